@@ -1,0 +1,1 @@
+//! mely: an event-coloring runtime.

@@ -1,0 +1,1 @@
+//! Cores, caches and distances of a machine.
