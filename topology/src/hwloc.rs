@@ -4,7 +4,10 @@
 //! Two habits of hwloc matter here. It honors the process's cpuset but not the affinity mask unless
 //! told to. And its NUMA nodes hang beside the tree of cores, not in it, so a core's node is found
 //! by comparing sets.
+//!
+//! hwloc trusts its XML: a file made to mislead it can stop the process in C, beyond our reach.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use hwlocality::bitmap::BitmapRef;
@@ -16,7 +19,11 @@ use hwlocality::topology::builder::{BuildFlags, TopologyBuilder, TypeFilter};
 
 use crate::draft::{DraftCache, DraftCore, assemble};
 use crate::model::CacheKind;
+use crate::read::read_text_up_to;
 use crate::{CPUS_MAX, CpuList, Error, Topology};
+
+/// Far more than a machine of all the cores we accept takes.
+const XML_BYTES_MAX: u64 = 64 << 20;
 
 impl Topology {
     /// Reads this machine through hwloc: like [`detect`](Self::detect), only the CPUs on which this
@@ -55,11 +62,9 @@ impl Topology {
     /// ```
     pub fn from_hwloc_xml(path: &Path) -> Result<Topology, Error> {
         read(&path.display().to_string(), || {
-            load(
-                TopologyBuilder::new()
-                    .from_xml_file(path)
-                    .map_err(in_words)?,
-            )
+            // Read here, because the binding panics when hwloc finds no such file.
+            let xml = read_text_up_to(path, XML_BYTES_MAX)?.ok_or("no such file")?;
+            load(TopologyBuilder::new().from_xml(&xml).map_err(in_words)?)
         })
     }
 
@@ -140,7 +145,11 @@ fn read(
         input: input.to_string(),
         reason,
     };
-    let topology = build().map_err(error)?;
+    // The binding panics at failures it does not expect of hwloc.
+    let built = catch_unwind(AssertUnwindSafe(build));
+    let topology = built
+        .unwrap_or_else(|_| Err("the binding panicked".into()))
+        .map_err(error)?;
     let cores = topology
         .objects_with_type(ObjectType::PU)
         .map(|pu| draft(&topology, pu));

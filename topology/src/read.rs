@@ -6,34 +6,40 @@ use std::path::Path;
 
 /// Longer files than this are not what sysfs writes (a list of all 8,192 CPUs with every second one
 /// missing takes 20 KB).
-const FILE_BYTES_MAX: u64 = 64 * 1024;
+const SYSFS_BYTES_MAX: u64 = 64 * 1024;
 
 /// How many entries of a folder are looked at.
 const ENTRIES_MAX: usize = 64 * 1024;
 
-/// The file's text without white space around it; `None` when there is no such file; an error, in
-/// words, when it cannot be read as text.
+/// A sysfs file's text without white space around it; `None` when there is no such file; an error,
+/// in words, when it cannot be read as text.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>, String> {
-    let text = match try_read(path) {
-        Ok(text) => text?,
-        Err(error) if is_missing(&error) => return Ok(None),
-        Err(error) => return Err(in_words(&error)),
-    };
-    Ok(Some(text.trim_ascii().to_string()))
+    let text = read_text_up_to(path, SYSFS_BYTES_MAX)?;
+    Ok(text.map(|text| text.trim_ascii().to_string()))
+}
+
+/// A file's text; `None` when there is no such file; an error, in words, when it cannot be read as
+/// text of at most this length.
+pub(crate) fn read_text_up_to(path: &Path, bytes_max: u64) -> Result<Option<String>, String> {
+    match try_read(path, bytes_max) {
+        Ok(text) => text.map(Some),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(in_words(&error)),
+    }
 }
 
 /// Outer: what the system said. Inner: what is wrong with what it gave.
-fn try_read(path: &Path) -> io::Result<Result<String, String>> {
+fn try_read(path: &Path, bytes_max: u64) -> io::Result<Result<String, String>> {
     // Looked at before opening: opening a FIFO would wait for a writer.
     if !fs::metadata(path)?.is_file() {
         return Ok(Err("not a regular file".to_string()));
     }
     let mut bytes = Vec::new();
     File::open(path)?
-        .take(FILE_BYTES_MAX + 1)
+        .take(bytes_max + 1)
         .read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Ok(Err(format!("longer than {FILE_BYTES_MAX} bytes")));
+    if bytes.len() as u64 > bytes_max {
+        return Ok(Err(format!("longer than {bytes_max} bytes")));
     }
     Ok(String::from_utf8(bytes).map_err(|_| "not text".to_string()))
 }
