@@ -78,3 +78,8 @@ pub use warning::Warning;
 /// It is the largest `NR_CPUS` that Linux can be built with. A file that names a higher number is
 /// malformed, and refusing it keeps a hostile one from costing memory.
 pub const CPUS_MAX: usize = 8192;
+
+/// Runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

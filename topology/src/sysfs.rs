@@ -1,18 +1,7 @@
 //! Reads the model from a sysfs tree.
 //!
-//! | file below `devices/system/` | if missing or malformed |
-//! |---|---|
-//! | `cpu/` | an error: nothing can be said without it |
-//! | `cpu/online` | every `cpu/cpuN` whose own `online` does not say 0 |
-//! | `cpu/cpuN/topology/core_cpus_list`, or `thread_siblings_list` (older kernels) | a physical core of its own |
-//! | `cpu/cpuN/topology/physical_package_id` | package 0 |
-//! | `cpu/cpuN/cache/` | no caches known |
-//! | `cpu/cpuN/cache/indexK/level`, `type` | this cache is left out |
-//! | `cpu/cpuN/cache/indexK/shared_cpu_list` | private to the core |
-//! | `cpu/cpuN/cache/indexK/size`, `coherency_line_size` | unknown; malformed ones are warned about, missing ones are common |
-//! | `node/`, `node/nodeN/cpulist` | cores without a node are in the first one |
-//!
-//! Everything but the error is recorded in the topology's warnings.
+//! Every file but the first folder may be missing or malformed: [`Topology::from_sysfs`] documents
+//! what is assumed then.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,8 +21,25 @@ const NODES_MAX: usize = 1024;
 
 impl Topology {
     /// Reads a whole machine, all its online CPUs, from a sysfs tree: `/sys`, or one recorded
-    /// elsewhere. What is missing or malformed below `devices/system` is replaced by the flattest
-    /// assumption and recorded in [`warnings`](Self::warnings).
+    /// elsewhere. What is missing or malformed is replaced by the flattest assumption and recorded
+    /// in [`warnings`](Self::warnings):
+    ///
+    /// | file below `devices/system/` | if missing or malformed |
+    /// |---|---|
+    /// | `cpu/` | an error: nothing can be said without it |
+    /// | `cpu/online` | every `cpu/cpuN` whose own `online` does not say 0 |
+    /// | `cpu/cpuN/` | a physical core of its own in package 0 |
+    /// | `cpu/cpuN/topology/core_cpus_list`, or `thread_siblings_list` (older kernels) | a physical core of its own |
+    /// | `cpu/cpuN/topology/physical_package_id` | package 0 |
+    /// | `cpu/cpuN/cache/` | no caches known |
+    /// | `cpu/cpuN/cache/indexK/level`, `type` | this cache is left out |
+    /// | `cpu/cpuN/cache/indexK/shared_cpu_list` | private to the core |
+    /// | `cpu/cpuN/cache/indexK/size`, `coherency_line_size` | unknown; no warning when merely missing, as many machines lack them |
+    /// | `node/` | one NUMA node |
+    /// | `node/nodeN/cpulist` | a node without cores; a core without a node is in the first one |
+    ///
+    /// Files that contradict each other count for as much as they agree on: cores share a cache when
+    /// each of them names the same sharers.
     ///
     /// For the machine this process runs on use [`detect`](Self::detect), which knows which part of
     /// it the process may use.

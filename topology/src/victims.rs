@@ -23,6 +23,9 @@
 //! On a regular machine every position of the order, read over all thieves, then names every core
 //! exactly once. With groups of one core each it is the plain rotation "right after myself".
 
+use std::mem;
+
+use crate::model::Core;
 use crate::{Distance, Topology};
 
 impl Topology {
@@ -30,8 +33,7 @@ impl Topology {
     /// take work from them, each with its distance: nearest first, and equal distances rotated so
     /// that different thieves begin with different victims.
     ///
-    /// Meant to be called once per core and kept: it takes a few microseconds on a small machine and
-    /// grows with the square of the cores.
+    /// Meant to be called once per core and kept: it allocates, and takes a microsecond or more.
     ///
     /// # Panics
     ///
@@ -47,59 +49,82 @@ impl Topology {
     /// # Ok::<(), mely_topology::Error>(())
     /// ```
     pub fn victims(&self, thief: usize) -> Vec<(usize, Distance)> {
-        let distances: Vec<Distance> = (0..self.cores.len())
-            .map(|core| self.distance(thief, core))
-            .collect();
-        let mut order = Vec::with_capacity(distances.len() - 1);
-        for distance in Distance::ALL {
-            if distance != Distance::SameCore {
-                self.visit(thief, distance, &distances, &mut order);
-            }
+        let mut at: [Vec<usize>; Distance::COUNT] = Default::default();
+        for core in 0..self.cores.len() {
+            at[self.distance(thief, core).index()].push(core);
+        }
+        let mut order = Vec::with_capacity(self.cores.len() - 1);
+        for (distance, cores) in Distance::ALL.into_iter().zip(at).skip(1) {
+            let visits = self.visits(thief, distance, cores);
+            order.extend(visits.map(|victim| (victim, distance)));
         }
         order
     }
 
-    /// Appends the victims at exactly this distance.
-    fn visit(
+    /// The victims at one distance, ascending, put in the order of their visits.
+    fn visits(
         &self,
         thief: usize,
         distance: Distance,
-        distances: &[Distance],
-        order: &mut Vec<(usize, Distance)>,
-    ) {
-        let own: Vec<usize> = cores_where(distances, |other| other < distance);
+        victims: Vec<usize>,
+    ) -> impl Iterator<Item = usize> {
+        let own = self.nearer(thief, distance);
         let rank = own.partition_point(|&member| member < thief);
 
-        let mut groups = self.group(cores_where(distances, |other| other == distance), distance);
+        let mut groups = self.group(victims, distance);
         // Ascending by first member; begin after the group that the thief itself belongs to.
         let after_own = groups.partition_point(|group| group[0] < own[0]);
         groups.rotate_left(after_own);
-        for mut group in groups {
+        groups.into_iter().flat_map(move |mut group| {
             let entry = rank % group.len();
             group.rotate_left(entry);
-            order.extend(group.into_iter().map(|victim| (victim, distance)));
-        }
+            group
+        })
     }
 
-    /// Splits cores into groups nearer to each other than `distance`, ascending by first member.
+    /// Splits cores, ascending, into groups nearer to each other than `distance`, ascending by first
+    /// member.
     ///
     /// "Nearer than" is an equivalence on any sane machine. Where a broken one makes it something
     /// else, each core still ends up in exactly one group.
-    fn group(&self, mut cores: Vec<usize>, distance: Distance) -> Vec<Vec<usize>> {
+    fn group(&self, cores: Vec<usize>, distance: Distance) -> Vec<Vec<usize>> {
+        let mut waiting = vec![false; self.cores.len()];
+        for &core in &cores {
+            waiting[core] = true;
+        }
         let mut groups = Vec::new();
-        while let Some(&first) = cores.first() {
-            let (group, rest) = cores
-                .into_iter()
-                .partition(|&core| self.distance(first, core) < distance);
-            groups.push(group);
-            cores = rest;
+        for first in cores {
+            if waiting[first] {
+                let mut group = self.nearer(first, distance);
+                group.retain(|&core| mem::take(&mut waiting[core]));
+                groups.push(group);
+            }
         }
         groups
     }
-}
 
-fn cores_where(distances: &[Distance], accept: impl Fn(Distance) -> bool) -> Vec<usize> {
-    (0..distances.len())
-        .filter(|&core| accept(distances[core]))
-        .collect()
+    /// The cores nearer to `core` than `distance`, itself included, ascending.
+    fn nearer(&self, core: usize, distance: Distance) -> Vec<usize> {
+        let Core {
+            physical,
+            node,
+            package,
+            ref caches,
+            ..
+        } = self.cores[core];
+        // Only parts that `core` belongs to are searched: a scan of all cores, for each group of a
+        // large flat machine, would take the cube of their number over all thieves.
+        let mut near = self.physical_cores[physical].cores.clone();
+        near.extend(caches.iter().flat_map(|&cache| &self.caches[cache].cores));
+        if distance > Distance::SameNode {
+            near.extend(&self.nodes[node].cores);
+        }
+        if distance > Distance::SamePackage {
+            near.extend(&self.packages[package].cores);
+        }
+        near.sort_unstable();
+        near.dedup();
+        near.retain(|&other| self.distance(core, other) < distance);
+        near
+    }
 }
