@@ -6,9 +6,15 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `args` | the command line |
+//! | `site`, `load`, `builtin` | the paper's cache: path to prebuilt response, filled once at start-up |
 #![allow(dead_code)] // Until the runtime drives it.
 
 mod args;
+mod builtin;
+mod load;
+mod site;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 
@@ -24,9 +30,24 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let site = match &args.root {
+        None => builtin::site(),
+        Some(root) => match load::read_directory(root, load::Limits::default()) {
+            Ok(loaded) => {
+                for warning in &loaded.warnings {
+                    eprintln!("sws: {warning}");
+                }
+                loaded.site
+            }
+            Err(error) => {
+                eprintln!("sws: {error}");
+                return ExitCode::FAILURE;
+            }
+        },
+    };
     println!(
-        "sws: would listen on {}; the server is not wired yet",
-        args.listen
+        "sws: {} paths ready; the runtime that serves them is not wired yet",
+        site.len()
     );
     ExitCode::SUCCESS
 }

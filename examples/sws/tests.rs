@@ -1,0 +1,3 @@
+//! Whole conversations with a connection, without a socket.
+
+mod loading;
