@@ -7,12 +7,17 @@
 //! |---|---|
 //! | `args` | the command line |
 //! | `site`, `load`, `builtin` | the paper's cache: path to prebuilt response, filled once at start-up |
+//! | `request`, `fields`, `path` | the request head, its framing and conditions, its path |
 #![allow(dead_code)] // Until the runtime drives it.
 
 mod args;
 mod builtin;
+mod fields;
 mod load;
+mod path;
+mod request;
 mod site;
+mod status;
 #[cfg(test)]
 mod tests;
 
