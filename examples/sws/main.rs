@@ -7,17 +7,23 @@
 //! |---|---|
 //! | `args` | the command line |
 //! | `site`, `load`, `builtin` | the paper's cache: path to prebuilt response, filled once at start-up |
+//! | `conn`, `step` | one connection, cut at the paper's handlers: read, parse, check in cache, write, close |
 //! | `request`, `fields`, `path` | the request head, its framing and conditions, its path |
+//! | `respond`, `status`, `bytes` | which prebuilt bytes answer a request |
 #![allow(dead_code)] // Until the runtime drives it.
 
 mod args;
 mod builtin;
+mod bytes;
+mod conn;
 mod fields;
 mod load;
 mod path;
 mod request;
+mod respond;
 mod site;
 mod status;
+mod step;
 #[cfg(test)]
 mod tests;
 
