@@ -10,6 +10,7 @@
 //! | `conn`, `step` | one connection, cut at the paper's handlers: read, parse, check in cache, write, close |
 //! | `request`, `fields`, `path` | the request head, its framing and conditions, its path |
 //! | `respond`, `status`, `bytes` | which prebuilt bytes answer a request |
+//! | `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
 #![allow(dead_code)] // Until the runtime drives it.
 
 mod args;
@@ -17,13 +18,16 @@ mod builtin;
 mod bytes;
 mod conn;
 mod fields;
+mod figures;
 mod load;
 mod path;
 mod request;
 mod respond;
 mod site;
+mod stats_page;
 mod status;
 mod step;
+mod summary;
 #[cfg(test)]
 mod tests;
 
