@@ -1,0 +1,270 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use lexopt::prelude::*;
+
+/// What `sws --help` prints.
+pub(crate) const HELP: &str = "\
+SWS, the web server of the Mely paper, on mely
+
+usage: sws [options]
+
+  --root DIR               serve the files under DIR (default: a small built-in site);
+                           files are read once, at start-up; names that begin with a dot
+                           are left out, except .well-known
+  --listen ADDR:PORT       where to listen (default 127.0.0.1:8080; port 0 picks a free one)
+  --cores N                run on N cores (default: all this process may use)
+  --max-clients N          simultaneous clients before new ones get a 503 (default 10000)
+  --stealing on|off        work stealing between cores (default on)
+  --accept percore|single  a listener on every core, or one acceptor (default percore)
+  --backend auto|io_uring|epoll
+                           the event source (default auto: io_uring, else epoll)
+  --idle-timeout-ms N      close a connection that asks nothing for so long (default 30000)
+  --header-timeout-ms N    answer 408 to a request head that takes longer (default 10000)
+  --help                   print this text
+
+The page /_mely shows what every core is doing. SIGINT or SIGTERM finishes the requests under
+way and prints a summary.
+";
+
+/// How connections are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accept {
+    /// A listener on every core; the kernel spreads the connections.
+    PerCore,
+    /// One acceptor with one color, as in the paper.
+    Single,
+}
+
+/// Which event source to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// io_uring, or epoll if the kernel refuses it.
+    Auto,
+    /// io_uring or nothing.
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+/// A command line that asks for a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Args {
+    /// The directory to serve; `None` is the built-in site.
+    pub(crate) root: Option<PathBuf>,
+    /// Where to listen.
+    pub(crate) listen: SocketAddr,
+    /// How many cores; `None` is all.
+    pub(crate) cores: Option<usize>,
+    /// Clients beyond this number get a 503.
+    pub(crate) clients_max: usize,
+    /// Whether cores steal from each other.
+    pub(crate) stealing: bool,
+    /// How connections are accepted.
+    pub(crate) accept: Accept,
+    /// The event source.
+    pub(crate) backend: Backend,
+    /// How long a connection may ask nothing.
+    pub(crate) idle_timeout_ms: u64,
+    /// How long a request head may take from its first byte.
+    pub(crate) header_timeout_ms: u64,
+}
+
+impl Default for Args {
+    fn default() -> Self {
+        Args {
+            root: None,
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            cores: None,
+            clients_max: 10_000,
+            stealing: true,
+            accept: Accept::PerCore,
+            backend: Backend::Auto,
+            idle_timeout_ms: 30_000,
+            header_timeout_ms: 10_000,
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Serve.
+    Serve(Args),
+    /// Print [`HELP`] and leave with success.
+    Help,
+}
+
+/// Reads the arguments after the program's name. The error is one sentence for the user; the
+/// caller prints it on stderr and leaves with code 2.
+pub(crate) fn parse<I>(arguments: I) -> Result<Command, String>
+where
+    I: IntoIterator<Item: Into<OsString>>,
+{
+    let mut parser = lexopt::Parser::from_args(arguments);
+    let mut args = Args::default();
+    while let Some(argument) = parser.next().map_err(|e| e.to_string())? {
+        let Long(name) = argument else {
+            return Err(match argument {
+                Short('h') => return Ok(Command::Help),
+                other => other.unexpected().to_string(),
+            });
+        };
+        let name = name.to_owned();
+        match name.as_str() {
+            "help" => return Ok(Command::Help),
+            "root" => args.root = Some(parser.value().map_err(|e| e.to_string())?.into()),
+            "listen" => {
+                args.listen = value(
+                    &mut parser,
+                    &name,
+                    "an address like 127.0.0.1:8080",
+                    |text| text.parse().ok(),
+                )?;
+            }
+            "cores" => args.cores = Some(count(&mut parser, &name)?),
+            "max-clients" => args.clients_max = count(&mut parser, &name)?,
+            "idle-timeout-ms" => args.idle_timeout_ms = millis(&mut parser, &name)?,
+            "header-timeout-ms" => args.header_timeout_ms = millis(&mut parser, &name)?,
+            "stealing" => {
+                args.stealing = value(&mut parser, &name, "on or off", |text| match text {
+                    "on" => Some(true),
+                    "off" => Some(false),
+                    _ => None,
+                })?;
+            }
+            "accept" => {
+                args.accept = value(&mut parser, &name, "percore or single", |text| match text {
+                    "percore" => Some(Accept::PerCore),
+                    "single" => Some(Accept::Single),
+                    _ => None,
+                })?;
+            }
+            "backend" => {
+                let wanted = "auto, io_uring or epoll";
+                args.backend = value(&mut parser, &name, wanted, |text| match text {
+                    "auto" => Some(Backend::Auto),
+                    "io_uring" => Some(Backend::IoUring),
+                    "epoll" => Some(Backend::Epoll),
+                    _ => None,
+                })?;
+            }
+            _ => return Err(Long(&name).unexpected().to_string()),
+        }
+    }
+    Ok(Command::Serve(args))
+}
+
+fn value<T>(
+    parser: &mut lexopt::Parser,
+    name: &str,
+    wanted: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, String> {
+    let given = parser.value().map_err(|e| e.to_string())?;
+    given
+        .to_str()
+        .and_then(read)
+        .ok_or_else(|| format!("--{name} wants {wanted}, not {given:?}"))
+}
+
+fn count(parser: &mut lexopt::Parser, name: &str) -> Result<usize, String> {
+    value(parser, name, "a number from 1 up", |text| {
+        text.parse().ok().filter(|&n| n > 0)
+    })
+}
+
+/// A day at most: what is longer is a slip of the hand, and must not overflow a clock.
+fn millis(parser: &mut lexopt::Parser, name: &str) -> Result<u64, String> {
+    value(parser, name, "milliseconds from 1 to 86400000", |text| {
+        text.parse().ok().filter(|n| (1..=86_400_000).contains(n))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(line: &str) -> Result<Args, String> {
+        match parse(line.split_whitespace())? {
+            Command::Serve(args) => Ok(args),
+            Command::Help => panic!("help for {line:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_given_is_the_built_in_site_on_localhost() {
+        let args = serve("").unwrap();
+        assert_eq!(args, Args::default());
+        assert_eq!(args.listen.to_string(), "127.0.0.1:8080");
+        assert_eq!(args.root, None);
+    }
+
+    #[test]
+    fn everything_given() {
+        let line = "--root www --listen [::1]:0 --cores 2 --max-clients=7 --stealing off \
+            --accept single --backend epoll --idle-timeout-ms 5 --header-timeout-ms 6";
+        let expected = Args {
+            root: Some("www".into()),
+            listen: "[::1]:0".parse().unwrap(),
+            cores: Some(2),
+            clients_max: 7,
+            stealing: false,
+            accept: Accept::Single,
+            backend: Backend::Epoll,
+            idle_timeout_ms: 5,
+            header_timeout_ms: 6,
+        };
+        assert_eq!(serve(line), Ok(expected));
+    }
+
+    #[test]
+    fn help_wins() {
+        assert_eq!(parse(["--cores", "2", "--help"]), Ok(Command::Help));
+        assert_eq!(parse(["-h"]), Ok(Command::Help));
+    }
+
+    #[test]
+    fn errors_name_the_option_and_what_it_wants() {
+        for (line, expected) in [
+            ("--cores 0", "--cores wants a number from 1 up, not \"0\""),
+            (
+                "--cores two",
+                "--cores wants a number from 1 up, not \"two\"",
+            ),
+            (
+                "--max-clients -1",
+                "--max-clients wants a number from 1 up, not \"-1\"",
+            ),
+            (
+                "--listen 8080",
+                "--listen wants an address like 127.0.0.1:8080, not \"8080\"",
+            ),
+            (
+                "--stealing maybe",
+                "--stealing wants on or off, not \"maybe\"",
+            ),
+            (
+                "--accept all",
+                "--accept wants percore or single, not \"all\"",
+            ),
+            (
+                "--backend kqueue",
+                "--backend wants auto, io_uring or epoll, not \"kqueue\"",
+            ),
+            (
+                "--idle-timeout-ms 0",
+                "--idle-timeout-ms wants milliseconds from 1 to 86400000, not \"0\"",
+            ),
+            ("--root", "missing argument for option '--root'"),
+            ("--port 1", "invalid option '--port'"),
+            ("-x", "invalid option '-x'"),
+            ("www", "unexpected argument \"www\""),
+        ] {
+            assert_eq!(serve(line), Err(expected.to_owned()), "{line}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What the server knows about itself, as plain data: filled in by whoever drives the runtime,
+//! shown by the page at `/_mely` and by the summary at exit.
+
+use std::time::Duration;
+
+/// A snapshot.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures {
+    /// Since the start.
+    pub(crate) uptime: Duration,
+    /// Answers given, errors included.
+    pub(crate) requests: u64,
+    /// Which event source is in use.
+    pub(crate) backend: String,
+    /// Why that one; empty if there is nothing to say.
+    pub(crate) backend_reason: String,
+    /// Whether cores steal.
+    pub(crate) stealing: bool,
+    /// The clients.
+    pub(crate) connections: Connections,
+    /// One row a core, in order.
+    pub(crate) cores: Vec<Core>,
+    /// One row a distance, nearest first.
+    pub(crate) steals: Vec<Steals>,
+    /// The median over all steals, if there were any.
+    pub(crate) steal_cost_median_ns: Option<u64>,
+}
+
+/// Counts of connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Connections {
+    /// Open now.
+    pub(crate) open: u64,
+    /// Taken so far.
+    pub(crate) accepted: u64,
+    /// Turned away with a 503 so far.
+    pub(crate) rejected: u64,
+    /// As many may be open at once.
+    pub(crate) open_max: u64,
+}
+
+/// What one core has done so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Core {
+    /// The processor it is pinned to.
+    pub(crate) cpu: usize,
+    /// Events run.
+    pub(crate) events: u64,
+    /// Posts that stayed on this core.
+    pub(crate) posts_local: u64,
+    /// Posts to colors of other cores.
+    pub(crate) posts_remote: u64,
+    /// Steals tried, as the thief.
+    pub(crate) steals_tried: u64,
+    /// Steals that brought something.
+    pub(crate) steals_won: u64,
+    /// The median cost of this core's steals, if there were any.
+    pub(crate) steal_cost_median_ns: Option<u64>,
+    /// Estimated time of what it stole.
+    pub(crate) stolen: Duration,
+    /// How often it went to sleep.
+    pub(crate) parks: u64,
+    /// How often it was woken by another core.
+    pub(crate) wakes: u64,
+    /// The longest handler so far, in nanoseconds.
+    pub(crate) handler_max_ns: u64,
+    /// Events waiting now.
+    pub(crate) queued: u64,
+}
+
+/// Steals at one distance, over all cores.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Steals {
+    /// What thief and victim share, as `L3` or `package`.
+    pub(crate) distance: String,
+    /// Tried.
+    pub(crate) tried: u64,
+    /// Brought something.
+    pub(crate) won: u64,
+}
+
+impl Figures {
+    /// A sum over the cores.
+    pub(crate) fn sum(&self, of: impl Fn(&Core) -> u64) -> u64 {
+        self.cores.iter().map(of).sum()
+    }
+
+    /// The time stolen by all cores.
+    pub(crate) fn stolen(&self) -> Duration {
+        self.cores.iter().map(|core| core.stolen).sum()
+    }
+}
+
+/// A number with its thousands apart, as `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Nanoseconds in the unit that needs the fewest digits: `850 ns`, `1.25 us`, `3.00 ms`, `12.50 s`.
+pub(crate) fn time(ns: u64) -> String {
+    let scaled = |unit: u64| ns as f64 / unit as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.2} us", scaled(1_000)),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", scaled(1_000_000)),
+        _ => format!("{:.2} s", scaled(1_000_000_000)),
+    }
+}
+
+/// [`time`] of a duration, saturating after 584 years.
+pub(crate) fn duration(duration: Duration) -> String {
+    time(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// [`time`], or a dash for what never happened.
+pub(crate) fn time_or_dash(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), time)
+}
+
+#[cfg(test)]
+pub(crate) fn sample() -> Figures {
+    let core = |cpu, events| Core {
+        cpu,
+        events,
+        posts_local: 10,
+        posts_remote: 3,
+        steals_tried: 9,
+        steals_won: 4,
+        steal_cost_median_ns: (cpu == 1).then_some(850),
+        stolen: Duration::from_micros(1_500),
+        parks: 7,
+        wakes: 6,
+        handler_max_ns: 42_000,
+        queued: 5,
+    };
+    Figures {
+        uptime: Duration::from_millis(61_250),
+        requests: 10_000,
+        backend: "epoll".to_owned(),
+        backend_reason: "io_uring refused: <EPERM> & \"seccomp\"".to_owned(),
+        stealing: true,
+        connections: Connections {
+            open: 3,
+            accepted: 1_000,
+            rejected: 2,
+            open_max: 10_000,
+        },
+        cores: vec![core(0, 30_000), core(1, 1_234_567)],
+        steals: vec![
+            Steals {
+                distance: "L3".to_owned(),
+                tried: 18,
+                won: 8,
+            },
+            Steals {
+                distance: "package".to_owned(),
+                tried: 0,
+                won: 0,
+            },
+        ],
+        steal_cost_median_ns: Some(850),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        for (number, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (12_345, "12,345"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(grouped(number), expected);
+        }
+        for (ns, expected) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_250, "1.25 us"),
+            (3_000_000, "3.00 ms"),
+            (12_500_000_000, "12.50 s"),
+        ] {
+            assert_eq!(time(ns), expected);
+        }
+        assert_eq!(time_or_dash(None), "-");
+        assert!(duration(Duration::MAX).ends_with(" s"));
+    }
+
+    #[test]
+    fn sums() {
+        assert_eq!(sample().sum(|core| core.events), 1_264_567);
+        assert_eq!(sample().stolen(), Duration::from_millis(3));
+        assert_eq!(Figures::default().sum(|core| core.events), 0);
+    }
+}

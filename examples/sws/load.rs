@@ -1,0 +1,193 @@
+//! Reads a directory into a [`Site`], once, at start-up.
+//!
+//! What is served is what lies under the root at that moment: each file is opened by its canonical
+//! path, which must be under the canonical root, so a symbolic link that leads out publishes
+//! nothing. Links that stay inside are followed. Whoever can rewrite the tree while it is being
+//! read could still race this check, but could as well put the content there.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::site::Site;
+
+/// Bounds on what is read, so that `--root /` ends in a sentence and not in swap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Files and directories.
+    pub(crate) entries_max: usize,
+    /// Bytes of all files together. Memory holds them twice, see [`crate::site::Forms`].
+    pub(crate) bytes_max: u64,
+    /// Directories below each other; links can make a tree deeper than the disk knows.
+    pub(crate) depth_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            entries_max: 65_536,
+            bytes_max: 256 * 1024 * 1024,
+            depth_max: 64,
+        }
+    }
+}
+
+/// A site, and what was left out of it and why.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// The site.
+    pub(crate) site: Site,
+    /// One sentence each.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads `root`. What cannot be served is skipped with a warning; an unreadable root and a reached
+/// limit are errors, in words for the user.
+pub(crate) fn read_directory(root: &Path, limits: Limits) -> Result<Loaded, String> {
+    let real_root = root
+        .canonicalize()
+        .map_err(|error| format!("--root {root:?}: {error}"))?;
+    if !real_root.is_dir() {
+        return Err(format!("--root {root:?}: not a directory"));
+    }
+    // A root that cannot be listed is a mistake; a directory below it that cannot, a warning.
+    fs::read_dir(&real_root).map_err(|error| format!("--root {root:?}: {error}"))?;
+    let loaded = Loaded {
+        site: Site::default(),
+        warnings: Vec::new(),
+    };
+    let mut loader = Loader {
+        root: &real_root,
+        limits,
+        entries: 0,
+        bytes: 0,
+        loaded,
+    };
+    loader.directory("/", &mut vec![real_root.clone()])?;
+    let mut loaded = loader.loaded;
+    if loaded.site.get(b"/").is_none() {
+        loaded
+            .warnings
+            .push(format!("{root:?} has no index.html: / is a 404"));
+    }
+    Ok(loaded)
+}
+
+struct Loader<'a> {
+    root: &'a Path,
+    limits: Limits,
+    entries: usize,
+    bytes: u64,
+    loaded: Loaded,
+}
+
+impl Loader<'_> {
+    /// Reads the last directory of `trail`, the canonical directories from the root down to it,
+    /// whose key is `key`.
+    fn directory(&mut self, key: &str, trail: &mut Vec<PathBuf>) -> Result<(), String> {
+        let here = trail[trail.len() - 1].clone();
+        let mut names = Vec::new();
+        match fs::read_dir(&here) {
+            Err(error) => self.skip(&here, &error.to_string()),
+            Ok(entries) => {
+                for entry in entries {
+                    match entry {
+                        Ok(entry) => names.push(entry.file_name()),
+                        Err(error) => self.skip(&here, &error.to_string()),
+                    }
+                    self.check(self.entries + names.len())?;
+                }
+            }
+        }
+        // The same tree gives the same warnings, whatever order the disk keeps.
+        names.sort();
+        for name in names {
+            let path = here.join(&name);
+            self.entries += 1;
+            self.check(self.entries)?;
+            let Some(name) = name.to_str() else {
+                self.skip(&path, "its name is not UTF-8");
+                continue;
+            };
+            if name.starts_with('.') && name != ".well-known" {
+                self.skip(&path, "its name begins with a dot");
+                continue;
+            }
+            self.entry(&format!("{key}{name}"), &path, trail)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, key: &str, path: &Path, trail: &mut Vec<PathBuf>) -> Result<(), String> {
+        // `path` extends a canonical directory, so this resolves at most its last part.
+        let (real, kind) = match path.canonicalize().and_then(|real| {
+            let kind = fs::symlink_metadata(&real)?.file_type();
+            Ok((real, kind))
+        }) {
+            Ok(found) => found,
+            Err(error) => {
+                self.skip(path, &error.to_string());
+                return Ok(());
+            }
+        };
+        if !real.starts_with(self.root) {
+            self.skip(path, "it is a link that leads out of the root");
+        } else if key == "/_mely" {
+            self.skip(path, "/_mely is the server's own page");
+        } else if kind.is_dir() {
+            if trail.contains(&real) {
+                self.skip(path, "it is a link to a directory it lies in");
+            } else if trail.len() >= self.limits.depth_max {
+                self.skip(path, "it lies too deep");
+            } else {
+                trail.push(real);
+                self.directory(&format!("{key}/"), trail)?;
+                trail.pop();
+            }
+        } else if kind.is_file() {
+            match self.file(key, &real) {
+                Err(error) => self.skip(path, &error.to_string()),
+                Ok(()) if self.bytes > self.limits.bytes_max => {
+                    let (root, bytes) = (self.root, self.limits.bytes_max);
+                    return Err(format!("{root:?} holds more than {bytes} bytes"));
+                }
+                Ok(()) => {}
+            }
+        } else {
+            // Opening a pipe would wait for somebody to write to it.
+            self.skip(path, "it is neither a file nor a directory");
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, key: &str, real: &Path) -> io::Result<()> {
+        let file = fs::File::open(real)?;
+        let modified = file.metadata()?.modified().ok();
+        let mut body = Vec::new();
+        // One byte more than allowed, to tell "just fits" from "more", however fast the file grows.
+        let room = self.limits.bytes_max - self.bytes;
+        self.bytes += file.take(room + 1).read_to_end(&mut body)? as u64;
+        if self.bytes <= self.limits.bytes_max {
+            self.loaded.site.add_file(key, &body, modified);
+        }
+        Ok(())
+    }
+
+    fn check(&self, entries: usize) -> Result<(), String> {
+        let entries_max = self.limits.entries_max;
+        if entries <= entries_max {
+            return Ok(());
+        }
+        Err(format!(
+            "{:?} holds more than {entries_max} files and directories",
+            self.root
+        ))
+    }
+
+    fn skip(&mut self, path: &Path, why: &str) {
+        // Names are quoted with escapes: a file name must not be able to draw on a terminal.
+        self.loaded
+            .warnings
+            .push(format!("skipping {path:?}: {why}"));
+    }
+}

@@ -1,0 +1,92 @@
+//! The plain text that is printed at exit.
+
+use std::fmt::Write;
+
+use crate::figures::{Figures, duration, grouped, time_or_dash};
+
+/// Renders `figures`, with a line end after each line.
+pub(crate) fn render(figures: &Figures) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail, so the results are of no interest.
+    let _ = write(&mut text, figures);
+    text
+}
+
+fn write(text: &mut String, figures: &Figures) -> std::fmt::Result {
+    let connections = &figures.connections;
+    writeln!(text, "requests: {}", figures.requests)?;
+    writeln!(
+        text,
+        "connections: {} accepted, {} rejected, {} still open",
+        connections.accepted, connections.rejected, connections.open
+    )?;
+    writeln!(text, "uptime: {}", duration(figures.uptime))?;
+    let reason = &figures.backend_reason;
+    let reason = if reason.is_empty() {
+        String::new()
+    } else {
+        format!(" ({reason})")
+    };
+    writeln!(text, "backend: {}{reason}", figures.backend)?;
+    for (index, core) in figures.cores.iter().enumerate() {
+        writeln!(
+            text,
+            "core {index} (cpu {}): {} events, {} steals, {} stolen, {} parks, longest handler {}",
+            core.cpu,
+            grouped(core.events),
+            grouped(core.steals_won),
+            duration(core.stolen),
+            grouped(core.parks),
+            time_or_dash((core.handler_max_ns > 0).then_some(core.handler_max_ns)),
+        )?;
+    }
+    if !figures.stealing {
+        writeln!(text, "stealing: off")?;
+    }
+    for steals in &figures.steals {
+        writeln!(
+            text,
+            "steals at {}: {} of {} tried",
+            steals.distance,
+            grouped(steals.won),
+            grouped(steals.tried)
+        )?;
+    }
+    writeln!(
+        text,
+        "steal cost, median: {}",
+        time_or_dash(figures.steal_cost_median_ns)
+    )?;
+    writeln!(text, "stolen time: {}", duration(figures.stolen()))?;
+    writeln!(text, "parks: {}", grouped(figures.sum(|core| core.parks)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::sample;
+
+    #[test]
+    fn it_says_all_that_was_asked_for() {
+        let expected = "requests: 10000
+connections: 1000 accepted, 2 rejected, 3 still open
+uptime: 61.25 s
+backend: epoll (io_uring refused: <EPERM> & \"seccomp\")
+core 0 (cpu 0): 30,000 events, 4 steals, 1.50 ms stolen, 7 parks, longest handler 42.00 us
+core 1 (cpu 1): 1,234,567 events, 4 steals, 1.50 ms stolen, 7 parks, longest handler 42.00 us
+steals at L3: 8 of 18 tried
+steals at package: 0 of 0 tried
+steal cost, median: 850 ns
+stolen time: 3.00 ms
+parks: 14
+";
+        assert_eq!(render(&sample()), expected);
+    }
+
+    #[test]
+    fn a_server_that_did_nothing_has_a_summary_too() {
+        let text = render(&Figures::default());
+        assert!(text.starts_with("requests: 0\n") && text.contains("stealing: off\n"));
+        assert!(text.contains("steal cost, median: -\n"));
+    }
+}

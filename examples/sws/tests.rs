@@ -1,0 +1,7 @@
+//! Whole conversations with a connection, without a socket.
+
+mod connection;
+mod conversations;
+mod driver;
+mod fuzz;
+mod loading;
