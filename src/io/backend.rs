@@ -58,7 +58,11 @@ impl Backend {
         let (which, report) = match choice {
             Choice::Sim(net) => {
                 let (sim, detail) = Sim::new(net, config);
-                let report = Report { name: "sim", detail, refused: Vec::new() };
+                let report = Report {
+                    name: "sim",
+                    detail,
+                    refused: Vec::new(),
+                };
                 (Which::Sim(Box::new(sim)), report)
             }
             Choice::IoUring => {
@@ -71,7 +75,13 @@ impl Backend {
                 Err((_, refused)) => Self::epoll(config, refused).map_err(none_left)?,
             },
         };
-        Ok((Backend { which, not_send: PhantomData }, report))
+        Ok((
+            Backend {
+                which,
+                not_send: PhantomData,
+            },
+            report,
+        ))
     }
 
     fn uring(config: &Config) -> Result<(Uring, Report), (io::ErrorKind, Vec<String>)> {
@@ -81,7 +91,14 @@ impl Backend {
             match Uring::new(flavor, config) {
                 Ok(uring) => {
                     let detail = flavor.to_string();
-                    return Ok((uring, Report { name: "io_uring", detail, refused }));
+                    return Ok((
+                        uring,
+                        Report {
+                            name: "io_uring",
+                            detail,
+                            refused,
+                        },
+                    ));
                 }
                 Err(error) => {
                     kind = error.kind();
@@ -99,7 +116,11 @@ impl Backend {
         match Epoll::new(config) {
             Ok(epoll) => {
                 let detail = "edge-triggered".to_owned();
-                let report = Report { name: "epoll", detail, refused };
+                let report = Report {
+                    name: "epoll",
+                    detail,
+                    refused,
+                };
                 Ok((Which::Epoll(Box::new(epoll)), report))
             }
             Err(error) => {
@@ -200,5 +221,8 @@ impl Backend {
 }
 
 fn none_left((kind, refused): (io::ErrorKind, Vec<String>)) -> io::Error {
-    io::Error::new(kind, format!("no event source can be set up: {}", refused.join("; ")))
+    io::Error::new(
+        kind,
+        format!("no event source can be set up: {}", refused.join("; ")),
+    )
 }

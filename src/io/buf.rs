@@ -16,7 +16,11 @@ pub struct SendBuf(Repr);
 #[derive(Clone)]
 enum Repr {
     Static(&'static [u8]),
-    Shared { bytes: Arc<[u8]>, start: usize, end: usize },
+    Shared {
+        bytes: Arc<[u8]>,
+        start: usize,
+        end: usize,
+    },
     Owned(Vec<u8>),
 }
 
@@ -32,7 +36,11 @@ impl SendBuf {
             "{range:?} is not within the {} bytes of the buffer",
             bytes.len()
         );
-        SendBuf(Repr::Shared { bytes, start: range.start, end: range.end })
+        SendBuf(Repr::Shared {
+            bytes,
+            start: range.start,
+            end: range.end,
+        })
     }
 
     /// The vector back, to be filled again; `None` when the bytes are static or shared.
@@ -97,7 +105,11 @@ impl From<String> for SendBuf {
 impl From<Arc<[u8]>> for SendBuf {
     fn from(bytes: Arc<[u8]>) -> SendBuf {
         let end = bytes.len();
-        SendBuf(Repr::Shared { bytes, start: 0, end })
+        SendBuf(Repr::Shared {
+            bytes,
+            start: 0,
+            end,
+        })
     }
 }
 

@@ -99,14 +99,24 @@ pub(crate) struct Completion {
     pub(crate) more: bool,
 }
 
-/// What kind an operation is, and how its failure is spelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What kind an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Accept,
     Recv,
     Send,
     Connect,
     Readable,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 5] = [
+        Kind::Accept,
+        Kind::Recv,
+        Kind::Send,
+        Kind::Connect,
+        Kind::Readable,
+    ];
 }
 
 /// Which direction of a connection to shut down.

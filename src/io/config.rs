@@ -22,7 +22,12 @@ impl Default for Config {
     /// Buffers for the completions of one turn, not for the connections: 4 MiB a core, touched
     /// only as far as they are used.
     fn default() -> Config {
-        Config { buffers: 1024, buffer_bytes: 4096, submissions: 1024, completions: 8192 }
+        Config {
+            buffers: 1024,
+            buffer_bytes: 4096,
+            submissions: 1024,
+            completions: 8192,
+        }
     }
 }
 
@@ -37,14 +42,23 @@ impl Config {
     /// Refuses what no backend could work with, in words.
     pub(crate) fn check(&self) -> io::Result<()> {
         let refuse = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        let Config { buffers, buffer_bytes, submissions, completions } = *self;
+        let Config {
+            buffers,
+            buffer_bytes,
+            submissions,
+            completions,
+        } = *self;
         if !buffers.is_power_of_two() || buffers > Self::BUFFERS_MAX {
             let max = Self::BUFFERS_MAX;
-            return refuse(format!("buffers: {buffers} is not a power of two up to {max}"));
+            return refuse(format!(
+                "buffers: {buffers} is not a power of two up to {max}"
+            ));
         }
         if !(16..=Self::BUFFER_BYTES_MAX).contains(&buffer_bytes) {
             let max = Self::BUFFER_BYTES_MAX;
-            return refuse(format!("buffer_bytes: {buffer_bytes} is not between 16 and {max}"));
+            return refuse(format!(
+                "buffer_bytes: {buffer_bytes} is not between 16 and {max}"
+            ));
         }
         if !submissions.is_power_of_two() || !(4..=Self::SUBMISSIONS_MAX).contains(&submissions) {
             let max = Self::SUBMISSIONS_MAX;
@@ -76,7 +90,10 @@ pub(crate) struct ListenOptions {
 
 impl Default for ListenOptions {
     fn default() -> ListenOptions {
-        ListenOptions { reuse_port: false, backlog: 4096 }
+        ListenOptions {
+            reuse_port: false,
+            backlog: 4096,
+        }
     }
 }
 
@@ -166,18 +183,36 @@ mod tests {
         assert!(matches!(Choice::parse("epoll"), Ok(Choice::Epoll)));
         assert!(matches!(Choice::parse(""), Ok(Choice::Auto)));
         let error = Choice::parse("kqueue").unwrap_err();
-        assert_eq!(error.to_string(), "MELY_BACKEND=kqueue: must be io_uring, epoll or auto");
+        assert_eq!(
+            error.to_string(),
+            "MELY_BACKEND=kqueue: must be io_uring, epoll or auto"
+        );
     }
 
     #[test]
     fn impossible_sizes_are_refused_in_words() {
         assert!(Config::default().check().is_ok());
         let bad = [
-            Config { buffers: 0, ..Config::default() },
-            Config { buffers: 1000, ..Config::default() },
-            Config { buffer_bytes: 8, ..Config::default() },
-            Config { submissions: 3, ..Config::default() },
-            Config { completions: 2048, ..Config::default() },
+            Config {
+                buffers: 0,
+                ..Config::default()
+            },
+            Config {
+                buffers: 1000,
+                ..Config::default()
+            },
+            Config {
+                buffer_bytes: 8,
+                ..Config::default()
+            },
+            Config {
+                submissions: 3,
+                ..Config::default()
+            },
+            Config {
+                completions: 2048,
+                ..Config::default()
+            },
         ];
         for config in bad {
             let error = config.check().unwrap_err();

@@ -66,6 +66,7 @@
 //! that callers know of stay open.
 #![allow(
     dead_code,
+    unused_imports,
     reason = "a contract is written whole; the layer above takes up its parts one by one"
 )]
 
@@ -75,15 +76,18 @@ mod completion;
 mod config;
 mod doorbell;
 mod epoll;
+mod ledger;
+mod operation;
 mod pool;
 mod sim;
 mod slab;
+mod socket;
 mod uring;
 
 pub use self::buf::SendBuf;
 pub use self::config::{Choice, Report};
 pub use self::pool::RecvBuf;
-pub use self::sim::SimNet;
+pub use self::sim::{SimCall, SimClient, SimNet};
 
 pub(crate) use self::backend::Backend;
 pub(crate) use self::completion::{Completion, Done, Fd, How, Op, Token};
@@ -91,4 +95,7 @@ pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::doorbell::Doorbell;
 
 use self::completion::Kind;
+use self::ledger::Ledger;
+use self::operation::{Operation, State};
+use self::pool::{Home, Pool};
 use self::slab::Slab;

@@ -60,7 +60,9 @@ impl Pool {
             .expect("at most 2^15 buffers of 2^20 bytes, checked");
         // SAFETY: the layout is not of size 0: both factors were checked to be positive.
         let bytes = unsafe { alloc_zeroed(layout) };
-        let Some(bytes) = NonNull::new(bytes) else { handle_alloc_error(layout) };
+        let Some(bytes) = NonNull::new(bytes) else {
+            handle_alloc_error(layout)
+        };
         Arc::new(Pool {
             head: AtomicU64::new(0),
             below: (0..config.buffers).map(|_| AtomicU32::new(0)).collect(),
@@ -77,7 +79,10 @@ impl Pool {
 
     /// Where buffer `id` begins.
     pub(super) fn start_of(&self, id: u16) -> NonNull<u8> {
-        assert!(usize::from(id) < self.below.len(), "there is no buffer {id}");
+        assert!(
+            usize::from(id) < self.below.len(),
+            "there is no buffer {id}"
+        );
         // SAFETY: within the allocation, by the assertion.
         unsafe { self.bytes.add(usize::from(id) * self.buffer_bytes) }
     }
@@ -93,7 +98,11 @@ impl Pool {
         // A `len` beyond the buffer could only come from a broken kernel; it must not become a
         // slice beyond it.
         let len = len.min(self.buffer_bytes) as u32;
-        RecvBuf { home: Some(Arc::clone(self)), id, len }
+        RecvBuf {
+            home: Some(Arc::clone(self)),
+            id,
+            len,
+        }
     }
 
     fn give_back(&self, id: u16) {
@@ -101,7 +110,10 @@ impl Pool {
         loop {
             self.below[usize::from(id)].store(old as u32, Ordering::Relaxed);
             let new = u64::from(id) + 1;
-            match self.head.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed) {
+            match self
+                .head
+                .compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed)
+            {
                 Ok(_) => break,
                 Err(now) => old = now,
             }
@@ -147,7 +159,12 @@ impl Drop for Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pool({} x {} bytes)", self.below.len(), self.buffer_bytes)
+        write!(
+            f,
+            "Pool({} x {} bytes)",
+            self.below.len(),
+            self.buffer_bytes
+        )
     }
 }
 
@@ -166,7 +183,11 @@ pub struct RecvBuf {
 impl RecvBuf {
     /// The end of the stream.
     pub(super) fn end() -> RecvBuf {
-        RecvBuf { home: None, id: 0, len: 0 }
+        RecvBuf {
+            home: None,
+            id: 0,
+            len: 0,
+        }
     }
 
     /// Whether this says that the peer will send no more.
@@ -188,7 +209,9 @@ impl Deref for RecvBuf {
 
 impl DerefMut for RecvBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let Some(pool) = &self.home else { return &mut [] };
+        let Some(pool) = &self.home else {
+            return &mut [];
+        };
         let start = pool.start_of(self.id).as_ptr();
         // SAFETY: as in `deref`; the guard is borrowed mutably, so this is the only slice.
         unsafe { std::slice::from_raw_parts_mut(start, self.len as usize) }
@@ -219,7 +242,10 @@ pub(super) struct Home {
 impl Home {
     pub(super) fn new(config: &Config, doorbell: Doorbell) -> Home {
         // The lowest ids on top, so that a core that needs few buffers touches few pages.
-        Home { pool: Pool::new(config, doorbell), free: (0..config.buffers).rev().collect() }
+        Home {
+            pool: Pool::new(config, doorbell),
+            free: (0..config.buffers).rev().collect(),
+        }
     }
 
     /// Takes back what was returned.
@@ -230,6 +256,11 @@ impl Home {
     /// Whether [`Home::fill`] would find a buffer, now or after [`Home::reclaim`]: one load.
     pub(super) fn has_free(&self) -> bool {
         !self.free.is_empty() || self.pool.has_returned()
+    }
+
+    /// Buffers at home, not counting returned ones that were not reclaimed.
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
     }
 
     /// Announces that readers wait for a buffer; `false` when one is there after all.
@@ -268,7 +299,11 @@ mod tests {
     use super::*;
 
     fn home(buffers: u16) -> Home {
-        let config = Config { buffers, buffer_bytes: 64, ..Config::default() };
+        let config = Config {
+            buffers,
+            buffer_bytes: 64,
+            ..Config::default()
+        };
         Home::new(&config, Doorbell::flag())
     }
 
@@ -311,7 +346,10 @@ mod tests {
         assert!(home.starve());
         drop(kept);
         assert!(bell.take_flag());
-        assert!(!home.starve(), "one was returned: take it instead of sleeping");
+        assert!(
+            !home.starve(),
+            "one was returned: take it instead of sleeping"
+        );
         drop(fill(&mut home, 3));
         assert!(!bell.take_flag(), "the mark is for one return");
     }

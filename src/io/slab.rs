@@ -31,7 +31,11 @@ const INDEX_MAX: u32 = u32::MAX;
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Slab<T> {
-        Slab { slots: Vec::new(), free: None, len: 0 }
+        Slab {
+            slots: Vec::new(),
+            free: None,
+            len: 0,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -55,14 +59,20 @@ impl<T> Slab<T> {
         }
         let index = u32::try_from(self.slots.len()).unwrap_or(INDEX_MAX);
         assert!(index < INDEX_MAX, "four billion operations under way");
-        self.slots.push(Slot { generation: 0, state: State::Taken(value) });
+        self.slots.push(Slot {
+            generation: 0,
+            state: State::Taken(value),
+        });
         key(index, 0)
     }
 
     pub(super) fn get(&self, op: Op) -> Option<&T> {
         let (index, generation) = split(op);
         match self.slots.get(index as usize)? {
-            Slot { generation: g, state: State::Taken(value) } if *g == generation => Some(value),
+            Slot {
+                generation: g,
+                state: State::Taken(value),
+            } if *g == generation => Some(value),
             _ => None,
         }
     }
@@ -70,7 +80,10 @@ impl<T> Slab<T> {
     pub(super) fn get_mut(&mut self, op: Op) -> Option<&mut T> {
         let (index, generation) = split(op);
         match self.slots.get_mut(index as usize)? {
-            Slot { generation: g, state: State::Taken(value) } if *g == generation => Some(value),
+            Slot {
+                generation: g,
+                state: State::Taken(value),
+            } if *g == generation => Some(value),
             _ => None,
         }
     }
@@ -91,10 +104,13 @@ impl<T> Slab<T> {
 
     /// The keys of all values, in the order of their slots.
     pub(super) fn keys(&self) -> impl Iterator<Item = Op> + '_ {
-        self.slots.iter().zip(0u32..).filter_map(|(slot, index)| match slot.state {
-            State::Taken(_) => Some(key(index, slot.generation)),
-            State::Vacant { .. } => None,
-        })
+        self.slots
+            .iter()
+            .zip(0u32..)
+            .filter_map(|(slot, index)| match slot.state {
+                State::Taken(_) => Some(key(index, slot.generation)),
+                State::Vacant { .. } => None,
+            })
     }
 }
 
