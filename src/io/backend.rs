@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use super::epoll::Epoll;
 use super::sim::Sim;
-use super::uring::Uring;
+#[cfg(test)]
+use super::uring::Flavor;
+use super::uring::{FLAVORS, Uring};
 use super::{
     Choice, Completion, Config, Doorbell, Fd, How, ListenOptions, Op, Report, SendBuf, Token,
 };
@@ -84,10 +86,21 @@ impl Backend {
         ))
     }
 
+    /// A ring of one flavor and no other, so that the suite can run on each.
+    #[cfg(test)]
+    pub(super) fn with_flavor(flavor: Flavor, config: &Config) -> io::Result<Backend> {
+        config.check()?;
+        let uring = Uring::new(flavor, config)?;
+        Ok(Backend {
+            which: Which::Uring(Box::new(uring)),
+            not_send: PhantomData,
+        })
+    }
+
     fn uring(config: &Config) -> Result<(Uring, Report), (io::ErrorKind, Vec<String>)> {
         let mut refused = Vec::new();
         let mut kind = io::ErrorKind::Unsupported;
-        for flavor in super::uring::FLAVORS {
+        for flavor in FLAVORS {
             match Uring::new(flavor, config) {
                 Ok(uring) => {
                     let detail = flavor.to_string();

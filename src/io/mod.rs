@@ -99,3 +99,6 @@ use self::ledger::Ledger;
 use self::operation::{Operation, State};
 use self::pool::{Home, Pool};
 use self::slab::Slab;
+
+#[cfg(test)]
+mod tests;

@@ -24,8 +24,7 @@ use std::time::{Duration, Instant};
 use io_uring::{IoUring, opcode, squeue, types};
 
 use self::buffers::Provided;
-pub(super) use self::setup::FLAVORS;
-use self::setup::Flavor;
+pub(super) use self::setup::{FLAVORS, Flavor};
 use super::{
     Completion, Config, Done, Doorbell, Ledger, Op, Operation, Pool, Slab, operation::End, socket,
 };
