@@ -1,1 +1,4 @@
 //! mely: an event-coloring runtime.
+
+pub mod io;
+mod sync;

@@ -1,0 +1,125 @@
+//! Bytes on their way out, owned by the operation until its completion gives them back.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+
+use crate::sync::Arc;
+
+/// Bytes to send.
+///
+/// Owned, because the kernel reads them after the call has returned. Cheap to make from what a
+/// server has at hand: a response known at compile time, a prebuilt one shared by many
+/// connections, or one just written.
+#[derive(Clone)]
+pub struct SendBuf(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Static(&'static [u8]),
+    Shared {
+        bytes: Arc<[u8]>,
+        start: usize,
+        end: usize,
+    },
+    Owned(Vec<u8>),
+}
+
+impl SendBuf {
+    /// A part of a shared buffer.
+    ///
+    /// # Panics
+    ///
+    /// When `range` is not within `bytes`.
+    pub fn shared(bytes: Arc<[u8]>, range: Range<usize>) -> SendBuf {
+        assert!(
+            range.start <= range.end && range.end <= bytes.len(),
+            "{range:?} is not within the {} bytes of the buffer",
+            bytes.len()
+        );
+        SendBuf(Repr::Shared {
+            bytes,
+            start: range.start,
+            end: range.end,
+        })
+    }
+
+    /// The vector back, to be filled again; `None` when the bytes are static or shared.
+    pub fn into_vec(self) -> Option<Vec<u8>> {
+        match self.0 {
+            Repr::Owned(bytes) => Some(bytes),
+            Repr::Static(_) | Repr::Shared { .. } => None,
+        }
+    }
+}
+
+/// The address of the bytes does not change when the `SendBuf` is moved: none of the three forms
+/// keeps them inline. The ring backend relies on that while the kernel reads them.
+impl Deref for SendBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Static(bytes) => bytes,
+            Repr::Shared { bytes, start, end } => &bytes[*start..*end],
+            Repr::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl Default for SendBuf {
+    fn default() -> SendBuf {
+        SendBuf(Repr::Static(&[]))
+    }
+}
+
+impl From<&'static [u8]> for SendBuf {
+    fn from(bytes: &'static [u8]) -> SendBuf {
+        SendBuf(Repr::Static(bytes))
+    }
+}
+
+impl From<&'static str> for SendBuf {
+    fn from(text: &'static str) -> SendBuf {
+        SendBuf(Repr::Static(text.as_bytes()))
+    }
+}
+
+impl<const N: usize> From<&'static [u8; N]> for SendBuf {
+    fn from(bytes: &'static [u8; N]) -> SendBuf {
+        SendBuf(Repr::Static(bytes))
+    }
+}
+
+impl From<Vec<u8>> for SendBuf {
+    fn from(bytes: Vec<u8>) -> SendBuf {
+        SendBuf(Repr::Owned(bytes))
+    }
+}
+
+impl From<String> for SendBuf {
+    fn from(text: String) -> SendBuf {
+        SendBuf(Repr::Owned(text.into_bytes()))
+    }
+}
+
+impl From<Arc<[u8]>> for SendBuf {
+    fn from(bytes: Arc<[u8]>) -> SendBuf {
+        let end = bytes.len();
+        SendBuf(Repr::Shared {
+            bytes,
+            start: 0,
+            end,
+        })
+    }
+}
+
+impl fmt::Debug for SendBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let form = match &self.0 {
+            Repr::Static(_) => "static",
+            Repr::Shared { .. } => "shared",
+            Repr::Owned(_) => "owned",
+        };
+        write!(f, "SendBuf({form}, {} bytes)", self.len())
+    }
+}

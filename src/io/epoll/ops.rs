@@ -1,0 +1,112 @@
+//! Operations as the caller starts and ends them.
+
+use std::io;
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::super::{
+    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::End, socket,
+};
+use super::watch::Side;
+use super::{Epoll, Item, Place};
+
+impl Epoll {
+    pub(in crate::io) fn listen(
+        &mut self,
+        addr: SocketAddr,
+        opts: &ListenOptions,
+    ) -> io::Result<Fd> {
+        socket::listener(addr, opts, SocketFlags::NONBLOCK)
+    }
+
+    pub(in crate::io) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
+        socket::local_addr(fd)
+    }
+
+    pub(in crate::io) fn peer_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
+        socket::peer_addr(fd)
+    }
+
+    pub(in crate::io) fn accept(&mut self, token: Token, listener: Fd) -> Op {
+        self.start_reader(token, listener, State::Accept)
+    }
+
+    pub(in crate::io) fn recv(&mut self, token: Token, fd: Fd) -> Op {
+        self.start_reader(token, fd, State::Recv)
+    }
+
+    pub(in crate::io) fn readable(&mut self, token: Token, fd: Fd) -> Op {
+        self.start_reader(token, fd, State::Readable)
+    }
+
+    /// Tries at once: most responses fit into the socket's buffer, and need no registration.
+    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
+        let op = self.start(token, fd, State::send(buf), Place::Active);
+        let completion = self.step_send(op);
+        self.ready.extend(completion);
+        op
+    }
+
+    pub(in crate::io) fn connect(
+        &mut self,
+        token: Token,
+        addr: SocketAddr,
+    ) -> io::Result<(Fd, Op)> {
+        let fd = socket::keep(socket::stream(addr, SocketFlags::NONBLOCK)?);
+        let op = self.start(token, fd, State::connect(addr), Place::Watched);
+        let completion = match rustix::net::connect(fd.borrow(), &addr) {
+            Ok(()) => self.finish(op, End::Ok),
+            // A connect that a signal interrupted goes on too.
+            Err(Errno::INPROGRESS | Errno::INTR) => self.await_edge(op, Side::Writer),
+            Err(errno) => self.finish(op, End::Failed(errno)),
+        };
+        self.ready.extend(completion);
+        Ok((fd, op))
+    }
+
+    /// Ends it here and now: the kernel holds nothing, and what was received has been told.
+    pub(in crate::io) fn cancel(&mut self, op: Op) {
+        let completion = self.finish(op, End::CANCELED);
+        self.ready.extend(completion);
+    }
+
+    pub(in crate::io) fn shutdown(&mut self, fd: Fd, how: How) {
+        socket::shutdown(fd, how);
+    }
+
+    pub(in crate::io) fn close(&mut self, fd: Fd) {
+        self.ledger.close(fd);
+        socket::close(fd);
+    }
+
+    fn start(&mut self, token: Token, fd: Fd, state: State, place: Place) -> Op {
+        let operation = Operation::new(token, fd, state);
+        self.ledger.start(fd, operation.kind());
+        self.ops.insert(Item {
+            operation,
+            place,
+            hung_up: false,
+        })
+    }
+
+    /// Registering tells what is there already, so there is nothing to try first.
+    fn start_reader(&mut self, token: Token, fd: Fd, state: State) -> Op {
+        let op = self.start(token, fd, state, Place::Watched);
+        let completion = self.await_edge(op, Side::Reader);
+        self.ready.extend(completion);
+        op
+    }
+
+    /// Nothing more to do for `op` until the kernel says so; its failure, if it cannot.
+    pub(super) fn await_edge(&mut self, op: Op, side: Side) -> Option<super::super::Completion> {
+        let item = self.ops.get_mut(op)?;
+        item.place = Place::Watched;
+        let fd = item.operation.fd;
+        match self.watches.enter(fd, op, side) {
+            Ok(()) => None,
+            Err(errno) => self.finish(op, End::Failed(errno)),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The event source: one backend a core, completion-shaped.
+//!
+//! Three backends meet one contract: [`uring`] (the kernel completes), [`epoll`] (the kernel tells
+//! that something is ready, we do it, and it looks completed) and [`sim`] (no kernel, no clock: an
+//! in-memory network that a seed can replay). `tests/` runs one suite over all three. None of them
+//! knows of colors, events or handlers; the layer above owns the tables of connections and turns
+//! completions into events.
+//!
+//! # What every backend provides
+//!
+//! **Whose it is.** A [`Backend`] is made on its core's thread, used only there and never sent. Only
+//! its [`Doorbell`] and the [`RecvBuf`]s it handed out may be elsewhere, and they stay valid and
+//! harmless after it is gone. Descriptors are the process's: any core may send on any of them.
+//!
+//! **Operations.** `accept`, `recv`, `send`, `connect` and `readable` start one and name it by an
+//! [`Op`]. Starting cannot fail, and calls nothing back: what goes wrong, goes wrong in the
+//! completion, so that callers have one path for errors. (`connect` can fail at making the socket,
+//! when there is nothing yet that could complete.) A connection has at most one operation of each
+//! kind per descriptor and backend under way; for sends at most one *in the process*, since two
+//! have no order. Both are the caller's duty, the first is asserted in debug builds.
+//!
+//! **Completions.** Each carries the token given at the start. Every operation has exactly one
+//! *terminal* completion (`more == false`), and nothing comes after it.
+//! - `accept`: a connection each, all of them with `more`; the terminal one is always an error.
+//!   Lack of descriptors or memory is such an error: the caller starts anew when it has closed
+//!   something. Connections that died in the queue are skipped in silence.
+//! - `recv`: bytes with `more`; the terminal one is the end of the stream or an error, never bytes.
+//!   Lack of buffers is *not* reported: the operation pauses until one returns, costs nothing
+//!   meanwhile, and goes on by itself.
+//! - `send`: one completion, when all bytes are with the kernel or none more will be. Short sends
+//!   are not seen. The buffer comes back in every case. A send of no bytes completes too.
+//! - `connect`: one completion. The descriptor stays the caller's to close also after an error.
+//! - `readable`: a completion when there may be something to read and again when there is more
+//!   *after the caller has read until it would block*; several arrivals may be one completion, and
+//!   one may be spurious. For pipes, sockets, eventfds and the like, not for files. The terminal
+//!   one is always an error.
+//!
+//! Completions of one operation come in order; those of different operations in any order.
+//!
+//! **Cancel** asks the operation to end. Its terminal completion follows: the error `ECANCELED`, or
+//! what it came to if that was first. Bytes and connections that were already taken from the kernel
+//! are delivered before it. The handle of an operation that is over has no effect.
+//!
+//! **Descriptors.** `shutdown` and `close` act at once and wait for nothing: for the end of a
+//! stream to come after the bytes of a send, the caller awaits that send. `close` only when nothing
+//! is under way on the descriptor on any core (asserted in debug builds for this one): the kernel
+//! would keep the connection open for a ring's sake. Ending a `recv` first takes `cancel`, or
+//! `shutdown` of both directions, which ends it with the end of the stream.
+//!
+//! **Turning.** `poll` never blocks: it hands over what was started, and appends at most `limit`
+//! completions. With nothing to do it costs a load or two (io_uring), or one `epoll_wait` and that
+//! only if an operation needs it (epoll). `has_work` is the cheap peek before it: `true` when a
+//! `poll` would do something that a backend can know without a system call. What was started is only
+//! sure to be under way after the next `poll` or `wait`. Nothing is dropped when more completes than
+//! `limit`: the rest comes with the next `poll`.
+//!
+//! **Sleeping.** `wait` hands over what was started and blocks until a `poll` is worth calling, the
+//! doorbell rings, or the time is over. It may return early (signals, the backend's own business);
+//! it appends nothing. A ring of the doorbell is never lost: it makes the `wait` that is going on,
+//! or else the next one, return, also when a `poll` comes between; many rings may be one. A pool
+//! without buffers counts as quiet; the returned buffer wakes the sleeper.
+//!
+//! **The end.** Dropping a backend cancels what is under way, waits for the kernel to let go of all
+//! buffers (bounded; beyond the bound they are leaked, never freed under the kernel's hands), closes
+//! connections that nobody was told of, and frees. Completions not yet polled are lost, descriptors
+//! that callers know of stay open.
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a contract is written whole; the layer above takes up its parts one by one"
+)]
+
+mod backend;
+mod buf;
+mod completion;
+mod config;
+mod doorbell;
+mod epoll;
+mod ledger;
+mod operation;
+mod pool;
+mod sim;
+mod slab;
+mod socket;
+mod uring;
+
+pub use self::buf::SendBuf;
+pub use self::config::{Choice, Report};
+pub use self::pool::RecvBuf;
+pub use self::sim::{SimCall, SimClient, SimNet};
+
+pub(crate) use self::backend::Backend;
+pub(crate) use self::completion::{Completion, Done, Fd, How, Op, Token};
+pub(crate) use self::config::{Config, ListenOptions};
+pub(crate) use self::doorbell::Doorbell;
+
+use self::completion::Kind;
+use self::ledger::Ledger;
+use self::operation::{Operation, State};
+use self::pool::{Home, Pool};
+use self::slab::Slab;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! An operation under way, as all backends keep it in their tables.
+
+use std::io;
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+
+use super::{Completion, Done, Fd, Kind, SendBuf, Token};
+
+/// What a backend remembers until the terminal completion.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub(super) token: Token,
+    pub(super) fd: Fd,
+    pub(super) state: State,
+    /// `cancel` was asked for: whatever ends a stretch of this operation now ends all of it.
+    pub(super) canceled: bool,
+}
+
+/// What is particular to a kind. Owns all memory that the kernel may read meanwhile, at addresses
+/// that do not change when the table grows: `SendBuf` keeps no bytes inline, the address is boxed.
+#[derive(Debug)]
+pub(super) enum State {
+    Accept,
+    Recv,
+    Send {
+        buf: SendBuf,
+        sent_bytes: usize,
+    },
+    Connect {
+        addr: Box<rustix::net::SocketAddrAny>,
+    },
+    Readable,
+}
+
+impl State {
+    pub(super) fn send(buf: SendBuf) -> State {
+        State::Send { buf, sent_bytes: 0 }
+    }
+
+    pub(super) fn connect(addr: SocketAddr) -> State {
+        State::Connect {
+            addr: Box::new(addr.into()),
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            State::Accept => Kind::Accept,
+            State::Recv => Kind::Recv,
+            State::Send { .. } => Kind::Send,
+            State::Connect { .. } => Kind::Connect,
+            State::Readable => Kind::Readable,
+        }
+    }
+}
+
+/// How an operation ends that has nothing more to give.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// Sent, connected.
+    Ok,
+    /// The end of the stream.
+    Eof,
+    Failed(Errno),
+}
+
+impl End {
+    pub(super) const CANCELED: End = End::Failed(Errno::CANCELED);
+}
+
+impl Operation {
+    pub(super) fn new(token: Token, fd: Fd, state: State) -> Operation {
+        Operation {
+            token,
+            fd,
+            state,
+            canceled: false,
+        }
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.state.kind()
+    }
+
+    /// Its terminal completion.
+    pub(super) fn end(self, end: End) -> Completion {
+        fn plain<T>(end: End, ok: T) -> io::Result<T> {
+            match end {
+                End::Ok | End::Eof => Ok(ok),
+                End::Failed(errno) => Err(errno.into()),
+            }
+        }
+        let failure = match end {
+            End::Failed(errno) => errno,
+            // Only receives, sends and connects can end well.
+            End::Ok | End::Eof => Errno::INVAL,
+        };
+        let done = match self.state {
+            State::Accept => Done::Accepted(Err(failure.into())),
+            State::Readable => Done::Readable(Err(failure.into())),
+            State::Recv => Done::Received(plain(end, super::RecvBuf::end())),
+            State::Connect { .. } => Done::Connected(plain(end, ())),
+            State::Send { buf, sent_bytes } => Done::Sent {
+                res: plain(end, ()),
+                buf,
+                sent_bytes,
+            },
+        };
+        Completion {
+            token: self.token,
+            done,
+            more: false,
+        }
+    }
+}
+
+/// Failures of an accept that say nothing about the listener: the connection died in the queue.
+pub(super) fn is_about_one_connection(errno: Errno) -> bool {
+    matches!(errno, Errno::CONNABORTED | Errno::PROTO | Errno::INTR)
+}

@@ -1,0 +1,150 @@
+//! The simulated network as tests see it.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+
+use super::super::{Fd, How};
+use super::net::Net;
+use crate::sync::{Arc, Mutex};
+
+/// An in-memory network, shared by the simulated cores of one test. Clones are the same network.
+#[derive(Clone)]
+pub struct SimNet(Arc<Mutex<Net>>);
+
+/// A call that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SimCall {
+    /// Taking a connection from a listener that has one.
+    Accept,
+    /// Receiving bytes that are there.
+    Recv,
+    /// Sending where there is room.
+    Send,
+    /// Connecting.
+    Connect,
+}
+
+impl SimNet {
+    /// A network whose every choice follows from `seed`.
+    pub fn new(seed: u64) -> SimNet {
+        SimNet(Arc::new(Mutex::new(Net::new(seed))))
+    }
+
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut Net) -> R) -> R {
+        f(&mut self
+            .0
+            .lock()
+            .expect("no call on the simulated network panics"))
+    }
+
+    /// The seed, for the message of a failed test.
+    pub fn seed(&self) -> u64 {
+        self.with(|net| net.seed)
+    }
+
+    /// How many unread bytes a stream holds before its sender is blocked; 64 KiB at first.
+    pub fn set_socket_bytes(&self, bytes: usize) {
+        self.with(|net| net.socket_bytes = bytes.max(1));
+    }
+
+    /// Moves a random number of at most `bytes` in each call: short receives and sends. At first
+    /// calls move what they can.
+    pub fn set_move_bytes_max(&self, bytes: usize) {
+        self.with(|net| net.move_bytes_max = bytes.max(1));
+    }
+
+    /// Makes the next such call on the network that would succeed fail with the error number
+    /// `errno` of the operating system; several queue up.
+    pub fn fail_next(&self, call: SimCall, errno: i32) {
+        self.with(|net| net.fail_next(call, Errno::from_raw_os_error(errno)));
+    }
+
+    /// Descriptors that are open, those of clients included.
+    pub fn open_count(&self) -> usize {
+        self.with(|net| net.open_count())
+    }
+
+    /// Connects a client to the listener at `addr`.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionRefused` when nobody listens, `WouldBlock` when its backlog is full.
+    pub fn connect(&self, addr: SocketAddr) -> io::Result<SimClient> {
+        let fd = self.with(|net| {
+            let fd = net.socket()?;
+            net.connect(fd, addr)
+                .inspect_err(|_| net.close(fd, false))?;
+            Ok::<Fd, Errno>(fd)
+        })?;
+        Ok(SimClient {
+            net: self.clone(),
+            fd,
+        })
+    }
+
+    /// A descriptor that becomes readable by `notify`: stands for the pipe of a signal.
+    pub(crate) fn notifier(&self) -> Fd {
+        self.with(|net| net.notifier())
+    }
+
+    /// Makes it readable. Told once, however often it was notified before.
+    pub(crate) fn notify(&self, fd: Fd) {
+        self.with(|net| net.notify(fd));
+    }
+}
+
+impl fmt::Debug for SimNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimNet")
+    }
+}
+
+/// One end of a simulated connection, held by a test. Never blocks; closed on drop.
+#[derive(Debug)]
+pub struct SimClient {
+    net: SimNet,
+    fd: Fd,
+}
+
+impl SimClient {
+    /// Its own address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.net.with(|net| net.local_addr(self.fd))?)
+    }
+
+    /// Sends no more: the other end sees the end of the stream.
+    pub fn shutdown_write(&self) {
+        self.net.with(|net| net.shutdown(self.fd, How::Write));
+    }
+
+    /// Closes with an error for the other end.
+    pub fn reset(self) {
+        self.net.with(|net| net.close(self.fd, true));
+        std::mem::forget(self);
+    }
+}
+
+impl io::Read for SimClient {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        Ok(self.net.with(|net| net.recv(self.fd, space))?)
+    }
+}
+
+impl io::Write for SimClient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(self.net.with(|net| net.send(self.fd, bytes))?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for SimClient {
+    fn drop(&mut self) {
+        self.net.with(|net| net.close(self.fd, false));
+    }
+}

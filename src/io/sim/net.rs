@@ -1,0 +1,373 @@
+//! The simulated network: listeners, streams, and what each call on them does.
+//!
+//! Calls answer as the kernel's non-blocking ones do, `EAGAIN` included.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use rustix::io::Errno;
+
+use super::super::{Fd, How};
+use super::client::SimCall;
+
+/// The first number: not one that a confused test could mistake for a real descriptor.
+const FIRST_FD: i32 = 1_000_000;
+const FIRST_EPHEMERAL_PORT: u16 = 32_768;
+
+/// A small generator of numbers (xorshift64*), enough to choose an order.
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Random {
+        // Zero is the one state it cannot leave.
+        Random((seed ^ 0x9e37_79b9_7f4a_7c15).max(1))
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Less than `end`, which is not 0.
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Another one, for a user of its own.
+    pub(super) fn fork(&mut self) -> Random {
+        Random::new(self.next())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Net {
+    pub(super) seed: u64,
+    pub(super) random: Random,
+    /// Counts changes: while it stands still, nothing that was blocked can go on.
+    pub(super) version: u64,
+    nodes: BTreeMap<Fd, Node>,
+    next_fd: i32,
+    next_port: u16,
+    /// Bytes that a stream's receiver holds before its sender is blocked.
+    pub(super) socket_bytes: usize,
+    /// At most so many bytes move in one call, a random number of them.
+    pub(super) move_bytes_max: usize,
+    faults: BTreeMap<SimCall, VecDeque<Errno>>,
+}
+
+#[derive(Debug)]
+enum Node {
+    Listener {
+        addr: SocketAddr,
+        reuse_port: bool,
+        backlog: usize,
+        queue: VecDeque<Fd>,
+    },
+    Unconnected,
+    Stream(Stream),
+    Notifier {
+        fired: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Stream {
+    local: SocketAddr,
+    remote: SocketAddr,
+    /// The other end, while it is open.
+    peer: Option<Fd>,
+    /// What the peer sent and nobody has read.
+    inbox: VecDeque<u8>,
+    /// The peer sends no more.
+    ended: bool,
+    /// The peer went away with an error that was not told yet.
+    reset: bool,
+    write_shut: bool,
+}
+
+impl Net {
+    pub(super) fn new(seed: u64) -> Net {
+        Net {
+            seed,
+            random: Random::new(seed),
+            version: 0,
+            nodes: BTreeMap::new(),
+            next_fd: FIRST_FD,
+            next_port: FIRST_EPHEMERAL_PORT,
+            socket_bytes: 64 * 1024,
+            move_bytes_max: usize::MAX,
+            faults: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn fail_next(&mut self, call: SimCall, errno: Errno) {
+        self.faults.entry(call).or_default().push_back(errno);
+        self.version += 1;
+    }
+
+    fn fault(&mut self, call: SimCall) -> Result<(), Errno> {
+        let errno = self.faults.get_mut(&call).and_then(VecDeque::pop_front);
+        errno.map_or(Ok(()), Err)
+    }
+
+    /// Descriptors open, on both sides.
+    pub(super) fn open_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn add(&mut self, node: Node) -> Fd {
+        let fd = Fd::from_raw(self.next_fd);
+        self.next_fd += 1;
+        self.nodes.insert(fd, node);
+        self.version += 1;
+        fd
+    }
+
+    fn port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = port.checked_add(1).unwrap_or(FIRST_EPHEMERAL_PORT);
+        port
+    }
+
+    /// An end for a connection to come.
+    pub(super) fn socket(&mut self) -> Result<Fd, Errno> {
+        Ok(self.add(Node::Unconnected))
+    }
+
+    pub(super) fn notifier(&mut self) -> Fd {
+        self.add(Node::Notifier { fired: false })
+    }
+
+    pub(super) fn notify(&mut self, fd: Fd) {
+        if let Some(Node::Notifier { fired }) = self.nodes.get_mut(&fd) {
+            *fired = true;
+            self.version += 1;
+        }
+    }
+
+    /// Whether it was fired since last asked.
+    pub(super) fn take_notice(&mut self, fd: Fd) -> Result<(), Errno> {
+        match self.nodes.get_mut(&fd) {
+            Some(Node::Notifier { fired }) if *fired => {
+                *fired = false;
+                self.version += 1;
+                Ok(())
+            }
+            Some(Node::Notifier { .. }) => Err(Errno::AGAIN),
+            Some(_) => Err(Errno::PERM),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        mut addr: SocketAddr,
+        reuse_port: bool,
+        backlog: usize,
+    ) -> Result<Fd, Errno> {
+        if addr.port() == 0 {
+            let port = self.port();
+            addr.set_port(port);
+        }
+        let taken = self.nodes.values().any(|node| match node {
+            Node::Listener {
+                addr: other,
+                reuse_port: shared,
+                ..
+            } => other.port() == addr.port() && !(*shared && reuse_port),
+            _ => false,
+        });
+        if taken {
+            return Err(Errno::ADDRINUSE);
+        }
+        Ok(self.add(Node::Listener {
+            addr,
+            reuse_port,
+            backlog,
+            queue: VecDeque::new(),
+        }))
+    }
+
+    /// Connects `fd` to one of the listeners on the port of `addr`.
+    pub(super) fn connect(&mut self, fd: Fd, addr: SocketAddr) -> Result<(), Errno> {
+        self.fault(SimCall::Connect)?;
+        if !matches!(self.nodes.get(&fd), Some(Node::Unconnected)) {
+            return Err(Errno::BADF);
+        }
+        let listeners: Vec<Fd> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| {
+                matches!(node, Node::Listener { addr: at, .. } if at.port() == addr.port())
+            })
+            .map(|(&fd, _)| fd)
+            .collect();
+        if listeners.is_empty() {
+            return Err(Errno::CONNREFUSED);
+        }
+        let chosen = listeners[self.random.below(listeners.len())];
+        let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port());
+        if let Some(Node::Listener { backlog, queue, .. }) = self.nodes.get(&chosen)
+            && queue.len() >= *backlog
+        {
+            return Err(Errno::AGAIN);
+        }
+        let stream = |local, remote, peer| {
+            Node::Stream(Stream {
+                local,
+                remote,
+                peer: Some(peer),
+                inbox: VecDeque::new(),
+                ended: false,
+                reset: false,
+                write_shut: false,
+            })
+        };
+        let accepted = self.add(stream(addr, local, fd));
+        self.nodes.insert(fd, stream(local, addr, accepted));
+        if let Some(Node::Listener { queue, .. }) = self.nodes.get_mut(&chosen) {
+            queue.push_back(accepted);
+        }
+        Ok(())
+    }
+
+    pub(super) fn accept(&mut self, fd: Fd) -> Result<Fd, Errno> {
+        let Some(Node::Listener { queue, .. }) = self.nodes.get(&fd) else {
+            return Err(Errno::BADF);
+        };
+        if queue.is_empty() {
+            return Err(Errno::AGAIN);
+        }
+        self.fault(SimCall::Accept)?;
+        self.version += 1;
+        match self.nodes.get_mut(&fd) {
+            Some(Node::Listener { queue, .. }) => queue.pop_front().ok_or(Errno::AGAIN),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    fn stream(&mut self, fd: Fd) -> Result<&mut Stream, Errno> {
+        match self.nodes.get_mut(&fd) {
+            Some(Node::Stream(stream)) => Ok(stream),
+            Some(Node::Unconnected) => Err(Errno::NOTCONN),
+            Some(_) => Err(Errno::NOTSOCK),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    /// Between 1 and `len` bytes move.
+    fn portion(&mut self, len: usize) -> usize {
+        let most = len.min(self.move_bytes_max).max(1);
+        if self.move_bytes_max == usize::MAX {
+            most
+        } else {
+            1 + self.random.below(most)
+        }
+    }
+
+    pub(super) fn recv(&mut self, fd: Fd, space: &mut [u8]) -> Result<usize, Errno> {
+        let stream = self.stream(fd)?;
+        if stream.reset {
+            stream.reset = false;
+            stream.ended = true;
+            self.version += 1;
+            return Err(Errno::CONNRESET);
+        }
+        if stream.inbox.is_empty() {
+            return if stream.ended {
+                Ok(0)
+            } else {
+                Err(Errno::AGAIN)
+            };
+        }
+        let most = stream.inbox.len().min(space.len());
+        self.fault(SimCall::Recv)?;
+        let len = self.portion(most);
+        let stream = self.stream(fd)?;
+        for (place, byte) in space.iter_mut().zip(stream.inbox.drain(..len)) {
+            *place = byte;
+        }
+        self.version += 1;
+        Ok(len)
+    }
+
+    pub(super) fn send(&mut self, fd: Fd, bytes: &[u8]) -> Result<usize, Errno> {
+        let stream = self.stream(fd)?;
+        if stream.reset {
+            stream.reset = false;
+            stream.ended = true;
+            return Err(Errno::CONNRESET);
+        }
+        let (shut, peer) = (stream.write_shut, stream.peer);
+        let Some(peer) = peer.filter(|_| !shut) else {
+            return Err(Errno::PIPE);
+        };
+        let held = self.stream(peer)?.inbox.len();
+        let room = self.socket_bytes.saturating_sub(held).min(bytes.len());
+        if room == 0 && !bytes.is_empty() {
+            return Err(Errno::AGAIN);
+        }
+        self.fault(SimCall::Send)?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let len = self.portion(room);
+        self.stream(peer)?.inbox.extend(&bytes[..len]);
+        self.version += 1;
+        Ok(len)
+    }
+
+    pub(super) fn shutdown(&mut self, fd: Fd, how: How) {
+        let Ok(stream) = self.stream(fd) else { return };
+        if how != How::Write {
+            stream.ended = true;
+        }
+        if how != How::Read {
+            stream.write_shut = true;
+            if let Some(peer) = stream.peer
+                && let Ok(peer) = self.stream(peer)
+            {
+                peer.ended = true;
+            }
+        }
+        self.version += 1;
+    }
+
+    /// Closes; with unread bytes, or by `reset`, the peer sees an error instead of the end.
+    pub(super) fn close(&mut self, fd: Fd, reset: bool) {
+        self.version += 1;
+        match self.nodes.remove(&fd) {
+            Some(Node::Stream(stream)) => {
+                let Some(peer) = stream.peer else { return };
+                let Ok(peer) = self.stream(peer) else { return };
+                peer.peer = None;
+                peer.ended = true;
+                if reset || !stream.inbox.is_empty() {
+                    peer.reset = true;
+                    peer.inbox.clear();
+                }
+            }
+            Some(Node::Listener { queue, .. }) => {
+                for waiting in queue {
+                    self.close(waiting, true);
+                }
+            }
+            Some(Node::Unconnected | Node::Notifier { .. }) => {}
+            None => debug_assert!(false, "{fd:?} closed twice"),
+        }
+    }
+
+    pub(super) fn local_addr(&mut self, fd: Fd) -> Result<SocketAddr, Errno> {
+        match self.nodes.get(&fd) {
+            Some(Node::Listener { addr, .. }) => Ok(*addr),
+            _ => self.stream(fd).map(|stream| stream.local),
+        }
+    }
+
+    pub(super) fn peer_addr(&mut self, fd: Fd) -> Result<SocketAddr, Errno> {
+        self.stream(fd).map(|stream| stream.remote)
+    }
+}

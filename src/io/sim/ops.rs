@@ -1,0 +1,75 @@
+//! Operations as the caller starts and ends them.
+
+use std::io;
+use std::net::SocketAddr;
+
+use super::super::{Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::End};
+use super::Sim;
+
+impl Sim {
+    pub(in crate::io) fn listen(
+        &mut self,
+        addr: SocketAddr,
+        opts: &ListenOptions,
+    ) -> io::Result<Fd> {
+        let backlog = usize::try_from(opts.backlog).unwrap_or(0).max(1);
+        Ok(self
+            .net
+            .with(|net| net.listen(addr, opts.reuse_port, backlog))?)
+    }
+
+    pub(in crate::io) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
+        Ok(self.net.with(|net| net.local_addr(fd))?)
+    }
+
+    pub(in crate::io) fn peer_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
+        Ok(self.net.with(|net| net.peer_addr(fd))?)
+    }
+
+    pub(in crate::io) fn accept(&mut self, token: Token, listener: Fd) -> Op {
+        self.start(token, listener, State::Accept)
+    }
+
+    pub(in crate::io) fn recv(&mut self, token: Token, fd: Fd) -> Op {
+        self.start(token, fd, State::Recv)
+    }
+
+    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
+        self.start(token, fd, State::send(buf))
+    }
+
+    pub(in crate::io) fn connect(
+        &mut self,
+        token: Token,
+        addr: SocketAddr,
+    ) -> io::Result<(Fd, Op)> {
+        let fd = self.net.with(|net| net.socket())?;
+        Ok((fd, self.start(token, fd, State::connect(addr))))
+    }
+
+    pub(in crate::io) fn readable(&mut self, token: Token, fd: Fd) -> Op {
+        self.start(token, fd, State::Readable)
+    }
+
+    pub(in crate::io) fn cancel(&mut self, op: Op) {
+        let completion = self.finish(op, End::CANCELED);
+        self.ready.extend(completion);
+    }
+
+    pub(in crate::io) fn shutdown(&mut self, fd: Fd, how: How) {
+        self.net.with(|net| net.shutdown(fd, how));
+    }
+
+    pub(in crate::io) fn close(&mut self, fd: Fd) {
+        self.ledger.close(fd);
+        self.net.with(|net| net.close(fd, false));
+    }
+
+    fn start(&mut self, token: Token, fd: Fd, state: State) -> Op {
+        let operation = Operation::new(token, fd, state);
+        self.ledger.start(fd, operation.kind());
+        // It may get somewhere where the others could not.
+        self.settled = None;
+        self.ops.insert(operation)
+    }
+}

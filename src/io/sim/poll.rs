@@ -1,0 +1,160 @@
+//! Steps of operations, in an order that the seed decides.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::super::operation::is_about_one_connection;
+use super::super::{Completion, Done, Op, State, operation::End};
+use super::Sim;
+
+/// What came of one attempt.
+enum Step {
+    /// Nothing, until the network changes.
+    Blocked,
+    /// Something that nobody needs to be told.
+    Moved,
+    More(Done),
+    Over(End),
+}
+
+impl Sim {
+    pub(in crate::io) fn poll(
+        &mut self,
+        out: &mut Vec<Completion>,
+        limit: usize,
+    ) -> io::Result<()> {
+        let full = out.len().saturating_add(limit);
+        self.home.reclaim();
+        if self.starved && self.home.has_free() {
+            self.starved = false;
+            self.settled = None;
+        }
+        while out.len() < full
+            && let Some(completion) = self.ready.pop_front()
+        {
+            out.push(completion);
+        }
+        // Rounds of one step for each operation, until a round gets nowhere.
+        while out.len() < full && self.settled != Some(self.version()) {
+            let before = self.version();
+            let mut moved = false;
+            for op in self.shuffled() {
+                if out.len() >= full {
+                    return Ok(());
+                }
+                match self.step(op) {
+                    Step::Blocked => continue,
+                    Step::Moved => {}
+                    Step::More(done) => {
+                        if let Some(operation) = self.ops.get(op) {
+                            out.push(Completion {
+                                token: operation.token,
+                                done,
+                                more: true,
+                            });
+                        }
+                    }
+                    Step::Over(end) => {
+                        let completion = self.finish(op, end);
+                        out.extend(completion);
+                    }
+                }
+                moved = true;
+            }
+            if !moved {
+                // Changes of other cores meanwhile have changed the version: another round.
+                self.settled = Some(before);
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::io) fn has_work(&self) -> bool {
+        !self.ready.is_empty()
+            || (!self.ops.is_empty() && self.settled != Some(self.version()))
+            || (self.starved && self.home.has_free())
+    }
+
+    /// Sleeping is for those who have a clock.
+    pub(in crate::io) fn wait(&mut self, _timeout: Option<Duration>) -> io::Result<()> {
+        self.doorbell.take_flag();
+        if self.starved {
+            // The returner rings, as with the other backends.
+            self.home.starve();
+        }
+        Ok(())
+    }
+
+    fn version(&self) -> u64 {
+        self.net.with(|net| net.version)
+    }
+
+    fn shuffled(&mut self) -> Vec<Op> {
+        let mut order: Vec<Op> = self.ops.keys().collect();
+        for last in (1..order.len()).rev() {
+            let other = self.random.below(last + 1);
+            order.swap(last, other);
+        }
+        order
+    }
+
+    fn step(&mut self, op: Op) -> Step {
+        let Some(operation) = self.ops.get_mut(op) else {
+            return Step::Blocked;
+        };
+        let fd = operation.fd;
+        let net = &self.net;
+        let res = match &mut operation.state {
+            State::Accept => net
+                .with(|net| net.accept(fd))
+                .map(|fd| Step::More(Done::Accepted(Ok(fd)))),
+            State::Readable => net
+                .with(|net| net.take_notice(fd))
+                .map(|()| Step::More(Done::Readable(Ok(())))),
+            State::Recv => match self.home.fill(|space| net.with(|net| net.recv(fd, space))) {
+                None => {
+                    self.starved = true;
+                    return Step::Blocked;
+                }
+                Some(Ok(buf)) if buf.is_end() => Ok(Step::Over(End::Eof)),
+                Some(Ok(buf)) => Ok(Step::More(Done::Received(Ok(buf)))),
+                Some(Err(errno)) => Err(errno),
+            },
+            State::Send { buf, sent_bytes } => net
+                .with(|net| net.send(fd, &buf[*sent_bytes..]))
+                .map(|sent| {
+                    *sent_bytes += sent;
+                    let all = *sent_bytes == buf.len();
+                    if all {
+                        Step::Over(End::Ok)
+                    } else {
+                        Step::Moved
+                    }
+                }),
+            State::Connect { addr } => match SocketAddr::try_from((**addr).clone()) {
+                Ok(addr) => net
+                    .with(|net| net.connect(fd, addr))
+                    .map(|()| Step::Over(End::Ok)),
+                Err(errno) => Err(errno),
+            },
+        };
+        match res {
+            Ok(step) => step,
+            Err(Errno::AGAIN) => Step::Blocked,
+            Err(Errno::INTR) => Step::Moved,
+            // The kernel's way of saying that a pool is empty passes, and is not told.
+            Err(Errno::NOBUFS) => Step::Moved,
+            Err(errno) if self.is_accept(op) && is_about_one_connection(errno) => Step::Moved,
+            Err(errno) => Step::Over(End::Failed(errno)),
+        }
+    }
+
+    fn is_accept(&self, op: Op) -> bool {
+        self.ops
+            .get(op)
+            .is_some_and(|operation| matches!(operation.state, State::Accept))
+    }
+}

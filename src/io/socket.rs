@@ -1,0 +1,78 @@
+//! Sockets, as the two backends of the kernel make them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{IntoRawFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, Shutdown, SocketFlags, SocketType, bind, getpeername, getsockname, listen,
+    socket_with, sockopt,
+};
+
+use super::{Fd, How, ListenOptions};
+
+/// A listener. `flags` says whether it blocks: the ring polls by itself and older kernels report
+/// `EAGAIN` from a non-blocking one; epoll must not block.
+pub(super) fn listener(
+    addr: SocketAddr,
+    opts: &ListenOptions,
+    flags: SocketFlags,
+) -> io::Result<Fd> {
+    let socket = stream(addr, flags)?;
+    // A server that restarts must not wait for the connections of its former life to be forgotten.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if opts.reuse_port {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    bind(&socket, &addr)?;
+    listen(&socket, opts.backlog)?;
+    Ok(keep(socket))
+}
+
+/// A TCP socket without Nagle's delay. Connections inherit that from their listener, which saves a
+/// system call for each.
+pub(super) fn stream(addr: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let family = match addr {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = socket_with(
+        family,
+        SocketType::STREAM,
+        flags | SocketFlags::CLOEXEC,
+        None,
+    )?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    Ok(socket)
+}
+
+/// From now on the caller of the backend closes it.
+pub(super) fn keep(socket: OwnedFd) -> Fd {
+    Fd::from_raw(socket.into_raw_fd())
+}
+
+pub(super) fn local_addr(fd: Fd) -> io::Result<SocketAddr> {
+    let addr = getsockname(fd.borrow())?;
+    SocketAddr::try_from(addr).map_err(io::Error::from)
+}
+
+pub(super) fn peer_addr(fd: Fd) -> io::Result<SocketAddr> {
+    let addr = getpeername(fd.borrow())?.ok_or(io::ErrorKind::NotConnected)?;
+    SocketAddr::try_from(addr).map_err(io::Error::from)
+}
+
+pub(super) fn shutdown(fd: Fd, how: How) {
+    let how = match how {
+        How::Read => Shutdown::Read,
+        How::Write => Shutdown::Write,
+        How::Both => Shutdown::Both,
+    };
+    // ENOTCONN is the common answer, when the peer was faster.
+    let _ = rustix::net::shutdown(fd.borrow(), how);
+}
+
+pub(super) fn close(fd: Fd) {
+    // SAFETY: the contract makes the caller the owner of `fd` and this call its last use. Should it
+    // lie, a descriptor of somebody else is closed, which is wrong but no memory is touched.
+    unsafe { rustix::io::close(fd.raw()) }
+}

@@ -1,0 +1,235 @@
+//! Operations that are ended early.
+
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use super::super::{Config, Done, ListenOptions};
+use super::Make;
+use super::world::{PATIENCE, World};
+
+fn canceled() -> Option<i32> {
+    Some(Errno::CANCELED.raw_os_error())
+}
+
+pub(super) fn cancel_accept(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (listener, addr) = world.listen();
+    // Before it was handed over, and after.
+    let (token, op) = world.accept(listener);
+    world.backend.cancel(op);
+    assert_eq!(world.failure(token), canceled());
+    let (token, op) = world.accept(listener);
+    world.quiet();
+    world.backend.cancel(op);
+    assert_eq!(world.failure(token), canceled());
+    // A connection that comes now waits for the next accept.
+    let _client = world.client(addr);
+    world.quiet();
+    let accept = world.accept(listener);
+    let fd = world.accepted(accept.0);
+    world.backend.close(fd);
+    world.hang_up(listener, accept);
+}
+
+pub(super) fn cancel_recv(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (fd, mut client) = world.pair();
+    let (token, op) = world.recv(fd);
+    world.backend.cancel(op);
+    assert_eq!(world.failure(token), canceled());
+    let (token, op) = world.recv(fd);
+    world.write(&mut client, b"abc");
+    world.received_bytes(token, 3);
+    world.backend.cancel(op);
+    assert_eq!(world.failure(token), canceled());
+    world.write(&mut client, b"def");
+    world.quiet();
+    let recv = world.recv(fd);
+    assert_eq!(
+        world.received_bytes(recv.0, 3),
+        b"def",
+        "nothing is lost between two receives"
+    );
+    world.hang_up(fd, recv);
+}
+
+pub(super) fn cancel_readable(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let pipe = world.pipe();
+    let (token, op) = world.readable(pipe.fd);
+    world.quiet();
+    world.backend.cancel(op);
+    assert_eq!(world.failure(token), canceled());
+    pipe.write();
+    world.quiet();
+    let (token, op) = world.readable(pipe.fd);
+    assert!(matches!(world.next(token).done, Done::Readable(Ok(()))));
+    world.backend.cancel(op);
+    assert_eq!(world.failure(token), canceled());
+}
+
+pub(super) fn cancel_send(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (fd, client) = world.pair();
+    let len = 50_000_000;
+    let (token, op) = world.send(fd, vec![1; len]);
+    world.quiet();
+    world.backend.cancel(op);
+    let (res, buf, sent_bytes) = world.sent(token);
+    assert_eq!(res.unwrap_err().raw_os_error(), canceled());
+    assert_eq!(buf.len(), len);
+    assert!((1..len).contains(&sent_bytes), "{sent_bytes}");
+    drop(client);
+    world.backend.close(fd);
+}
+
+pub(super) fn cancel_connect(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    // A listener that accepts nothing: when its queue is full, connecting takes forever.
+    let (listener, addr) = world.listen_with(&ListenOptions {
+        backlog: 1,
+        reuse_port: false,
+    });
+    let connects: Vec<_> = (0..6).map(|_| world.connect(addr)).collect();
+    world.quiet_after_some();
+    let mut in_time = 0;
+    for (fd, token, op) in connects {
+        world.backend.cancel(op);
+        // Too late for those that found room.
+        let end = world.failure(token);
+        assert!(end.is_none() || end == canceled(), "{end:?}");
+        in_time += usize::from(end.is_some());
+        world.backend.close(fd);
+    }
+    assert!(in_time > 0);
+    world.backend.close(listener);
+}
+
+pub(super) fn cancel_twice_and_late(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (fd, mut client) = world.pair();
+    let (first, first_op) = world.recv(fd);
+    world.quiet();
+    world.backend.cancel(first_op);
+    world.backend.cancel(first_op);
+    assert_eq!(world.failure(first), canceled());
+    // The next one is given the same slot; the old name must not reach it.
+    let recv = world.recv(fd);
+    world.backend.cancel(first_op);
+    world.quiet();
+    world.write(&mut client, b"here");
+    assert_eq!(world.received_bytes(recv.0, 4), b"here");
+    world.backend.cancel(first_op);
+    world.hang_up(fd, recv);
+    world.backend.cancel(recv.1);
+    world.quiet();
+}
+
+pub(super) fn cancel_races_with_receives(make: Make<'_>) {
+    let mut world = make(&Config {
+        buffers: 4,
+        buffer_bytes: 64,
+        ..Config::default()
+    });
+    let (fd, mut client) = world.pair();
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    for round in 0..300u32 {
+        let (token, op) = world.recv(fd);
+        for n in 0..round % 4 {
+            let bytes = vec![(round + n) as u8; 40];
+            world.write(&mut client, &bytes);
+            sent.extend(bytes);
+            if n == 1 {
+                world.turn();
+            }
+        }
+        world.backend.cancel(op);
+        loop {
+            let completion = world.next(token);
+            match completion.done {
+                Done::Received(Ok(buf)) => got.extend_from_slice(&buf),
+                Done::Received(Err(error)) => assert_eq!(error.raw_os_error(), canceled()),
+                other => panic!("{other:?}"),
+            }
+            if !completion.more {
+                break;
+            }
+        }
+    }
+    let recv = world.recv(fd);
+    got.extend(world.received_bytes(recv.0, sent.len() - got.len()));
+    assert!(got == sent, "each byte once and in order, whoever won");
+    world.hang_up(fd, recv);
+}
+
+pub(super) fn cancel_races_with_sends(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (fd, mut client) = world.pair();
+    for round in 0..200usize {
+        let len = if round % 2 == 0 { 100 } else { 30_000 };
+        let (token, op) = world.send(fd, vec![round as u8; len]);
+        if round % 3 == 0 {
+            world.turn();
+        }
+        world.backend.cancel(op);
+        let (res, buf, sent_bytes) = world.sent(token);
+        assert_eq!(buf.len(), len);
+        match res {
+            Ok(()) => assert_eq!(sent_bytes, len),
+            Err(error) => assert_eq!(error.raw_os_error(), canceled()),
+        }
+        assert_eq!(
+            world.read(&mut client, sent_bytes),
+            vec![round as u8; sent_bytes]
+        );
+    }
+    world.backend.close(fd);
+}
+
+pub(super) fn dropped_with_everything_under_way(make: Make<'_>) {
+    let mut world = make(&Config {
+        buffers: 2,
+        ..Config::default()
+    });
+    let (listener, addr) = world.listen();
+    world.accept(listener);
+    let pairs: Vec<_> = (0..20).map(|_| world.pair()).collect();
+    let pipe = world.pipe();
+    world.readable(pipe.fd);
+    for &(fd, _) in &pairs {
+        world.recv(fd);
+        world.send(fd, vec![3; 10_000_000]);
+    }
+    world.quiet_after_some();
+    // Things that arrive between the last poll and the drop.
+    let _late = world.client(addr);
+    let mut pairs = pairs;
+    for (_, client) in &mut pairs {
+        client.write(b"unheard").unwrap();
+    }
+    let fds: Vec<_> = pairs.iter().map(|pair| pair.0).chain([listener]).collect();
+    let mut after = world.another();
+    let start = Instant::now();
+    drop(world);
+    assert!(start.elapsed() < PATIENCE / 20, "{:?}", start.elapsed());
+    for fd in fds {
+        after.backend.close(fd);
+    }
+}
+
+impl World {
+    /// Whatever comes at first, and then nothing.
+    fn quiet_after_some(&mut self) {
+        self.until(|world| {
+            let busy = (0..5).any(|_| {
+                world
+                    .backend
+                    .wait(Some(std::time::Duration::from_millis(2)))
+                    .unwrap();
+                world.turn() > 0
+            });
+            (!busy).then_some(())
+        });
+    }
+}

@@ -1,0 +1,1 @@
+//! What needs a process of its own.

@@ -1,0 +1,160 @@
+//! Operations into submission entries.
+
+use std::io;
+use std::net::SocketAddr;
+
+use io_uring::{opcode, squeue, types};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use std::os::fd::AsRawFd;
+
+use super::super::{
+    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::End, socket,
+};
+use super::{CANCEL, DOORBELL, Uring, buffers};
+
+/// Let the kernel go on by itself after a short send, and no SIGPIPE.
+const SEND_FLAGS: i32 = (RecvFlags::WAITALL.bits() | SendFlags::NOSIGNAL.bits()) as i32;
+const ACCEPT_FLAGS: i32 = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK).bits() as i32;
+const POLL_IN: u32 = rustix::event::PollFlags::IN.bits() as u32;
+
+impl Uring {
+    pub(in crate::io) fn listen(
+        &mut self,
+        addr: SocketAddr,
+        opts: &ListenOptions,
+    ) -> io::Result<Fd> {
+        socket::listener(addr, opts, SocketFlags::empty())
+    }
+
+    pub(in crate::io) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
+        socket::local_addr(fd)
+    }
+
+    pub(in crate::io) fn peer_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
+        socket::peer_addr(fd)
+    }
+
+    pub(in crate::io) fn accept(&mut self, token: Token, listener: Fd) -> Op {
+        self.start(token, listener, State::Accept)
+    }
+
+    pub(in crate::io) fn recv(&mut self, token: Token, fd: Fd) -> Op {
+        self.start(token, fd, State::Recv)
+    }
+
+    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
+        self.start(token, fd, State::send(buf))
+    }
+
+    pub(in crate::io) fn connect(
+        &mut self,
+        token: Token,
+        addr: SocketAddr,
+    ) -> io::Result<(Fd, Op)> {
+        let fd = socket::keep(socket::stream(addr, SocketFlags::NONBLOCK)?);
+        Ok((fd, self.start(token, fd, State::connect(addr))))
+    }
+
+    pub(in crate::io) fn readable(&mut self, token: Token, fd: Fd) -> Op {
+        self.start(token, fd, State::Readable)
+    }
+
+    pub(in crate::io) fn cancel(&mut self, op: Op) {
+        let Some(operation) = self.ops.get_mut(op) else {
+            return;
+        };
+        if operation.canceled {
+            return;
+        }
+        operation.canceled = true;
+        if let Some(at) = self.parked.iter().position(|&parked| parked == op) {
+            // Paused: the kernel does not know of it.
+            self.parked.remove(at);
+            let completion = self.finish(op, End::CANCELED);
+            self.ready.extend(completion);
+        } else {
+            self.push(opcode::AsyncCancel::new(op.0).build().user_data(CANCEL));
+        }
+    }
+
+    pub(in crate::io) fn shutdown(&mut self, fd: Fd, how: How) {
+        socket::shutdown(fd, how);
+    }
+
+    pub(in crate::io) fn close(&mut self, fd: Fd) {
+        self.ledger.close(fd);
+        socket::close(fd);
+    }
+
+    fn start(&mut self, token: Token, fd: Fd, state: State) -> Op {
+        let operation = Operation::new(token, fd, state);
+        self.ledger.start(fd, operation.kind());
+        let op = self.ops.insert(operation);
+        self.arm(op);
+        op
+    }
+
+    /// Hands an operation of the table to the kernel: at its start, after a short send, and when a
+    /// multishot ended for a reason of the kernel's own.
+    pub(super) fn arm(&mut self, op: Op) {
+        let Some(operation) = self.ops.get(op) else {
+            return;
+        };
+        let fd = types::Fd(operation.fd.raw());
+        let entry = match &operation.state {
+            State::Accept => opcode::AcceptMulti::new(fd).flags(ACCEPT_FLAGS).build(),
+            State::Recv => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
+            State::Readable => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
+            State::Send { buf, sent_bytes } => {
+                let rest = &buf[*sent_bytes..];
+                // The length is a u32; what is beyond goes out as after any short send.
+                let len = u32::try_from(rest.len()).unwrap_or(u32::MAX >> 1);
+                opcode::Send::new(fd, rest.as_ptr(), len)
+                    .flags(SEND_FLAGS)
+                    .build()
+            }
+            State::Connect { addr } => {
+                opcode::Connect::new(fd, addr.as_ptr().cast(), addr.addr_len()).build()
+            }
+        };
+        self.push(entry.user_data(op.0));
+    }
+
+    /// One multishot poll for the life of the ring.
+    pub(super) fn watch_doorbell(&mut self) {
+        let Some(fd) = self.doorbell.watched() else {
+            return;
+        };
+        let fd = types::Fd(fd.as_raw_fd());
+        self.push(
+            opcode::PollAdd::new(fd, POLL_IN)
+                .multi(true)
+                .build()
+                .user_data(DOORBELL),
+        );
+    }
+
+    /// Queues an entry. With the queue full, submits and goes on; when the kernel takes nothing
+    /// (it wants its completions reaped first), the entry waits its turn in the backlog.
+    pub(super) fn push(&mut self, entry: squeue::Entry) {
+        self.backlog.push_back(entry);
+        self.flush_backlog();
+    }
+
+    /// From the backlog into the queue, in order, submitting as often as it fills.
+    pub(super) fn flush_backlog(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: what the entry points to (the bytes of a send, the address of a connect) is
+            // owned by the operation in the table that its `user_data` names, at a stable address,
+            // until the terminal completion is reaped; `Uring::drop` sees to it at the end. Cancels,
+            // polls, accepts and receives point to nothing (receives take provided buffers).
+            let pushed = unsafe { self.ring.submission().push(entry) };
+            if pushed.is_ok() {
+                self.backlog.pop_front();
+            } else if !matches!(self.ring.submit(), Ok(1..)) {
+                // The next poll submits again and reports what is more than a passing refusal.
+                return;
+            }
+        }
+    }
+}

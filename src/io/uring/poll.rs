@@ -1,0 +1,249 @@
+//! Completion entries into completions, and sleeping.
+
+use std::io;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use io_uring::{cqueue, types};
+use rustix::io::Errno;
+
+use super::super::operation::is_about_one_connection;
+use super::super::{Completion, Done, Fd, Op, State, operation::End};
+use super::{CANCEL, DOORBELL, Uring};
+
+/// Entries are copied out of the queue by so many, and acted on afterwards.
+const BATCH: usize = 64;
+
+/// Longer timeouts are as good as none; the kernel's seconds are signed.
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What a look at the queues shows, without a system call.
+struct Glance {
+    queued: bool,
+    /// The kernel has completions that only an enter brings out.
+    pending: bool,
+    completed: usize,
+}
+
+impl Uring {
+    pub(in crate::io) fn poll(
+        &mut self,
+        out: &mut Vec<Completion>,
+        limit: usize,
+    ) -> io::Result<()> {
+        self.refill();
+        self.flush_backlog();
+        let glance = self.glance();
+        if glance.queued || glance.pending {
+            // Asks for events exactly when there are some to be run.
+            tolerate(self.ring.submit())?;
+        }
+        let full = out.len().saturating_add(limit);
+        let mut batch = ArrayVec::<cqueue::Entry, BATCH>::new();
+        loop {
+            // Entries may have caused completions of our own.
+            while out.len() < full
+                && let Some(completion) = self.ready.pop_front()
+            {
+                out.push(completion);
+            }
+            // One entry makes at most one completion in `out`.
+            let room = BATCH.min(full - out.len());
+            batch.extend(self.ring.completion().take(room));
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for entry in batch.drain(..) {
+                let completion = self.complete(&entry);
+                out.extend(completion);
+            }
+        }
+    }
+
+    pub(in crate::io) fn has_work(&self) -> bool {
+        let glance = self.glance();
+        glance.queued
+            || glance.pending
+            || glance.completed > 0
+            || !self.ready.is_empty()
+            || (!self.parked.is_empty()
+                && (self.buffers.available() > 0 || self.buffers.pool().has_returned()))
+    }
+
+    pub(in crate::io) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.refill();
+        while !self.parked.is_empty() && self.buffers.available() == 0 {
+            if self.buffers.pool().mark_starved() {
+                break;
+            }
+            self.refill();
+        }
+        self.flush_backlog();
+        let could_go_on = self.rung
+            || !self.ready.is_empty()
+            || !self.backlog.is_empty()
+            || self.glance().completed > 0
+            || (!self.parked.is_empty() && self.buffers.available() > 0);
+        self.rung = false;
+        if !could_go_on {
+            let submitter = self.ring.submitter();
+            let slept = match timeout {
+                None => submitter.submit_and_wait(1),
+                Some(timeout) => {
+                    let timeout = types::Timespec::from(timeout.min(TIMEOUT_MAX));
+                    submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&timeout))
+                }
+            };
+            tolerate(slept)?;
+        }
+        self.told = self.glance().completed;
+        Ok(())
+    }
+
+    fn glance(&self) -> Glance {
+        // SAFETY: no other view of the submission queue exists: they live only within single
+        // expressions of this type's functions, on one thread.
+        let submissions = unsafe { self.ring.submission_shared() };
+        // SAFETY: the same for the completion queue.
+        let completions = unsafe { self.ring.completion_shared() };
+        Glance {
+            queued: !submissions.is_empty() || !self.backlog.is_empty(),
+            pending: submissions.taskrun() || submissions.cq_overflow(),
+            completed: completions.len(),
+        }
+    }
+
+    /// Hands returned buffers to the kernel, and goes on with as many paused receives as there are
+    /// buffers: more would only fail again.
+    fn refill(&mut self) {
+        self.buffers.reclaim();
+        for _ in 0..self.buffers.available().min(self.parked.len()) {
+            if let Some(op) = self.parked.pop_front() {
+                self.arm(op);
+            }
+        }
+    }
+
+    fn complete(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
+        let known_to_wait = self.told > 0;
+        self.told = self.told.saturating_sub(1);
+        let (res, more) = (entry.result(), cqueue::more(entry.flags()));
+        let op = match entry.user_data() {
+            CANCEL => return None,
+            DOORBELL => {
+                // A `wait` that returned with this entry has served it; otherwise the next must.
+                self.rung |= !known_to_wait;
+                if !more && res >= 0 {
+                    self.watch_doorbell();
+                }
+                return None;
+            }
+            key => Op(key),
+        };
+        let buffer = cqueue::buffer_select(entry.flags());
+        let received = match (buffer, res) {
+            (Some(id), 1..) if self.is_recv(op) => {
+                // SAFETY: the entry was reaped just now and is used once.
+                Some(unsafe { self.buffers.lend(id, res as usize) })
+            }
+            (Some(id), _) => {
+                self.buffers.back(id);
+                None
+            }
+            (None, _) => None,
+        };
+        // An entry for an operation that is over would be a bug of the kernel or of ours; the
+        // generation in the key keeps it from reaching the slot's next tenant.
+        let operation = self.ops.get_mut(op)?;
+        let (token, canceled) = (operation.token, operation.canceled);
+        let errno = (res < 0).then(|| Errno::from_raw_os_error(-res));
+        let done = match &mut operation.state {
+            State::Recv => match errno {
+                None if res > 0 => Done::Received(Ok(received?)),
+                None if more => return None,
+                None => return self.finish(op, End::Eof),
+                Some(Errno::NOBUFS) if !canceled => {
+                    self.parked.push_back(op);
+                    return None;
+                }
+                Some(errno) => return self.stop(op, errno, is_passing(errno)),
+            },
+            State::Accept => match errno {
+                None => Done::Accepted(Ok(Fd::from_raw(res))),
+                Some(errno) => {
+                    let passing = is_passing(errno) || is_about_one_connection(errno);
+                    return self.stop(op, errno, passing);
+                }
+            },
+            State::Readable => match errno {
+                None => Done::Readable(Ok(())),
+                Some(errno) => return self.stop(op, errno, is_passing(errno)),
+            },
+            State::Connect { .. } => {
+                return self.finish(op, errno.map_or(End::Ok, End::Failed));
+            }
+            State::Send { buf, sent_bytes } => {
+                if let Some(errno) = errno {
+                    return self.stop(op, errno, is_passing(errno));
+                }
+                *sent_bytes += res as usize;
+                if *sent_bytes == buf.len() {
+                    return self.finish(op, End::Ok);
+                }
+                // Nothing sent of something is not said to happen; going on could last forever.
+                return self.stop(op, Errno::PIPE, res > 0);
+            }
+        };
+        if !more {
+            // The multishot ended with this entry, for a reason of the kernel's (a full queue).
+            let last = self.stop(op, Errno::CANCELED, true);
+            self.ready.extend(last);
+        }
+        Some(Completion {
+            token,
+            done,
+            more: true,
+        })
+    }
+
+    /// The kernel has ended this stretch of the operation: go on if that was for a passing reason,
+    /// unless it is to end anyway.
+    fn stop(&mut self, op: Op, errno: Errno, passing: bool) -> Option<Completion> {
+        if self.ops.get(op)?.canceled {
+            let end = if passing {
+                End::CANCELED
+            } else {
+                End::Failed(errno)
+            };
+            return self.finish(op, end);
+        }
+        if passing {
+            self.arm(op);
+            return None;
+        }
+        self.finish(op, End::Failed(errno))
+    }
+
+    fn is_recv(&self, op: Op) -> bool {
+        self.ops
+            .get(op)
+            .is_some_and(|operation| matches!(operation.state, State::Recv))
+    }
+}
+
+/// Says nothing about the descriptor; trying again is right.
+fn is_passing(errno: Errno) -> bool {
+    matches!(errno, Errno::INTR | Errno::AGAIN)
+}
+
+/// Refusals of an enter that pass once completions have been reaped, and ends of a sleep that are
+/// none of an error.
+fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
+    match entered {
+        Ok(_) => Ok(()),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::BUSY | Errno::AGAIN | Errno::INTR | Errno::TIME) => Ok(()),
+            _ => Err(error),
+        },
+    }
+}

@@ -1,0 +1,85 @@
+//! Making a ring, from the best flags to the barest.
+
+use std::fmt;
+use std::io;
+
+use io_uring::{IoUring, Probe, opcode};
+
+use super::super::Config;
+
+/// How completions get from the kernel to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::io) enum Flavor {
+    /// When we ask (kernel 6.1): no interruption, the best batches.
+    Deferred,
+    /// With our next system call (6.0).
+    Cooperative,
+    /// At once, by interrupting us.
+    Bare,
+}
+
+/// In the order in which they are tried.
+pub(in crate::io) const FLAVORS: [Flavor; 3] =
+    [Flavor::Deferred, Flavor::Cooperative, Flavor::Bare];
+
+impl fmt::Display for Flavor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Flavor::Deferred => "single issuer, deferred task work",
+            Flavor::Cooperative => "single issuer, cooperative task work",
+            Flavor::Bare => "no flags",
+        })
+    }
+}
+
+/// A ring that can do all that this backend needs, or the reason why not.
+pub(super) fn ring(flavor: Flavor, config: &Config) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    // A child process must not share our queues.
+    builder.dontfork().setup_cqsize(config.completions);
+    match flavor {
+        // The task-run flag goes with both: without it a submit that does not wait would never
+        // learn that there are completions to be run.
+        Flavor::Deferred => builder.setup_single_issuer().setup_defer_taskrun(),
+        Flavor::Cooperative => builder.setup_single_issuer().setup_coop_taskrun(),
+        Flavor::Bare => &mut builder,
+    };
+    if flavor != Flavor::Bare {
+        builder.setup_taskrun_flag().setup_submit_all();
+    }
+    let ring = builder.build(config.submissions).map_err(explain)?;
+    if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
+        return Err(unsupported(
+            "the kernel may drop completions or cannot wait with a timeout",
+        ));
+    }
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    // Multishot receive cannot be probed for; zero-copy send came with the same kernel, 6.0.
+    if !probe.is_supported(opcode::SendZc::CODE) {
+        return Err(unsupported(
+            "the kernel is older than 6.0, without multishot receive",
+        ));
+    }
+    Ok(ring)
+}
+
+fn unsupported(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, text)
+}
+
+/// The usual refusals, with what can be done about them.
+fn explain(error: io::Error) -> io::Error {
+    use rustix::io::Errno;
+    let hint = match Errno::from_io_error(&error) {
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "refused by a seccomp filter, as containers have it, or by kernel.io_uring_disabled"
+        }
+        Some(Errno::NOSYS) => "this kernel has no io_uring",
+        Some(Errno::NOMEM) => "too little locked memory allowed (RLIMIT_MEMLOCK)",
+        Some(Errno::MFILE | Errno::NFILE) => "no file descriptors left",
+        Some(Errno::INVAL) => "the kernel does not know these flags or sizes",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}: {hint}"))
+}
