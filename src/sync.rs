@@ -1,3 +1,164 @@
-//! The only door to std's shared memory (a stand-in: the crate brings its own).
+//! The only door to std's atomics, cells, locks and threads.
+//!
+//! Everything the scheduler's protocols rest on is imported from here. In an ordinary build these
+//! are std's types at no cost; under `--cfg loom` they are loom's, so that the models in
+//! `loom-tests/` explore the very code that ships.
+//!
+//! [`relaxed`] is the exception that proves the rule: counters and estimates that no protocol reads.
+//! They stay std atomics even under loom, because modelling a statistic would multiply the state
+//! space without being able to find a bug; nothing in there may ever decide about ownership, order
+//! or sleep.
 
-pub(crate) use std::sync::{Arc, Mutex, atomic};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Arc, Condvar, Mutex};
+#[cfg(not(loom))]
+pub(crate) mod atomic {
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence,
+    };
+}
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{Arc, Condvar, Mutex};
+#[cfg(loom)]
+pub(crate) mod atomic {
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence,
+    };
+}
+
+/// Atomics that carry statistics and estimates only; see the module text.
+pub(crate) mod relaxed {
+    use std::sync::atomic::Ordering::Relaxed;
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+    /// A counter with one writer: adding is a load and a store, never a read-modify-write.
+    #[derive(Debug, Default)]
+    pub(crate) struct Counter(AtomicU64);
+
+    impl Counter {
+        #[inline]
+        pub(crate) fn add(&self, n: u64) {
+            self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+        }
+
+        /// Keeps the larger of the current value and `n`.
+        #[inline]
+        pub(crate) fn max(&self, n: u64) {
+            if n > self.0.load(Relaxed) {
+                self.0.store(n, Relaxed);
+            }
+        }
+
+        #[inline]
+        pub(crate) fn get(&self) -> u64 {
+            self.0.load(Relaxed)
+        }
+    }
+}
+
+pub(crate) use cell::{CellMut, UnsafeCell};
+
+#[cfg(loom)]
+pub(crate) use loom::thread_local;
+#[cfg(not(loom))]
+pub(crate) use std::thread_local;
+
+#[cfg(not(loom))]
+mod cell {
+    use std::ops::{Deref, DerefMut};
+
+    /// `std::cell::UnsafeCell` behind the interface that loom's can also offer.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        /// Exclusive access to the content.
+        ///
+        /// # Safety
+        /// No other access to the cell may overlap the life of the returned guard.
+        #[inline(always)]
+        pub(crate) unsafe fn borrow_mut(&self) -> CellMut<'_, T> {
+            // SAFETY: exclusive for the guard's life by this function's own contract.
+            CellMut(unsafe { &mut *self.0.get() })
+        }
+    }
+
+    /// Exclusive access to an [`UnsafeCell`]'s content.
+    #[derive(Debug)]
+    pub(crate) struct CellMut<'a, T>(&'a mut T);
+
+    impl<T> CellMut<'_, T> {
+        /// Ends the borrow here.
+        #[inline(always)]
+        pub(crate) fn end(self) {}
+    }
+
+    impl<T> Deref for CellMut<'_, T> {
+        type Target = T;
+        #[inline(always)]
+        fn deref(&self) -> &T {
+            self.0
+        }
+    }
+
+    impl<T> DerefMut for CellMut<'_, T> {
+        #[inline(always)]
+        fn deref_mut(&mut self) -> &mut T {
+            self.0
+        }
+    }
+}
+
+#[cfg(loom)]
+mod cell {
+    use std::marker::PhantomData;
+    use std::ops::{Deref, DerefMut};
+
+    /// loom's cell: every access is checked against all others in the explored execution.
+    #[derive(Debug)]
+    pub(crate) struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::cell::UnsafeCell::new(value))
+        }
+
+        /// Exclusive access to the content.
+        ///
+        /// # Safety
+        /// No other access to the cell may overlap the life of the returned guard.
+        pub(crate) unsafe fn borrow_mut(&self) -> CellMut<'_, T> {
+            CellMut(self.0.get_mut(), PhantomData)
+        }
+    }
+
+    /// Exclusive access to an [`UnsafeCell`]'s content.
+    #[derive(Debug)]
+    pub(crate) struct CellMut<'a, T>(loom::cell::MutPtr<T>, PhantomData<&'a mut T>);
+
+    impl<T> CellMut<'_, T> {
+        /// Ends the borrow here.
+        pub(crate) fn end(self) {}
+    }
+
+    impl<T> Deref for CellMut<'_, T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            // SAFETY: `borrow_mut`'s caller promised exclusive access; loom checks it.
+            unsafe { self.0.deref() }
+        }
+    }
+
+    impl<T> DerefMut for CellMut<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            // SAFETY: as above, and `self` is borrowed exclusively.
+            unsafe { self.0.deref() }
+        }
+    }
+}

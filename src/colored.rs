@@ -1,0 +1,342 @@
+//! State that belongs to a color.
+//!
+//! # Why this is sound
+//!
+//! A [`Colored<T>`] hands out `&mut T` without a lock. Three checks make that exclusive:
+//!
+//! 1. *Runtime and exact color.* The value is reached only through a handler context, and only if
+//!    that context runs an event of this very runtime and this very color (the 64-bit value, not the
+//!    slot). The scheduler runs the events of a color one at a time, so at most one thread is past
+//!    this check at any moment; and a context does not leave its thread, nor does user code get one
+//!    outside an event. Successive events of a color are ordered by the core lock or by the same
+//!    thread, so what one wrote the next one sees.
+//! 2. *A borrow flag.* Within that one event the value might be asked for again while it is lent:
+//!    the second request is refused.
+//! 3. *`T: Send`*, since the color may move between cores.
+//!
+//! The value is dropped by an event of its color, or, once the runtime has ended and no event can
+//! run any more, in place by whoever drops the last handle: nobody else can then reach it.
+
+use crate::runtime::inner::Inner;
+use crate::runtime::poster::{PostError, Poster};
+use crate::sync::{Arc, UnsafeCell};
+use crate::{Color, Cx, Handler};
+use std::fmt;
+
+/// What can post: a handler's context, or a [`Poster`] (as `&mut &poster`).
+pub trait Post: sealed::Post {}
+impl Post for Cx {}
+impl Post for Poster {}
+impl Post for &Poster {}
+
+mod sealed {
+    use super::*;
+
+    pub trait Post {
+        fn to_poster(&self) -> Poster;
+        fn post_event<F>(
+            &mut self,
+            handler: Option<&'static Handler>,
+            color: Color,
+            f: F,
+        ) -> Result<(), PostError<F>>
+        where
+            F: FnOnce(&mut Cx) + Send + 'static;
+    }
+
+    impl Post for Cx {
+        fn to_poster(&self) -> Poster {
+            self.poster()
+        }
+        fn post_event<F>(
+            &mut self,
+            handler: Option<&'static Handler>,
+            color: Color,
+            f: F,
+        ) -> Result<(), PostError<F>>
+        where
+            F: FnOnce(&mut Cx) + Send + 'static,
+        {
+            self.worker()
+                .core
+                .post(handler, color, f)
+                .map_err(PostError::Full)
+        }
+    }
+
+    impl Post for Poster {
+        fn to_poster(&self) -> Poster {
+            (*self).clone()
+        }
+        fn post_event<F>(
+            &mut self,
+            handler: Option<&'static Handler>,
+            color: Color,
+            f: F,
+        ) -> Result<(), PostError<F>>
+        where
+            F: FnOnce(&mut Cx) + Send + 'static,
+        {
+            self.post_as(handler, color, f)
+        }
+    }
+
+    impl Post for &Poster {
+        fn to_poster(&self) -> Poster {
+            (*self).clone()
+        }
+        fn post_event<F>(
+            &mut self,
+            handler: Option<&'static Handler>,
+            color: Color,
+            f: F,
+        ) -> Result<(), PostError<F>>
+        where
+            F: FnOnce(&mut Cx) + Send + 'static,
+        {
+            self.post_as(handler, color, f)
+        }
+    }
+}
+
+/// State owned by a color: handlers of that color, and only they, get `&mut T`.
+///
+/// A handle; clones name the same state. When the last is gone, the state is dropped in its color.
+///
+/// ```
+/// use mely::{Color, Colored, Handler, Runtime};
+/// static COUNT: Handler = Handler::new("count");
+/// Runtime::builder().build()?.run(|cx| {
+///     let hits = Colored::new(cx, Color::from(9), 0u64);
+///     for _ in 0..10 {
+///         hits.post_as(cx, &COUNT, |hits, _cx| *hits += 1).unwrap();
+///     }
+///     // Same color, posted later: runs after them.
+///     hits.post(cx, |hits, cx| {
+///         assert_eq!(*hits, 10);
+///         cx.stop();
+///     })
+///     .unwrap();
+///     // Not this color: refused.
+///     assert!(hits.with(cx, |hits, _| *hits).is_err());
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// The state itself cannot be reached without a context, so the compiler refuses the rest:
+///
+/// ```compile_fail
+/// # use mely::{Color, Colored, Runtime};
+/// # Runtime::builder().build().unwrap().run(|cx| {
+/// let hits = Colored::new(cx, Color::from(9), 0u64);
+/// *hits += 1; // no `DerefMut`
+/// # }).unwrap();
+/// ```
+pub struct Colored<T: Send + 'static> {
+    cell: Arc<Cell<T>>,
+}
+
+struct Cell<T: Send + 'static> {
+    inner: Arc<Inner>,
+    color: Color,
+    state: UnsafeCell<State<T>>,
+}
+
+struct State<T> {
+    /// Taken by the drop only.
+    value: Option<T>,
+    lent: bool,
+    poisoned: bool,
+}
+
+// SAFETY: the module text: the state is reached by one thread at a time, and `T: Send`.
+unsafe impl<T: Send> Send for Cell<T> {}
+// SAFETY: as above; through a shared reference the state is reached by `with` only.
+unsafe impl<T: Send> Sync for Cell<T> {}
+
+/// Why access to a [`Colored`] was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The state belongs to another runtime than the handler that asked.
+    OtherRuntime,
+    /// The handler that asked runs in another color.
+    OtherColor {
+        /// The color of the state.
+        state: Color,
+        /// The color of the handler.
+        handler: Color,
+    },
+    /// The state is already lent, further up the stack.
+    Lent,
+    /// A handler panicked while it had the state.
+    Poisoned,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::OtherRuntime => f.write_str("the state belongs to another runtime"),
+            Refused::OtherColor { state, handler } => write!(
+                f,
+                "the state belongs to color {} and the handler runs in color {}",
+                state.value(),
+                handler.value()
+            ),
+            Refused::Lent => f.write_str("the state is already lent to this event"),
+            Refused::Poisoned => f.write_str("a handler panicked while it had the state"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl<T: Send + 'static> Colored<T> {
+    /// State `value` of `color`, in the runtime of `to`.
+    pub fn new(to: &mut impl Post, color: Color, value: T) -> Colored<T> {
+        let state = State {
+            value: Some(value),
+            lent: false,
+            poisoned: false,
+        };
+        let cell = Cell {
+            inner: to.to_poster().inner,
+            color,
+            state: UnsafeCell::new(state),
+        };
+        Colored {
+            cell: Arc::new(cell),
+        }
+    }
+
+    /// The color the state belongs to.
+    pub fn color(&self) -> Color {
+        self.cell.color
+    }
+
+    /// Posts `f` to the state's color; it runs with the state.
+    ///
+    /// The event panics, with all that [`OnPanic`](crate::OnPanic) says, if the state is poisoned.
+    ///
+    /// # Errors
+    /// As [`Poster::post`]. The closure is lost in it: to keep it, post one that owns a handle.
+    pub fn post<F>(&self, to: &mut impl Post, f: F) -> Result<(), PostError<()>>
+    where
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        self.post_event(to, None, f)
+    }
+
+    /// Like [`post`](Self::post), under a handler.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn post_as<F>(
+        &self,
+        to: &mut impl Post,
+        handler: &'static Handler,
+        f: F,
+    ) -> Result<(), PostError<()>>
+    where
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        self.post_event(to, Some(handler), f)
+    }
+
+    fn post_event<F>(
+        &self,
+        to: &mut impl Post,
+        handler: Option<&'static Handler>,
+        f: F,
+    ) -> Result<(), PostError<()>>
+    where
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        let this = self.clone();
+        let event = move |cx: &mut Cx| {
+            if let Err(refused) = this.with(cx, f) {
+                panic!("{refused}");
+            }
+        };
+        to.post_event(handler, self.cell.color, event)
+            .map_err(|error| match error {
+                PostError::Ended(_) => PostError::Ended(()),
+                PostError::Full(_) => PostError::Full(()),
+            })
+    }
+
+    /// Lends the state to `f`, if the running handler is of the state's color.
+    ///
+    /// # Errors
+    /// [`Refused`] says why not; `f` was not called.
+    pub fn with<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> Result<R, Refused> {
+        let cell = &*self.cell;
+        if !Arc::ptr_eq(&cell.inner, &cx.worker_ref().inner) {
+            return Err(Refused::OtherRuntime);
+        }
+        if !cx.in_event() || cx.color() != cell.color {
+            return Err(Refused::OtherColor {
+                state: cell.color,
+                handler: cx.color(),
+            });
+        }
+        // SAFETY: we are inside an event of this runtime and color (module text, 1), so no other
+        // thread is here; and `lent` says that no frame of ours further up has the state.
+        let mut state = unsafe { cell.state.borrow_mut() };
+        if state.lent {
+            return Err(Refused::Lent);
+        }
+        if state.poisoned {
+            return Err(Refused::Poisoned);
+        }
+        state.lent = true;
+        let value: *mut T = state.value.as_mut().expect("taken by the last drop only");
+        state.end();
+        // Ends the loan also when `f` panics, and then poisons the state.
+        let loan = Loan(cell);
+        // SAFETY: `lent` keeps every other access away until the loan ends.
+        let result = f(unsafe { &mut *value }, cx);
+        drop(loan);
+        Ok(result)
+    }
+}
+
+struct Loan<'a, T: Send + 'static>(&'a Cell<T>);
+
+impl<T: Send + 'static> Drop for Loan<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: still inside the event that took the loan; the loaned reference is dead.
+        let mut state = unsafe { self.0.state.borrow_mut() };
+        state.lent = false;
+        state.poisoned |= std::thread::panicking();
+    }
+}
+
+impl<T: Send + 'static> Drop for Cell<T> {
+    fn drop(&mut self) {
+        // SAFETY: the last handle is gone.
+        let value = unsafe { self.state.borrow_mut() }.value.take();
+        let poster = Poster {
+            inner: self.inner.clone(),
+        };
+        // Not accepted (ended, or full): the closure comes back and is dropped here with the value,
+        // which nobody else can reach.
+        drop(poster.post(self.color, move |_cx| drop(value)));
+    }
+}
+
+impl<T: Send + 'static> Clone for Colored<T> {
+    fn clone(&self) -> Self {
+        Colored {
+            cell: Arc::clone(&self.cell),
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Colored<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Colored")
+            .field("color", &self.cell.color)
+            .finish_non_exhaustive()
+    }
+}

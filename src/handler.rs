@@ -1,0 +1,94 @@
+//! Handlers: a name and the annotations that tune stealing (Mely §III-B, §III-C).
+
+use crate::Color;
+use crate::callback::Callback;
+use std::time::Duration;
+
+/// A named handler with its annotations. Both annotations are optional: the runtime measures what is
+/// not given, and an annotation is the prior of that measurement.
+///
+/// Declare handlers as statics; the runtime keys its statistics by their address.
+///
+/// ```
+/// use mely::Handler;
+/// use std::time::Duration;
+/// static PARSE: Handler = Handler::new("parse").time(Duration::from_micros(2)).penalty(8);
+/// assert_eq!(PARSE.name(), "parse");
+/// ```
+#[derive(Debug)]
+pub struct Handler {
+    name: &'static str,
+    time_ns: u32,
+    penalty: u32,
+}
+
+/// The largest penalty; larger annotations are clamped.
+const PENALTY_MAX: u32 = 1 << 20;
+
+impl Handler {
+    /// A handler without annotations. `name` appears in reports, warnings and panic messages.
+    pub const fn new(name: &'static str) -> Handler {
+        Handler {
+            name,
+            time_ns: 0,
+            penalty: 1,
+        }
+    }
+
+    /// The average processing time of one event of this handler, Mely's time-left annotation.
+    /// Clamped to 4.2 s; zero means "not annotated".
+    pub const fn time(mut self, time: Duration) -> Handler {
+        let ns = time.as_nanos();
+        self.time_ns = if ns > u32::MAX as u128 {
+            u32::MAX
+        } else {
+            ns as u32
+        };
+        self
+    }
+
+    /// Mely's `ws_penalty`: an event counts `time / penalty` when the thief looks for the color to
+    /// steal, so a handler that walks a large, long-lived data set is stolen last. A preference
+    /// among colors, never a veto. 1 by default; zero counts as 1.
+    pub const fn penalty(mut self, penalty: u32) -> Handler {
+        self.penalty = if penalty == 0 {
+            1
+        } else if penalty > PENALTY_MAX {
+            PENALTY_MAX
+        } else {
+            penalty
+        };
+        self
+    }
+
+    /// The handler's name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The annotated time, if any.
+    pub const fn annotated_time(&self) -> Option<Duration> {
+        if self.time_ns == 0 {
+            None
+        } else {
+            Some(Duration::from_nanos(self.time_ns as u64))
+        }
+    }
+
+    /// The annotated penalty, 1 if none was given.
+    pub const fn annotated_penalty(&self) -> u32 {
+        self.penalty
+    }
+
+    /// A callback that runs `f` under this handler in `color`; see [`Callback`].
+    ///
+    /// ```
+    /// use mely::{Color, Cx, Handler};
+    /// static GREET: Handler = Handler::new("greet");
+    /// let callback = GREET.on(Color::from(7), |cx: &mut Cx| assert_eq!(cx.handler(), "greet"));
+    /// assert_eq!(callback.color(), Color::from(7));
+    /// ```
+    pub const fn on<F>(&'static self, color: Color, f: F) -> Callback<F> {
+        Callback::new(Some(self), color, f)
+    }
+}

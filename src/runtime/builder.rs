@@ -1,0 +1,348 @@
+//! How a runtime is configured.
+
+use super::Runtime;
+use super::inner::{Config, Inner};
+use super::panics::{OnPanic, PanicReport};
+use super::watchdog::SlowHandler;
+use crate::color::{SLOT_BITS_MAX, SLOT_BITS_MIN};
+use crate::sched::policy::{Policy, Stealing};
+use crate::sched::shared::{Setup, Shared};
+use crate::topology::{Distance, Topology};
+use std::fmt;
+use std::time::Duration;
+
+/// Which cores a runtime uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cores {
+    /// Every core the process may use: its affinity mask and cpuset, and no more than its CPU quota
+    /// grants.
+    #[default]
+    All,
+    /// So many of them.
+    Count(usize),
+}
+
+impl Cores {
+    /// Every core the process may use.
+    pub fn all() -> Cores {
+        Cores::All
+    }
+
+    /// `n` of them.
+    pub fn count(n: usize) -> Cores {
+        Cores::Count(n)
+    }
+}
+
+/// Most cores of one runtime.
+const CORES_MAX: usize = 512;
+/// Bounds of the batch threshold.
+const BATCH_MAX: u32 = 1 << 16;
+
+/// Configures a [`Runtime`].
+///
+/// ```
+/// use mely::{Cores, Runtime, Stealing};
+/// use std::time::Duration;
+/// let runtime = Runtime::builder()
+///     .cores(Cores::count(2))
+///     .oversubscribe(true) // on a machine with one processor
+///     .stealing(Stealing::default())
+///     .drain_deadline(Duration::from_secs(5))
+///     .build()?;
+/// # Ok::<(), mely::BuildError>(())
+/// ```
+pub struct Builder {
+    cores: Cores,
+    topology: Option<Topology>,
+    oversubscribe: bool,
+    pin: bool,
+    policy: Policy,
+    slots: usize,
+    events_max: usize,
+    spin: Duration,
+    wake_cost: Duration,
+    config: Config,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        Builder {
+            cores: Cores::All,
+            topology: None,
+            oversubscribe: false,
+            pin: true,
+            policy: Policy {
+                stealing: true,
+                heuristics: crate::Heuristics::ALL,
+                batch: 10,
+            },
+            slots: 65_536,
+            events_max: 1 << 26,
+            spin: Duration::from_micros(50),
+            wake_cost: Duration::from_micros(10),
+            config: Config {
+                on_panic: OnPanic::Stop,
+                panic_hook: None,
+                slow: None,
+                drain_deadline: Duration::from_secs(10),
+                exit_when_idle: false,
+                spin_ns: 0,
+                oversubscribed: false,
+                pins: None,
+                #[cfg(not(loom))]
+                io: crate::io::Settings::default(),
+            },
+        }
+    }
+
+    /// The cores to use; all by default.
+    pub fn cores(mut self, cores: Cores) -> Builder {
+        self.cores = cores;
+        self
+    }
+
+    /// The machine; detected by default. A topology of another machine decides the victim orders
+    /// all the same, but then [`pin`](Self::pin) should be off.
+    pub fn topology(mut self, topology: Topology) -> Builder {
+        self.topology = Some(topology);
+        self
+    }
+
+    /// Allows more cores than there are processors. Off by default, because the threads then take
+    /// each other's processor away.
+    pub fn oversubscribe(mut self, allow: bool) -> Builder {
+        self.oversubscribe = allow;
+        self
+    }
+
+    /// Whether each core's thread is pinned to its processor (Mely §IV-C); on by default.
+    pub fn pin(mut self, pin: bool) -> Builder {
+        self.pin = pin;
+        self
+    }
+
+    /// Whether and how idle cores steal; with all heuristics by default.
+    pub fn stealing(mut self, stealing: Stealing) -> Builder {
+        (self.policy.stealing, self.policy.heuristics) = match stealing {
+            Stealing::Off => (false, crate::Heuristics::NONE),
+            Stealing::On(heuristics) => (true, heuristics),
+        };
+        self
+    }
+
+    /// The batch threshold: at most so many events of one color in a row while others wait; 10 by
+    /// default, as in Mely §IV-A, and from 1 to 65,536.
+    pub fn batch(mut self, events: u32) -> Builder {
+        self.policy.batch = events;
+        self
+    }
+
+    /// The number of color slots, a power of two from 16 to 1,048,576; 65,536 by default. 128 bytes
+    /// each, of which the system provides what is used.
+    pub fn color_slots(mut self, slots: usize) -> Builder {
+        self.slots = slots;
+        self
+    }
+
+    /// Most events queued at any time, rounded up by what cores keep in stock; 67 million (4 GiB) by
+    /// default. At the limit [`Cx::post`](crate::Cx::post) panics, and
+    /// [`Cx::try_post`](crate::Cx::try_post) and [`Poster::post`](crate::Poster::post) give the
+    /// closure back.
+    pub fn events_max(mut self, events: usize) -> Builder {
+        self.events_max = events;
+        self
+    }
+
+    /// How long an idle core searches and polls before it sleeps; 50 us by default, a few times what
+    /// a wake-up takes. Spinning burns the core; sleeping costs whoever wakes it.
+    pub fn spin(mut self, time: Duration) -> Builder {
+        self.spin = time;
+        self
+    }
+
+    /// What a wake-up costs: work worth less than this wakes nobody; 10 us by default.
+    pub fn wake_cost(mut self, time: Duration) -> Builder {
+        self.wake_cost = time;
+        self
+    }
+
+    /// What to do about a panic of a handler; stop by default.
+    pub fn on_panic(mut self, on_panic: OnPanic) -> Builder {
+        self.config.on_panic = on_panic;
+        self
+    }
+
+    /// Calls `hook` with each panic of a handler, on the core it happened on, right after it. The
+    /// hook must not panic.
+    pub fn panic_hook<F>(mut self, hook: F) -> Builder
+    where
+        F: Fn(&PanicReport) + Send + Sync + 'static,
+    {
+        self.config.panic_hook = Some(Box::new(hook));
+        self
+    }
+
+    /// Calls `hook` once for each run of a handler that takes longer than `limit`, while it still
+    /// runs, on the thread that called `run`. Seen to within a quarter of the limit, which is at
+    /// least a millisecond.
+    pub fn warn_over<F>(mut self, limit: Duration, hook: F) -> Builder
+    where
+        F: Fn(&SlowHandler) + Send + Sync + 'static,
+    {
+        self.config.slow = Some((limit.max(Duration::from_millis(1)), Box::new(hook)));
+        self
+    }
+
+    /// How long what is queued may take to drain once the runtime was asked to stop; 10 s by
+    /// default. What is left then is reported by `run`.
+    pub fn drain_deadline(mut self, deadline: Duration) -> Builder {
+        self.config.drain_deadline = deadline;
+        self
+    }
+
+    /// Whether `run` returns by itself when nothing is left to do: no event queued, no operation of
+    /// the event source under way. Posters that are still around do not count. Off by default.
+    pub fn exit_when_idle(mut self, exit: bool) -> Builder {
+        self.config.exit_when_idle = exit;
+        self
+    }
+
+    /// The event source: io_uring, or epoll where io_uring is refused, by default.
+    #[cfg(not(loom))]
+    pub fn backend(mut self, backend: crate::io::Choice) -> Builder {
+        self.config.io.choice = Some(backend);
+        self
+    }
+
+    /// Builds the runtime. Threads start with `run`.
+    ///
+    /// # Errors
+    /// [`BuildError`] names the setting that cannot be.
+    pub fn build(mut self) -> Result<Runtime, BuildError> {
+        if self.policy.batch == 0 || self.policy.batch > BATCH_MAX {
+            return Err(BuildError::Batch(self.policy.batch));
+        }
+        let bits = self.slots.trailing_zeros();
+        if !self.slots.is_power_of_two() || !(SLOT_BITS_MIN..=SLOT_BITS_MAX).contains(&bits) {
+            return Err(BuildError::ColorSlots(self.slots));
+        }
+        if self.events_max == 0 {
+            return Err(BuildError::EventsMax);
+        }
+        let topology = match self.topology.take() {
+            Some(topology) => topology,
+            None => Topology::detect().map_err(|error| BuildError::Topology(error.to_string()))?,
+        };
+        let available = topology
+            .cores()
+            .len()
+            .min(topology.usable_parallelism())
+            .max(1);
+        let cores = match self.cores {
+            Cores::All => available,
+            Cores::Count(n) => n,
+        };
+        if cores == 0 || cores > CORES_MAX {
+            return Err(BuildError::CoreCount(cores));
+        }
+        if cores > available && !self.oversubscribe {
+            return Err(BuildError::TooManyCores {
+                asked: cores,
+                available,
+            });
+        }
+        self.config.oversubscribed = cores > available;
+        self.config.spin_ns = u64::try_from(self.spin.as_nanos()).unwrap_or(u64::MAX);
+        if self.pin {
+            let processors = topology.cores();
+            let pin = |core: usize| processors[core % available].cpu;
+            self.config.pins = Some((0..cores).map(pin).collect());
+        }
+        let shared = Shared::new(Setup {
+            slot_bits: bits,
+            victims: victims(&topology, cores, available),
+            policy: self.policy,
+            events_max: self.events_max,
+            wake_cost_ns: u64::try_from(self.wake_cost.as_nanos())
+                .unwrap_or(u64::MAX)
+                .max(1),
+        });
+        Ok(Runtime::new(Inner::new(shared, self.config)))
+    }
+}
+
+/// For each core the others by distance. With more cores than processors, core `i` is on processor
+/// `i mod available`, and who shares a processor is nearest.
+fn victims(topology: &Topology, cores: usize, available: usize) -> Vec<Vec<(u32, Distance)>> {
+    (0..cores)
+        .map(|thief| {
+            let here = thief % available;
+            let same = std::iter::once((here, Distance::SharedL1));
+            same.chain(topology.victims(here))
+                .flat_map(|(processor, distance)| {
+                    (processor..cores)
+                        .step_by(available)
+                        .filter(move |&core| processor < available && core != thief)
+                        .map(move |core| (core as u32, distance))
+                })
+                .collect()
+        })
+        .collect()
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("cores", &self.cores)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a runtime could not be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The machine's topology could not be read, for this reason.
+    Topology(String),
+    /// A runtime has from 1 to 512 cores.
+    CoreCount(usize),
+    /// More cores than the process has processors, without
+    /// [`oversubscribe`](Builder::oversubscribe).
+    TooManyCores {
+        /// The cores asked for.
+        asked: usize,
+        /// The processors available to this process.
+        available: usize,
+    },
+    /// Not a power of two from 16 to 1,048,576.
+    ColorSlots(usize),
+    /// The batch threshold is not from 1 to 65,536.
+    Batch(u32),
+    /// The limit of queued events is zero.
+    EventsMax,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Topology(reason) => write!(f, "cannot read the topology: {reason}"),
+            BuildError::CoreCount(n) => write!(f, "{n} cores: a runtime has from 1 to {CORES_MAX}"),
+            BuildError::TooManyCores { asked, available } => write!(
+                f,
+                "{asked} cores on {available} processors: set `oversubscribe` if that is meant"
+            ),
+            BuildError::ColorSlots(n) => {
+                write!(
+                    f,
+                    "{n} color slots: a power of two from 16 to 1,048,576 is needed"
+                )
+            }
+            BuildError::Batch(n) => write!(f, "a batch threshold of {n}: from 1 to {BATCH_MAX}"),
+            BuildError::EventsMax => f.write_str("a limit of no queued events at all"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}

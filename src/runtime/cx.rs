@@ -1,0 +1,215 @@
+//! The handler context.
+
+use super::poster::{PostError, Poster};
+pub use super::unique::UniqueColor;
+use super::worker::Worker;
+use crate::callback::Callback;
+use crate::sched;
+use crate::sched::queue::NIL;
+use crate::{Color, Handler};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// What a handler can do: post events, ask where it is, open connections, stop the runtime.
+///
+/// A context belongs to the core that runs the handler and does not leave it: it is neither `Send`
+/// nor `Sync`. To post from elsewhere take a [`Poster`] along.
+#[derive(Debug)]
+pub struct Cx {
+    worker: NonNull<Worker>,
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl Cx {
+    /// # Safety
+    /// The worker outlives the context, is used by this thread only, and this is its only context.
+    pub(crate) unsafe fn new(worker: NonNull<Worker>) -> Cx {
+        Cx {
+            worker,
+            _not_send: PhantomData,
+        }
+    }
+
+    /// The worker behind the context.
+    ///
+    /// A `Cx` is a mere pointer, so that a user's `&mut Cx` does not claim the worker exclusively: a
+    /// [`Poster`] used inside the handler goes to the same worker.
+    #[inline(always)]
+    pub(crate) fn worker(&mut self) -> &mut Worker {
+        // SAFETY: valid and this thread's by `new`. Exclusive: every borrow of the worker, here and
+        // in `Poster::post_as`, lives for one call into the runtime, and no such call runs user
+        // code while the borrow lives.
+        unsafe { self.worker.as_mut() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn worker_ref(&self) -> &Worker {
+        // SAFETY: as above.
+        unsafe { self.worker.as_ref() }
+    }
+
+    /// Posts `f` to `color`: it will run after everything that was posted to the color before, and
+    /// never at the same time as another event of the color. Never blocks and never runs `f` now.
+    ///
+    /// # Order
+    /// Events posted by one handler to one color run in the order of the posts. More: if a post to
+    /// a color happened before another post to it, through program order inside events, through
+    /// posts, or through succession in a color, then its event runs first. Everything an event wrote
+    /// is visible to what runs after it by these rules, on whatever core.
+    ///
+    /// # Panics
+    /// At the builder's limit of queued events; see [`try_post`](Self::try_post).
+    ///
+    /// ```
+    /// use mely::{Color, Runtime};
+    /// Runtime::builder().build()?.run(|cx| {
+    ///     cx.post(Color::from(7), |cx| {
+    ///         assert_eq!(cx.color(), Color::from(7));
+    ///         cx.stop();
+    ///     });
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn post<F>(&mut self, color: Color, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.must_post(None, color, f);
+    }
+
+    /// Posts a callback: a closure under a [`Handler`], whose annotations then count.
+    ///
+    /// # Panics
+    /// As [`post`](Self::post).
+    #[inline]
+    pub fn post_callback<F>(&mut self, callback: Callback<F>)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.must_post(callback.handler, callback.color, callback.f);
+    }
+
+    /// Posts, or gives the closure back.
+    ///
+    /// # Errors
+    /// [`PostError::Full`] at the builder's limit of queued events.
+    pub fn try_post<F>(&mut self, color: Color, f: F) -> Result<(), PostError<F>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.worker()
+            .core
+            .post(None, color, f)
+            .map_err(PostError::Full)
+    }
+
+    #[inline]
+    pub(crate) fn must_post<F>(&mut self, handler: Option<&'static Handler>, color: Color, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        if let Err(f) = self.worker().core.post(handler, color, f) {
+            full(f);
+        }
+    }
+
+    /// Publishes what this handler has posted so far.
+    ///
+    /// Posts to other colors are otherwise published when the handler's turn ends, or earlier if
+    /// it is known to be long. Call this before a long computation, and before signaling another
+    /// thread by means of your own (a channel, an atomic): only then do the posts before come before
+    /// what that thread posts.
+    pub fn flush(&mut self) {
+        self.worker().core.flush();
+    }
+
+    /// A poster, to take along or give to other threads.
+    pub fn poster(&self) -> Poster {
+        Poster {
+            inner: self.worker_ref().inner.clone(),
+        }
+    }
+
+    /// The color of the running event.
+    pub fn color(&self) -> Color {
+        Color::new(self.worker_ref().core.current.color)
+    }
+
+    /// The name of the running event's handler; for a closure without one, its type.
+    pub fn handler(&self) -> &'static str {
+        let core = &self.worker_ref().core;
+        core.shared.profiles.get(core.current.profile).name()
+    }
+
+    /// The core this handler runs on, from 0.
+    pub fn core(&self) -> usize {
+        self.worker_ref().core.id as usize
+    }
+
+    /// The number of cores of this runtime.
+    pub fn cores(&self) -> usize {
+        self.worker_ref().core.shared.cores.len()
+    }
+
+    /// Moves a color to a core: its queued events at once, and if it runs, when its turn ends. It may
+    /// be stolen from there like any other color.
+    ///
+    /// A color that nobody placed or stole is on core `slot mod cores`; a small value's slot is the
+    /// value.
+    ///
+    /// # Panics
+    /// If there is no such core.
+    pub fn place(&mut self, color: Color, core: usize) {
+        let cores = self.cores();
+        assert!(core < cores, "core {core} of a runtime with {cores} cores");
+        let core = core as u32;
+        let worker = self.worker();
+        let shared = worker.core.shared.clone();
+        let slot = shared.slots.map.slot(color);
+        if shared.slots.map.is_control(slot) || shared.slots.owner(slot) == core {
+            return;
+        }
+        let mut bells = Vec::new();
+        sched::core::place(&shared, color, core, &mut bells);
+        bells.into_iter().for_each(|core| shared.ring(core));
+    }
+
+    /// A color that nobody else has; it starts on this core.
+    pub fn unique_color(&mut self) -> UniqueColor {
+        let core = self.core();
+        let inner = self.worker().inner.clone();
+        let ticket = inner.issued.take(core);
+        self.place(ticket.color(), core);
+        UniqueColor::new(ticket, inner)
+    }
+
+    /// Asks the runtime to stop. What is queued, and what that posts, is still run, until nothing is
+    /// left or the builder's deadline has come; listeners, receives and timers are canceled, sends
+    /// under way are finished. Then `run` returns. Asking again changes nothing.
+    pub fn stop(&mut self) {
+        let inner = self.worker().inner.clone();
+        inner.stop();
+    }
+
+    /// Whether the runtime has been asked to stop.
+    pub fn stopping(&self) -> bool {
+        self.worker_ref().core.shared.quiesce.phase() != sched::quiesce::Phase::Running
+    }
+
+    /// The runtime's counters so far.
+    pub fn stats(&self) -> crate::Stats {
+        self.worker_ref().inner.stats()
+    }
+
+    /// Whether a handler is running: false only inside the runtime itself.
+    pub(crate) fn in_event(&self) -> bool {
+        self.worker_ref().core.current.slot != NIL
+    }
+}
+
+#[cold]
+fn full<F>(f: F) -> ! {
+    drop(f);
+    panic!("the runtime's limit of queued events is reached (Builder::events_max)");
+}

@@ -1,0 +1,121 @@
+//! What a runtime's threads, posters and owner share.
+
+use super::panics::{OnPanic, PanicReport};
+use super::unique::Issued;
+use crate::sched::core::Maker;
+use crate::sched::quiesce::Phase;
+use crate::sched::shared::Shared;
+use crate::sync::{Arc, Condvar, Mutex};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Called with each panic of a handler, on the core it happened on.
+pub(crate) type PanicHook = Box<dyn Fn(&PanicReport) + Send + Sync>;
+/// Called with each handler that is over the limit, on the thread that called `run`.
+pub(crate) type SlowHook = Box<dyn Fn(&super::watchdog::SlowHandler) + Send + Sync>;
+
+/// What the builder decided, as far as it matters at run time.
+pub(crate) struct Config {
+    pub(crate) on_panic: OnPanic,
+    pub(crate) panic_hook: Option<PanicHook>,
+    pub(crate) slow: Option<(Duration, SlowHook)>,
+    pub(crate) drain_deadline: Duration,
+    pub(crate) exit_when_idle: bool,
+    pub(crate) spin_ns: u64,
+    /// More cores than processors: spinning takes the processor from somebody who could work.
+    pub(crate) oversubscribed: bool,
+    /// The processor of each core, if threads are to be pinned.
+    pub(crate) pins: Option<Vec<u32>>,
+    #[cfg(not(loom))]
+    pub(crate) io: crate::io::Settings,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").finish_non_exhaustive()
+    }
+}
+
+/// What the owner waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// The first panic that stopped the runtime.
+    pub(crate) panic: Option<PanicReport>,
+    /// When the end was asked for.
+    pub(crate) stop_at: Option<Instant>,
+    /// Cores whose threads are ready to begin; the error of one that could not.
+    pub(crate) ready: usize,
+    pub(crate) failure: Option<std::io::Error>,
+    /// Cores whose threads have left.
+    pub(crate) left: Vec<usize>,
+    /// One line a core on its event source.
+    pub(crate) backends: Vec<(usize, String)>,
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) config: Config,
+    pub(crate) start: Instant,
+    /// Foreign threads make their events under this lock; the events then go lock-free.
+    pub(crate) foreign: Mutex<Maker>,
+    pub(crate) issued: Issued,
+    pub(crate) outcome: Mutex<Outcome>,
+    pub(crate) changed: Condvar,
+}
+
+impl Inner {
+    pub(crate) fn new(shared: Shared, config: Config) -> Inner {
+        let shared = Arc::new(shared);
+        Inner {
+            foreign: Mutex::new(Maker::new(&shared)),
+            issued: Issued::new(&shared.slots.map, shared.cores.len()),
+            shared,
+            config,
+            start: Instant::now(),
+            outcome: Mutex::new(Outcome::default()),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Asks for the end: what is queued is still run, under the deadline.
+    pub(crate) fn stop(&self) {
+        if self.shared.quiesce.drain() {
+            self.outcome.lock().unwrap().stop_at = Some(Instant::now());
+            self.changed.notify_all();
+            self.shared.wake_all();
+        }
+    }
+
+    /// Ends at once.
+    pub(crate) fn force(&self) {
+        self.shared.quiesce.force();
+        self.shared.wake_all();
+        // Under the lock, so that the owner cannot look before and wait after.
+        let _outcome = self.outcome.lock().unwrap();
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn panicked(&self, report: PanicReport) {
+        if let Some(hook) = &self.config.panic_hook {
+            hook(&report);
+        }
+        if self.config.on_panic == OnPanic::Stop {
+            self.outcome.lock().unwrap().panic.get_or_insert(report);
+            self.force();
+        }
+    }
+
+    /// Events accepted and not executed. Exact once every core has left.
+    pub(crate) fn events_left(&self) -> u64 {
+        let cores = &self.shared.cores;
+        let executed: u64 = cores.iter().map(|core| core.stats.events.get()).sum();
+        let posted: u64 = cores.iter().map(|core| core.stats.posts.get()).sum();
+        (posted + self.shared.quiesce.foreign_posts()).saturating_sub(executed)
+    }
+
+    pub(crate) fn ended(&self) -> bool {
+        self.shared.quiesce.phase() == Phase::Closed
+    }
+}

@@ -1,0 +1,267 @@
+//! Threads, pinning, parking, shutdown: what drives [`crate::sched`].
+//!
+//! # The end of a run, in order
+//!
+//! 1. Somebody asks: `stop`, a panic, or (by option) there is nothing left to do.
+//! 2. Every core is woken, cancels what its event source waits for, and goes on with its turns: what
+//!    is queued, and what that posts, is run.
+//! 3. A core that has nothing left reports; two equal waves of reports close the runtime
+//!    ([`crate::sched::quiesce`]). From then on posts are refused.
+//! 4. Every core leaves, its event source first: cancel, drain, close, free.
+//! 5. At the deadline the runtime is closed by force. Cores leave after the handler they are in; a
+//!    core whose handler does not return is left behind with its thread, and `run` says so.
+//! 6. Closures that were never run are dropped when the last handle to the runtime goes, on the
+//!    thread that drops it, with no lock held.
+
+pub(crate) mod builder;
+pub(crate) mod cx;
+pub(crate) mod inner;
+pub(crate) mod panics;
+pub(crate) mod poster;
+pub(crate) mod source;
+pub(crate) mod stats;
+pub(crate) mod unique;
+pub(crate) mod watchdog;
+pub(crate) mod worker;
+
+use self::builder::Builder;
+use self::inner::Inner;
+use self::panics::PanicReport;
+use self::poster::Poster;
+#[cfg(not(loom))]
+use crate::sched::core::publish_foreign;
+use crate::sync::{Arc, Mutex};
+use crate::{Color, Cx};
+use std::fmt;
+
+/// A runtime: cores that run colored events.
+///
+/// ```
+/// use mely::{Color, Runtime};
+/// let mut runtime = Runtime::builder().build()?;
+/// runtime.run(|cx| {
+///     cx.post(Color::from(1), |cx| cx.stop());
+/// })?;
+/// assert_eq!(runtime.stats().events(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+    started: bool,
+}
+
+impl Runtime {
+    /// A builder with the defaults.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn new(inner: Inner) -> Runtime {
+        Runtime {
+            inner: Arc::new(inner),
+            started: false,
+        }
+    }
+
+    /// A poster. What is posted before `run` is run by it.
+    pub fn poster(&self) -> Poster {
+        Poster {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+
+    /// The runtime's counters, at any time.
+    pub fn stats(&self) -> crate::Stats {
+        self.inner.stats()
+    }
+
+    /// Which event source each core runs on, and why, once `run` has begun.
+    pub fn backends(&self) -> Vec<String> {
+        let mut backends = self.inner.outcome.lock().unwrap().backends.clone();
+        backends.sort();
+        backends.into_iter().map(|(_, report)| report).collect()
+    }
+}
+
+/// Ends a run with a value; see [`Runtime::run_until`].
+pub struct Finish<T> {
+    value: Arc<Mutex<Option<T>>>,
+    poster: Poster,
+}
+
+impl<T: Send + 'static> Finish<T> {
+    /// Stops the runtime, as [`Cx::stop`] does, and makes `value` what `run_until` returns. The
+    /// first value wins; a later one is given back.
+    ///
+    /// # Errors
+    /// The value, if there was one before.
+    pub fn finish(&self, value: T) -> Result<(), T> {
+        let mut slot = self.value.lock().unwrap();
+        if slot.is_some() {
+            return Err(value);
+        }
+        *slot = Some(value);
+        drop(slot);
+        self.poster.stop();
+        Ok(())
+    }
+}
+
+impl<T> Clone for Finish<T> {
+    fn clone(&self) -> Self {
+        Finish {
+            value: Arc::clone(&self.value),
+            poster: self.poster.clone(),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Finish<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Finish").finish_non_exhaustive()
+    }
+}
+
+/// Why a run did not end well.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A handler panicked, and [`OnPanic::Stop`](crate::OnPanic::Stop) holds.
+    Panicked {
+        /// The first panic.
+        panic: PanicReport,
+        /// Events that were queued and not run.
+        events_left: u64,
+    },
+    /// The deadline passed before everything was drained.
+    Deadline {
+        /// Events that were queued and not run.
+        events_left: u64,
+        /// Cores whose handler has not returned, by number and handler. Their threads are left
+        /// behind.
+        stuck: Vec<(usize, &'static str)>,
+    },
+    /// A core could not begin: its thread, its pinning or its event source was refused.
+    Start(std::io::Error),
+    /// A runtime runs once.
+    Again,
+    /// `run` was called inside a handler, which would block a core.
+    Inside,
+    /// The limit of queued events was reached before the first.
+    Full,
+    /// The runtime ended without the value that [`Runtime::run_until`] was to return.
+    NoValue,
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Panicked { panic, events_left } => {
+                write!(f, "{panic}; {events_left} events were left")
+            }
+            RunError::Deadline { events_left, stuck } => {
+                write!(
+                    f,
+                    "not drained by the deadline: {events_left} events were left"
+                )?;
+                for (core, handler) in stuck {
+                    write!(f, "; core {core} is still in handler `{handler}`")?;
+                }
+                Ok(())
+            }
+            RunError::Start(error) => write!(f, "a core could not begin: {error}"),
+            RunError::Again => f.write_str("a runtime runs once"),
+            RunError::Inside => f.write_str("`run` inside a handler would block its core"),
+            RunError::Full => {
+                f.write_str("the limit of queued events was reached before the first")
+            }
+            RunError::NoValue => f.write_str("the runtime ended without a value"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RunError::Start(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl Runtime {
+    /// Runs `start` as the first event, in [`Color::DEFAULT`], and every event after it, on all
+    /// cores, until the runtime is asked to stop and has drained. Blocks the calling thread, which
+    /// runs no events itself. What was posted before is run too, and `start` even if the stop was
+    /// asked for before.
+    ///
+    /// # Errors
+    /// See [`RunError`].
+    #[cfg(not(loom))]
+    pub fn run<F>(&mut self, start: F) -> Result<(), RunError>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        if worker::inside() {
+            return Err(RunError::Inside);
+        }
+        if std::mem::replace(&mut self.started, true) {
+            return Err(RunError::Again);
+        }
+        let shared = &self.inner.shared;
+        let made = self
+            .inner
+            .foreign
+            .lock()
+            .unwrap()
+            .make(shared, None, Color::DEFAULT, start);
+        let Ok(event) = made else {
+            return Err(RunError::Full);
+        };
+        shared.quiesce.owner_post();
+        publish_foreign(shared, Color::DEFAULT, event);
+        threads::run(&self.inner)
+    }
+
+    /// Like [`run`](Self::run), and returns the value that some handler gives to the [`Finish`].
+    ///
+    /// ```
+    /// use mely::{Color, Runtime};
+    /// let answer = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     cx.post(Color::from(7), move |_cx| finish.finish(6 * 7).unwrap());
+    /// })?;
+    /// assert_eq!(answer, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`RunError`].
+    #[cfg(not(loom))]
+    pub fn run_until<T, F>(&mut self, start: F) -> Result<T, RunError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Cx, Finish<T>) + Send + 'static,
+    {
+        let value = Arc::new(Mutex::new(None));
+        let finish = Finish {
+            value: Arc::clone(&value),
+            poster: self.poster(),
+        };
+        self.run(move |cx| start(cx, finish))?;
+        let value = value.lock().unwrap().take();
+        value.ok_or(RunError::NoValue)
+    }
+}
+
+impl Drop for Runtime {
+    /// A runtime that is gone runs nothing: posts are refused from now on.
+    fn drop(&mut self) {
+        if !self.inner.ended() {
+            self.inner.force();
+        }
+    }
+}
+
+#[cfg(not(loom))]
+mod threads;

@@ -1,0 +1,70 @@
+//! What happens when a handler panics.
+
+use crate::{Color, Cx};
+use std::any::Any;
+
+/// What a runtime does about a panic of a handler; see
+/// [`Builder::on_panic`](crate::Builder::on_panic).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnPanic {
+    /// The runtime stops, and `run` returns the panic as an error.
+    #[default]
+    Stop,
+    /// The event is dropped and the runtime goes on. State the event was given by a
+    /// [`Colored`](crate::Colored) is poisoned.
+    DropEvent,
+}
+
+/// A panic of a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PanicReport {
+    /// The handler's name, or the closure's type.
+    pub handler: &'static str,
+    /// The color of the event.
+    pub color: Color,
+    /// The core it ran on.
+    pub core: usize,
+    /// The panic's message, if it was text.
+    pub message: String,
+}
+
+impl std::fmt::Display for PanicReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let PanicReport {
+            handler,
+            color,
+            core,
+            message,
+        } = self;
+        let color = color.value();
+        write!(
+            f,
+            "handler `{handler}` of color {color} panicked on core {core}: {message}"
+        )
+    }
+}
+
+/// The running event has panicked.
+#[cold]
+pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
+    let message = payload
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "(not text)".to_owned());
+    let report = PanicReport {
+        handler: cx.handler(),
+        color: cx.color(),
+        core: cx.core(),
+        message,
+    };
+    // A payload may panic when dropped, and nothing is left to catch that: it is leaked instead.
+    std::mem::forget(payload);
+    let worker = cx.worker();
+    worker.ended();
+    let core = worker.core.id;
+    worker.core.shared.cores[core as usize].stats.panics.add(1);
+    let inner = worker.inner.clone();
+    inner.panicked(report);
+}

@@ -1,0 +1,148 @@
+//! Posting from other threads.
+
+use super::inner::Inner;
+use crate::callback::Callback;
+use crate::sched::core::publish_foreign;
+use crate::sync::Arc;
+use crate::{Color, Cx, Handler};
+use std::fmt;
+
+/// Posts events to one runtime from anywhere: other threads, other runtimes, or handlers of the
+/// runtime itself.
+///
+/// Cloneable and `Send + Sync`. Events posted by one thread through one runtime's posters to one
+/// color run in the order of the posts. Inside a handler of its own runtime a poster is recognized
+/// and behaves like [`Cx::post`], so that it cannot overtake it. Posting never blocks and never runs
+/// the event.
+///
+/// ```
+/// use mely::{Color, Runtime};
+/// let mut runtime = Runtime::builder().build()?;
+/// let poster = runtime.poster();
+/// let thread = std::thread::spawn(move || {
+///     poster.post(Color::from(7), |cx| cx.stop()).expect("the runtime has not ended");
+/// });
+/// runtime.run(|_cx| ())?;
+/// thread.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Poster {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl Poster {
+    /// Posts `f` to `color`.
+    ///
+    /// # Errors
+    /// [`PostError::Ended`] once the runtime was asked to stop, [`PostError::Full`] at the builder's limit
+    /// of queued events. Both give the closure back.
+    pub fn post<F>(&self, color: Color, f: F) -> Result<(), PostError<F>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.post_as(None, color, f)
+    }
+
+    /// Posts a callback: [`post`](Self::post) under a handler.
+    ///
+    /// # Errors
+    /// As for [`post`](Self::post).
+    pub fn post_callback<F>(&self, callback: Callback<F>) -> Result<(), PostError<F>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.post_as(callback.handler, callback.color, callback.f)
+    }
+
+    pub(crate) fn post_as<F>(
+        &self,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+    ) -> Result<(), PostError<F>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        if let Some(worker) = super::worker::current(&self.inner) {
+            // SAFETY: `current` found this thread's own worker, inside a handler of this runtime.
+            // Nothing else borrows it: handlers have a `Cx`, which borrows for single calls into
+            // the runtime, and no such call runs user code.
+            let core = unsafe { &mut (*worker.as_ptr()).core };
+            return core.post(handler, color, f).map_err(PostError::Full);
+        }
+        let shared = &self.inner.shared;
+        if !shared.quiesce.foreign_post() {
+            return Err(PostError::Ended(f));
+        }
+        let made = self
+            .inner
+            .foreign
+            .lock()
+            .unwrap()
+            .make(shared, handler, color, f);
+        match made {
+            Ok(chunk) => {
+                publish_foreign(shared, color, chunk);
+                Ok(())
+            }
+            Err(f) => {
+                shared.quiesce.foreign_unpost();
+                Err(PostError::Full(f))
+            }
+        }
+    }
+
+    /// Asks the runtime to stop; see [`Cx::stop`].
+    pub fn stop(&self) {
+        self.inner.stop();
+    }
+
+    /// The runtime's counters; see [`Runtime::stats`](crate::Runtime::stats).
+    pub fn stats(&self) -> crate::Stats {
+        self.inner.stats()
+    }
+}
+
+impl fmt::Debug for Poster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poster").finish_non_exhaustive()
+    }
+}
+
+/// Why an event was not accepted, with the closure.
+pub enum PostError<F> {
+    /// The runtime has ended, or was asked to and takes no more from outside.
+    Ended(F),
+    /// The builder's limit of queued events is reached.
+    Full(F),
+}
+
+impl<F> PostError<F> {
+    /// The closure that was not posted.
+    pub fn into_inner(self) -> F {
+        match self {
+            PostError::Ended(f) | PostError::Full(f) => f,
+        }
+    }
+}
+
+impl<F> fmt::Debug for PostError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PostError::Ended(_) => "PostError::Ended",
+            PostError::Full(_) => "PostError::Full",
+        })
+    }
+}
+
+impl<F> fmt::Display for PostError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PostError::Ended(_) => "the runtime has ended or is ending",
+            PostError::Full(_) => "the runtime's limit of queued events is reached",
+        })
+    }
+}
+
+impl<F> std::error::Error for PostError<F> {}

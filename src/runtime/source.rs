@@ -1,0 +1,101 @@
+//! A worker's event source, as the worker sees it.
+
+use crate::sched::core::Core;
+use crate::sched::shared::Bell;
+use crate::sync::{Arc, Condvar, Mutex};
+
+/// Where a core's completions come from, and what it sleeps on.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// Nothing ever completes; sleeps on a condition variable. For models and for unit tests.
+    #[allow(
+        dead_code,
+        reason = "the loom models and the scheduler's own tests construct it"
+    )]
+    Null(Arc<NullBell>),
+    /// The network.
+    #[cfg(not(loom))]
+    Net(Box<crate::io::Driver>),
+}
+
+impl Source {
+    /// Turns completions into posts.
+    #[inline]
+    pub(crate) fn reap(&mut self, core: &mut Core) {
+        match self {
+            Source::Null(_) => {
+                let _ = core;
+            }
+            #[cfg(not(loom))]
+            Source::Net(driver) => driver.reap(core),
+        }
+    }
+
+    /// Whether `reap` would do something, as far as can be known without a system call.
+    pub(crate) fn has_work(&self) -> bool {
+        match self {
+            Source::Null(_) => false,
+            #[cfg(not(loom))]
+            Source::Net(driver) => driver.has_work(),
+        }
+    }
+
+    /// Blocks until there is something to do.
+    pub(crate) fn wait(&mut self) {
+        match self {
+            Source::Null(bell) => bell.wait(),
+            #[cfg(not(loom))]
+            Source::Net(driver) => driver.wait(),
+        }
+    }
+
+    /// The runtime ends: cancels what waits for the world.
+    pub(crate) fn begin_drain(&mut self) {
+        match self {
+            Source::Null(_) => {}
+            #[cfg(not(loom))]
+            Source::Net(driver) => driver.begin_drain(),
+        }
+    }
+
+    /// Whether nothing is under way that will still become an event.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match self {
+            Source::Null(_) => true,
+            #[cfg(not(loom))]
+            Source::Net(driver) => driver.is_quiet(),
+        }
+    }
+}
+
+/// A doorbell without an event source.
+#[derive(Debug)]
+pub(crate) struct NullBell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+#[allow(dead_code, reason = "see `Source::Null`")]
+impl NullBell {
+    pub(crate) fn new() -> Arc<NullBell> {
+        Arc::new(NullBell {
+            rung: Mutex::new(false),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn wait(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.changed.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+impl Bell for Arc<NullBell> {
+    fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+}

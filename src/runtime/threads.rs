@@ -1,0 +1,187 @@
+//! The threads of a run, and the thread that waits for them.
+
+use super::RunError;
+use super::inner::{Inner, Outcome};
+use super::source::Source;
+use super::watchdog::{Watchdog, running};
+use super::worker::{Worker, drive};
+use crate::io::Driver;
+use crate::sched::clock::Clock;
+use std::io;
+use std::sync::{Arc, MutexGuard};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long cores have to leave after the runtime was closed by force, before they are called
+/// stuck.
+const LEAVE_GRACE: Duration = Duration::from_millis(500);
+
+pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
+    let cores = inner.shared.cores.len();
+    let mut threads = Vec::with_capacity(cores);
+    for core in 0..cores {
+        let its = Arc::clone(inner);
+        match Builder::new()
+            .name(format!("mely-{core}"))
+            .spawn(move || thread(&its, core))
+        {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                fail(inner, error);
+                break;
+            }
+        }
+    }
+    let started = threads.len();
+    let deadline_passed = supervise(inner, started);
+    let mut outcome = inner.outcome.lock().unwrap();
+    let stuck = stuck(inner, &outcome, started);
+    let failure = outcome.failure.take();
+    let panic = outcome.panic.take();
+    drop(outcome);
+    join(threads, &stuck);
+    let events_left = inner.events_left();
+    if let Some(error) = failure {
+        return Err(RunError::Start(error));
+    }
+    if let Some(panic) = panic {
+        return Err(RunError::Panicked { panic, events_left });
+    }
+    if deadline_passed || !stuck.is_empty() {
+        return Err(RunError::Deadline { events_left, stuck });
+    }
+    Ok(())
+}
+
+/// Waits until every core has left, or has had its chance to. True if the deadline for draining
+/// passed.
+fn supervise(inner: &Inner, started: usize) -> bool {
+    let mut watchdog = Watchdog::new(inner.shared.cores.len());
+    let look_every = inner.config.slow.as_ref().map(|(limit, _)| *limit / 4);
+    let mut deadline_passed = false;
+    let mut forced_at = None;
+    let mut outcome = inner.outcome.lock().unwrap();
+    while outcome.left.len() < started {
+        let now = Instant::now();
+        if inner.ended() {
+            let since = *forced_at.get_or_insert(now);
+            if now - since >= LEAVE_GRACE {
+                break;
+            }
+        } else if let Some(stop_at) = outcome.stop_at
+            && now - stop_at >= inner.config.drain_deadline
+        {
+            deadline_passed = true;
+            drop(outcome);
+            inner.force();
+            outcome = inner.outcome.lock().unwrap();
+            continue;
+        }
+        let until_deadline = match (forced_at, outcome.stop_at) {
+            (Some(forced), _) => Some(forced + LEAVE_GRACE - now),
+            (None, Some(stop)) => Some((stop + inner.config.drain_deadline).duration_since(now)),
+            (None, None) => None,
+        };
+        let timeout = [until_deadline, look_every].into_iter().flatten().min();
+        outcome = match timeout {
+            Some(timeout) => inner.changed.wait_timeout(outcome, timeout).unwrap().0,
+            None => inner.changed.wait(outcome).unwrap(),
+        };
+        // The hook is the user's: not under our lock.
+        drop(outcome);
+        watchdog.look(inner);
+        outcome = inner.outcome.lock().unwrap();
+    }
+    deadline_passed
+}
+
+fn stuck(
+    inner: &Inner,
+    outcome: &MutexGuard<'_, Outcome>,
+    started: usize,
+) -> Vec<(usize, &'static str)> {
+    (0..started)
+        .filter(|core| !outcome.left.contains(core))
+        .map(|core| (core, running(inner, core).unwrap_or("(leaving)")))
+        .collect()
+}
+
+fn join(threads: Vec<JoinHandle<()>>, stuck: &[(usize, &'static str)]) {
+    for (core, thread) in threads.into_iter().enumerate() {
+        if !stuck.iter().any(|&(stuck, _)| stuck == core) {
+            // A core's thread catches what handlers panic with. If it died all the same, that is a
+            // bug of the runtime's, and not to be hidden.
+            if let Err(payload) = thread.join() {
+                std::panic::resume_unwind(payload);
+            }
+        }
+    }
+}
+
+/// A core's thread.
+fn thread(inner: &Arc<Inner>, core: usize) {
+    // Leaves also by a panic, so that the owner does not wait for ever.
+    let _leave = Leave { inner, core };
+    match begin(inner, core) {
+        Ok(mut worker) => {
+            // Nobody runs before everybody can: an error of one core is then an error of `run` with
+            // nothing done.
+            if all_ready(inner) {
+                drive(&mut worker);
+            }
+        }
+        Err(error) => fail(inner, error),
+    }
+}
+
+struct Leave<'a> {
+    inner: &'a Inner,
+    core: usize,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.inner.force();
+        }
+        self.inner.outcome.lock().unwrap().left.push(self.core);
+        self.inner.changed.notify_all();
+    }
+}
+
+fn begin(inner: &Arc<Inner>, core: usize) -> io::Result<Worker> {
+    if let Some(pins) = &inner.config.pins {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(pins[core] as usize);
+        rustix::thread::sched_setaffinity(None, &set)?;
+    }
+    // The ring is made on the thread that uses it: the kernel holds us to that.
+    let (driver, report) = Driver::new(inner, core as u32)?;
+    inner.outcome.lock().unwrap().backends.push((core, report));
+    inner
+        .shared
+        .hang_bell(core as u32, Box::new(driver.doorbell()));
+    let clock = Clock::Real(inner.start);
+    Ok(Worker::new(
+        Arc::clone(inner),
+        core as u32,
+        clock,
+        Source::Net(Box::new(driver)),
+    ))
+}
+
+/// Waits for the other cores; false if one could not begin.
+fn all_ready(inner: &Inner) -> bool {
+    let mut outcome = inner.outcome.lock().unwrap();
+    outcome.ready += 1;
+    inner.changed.notify_all();
+    while outcome.ready < inner.shared.cores.len() && outcome.failure.is_none() && !inner.ended() {
+        outcome = inner.changed.wait(outcome).unwrap();
+    }
+    outcome.failure.is_none()
+}
+
+fn fail(inner: &Inner, error: io::Error) {
+    inner.outcome.lock().unwrap().failure.get_or_insert(error);
+    inner.force();
+}

@@ -1,0 +1,177 @@
+//! Unique colors: slots that the runtime hands out.
+
+use super::inner::Inner;
+use crate::Color;
+use crate::color::ColorMap;
+use crate::sync::{Arc, Mutex};
+
+/// The unique colors of a runtime, in a list a core: a color goes back to the list of the core that
+/// owned it last, so that the next one taken there is owned already.
+#[derive(Debug)]
+pub(crate) struct Issued {
+    cores: Box<[Mutex<Free>]>,
+    step: u32,
+    count: u32,
+}
+
+#[derive(Debug)]
+struct Free {
+    /// Index and generation of colors that were given back.
+    back: Vec<(u32, u32)>,
+    /// The next index never used that is this core's home, and what to hand out when all are taken.
+    next: u32,
+    shared_next: u32,
+}
+
+/// A color that was issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    index: u32,
+    generation: u32,
+    /// Has a slot of its own.
+    exclusive: bool,
+}
+
+impl Ticket {
+    pub(crate) fn color(self) -> Color {
+        Color::issued(self.index, self.generation)
+    }
+}
+
+impl Issued {
+    pub(crate) fn new(map: &ColorMap, cores: usize) -> Issued {
+        let step = cores as u32;
+        let first = |core: u32| (core + step - map.issued_first() % step) % step;
+        Issued {
+            cores: (0..step)
+                .map(|core| {
+                    let next = first(core);
+                    Mutex::new(Free {
+                        back: Vec::new(),
+                        next,
+                        shared_next: next,
+                    })
+                })
+                .collect(),
+            step,
+            count: map.issued_count(),
+        }
+    }
+
+    /// A color, of `core`'s own if it has one left, else of another's.
+    pub(crate) fn take(&self, core: usize) -> Ticket {
+        let cores = self.cores.len();
+        for i in 0..cores {
+            let mut free = self.cores[(core + i) % cores].lock().unwrap();
+            if let Some((index, generation)) = free.back.pop() {
+                return Ticket {
+                    index,
+                    generation,
+                    exclusive: true,
+                };
+            }
+            if free.next < self.count {
+                let index = free.next;
+                free.next += self.step;
+                return Ticket {
+                    index,
+                    generation: 0,
+                    exclusive: true,
+                };
+            }
+        }
+        // None is free: share a slot, in turn. Costs parallelism, never correctness.
+        let mut free = self.cores[core].lock().unwrap();
+        let index = free.shared_next % self.count;
+        free.shared_next = free.shared_next.wrapping_add(self.step);
+        Ticket {
+            index,
+            generation: u32::MAX,
+            exclusive: false,
+        }
+    }
+
+    pub(crate) fn give_back(&self, ticket: Ticket, owner: usize) {
+        if ticket.exclusive {
+            let generation = ticket.generation.wrapping_add(1);
+            self.cores[owner]
+                .lock()
+                .unwrap()
+                .back
+                .push((ticket.index, generation));
+        }
+    }
+}
+
+/// A color that nobody else has, with a color slot to itself while any is free; given back when
+/// dropped.
+///
+/// For state that comes and goes, a connection say: unlike a file descriptor's number it is never
+/// the color of something else at the same time. Events of the color that are still queued when it
+/// is dropped run as usual; a later holder of the same slot then shares it for a moment.
+///
+/// ```
+/// use mely::Runtime;
+/// Runtime::builder().build()?.run(|cx| {
+///     let mine = cx.unique_color();
+///     let color = mine.color();
+///     cx.post(color, move |cx| {
+///         assert_eq!(cx.color(), mine.color());
+///         cx.stop();
+///     });
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct UniqueColor {
+    ticket: Ticket,
+    inner: Arc<Inner>,
+}
+
+impl UniqueColor {
+    pub(crate) fn new(ticket: Ticket, inner: Arc<Inner>) -> UniqueColor {
+        UniqueColor { ticket, inner }
+    }
+
+    /// The color.
+    pub fn color(&self) -> Color {
+        self.ticket.color()
+    }
+}
+
+impl Drop for UniqueColor {
+    fn drop(&mut self) {
+        let slots = &self.inner.shared.slots;
+        let owner = slots.owner(slots.map.slot(self.color()));
+        self.inner.issued.give_back(self.ticket, owner as usize);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_slot_once_then_shared_then_again() {
+        let map = ColorMap::new(6, 3);
+        let issued = Issued::new(&map, 3);
+        let tickets: Vec<Ticket> = (0..map.issued_count())
+            .map(|i| issued.take(i as usize % 3))
+            .collect();
+        assert!(tickets.iter().all(|t| t.exclusive));
+        let slots: HashSet<u32> = tickets.iter().map(|t| map.slot(t.color())).collect();
+        assert_eq!(slots.len(), map.issued_count() as usize);
+        assert_eq!(map.home(map.slot(tickets[0].color())), 0);
+        assert_eq!(map.home(map.slot(tickets[1].color())), 1);
+        let extra = issued.take(0);
+        assert!(!extra.exclusive);
+        assert!(!tickets.iter().any(|t| t.color() == extra.color()));
+        issued.give_back(extra, 0);
+        issued.give_back(tickets[5], 1);
+        let again = issued.take(1);
+        assert!(again.exclusive);
+        assert_eq!(map.slot(again.color()), map.slot(tickets[5].color()));
+        assert_ne!(again.color(), tickets[5].color(), "a new generation");
+    }
+}

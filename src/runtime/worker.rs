@@ -1,0 +1,163 @@
+//! A core's thread: turns, idling, and sleep.
+//!
+//! After each turn the worker goes on if anything ran. Otherwise it spins for a while, searching, and
+//! then sleeps by the protocol of [`crate::sched::sleepers`]: announce, fence, look again, wait. A
+//! wake-up takes the sleeper some 20 us and costs the waker 7 (peers.md's machine; the halt exit of
+//! a virtual processor), so it spins for a few of those first.
+
+use super::inner::Inner;
+use super::source::Source;
+use crate::Cx;
+use crate::sched::clock::Clock;
+use crate::sched::core::Core;
+use crate::sched::quiesce::{Phase, Reported};
+use crate::sched::turn::{Turn, turn};
+use crate::sync::Arc;
+use crate::sync::atomic::{Ordering, fence};
+use std::ptr::NonNull;
+
+/// What belongs to one core's thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) core: Core,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) source: Source,
+}
+
+crate::sync::thread_local! {
+    /// The worker whose handler runs on this thread, for posters to recognize.
+    static CURRENT: std::cell::Cell<*mut Worker> = std::cell::Cell::new(std::ptr::null_mut());
+}
+
+/// This thread's worker, if it is one of this runtime and inside an event.
+pub(crate) fn current(inner: &Arc<Inner>) -> Option<NonNull<Worker>> {
+    let worker = NonNull::new(CURRENT.try_with(std::cell::Cell::get).ok()?)?;
+    // SAFETY: set by `drive` for as long as the worker lives, on this thread; read only here, and
+    // no exclusive borrow of the worker is live while user code, which called us, runs.
+    let found = unsafe { worker.as_ref() };
+    Arc::ptr_eq(&found.inner, inner).then_some(worker)
+}
+
+/// Whether this thread is inside some runtime.
+#[cfg_attr(loom, allow(dead_code))]
+pub(crate) fn inside() -> bool {
+    CURRENT.with(|current| !current.get().is_null())
+}
+
+impl Worker {
+    pub(crate) fn new(inner: Arc<Inner>, id: u32, clock: Clock, source: Source) -> Worker {
+        Worker {
+            core: Core::new(Arc::clone(&inner.shared), id, clock),
+            inner,
+            source,
+        }
+    }
+
+    /// Turns what the event source completed into posts.
+    #[inline]
+    pub(crate) fn reap(&mut self) {
+        self.source.reap(&mut self.core);
+    }
+
+    /// The running event has ended.
+    #[inline]
+    pub(crate) fn ended(&mut self) {
+        self.core.end_event();
+    }
+
+    /// Announces, looks again, and sleeps unless there is something to do. `wave` and `phase` are
+    /// what the caller acted upon.
+    fn park(&mut self, phase: Phase, wave: u64) {
+        let shared = Arc::clone(&self.inner.shared);
+        let id = self.core.id;
+        let pokes = &shared.cores[id as usize].pokes;
+        if !pokes.park() {
+            return;
+        }
+        shared.sleepers.set(id);
+        fence(Ordering::SeqCst);
+        let stay = self.core.anything_to_do()
+            || shared.quiesce.phase() != phase
+            || shared.quiesce.wave() != wave
+            || self.source.has_work();
+        if !stay {
+            shared.cores[id as usize].stats.parks.add(1);
+            self.source.wait();
+        }
+        shared.sleepers.clear(id);
+        // Fails if a poke or a waker was first, which is as good.
+        let _ = pokes.unpark();
+    }
+}
+
+/// Runs a core until the runtime has ended.
+pub(crate) fn drive(worker: &mut Worker) {
+    let worker = NonNull::from(worker);
+    CURRENT.with(|current| current.set(worker.as_ptr()));
+    // SAFETY: the worker outlives this function, is this thread's, and has no other context.
+    let mut cx = unsafe { Cx::new(worker) };
+    let mut idle_since_ns = None;
+    loop {
+        let ran = turn(&mut cx);
+        let worker = cx.worker();
+        let phase = worker.inner.shared.quiesce.phase();
+        if phase == Phase::Closed {
+            break;
+        }
+        if ran == Turn::Ran {
+            idle_since_ns = None;
+            continue;
+        }
+        let now_ns = worker.core.clock.now_ns();
+        let since_ns = *idle_since_ns.get_or_insert(now_ns);
+        if now_ns - since_ns < worker.inner.config.spin_ns {
+            relax(worker.inner.config.oversubscribed);
+            continue;
+        }
+        if !rest(worker, phase) {
+            break;
+        }
+        idle_since_ns = None;
+    }
+    CURRENT.with(|current| current.set(std::ptr::null_mut()));
+}
+
+/// Sleeps, or, when the end is near, reports that this core has nothing left. False: the runtime
+/// has ended.
+fn rest(worker: &mut Worker, phase: Phase) -> bool {
+    let inner = Arc::clone(&worker.inner);
+    let quiesce = &inner.shared.quiesce;
+    let wave = quiesce.wave();
+    if phase == Phase::Draining {
+        worker.source.begin_drain();
+    }
+    let ending = phase == Phase::Draining || inner.config.exit_when_idle;
+    if ending && worker.source.is_quiet() && !worker.core.has_outbox() {
+        match quiesce.report(worker.core.id, worker.core.posted, worker.core.executed) {
+            Reported::Waiting => {}
+            Reported::NextWave => {
+                inner.shared.wake_all();
+                return true;
+            }
+            Reported::Closed => {
+                inner.shared.wake_all();
+                return false;
+            }
+        }
+    }
+    worker.park(phase, wave);
+    true
+}
+
+/// Thieves pace their polling: some hundred nanoseconds between looks keep the victim's lines
+/// mostly the victim's.
+fn relax(oversubscribed: bool) {
+    if oversubscribed {
+        #[cfg(not(loom))]
+        std::thread::yield_now();
+    } else {
+        for _ in 0..16 {
+            std::hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The scheduler has no clock of its own: it is given one.
+
+use crate::sync::Arc;
+use crate::sync::relaxed::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Where a core gets the time from.
+#[derive(Clone, Debug)]
+pub(crate) enum Clock {
+    /// The machine's monotonic clock, in ns since the runtime was built.
+    Real(Instant),
+    /// A clock that its driver moves: simulation, replay, models.
+    #[allow(
+        dead_code,
+        reason = "the driver of virtual cores and the loom models construct it"
+    )]
+    Virtual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        match self {
+            Clock::Real(start) => start.elapsed().as_nanos() as u64,
+            Clock::Virtual(now) => now.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What a core lock guards: the core-queue and the stealing-queue.
+//!
+//! Both are doubly linked through the slots' indices, so linking needs no pointers and no `unsafe`
+//! of its own; access to the private parts comes from [`super::section`].
+
+use super::queue::NIL;
+
+/// Number of bands of the stealing-queue: Mely's three time-left intervals (§IV-B).
+pub(crate) const BANDS: usize = 3;
+
+/// Ends of a doubly linked list of slots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) head: u32,
+    pub(crate) tail: u32,
+}
+
+impl Ends {
+    const EMPTY: Ends = Ends {
+        head: NIL,
+        tail: NIL,
+    };
+}
+
+/// The lists of one core.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    /// The non-empty color-queues of this core, the next to run first (Mely §IV-A).
+    pub(crate) core_queue: Ends,
+    /// The worthy ones among them by penalized time-left, unordered within a band.
+    pub(crate) bands: [Ends; BANDS],
+    /// Colors in the core-queue that a thief may take: all but control colors.
+    pub(crate) stealable: u32,
+    /// Colors in the core-queue.
+    pub(crate) queued: u32,
+    /// Events of the stealable colors in the core-queue.
+    pub(crate) events: u64,
+    /// Colors in the stealing-queue.
+    pub(crate) worthy: u32,
+    /// Their summed raw time-left, in ns.
+    pub(crate) worth_ns: u64,
+}
+
+impl Lists {
+    pub(crate) fn new() -> Lists {
+        Lists {
+            core_queue: Ends::EMPTY,
+            bands: [Ends::EMPTY; BANDS],
+            stealable: 0,
+            queued: 0,
+            events: 0,
+            worthy: 0,
+            worth_ns: 0,
+        }
+    }
+}

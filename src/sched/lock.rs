@@ -1,0 +1,167 @@
+//! The core lock: one a core, taken once a quantum by its owner and tried by thieves.
+//!
+//! A spin lock as in both papers (Mely §IV-A), because a critical section is some tens of
+//! instructions and a futex lock would pay a second read-modify-write to unlock. Unlike the papers
+//! we cannot assume a processor for each thread: a waiter yields once it has spun for longer than
+//! any critical section takes, so that a holder that lost its processor gets it back.
+//!
+//! Under loom it is loom's mutex: a spinning model explores spinning, and the spin lock itself has a
+//! model of its own.
+
+#[cfg(not(loom))]
+pub(crate) use spin::{CoreLock, Guard};
+
+#[cfg(loom)]
+pub(crate) use modelled::{CoreLock, Guard};
+
+#[cfg_attr(loom, allow(dead_code))]
+pub(crate) mod spin {
+    use crate::sync::atomic::{AtomicBool, Ordering};
+    use crate::sync::{CellMut, UnsafeCell};
+    use std::ops::{Deref, DerefMut};
+
+    /// Spins before the first yield: some microseconds.
+    const SPINS: u32 = if cfg!(loom) { 1 } else { 500 };
+
+    /// A spin lock that yields.
+    #[derive(Debug)]
+    pub(crate) struct CoreLock<T> {
+        held: AtomicBool,
+        value: UnsafeCell<T>,
+    }
+
+    // SAFETY: the value is reached through a guard only, and `held` lets one guard live at a time.
+    unsafe impl<T: Send> Sync for CoreLock<T> {}
+    // SAFETY: as a plain owner of `T`.
+    unsafe impl<T: Send> Send for CoreLock<T> {}
+
+    impl<T> CoreLock<T> {
+        pub(crate) fn new(value: T) -> Self {
+            CoreLock {
+                held: AtomicBool::new(false),
+                value: UnsafeCell::new(value),
+            }
+        }
+
+        /// Waits for the lock.
+        #[inline]
+        pub(crate) fn lock(&self) -> Guard<'_, T> {
+            if let Some(guard) = self.try_lock() {
+                guard
+            } else {
+                self.wait()
+            }
+        }
+
+        #[cold]
+        fn wait(&self) -> Guard<'_, T> {
+            let mut spins = 0;
+            loop {
+                // Reading first keeps the line shared while somebody else holds the lock.
+                if !self.held.load(Ordering::Relaxed)
+                    && let Some(guard) = self.try_lock()
+                {
+                    return guard;
+                }
+                spins += 1;
+                if spins < SPINS {
+                    std::hint::spin_loop();
+                } else {
+                    #[cfg(not(loom))]
+                    std::thread::yield_now();
+                    #[cfg(loom)]
+                    loom::thread::yield_now();
+                }
+            }
+        }
+
+        /// The lock if it is free.
+        #[inline]
+        pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+            if self.held.swap(true, Ordering::Acquire) {
+                return None;
+            }
+            // SAFETY: we turned `held` from false to true, so no other guard lives.
+            let value = unsafe { self.value.borrow_mut() };
+            Some(Guard {
+                value: Some(value),
+                held: &self.held,
+            })
+        }
+    }
+
+    /// The lock, held.
+    #[derive(Debug)]
+    pub(crate) struct Guard<'a, T> {
+        /// Always present until the drop, which must end the borrow before it releases.
+        value: Option<CellMut<'a, T>>,
+        held: &'a AtomicBool,
+    }
+
+    impl<T> Deref for Guard<'_, T> {
+        type Target = T;
+        #[inline(always)]
+        fn deref(&self) -> &T {
+            self.value.as_ref().expect("present until dropped")
+        }
+    }
+
+    impl<T> DerefMut for Guard<'_, T> {
+        #[inline(always)]
+        fn deref_mut(&mut self) -> &mut T {
+            self.value.as_mut().expect("present until dropped")
+        }
+    }
+
+    impl<T> Drop for Guard<'_, T> {
+        #[inline]
+        fn drop(&mut self) {
+            self.value = None;
+            self.held.store(false, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(loom)]
+mod modelled {
+    use loom::sync::{Mutex, MutexGuard};
+
+    #[derive(Debug)]
+    pub(crate) struct CoreLock<T>(Mutex<T>);
+    pub(crate) type Guard<'a, T> = MutexGuard<'a, T>;
+
+    impl<T> CoreLock<T> {
+        pub(crate) fn new(value: T) -> Self {
+            CoreLock(Mutex::new(value))
+        }
+        pub(crate) fn lock(&self) -> Guard<'_, T> {
+            self.0.lock().unwrap()
+        }
+        pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::CoreLock;
+    use std::sync::Arc;
+
+    #[test]
+    fn excludes() {
+        let lock = Arc::new(CoreLock::new(0u64));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let lock = Arc::clone(&lock);
+                std::thread::spawn(move || (0..10_000).for_each(|_| *lock.lock() += 1))
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(*lock.lock(), 40_000);
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        assert!(lock.try_lock().is_some());
+    }
+}

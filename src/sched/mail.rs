@@ -1,0 +1,200 @@
+//! A color's mailbox: the word that every core may push events onto.
+//!
+//! Order lives in the color, never in a per-core inbox: whoever owns the color, its events arrive in
+//! this one word, in the order of the pushes. A push is one compare-and-swap for a whole chunk.
+//!
+//! ```text
+//! mail word:   last node of the newest chunk | POKED
+//!                     |  link.older -> last node of the chunk before, ...
+//!                     |  next -> first node of this chunk -> ... -> last node
+//! ```
+//!
+//! A chunk is a ring through its last node, so that pushing and draining write one node a chunk and
+//! not each node. The first node carries the chunk's length and summed times; if it is also the last
+//! its own times are the sums.
+//!
+//! `POKED` is set with the first push and says that a *poke* for this color is on its way to its
+//! owner ([`super::poke`]). Only who consumes that poke clears it. So at most one poke exists for a
+//! color, and a mailbox that is not empty has one, or its color is checked out.
+
+use super::node::{Link, Node, SOLO};
+use super::queue::{Chunk, ColorQueue};
+use super::slots::Slots;
+use crate::sync::atomic::Ordering;
+use std::ptr::NonNull;
+
+/// The flag in the mailbox word; nodes are aligned to a cache line.
+const POKED: usize = 1;
+
+fn split(word: *mut Node) -> (*mut Node, bool) {
+    (word.map_addr(|a| a & !POKED), word.addr() & POKED != 0)
+}
+
+fn poked(node: *mut Node) -> *mut Node {
+    node.map_addr(|a| a | POKED)
+}
+
+/// Pushes a chunk. True if the caller must now poke the color's owner.
+///
+/// # Safety
+/// The caller holds the chunk's nodes and gives them up. Sums and count fit in 32 and 31 bits.
+#[must_use]
+pub(crate) unsafe fn push(slots: &Slots, slot: u32, chunk: Chunk) -> bool {
+    let last = chunk.last.as_ptr();
+    {
+        // SAFETY: held by the caller until the compare-and-swap below succeeds.
+        let mut first = unsafe { Node::header(chunk.first.as_ptr()) };
+        first.count = chunk.count | if chunk.solo { SOLO } else { 0 };
+        if chunk.first != chunk.last {
+            first.link = Link {
+                sums: (chunk.raw_ns as u32, chunk.penalized_ns as u32),
+            };
+        }
+    }
+    let mail = &slots.shared(slot).mail;
+    let mut word = mail.load(Ordering::Relaxed);
+    loop {
+        let (older, was_poked) = split(word);
+        {
+            // SAFETY: still held by the caller.
+            let mut header = unsafe { Node::header(last) };
+            header.next = chunk.first.as_ptr();
+            header.link = Link { older };
+        }
+        // Release: the nodes' content, and everything before this post, is visible to who drains.
+        match mail.compare_exchange_weak(word, poked(last), Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return !was_poked,
+            Err(now) => word = now,
+        }
+    }
+}
+
+/// Sets `POKED` on a color without pushing. True if the caller must now poke its owner.
+#[must_use]
+pub(crate) fn mark_poked(slots: &Slots, slot: u32) -> bool {
+    // A read-modify-write even if the mark is there: who consumes the poke must see what we wrote
+    // before.
+    !split(update(slots, slot, poked)).1
+}
+
+/// Whether events wait in the mailbox.
+#[inline]
+pub(crate) fn has_mail(slots: &Slots, slot: u32) -> bool {
+    !split(slots.shared(slot).mail.load(Ordering::Acquire))
+        .0
+        .is_null()
+}
+
+/// Moves what waits in the mailbox to the end of the color's FIFO, leaving `POKED` as it is.
+///
+/// # Safety
+/// The caller owns the private part, of which `queue` is the borrow.
+#[inline]
+pub(crate) unsafe fn drain(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
+    if has_mail(slots, slot) {
+        let word = update(slots, slot, |word| keep_mark(std::ptr::null_mut(), word));
+        // SAFETY: the exchange made the chunks ours; the queue is the caller's.
+        unsafe { append_all(word, queue) };
+    }
+}
+
+/// Consumes the poke of a color that is checked out: clears `POKED` and leaves the events, which the
+/// core that has the color finds when it returns it. For a thief in possession of the lock, who may
+/// not touch the private part.
+pub(crate) fn unmark(slots: &Slots, slot: u32) {
+    update(slots, slot, |word| split(word).0);
+}
+
+/// `node` with the mark of `word`.
+fn keep_mark(node: *mut Node, word: *mut Node) -> *mut Node {
+    if split(word).1 { poked(node) } else { node }
+}
+
+/// Replaces the mailbox word by a function of itself and returns what it was.
+fn update(slots: &Slots, slot: u32, f: impl Fn(*mut Node) -> *mut Node) -> *mut Node {
+    let mail = &slots.shared(slot).mail;
+    let mut word = mail.load(Ordering::Relaxed);
+    loop {
+        match mail.compare_exchange_weak(word, f(word), Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return word,
+            Err(now) => word = now,
+        }
+    }
+}
+
+/// Consumes the color's poke: clears `POKED` and moves what waits to the end of the FIFO.
+///
+/// # Safety
+/// As for [`drain`]; and the caller took the color's poke from a core's mailbox.
+pub(crate) unsafe fn consume(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
+    let word = slots
+        .shared(slot)
+        .mail
+        .swap(std::ptr::null_mut(), Ordering::AcqRel);
+    debug_assert!(split(word).1, "a poke without its mark");
+    // SAFETY: the swap made the chunks ours; the queue is the caller's.
+    unsafe { append_all(word, queue) };
+}
+
+/// Appends the chunks behind a mailbox word that was swapped out, oldest first.
+///
+/// # Safety
+/// The caller swapped `word` out and owns `queue`.
+unsafe fn append_all(word: *mut Node, queue: &mut ColorQueue) {
+    let (newest, _) = split(word);
+    let Some(newest) = NonNull::new(newest) else {
+        return;
+    };
+    // From newest to oldest, each chunk's last node is linked to the first of the next newer one.
+    let mut sum = Chunk {
+        first: newest,
+        last: newest,
+        count: 0,
+        solo: false,
+        raw_ns: 0,
+        penalized_ns: 0,
+    };
+    let mut last = newest.as_ptr();
+    let mut newer_first = std::ptr::null_mut();
+    while !last.is_null() {
+        let (first, older);
+        {
+            // SAFETY: nodes of a mailbox that was swapped out are held by the caller.
+            let mut header = unsafe { Node::header(last) };
+            first = header.next;
+            // SAFETY: a last node's link is `older`.
+            older = unsafe { header.link.older };
+            header.next = newer_first;
+        }
+        // SAFETY: as above.
+        let header = unsafe { Node::header(first) };
+        let (raw, penalized) = if first == last {
+            (header.raw_ns, header.penalized_ns)
+        } else {
+            // SAFETY: the first node of a chunk of several holds the sums.
+            unsafe { header.link.sums }
+        };
+        sum.count += header.count & !SOLO;
+        sum.solo |= header.count & SOLO != 0;
+        sum.raw_ns += u64::from(raw);
+        sum.penalized_ns += u64::from(penalized);
+        newer_first = first;
+        last = older;
+    }
+    sum.first = NonNull::new(newer_first).expect("a chunk has a first node");
+    // SAFETY: the queue and the nodes are the caller's.
+    unsafe { queue.append(sum) };
+}
+
+/// Takes everything out of a mailbox that nobody can reach any more.
+///
+/// # Safety
+/// The caller owns the private part and no other thread can reach the slots.
+pub(crate) unsafe fn take_rest(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
+    let word = slots
+        .shared(slot)
+        .mail
+        .swap(std::ptr::null_mut(), Ordering::Acquire);
+    // SAFETY: the caller's promise.
+    unsafe { append_all(word, queue) };
+}

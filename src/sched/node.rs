@@ -1,0 +1,205 @@
+//! An event in memory: one cache line with its closure in it.
+//!
+//! ```text
+//! 0        8        16       24       28       32    36    40            64
+//! | next   | link   | color  |profile | count  | raw | pen | closure     |
+//! ```
+//!
+//! A closure of up to three words lives in the node; a larger one is boxed and the node holds the
+//! box. Nodes come from per-core pools ([`super::pool`]) and are type-stable: a node's memory stays a
+//! node until the runtime is gone.
+//!
+//! Who may touch a node: whoever holds it. That is, in turn, the poster that made it, the color's
+//! mailbox (nobody), and whoever owns the private part of the color ([`super::slots`]).
+
+use crate::Cx;
+use crate::sync::{CellMut, UnsafeCell};
+use std::mem::{MaybeUninit, align_of, size_of};
+use std::ptr::NonNull;
+
+/// Words of closure that fit into a node.
+const INLINE_WORDS: usize = 3;
+
+/// An event. See the module text for the layout.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Node {
+    header: UnsafeCell<Header>,
+    payload: UnsafeCell<Payload>,
+}
+
+type Payload = MaybeUninit<[usize; INLINE_WORDS]>;
+
+/// Everything of an event but its closure.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Header {
+    /// The next event of the same color-queue or chunk; in a mailbox, a chunk's last node points
+    /// back to its first.
+    pub(crate) next: *mut Node,
+    /// Used while in a mailbox only: see [`super::mail`].
+    pub(crate) link: Link,
+    pub(crate) color: u64,
+    pub(crate) profile: u32,
+    /// While in a mailbox, on a chunk's first node: events in the chunk, and [`SOLO`].
+    pub(crate) count: u32,
+    /// What this event adds to its color's time-left, in ns: set when posted, and exactly this is
+    /// subtracted when it leaves, although estimates change in between.
+    pub(crate) raw_ns: u32,
+    /// The same, divided by the handler's penalty.
+    pub(crate) penalized_ns: u32,
+}
+
+/// Flag in [`Header::count`]: an event of unknown or varying duration is in the chunk.
+pub(crate) const SOLO: u32 = 1 << 31;
+
+/// The mailbox's use of a node.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) union Link {
+    /// On a chunk's last node: the last node of the chunk pushed before, or null.
+    pub(crate) older: *mut Node,
+    /// On the first node of a chunk of several: the chunk's summed raw and penalized times, in ns.
+    pub(crate) sums: (u32, u32),
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Link")
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Node>() == 64);
+
+impl Node {
+    pub(crate) fn new() -> Node {
+        Node {
+            header: UnsafeCell::new(Header {
+                next: std::ptr::null_mut(),
+                link: Link {
+                    older: std::ptr::null_mut(),
+                },
+                color: 0,
+                profile: 0,
+                count: 0,
+                raw_ns: 0,
+                penalized_ns: 0,
+            }),
+            payload: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+
+    /// The header, exclusively.
+    ///
+    /// # Safety
+    /// The caller holds the node (module text) and has no other borrow of its header.
+    #[inline(always)]
+    pub(crate) unsafe fn header<'a>(node: *mut Node) -> CellMut<'a, Header> {
+        // SAFETY: nodes are type-stable, so the pointer is valid; exclusivity is the caller's.
+        unsafe { (*node).header.borrow_mut() }
+    }
+
+    /// Moves `f` into the node.
+    ///
+    /// # Safety
+    /// The caller holds the node and it holds no closure.
+    #[inline(always)]
+    unsafe fn put<F>(node: NonNull<Node>, f: F) {
+        // SAFETY: valid and exclusive as the caller promises.
+        let mut payload = unsafe { node.as_ref().payload.borrow_mut() };
+        let place = payload.as_mut_ptr();
+        if const { fits::<F>() } {
+            // SAFETY: `fits` says that size and alignment suffice.
+            unsafe { place.cast::<F>().write(f) }
+        } else {
+            // SAFETY: a thin box is one word.
+            unsafe { place.cast::<*mut F>().write(Box::into_raw(Box::new(f))) }
+        }
+    }
+
+    /// Moves the closure out of the node.
+    ///
+    /// # Safety
+    /// The caller holds the node and it holds an `F` that `put` moved in.
+    #[inline(always)]
+    unsafe fn take<F>(node: NonNull<Node>) -> F {
+        // SAFETY: valid and exclusive as the caller promises.
+        let mut payload = unsafe { node.as_ref().payload.borrow_mut() };
+        let place = payload.as_mut_ptr();
+        if const { fits::<F>() } {
+            // SAFETY: written by `put::<F>`, and read once as the caller promises.
+            unsafe { place.cast::<F>().read() }
+        } else {
+            // SAFETY: as above; the box was made by `put::<F>`.
+            unsafe { *Box::from_raw(place.cast::<*mut F>().read()) }
+        }
+    }
+}
+
+const fn fits<F>() -> bool {
+    size_of::<F>() <= size_of::<Payload>() && align_of::<F>() <= align_of::<usize>()
+}
+
+/// What the scheduler knows of a closure type: how to put, run and drop it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vtable {
+    /// Takes the closure out, gives the node back to the running core's pool, runs the closure.
+    pub(crate) run: unsafe fn(NonNull<Node>, &mut Cx),
+    /// Takes the closure out and drops it. The node stays the caller's.
+    pub(crate) discard: unsafe fn(NonNull<Node>),
+    pub(crate) type_name: fn() -> &'static str,
+}
+
+/// The vtable of `F`, at an address that serves as the key of `F`'s profile.
+pub(crate) struct VtableOf<F>(std::marker::PhantomData<F>);
+
+impl<F: FnOnce(&mut Cx) + Send + 'static> VtableOf<F> {
+    pub(crate) const VTABLE: &'static Vtable = &Vtable {
+        run: run::<F>,
+        discard: discard::<F>,
+        type_name: std::any::type_name::<F>,
+    };
+}
+
+/// # Safety
+/// The caller holds the node, which holds an `F`; both pass to this function.
+unsafe fn run<F: FnOnce(&mut Cx)>(node: NonNull<Node>, cx: &mut Cx) {
+    // SAFETY: the caller's promise. The node is free before the closure runs, so that the closure's
+    // own first post finds it in the cache.
+    let f = unsafe { Node::take::<F>(node) };
+    cx.worker().core.free(node);
+    f(cx);
+}
+
+/// # Safety
+/// The caller holds the node, which holds an `F`; the closure passes to this function.
+unsafe fn discard<F>(node: NonNull<Node>) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Node::take::<F>(node) });
+}
+
+/// Fills a node.
+///
+/// # Safety
+/// The caller holds the node and it holds no closure.
+#[inline(always)]
+pub(crate) unsafe fn fill<F>(
+    node: NonNull<Node>,
+    color: u64,
+    profile: u32,
+    raw_ns: u32,
+    penalized_ns: u32,
+    f: F,
+) {
+    {
+        // SAFETY: held by the caller.
+        let mut header = unsafe { Node::header(node.as_ptr()) };
+        header.color = color;
+        header.profile = profile;
+        header.raw_ns = raw_ns;
+        header.penalized_ns = penalized_ns;
+    }
+    // SAFETY: held by the caller and empty.
+    unsafe { Node::put(node, f) };
+}

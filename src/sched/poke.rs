@@ -1,0 +1,154 @@
+//! A core's mailbox of pokes, which is also the word it sleeps on.
+//!
+//! A *poke* tells a core that a color of its has mail. It carries no order and no event, so it may
+//! be forwarded: a color that moved after the poke was sent gets it from its old owner, or from a
+//! thief that took the old owner's mail. At most one poke exists for a color ([`super::mail`]), so
+//! pokes link through the slots themselves and nothing is allocated.
+//!
+//! ```text
+//!            a poster's push                  the owner's, or a thief's, take
+//!   EMPTY ---------------------> slot + 1 -----------------------------------> EMPTY
+//!     |  ^                          ^
+//!     |  | wake                     | a poster's push: must ring the doorbell
+//!     v  |                          |
+//!   PARKED -------------------------+
+//! ```
+//!
+//! That "parked" lives in the same word as the list makes push-and-wake one operation: a push either
+//! comes before the owner parks, which then fails, or after, and then the pusher knows that it has
+//! to ring. A plain store of "awake" beside the list was shown by loom to lose a wake-up.
+//!
+//! **Poke against migration.** A poster reads the owner, pushes the poke to that core, then reads the
+//! owner again. A thief publishes the new owner, then looks at the victim's mailbox once more with a
+//! read-modify-write. In the order of the mailbox word either the push comes first, and the thief
+//! finds the poke and forwards it; or the thief's look comes first, and then the push, an acquiring
+//! read-modify-write, makes the new owner visible to the poster's second read: the poster takes the
+//! old owner's mail itself and sends each poke to where its color now is. Either way no poke stays
+//! behind the long handler of a core that no longer owns the color.
+
+use super::shared::Shared;
+use super::slots::Slots;
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// Awake, no pokes.
+pub(crate) const EMPTY: u32 = 0;
+/// Asleep, or about to be; no pokes.
+pub(crate) const PARKED: u32 = u32::MAX;
+
+/// A mailbox of pokes.
+#[derive(Debug)]
+pub(crate) struct Pokes(AtomicU32);
+
+impl Pokes {
+    pub(crate) fn new() -> Pokes {
+        Pokes(AtomicU32::new(EMPTY))
+    }
+
+    /// Whether pokes wait, as a plain look.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        !matches!(self.0.load(Ordering::Acquire), EMPTY | PARKED)
+    }
+
+    /// Whether pokes wait, as a read-modify-write: comes after everything this thread did before, in
+    /// the eyes of whoever pushes later.
+    pub(crate) fn any_ordered(&self) -> bool {
+        !matches!(self.0.fetch_or(0, Ordering::AcqRel), EMPTY | PARKED)
+    }
+
+    /// Adds the poke of `slot`. True if the core slept: the caller must ring its doorbell.
+    #[must_use]
+    fn push(&self, slots: &Slots, slot: u32) -> bool {
+        let mut head = self.0.load(Ordering::Relaxed);
+        loop {
+            let next = if head == PARKED { EMPTY } else { head };
+            slots.shared(slot).poke_next.store(next, Ordering::Relaxed);
+            match self
+                .0
+                .compare_exchange_weak(head, slot + 1, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return head == PARKED,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Takes all pokes. A parked core stays parked.
+    pub(crate) fn take(&self) -> Taken {
+        let mut head = self.0.load(Ordering::Relaxed);
+        loop {
+            if matches!(head, EMPTY | PARKED) {
+                return Taken(EMPTY);
+            }
+            match self
+                .0
+                .compare_exchange_weak(head, EMPTY, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return Taken(head),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// The owner announces that it will sleep. False: pokes are waiting.
+    pub(crate) fn park(&self) -> bool {
+        self.0
+            .compare_exchange(EMPTY, PARKED, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// From parked to awake. True for the one caller who made the change; if that is not the owner
+    /// it must ring the owner's doorbell.
+    #[must_use]
+    pub(crate) fn unpark(&self) -> bool {
+        self.0
+            .compare_exchange(PARKED, EMPTY, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+}
+
+/// Pokes in the hands of whoever took them.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Taken(u32);
+
+impl Taken {
+    pub(crate) fn next(&mut self, slots: &Slots) -> Option<u32> {
+        if self.0 == EMPTY {
+            return None;
+        }
+        let slot = self.0 - 1;
+        // Read before the slot is pushed anywhere else, which overwrites the link.
+        self.0 = slots.shared(slot).poke_next.load(Ordering::Relaxed);
+        Some(slot)
+    }
+}
+
+/// Sends the poke of `slot` to the core that owns the color; the module text has the argument.
+/// Cores whose doorbell must be rung are added to `bells`.
+pub(crate) fn send(shared: &Shared, slot: u32, bells: &mut Vec<u32>) {
+    let slots = &shared.slots;
+    let mut slot = slot;
+    let mut rest = Taken(EMPTY);
+    loop {
+        let core = slots.owner(slot);
+        let pokes = &shared.cores[core as usize].pokes;
+        if pokes.push(slots, slot) {
+            bells.push(core);
+        }
+        if slots.owner(slot) != core {
+            let mut stale = pokes.take();
+            while let Some(stale_slot) = stale.next(slots) {
+                slots
+                    .shared(stale_slot)
+                    .poke_next
+                    .store(rest.0, Ordering::Relaxed);
+                rest.0 = stale_slot + 1;
+            }
+        }
+        match rest.next(slots) {
+            Some(next) => slot = next,
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Which stealing algorithm runs: the papers' base algorithm, each of Mely's heuristics alone, all of
+//! them, or none (checklist F27, F28).
+
+/// Mely's three heuristics, each of which can be switched on separately.
+///
+/// With none of them, stealing is libasync-smp's algorithm on Mely's structures: the core with the
+/// most queued events first, a victim needs two colors, the first color with fewer than half of the
+/// events goes (Mely §II-B).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heuristics {
+    /// Victims by distance in the cache hierarchy instead of the fullest first (Mely §III-A).
+    pub locality: bool,
+    /// Only colors whose queued work outweighs the measured cost of stealing it (Mely §III-B).
+    pub time_left: bool,
+    /// Prefers colors of handlers that drag little memory along (Mely §III-C).
+    pub penalty: bool,
+}
+
+impl Heuristics {
+    /// The full algorithm.
+    pub const ALL: Heuristics = Heuristics {
+        locality: true,
+        time_left: true,
+        penalty: true,
+    };
+    /// The base algorithm.
+    pub const NONE: Heuristics = Heuristics {
+        locality: false,
+        time_left: false,
+        penalty: false,
+    };
+
+    /// Whether the stealing-queue is kept at all.
+    pub(crate) fn bands(self) -> bool {
+        self.time_left || self.penalty
+    }
+}
+
+/// Whether and how idle cores steal; see [`Builder::stealing`](crate::Builder::stealing).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stealing {
+    /// Colors stay where they were placed.
+    Off,
+    /// Idle cores steal with these heuristics.
+    On(Heuristics),
+}
+
+impl Stealing {
+    /// The base algorithm of libasync-smp.
+    pub const BASE: Stealing = Stealing::On(Heuristics::NONE);
+}
+
+impl Default for Stealing {
+    /// All heuristics.
+    fn default() -> Stealing {
+        Stealing::On(Heuristics::ALL)
+    }
+}
+
+/// The policy as the scheduler reads it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    pub(crate) stealing: bool,
+    pub(crate) heuristics: Heuristics,
+    /// At most so many events of one color in a row (Mely §IV-A: 10).
+    pub(crate) batch: u32,
+}
+
+impl Policy {
+    /// The band of a color with these times, plus one; 0: not worth stealing.
+    ///
+    /// Worthy by its raw time, banded by its penalized time and never below the lowest band: a
+    /// penalty is a preference, not a veto. Bands are \[1, 4), \[4, 16) and \[16, inf) steal costs.
+    #[inline]
+    pub(crate) fn band(&self, raw_ns: u64, penalized_ns: u64, steal_cost_ns: u64) -> u8 {
+        if !self.stealing || !self.heuristics.bands() {
+            return 0;
+        }
+        if self.heuristics.time_left && raw_ns < steal_cost_ns {
+            return 0;
+        }
+        let time_ns = if self.heuristics.penalty {
+            penalized_ns
+        } else {
+            raw_ns
+        };
+        if time_ns >= 16 * steal_cost_ns {
+            3
+        } else if time_ns >= 4 * steal_cost_ns {
+            2
+        } else {
+            1
+        }
+    }
+
+    /// The two-color rule of the base algorithm: what runs cannot be stolen, so a victim needs
+    /// another color besides. The full algorithm takes a lone waiting color too, else it would
+    /// starve behind a long handler (checklist N4).
+    pub(crate) fn needs_two_colors(&self) -> bool {
+        !self.heuristics.time_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_follow_the_penalized_time_and_worth_the_raw_time() {
+        let policy = Policy {
+            stealing: true,
+            heuristics: Heuristics::ALL,
+            batch: 10,
+        };
+        assert_eq!(policy.band(99, 99, 100), 0);
+        assert_eq!(policy.band(100, 100, 100), 1);
+        assert_eq!(policy.band(400, 400, 100), 2);
+        assert_eq!(policy.band(1_600, 1_600, 100), 3);
+        // Penalized a thousandfold: last choice, yet worthy.
+        assert_eq!(policy.band(1_600, 1, 100), 1);
+        let time_only = Policy {
+            heuristics: Heuristics {
+                penalty: false,
+                ..Heuristics::ALL
+            },
+            ..policy
+        };
+        assert_eq!(time_only.band(1_600, 1, 100), 3);
+        let off = Policy {
+            stealing: false,
+            ..policy
+        };
+        assert_eq!(off.band(1_600, 1_600, 100), 0);
+    }
+}

@@ -1,0 +1,145 @@
+//! Event memory: per-core free lists, exchanged in batches through a depot.
+//!
+//! A free list is an array of pointers, never links inside the nodes, so that taking a node does not
+//! read a line that another core wrote. A core that frees more than it allocates (a consumer of other
+//! cores' posts) hands whole batches to the depot, and a core that runs dry takes one: one lock for
+//! some hundred events. New memory comes in slabs and is given back when the runtime is gone.
+
+use super::node::Node;
+use crate::sync::{Arc, Mutex};
+use std::ptr::NonNull;
+
+/// Nodes in a batch and in a slab.
+const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
+
+/// Where pools exchange nodes, and the owner of all slabs.
+#[derive(Debug)]
+pub(crate) struct Depot {
+    inner: Mutex<Inner>,
+    /// The largest number of nodes, rounded up to a slab.
+    nodes_max: usize,
+}
+
+#[derive(Debug)]
+struct Inner {
+    batches: Vec<Vec<NonNull<Node>>>,
+    /// Raw, because a box in a growing vector moves, and pointers into it would not survive that.
+    slabs: Vec<NonNull<[Node]>>,
+    nodes: usize,
+}
+
+// SAFETY: the pointers lead into `slabs`, which live as long as the depot; a node in a batch is held
+// by nobody else (`Pool::free`'s caller held it and gave it up).
+unsafe impl Send for Depot {}
+// SAFETY: all of `Inner` is behind the mutex.
+unsafe impl Sync for Depot {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for slab in self.slabs.drain(..) {
+            // SAFETY: leaked by `refill` and freed here only. Every pool and every color-queue that
+            // could name a node holds the depot, so none is left.
+            drop(unsafe { Box::from_raw(slab.as_ptr()) });
+        }
+    }
+}
+
+impl Depot {
+    pub(crate) fn new(nodes_max: usize) -> Arc<Depot> {
+        Arc::new(Depot {
+            inner: Mutex::new(Inner {
+                batches: Vec::new(),
+                slabs: Vec::new(),
+                nodes: 0,
+            }),
+            nodes_max,
+        })
+    }
+
+    /// Bytes of event memory ever allocated.
+    pub(crate) fn bytes(&self) -> usize {
+        self.inner.lock().unwrap().nodes * size_of::<Node>()
+    }
+
+    #[cold]
+    fn refill(&self, free: &mut Vec<NonNull<Node>>) -> bool {
+        let mut inner = self.inner.lock().unwrap();
+        if let Some(batch) = inner.batches.pop() {
+            // The emptied array goes back with the next batch; here one allocation a batch.
+            free.extend(batch);
+            return true;
+        }
+        if inner.nodes >= self.nodes_max {
+            return false;
+        }
+        let slab: Box<[Node]> = (0..BATCH).map(|_| Node::new()).collect();
+        inner.nodes += BATCH;
+        let slab = NonNull::from(Box::leak(slab));
+        inner.slabs.push(slab);
+        // Handed out in address order: the list is taken from its end.
+        // SAFETY: i is within the slab.
+        free.extend(
+            (0..BATCH)
+                .rev()
+                .map(|i| unsafe { slab.cast::<Node>().add(i) }),
+        );
+        true
+    }
+}
+
+/// One thread's free list.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    free: Vec<NonNull<Node>>,
+    depot: Arc<Depot>,
+}
+
+// SAFETY: the nodes in `free` are held by this pool alone.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    pub(crate) fn new(depot: Arc<Depot>) -> Pool {
+        Pool {
+            free: Vec::with_capacity(2 * BATCH),
+            depot,
+        }
+    }
+
+    /// A node that the caller then holds; none if the runtime's limit is reached.
+    #[inline]
+    pub(crate) fn alloc(&mut self) -> Option<NonNull<Node>> {
+        if let Some(node) = self.free.pop() {
+            return Some(node);
+        }
+        if self.depot.refill(&mut self.free) {
+            self.free.pop()
+        } else {
+            None
+        }
+    }
+
+    /// Takes back a node that the caller held and that holds no closure.
+    #[inline]
+    pub(crate) fn free(&mut self, node: NonNull<Node>) {
+        if self.free.len() >= 2 * BATCH {
+            self.spill();
+        }
+        self.free.push(node);
+    }
+
+    #[cold]
+    fn spill(&mut self) {
+        // The older half leaves: the younger is the one in this core's cache.
+        let batch: Vec<_> = self.free.drain(..BATCH).collect();
+        self.depot.inner.lock().unwrap().batches.push(batch);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if !self.free.is_empty() {
+            let batch = std::mem::take(&mut self.free);
+            self.depot.inner.lock().unwrap().batches.push(batch);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What the runtime knows of each handler: how long its events take.
+//!
+//! A profile belongs to a handler and a closure type (anonymous closures: to the closure type alone)
+//! and is shared by all cores: tables per core went blind whenever a color migrated. The mean and
+//! the mean deviation are moving averages of sampled runs; an annotation is their prior
+//! (Mely §IV-B has annotations only; measuring them is its future work, checklist K11).
+//!
+//! Nothing here decides about ownership or order, so the cells are `relaxed` ones, and two cores
+//! that update a mean at once may lose a sample.
+
+use super::node::Vtable;
+use crate::Handler;
+use crate::sync::Mutex;
+use crate::sync::relaxed::{
+    AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::collections::HashMap;
+
+/// How a post judges its event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Estimate {
+    pub(crate) raw_ns: u32,
+    pub(crate) penalized_ns: u32,
+    /// Never sampled, or of varying duration: its color is checked out alone.
+    pub(crate) solo: bool,
+}
+
+/// What an event of a handler that has neither run nor been annotated is taken for, in ns: worth a
+/// wake-up, because until it has run once nobody can say that it is not.
+pub(crate) const UNKNOWN_NS: u32 = 10_000;
+
+/// An annotation counts for as many samples.
+const PRIOR_SAMPLES: u32 = 8;
+
+/// The weight of a new sample is one over this, once there are as many.
+const WEIGHT: u32 = 16;
+
+/// One handler and closure type.
+#[derive(Debug)]
+pub(crate) struct Profile {
+    pub(crate) vtable: &'static Vtable,
+    pub(crate) handler: Option<&'static Handler>,
+    penalty: u32,
+    mean_ns: AtomicU32,
+    deviation_ns: AtomicU32,
+    samples: AtomicU32,
+}
+
+impl Profile {
+    fn new(handler: Option<&'static Handler>, vtable: &'static Vtable) -> Profile {
+        let time = handler.and_then(Handler::annotated_time);
+        let time_ns = time.map_or(0, |t| u32::try_from(t.as_nanos()).unwrap_or(u32::MAX));
+        Profile {
+            vtable,
+            handler,
+            penalty: handler.map_or(1, Handler::annotated_penalty),
+            mean_ns: AtomicU32::new(time_ns),
+            deviation_ns: AtomicU32::new(0),
+            samples: AtomicU32::new(if time.is_some() { PRIOR_SAMPLES } else { 0 }),
+        }
+    }
+
+    /// The handler's name, or the closure's type.
+    pub(crate) fn name(&self) -> &'static str {
+        self.handler
+            .map_or_else(self.vtable.type_name, Handler::name)
+    }
+
+    /// What one event will take, as far as is known. `quantum_ns` is what a core may hide from
+    /// thieves.
+    #[inline]
+    pub(crate) fn estimate(&self, quantum_ns: u32) -> Estimate {
+        let samples = self.samples.load(Relaxed);
+        if samples == 0 {
+            return Estimate {
+                raw_ns: UNKNOWN_NS,
+                penalized_ns: UNKNOWN_NS / self.penalty,
+                solo: true,
+            };
+        }
+        let mean = self.mean_ns.load(Relaxed);
+        let penalized_ns = if self.penalty == 1 {
+            mean
+        } else {
+            mean / self.penalty
+        };
+        let tail = self
+            .deviation_ns
+            .load(Relaxed)
+            .saturating_mul(4)
+            .saturating_add(mean);
+        Estimate {
+            raw_ns: mean,
+            penalized_ns,
+            solo: tail > quantum_ns,
+        }
+    }
+
+    /// Whether every run is to be timed and not only a sample: it is long, so the clock costs
+    /// nothing in proportion, or too little is known.
+    #[inline]
+    pub(crate) fn wants_timing(&self) -> bool {
+        self.samples.load(Relaxed) < PRIOR_SAMPLES || self.mean_ns.load(Relaxed) > 2_000
+    }
+
+    /// Records a run of `ns`.
+    pub(crate) fn record(&self, ns: u64) {
+        let ns = u32::try_from(ns).unwrap_or(u32::MAX);
+        let samples = self.samples.load(Relaxed);
+        if samples == 0 {
+            self.mean_ns.store(ns, Relaxed);
+            self.deviation_ns.store(0, Relaxed);
+            self.samples.store(1, Relaxed);
+            return;
+        }
+        let mean = self.mean_ns.load(Relaxed);
+        // A thread that the system took off its processor shows as one absurd sample. A handler
+        // that really became so long gets there in a few samples all the same.
+        let ns = ns.min(mean.saturating_mul(8).saturating_add(2_000));
+        let weight = i64::from(samples.min(WEIGHT - 1) + 1);
+        let difference = i64::from(ns) - i64::from(mean);
+        // Rounded away from zero, else a small mean would never move.
+        let step = |d: i64| {
+            if d >= 0 {
+                (d + weight - 1) / weight
+            } else {
+                (d - weight + 1) / weight
+            }
+        };
+        let deviation = i64::from(self.deviation_ns.load(Relaxed));
+        let deviation = deviation + step(difference.abs() - deviation);
+        self.mean_ns
+            .store((i64::from(mean) + step(difference)).max(0) as u32, Relaxed);
+        self.deviation_ns
+            .store(deviation.clamp(0, i64::from(u32::MAX)) as u32, Relaxed);
+        self.samples.store(samples.saturating_add(1), Relaxed);
+    }
+}
+
+/// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
+/// time without end; further closures are boxed and share the profile [`OVERFLOW`].
+pub(crate) const PROFILES_MAX: usize = 1 << 14;
+
+/// The profile of closures that found no profile left.
+pub(crate) const OVERFLOW: u32 = 0;
+
+type Key = (usize, usize);
+
+/// All profiles of a runtime, by index.
+#[derive(Debug)]
+pub(crate) struct Profiles {
+    table: Box<[AtomicPtr<Profile>]>,
+    keys: Mutex<HashMap<Key, u32>>,
+}
+
+impl Profiles {
+    pub(crate) fn new(overflow: &'static Vtable) -> Profiles {
+        let table: Box<[AtomicPtr<Profile>]> = (0..PROFILES_MAX)
+            .map(|_| AtomicPtr::new(std::ptr::null_mut()))
+            .collect();
+        table[OVERFLOW as usize].store(
+            Box::into_raw(Box::new(Profile::new(None, overflow))),
+            Release,
+        );
+        Profiles {
+            table,
+            keys: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// The profile an event names.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> &Profile {
+        let profile = self.table[index as usize].load(Acquire);
+        // SAFETY: an index is handed out by `intern` after its entry was stored, and entries are
+        // freed only with the table.
+        unsafe { &*profile }
+    }
+
+    #[cold]
+    fn intern(&self, handler: Option<&'static Handler>, vtable: &'static Vtable) -> u32 {
+        let mut keys = self.keys.lock().unwrap();
+        let next = keys.len() + 1;
+        *keys.entry(key(handler, vtable)).or_insert_with(|| {
+            if next >= PROFILES_MAX {
+                return OVERFLOW;
+            }
+            let profile = Box::into_raw(Box::new(Profile::new(handler, vtable)));
+            self.table[next].store(profile, Release);
+            next as u32
+        })
+    }
+}
+
+impl Drop for Profiles {
+    fn drop(&mut self) {
+        for entry in &mut self.table {
+            let profile = *entry.get_mut();
+            if !profile.is_null() {
+                // SAFETY: made by `Box::into_raw` in `intern` or `new`, and freed here only.
+                drop(unsafe { Box::from_raw(profile) });
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) -> Key {
+    (
+        handler.map_or(0, |h| std::ptr::from_ref(h).addr()),
+        std::ptr::from_ref(vtable).addr(),
+    )
+}
+
+/// One thread's way from a handler and closure type to the profile's index: an open-addressed
+/// table that grows, so that the common post costs one probe and no lock.
+#[derive(Debug)]
+pub(crate) struct Index {
+    entries: Box<[(Key, u32)]>,
+    used: usize,
+}
+
+impl Index {
+    pub(crate) fn new() -> Index {
+        Index {
+            entries: vec![((0, 0), 0); 64].into(),
+            used: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn find(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) -> u32 {
+        let key = key(handler, vtable);
+        let mask = self.entries.len() - 1;
+        let mut at = hash(key) & mask;
+        loop {
+            let (found, index) = self.entries[at];
+            if found == key {
+                return index;
+            }
+            if found == (0, 0) {
+                return self.insert(profiles, handler, vtable);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[cold]
+    fn insert(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) -> u32 {
+        let index = profiles.intern(handler, vtable);
+        if index == OVERFLOW {
+            return index;
+        }
+        if self.used * 2 >= self.entries.len() {
+            let old = std::mem::take(&mut self.entries);
+            self.entries = vec![((0, 0), 0); old.len() * 2].into();
+            for &(key, index) in old.iter().filter(|(key, _)| *key != (0, 0)) {
+                self.place(key, index);
+            }
+        }
+        self.place(key(handler, vtable), index);
+        self.used += 1;
+        index
+    }
+
+    fn place(&mut self, key: Key, index: u32) {
+        let mask = self.entries.len() - 1;
+        let mut at = hash(key) & mask;
+        while self.entries[at].0 != (0, 0) {
+            at = (at + 1) & mask;
+        }
+        self.entries[at] = (key, index);
+    }
+}
+
+#[inline(always)]
+fn hash((handler, vtable): Key) -> usize {
+    let mixed = (handler as u64).rotate_left(32) ^ (vtable as u64);
+    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cx;
+    use crate::sched::node::VtableOf;
+    use std::time::Duration;
+
+    static ANNOTATED: Handler = Handler::new("annotated")
+        .time(Duration::from_nanos(800))
+        .penalty(8);
+
+    fn vtable<F: FnOnce(&mut Cx) + Send + 'static>(_: F) -> &'static Vtable {
+        VtableOf::<F>::VTABLE
+    }
+
+    #[test]
+    fn annotation_is_the_prior_and_samples_move_it() {
+        let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let estimate = profile.estimate(1_000);
+        assert_eq!(
+            (estimate.raw_ns, estimate.penalized_ns, estimate.solo),
+            (800, 100, false)
+        );
+        for _ in 0..200 {
+            profile.record(1_600);
+        }
+        let estimate = profile.estimate(10_000);
+        assert!((1_590..=1_600).contains(&estimate.raw_ns), "{estimate:?}");
+        assert!(!estimate.solo);
+    }
+
+    #[test]
+    fn unknown_and_varying_handlers_are_solo() {
+        let profile = Profile::new(None, vtable(|_| ()));
+        assert!(profile.estimate(1_000).solo);
+        profile.record(50);
+        assert!(!profile.estimate(1_000).solo);
+        for i in 0..100 {
+            profile.record(if i % 2 == 0 { 50 } else { 2_000 });
+        }
+        assert!(profile.estimate(1_000).solo);
+    }
+
+    #[test]
+    fn the_index_finds_what_it_interned() {
+        let profiles = Profiles::new(vtable(|_| ()));
+        let mut index = Index::new();
+        let handlers: Vec<&'static Handler> = (0..500)
+            .map(|_| &*Box::leak(Box::new(Handler::new("leaked"))))
+            .collect();
+        let vtable = vtable(|_| ());
+        let found: Vec<u32> = handlers
+            .iter()
+            .map(|h| index.find(&profiles, Some(h), vtable))
+            .collect();
+        for (handler, expected) in handlers.iter().zip(&found) {
+            assert_eq!(index.find(&profiles, Some(handler), vtable), *expected);
+            assert!(std::ptr::eq(
+                profiles.get(*expected).handler.unwrap(),
+                *handler
+            ));
+        }
+        let distinct: std::collections::HashSet<_> = found.iter().collect();
+        assert_eq!(distinct.len(), 500);
+    }
+}

@@ -1,0 +1,288 @@
+//! What all cores of a runtime share.
+
+use super::lists::Lists;
+use super::lock::CoreLock;
+use super::node::{Vtable, VtableOf};
+use super::poke::Pokes;
+use super::policy::Policy;
+use super::pool::Depot;
+use super::profile::Profiles;
+use super::quiesce::Quiesce;
+use super::sleepers::Sleepers;
+use super::slots::Slots;
+use super::stats::Stats;
+use crate::Cx;
+use crate::color::ColorMap;
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::relaxed;
+use crossbeam_utils::CachePadded;
+use mely_topology::Distance;
+use std::sync::OnceLock;
+
+/// What a core shows the others, each on lines of its own: what its thread writes every quantum must
+/// not share a line with what others poll.
+#[derive(Debug)]
+pub(crate) struct CoreShared {
+    pub(crate) lock: CachePadded<CoreLock<Lists>>,
+    pub(crate) pokes: CachePadded<Pokes>,
+    pub(crate) hint: CachePadded<Hint>,
+    pub(crate) progress: CachePadded<Progress>,
+    pub(crate) stats: CachePadded<Stats>,
+    /// Other cores by distance, the nearest first.
+    pub(crate) victims: Vec<(u32, Distance)>,
+}
+
+/// What there is to steal: read plainly by thieves and would-be sleepers, written under the lock.
+#[derive(Debug)]
+pub(crate) struct Hint {
+    worth_ns: AtomicU64,
+    stealable: AtomicU32,
+    queued: relaxed::AtomicU32,
+    events: relaxed::AtomicU64,
+}
+
+impl Hint {
+    fn new() -> Hint {
+        Hint {
+            worth_ns: AtomicU64::new(0),
+            stealable: AtomicU32::new(0),
+            queued: relaxed::AtomicU32::new(0),
+            events: relaxed::AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn publish(&self, worth_ns: u64, stealable: u32, queued: u32, events: u64) {
+        self.queued.store(queued, Ordering::Relaxed);
+        self.events.store(events, Ordering::Relaxed);
+        self.stealable.store(stealable, Ordering::Relaxed);
+        self.worth_ns.store(worth_ns, Ordering::Release);
+    }
+
+    /// Time-left of the worthy colors in ns, as of the last critical section.
+    #[inline]
+    pub(crate) fn worth_ns(&self) -> u64 {
+        self.worth_ns.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn stealable(&self) -> u32 {
+        self.stealable.load(Ordering::Relaxed)
+    }
+
+    /// Colors in the core-queue. Exact for the core's own thread in one direction: thieves only
+    /// remove, so zero is zero.
+    #[inline]
+    pub(crate) fn queued(&self) -> u32 {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Stealable events, for the base algorithm's fullest-first order and for reports.
+    #[inline]
+    pub(crate) fn events(&self) -> u64 {
+        self.events.load(Ordering::Relaxed)
+    }
+}
+
+/// How a core is getting on: a thief that sees it unchanged for a steal's cost knows that the core
+/// is inside one handler, without a clock on the core's side.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Counts colors run.
+    turns: AtomicU64,
+    /// In a handler known or feared to be long. A hint of the core's own, which spares thieves the
+    /// wait to find out.
+    long: AtomicU32,
+    /// The profile of the event that runs, plus one; 0 between quanta. For reports and the watchdog.
+    running: relaxed::AtomicU32,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress {
+            turns: AtomicU64::new(0),
+            long: AtomicU32::new(0),
+            running: relaxed::AtomicU32::new(0),
+        }
+    }
+
+    /// Notes what runs: the profile's index plus one, or 0.
+    #[inline]
+    pub(crate) fn running(&self, profile: u32) {
+        self.running.store(profile, Ordering::Relaxed);
+    }
+
+    /// The profile of the event that runs.
+    pub(crate) fn profile(&self) -> Option<u32> {
+        self.running.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    #[inline]
+    pub(crate) fn step(&self, long: bool) {
+        // One writer: a load and a store.
+        self.turns.store(
+            self.turns.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+        if long || self.long.load(Ordering::Relaxed) != 0 {
+            self.long.store(long.into(), Ordering::Release);
+        }
+    }
+
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_long(&self) -> bool {
+        self.long.load(Ordering::Acquire) != 0
+    }
+}
+
+/// The steal cost before anything was measured, in ns; and the bounds of what is believed.
+const STEAL_COST_PRIOR_NS: u32 = 600;
+const STEAL_COST_MIN_NS: u32 = 100;
+const STEAL_COST_MAX_NS: u32 = 20_000;
+
+/// One runtime, as all its threads and posters see it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) slots: Slots,
+    pub(crate) cores: Box<[CoreShared]>,
+    pub(crate) profiles: Profiles,
+    pub(crate) depot: Arc<Depot>,
+    pub(crate) policy: Policy,
+    pub(crate) sleepers: Sleepers,
+    pub(crate) quiesce: Quiesce,
+    /// Cores that search for work at this moment.
+    pub(crate) searching: AtomicU32,
+    steal_cost_ns: [relaxed::AtomicU32; Distance::COUNT],
+    /// What a wake-up costs: less than this in sight wakes nobody, in ns.
+    pub(crate) wake_cost_ns: u64,
+    /// One a core, hung up by its thread before it first sleeps.
+    bells: Box<[OnceLock<Box<dyn Bell>>]>,
+}
+
+/// Wakes a sleeping core; see [`super::sleepers`] for who rings when.
+pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
+    /// Makes the core's present or next wait return. Never lost; many may become one.
+    fn ring(&self);
+}
+
+/// A closure that found no profile left ([`super::profile::OVERFLOW`]).
+pub(crate) type Boxed = Box<dyn FnOnce(&mut Cx) + Send>;
+
+/// What [`Shared::new`] needs to know.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) slot_bits: u32,
+    /// For each core the others by distance.
+    pub(crate) victims: Vec<Vec<(u32, Distance)>>,
+    pub(crate) policy: Policy,
+    pub(crate) events_max: usize,
+    pub(crate) wake_cost_ns: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(setup: Setup) -> Shared {
+        let cores = setup.victims.len();
+        let overflow: &'static Vtable = VtableOf::<Boxed>::VTABLE;
+        Shared {
+            slots: Slots::new(ColorMap::new(setup.slot_bits, cores)),
+            cores: setup
+                .victims
+                .into_iter()
+                .map(|victims| CoreShared {
+                    lock: CachePadded::new(CoreLock::new(Lists::new())),
+                    pokes: CachePadded::new(Pokes::new()),
+                    hint: CachePadded::new(Hint::new()),
+                    progress: CachePadded::new(Progress::new()),
+                    stats: CachePadded::new(Stats::default()),
+                    victims,
+                })
+                .collect(),
+            profiles: Profiles::new(overflow),
+            depot: Depot::new(setup.events_max),
+            policy: setup.policy,
+            sleepers: Sleepers::new(cores),
+            quiesce: Quiesce::new(cores),
+            searching: AtomicU32::new(0),
+            steal_cost_ns: std::array::from_fn(|_| relaxed::AtomicU32::new(STEAL_COST_PRIOR_NS)),
+            wake_cost_ns: setup.wake_cost_ns,
+            bells: (0..cores).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    /// Gives a core its doorbell, once, before it first sleeps.
+    pub(crate) fn hang_bell(&self, core: u32, bell: Box<dyn Bell>) {
+        let hung = self.bells[core as usize].set(bell);
+        debug_assert!(hung.is_ok(), "core {core} has a doorbell already");
+    }
+
+    /// Rings a core's doorbell. A core without one has never slept.
+    pub(crate) fn ring(&self, core: u32) {
+        if let Some(bell) = self.bells[core as usize].get() {
+            bell.ring();
+        }
+    }
+
+    /// Wakes every core, after the phase or the wave changed.
+    pub(crate) fn wake_all(&self) {
+        // Pairs with the fence of a core on its way to sleep: it sees the change, or we see it
+        // parked.
+        fence(Ordering::SeqCst);
+        for (core, shared) in self.cores.iter().enumerate() {
+            if shared.pokes.unpark() {
+                self.ring(core as u32);
+            }
+        }
+    }
+
+    /// The measured cost of stealing over this distance, in ns: a moving average.
+    #[inline]
+    pub(crate) fn steal_cost_ns(&self, distance: Distance) -> u64 {
+        self.steal_cost_ns[distance.index()]
+            .load(Ordering::Relaxed)
+            .into()
+    }
+
+    /// Records a successful steal.
+    pub(crate) fn record_steal(&self, distance: Distance, ns: u64) {
+        let cell = &self.steal_cost_ns[distance.index()];
+        let old = cell.load(Ordering::Relaxed);
+        // A thief that lost its processor under way measured the system, not the steal.
+        let ns = (ns.min(u64::from(old) * 8) as u32).clamp(STEAL_COST_MIN_NS, STEAL_COST_MAX_NS);
+        let new = i64::from(old) + (i64::from(ns) - i64::from(old)) / 8;
+        cell.store(new as u32, Ordering::Relaxed);
+    }
+
+    /// The steal cost that decides about worth and bands on this core: that of its nearest thief.
+    #[inline]
+    pub(crate) fn reference_cost_ns(&self, core: u32) -> u64 {
+        match self.cores[core as usize].victims.first() {
+            Some(&(_, distance)) => self.steal_cost_ns(distance),
+            None => STEAL_COST_PRIOR_NS.into(),
+        }
+    }
+}
+
+impl Drop for Shared {
+    /// Drops what a runtime that was cut short left behind: closures in queues and mailboxes.
+    fn drop(&mut self) {
+        for slot in 0..self.slots.len() {
+            // SAFETY: the last reference is being dropped, so nobody else can reach the slots.
+            let mut queue = unsafe { self.slots.queue(slot) };
+            // SAFETY: as above.
+            unsafe { super::mail::take_rest(&self.slots, slot, &mut queue) };
+            // SAFETY: as above.
+            while let Some(node) = unsafe { queue.pop() } {
+                // SAFETY: popped, so held by us. No lock is held and no borrow of the node lives
+                // while the user's `Drop` runs.
+                let profile = unsafe { super::node::Node::header(node.as_ptr()).profile };
+                let vtable = self.profiles.get(profile).vtable;
+                // SAFETY: a queued node holds the closure that its profile says.
+                unsafe { (vtable.discard)(node) };
+            }
+        }
+    }
+}

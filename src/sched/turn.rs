@@ -1,0 +1,50 @@
+//! The heart: one step of one core.
+
+use crate::Cx;
+use crate::runtime::panics;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Ran events, of its own or stolen.
+    Ran,
+    /// Found nothing to run anywhere.
+    Idle,
+}
+
+/// One step of one core: never blocks, and is what every driver calls: the thread loop, the loom
+/// models, the seeded driver of virtual cores.
+pub(crate) fn turn(cx: &mut Cx) -> Turn {
+    // Completions of the event source become posts.
+    cx.worker().reap();
+    // Return what was checked out, flush the outbox, take mail, check out the next colors.
+    cx.worker().core.exchange();
+    // Nothing of our own: take from the nearest that has too much.
+    if cx.worker().core.is_idle() && !cx.worker().core.steal() {
+        return Turn::Idle;
+    }
+    // Run, with no lock held and no atomics.
+    let executed = cx.worker().core.executed;
+    let mut i = 0;
+    while let Some(slot) = cx.worker().core.begin_color(i) {
+        while let Err(payload) = catch_unwind(AssertUnwindSafe(|| run_batch(cx, slot))) {
+            panics::caught(cx, payload);
+        }
+        i += 1;
+    }
+    let core = &mut cx.worker().core;
+    core.end_quantum(core.executed - executed);
+    Turn::Ran
+}
+
+/// Runs events of one color until it is empty or its batch is over.
+#[inline]
+fn run_batch(cx: &mut Cx, slot: u32) {
+    while let Some(event) = cx.worker().core.begin_event(slot) {
+        // SAFETY: the node was popped from a queue of ours, holds the closure of its profile, and
+        // passes to `run`.
+        unsafe { (event.run)(event.node, cx) };
+        cx.worker().ended();
+    }
+}
