@@ -22,8 +22,8 @@
 //! **Completions.** Each carries the token given at the start. Every operation has exactly one
 //! *terminal* completion (`more == false`), and nothing comes after it.
 //! - `accept`: a connection each, all of them with `more`; the terminal one is always an error.
-//!   Lack of descriptors or memory is such an error: the caller starts anew when it has closed
-//!   something. Connections that died in the queue are skipped in silence.
+//!   Lack of descriptors or memory is such an error, which may come before a connection does: the
+//!   caller starts anew when it has closed something. Connections that died in the queue are skipped in silence.
 //! - `recv`: bytes with `more`; the terminal one is the end of the stream or an error, never bytes.
 //!   Lack of buffers is *not* reported: the operation pauses until one returns, costs nothing
 //!   meanwhile, and goes on by itself.
@@ -77,8 +77,10 @@ mod config;
 mod doorbell;
 mod epoll;
 mod ledger;
+mod limits;
 mod operation;
 mod pool;
+mod signals;
 mod sim;
 mod slab;
 mod socket;
@@ -93,6 +95,8 @@ pub(crate) use self::backend::Backend;
 pub(crate) use self::completion::{Completion, Done, Fd, How, Op, Token};
 pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::doorbell::Doorbell;
+pub(crate) use self::limits::raise_open_file_limit;
+pub(crate) use self::signals::Signals;
 
 use self::completion::Kind;
 use self::ledger::Ledger;
