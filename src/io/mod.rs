@@ -1,19 +1,19 @@
 //! The event source: one backend a core, completion-shaped.
 //!
-//! Three backends meet one contract: [`uring`] (the kernel completes), [`epoll`] (the kernel tells
-//! that something is ready, we do it, and it looks completed) and [`sim`] (no kernel, no clock: an
+//! Three backends meet one contract: `uring` (the kernel completes), `epoll` (the kernel tells
+//! that something is ready, we do it, and it looks completed) and `sim` (no kernel, no clock: an
 //! in-memory network that a seed can replay). `tests/` runs one suite over all three. None of them
 //! knows of colors, events or handlers; the layer above owns the tables of connections and turns
 //! completions into events.
 //!
 //! # What every backend provides
 //!
-//! **Whose it is.** A [`Backend`] is made on its core's thread, used only there and never sent. Only
-//! its [`Doorbell`] and the [`RecvBuf`]s it handed out may be elsewhere, and they stay valid and
+//! **Whose it is.** A `Backend` is made on its core's thread, used only there and never sent. Only
+//! its `Doorbell` and the `RecvBuf`s it handed out may be elsewhere, and they stay valid and
 //! harmless after it is gone. Descriptors are the process's: any core may send on any of them.
 //!
 //! **Operations.** `accept`, `recv`, `send`, `connect` and `readable` start one and name it by an
-//! [`Op`]. Starting cannot fail, and calls nothing back: what goes wrong, goes wrong in the
+//! `Op`. Starting cannot fail, and calls nothing back: what goes wrong, goes wrong in the
 //! completion, so that callers have one path for errors. (`connect` can fail at making the socket,
 //! when there is nothing yet that could complete.) A connection has at most one operation of each
 //! kind per descriptor and backend under way; for sends at most one *in the process*, since two

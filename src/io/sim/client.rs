@@ -111,6 +111,10 @@ pub struct SimClient {
 
 impl SimClient {
     /// Its own address.
+    ///
+    /// # Errors
+    ///
+    /// None, as long as it is connected.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.net.with(|net| net.local_addr(self.fd))?)
     }

@@ -160,6 +160,10 @@ pub(super) fn cancel_races_with_receives(make: Make<'_>) {
     let recv = world.recv(fd);
     got.extend(world.received_bytes(recv.0, sent.len() - got.len()));
     assert!(got == sent, "each byte once and in order, whoever won");
+    world.write(&mut client, &[0; 256]);
+    let all: Vec<_> = (0..4).map(|_| world.received(recv.0).unwrap()).collect();
+    assert_eq!(all.len(), 4, "no buffer got lost");
+    drop(all);
     world.hang_up(fd, recv);
 }
 
