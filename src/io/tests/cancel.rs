@@ -207,7 +207,7 @@ pub(super) fn dropped_with_everything_under_way(make: Make<'_>) {
     }
     world.quiet_after_some();
     // Things that arrive between the last poll and the drop.
-    let _late = world.client(addr);
+    let mut late = world.client(addr);
     let mut pairs = pairs;
     for (_, client) in &mut pairs {
         client.write(b"unheard").unwrap();
@@ -220,6 +220,8 @@ pub(super) fn dropped_with_everything_under_way(make: Make<'_>) {
     for fd in fds {
         after.backend.close(fd);
     }
+    // Accepted and never told, or never accepted: nobody keeps it open.
+    assert_eq!(after.read_end(&mut late).unwrap_or(0), 0);
 }
 
 impl World {
