@@ -14,7 +14,7 @@ use super::{
     Choice, Completion, Config, Doorbell, Fd, How, ListenOptions, Op, Report, SendBuf, Token,
 };
 
-/// One core's event source. What its functions promise is written at the top of [`super`].
+/// One core's event source. What its functions promise is written at the top of `super`.
 #[derive(Debug)]
 pub(crate) struct Backend {
     which: Which,

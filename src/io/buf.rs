@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::ops::{Deref, Range};
-
-use crate::sync::Arc;
+// The users' own, whatever the crate's own atomics are made of.
+use std::sync::Arc;
 
 /// Bytes to send.
 ///

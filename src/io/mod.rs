@@ -1,19 +1,19 @@
 //! The event source: one backend a core, completion-shaped.
 //!
-//! Three backends meet one contract: [`uring`] (the kernel completes), [`epoll`] (the kernel tells
-//! that something is ready, we do it, and it looks completed) and [`sim`] (no kernel, no clock: an
+//! Three backends meet one contract: `uring` (the kernel completes), `epoll` (the kernel tells
+//! that something is ready, we do it, and it looks completed) and `sim` (no kernel, no clock: an
 //! in-memory network that a seed can replay). `tests/` runs one suite over all three. None of them
 //! knows of colors, events or handlers; the layer above owns the tables of connections and turns
 //! completions into events.
 //!
 //! # What every backend provides
 //!
-//! **Whose it is.** A [`Backend`] is made on its core's thread, used only there and never sent. Only
-//! its [`Doorbell`] and the [`RecvBuf`]s it handed out may be elsewhere, and they stay valid and
+//! **Whose it is.** A `Backend` is made on its core's thread, used only there and never sent. Only
+//! its `Doorbell` and the `RecvBuf`s it handed out may be elsewhere, and they stay valid and
 //! harmless after it is gone. Descriptors are the process's: any core may send on any of them.
 //!
 //! **Operations.** `accept`, `recv`, `send`, `connect` and `readable` start one and name it by an
-//! [`Op`]. Starting cannot fail, and calls nothing back: what goes wrong, goes wrong in the
+//! `Op`. Starting cannot fail, and calls nothing back: what goes wrong, goes wrong in the
 //! completion, so that callers have one path for errors. (`connect` can fail at making the socket,
 //! when there is nothing yet that could complete.) A connection has at most one operation of each
 //! kind per descriptor and backend under way; for sends at most one *in the process*, since two
@@ -22,8 +22,8 @@
 //! **Completions.** Each carries the token given at the start. Every operation has exactly one
 //! *terminal* completion (`more == false`), and nothing comes after it.
 //! - `accept`: a connection each, all of them with `more`; the terminal one is always an error.
-//!   Lack of descriptors or memory is such an error: the caller starts anew when it has closed
-//!   something. Connections that died in the queue are skipped in silence.
+//!   Lack of descriptors or memory is such an error, which may come before a connection does: the
+//!   caller starts anew when it has closed something. Connections that died in the queue are skipped in silence.
 //! - `recv`: bytes with `more`; the terminal one is the end of the stream or an error, never bytes.
 //!   Lack of buffers is *not* reported: the operation pauses until one returns, costs nothing
 //!   meanwhile, and goes on by itself.
@@ -77,8 +77,10 @@ mod config;
 mod doorbell;
 mod epoll;
 mod ledger;
+mod limits;
 mod operation;
 mod pool;
+mod signals;
 mod sim;
 mod slab;
 mod socket;
@@ -93,6 +95,8 @@ pub(crate) use self::backend::Backend;
 pub(crate) use self::completion::{Completion, Done, Fd, How, Op, Token};
 pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::doorbell::Doorbell;
+pub(crate) use self::limits::raise_open_file_limit;
+pub(crate) use self::signals::Signals;
 
 use self::completion::Kind;
 use self::ledger::Ledger;

@@ -93,13 +93,13 @@ impl Pool {
     ///
     /// The buffer is at home, and the caller forgets it: it has left the free list or the kernel's
     /// ring, so that nobody writes to it until it has been returned.
-    pub(super) unsafe fn lend(self: &Arc<Pool>, id: u16, len: usize) -> RecvBuf {
-        debug_assert!(usize::from(id) < self.below.len() && len <= self.buffer_bytes);
+    pub(super) unsafe fn lend(pool: &Arc<Pool>, id: u16, len: usize) -> RecvBuf {
+        debug_assert!(usize::from(id) < pool.below.len() && len <= pool.buffer_bytes);
         // A `len` beyond the buffer could only come from a broken kernel; it must not become a
         // slice beyond it.
-        let len = len.min(self.buffer_bytes) as u32;
+        let len = len.min(pool.buffer_bytes) as u32;
         RecvBuf {
-            home: Some(Arc::clone(self)),
+            home: Some(Arc::clone(pool)),
             id,
             len,
         }
@@ -287,7 +287,7 @@ impl Home {
             Ok(len) => {
                 self.free.pop();
                 // SAFETY: it was at home and has just left the free list.
-                Ok(unsafe { self.pool.lend(id, len) })
+                Ok(unsafe { Pool::lend(&self.pool, id, len) })
             }
             Err(error) => Err(error),
         })

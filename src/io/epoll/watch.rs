@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::super::{Doorbell, Fd, Op};
 
-/// The `data` of the doorbell. A watch's generation has 32 bits and its descriptor 31.
+/// The `data` of the doorbell; that of a watch is its descriptor.
 const DOORBELL: u64 = u64::MAX;
 
 /// Longer timeouts are as good as none, and `epoll_wait` counts milliseconds in 31 bits.
@@ -36,8 +36,6 @@ struct Watch {
     /// The operation that waits for room or for being connected.
     writer: Option<Op>,
     registered: bool,
-    /// Of the registration: events of an earlier one, fetched before it was dropped, are ignored.
-    generation: u32,
 }
 
 /// What the kernel told about one descriptor.
@@ -130,11 +128,9 @@ impl Watches {
         let known = watch.registered;
         let wanted = want != EventFlags::ET;
         watch.registered = wanted;
-        if wanted && !known {
-            watch.generation = watch.generation.wrapping_add(1);
-        }
-        let data = u64::from(watch.generation) << 32 | fd.raw() as u64;
-        let data = EventData::new_u64(data);
+        // Just the number: events are turned into keys of operations before the caller can close
+        // anything, and those have generations.
+        let data = EventData::new_u64(fd.raw() as u64);
         let fd_ref = fd.borrow();
         let res = match (known, wanted) {
             (false, false) => Ok(()),
@@ -177,10 +173,7 @@ impl Watches {
         if data == DOORBELL {
             return Some(Heard::Doorbell);
         }
-        let watch = self.by_fd.get(data as u32 as usize)?;
-        if !watch.registered || watch.generation != (data >> 32) as u32 {
-            return None;
-        }
+        let watch = self.by_fd.get(data as usize)?;
         // An error or a hang-up concerns both sides: their next call will find out.
         let hung_up = flags.intersects(HUNG_UP);
         Some(Heard::Fd {

@@ -82,6 +82,7 @@ impl SimNet {
         Ok(SimClient {
             net: self.clone(),
             fd,
+            reset: false,
         })
     }
 
@@ -107,10 +108,16 @@ impl fmt::Debug for SimNet {
 pub struct SimClient {
     net: SimNet,
     fd: Fd,
+    /// What the drop does.
+    reset: bool,
 }
 
 impl SimClient {
     /// Its own address.
+    ///
+    /// # Errors
+    ///
+    /// None, as long as it is connected.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.net.with(|net| net.local_addr(self.fd))?)
     }
@@ -121,9 +128,8 @@ impl SimClient {
     }
 
     /// Closes with an error for the other end.
-    pub fn reset(self) {
-        self.net.with(|net| net.close(self.fd, true));
-        std::mem::forget(self);
+    pub fn reset(mut self) {
+        self.reset = true;
     }
 }
 
@@ -145,6 +151,6 @@ impl io::Write for SimClient {
 
 impl Drop for SimClient {
     fn drop(&mut self) {
-        self.net.with(|net| net.close(self.fd, false));
+        self.net.with(|net| net.close(self.fd, self.reset));
     }
 }

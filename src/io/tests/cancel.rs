@@ -160,6 +160,10 @@ pub(super) fn cancel_races_with_receives(make: Make<'_>) {
     let recv = world.recv(fd);
     got.extend(world.received_bytes(recv.0, sent.len() - got.len()));
     assert!(got == sent, "each byte once and in order, whoever won");
+    world.write(&mut client, &[0; 256]);
+    let all: Vec<_> = (0..4).map(|_| world.received(recv.0).unwrap()).collect();
+    assert_eq!(all.len(), 4, "no buffer got lost");
+    drop(all);
     world.hang_up(fd, recv);
 }
 
@@ -203,7 +207,7 @@ pub(super) fn dropped_with_everything_under_way(make: Make<'_>) {
     }
     world.quiet_after_some();
     // Things that arrive between the last poll and the drop.
-    let _late = world.client(addr);
+    let mut late = world.client(addr);
     let mut pairs = pairs;
     for (_, client) in &mut pairs {
         client.write(b"unheard").unwrap();
@@ -216,6 +220,8 @@ pub(super) fn dropped_with_everything_under_way(make: Make<'_>) {
     for fd in fds {
         after.backend.close(fd);
     }
+    // Accepted and never told, or never accepted: nobody keeps it open.
+    assert_eq!(after.read_end(&mut late).unwrap_or(0), 0);
 }
 
 impl World {

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod process;
+mod seeds;
 mod sleep;
 mod starve;
 mod streams;

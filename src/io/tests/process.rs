@@ -1,1 +1,180 @@
-//! What needs a process of its own.
+//! What needs a thread or a process of its own: filters of system calls, limits, signals.
+
+use std::io::ErrorKind;
+use std::process::Command;
+use std::thread;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, connect, socket};
+use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+
+use super::super::{Backend, Choice, Config, Done, Report, Signals, raise_open_file_limit};
+use super::world::World;
+
+/// Makes a backend on a thread that may not use these system calls.
+fn without(calls: &'static [i64], choice: Choice) -> Result<Report, std::io::Error> {
+    let refused = move || {
+        let rules = calls.iter().map(|&call| (call, Vec::new())).collect();
+        let eperm = SeccompAction::Errno(Errno::PERM.raw_os_error() as u32);
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch).unwrap();
+        let program: BpfProgram = filter.try_into().unwrap();
+        apply_filter(&program).unwrap();
+        let (backend, report) = Backend::new(choice, &Config::default())?;
+        // It works, too.
+        let mut world = World::new(backend, None);
+        let (fd, mut client) = world.pair();
+        let recv = world.recv(fd);
+        world.write(&mut client, b"hello");
+        world.received_bytes(recv.0, 5);
+        world.hang_up(fd, recv);
+        Ok(report)
+    };
+    thread::spawn(refused).join().unwrap()
+}
+
+#[test]
+fn everything_allowed_is_the_best_ring() {
+    let report = without(&[libc::SYS_acct], Choice::Auto).unwrap();
+    let text = report.to_string();
+    assert_eq!(text, "io_uring (single issuer, deferred task work)");
+    assert!(report.refused().is_empty());
+}
+
+#[test]
+fn a_refused_ring_is_epoll_and_says_why() {
+    let report = without(&[libc::SYS_io_uring_setup], Choice::Auto).unwrap();
+    assert_eq!(report.name(), "epoll");
+    let text = report.to_string();
+    assert!(text.contains("because io_uring"), "{text}");
+    assert!(
+        text.contains("seccomp") && text.contains("os error 1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_ring_that_may_not_register_or_enter_is_epoll() {
+    for call in [&[libc::SYS_io_uring_register], &[libc::SYS_io_uring_enter]] {
+        let report = without(call, Choice::Auto).unwrap();
+        assert_eq!(report.name(), "epoll", "{report}");
+        assert_eq!(report.refused().len(), 3, "{report}");
+    }
+}
+
+#[test]
+fn a_forced_backend_is_that_or_an_error() {
+    let error = without(&[libc::SYS_io_uring_setup], Choice::IoUring).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    assert!(
+        error
+            .to_string()
+            .contains("no event source can be set up: io_uring"),
+        "{error}"
+    );
+    let error = without(&[libc::SYS_epoll_create1], Choice::Epoll).unwrap_err();
+    assert!(error.to_string().contains("epoll: "), "{error}");
+    let report = without(&[libc::SYS_io_uring_setup], Choice::Epoll).unwrap();
+    assert_eq!(report.to_string(), "epoll (edge-triggered)");
+}
+
+#[test]
+fn with_both_refused_the_error_tells_of_both() {
+    let error = without(
+        &[libc::SYS_io_uring_setup, libc::SYS_epoll_create1],
+        Choice::Auto,
+    );
+    let text = error.unwrap_err().to_string();
+    assert!(
+        text.contains("io_uring (single issuer") && text.contains("epoll: "),
+        "{text}"
+    );
+}
+
+/// Runs one of the `child_` tests below in a process of its own, on each backend of the kernel.
+fn in_children(test: &str) {
+    for backend in ["io_uring", "epoll"] {
+        let name = format!("io::tests::process::{test}");
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &name, "--ignored", "--nocapture"])
+            .env("MELY_BACKEND", backend)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{backend}: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+fn chosen_by_env() -> World {
+    let choice = Choice::from_env().unwrap();
+    World::new(Backend::new(choice, &Config::default()).unwrap().0, None)
+}
+
+#[test]
+fn descriptors_run_out() {
+    in_children("child_descriptors_run_out");
+}
+
+#[test]
+#[ignore = "run by descriptors_run_out"]
+fn child_descriptors_run_out() {
+    let maximum = raise_open_file_limit().unwrap();
+    assert_eq!(
+        getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+        maximum
+    );
+    let limit = |most| {
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(maximum),
+        };
+        setrlimit(Resource::Nofile, limit).unwrap();
+    };
+    let mut world = chosen_by_env();
+    let (listener, addr) = world.listen();
+    // The client has its descriptor before there are no more.
+    let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    // The ring goes by the limit that holds when an accept is armed, and fails without waiting for
+    // a connection; epoll notices with the connection.
+    limit(3);
+    let (token, _) = world.accept(listener);
+    connect(&client, &addr).unwrap();
+    assert_eq!(world.failure(token), Some(Errno::MFILE.raw_os_error()));
+    world.quiet();
+    // It ends anew while nothing has changed, and finds the waiting connection when there is room.
+    let (token, _) = world.accept(listener);
+    assert_eq!(world.failure(token), Some(Errno::MFILE.raw_os_error()));
+    limit(maximum);
+    let accept = world.accept(listener);
+    let fd = world.accepted(accept.0);
+    world.backend.close(fd);
+    world.hang_up(listener, accept);
+}
+
+#[test]
+fn signals_become_readable() {
+    in_children("child_signals_become_readable");
+}
+
+#[test]
+#[ignore = "run by signals_become_readable"]
+fn child_signals_become_readable() {
+    let mut world = chosen_by_env();
+    let signals = Signals::to_stop().unwrap();
+    let (token, op) = world.readable(signals.fd());
+    world.quiet();
+    assert!(!signals.take().unwrap());
+    for signal in [Signal::TERM, Signal::INT] {
+        kill_process(getpid(), signal).unwrap();
+        assert!(matches!(world.next(token).done, Done::Readable(Ok(()))));
+        assert!(signals.take().unwrap());
+        world.quiet();
+    }
+    world.backend.cancel(op);
+    world.failure(token);
+}

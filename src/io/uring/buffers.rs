@@ -133,7 +133,7 @@ impl Provided {
     pub(super) unsafe fn lend(&mut self, id: u16, len: usize) -> RecvBuf {
         self.available -= 1;
         // SAFETY: the buffer left the kernel's ring with the completion, as the caller assures.
-        unsafe { self.pool.lend(id, len) }
+        unsafe { Pool::lend(&self.pool, id, len) }
     }
 
     /// A completion carries buffer `id` with nothing in it that anybody wants.

@@ -137,24 +137,32 @@ impl Uring {
     /// Queues an entry. With the queue full, submits and goes on; when the kernel takes nothing
     /// (it wants its completions reaped first), the entry waits its turn in the backlog.
     pub(super) fn push(&mut self, entry: squeue::Entry) {
+        if self.backlog.is_empty() && self.try_push(&entry) {
+            return;
+        }
         self.backlog.push_back(entry);
         self.flush_backlog();
     }
 
     /// From the backlog into the queue, in order, submitting as often as it fills.
     pub(super) fn flush_backlog(&mut self) {
-        while let Some(entry) = self.backlog.front() {
-            // SAFETY: what the entry points to (the bytes of a send, the address of a connect) is
-            // owned by the operation in the table that its `user_data` names, at a stable address,
-            // until the terminal completion is reaped; `Uring::drop` sees to it at the end. Cancels,
-            // polls, accepts and receives point to nothing (receives take provided buffers).
-            let pushed = unsafe { self.ring.submission().push(entry) };
-            if pushed.is_ok() {
-                self.backlog.pop_front();
-            } else if !matches!(self.ring.submit(), Ok(1..)) {
+        while let Some(entry) = self.backlog.pop_front() {
+            if self.try_push(&entry) {
+                continue;
+            }
+            self.backlog.push_front(entry);
+            if !matches!(self.ring.submit(), Ok(1..)) {
                 // The next poll submits again and reports what is more than a passing refusal.
                 return;
             }
         }
+    }
+
+    fn try_push(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: what the entry points to (the bytes of a send, the address of a connect) is owned
+        // by the operation in the table that its `user_data` names, at a stable address, until the
+        // terminal completion is reaped; `Uring::drop` sees to it at the end. Cancels, polls,
+        // accepts and receives point to nothing (receives take provided buffers).
+        unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 }

@@ -133,7 +133,8 @@ impl Uring {
             DOORBELL => {
                 // A `wait` that returned with this entry has served it; otherwise the next must.
                 self.rung |= !known_to_wait;
-                if !more && res >= 0 {
+                // Only `drain` cancels it; whatever else ended it, a core must not become deaf.
+                if !more && res != -Errno::CANCELED.raw_os_error() {
                     self.watch_doorbell();
                 }
                 return None;
@@ -166,7 +167,10 @@ impl Uring {
                     self.parked.push_back(op);
                     return None;
                 }
-                Some(errno) => return self.stop(op, errno, is_passing(errno)),
+                Some(errno) => {
+                    let passing = is_passing(errno) || errno == Errno::NOBUFS;
+                    return self.stop(op, errno, passing);
+                }
             },
             State::Accept => match errno {
                 None => Done::Accepted(Ok(Fd::from_raw(res))),
