@@ -12,7 +12,9 @@ mod color;
 mod colored;
 mod handler;
 #[cfg(not(loom))]
-pub mod io;
+mod io;
+#[cfg(not(loom))]
+pub mod net;
 mod runtime;
 mod sched;
 mod sync;

@@ -104,7 +104,5 @@ use self::operation::{Operation, State};
 use self::pool::{Home, Pool};
 use self::slab::Slab;
 
-mod stub;
 #[cfg(test)]
 mod tests;
-pub(crate) use stub::{Driver, Settings};

@@ -91,7 +91,7 @@ impl Builder {
                 oversubscribed: false,
                 pins: None,
                 #[cfg(not(loom))]
-                io: crate::io::Settings::default(),
+                net: crate::net::Settings::default(),
             },
         }
     }
@@ -208,10 +208,11 @@ impl Builder {
         self
     }
 
-    /// The event source: io_uring, or epoll where io_uring is refused, by default.
+    /// The event source. By default what the environment variable `MELY_BACKEND` says (`io_uring`,
+    /// `epoll` or `auto`), and else io_uring, or epoll where io_uring cannot be had.
     #[cfg(not(loom))]
-    pub fn backend(mut self, backend: crate::io::Choice) -> Builder {
-        self.config.io.choice = Some(backend);
+    pub fn backend(mut self, backend: crate::net::Choice) -> Builder {
+        self.config.net.choice = Some(backend);
         self
     }
 

@@ -178,6 +178,16 @@ impl Cx {
     /// A color that nobody else has; it starts on this core.
     pub fn unique_color(&mut self) -> UniqueColor {
         let core = self.core();
+        self.unique_color_on(core)
+    }
+
+    /// A color that nobody else has; it starts on `core`.
+    ///
+    /// # Panics
+    /// If there is no such core.
+    pub fn unique_color_on(&mut self, core: usize) -> UniqueColor {
+        let cores = self.cores();
+        assert!(core < cores, "core {core} of a runtime with {cores} cores");
         let inner = self.worker().inner.clone();
         let ticket = inner.issued.take(core);
         self.place(ticket.color(), core);

@@ -27,7 +27,7 @@ pub(crate) struct Config {
     /// The processor of each core, if threads are to be pinned.
     pub(crate) pins: Option<Vec<u32>>,
     #[cfg(not(loom))]
-    pub(crate) io: crate::io::Settings,
+    pub(crate) net: crate::net::Settings,
 }
 
 impl fmt::Debug for Config {
@@ -48,8 +48,9 @@ pub(crate) struct Outcome {
     pub(crate) failure: Option<std::io::Error>,
     /// Cores whose threads have left.
     pub(crate) left: Vec<usize>,
-    /// One line a core on its event source.
-    pub(crate) backends: Vec<(usize, String)>,
+    /// A core each, and its event source.
+    #[cfg(not(loom))]
+    pub(crate) backends: Vec<(usize, crate::net::Report)>,
 }
 
 /// See the module text.

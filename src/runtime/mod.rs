@@ -77,9 +77,10 @@ impl Runtime {
     }
 
     /// Which event source each core runs on, and why, once `run` has begun.
-    pub fn backends(&self) -> Vec<String> {
+    #[cfg(not(loom))]
+    pub fn backends(&self) -> Vec<crate::net::Report> {
         let mut backends = self.inner.outcome.lock().unwrap().backends.clone();
-        backends.sort();
+        backends.sort_by_key(|&(core, _)| core);
         backends.into_iter().map(|(_, report)| report).collect()
     }
 }

@@ -15,7 +15,7 @@ pub(crate) enum Source {
     Null(Arc<NullBell>),
     /// The network.
     #[cfg(not(loom))]
-    Net(Box<crate::io::Driver>),
+    Net(Box<crate::net::Driver>),
 }
 
 impl Source {
@@ -41,20 +41,34 @@ impl Source {
     }
 
     /// Blocks until there is something to do.
-    pub(crate) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self, core: &Core) {
         match self {
-            Source::Null(bell) => bell.wait(),
+            Source::Null(bell) => {
+                let _ = core;
+                bell.wait();
+            }
             #[cfg(not(loom))]
-            Source::Net(driver) => driver.wait(),
+            Source::Net(driver) => driver.wait(core.clock.now_ns()),
+        }
+    }
+
+    /// The network's driver, if there is a network.
+    #[cfg(not(loom))]
+    pub(crate) fn driver(&mut self) -> Option<&mut crate::net::Driver> {
+        match self {
+            Source::Null(_) => None,
+            Source::Net(driver) => Some(driver),
         }
     }
 
     /// The runtime ends: cancels what waits for the world.
-    pub(crate) fn begin_drain(&mut self) {
+    pub(crate) fn begin_drain(&mut self, core: &mut Core) {
         match self {
-            Source::Null(_) => {}
+            Source::Null(_) => {
+                let _ = core;
+            }
             #[cfg(not(loom))]
-            Source::Net(driver) => driver.begin_drain(),
+            Source::Net(driver) => driver.begin_drain(core),
         }
     }
 

@@ -5,7 +5,7 @@ use super::inner::{Inner, Outcome};
 use super::source::Source;
 use super::watchdog::{Watchdog, running};
 use super::worker::{Worker, drive};
-use crate::io::Driver;
+use crate::net::Driver;
 use crate::sched::clock::Clock;
 use std::io;
 use std::sync::{Arc, MutexGuard};

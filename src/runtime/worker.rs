@@ -26,6 +26,7 @@ pub(crate) struct Worker {
 
 crate::sync::thread_local! {
     /// The worker whose handler runs on this thread, for posters to recognize.
+    #[cfg_attr(not(loom), allow(clippy::missing_const_for_thread_local, reason = "loom's has no const form"))]
     static CURRENT: std::cell::Cell<*mut Worker> = std::cell::Cell::new(std::ptr::null_mut());
 }
 
@@ -82,7 +83,7 @@ impl Worker {
             || self.source.has_work();
         if !stay {
             shared.cores[id as usize].stats.parks.add(1);
-            self.source.wait();
+            self.source.wait(&self.core);
         }
         shared.sleepers.clear(id);
         // Fails if a poke or a waker was first, which is as good.
@@ -129,7 +130,7 @@ fn rest(worker: &mut Worker, phase: Phase) -> bool {
     let quiesce = &inner.shared.quiesce;
     let wave = quiesce.wave();
     if phase == Phase::Draining {
-        worker.source.begin_drain();
+        worker.source.begin_drain(&mut worker.core);
     }
     let ending = phase == Phase::Draining || inner.config.exit_when_idle;
     if ending && worker.source.is_quiet() && !worker.core.has_outbox() {

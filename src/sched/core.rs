@@ -102,6 +102,10 @@ pub(crate) struct Core {
     /// The worth this core last published, to see it rise.
     worth_ns: u64,
     pub(super) sightings: Vec<Sighting>,
+    /// See [`Core::is_busy`].
+    busy: bool,
+    /// A handler of this quantum was longer than a wake-up.
+    long: bool,
     /// How the batch of the running color is going.
     batch_events: u32,
     batch_ns: u64,
@@ -128,6 +132,8 @@ impl Core {
             bells: Vec::new(),
             worth_ns: 0,
             sightings,
+            busy: false,
+            long: false,
             batch_events: 0,
             batch_ns: 0,
             shared,
@@ -353,6 +359,7 @@ impl Core {
                 .record(took_ns);
             let stats = &self.shared.cores[self.id as usize].stats;
             stats.handler_ns_max.max(took_ns);
+            self.long |= took_ns > self.shared.wake_cost_ns;
             if self.checkout.len() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
                 stats.hostage.add(1);
             }
@@ -367,14 +374,34 @@ impl Core {
     pub(crate) fn end_quantum(&mut self, events: u64) {
         let stats = &self.shared.cores[self.id as usize].stats;
         stats.events.add(events);
+        self.busy = !self.long;
+        self.long = false;
         let progress = &self.shared.cores[self.id as usize].progress;
         progress.step(false);
         progress.running(0);
     }
 
+    /// Whether this core ran something in its last turn: then what is queued goes before what
+    /// completed. Not after a long handler.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    /// Whether a post is sure to be accepted.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.pool.has_room()
+    }
+
     /// Whether nothing is checked out.
     pub(crate) fn is_idle(&self) -> bool {
         self.checkout.is_empty()
+    }
+
+    /// Nothing to run: the event source is looked at in every turn.
+    #[inline]
+    pub(crate) fn rest(&mut self) {
+        self.busy = false;
     }
 
     /// Whether posts wait to be published.

@@ -118,6 +118,11 @@ impl Pool {
         }
     }
 
+    /// Whether the next [`alloc`](Self::alloc) is sure to succeed.
+    pub(crate) fn has_room(&mut self) -> bool {
+        !self.free.is_empty() || self.depot.refill(&mut self.free)
+    }
+
     /// Takes back a node that the caller held and that holds no closure.
     #[inline]
     pub(crate) fn free(&mut self, node: NonNull<Node>) {

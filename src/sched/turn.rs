@@ -22,6 +22,7 @@ pub(crate) fn turn(cx: &mut Cx) -> Turn {
     cx.worker().core.exchange();
     // Nothing of our own: take from the nearest that has too much.
     if cx.worker().core.is_idle() && !cx.worker().core.steal() {
+        cx.worker().core.rest();
         return Turn::Idle;
     }
     // Run, with no lock held and no atomics.

@@ -1,0 +1,841 @@
+//! Connections: received on their home core, handled in their color, sent from wherever that runs.
+//!
+//! ```text
+//!   home core                         the color, on any core
+//!   recv completes --- event -------> on_data
+//!                                     write -> queue -> send on this core's ring
+//!   close, pause: events of the       sent  <--- event from that ring
+//!   home core's control color <------ close, pause
+//! ```
+//!
+//! A connection has two halves of state. The *color* half (callbacks, output queue, phase) belongs
+//! to the connection's color, as a [`Colored`](crate::Colored) does and by the same checks. The
+//! *home* half (the receive under way) belongs to the home core's thread. Whoever frees the
+//! descriptor is the home core, and only when no operation is left on it anywhere: a close waits in
+//! its color for the send under way, then goes home, cancels the receive, waits for its end, closes.
+
+use super::driver::{Driver, control};
+use crate::io::{Fd, How, Op, RecvBuf, SendBuf};
+use crate::runtime::poster::Poster;
+use crate::runtime::unique::UniqueColor;
+use crate::sched::core::Core;
+use crate::sync::UnsafeCell;
+use crate::{Color, Cx, Handler, Refused};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What may be queued for sending by default before [`Stream::write`] refuses, in bytes.
+const QUEUED_MAX: usize = 1 << 20;
+/// Small queued buffers are joined up to this size, so that a burst of answers is one send.
+const JOINED_MAX: usize = 64 << 10;
+
+type OnData = Box<dyn FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send>;
+type OnDrained = Box<dyn FnMut(&mut Cx, &Stream, io::Result<()>) + Send>;
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// To be closed when what is queued has been sent.
+    Closing,
+    /// The home core has been told to close.
+    Closed,
+}
+
+/// The half that belongs to the connection's color.
+struct Colored {
+    phase: Phase,
+    on_data: Option<OnData>,
+    on_drained: Option<OnDrained>,
+    drained_handler: Option<&'static Handler>,
+    queue: VecDeque<SendBuf>,
+    /// Bytes in `queue` and in the send under way.
+    queued_bytes: usize,
+    queued_bytes_max: usize,
+    sending: bool,
+    /// The end of the stream is to be sent after what is queued.
+    shutdown: bool,
+    broken: bool,
+    /// A detached connection keeps itself until it is closed.
+    kept: Option<Arc<Conn>>,
+}
+
+/// The half that belongs to the home core's thread.
+#[derive(Debug, Default)]
+struct Home {
+    recv: Option<Op>,
+    /// The receive has been canceled and is not over yet.
+    canceling: bool,
+    /// The application wants to receive again after that.
+    again: bool,
+    closing: bool,
+}
+
+/// A connection.
+pub(super) struct Conn {
+    pub(super) fd: Fd,
+    home: u32,
+    virtual_fd: bool,
+    color: Color,
+    poster: Poster,
+    /// Set once by `on_data`, before the first receive starts.
+    read_handler: std::sync::OnceLock<&'static Handler>,
+    colored: UnsafeCell<Colored>,
+    at_home: UnsafeCell<Home>,
+    /// Keeps a color of the connection's own as long as the connection.
+    _unique: Option<UniqueColor>,
+}
+
+// SAFETY: `colored` is reached in events of the connection's color only, one at a time (`check`, and
+// the events made here, which are posted to that color); `at_home` on the home core's thread only
+// (events of its control color, and its driver). All they hold is `Send`.
+unsafe impl Send for Conn {}
+// SAFETY: as above.
+unsafe impl Sync for Conn {}
+
+impl Conn {
+    /// The color half. For one statement or block that runs no user code.
+    ///
+    /// # Safety
+    /// The caller runs in an event of the connection's color, and has no other borrow of it.
+    #[allow(clippy::mut_from_ref, reason = "exclusive by the rule of colors")]
+    unsafe fn colored(&self) -> crate::sync::CellMut<'_, Colored> {
+        // SAFETY: the caller's promise.
+        unsafe { self.colored.borrow_mut() }
+    }
+
+    /// The home half.
+    ///
+    /// # Safety
+    /// The caller runs on the home core's thread and has no other borrow of it.
+    unsafe fn at_home(&self) -> crate::sync::CellMut<'_, Home> {
+        // SAFETY: the caller's promise.
+        unsafe { self.at_home.borrow_mut() }
+    }
+
+    fn is_ours(&self, cx: &Cx) -> Result<(), Refused> {
+        if !Arc::ptr_eq(&self.poster.inner, &cx.worker_ref().inner) {
+            return Err(Refused::OtherRuntime);
+        }
+        if !cx.in_event() || cx.color() != self.color {
+            return Err(Refused::OtherColor {
+                state: self.color,
+                handler: cx.color(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Posts what was received; called by the home core's driver.
+    pub(super) fn received(this: Arc<Conn>, result: io::Result<RecvBuf>, core: &mut Core) {
+        let (handler, color) = (this.read_handler.get().copied(), this.color);
+        // Ignored: the driver made sure that there is room.
+        let _ = match result {
+            // Apart, because each fits into an event's node and the result would not.
+            Ok(buf) => core
+                .post(handler, color, move |cx: &mut Cx| this.deliver(cx, Ok(buf)))
+                .map_err(drop),
+            Err(error) => {
+                // SAFETY: the home core's driver calls, on its thread.
+                let canceled_by_us = unsafe { this.at_home() }.canceling;
+                if canceled_by_us && error.raw_os_error() == Some(ECANCELED) {
+                    return;
+                }
+                core.post(handler, color, move |cx: &mut Cx| {
+                    this.deliver(cx, Err(error))
+                })
+                .map_err(drop)
+            }
+        };
+    }
+
+    /// Gives what was received to the application; an event of the color.
+    fn deliver(self: Arc<Conn>, cx: &mut Cx, result: io::Result<RecvBuf>) {
+        let callback = {
+            // SAFETY: an event of the color.
+            let mut colored = unsafe { self.colored() };
+            if colored.phase != Phase::Open {
+                return;
+            }
+            colored.on_data.take()
+        };
+        let Some(callback) = callback else { return };
+        let last = result.as_ref().map_or(true, |data| data.is_empty());
+        let stream = Stream {
+            conn: self,
+            owner: false,
+        };
+        // Given back after the call, or, if it panics, the connection is closed.
+        let mut lent = Lent {
+            conn: &stream.conn,
+            callback: Some(callback),
+        };
+        if let Some(callback) = &mut lent.callback {
+            callback(cx, &stream, result);
+        }
+        drop(lent);
+        // SAFETY: an event of the color; the callback is over.
+        if last && unsafe { stream.conn.colored() }.kept.is_some() {
+            stream.close(cx);
+        }
+    }
+
+    /// Posts the outcome of a send; called by the driver of the core that sent.
+    pub(super) fn sent(
+        this: Arc<Conn>,
+        handler: &'static Handler,
+        len: usize,
+        result: io::Result<()>,
+        core: &mut Core,
+    ) {
+        let color = this.color;
+        // Ignored: the driver made sure that there is room.
+        let _ = core.post(Some(handler), color, move |cx: &mut Cx| {
+            this.after_send(cx, len, result)
+        });
+    }
+
+    /// Goes on after a send; an event of the color.
+    fn after_send(self: Arc<Conn>, cx: &mut Cx, len: usize, result: io::Result<()>) {
+        let next = {
+            // SAFETY: an event of the color.
+            let mut colored = unsafe { self.colored() };
+            colored.queued_bytes -= len;
+            colored.sending = false;
+            if result.is_err() {
+                colored.broken = true;
+                colored.queue.clear();
+                colored.queued_bytes = 0;
+            }
+            colored.next()
+        };
+        if let Some(buf) = next {
+            self.start_send(cx, buf);
+            return;
+        }
+        self.drained(cx, result);
+    }
+
+    /// Nothing is left to send.
+    fn drained(self: Arc<Conn>, cx: &mut Cx, result: io::Result<()>) {
+        let (phase, shutdown, callback) = {
+            // SAFETY: an event of the color.
+            let mut colored = unsafe { self.colored() };
+            let shutdown = std::mem::take(&mut colored.shutdown);
+            (colored.phase, shutdown, colored.on_drained.take())
+        };
+        if shutdown && let Some(driver) = cx.worker().source.driver() {
+            driver.backend.shutdown(self.fd, How::Write);
+        }
+        if phase == Phase::Closing {
+            drop(callback);
+            self.go_home(cx);
+            return;
+        }
+        let Some(mut callback) = callback else { return };
+        let stream = Stream {
+            conn: self,
+            owner: false,
+        };
+        callback(cx, &stream, result);
+        let dropped = {
+            // SAFETY: an event of the color; the callback is over.
+            let mut colored = unsafe { stream.conn.colored() };
+            if colored.on_drained.is_none() && colored.phase == Phase::Open {
+                colored.on_drained.replace(callback)
+            } else {
+                Some(callback)
+            }
+        };
+        drop(dropped);
+    }
+
+    fn start_send(self: Arc<Conn>, cx: &mut Cx, buf: SendBuf) {
+        let handler = {
+            // SAFETY: called from events of the color only.
+            let mut colored = unsafe { self.colored() };
+            colored.sending = true;
+            colored.drained_handler.unwrap_or(&SENT)
+        };
+        if let Some(driver) = cx.worker().source.driver() {
+            driver.send(self, handler, buf);
+        }
+    }
+
+    /// Closes when what is queued has been sent, or at once.
+    fn close(self: Arc<Conn>, cx: &mut Cx, at_once: bool) {
+        let (sending, dropped) = {
+            // SAFETY: called from events of the color only.
+            let mut colored = unsafe { self.colored() };
+            if colored.phase == Phase::Closed {
+                return;
+            }
+            colored.phase = Phase::Closing;
+            if at_once {
+                let queued: usize = colored.queue.drain(..).map(|buf| buf.len()).sum();
+                colored.queued_bytes -= queued;
+            }
+            (colored.sending, colored.on_data.take())
+        };
+        // The user's closure, in its color, with nothing borrowed.
+        drop(dropped);
+        if !sending {
+            self.go_home(cx);
+        } else if at_once && let Some(driver) = cx.worker().source.driver() {
+            // The send under way, on whichever ring, ends with an error; then we go home.
+            driver.backend.shutdown(self.fd, How::Both);
+        }
+    }
+
+    /// Tells the home core to close; nothing of the color's is under way any more.
+    fn go_home(self: Arc<Conn>, cx: &mut Cx) {
+        let dropped = {
+            // SAFETY: called from events of the color only.
+            let mut colored = unsafe { self.colored() };
+            colored.phase = Phase::Closed;
+            (
+                colored.on_data.take(),
+                colored.on_drained.take(),
+                colored.kept.take(),
+            )
+        };
+        drop(dropped);
+        let home = control(&self.poster.inner, self.home);
+        cx.post(home, move |cx: &mut Cx| {
+            if let Some(driver) = cx.worker().source.driver() {
+                self.close_at_home(driver);
+            }
+        });
+    }
+
+    fn close_at_home(&self, driver: &mut Driver) {
+        // SAFETY: an event of the home core's control color.
+        let mut home = unsafe { self.at_home() };
+        if std::mem::replace(&mut home.closing, true) {
+            return;
+        }
+        match home.recv {
+            Some(op) => {
+                home.canceling = true;
+                driver.backend.cancel(op);
+            }
+            None => driver.backend.close(self.fd),
+        }
+    }
+
+    /// The receive is over; called by the home core's driver.
+    pub(super) fn recv_over(self: Arc<Conn>, driver: &mut Driver) {
+        let again = {
+            // SAFETY: the home core's driver calls, on its thread.
+            let mut home = unsafe { self.at_home() };
+            home.recv = None;
+            home.canceling = false;
+            if home.closing {
+                driver.backend.close(self.fd);
+            }
+            std::mem::take(&mut home.again) && !home.closing && !driver.draining
+        };
+        if again {
+            self.start_recv(driver);
+        }
+    }
+
+    /// Starts or stops receiving; on the home core. False: the runtime is ending.
+    fn receive(self: Arc<Conn>, driver: &mut Driver, wanted: bool) -> bool {
+        let start = {
+            // SAFETY: an event on the home core's thread.
+            let mut home = unsafe { self.at_home() };
+            if home.closing {
+                return true;
+            }
+            match home.recv {
+                Some(op) if !wanted => {
+                    home.again = false;
+                    if !std::mem::replace(&mut home.canceling, true) {
+                        driver.backend.cancel(op);
+                    }
+                    false
+                }
+                Some(_) => {
+                    home.again = home.canceling;
+                    false
+                }
+                None => wanted,
+            }
+        };
+        if start && driver.draining {
+            return false;
+        }
+        if start {
+            self.start_recv(driver);
+        }
+        true
+    }
+
+    fn start_recv(self: Arc<Conn>, driver: &mut Driver) {
+        let op = driver.recv(Arc::clone(&self));
+        // SAFETY: on the home core's thread.
+        unsafe { self.at_home() }.recv = Some(op);
+    }
+}
+
+impl Colored {
+    /// The next buffer to send: several small ones joined.
+    fn next(&mut self) -> Option<SendBuf> {
+        let first = self.queue.pop_front()?;
+        let fits = |joined: usize, next: &SendBuf| joined + next.len() <= JOINED_MAX;
+        if !self
+            .queue
+            .front()
+            .is_some_and(|next| fits(first.len(), next))
+        {
+            return Some(first);
+        }
+        let mut joined = first.to_vec();
+        while let Some(next) = self.queue.front()
+            && fits(joined.len(), next)
+        {
+            joined.extend_from_slice(next);
+            self.queue.pop_front();
+        }
+        Some(joined.into())
+    }
+}
+
+impl Drop for Conn {
+    /// A connection that nobody closed, because the runtime ended first.
+    fn drop(&mut self) {
+        // SAFETY: the last reference is gone.
+        let closing = unsafe { self.at_home() }.closing;
+        if !closing && !self.virtual_fd {
+            self.fd.close_kernel();
+        }
+    }
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn")
+            .field("fd", &self.fd)
+            .field("color", &self.color)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection's callback while it runs.
+struct Lent<'a> {
+    conn: &'a Arc<Conn>,
+    callback: Option<OnData>,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let dropped = {
+            // SAFETY: still inside the event of the color that lent it.
+            let mut colored = unsafe { self.conn.colored() };
+            if colored.phase == Phase::Open && colored.on_data.is_none() {
+                colored.on_data = self.callback.take();
+            }
+            // Closed meanwhile, or replaced by another.
+            self.callback.take()
+        };
+        drop(dropped);
+        if std::thread::panicking() {
+            // The callback's state is in doubt: no more data for it, and the peer shall know.
+            let conn = Arc::clone(self.conn);
+            let poster = conn.poster.clone();
+            let _ = poster.post(conn.color, move |cx: &mut Cx| conn.close(cx, true));
+        }
+    }
+}
+
+/// What a send's completion runs under if nobody asked to be told.
+static SENT: Handler = Handler::new("mely: sent");
+
+const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
+
+/// A connection that has just been made and has no color yet.
+///
+/// Dropped, it is closed.
+pub struct Incoming {
+    fd: Option<Fd>,
+    home: u32,
+    virtual_fd: bool,
+    poster: Poster,
+}
+
+impl Incoming {
+    pub(super) fn new(fd: Fd, home: u32, virtual_fd: bool, poster: Poster) -> Incoming {
+        Incoming {
+            fd: Some(fd),
+            home,
+            virtual_fd,
+            poster,
+        }
+    }
+
+    /// The core that accepted the connection and receives for it.
+    pub fn home(&self) -> usize {
+        self.home as usize
+    }
+
+    /// The number of the descriptor, the papers' choice of a color.
+    pub fn fd(&self) -> i32 {
+        self.fd.as_ref().map_or(-1, |fd| fd.raw())
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// If the peer is gone already.
+    pub fn peer_addr(&self, cx: &mut Cx) -> io::Result<SocketAddr> {
+        match self.fd {
+            Some(fd) => super::driver_of(cx)?.backend.peer_addr(fd),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Gives the connection to a color, which is moved to the connection's home core.
+    pub fn open(mut self, cx: &mut Cx, color: Color) -> Stream {
+        cx.place(color, self.home as usize);
+        self.make(color, None)
+    }
+
+    /// Gives the connection a color of its own, on its home core, for as long as it lives.
+    pub fn open_unique(mut self, cx: &mut Cx) -> Stream {
+        let unique = cx.unique_color_on(self.home as usize);
+        self.make(unique.color(), Some(unique))
+    }
+
+    fn make(&mut self, color: Color, unique: Option<UniqueColor>) -> Stream {
+        let fd = self.fd.take().expect("taken here and by the drop only");
+        let colored = Colored {
+            phase: Phase::Open,
+            on_data: None,
+            on_drained: None,
+            drained_handler: None,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            queued_bytes_max: QUEUED_MAX,
+            sending: false,
+            shutdown: false,
+            broken: false,
+            kept: None,
+        };
+        let conn = Conn {
+            fd,
+            home: self.home,
+            virtual_fd: self.virtual_fd,
+            color,
+            poster: self.poster.clone(),
+            read_handler: std::sync::OnceLock::new(),
+            colored: UnsafeCell::new(colored),
+            at_home: UnsafeCell::new(Home::default()),
+            _unique: unique,
+        };
+        Stream {
+            conn: Arc::new(conn),
+            owner: true,
+        }
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
+        if !self.virtual_fd {
+            fd.close_kernel();
+            return;
+        }
+        let close = move |cx: &mut Cx| {
+            if let Some(driver) = cx.worker().source.driver() {
+                driver.backend.close(fd);
+            }
+        };
+        let _ = self
+            .poster
+            .post(control(&self.poster.inner, self.home), close);
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming")
+            .field("fd", &self.fd())
+            .field("home", &self.home)
+            .finish()
+    }
+}
+
+/// A connection that belongs to a color.
+///
+/// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
+/// [`Refused`]. Dropping it closes the connection as [`close`](Self::close) does.
+///
+/// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`.
+pub struct Stream {
+    conn: Arc<Conn>,
+    /// Dropping it closes the connection: false for what callbacks borrow, and once detached.
+    owner: bool,
+}
+
+impl Stream {
+    /// The connection's color.
+    pub fn color(&self) -> Color {
+        self.conn.color
+    }
+
+    /// The core that receives for this connection.
+    pub fn home(&self) -> usize {
+        self.conn.home as usize
+    }
+
+    /// Receives: `f` is called with what comes, in order, in the connection's color, under `handler`.
+    /// A buffer of length 0 is the end of the stream; an error is the last call. May be called again
+    /// to replace `f` (the handler stays) or to resume after [`pause`](Self::pause).
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn on_data<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Refused>
+    where
+        F: FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send + 'static,
+    {
+        self.conn.is_ours(cx)?;
+        let _ = self.conn.read_handler.set(handler);
+        let old = {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            match colored.phase {
+                Phase::Open => colored.on_data.replace(Box::new(f)),
+                Phase::Closing | Phase::Closed => return Ok(()),
+            }
+        };
+        drop(old);
+        self.receive(cx, true);
+        Ok(())
+    }
+
+    /// Stops receiving: what the peer sends then waits in the kernel, and in the end with the peer.
+    /// What was already received is still delivered.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn pause(&self, cx: &mut Cx) -> Result<(), Refused> {
+        self.conn.is_ours(cx)?;
+        self.receive(cx, false);
+        Ok(())
+    }
+
+    /// Receives again.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn resume(&self, cx: &mut Cx) -> Result<(), Refused> {
+        self.conn.is_ours(cx)?;
+        self.receive(cx, true);
+        Ok(())
+    }
+
+    /// Arms or cancels the receive on the home core.
+    fn receive(&self, cx: &mut Cx, wanted: bool) {
+        let conn = Arc::clone(&self.conn);
+        let arm = move |cx: &mut Cx| {
+            let worker = cx.worker();
+            let Some(driver) = worker.source.driver() else {
+                return;
+            };
+            if !Arc::clone(&conn).receive(driver, wanted) {
+                let error = io::Error::from_raw_os_error(ECANCELED);
+                Conn::received(conn, Err(error), &mut worker.core);
+            }
+        };
+        if cx.core() as u32 == self.conn.home {
+            arm(cx);
+        } else {
+            cx.post(control(&self.conn.poster.inner, self.conn.home), arm);
+        }
+    }
+
+    /// Queues bytes for sending: all of them, in order, after what was queued before. They leave from
+    /// the core that runs this handler.
+    ///
+    /// # Errors
+    /// [`WriteError`] gives the bytes back: refused outside the connection's color; full if more
+    /// than the [limit](Self::set_write_limit) would be queued (a single buffer is always taken
+    /// when nothing is queued); closed if the connection is closing or broken.
+    pub fn write(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<(), WriteError> {
+        let bytes = bytes.into();
+        if let Err(refused) = self.conn.is_ours(cx) {
+            return Err(WriteError::Refused(refused, bytes));
+        }
+        let send = {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            if colored.phase != Phase::Open || colored.broken || colored.shutdown {
+                return Err(WriteError::Closed(bytes));
+            }
+            let queued = colored.queued_bytes + bytes.len();
+            if colored.queued_bytes > 0 && queued > colored.queued_bytes_max {
+                return Err(WriteError::Full(bytes));
+            }
+            colored.queued_bytes = queued;
+            colored.queue.push_back(bytes);
+            if colored.sending {
+                None
+            } else {
+                colored.next()
+            }
+        };
+        if let Some(buf) = send {
+            Arc::clone(&self.conn).start_send(cx, buf);
+        }
+        Ok(())
+    }
+
+    /// Calls `f`, in the connection's color and under `handler`, each time everything queued has been
+    /// sent, or with the error that ended sending; then what was still queued is lost and further
+    /// writes are refused.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn on_drained<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Refused>
+    where
+        F: FnMut(&mut Cx, &Stream, io::Result<()>) + Send + 'static,
+    {
+        self.conn.is_ours(cx)?;
+        let old = {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            colored.drained_handler = Some(handler);
+            colored.on_drained.replace(Box::new(f))
+        };
+        drop(old);
+        Ok(())
+    }
+
+    /// Bytes queued and not yet with the kernel.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn queued_bytes(&self, cx: &Cx) -> Result<usize, Refused> {
+        self.conn.is_ours(cx)?;
+        // SAFETY: checked: an event of the color.
+        Ok(unsafe { self.conn.colored() }.queued_bytes)
+    }
+
+    /// Sets what may be queued before [`write`](Self::write) refuses; 1 MiB by default.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn set_write_limit(&self, cx: &Cx, bytes: usize) -> Result<(), Refused> {
+        self.conn.is_ours(cx)?;
+        // SAFETY: checked: an event of the color.
+        unsafe { self.conn.colored() }.queued_bytes_max = bytes;
+        Ok(())
+    }
+
+    /// Sends the end of the stream after what is queued. Receiving goes on.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn shutdown_write(&self, cx: &mut Cx) -> Result<(), Refused> {
+        self.conn.is_ours(cx)?;
+        let now = {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            colored.shutdown = true;
+            !colored.sending && colored.phase == Phase::Open
+        };
+        if now && let Some(driver) = cx.worker().source.driver() {
+            driver.backend.shutdown(self.conn.fd, How::Write);
+        }
+        Ok(())
+    }
+
+    /// Lets the connection live on its own: its callbacks get it as an argument. It is closed by them,
+    /// or after `on_data`'s last call (the end of the stream, or an error).
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color, with which the stream is dropped and closed.
+    pub fn detach(mut self, cx: &mut Cx) -> Result<(), Refused> {
+        self.conn.is_ours(cx)?;
+        self.owner = false;
+        let kept = Arc::clone(&self.conn);
+        // SAFETY: checked: an event of the color.
+        let mut colored = unsafe { self.conn.colored() };
+        if colored.phase == Phase::Open {
+            colored.kept = Some(kept);
+        }
+        Ok(())
+    }
+
+    /// Closes after what is queued has been sent. Callbacks are not called any more.
+    pub fn close(&self, cx: &mut Cx) {
+        self.end(cx, false);
+    }
+
+    /// Closes at once; what is queued is lost.
+    pub fn abort(&self, cx: &mut Cx) {
+        self.end(cx, true);
+    }
+
+    fn end(&self, cx: &mut Cx, at_once: bool) {
+        let conn = Arc::clone(&self.conn);
+        if conn.is_ours(cx).is_ok() {
+            conn.close(cx, at_once);
+        } else {
+            let (poster, color) = (conn.poster.clone(), conn.color);
+            let _ = poster.post(color, move |cx: &mut Cx| conn.close(cx, at_once));
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if !self.owner {
+            return;
+        }
+        let conn = Arc::clone(&self.conn);
+        let (poster, color) = (conn.poster.clone(), conn.color);
+        // Refused once the runtime has ended; then the last reference closes the descriptor. A
+        // stream that was closed already makes this an event that finds nothing to do.
+        let _ = poster.post(color, move |cx: &mut Cx| conn.close(cx, false));
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream")
+            .field("fd", &self.conn.fd)
+            .field("color", &self.conn.color)
+            .field("home", &self.conn.home)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why bytes were not queued, with the bytes.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Not in the connection's color.
+    Refused(Refused, SendBuf),
+    /// More would be queued than the limit allows: wait for `on_drained`.
+    Full(SendBuf),
+    /// The connection is closing, its end of the stream was sent, or sending has failed.
+    Closed(SendBuf),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WriteError::Refused(refused, _) => refused.fmt(f),
+            WriteError::Full(_) => f.write_str("the limit of queued bytes is reached"),
+            WriteError::Closed(_) => f.write_str("the connection takes no more bytes"),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}

@@ -1,0 +1,348 @@
+//! One core's event source as the scheduler sees it: operations and timers in, colored events out.
+//!
+//! **Move the color, never the operation.** An operation completes on the core that started it; what
+//! it came to is posted to the operation's color, wherever that lives by then. So a connection
+//! receives on its *home* core for life, while its handlers run on any; sends leave from the core
+//! that runs the handler. Whatever touches a home core's tables from elsewhere (arm, cancel, close)
+//! is an event of that core's *control color*, which cannot be stolen.
+//!
+//! Nothing of the user's runs in here: closures are only moved, into events; those that will not be
+//! called any more too, so that they are dropped in their color.
+
+use super::conn::Conn;
+use super::connect::Connecting;
+use super::listener::Listening;
+use super::signal::Watching;
+use super::timer::Timers;
+use crate::io::{Backend, Completion, Config, Done, Fd, Op, Report, SendBuf, Token};
+use crate::runtime::inner::Inner;
+use crate::sched::core::Core;
+use crate::sched::shared::Bell;
+use crate::{Color, Handler};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Turns that ran something between two looks at the event source, unless one of them was long.
+const TURNS_MAX: u32 = 16;
+/// Completions taken at once.
+const COMPLETIONS_MAX: usize = 256;
+/// How long to wait before accepting again after accept failed, for want of descriptors say.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
+
+/// What an operation was started for.
+#[derive(Debug)]
+pub(super) enum Operation {
+    Accept {
+        listening: Arc<Listening>,
+        fd: Fd,
+        op: Op,
+    },
+    Recv {
+        conn: Arc<Conn>,
+        op: Op,
+    },
+    Send {
+        conn: Arc<Conn>,
+        handler: &'static Handler,
+        len: usize,
+    },
+    Connect {
+        connecting: Box<Connecting>,
+        fd: Fd,
+        op: Op,
+    },
+    Signal {
+        watching: Arc<Watching>,
+        op: Op,
+    },
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(super) backend: Backend,
+    pub(super) operations: Slab<Operation>,
+    pub(super) timers: Timers,
+    completions: VecDeque<Completion>,
+    reaped: Vec<Completion>,
+    /// Listeners that wait to accept again, and since when, in ns.
+    resting: Vec<(u64, Arc<Listening>, Fd)>,
+    pub(super) draining: bool,
+    pub(super) core: u32,
+    turns: u32,
+    /// Descriptors are the simulator's.
+    pub(super) virtual_fds: bool,
+}
+
+impl Driver {
+    /// Sets the event source of a core up, on its own thread.
+    pub(crate) fn new(inner: &Inner, core: u32) -> io::Result<(Driver, Report)> {
+        let choice = match &inner.config.net.choice {
+            Some(choice) => choice.clone(),
+            None => crate::io::Choice::from_env()?,
+        };
+        let (backend, report) = Backend::new(choice, &Config::default())?;
+        let driver = Driver {
+            backend,
+            operations: Slab::new(),
+            timers: Timers::new(),
+            completions: VecDeque::new(),
+            reaped: Vec::new(),
+            resting: Vec::new(),
+            draining: false,
+            core,
+            turns: 0,
+            virtual_fds: report.name() == "sim",
+        };
+        Ok((driver, report))
+    }
+
+    pub(crate) fn doorbell(&self) -> impl Bell + use<> {
+        self.backend.doorbell()
+    }
+
+    /// Turns what completed, and the timers that are due, into posts.
+    ///
+    /// What is already queued goes first, up to a bound: a core that is busy looks once in so many
+    /// turns, and after each long one.
+    #[inline]
+    pub(crate) fn reap(&mut self, core: &mut Core) {
+        self.turns += 1;
+        if core.is_busy() && self.turns < TURNS_MAX {
+            return;
+        }
+        self.turns = 0;
+        self.look(core);
+    }
+
+    fn look(&mut self, core: &mut Core) {
+        if !self.timers.is_empty() || !self.resting.is_empty() {
+            let now_ns = core.clock.now_ns();
+            while core.has_room()
+                && let Some(timer) = self.timers.due(now_ns)
+            {
+                timer.fire(core);
+            }
+            self.accept_again(now_ns);
+        }
+        if self.completions.is_empty() {
+            // Only a kernel that refuses to go on fails here: the core cannot be served any more.
+            if let Err(error) = self.backend.poll(&mut self.reaped, COMPLETIONS_MAX) {
+                panic!("core {}: the event source failed: {error}", self.core);
+            }
+            self.completions.extend(self.reaped.drain(..));
+        }
+        // Without room for another event the rest waits here, and the kernel's behind it.
+        while core.has_room()
+            && let Some(completion) = self.completions.pop_front()
+        {
+            self.complete(completion, core);
+        }
+    }
+
+    /// Posts what a completion means.
+    fn complete(&mut self, completion: Completion, core: &mut Core) {
+        let Completion {
+            token: Token(key),
+            done,
+            more,
+        } = completion;
+        let key = key as usize;
+        match (&self.operations[key], done) {
+            (Operation::Accept { listening, .. }, Done::Accepted(result)) => {
+                let listening = Arc::clone(listening);
+                if more || !(self.draining || listening.is_closed()) {
+                    Listening::accepted(listening, result, self.core, self.virtual_fds, core);
+                }
+            }
+            (Operation::Recv { conn, .. }, Done::Received(result)) => {
+                Conn::received(Arc::clone(conn), result, core);
+            }
+            (Operation::Send { conn, handler, len }, Done::Sent { res, .. }) => {
+                Conn::sent(Arc::clone(conn), handler, *len, res, core);
+            }
+            (Operation::Signal { watching, .. }, Done::Readable(result)) => {
+                Watching::readable(watching, result, core);
+            }
+            (Operation::Connect { .. }, done @ Done::Connected(_)) => {
+                let Operation::Connect { connecting, fd, .. } = self.operations.remove(key) else {
+                    unreachable!("matched above");
+                };
+                let Done::Connected(result) = done else {
+                    unreachable!("matched above")
+                };
+                if result.is_err() {
+                    self.backend.close(fd);
+                }
+                connecting.connected(result.map(|()| fd), self.core, self.virtual_fds, core);
+                return;
+            }
+            (operation, done) => unreachable!("{operation:?} came to {done:?}"),
+        }
+        if !more {
+            let operation = self.operations.remove(key);
+            self.over(operation, core);
+        }
+    }
+
+    /// An operation is over.
+    fn over(&mut self, operation: Operation, core: &mut Core) {
+        match operation {
+            Operation::Accept { listening, fd, .. } => {
+                if self.draining || listening.is_closed() {
+                    self.backend.close(fd);
+                    Listening::discard(listening, core);
+                } else {
+                    let again_ns = core.clock.now_ns() + ACCEPT_AGAIN.as_nanos() as u64;
+                    self.resting.push((again_ns, listening, fd));
+                }
+            }
+            Operation::Recv { conn, .. } => {
+                conn.recv_over(self);
+            }
+            Operation::Signal { watching, .. } => Watching::discard(watching, core),
+            Operation::Send { .. } | Operation::Connect { .. } => {}
+        }
+    }
+
+    fn accept_again(&mut self, now_ns: u64) {
+        while let Some(i) = self.resting.iter().position(|&(at_ns, ..)| at_ns <= now_ns) {
+            let (_, listening, fd) = self.resting.swap_remove(i);
+            self.accept(listening, fd);
+        }
+    }
+
+    /// Starts an operation under the key it is then found by.
+    fn start(
+        &mut self,
+        start: impl FnOnce(&mut Backend, Token) -> Op,
+        make: impl FnOnce(Op) -> Operation,
+    ) -> Op {
+        let entry = self.operations.vacant_entry();
+        let op = start(&mut self.backend, Token(entry.key() as u64));
+        entry.insert(make(op));
+        op
+    }
+
+    pub(super) fn accept(&mut self, listening: Arc<Listening>, fd: Fd) {
+        self.start(
+            |b, t| b.accept(t, fd),
+            |op| Operation::Accept { listening, fd, op },
+        );
+    }
+
+    pub(super) fn recv(&mut self, conn: Arc<Conn>) -> Op {
+        let fd = conn.fd;
+        self.start(|b, t| b.recv(t, fd), |op| Operation::Recv { conn, op })
+    }
+
+    pub(super) fn send(&mut self, conn: Arc<Conn>, handler: &'static Handler, buf: SendBuf) {
+        let (fd, len) = (conn.fd, buf.len());
+        self.start(
+            |b, t| b.send(t, fd, buf),
+            |_| Operation::Send { conn, handler, len },
+        );
+    }
+
+    pub(super) fn watch(&mut self, watching: Arc<Watching>) {
+        let fd = watching.fd();
+        self.start(
+            |b, t| b.readable(t, fd),
+            |op| Operation::Signal { watching, op },
+        );
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        addr: std::net::SocketAddr,
+        connecting: Box<Connecting>,
+    ) -> Result<(), (io::Error, Box<Connecting>)> {
+        let entry = self.operations.vacant_entry();
+        match self.backend.connect(Token(entry.key() as u64), addr) {
+            Ok((fd, op)) => {
+                entry.insert(Operation::Connect { connecting, fd, op });
+                Ok(())
+            }
+            Err(error) => Err((error, connecting)),
+        }
+    }
+
+    /// Stops accepting for a listener; the descriptor is closed when the accept is over.
+    pub(super) fn close_listener(&mut self, listening: &Arc<Listening>, core: &mut Core) {
+        let ours = |l: &Arc<Listening>| Arc::ptr_eq(l, listening);
+        while let Some(i) = self.resting.iter().position(|(_, l, _)| ours(l)) {
+            let (_, listening, fd) = self.resting.swap_remove(i);
+            self.backend.close(fd);
+            Listening::discard(listening, core);
+        }
+        for (_, operation) in &self.operations {
+            if let Operation::Accept { listening, op, .. } = operation
+                && ours(listening)
+            {
+                self.backend.cancel(*op);
+            }
+        }
+    }
+
+    /// Whether `reap` would do something, as far as can be known without a system call.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.completions.is_empty() || self.backend.has_work()
+    }
+
+    /// Blocks until there is something to reap, the doorbell rings, or a timer is due.
+    pub(crate) fn wait(&mut self, now_ns: u64) {
+        let resting = self.resting.iter().map(|&(at_ns, ..)| at_ns);
+        let next_ns = self.timers.next_ns().into_iter().chain(resting).min();
+        let timeout = next_ns.map(|next| Duration::from_nanos(next.saturating_sub(now_ns)));
+        if let Err(error) = self.backend.wait(timeout) {
+            panic!("core {}: the event source failed: {error}", self.core);
+        }
+        self.turns = TURNS_MAX;
+    }
+
+    /// The runtime is ending: everything that waits for the world is canceled. Sends go on.
+    pub(crate) fn begin_drain(&mut self, core: &mut Core) {
+        if std::mem::replace(&mut self.draining, true) {
+            return;
+        }
+        for (_, operation) in &self.operations {
+            match operation {
+                Operation::Accept { op, .. }
+                | Operation::Recv { op, .. }
+                | Operation::Connect { op, .. }
+                | Operation::Signal { op, .. } => self.backend.cancel(*op),
+                Operation::Send { .. } => {}
+            }
+        }
+        for (_, listening, fd) in self.resting.drain(..) {
+            self.backend.close(fd);
+            Listening::discard(listening, core);
+        }
+        while let Some(timer) = self.timers.pop() {
+            timer.discard(core);
+        }
+        self.turns = TURNS_MAX;
+    }
+
+    /// Whether nothing is under way that will still become an event.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.operations.is_empty()
+            && self.completions.is_empty()
+            && self.timers.is_empty()
+            && self.resting.is_empty()
+    }
+}
+
+impl Bell for crate::io::Doorbell {
+    fn ring(&self) {
+        crate::io::Doorbell::ring(self);
+    }
+}
+
+/// The color whose events run on `core` only.
+pub(super) fn control(inner: &Inner, core: u32) -> Color {
+    inner.shared.slots.map.control(core as usize)
+}

@@ -1,0 +1,216 @@
+//! Listening: one acceptor, or one a core.
+
+use super::Incoming;
+use super::driver::control;
+use crate::callback::Callback;
+use crate::io::{Fd, ListenOptions};
+use crate::runtime::poster::Poster;
+use crate::sched::core::Core;
+use crate::{Color, Cx, Handler};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Who accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acceptors {
+    /// Every core has a listener of its own on the same port (`SO_REUSEPORT`): a connection is at
+    /// home where it was accepted, and the kernel spreads them.
+    #[default]
+    PerCore,
+    /// The core that calls `listen` accepts all and is home to all. So it is, whatever is asked for,
+    /// in the simulated network.
+    Single,
+}
+
+type OnAccept = Box<dyn Fn(&mut Cx, io::Result<Incoming>) + Send + Sync>;
+
+/// A listener's shared part.
+pub(super) struct Listening {
+    callback: OnAccept,
+    handler: Option<&'static Handler>,
+    color: Color,
+    closed: AtomicBool,
+    poster: Poster,
+}
+
+impl Listening {
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Posts an accepted connection, or why there is none.
+    pub(super) fn accepted(
+        this: Arc<Listening>,
+        result: io::Result<Fd>,
+        home: u32,
+        virtual_fd: bool,
+        core: &mut Core,
+    ) {
+        let (handler, color) = (this.handler, this.color);
+        let result = result.map(|fd| Incoming::new(fd, home, virtual_fd, this.poster.clone()));
+        // Ignored: the driver made sure that there is room.
+        let _ = core.post(handler, color, move |cx: &mut Cx| {
+            (this.callback)(cx, result)
+        });
+    }
+
+    /// Drops the callback in its color, if this was the last of it.
+    pub(super) fn discard(this: Arc<Listening>, core: &mut Core) {
+        let color = this.color;
+        let _ = core.post(None, color, move |_cx: &mut Cx| drop(this));
+    }
+}
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listening")
+            .field("color", &self.color)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A bound port whose connections are delivered to a callback. Dropping it stops accepting, as
+/// [`close`](Self::close) does.
+pub struct Listener {
+    listening: Arc<Listening>,
+    local_addr: SocketAddr,
+    cores: Vec<u32>,
+}
+
+/// Listens on `addr` and calls back in the callback's color with each connection.
+///
+/// Port 0 takes a free port; see [`Listener::local_addr`]. When accepting fails (no more descriptors,
+/// say) the callback gets the error, and accepting goes on a little later; connections wait in the
+/// kernel meanwhile.
+///
+/// # Errors
+/// If the address cannot be bound: in use, not this machine's, not permitted.
+///
+/// ```
+/// use mely::net::{Acceptors, listen};
+/// use mely::{Callback, Color, Runtime};
+/// Runtime::builder().build()?.run(|cx| {
+///     let on_accept = Callback::anonymous(Color::from(1), |_cx: &mut mely::Cx, connection| {
+///         drop(connection); // closes it
+///     });
+///     let addr = "127.0.0.1:0".parse().unwrap();
+///     let listener = listen(cx, addr, Acceptors::PerCore, on_accept).unwrap();
+///     assert_ne!(listener.local_addr().port(), 0);
+///     cx.stop();
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn listen<F>(
+    cx: &mut Cx,
+    addr: SocketAddr,
+    acceptors: Acceptors,
+    callback: Callback<F>,
+) -> io::Result<Listener>
+where
+    F: Fn(&mut Cx, io::Result<Incoming>) + Send + Sync + 'static,
+{
+    let here = cx.core() as u32;
+    let all = 0..cx.cores() as u32;
+    let poster = cx.poster();
+    let driver = super::driver_of(cx)?;
+    if driver.draining {
+        return Err(super::ending());
+    }
+    let cores: Vec<u32> = match acceptors {
+        Acceptors::PerCore if !driver.virtual_fds => all.collect(),
+        _ => vec![here],
+    };
+    // Descriptors are the process's, so all are made here and now: an error is then the caller's.
+    let reuse_port = cores.len() > 1;
+    let options = ListenOptions {
+        reuse_port,
+        ..ListenOptions::default()
+    };
+    if reuse_port && addr.port() != 0 {
+        // A port that another program has must be an error, although REUSEPORT would let us share
+        // it with one of the same user: a listener without the option finds out.
+        let probe = driver.backend.listen(addr, &ListenOptions::default())?;
+        driver.backend.close(probe);
+    }
+    let mut fds = Vec::with_capacity(cores.len());
+    let mut bound = addr;
+    for _ in &cores {
+        match driver.backend.listen(bound, &options) {
+            Ok(fd) => fds.push(fd),
+            Err(error) => {
+                fds.into_iter().for_each(|fd| driver.backend.close(fd));
+                return Err(error);
+            }
+        }
+        bound = driver.backend.local_addr(fds[0])?;
+    }
+    let listening = Arc::new(Listening {
+        callback: Box::new(callback.f),
+        handler: callback.handler,
+        color: callback.color,
+        closed: AtomicBool::new(false),
+        poster: poster.clone(),
+    });
+    for (&core, fd) in cores.iter().zip(fds) {
+        let listening = Arc::clone(&listening);
+        cx.post(control(&poster.inner, core), move |cx: &mut Cx| {
+            let worker = cx.worker();
+            match worker.source.driver() {
+                Some(driver) if !driver.draining && !listening.is_closed() => {
+                    driver.accept(listening, fd);
+                }
+                other => {
+                    if let Some(driver) = other {
+                        driver.backend.close(fd);
+                    }
+                    Listening::discard(listening, &mut worker.core);
+                }
+            }
+        });
+    }
+    Ok(Listener {
+        listening,
+        local_addr: bound,
+        cores,
+    })
+}
+
+impl Listener {
+    /// Where it listens: the port that port 0 became.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Stops accepting and frees the port. Connections that were already accepted are still
+    /// delivered; those that wait in the kernel are reset by it.
+    pub fn close(self, _cx: &mut Cx) {}
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.listening.closed.store(true, Ordering::Release);
+        let poster = &self.listening.poster;
+        for &core in &self.cores {
+            let listening = Arc::clone(&self.listening);
+            // Ignored: a runtime that has ended, or is about to, has closed its listeners itself.
+            let _ = poster.post(control(&poster.inner, core), move |cx: &mut Cx| {
+                let worker = cx.worker();
+                if let Some(driver) = worker.source.driver() {
+                    driver.close_listener(&listening, &mut worker.core);
+                }
+                Listening::discard(listening, &mut worker.core);
+            });
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("local_addr", &self.local_addr)
+            .finish_non_exhaustive()
+    }
+}

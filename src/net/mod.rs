@@ -1,0 +1,99 @@
+//! The event source as handlers see it: connections, timers, signals.
+//!
+//! Everything here is completion-shaped: an operation is started, and what it comes to is an event
+//! of the color it was started for. One backend a core, io_uring or epoll
+//! ([`Builder::backend`](crate::Builder::backend)); what each core runs on, and why, is told by
+//! [`Runtime::backends`](crate::Runtime::backends).
+//!
+//! A connection's *home* is the core that accepted it or connected it; that core receives for it as
+//! long as it lives, while its color may be stolen like any other. The price: data that arrives for
+//! a core inside a long handler waits for that handler, since no other core may reap its ring.
+//!
+//! An echo server:
+//!
+//! ```
+//! use mely::net::{Acceptors, RecvBuf, Stream, connect, listen};
+//! use mely::{Callback, Color, Cx, Handler, Runtime};
+//! static ECHO: Handler = Handler::new("echo");
+//!
+//! fn serve(cx: &mut Cx, connection: std::io::Result<mely::net::Incoming>) {
+//!     let Ok(connection) = connection else { return };
+//!     let stream = connection.open_unique(cx);
+//!     cx.post(stream.color(), move |cx: &mut Cx| {
+//!         let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<RecvBuf>| {
+//!             if let Ok(data) = data {
+//!                 let _ = stream.write(cx, data.to_vec());
+//!             }
+//!         };
+//!         stream.on_data(cx, &ECHO, echo).unwrap();
+//!         // From here on the connection is its own: closed when the peer has closed.
+//!         stream.detach(cx).unwrap();
+//!     });
+//! }
+//!
+//! Runtime::builder().build()?.run(|cx| {
+//!     let addr = "127.0.0.1:0".parse().unwrap();
+//!     let on_accept = Callback::anonymous(Color::from(1), serve);
+//!     let listener = listen(cx, addr, Acceptors::PerCore, on_accept).unwrap();
+//!     let on_connected = |cx: &mut Cx, connection: std::io::Result<mely::net::Incoming>| {
+//!         let stream = connection.unwrap().open(cx, Color::from(2));
+//!         stream.write(cx, "hello").unwrap();
+//!         stream
+//!             .on_data(cx, &ECHO, |cx, stream, data| {
+//!                 assert_eq!(&*data.unwrap(), b"hello");
+//!                 stream.close(cx);
+//!                 cx.stop();
+//!             })
+//!             .unwrap();
+//!         stream.detach(cx).unwrap();
+//!     };
+//!     let callback = Callback::anonymous(Color::from(2), on_connected);
+//!     connect(cx, listener.local_addr(), callback).unwrap();
+//!     std::mem::forget(listener);
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod conn;
+mod connect;
+mod driver;
+mod listener;
+mod signal;
+mod timer;
+
+pub use self::conn::{Incoming, Stream, WriteError};
+pub use self::connect::connect;
+pub use self::listener::{Acceptors, Listener, listen};
+pub use self::timer::Timer;
+pub use crate::io::{Choice, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
+
+pub(crate) use self::driver::Driver;
+
+use crate::Cx;
+use std::io;
+
+/// What the builder decided about the event source.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    /// `None`: what the environment variable says, else automatic.
+    pub(crate) choice: Option<Choice>,
+}
+
+/// Raises the process's limit of open descriptors to its hard maximum, and returns it. For programs
+/// to call at start: a descriptor a connection needs more than shells grant.
+///
+/// # Errors
+/// If the system refuses.
+pub fn raise_open_file_limit() -> io::Result<u64> {
+    crate::io::raise_open_file_limit()
+}
+
+/// This core's driver.
+fn driver_of(cx: &mut Cx) -> io::Result<&mut Driver> {
+    let driver = cx.worker().source.driver();
+    driver.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "a runtime without I/O"))
+}
+
+fn ending() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "the runtime is ending")
+}

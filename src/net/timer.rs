@@ -1,0 +1,230 @@
+//! One-shot timers, a heap a core.
+
+use super::driver::control;
+use crate::callback::Callback;
+use crate::runtime::poster::Poster;
+use crate::sched::core::Core;
+use crate::{Color, Cx, Handler};
+use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A timer that has not fired.
+pub(super) struct Pending {
+    generation: u32,
+    callback: Box<dyn FnOnce(&mut Cx) + Send>,
+    canceled: Arc<AtomicBool>,
+    handler: Option<&'static Handler>,
+    color: Color,
+}
+
+impl Pending {
+    /// Posts the callback to its color. The caller made sure that there is room.
+    pub(super) fn fire(self, core: &mut Core) {
+        let Pending {
+            callback, canceled, ..
+        } = self;
+        let event = move |cx: &mut Cx| {
+            // Canceled after it was due and before it ran, by its own color: then it does not run.
+            if !canceled.load(Ordering::Acquire) {
+                callback(cx);
+            }
+        };
+        // Ignored: there is room.
+        let _ = core.post(self.handler, self.color, event);
+    }
+
+    /// Drops the callback in its color.
+    pub(super) fn discard(self, core: &mut Core) {
+        let callback = self.callback;
+        let _ = core.post(None, self.color, move |_cx: &mut Cx| drop(callback));
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending")
+            .field("color", &self.color)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The timers of a core.
+///
+/// A canceled timer leaves its entry in the heap, where it is recognized by its generation; when
+/// those outnumber the living, the heap is made anew.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    /// When (ns), index, generation.
+    heap: BinaryHeap<Reverse<(u64, usize, u32)>>,
+    pending: Slab<Pending>,
+    generation: u32,
+}
+
+impl Timers {
+    pub(super) fn new() -> Timers {
+        Timers::default()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    fn add(&mut self, at_ns: u64, mut pending: Pending) -> (usize, u32) {
+        self.generation = self.generation.wrapping_add(1);
+        pending.generation = self.generation;
+        let index = self.pending.insert(pending);
+        self.heap.push(Reverse((at_ns, index, self.generation)));
+        (index, self.generation)
+    }
+
+    fn lives(pending: &Slab<Pending>, index: usize, generation: u32) -> bool {
+        pending
+            .get(index)
+            .is_some_and(|p| p.generation == generation)
+    }
+
+    /// Forgets what was canceled at the head of the heap.
+    fn settle(&mut self) {
+        while let Some(&Reverse((_, index, generation))) = self.heap.peek()
+            && !Timers::lives(&self.pending, index, generation)
+        {
+            self.heap.pop();
+        }
+    }
+
+    /// When the next timer is due.
+    pub(super) fn next_ns(&mut self) -> Option<u64> {
+        self.settle();
+        self.heap.peek().map(|&Reverse((at_ns, ..))| at_ns)
+    }
+
+    /// The next timer that is due.
+    pub(super) fn due(&mut self, now_ns: u64) -> Option<Pending> {
+        if self.next_ns()? > now_ns {
+            return None;
+        }
+        self.pop()
+    }
+
+    /// The next timer, due or not.
+    pub(super) fn pop(&mut self) -> Option<Pending> {
+        self.settle();
+        let Reverse((_, index, _)) = self.heap.pop()?;
+        Some(self.pending.remove(index))
+    }
+
+    fn cancel(&mut self, index: usize, generation: u32) -> Option<Pending> {
+        if !Timers::lives(&self.pending, index, generation) {
+            return None;
+        }
+        let pending = self.pending.remove(index);
+        if self.heap.len() > 64 && self.heap.len() > 2 * self.pending.len() {
+            let living = &self.pending;
+            self.heap
+                .retain(|&Reverse((_, i, g))| Timers::lives(living, i, g));
+        }
+        Some(pending)
+    }
+}
+
+/// A timer that was set; see [`Cx::timer`]. Dropping it leaves the timer running.
+pub struct Timer {
+    core: u32,
+    index: usize,
+    generation: u32,
+    canceled: Arc<AtomicBool>,
+    poster: Poster,
+}
+
+impl Timer {
+    /// Cancels the timer. If it has not run yet and this is its own color, it will not run; from
+    /// another color it may be running right now. Its closure is dropped in its color.
+    pub fn cancel(self, cx: &mut Cx) {
+        self.canceled.store(true, Ordering::Release);
+        let Timer {
+            core,
+            index,
+            generation,
+            ..
+        } = self;
+        let remove = move |cx: &mut Cx| {
+            let worker = cx.worker();
+            if let Some(driver) = worker.source.driver()
+                && let Some(pending) = driver.timers.cancel(index, generation)
+            {
+                pending.discard(&mut worker.core);
+            }
+        };
+        if cx.core() as u32 == core {
+            remove(cx);
+        } else {
+            let color = control(&self.poster.inner, core);
+            cx.post(color, remove);
+        }
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer")
+            .field("core", &self.core)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cx {
+    /// Runs the callback once, in its color, no earlier than `after` from now. It is late by as
+    /// much as this core is inside a handler; a sleeping core wakes for it.
+    ///
+    /// A runtime that was asked to stop runs no more timers; their closures are dropped in their
+    /// colors.
+    ///
+    /// ```
+    /// use mely::{Callback, Color, Runtime};
+    /// use std::time::Duration;
+    /// Runtime::builder().build()?.run(|cx| {
+    ///     let tick = Callback::anonymous(Color::from(3), |cx: &mut mely::Cx| cx.stop());
+    ///     cx.timer(Duration::from_millis(1), tick);
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn timer<F>(&mut self, after: Duration, callback: Callback<F>) -> Timer
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let canceled = Arc::new(AtomicBool::new(false));
+        let pending = Pending {
+            generation: 0,
+            callback: Box::new(callback.f),
+            canceled: Arc::clone(&canceled),
+            handler: callback.handler,
+            color: callback.color,
+        };
+        let poster = self.poster();
+        let core = self.core() as u32;
+        let worker = self.worker();
+        let now_ns = worker.core.clock.now_ns();
+        let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX / 2);
+        let (index, generation) = match worker.source.driver() {
+            Some(driver) if !driver.draining => {
+                driver.timers.add(now_ns.saturating_add(after_ns), pending)
+            }
+            _ => {
+                pending.discard(&mut worker.core);
+                (usize::MAX, 0)
+            }
+        };
+        Timer {
+            core,
+            index,
+            generation,
+            canceled,
+            poster,
+        }
+    }
+}
