@@ -70,6 +70,7 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// How many answers were given, errors included.
+    #[cfg(test)]
     pub(crate) fn answers(&self) -> u64 {
         self.answers
     }
@@ -283,6 +284,13 @@ impl Conn {
         } else {
             self.input.clear();
         }
+    }
+
+    /// Answers a client beyond the limit, before it has asked. What it sends is thrown away until it
+    /// has had time to read the answer.
+    pub(crate) fn turn_away(&mut self) -> Next {
+        self.unread = true;
+        self.refuse(Status::Unavailable)
     }
 
     /// Makes `status` the last answer. What the client sends from here on is thrown away.

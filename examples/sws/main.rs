@@ -10,8 +10,8 @@
 //! | `conn`, `step` | one connection, cut at the paper's handlers: read, parse, check in cache, write, close |
 //! | `request`, `fields`, `path` | the request head, its framing and conditions, its path |
 //! | `respond`, `status`, `bytes` | which prebuilt bytes answer a request |
+//! | `server` | the paper's handlers as events of the runtime |
 //! | `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
-#![allow(dead_code)] // Until the runtime drives it.
 
 mod args;
 mod builtin;
@@ -23,6 +23,7 @@ mod load;
 mod path;
 mod request;
 mod respond;
+mod server;
 mod site;
 mod stats_page;
 mod status;
@@ -31,7 +32,12 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
+use mely::net::Choice;
+use mely::{Cores, Runtime, Stealing};
+use server::Server;
+use std::error::Error;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
 fn main() -> ExitCode {
     let args = match args::parse(std::env::args_os().skip(1)) {
@@ -60,9 +66,48 @@ fn main() -> ExitCode {
             }
         },
     };
-    println!(
-        "sws: {} paths ready; the runtime that serves them is not wired yet",
-        site.len()
-    );
-    ExitCode::SUCCESS
+    match serve(site, args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sws: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves until a signal comes, then prints the summary.
+fn serve(site: site::Site, args: args::Args) -> Result<(), Box<dyn Error>> {
+    // A descriptor a connection; with fewer than asked for, accepting pauses when they run out.
+    if let Err(error) = mely::net::raise_open_file_limit() {
+        eprintln!("sws: the limit of open files stays as it is: {error}");
+    }
+    let mut builder = Runtime::builder();
+    if let Some(cores) = args.cores {
+        builder = builder.cores(Cores::count(cores));
+    }
+    if !args.stealing {
+        builder = builder.stealing(Stealing::Off);
+    }
+    builder = match args.backend {
+        // Not said here: then the environment variable may.
+        args::Backend::Auto => builder,
+        args::Backend::IoUring => builder.backend(Choice::IoUring),
+        args::Backend::Epoll => builder.backend(Choice::Epoll),
+    };
+    let mut runtime = builder.build()?;
+    let listen = args.listen;
+    let server: &'static Server = Box::leak(Box::new(Server::new(site, args, runtime.poster())));
+    let failure = Arc::new(Mutex::new(None));
+    let its = Arc::clone(&failure);
+    runtime.run(move |cx| {
+        if let Err(error) = server::start(cx, server) {
+            *its.lock().unwrap() = Some(error);
+            cx.stop();
+        }
+    })?;
+    if let Some(error) = failure.lock().unwrap().take() {
+        return Err(format!("cannot serve on {listen}: {error}").into());
+    }
+    print!("{}", summary::render(&server.figures()));
+    Ok(())
 }

@@ -86,6 +86,7 @@ impl Site {
     }
 
     /// How many paths there are, redirects included.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

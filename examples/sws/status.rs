@@ -67,6 +67,7 @@ impl Status {
     ];
 
     /// The number on the status line.
+    #[cfg(test)]
     pub(crate) fn code(self) -> u16 {
         self.line().0
     }

@@ -212,6 +212,12 @@ impl Cx {
         self.worker_ref().inner.stats()
     }
 
+    /// Which event source each core runs on, and why.
+    #[cfg(not(loom))]
+    pub fn backends(&self) -> Vec<crate::net::Report> {
+        self.worker_ref().inner.backends()
+    }
+
     /// Whether a handler is running: false only inside the runtime itself.
     pub(crate) fn in_event(&self) -> bool {
         self.worker_ref().core.current.slot != NIL

@@ -108,6 +108,13 @@ impl Inner {
         }
     }
 
+    #[cfg(not(loom))]
+    pub(crate) fn backends(&self) -> Vec<crate::net::Report> {
+        let mut backends = self.outcome.lock().unwrap().backends.clone();
+        backends.sort_by_key(|&(core, _)| core);
+        backends.into_iter().map(|(_, report)| report).collect()
+    }
+
     /// Events accepted and not executed. Exact once every core has left.
     pub(crate) fn events_left(&self) -> u64 {
         let cores = &self.shared.cores;

@@ -79,9 +79,7 @@ impl Runtime {
     /// Which event source each core runs on, and why, once `run` has begun.
     #[cfg(not(loom))]
     pub fn backends(&self) -> Vec<crate::net::Report> {
-        let mut backends = self.inner.outcome.lock().unwrap().backends.clone();
-        backends.sort_by_key(|&(core, _)| core);
-        backends.into_iter().map(|(_, report)| report).collect()
+        self.inner.backends()
     }
 }
 

@@ -1,6 +1,7 @@
 //! A snapshot of what the runtime has done.
 
 use super::inner::Inner;
+use crate::sched::stats::Counts;
 use crate::topology::Distance;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct CoreStats {
     pub quanta: u64,
     /// Colors waiting in the core-queue now.
     pub colors_queued: u64,
+    /// Their events, those of control colors apart.
+    pub events_queued: u64,
     /// Steals by distance; distances without a try are left out.
     pub steals: Vec<StealStats>,
     /// Times the core went to sleep.
@@ -48,6 +51,21 @@ pub struct CoreStats {
     pub hostages: u64,
     /// Handlers that panicked.
     pub panics: u64,
+    /// The processor the core's thread is pinned to, if it is.
+    pub cpu: Option<u32>,
+    steal_costs: Counts,
+}
+
+impl CoreStats {
+    /// The median cost of this core's successful steals, to within a fifth.
+    pub fn steal_cost_median(&self) -> Option<Duration> {
+        self.steal_costs.median_ns().map(Duration::from_nanos)
+    }
+
+    /// Time-left of all that this core has stolen.
+    pub fn stolen(&self) -> Duration {
+        self.steals.iter().map(|steals| steals.stolen).sum()
+    }
 }
 
 /// Steals over one distance.
@@ -72,6 +90,15 @@ impl Stats {
     /// Events executed, over all cores.
     pub fn events(&self) -> u64 {
         self.cores.iter().map(|core| core.events).sum()
+    }
+
+    /// The median cost of a successful steal over all cores, to within a fifth.
+    pub fn steal_cost_median(&self) -> Option<Duration> {
+        let mut all = Counts::default();
+        self.cores
+            .iter()
+            .for_each(|core| all.add(&core.steal_costs));
+        all.median_ns().map(Duration::from_nanos)
     }
 
     /// Successful steals, over all cores and distances.
@@ -108,9 +135,11 @@ impl Inner {
         }
     }
 
-    fn core_stats(&self, core: usize) -> CoreStats {
-        let core = &self.shared.cores[core];
+    fn core_stats(&self, number: usize) -> CoreStats {
+        let core = &self.shared.cores[number];
         let stats = &core.stats;
+        let mut steal_costs = Counts::default();
+        stats.steal_costs.sum_into(&mut steal_costs);
         let steals = Distance::ALL.into_iter().filter_map(|distance| {
             let steals = &stats.steals[distance.index()];
             (steals.tried.get() > 0).then(|| StealStats {
@@ -128,12 +157,15 @@ impl Inner {
             posts_remote: stats.posts_remote.get(),
             quanta: stats.quanta.get(),
             colors_queued: core.hint.queued().into(),
+            events_queued: core.hint.events(),
             steals: steals.collect(),
             parks: stats.parks.get(),
             wakes: stats.wakes.get(),
             handler_max: Duration::from_nanos(stats.handler_ns_max.get()),
             hostages: stats.hostage.get(),
             panics: stats.panics.get(),
+            cpu: self.config.pins.as_ref().map(|pins| pins[number]),
+            steal_costs,
         }
     }
 }

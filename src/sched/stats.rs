@@ -17,6 +17,68 @@ pub(crate) struct Stats {
     pub(crate) handler_ns_max: Counter,
     pub(crate) hostage: Counter,
     pub(crate) panics: Counter,
+    /// What successful steals cost.
+    pub(crate) steal_costs: Histogram,
+}
+
+/// Buckets of a [`Histogram`]: four an octave, from 1 ns to 4 s.
+const BUCKETS: usize = 128;
+
+/// Counts by size, to within a fifth.
+#[derive(Debug)]
+pub(crate) struct Histogram([Counter; BUCKETS]);
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl Histogram {
+    pub(crate) fn add(&self, ns: u64) {
+        let ns = ns.max(4);
+        let octave = ns.ilog2();
+        let quarter = (ns >> (octave - 2)) & 3;
+        let bucket = (octave * 4 + quarter as u32) as usize;
+        self.0[bucket.min(BUCKETS - 1)].add(1);
+    }
+
+    /// Adds this one's counts to `sums`.
+    pub(crate) fn sum_into(&self, sums: &mut Counts) {
+        for (sum, counter) in sums.0.iter_mut().zip(&self.0) {
+            *sum += counter.get();
+        }
+    }
+}
+
+/// A snapshot of histograms.
+#[derive(Clone, Debug)]
+pub(crate) struct Counts([u64; BUCKETS]);
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts([0; BUCKETS])
+    }
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: &Counts) {
+        for (sum, count) in self.0.iter_mut().zip(&other.0) {
+            *sum += count;
+        }
+    }
+
+    /// The middle of the bucket of the median, in ns.
+    pub(crate) fn median_ns(&self) -> Option<u64> {
+        let total: u64 = self.0.iter().sum();
+        let mut before = 0;
+        let bucket = self.0.iter().position(|count| {
+            before += count;
+            total > 0 && before * 2 >= total
+        })?;
+        let (octave, quarter) = (bucket as u32 / 4, bucket as u64 % 4);
+        Some(((4 + quarter) * 2 + 1) << octave >> 3)
+    }
 }
 
 /// Steals over one distance.
@@ -27,4 +89,24 @@ pub(crate) struct StealStats {
     pub(crate) colors: Counter,
     pub(crate) cost_ns: Counter,
     pub(crate) stolen_ns: Counter,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_right_to_within_a_fifth() {
+        for ns in [5u64, 100, 333, 1_000, 12_345, 3_000_000] {
+            let histogram = Histogram::default();
+            histogram.add(1);
+            (0..9).for_each(|_| histogram.add(ns));
+            histogram.add(1 << 40);
+            let mut counts = Counts::default();
+            histogram.sum_into(&mut counts);
+            let median = counts.median_ns().unwrap();
+            assert!(median.abs_diff(ns) * 5 <= ns, "{median} for {ns}");
+        }
+        assert_eq!(Counts::default().median_ns(), None);
+    }
 }

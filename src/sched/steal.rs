@@ -121,6 +121,10 @@ impl Core {
         stats.won.add(1);
         stats.colors.add(self.checkout.len() as u64);
         stats.cost_ns.add(cost_ns);
+        shared.cores[self.id as usize]
+            .stats
+            .steal_costs
+            .add(cost_ns);
         stats.stolen_ns.add(self.checkout.iter().map(stolen).sum());
         if left_ns >= shared.wake_cost_ns {
             // There is more than this core can do: the next searcher is woken by this one.
