@@ -1,6 +1,87 @@
-//! mely: an event-coloring runtime.
+//! An event-coloring runtime: per-key serial, across keys parallel, with cache-aware work stealing over
+//! io_uring.
 //!
-//! See `DESIGN` below for the map of the crate.
+//! A program is a set of event handlers. Every event carries a [`Color`]. Events of one color run one
+//! at a time and in the order of their posts; events of different colors run in parallel. That is
+//! the whole concurrency model: no locks in user code, no deadlock, and state that belongs to a
+//! color is handed to its handlers as `&mut T` ([`Colored`]).
+//!
+//! ```
+//! use mely::{Color, Colored, Handler, Runtime};
+//! use std::time::Duration;
+//!
+//! // Annotations are optional: the runtime measures what it is not told.
+//! static WITHDRAW: Handler = Handler::new("withdraw").time(Duration::from_micros(1));
+//!
+//! let left = Runtime::builder().build()?.run_until(|cx, finish| {
+//!     // An account is a color: whoever posts, and wherever it runs, one event at a time.
+//!     let account = Colored::new(cx, Color::from(4711), 100u64);
+//!     for _ in 0..10 {
+//!         account.post_as(cx, &WITHDRAW, |balance, _cx| *balance -= 7).unwrap();
+//!     }
+//!     account.post(cx, move |balance, _cx| finish.finish(*balance).unwrap()).unwrap();
+//! })?;
+//! assert_eq!(left, 30);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The rules
+//!
+//! - No color given is [`Color::DEFAULT`], 0. Colors are never inherited.
+//! - Two events of one color never overlap. Order is FIFO per poster and color (a poster is one event,
+//!   or one foreign thread), and causal: if a post to a color happened before another post to it,
+//!   through program order in events, posts, and succession in a color, its event runs first. What
+//!   an event wrote is visible to every event that runs after it by these rules. Signaling past the
+//!   runtime, by an atomic or a channel of your own, counts only after [`Cx::flush`].
+//! - Posting never blocks and never runs user code. No user code, `Drop` included, runs under a
+//!   lock of the runtime.
+//! - Any 64-bit value is a color. Two large values may share one of the (by default 65,536) color
+//!   slots: that costs parallelism, never correctness.
+//! - A panic of a handler is caught and by default stops the runtime with an error
+//!   ([`OnPanic`]).
+//! - `run` ends when asked to ([`Cx::stop`]), after draining under a deadline; what is left then is
+//!   reported. A post after the end gives its closure back.
+//! - Never promised: any order between colors, except the causal one above; when an event runs; on
+//!   which core, beyond what [`Cx::place`] says.
+//!
+//! # The map
+//!
+//! | | |
+//! |---|---|
+//! | [`Runtime`], [`Builder`] | what runs events, and how it is configured |
+//! | [`Cx`], [`Poster`] | posting from handlers, and from anywhere |
+//! | [`Color`], [`UniqueColor`], [`Colored`] | keys, keys of one's own, state that belongs to a key |
+//! | [`Handler`], [`Callback`] | names and annotations; handler, color and closure in one |
+//! | [`Stealing`], [`Heuristics`] | libasync-smp's stealing, and Mely's three improvements of it |
+//! | [`Stats`] | what every core has done |
+//! | [`net`] | connections, timers, signals |
+//! | [`topology`] | the machine: caches, distances, victim orders |
+//!
+//! The crate itself: `sched` is the scheduler, pure, without threads, I/O or a clock; its `turn` is the
+//! whole algorithm on one screen. `runtime` has the threads that drive it, `io` the event sources
+//! behind one contract, `net` what turns their completions into colored events. All atomics, cells
+//! and locks of the protocols come through `sync`, so that the code which ships is the code that loom
+//! explores.
+//!
+//! # Where it comes from
+//!
+//! libasync-smp (Zeldovich, Yip, Dabek, Morris, Mazieres, Kaashoek: *Multiprocessor Support for
+//! Event-Driven Programs*, USENIX 2003) has the colors, the per-core queues and the idea of
+//! stealing. Mely (Gaud, Geneves, Lachaize, Lepers, Mottet, Muller, Quema: *Efficient Workstealing
+//! for Multicore Event-Driven Systems*, ICDCS 2010) has the queue a color, the stealing-queue and the
+//! three heuristics. What is different here, and why:
+//!
+//! - Mely takes a core's lock for each event it pushes or pops. Here a core takes its own lock once
+//!   a quantum, checks out colors worth about one steal cost, and runs them without: by Mely's own
+//!   time-left rule, work shorter than the cost of stealing it is not worth stealing.
+//! - Mely pushes into another core's queue under that core's lock, with a race against migration
+//!   that the paper does not close. Here every color has a mailbox word that any core pushes onto,
+//!   and only an order-free poke goes to the owner.
+//! - A penalty orders thieves' choices and never vetoes one: an idle core costs more than a cold
+//!   cache.
+//! - Steal costs and handler times are measured, with annotations as priors; a lone color that waits
+//!   behind a long handler can be stolen too.
+//! - There is no select callback of color 0: each core has a ring of its own.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -31,3 +112,8 @@ pub use crate::runtime::stats::{CoreStats, Stats, StealStats};
 pub use crate::runtime::{Finish, RunError, Runtime};
 pub use crate::sched::policy::{Heuristics, Stealing};
 pub use mely_topology as topology;
+
+/// The README's examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

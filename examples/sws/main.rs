@@ -39,6 +39,11 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
+/// The Mely paper's allocator (its section IV-C), for who has it.
+#[cfg(feature = "tcmalloc")]
+#[global_allocator]
+static ALLOCATOR: tcmalloc::TCMalloc = tcmalloc::TCMalloc;
+
 fn main() -> ExitCode {
     let args = match args::parse(std::env::args_os().skip(1)) {
         Ok(args::Command::Serve(args)) => args,
