@@ -305,9 +305,7 @@ impl Driver {
 
     /// The runtime is ending: everything that waits for the world is canceled. Sends go on.
     pub(crate) fn begin_drain(&mut self, core: &mut Core) {
-        if std::mem::replace(&mut self.draining, true) {
-            return;
-        }
+        self.draining = true;
         for (_, operation) in &self.operations {
             match operation {
                 Operation::Accept { op, .. }

@@ -98,12 +98,17 @@ pub(crate) fn drive(worker: &mut Worker) {
     // SAFETY: the worker outlives this function, is this thread's, and has no other context.
     let mut cx = unsafe { Cx::new(worker) };
     let mut idle_since_ns = None;
+    let mut draining = false;
     loop {
         let ran = turn(&mut cx);
         let worker = cx.worker();
         let phase = worker.inner.shared.quiesce.phase();
         if phase == Phase::Closed {
             break;
+        }
+        if phase == Phase::Draining && !std::mem::replace(&mut draining, true) {
+            // At once and not when idle: a core whose peers keep it busy would never be.
+            worker.source.begin_drain(&mut worker.core);
         }
         if ran == Turn::Ran {
             idle_since_ns = None;
@@ -129,9 +134,6 @@ fn rest(worker: &mut Worker, phase: Phase) -> bool {
     let inner = Arc::clone(&worker.inner);
     let quiesce = &inner.shared.quiesce;
     let wave = quiesce.wave();
-    if phase == Phase::Draining {
-        worker.source.begin_drain(&mut worker.core);
-    }
     let ending = phase == Phase::Draining || inner.config.exit_when_idle;
     if ending && worker.source.is_quiet() && !worker.core.has_outbox() {
         match quiesce.report(worker.core.id, worker.core.posted, worker.core.executed) {

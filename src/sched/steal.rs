@@ -83,7 +83,7 @@ impl Core {
                 since_ns: now_ns,
             };
         }
-        let stuck = victim.progress.is_long() || now_ns - sighting.since_ns > cost_ns;
+        let stuck = victim.progress.is_long() || now_ns.saturating_sub(sighting.since_ns) > cost_ns;
         stuck.then_some(true)
     }
 
