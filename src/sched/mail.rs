@@ -191,10 +191,12 @@ unsafe fn append_all(word: *mut Node, queue: &mut ColorQueue) {
 /// # Safety
 /// The caller owns the private part and no other thread can reach the slots.
 pub(crate) unsafe fn take_rest(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
-    let word = slots
-        .shared(slot)
-        .mail
-        .swap(std::ptr::null_mut(), Ordering::Acquire);
+    let mail = &slots.shared(slot).mail;
+    // Looked at before it is written: most slots were never used, and their memory is not there.
+    if mail.load(Ordering::Acquire).is_null() {
+        return;
+    }
+    let word = mail.swap(std::ptr::null_mut(), Ordering::Acquire);
     // SAFETY: the caller's promise.
     unsafe { append_all(word, queue) };
 }
