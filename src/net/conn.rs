@@ -72,6 +72,8 @@ struct Home {
     /// The application wants to receive again after that.
     again: bool,
     closing: bool,
+    /// The descriptor is no longer ours.
+    closed: bool,
 }
 
 /// A connection.
@@ -322,7 +324,10 @@ impl Conn {
                 home.canceling = true;
                 driver.backend.cancel(op);
             }
-            None => driver.backend.close(self.fd),
+            None => {
+                home.closed = true;
+                driver.backend.close(self.fd);
+            }
         }
     }
 
@@ -333,7 +338,7 @@ impl Conn {
             let mut home = unsafe { self.at_home() };
             home.recv = None;
             home.canceling = false;
-            if home.closing {
+            if home.closing && !std::mem::replace(&mut home.closed, true) {
                 driver.backend.close(self.fd);
             }
             std::mem::take(&mut home.again) && !home.closing && !driver.draining
@@ -406,11 +411,12 @@ impl Colored {
 }
 
 impl Drop for Conn {
-    /// A connection that nobody closed, because the runtime ended first.
+    /// A connection that was not closed, because the runtime ended first. Its driver's backend is
+    /// gone by then (fields drop in order), so no operation is left on the descriptor.
     fn drop(&mut self) {
         // SAFETY: the last reference is gone.
-        let closing = unsafe { self.at_home() }.closing;
-        if !closing && !self.virtual_fd {
+        let closed = unsafe { self.at_home() }.closed;
+        if !closed && !self.virtual_fd {
             self.fd.close_kernel();
         }
     }
