@@ -185,55 +185,50 @@ impl Core {
     /// Publishes the outbox in program order: everything posted so far is in its color's queue or
     /// mailbox when this returns.
     pub(crate) fn flush(&mut self) {
-        if self.outbox.is_empty() {
+        // Borrowed, not cloned, here and in `exchange`: a reference count is a read-modify-write on a
+        // line that all cores share.
+        let Core {
+            id,
+            shared,
+            outbox,
+            bells,
+            ..
+        } = self;
+        if outbox.is_empty() {
             return;
         }
-        let shared = Arc::clone(&self.shared);
-        let mut section = Section::enter(&shared, self.id);
-        self.flush_into(&mut section);
+        let mut section = Section::enter(shared, *id);
+        publish_outbox(outbox, &mut section, shared, *id, bells);
         let worth_ns = section.publish();
         drop(section);
         self.make_known(worth_ns);
     }
 
-    fn flush_into(&mut self, section: &mut Section<'_>) {
-        let stats = &self.shared.cores[self.id as usize].stats;
-        for Outgoing { slot, chunk } in self.outbox.drain(..) {
-            // SAFETY: the outbox gives its nodes up; we are the core's thread.
-            if unsafe { section.append(slot, chunk) } {
-                continue;
-            }
-            stats.posts_remote.add(chunk.count.into());
-            // SAFETY: as above; `join` keeps sums and counts within bounds.
-            if unsafe { mail::push(&self.shared.slots, slot, chunk) } {
-                poke::send(&self.shared, slot, &mut self.bells);
-                let owner = self.shared.slots.owner(slot);
-                rescue(&self.shared, owner, self.id, &mut self.bells);
-            }
-        }
-    }
-
     /// The one critical section of a quantum; see the module text. Leaves the next colors to run in
     /// the checkout.
     pub(crate) fn exchange(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        let own = &shared.cores[self.id as usize];
-        if self.checkout.is_empty()
-            && self.outbox.is_empty()
-            && own.hint.queued() == 0
-            && !own.pokes.any()
-        {
+        let Core {
+            id,
+            shared,
+            outbox,
+            checkout,
+            bells,
+            ..
+        } = self;
+        let own = &shared.cores[*id as usize];
+        if checkout.is_empty() && outbox.is_empty() && own.hint.queued() == 0 && !own.pokes.any() {
             return;
         }
         own.stats.quanta.add(1);
         own.stats.posts.max(self.posted);
-        let mut section = Section::enter(&shared, self.id);
-        for slot in std::mem::take(&mut self.checkout) {
-            section.give_back(slot, &mut self.bells);
+        let mut section = Section::enter(shared, *id);
+        for &slot in checkout.iter() {
+            section.give_back(slot, bells);
         }
-        self.flush_into(&mut section);
-        section.take_mail(&mut self.bells);
-        section.check_out(&mut self.checkout, self.quantum_ns.into());
+        checkout.clear();
+        publish_outbox(outbox, &mut section, shared, *id, bells);
+        section.take_mail(bells);
+        section.check_out(checkout, self.quantum_ns.into());
         let worth_ns = section.publish();
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]
@@ -241,7 +236,7 @@ impl Core {
             section.assert_valid();
         }
         drop(section);
-        self.quantum_ns = shared.reference_cost_ns(self.id) as u32;
+        self.quantum_ns = shared.reference_cost_ns(*id) as u32;
         self.make_known(worth_ns);
     }
 
@@ -394,6 +389,30 @@ impl Drop for Core {
             // SAFETY: the outbox gives its nodes up. Nobody needs a poke: the core's end is the
             // runtime's.
             let _ = unsafe { mail::push(&self.shared.slots, slot, chunk) };
+        }
+    }
+}
+
+/// Empties an outbox in program order, under the lock of core `id`, whose thread this is.
+fn publish_outbox(
+    outbox: &mut Vec<Outgoing>,
+    section: &mut Section<'_>,
+    shared: &Shared,
+    id: u32,
+    bells: &mut Vec<u32>,
+) {
+    for Outgoing { slot, chunk } in outbox.drain(..) {
+        // SAFETY: the outbox gives its nodes up; we are the core's thread.
+        if unsafe { section.append(slot, chunk) } {
+            continue;
+        }
+        let stats = &shared.cores[id as usize].stats;
+        stats.posts_remote.add(chunk.count.into());
+        // SAFETY: as above; `join` keeps sums and counts within bounds.
+        if unsafe { mail::push(&shared.slots, slot, chunk) } {
+            poke::send(shared, slot, bells);
+            let owner = shared.slots.owner(slot);
+            rescue(shared, owner, id, bells);
         }
     }
 }
