@@ -159,14 +159,23 @@ impl Core {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn enqueue(&mut self, slot: u32, node: NonNull<Node>, estimate: Estimate) {
-        let chunk = single(node, estimate);
         if slot == self.current.slot {
             // SAFETY: the running color is checked out by this thread.
-            unsafe { self.shared.slots.queue(slot).append(chunk) };
-            return;
+            unsafe {
+                self.shared.slots.queue(slot).append(single(node, estimate));
+            };
+        } else {
+            self.put_out(slot, node, estimate);
         }
+    }
+
+    /// Posts to another color. Apart from the self-post, the commonest post, whose few instructions
+    /// would otherwise save and restore the registers that this one needs.
+    #[inline(never)]
+    fn put_out(&mut self, slot: u32, node: NonNull<Node>, estimate: Estimate) {
+        let chunk = single(node, estimate);
         if let Some(last) = self.outbox.last_mut()
             && last.slot == slot
             && join(&mut last.chunk, chunk)
@@ -295,7 +304,7 @@ impl Core {
         };
         self.batch_ns += u64::from(raw_ns);
         let profile = self.shared.profiles.get(profile_index);
-        let run = profile.vtable.run;
+        let run = profile.run;
         self.until_sample -= 1;
         let watch = profile.wants_timing();
         let publish = watch && raw_ns >= self.quantum_ns;
