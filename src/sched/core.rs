@@ -386,6 +386,7 @@ impl Core {
         !self.outbox.is_empty()
     }
 
+    #[inline(always)]
     pub(crate) fn free(&mut self, node: NonNull<Node>) {
         self.pool.free(node);
     }
