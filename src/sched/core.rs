@@ -59,7 +59,8 @@ pub(crate) struct Current {
     pub(crate) slot: u32,
     pub(crate) color: u64,
     pub(crate) profile: u32,
-    /// Known or feared to be long: each post is published at once.
+    /// Known or feared to be long: each post is published at once. Only ever set together with
+    /// `started_ns`.
     publish: bool,
     /// When it started, if it is timed.
     started_ns: Option<u64>,
@@ -102,9 +103,11 @@ pub(crate) struct Core {
     /// The worth this core last published, to see it rise.
     worth_ns: u64,
     pub(super) sightings: Vec<Sighting>,
-    /// How the batch of the running color is going.
-    batch_events: u32,
-    batch_ns: u64,
+    /// What is left of the batch of the running color.
+    batch_left: u32,
+    batch_left_ns: i64,
+    /// What this core last noted as running, in the words of [`super::shared::Progress::running`].
+    noted: u32,
 }
 
 // SAFETY: a core's nodes, in its outbox and pool, are held by it, wherever it is.
@@ -128,8 +131,9 @@ impl Core {
             bells: Vec::new(),
             worth_ns: 0,
             sightings,
-            batch_events: 0,
-            batch_ns: 0,
+            batch_left: 0,
+            batch_left_ns: 0,
+            noted: 0,
             shared,
         }
     }
@@ -282,17 +286,16 @@ impl Core {
     #[inline]
     pub(crate) fn begin_color(&mut self, i: usize) -> Option<u32> {
         let &slot = self.checkout.get(i)?;
-        self.batch_events = 0;
-        self.batch_ns = 0;
+        self.batch_left = self.shared.policy.batch;
+        self.batch_left_ns = self.quantum_ns.into();
+        self.shared.cores[self.id as usize].progress.step(false);
         Some(slot)
     }
 
     /// The next event of the batch of `slot`, which is checked out by us.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin_event(&mut self, slot: u32) -> Option<Event> {
-        if self.batch_events >= self.shared.policy.batch
-            || self.batch_ns >= u64::from(self.quantum_ns)
-        {
+        if self.batch_left == 0 || self.batch_left_ns <= 0 {
             return None;
         }
         // SAFETY: checked out by this thread.
@@ -302,41 +305,54 @@ impl Core {
             let header = unsafe { Node::header(node.as_ptr()) };
             (header.color, header.profile, header.raw_ns)
         };
-        self.batch_ns += u64::from(raw_ns);
+        self.batch_left -= 1;
+        self.batch_left_ns -= i64::from(raw_ns);
         let profile = self.shared.profiles.get(profile_index);
         let run = profile.run;
-        self.until_sample -= 1;
         let watch = profile.wants_timing();
-        let publish = watch && raw_ns >= self.quantum_ns;
-        let long = watch && u64::from(raw_ns) >= self.shared.wake_cost_ns;
-        self.current = Current {
-            slot,
-            color,
-            profile: profile_index,
-            publish,
-            started_ns: None,
-        };
-        self.shared.cores[self.id as usize]
-            .progress
-            .running(profile_index + 1);
-        if self.batch_events == 0 || long {
-            self.step(long);
+        self.current.slot = slot;
+        self.current.color = color;
+        self.current.profile = profile_index;
+        if self.noted != profile_index + 1 {
+            self.note(profile_index + 1);
         }
+        self.until_sample -= 1;
         if watch || self.until_sample == 0 {
-            self.until_sample = SAMPLE_PERIOD;
-            self.current.started_ns = Some(self.clock.now_ns());
+            self.watch(watch, raw_ns);
         }
-        self.batch_events += 1;
         Some(Event { node, run })
     }
 
-    /// Tells thieves that the core goes on, and before a long handler makes sure that nobody's work
-    /// is left to wait for it: mail that came since the exchange, or queued colors.
-    #[inline]
-    fn step(&mut self, long: bool) {
+    /// Notes what runs, where others read it: only when it changes, because thieves and the watchdog
+    /// look at that line.
+    #[inline(never)]
+    fn note(&mut self, running: u32) {
+        self.noted = running;
+        self.shared.cores[self.id as usize]
+            .progress
+            .running(running);
+    }
+
+    /// Watches the event that is about to run: takes the time, and unless it is a mere sample, makes
+    /// sure beforehand that others are not left to wait for it.
+    #[inline(never)]
+    fn watch(&mut self, watch: bool, raw_ns: u32) {
+        if watch {
+            self.current.publish = raw_ns >= self.quantum_ns;
+            if u64::from(raw_ns) >= self.shared.wake_cost_ns {
+                self.step_long();
+            }
+        }
+        self.until_sample = SAMPLE_PERIOD;
+        self.current.started_ns = Some(self.clock.now_ns());
+    }
+
+    /// Tells thieves that a long handler begins, and makes sure that nobody's work is left to wait
+    /// for it: mail that came since the exchange, or queued colors.
+    fn step_long(&mut self) {
         let own = &self.shared.cores[self.id as usize];
-        own.progress.step(long);
-        if long && self.shared.policy.stealing {
+        own.progress.step(true);
+        if self.shared.policy.stealing {
             fence(Ordering::SeqCst);
             if own.pokes.any() || own.hint.stealable() > 0 {
                 self.wake_one();
@@ -346,24 +362,28 @@ impl Core {
     }
 
     /// The event has run, or has panicked.
-    #[inline]
-    pub(crate) fn end_event(&mut self) -> Option<u64> {
+    #[inline(always)]
+    pub(crate) fn end_event(&mut self) {
         self.executed += 1;
-        let took_ns = self.current.started_ns.map(|started_ns| {
-            let took_ns = self.clock.now_ns().saturating_sub(started_ns);
-            self.shared
-                .profiles
-                .get(self.current.profile)
-                .record(took_ns);
-            let stats = &self.shared.cores[self.id as usize].stats;
-            stats.handler_ns_max.max(took_ns);
-            if self.checkout.len() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
-                stats.hostage.add(1);
-            }
-            took_ns
-        });
+        self.current.slot = NIL;
+        if let Some(started_ns) = self.current.started_ns {
+            self.end_watch(started_ns);
+        }
+    }
+
+    #[inline(never)]
+    fn end_watch(&mut self, started_ns: u64) {
+        let took_ns = self.clock.now_ns().saturating_sub(started_ns);
+        self.shared
+            .profiles
+            .get(self.current.profile)
+            .record(took_ns);
+        let stats = &self.shared.cores[self.id as usize].stats;
+        stats.handler_ns_max.max(took_ns);
+        if self.checkout.len() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
+            stats.hostage.add(1);
+        }
         self.current = NO_EVENT;
-        took_ns
     }
 
     /// The colors of this quantum have had their turn.
@@ -374,6 +394,7 @@ impl Core {
         let progress = &self.shared.cores[self.id as usize].progress;
         progress.step(false);
         progress.running(0);
+        self.noted = 0;
     }
 
     /// Whether nothing is checked out.
