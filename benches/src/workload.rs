@@ -1,7 +1,7 @@
 //! The workloads, written once for every scheduler.
 
 use crate::World;
-use crate::world::{LENGTH_MAX, SEED};
+use crate::world::SEED;
 
 /// What a handler posts with, on whatever scheduler.
 ///
@@ -25,8 +25,8 @@ pub enum Workload {
         /// As many chains.
         colors: usize,
     },
-    /// Each event posts its successor to another color, `step` further on; as many are under way as
-    /// there are colors. With as many cores as `step` all stay on their core, and with `step` 1
+    /// Each event posts its successor to another color, `step` or three times as far on; as many are
+    /// under way as there are colors. With as many cores as `step` all stay on their core, and with `step` 1
     /// every post goes to the next core.
     Hop {
         /// As many events are under way.
@@ -47,7 +47,7 @@ impl Workload {
     /// that handlers can name it by a plain reference.
     pub fn world(self, events: u64, cores: usize) -> &'static World {
         let colors = self.colors();
-        let length = (events / colors as u64).clamp(1, u64::from(LENGTH_MAX)) as u32;
+        let length = (events / colors as u64).clamp(1, u64::from(SEED)) as u32;
         let (parts, padded) = match self {
             Workload::Chain { .. } | Workload::Hop { .. } => (colors, true),
             Workload::Fresh { .. } => (cores, false),
@@ -77,7 +77,7 @@ impl Workload {
             Workload::Hop { colors, step } => {
                 for color in (0..colors as u32).filter(starts_here) {
                     let step = step as u16;
-                    cx.post(color, move |cx| hop(cx, world, color, SEED, step));
+                    cx.post(color, move |cx| hop(cx, world, color, SEED, 0, step));
                 }
             }
             Workload::Fresh { .. } => {
@@ -108,15 +108,26 @@ fn chain<C: Context>(cx: &mut C, world: &'static World, color: u32, number: u32)
     }
 }
 
-fn hop<C: Context>(cx: &mut C, world: &'static World, color: u32, number: u32, step: u16) {
-    let ran = world.relay(color, number);
+fn hop<C: Context>(
+    cx: &mut C,
+    world: &'static World,
+    color: u32,
+    number: u32,
+    from: u16,
+    step: u16,
+) {
+    let ran = world.relay(color, usize::from(from), number);
     if ran + 1 < world.length {
-        let mut next = color + u32::from(step);
+        // By turns one step on and three, both of them to another core or neither. Events that meet in a color part again
+        // by that: else they would travel as one chunk for ever, which is another workload. Each
+        // color has two posters, and from each it gets as many as it sends to each.
+        let to = ran as u16 & 1;
+        let mut next = color + u32::from(step) * (1 + 2 * u32::from(to));
         if next >= world.colors() as u32 {
             next -= world.colors() as u32;
         }
-        // One for each event of our own: so the next color counts them as we do.
-        cx.post(next, move |cx| hop(cx, world, next, ran, step));
+        let number = ran / 2;
+        cx.post(next, move |cx| hop(cx, world, next, number, to, step));
     } else {
         finish(cx, world);
     }

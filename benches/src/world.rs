@@ -15,12 +15,6 @@ const CELLS_PER_LINE: usize = 32;
 /// The number of the event that starts a color in [`World::relay`].
 pub const SEED: u32 = u32::MAX;
 
-/// Flag in a cell: the seed has run.
-const SEEDED: u32 = 1 << 31;
-
-/// The most events of one color.
-pub const LENGTH_MAX: u32 = SEEDED - 1;
-
 /// What the events of one run share.
 ///
 /// Cells are plain loads and stores through atomics: the scheduler under test is what makes them
@@ -78,11 +72,15 @@ impl World {
     }
 
     fn cell(&self, color: u32) -> &AtomicU32 {
+        &self.cells[self.index(color)]
+    }
+
+    fn index(&self, color: u32) -> usize {
         let color = color as usize;
         if self.cores == 1 {
-            return &self.cells[color * self.stride];
+            return color * self.stride;
         }
-        &self.cells[color % self.cores * self.region + color / self.cores * self.stride]
+        color % self.cores * self.region + color / self.cores * self.stride
     }
 
     /// Event `number` of `color` runs.
@@ -96,29 +94,29 @@ impl World {
         cell.store(number + 1, Relaxed);
     }
 
-    /// Event `number` of those that another color posts to `color` runs, or the one that started
-    /// everything, [`SEED`], which that other poster's events may overtake. Returns how many events
-    /// of `color` have run before.
+    /// An event of a padded world's `color` runs, the `number`-th of those that poster `from` (0 or
+    /// 1\) sent there; or the one that started everything, [`SEED`], which others may overtake.
+    /// Returns how many events of `color` have run before.
     #[inline]
-    pub fn relay(&self, color: u32, number: u32) -> u32 {
+    pub fn relay(&self, color: u32, from: usize, number: u32) -> u32 {
+        debug_assert!(self.stride == CELLS_PER_LINE && from < 2);
         let cell = self.cell(color);
-        let state = cell.load(Relaxed);
-        let ran = state & !SEEDED;
-        if number == SEED {
-            cell.store((ran + 1) | SEEDED, Relaxed);
-        } else {
-            let expected = ran - u32::from(state & SEEDED != 0);
+        let ran = cell.load(Relaxed);
+        cell.store(ran + 1, Relaxed);
+        if number != SEED {
+            let from = &self.cells[self.index(color) + 1 + from];
+            let expected = from.load(Relaxed);
             if expected != number {
                 wrong(color, expected, number);
             }
-            cell.store(state + 1, Relaxed);
+            from.store(number + 1, Relaxed);
         }
         ran
     }
 
     /// How many events of `color` have run.
     pub fn passed(&self, color: u32) -> u32 {
-        self.cell(color).load(Relaxed) & !SEEDED
+        self.cell(color).load(Relaxed)
     }
 
     /// The first event is about to be posted. With several starters the first counts.
