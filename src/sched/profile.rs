@@ -240,13 +240,20 @@ fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) -> Key {
 /// table that grows, so that the common post costs one probe and no lock.
 #[derive(Debug)]
 pub(crate) struct Index {
+    /// What was found last under each hash: no pointer, no length and no second probe between a post
+    /// and its profile.
+    recent: [(Key, u32); RECENT],
     entries: Box<[(Key, u32)]>,
     used: usize,
 }
 
+/// Entries of the front of an [`Index`].
+const RECENT: usize = 64;
+
 impl Index {
     pub(crate) fn new() -> Index {
         Index {
+            recent: [((0, 0), 0); RECENT],
             entries: vec![((0, 0), 0); 64].into(),
             used: 0,
         }
@@ -260,18 +267,37 @@ impl Index {
         vtable: &'static Vtable,
     ) -> u32 {
         let key = key(handler, vtable);
+        let (found, index) = self.recent[hash(key) % RECENT];
+        if found == key {
+            return index;
+        }
+        self.find_slowly(profiles, handler, vtable)
+    }
+
+    #[inline(never)]
+    fn find_slowly(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) -> u32 {
+        let key = key(handler, vtable);
         let mask = self.entries.len() - 1;
         let mut at = hash(key) & mask;
-        loop {
+        let index = loop {
             let (found, index) = self.entries[at];
             if found == key {
-                return index;
+                break index;
             }
             if found == (0, 0) {
-                return self.insert(profiles, handler, vtable);
+                break self.insert(profiles, handler, vtable);
             }
             at = (at + 1) & mask;
+        };
+        if index != OVERFLOW {
+            self.recent[hash(key) % RECENT] = (key, index);
         }
+        index
     }
 
     #[cold]
