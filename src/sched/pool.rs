@@ -7,10 +7,14 @@
 
 use super::node::Node;
 use crate::sync::{Arc, Mutex};
+use arrayvec::ArrayVec;
 use std::ptr::NonNull;
 
 /// Nodes in a batch and in a slab.
 const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
+
+/// A free list: of fixed capacity, so that giving a node back has one case that is not a store.
+type Free = ArrayVec<NonNull<Node>, { 2 * BATCH }>;
 
 /// Where pools exchange nodes, and the owner of all slabs.
 #[derive(Debug)]
@@ -61,16 +65,16 @@ impl Depot {
         self.inner.lock().unwrap().nodes * size_of::<Node>()
     }
 
-    #[cold]
-    fn refill(&self, free: &mut Vec<NonNull<Node>>) -> bool {
+    /// Fills an empty free list, unless the limit is reached.
+    fn refill(&self, free: &mut Free) {
         let mut inner = self.inner.lock().unwrap();
         if let Some(batch) = inner.batches.pop() {
-            // The emptied array goes back with the next batch; here one allocation a batch.
+            // One allocation a batch. A batch is no longer than the free list, which is empty.
             free.extend(batch);
-            return true;
+            return;
         }
         if inner.nodes >= self.nodes_max {
-            return false;
+            return;
         }
         let slab: Box<[Node]> = (0..BATCH).map(|_| Node::new()).collect();
         inner.nodes += BATCH;
@@ -83,14 +87,13 @@ impl Depot {
                 .rev()
                 .map(|i| unsafe { slab.cast::<Node>().add(i) }),
         );
-        true
     }
 }
 
 /// One thread's free list.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    free: Vec<NonNull<Node>>,
+    free: Box<Free>,
     depot: Arc<Depot>,
 }
 
@@ -100,42 +103,49 @@ unsafe impl Send for Pool {}
 impl Pool {
     pub(crate) fn new(depot: Arc<Depot>) -> Pool {
         Pool {
-            free: Vec::with_capacity(2 * BATCH),
+            free: Box::default(),
             depot,
         }
     }
 
     /// A node that the caller then holds; none if the runtime's limit is reached.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc(&mut self) -> Option<NonNull<Node>> {
-        if let Some(node) = self.free.pop() {
-            return Some(node);
-        }
-        if self.depot.refill(&mut self.free) {
-            self.free.pop()
-        } else {
-            None
+        match self.free.pop() {
+            Some(node) => Some(node),
+            None => self.alloc_more(),
         }
     }
 
     /// Whether the next [`alloc`](Self::alloc) is sure to succeed.
     pub(crate) fn has_room(&mut self) -> bool {
-        !self.free.is_empty() || self.depot.refill(&mut self.free)
-    }
-
-    /// Takes back a node that the caller held and that holds no closure.
-    #[inline]
-    pub(crate) fn free(&mut self, node: NonNull<Node>) {
-        if self.free.len() >= 2 * BATCH {
-            self.spill();
+        if self.free.is_empty() {
+            self.depot.refill(&mut self.free);
         }
-        self.free.push(node);
+        !self.free.is_empty()
     }
 
     #[cold]
-    fn spill(&mut self) {
+    #[inline(never)]
+    fn alloc_more(&mut self) -> Option<NonNull<Node>> {
+        self.depot.refill(&mut self.free);
+        self.free.pop()
+    }
+
+    /// Takes back a node that the caller held and that holds no closure.
+    #[inline(always)]
+    pub(crate) fn free(&mut self, node: NonNull<Node>) {
+        if self.free.try_push(node).is_err() {
+            self.spill(node);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn spill(&mut self, node: NonNull<Node>) {
         // The older half leaves: the younger is the one in this core's cache.
         let batch: Vec<_> = self.free.drain(..BATCH).collect();
+        self.free.push(node);
         self.depot.inner.lock().unwrap().batches.push(batch);
     }
 }
@@ -143,7 +153,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.free.is_empty() {
-            let batch = std::mem::take(&mut self.free);
+            let batch = self.free.drain(..).collect();
             self.depot.inner.lock().unwrap().batches.push(batch);
         }
     }
