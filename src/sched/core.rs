@@ -417,7 +417,10 @@ impl Core {
 impl Drop for Core {
     /// Leaves everything where [`Shared`]'s drop finds it.
     fn drop(&mut self) {
-        self.shared.cores[self.id as usize].stats.posts.max(self.posted);
+        self.shared.cores[self.id as usize]
+            .stats
+            .posts
+            .max(self.posted);
         for Outgoing { slot, chunk } in self.outbox.drain(..) {
             // SAFETY: the outbox gives its nodes up. Nobody needs a poke: the core's end is the
             // runtime's.
