@@ -338,9 +338,9 @@ impl<T: Send + 'static> Drop for Cell<T> {
         let poster = Poster {
             inner: self.inner.clone(),
         };
-        // Not accepted (ended, or full): the closure comes back and is dropped here with the value,
-        // which nobody else can reach.
-        drop(poster.post(self.color, move |_cx| drop(value)));
+        // Not accepted (ended): the closure comes back and is dropped here with the value, which
+        // nobody else can reach.
+        drop(poster.post_own(self.color, move |_cx| drop(value)));
     }
 }
 

@@ -115,6 +115,15 @@ impl Cx {
         }
     }
 
+    /// Posts an event of the runtime's own; see [`crate::sched::core::Core::post_own`].
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn post_own<F>(&mut self, color: Color, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.worker().core.post_own(color, f);
+    }
+
     /// Publishes what this handler has posted so far.
     ///
     /// Posts to other colors are otherwise published when the handler's turn ends, or earlier if

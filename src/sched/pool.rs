@@ -12,6 +12,9 @@ use std::ptr::NonNull;
 /// Nodes in a batch and in a slab.
 const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
 
+/// Most nodes that a thread keeps to itself.
+pub(crate) const STOCK_MAX: usize = 2 * BATCH;
+
 /// Where pools exchange nodes, and the owner of all slabs.
 #[derive(Debug)]
 pub(crate) struct Depot {
@@ -61,15 +64,16 @@ impl Depot {
         self.inner.lock().unwrap().nodes * size_of::<Node>()
     }
 
+    /// `beyond`: also beyond the limit.
     #[cold]
-    fn refill(&self, free: &mut Vec<NonNull<Node>>) -> bool {
+    fn refill(&self, free: &mut Vec<NonNull<Node>>, beyond: bool) -> bool {
         let mut inner = self.inner.lock().unwrap();
         if let Some(batch) = inner.batches.pop() {
             // The emptied array goes back with the next batch; here one allocation a batch.
             free.extend(batch);
             return true;
         }
-        if inner.nodes >= self.nodes_max {
+        if inner.nodes >= self.nodes_max && !beyond {
             return false;
         }
         let slab: Box<[Node]> = (0..BATCH).map(|_| Node::new()).collect();
@@ -100,7 +104,7 @@ unsafe impl Send for Pool {}
 impl Pool {
     pub(crate) fn new(depot: Arc<Depot>) -> Pool {
         Pool {
-            free: Vec::with_capacity(2 * BATCH),
+            free: Vec::with_capacity(STOCK_MAX),
             depot,
         }
     }
@@ -111,7 +115,7 @@ impl Pool {
         if let Some(node) = self.free.pop() {
             return Some(node);
         }
-        if self.depot.refill(&mut self.free) {
+        if self.depot.refill(&mut self.free, false) {
             self.free.pop()
         } else {
             None
@@ -120,13 +124,21 @@ impl Pool {
 
     /// Whether the next [`alloc`](Self::alloc) is sure to succeed.
     pub(crate) fn has_room(&mut self) -> bool {
-        !self.free.is_empty() || self.depot.refill(&mut self.free)
+        !self.free.is_empty() || self.depot.refill(&mut self.free, false)
+    }
+
+    /// Makes sure that the next [`alloc`](Self::alloc) succeeds, whatever the limit says: for the
+    /// runtime's own events, of which there is at most one for each thing they end.
+    pub(crate) fn reserve(&mut self) {
+        if self.free.is_empty() {
+            self.depot.refill(&mut self.free, true);
+        }
     }
 
     /// Takes back a node that the caller held and that holds no closure.
     #[inline]
     pub(crate) fn free(&mut self, node: NonNull<Node>) {
-        if self.free.len() >= 2 * BATCH {
+        if self.free.len() >= STOCK_MAX {
             self.spill();
         }
         self.free.push(node);

@@ -5,7 +5,7 @@ use super::lock::CoreLock;
 use super::node::{Vtable, VtableOf};
 use super::poke::Pokes;
 use super::policy::Policy;
-use super::pool::Depot;
+use super::pool::{Depot, STOCK_MAX};
 use super::profile::Profiles;
 use super::quiesce::Quiesce;
 use super::sleepers::Sleepers;
@@ -202,7 +202,9 @@ impl Shared {
                 })
                 .collect(),
             profiles: Profiles::new(overflow),
-            depot: Depot::new(setup.events_max),
+            // What lies in stock at the other cores, and with foreign threads, must not count against
+            // the limit.
+            depot: Depot::new(setup.events_max.saturating_add((cores + 1) * STOCK_MAX)),
             policy: setup.policy,
             sleepers: Sleepers::new(cores),
             quiesce: Quiesce::new(cores),
