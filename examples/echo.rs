@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Ok(listener) => {
                 println!("listening on {}", listener.local_addr());
                 // Dropping the listener would close it: it stays with the signal's callback.
-                let stop = move |cx: &mut Cx| {
+                let stop = move |_cx: &mut Cx| {
                     let _ = &listener;
                     let _ = finish.finish(None);
                 };

@@ -34,6 +34,8 @@ mod sealed {
 
     pub trait Post {
         fn to_poster(&self) -> Poster;
+        /// The address of the runtime it posts to, for comparison.
+        fn runtime(&self) -> *const ();
         fn post_event<F>(
             &mut self,
             handler: Option<&'static Handler>,
@@ -47,6 +49,9 @@ mod sealed {
     impl Post for Cx {
         fn to_poster(&self) -> Poster {
             self.poster()
+        }
+        fn runtime(&self) -> *const () {
+            Arc::as_ptr(&self.worker_ref().inner).cast()
         }
         fn post_event<F>(
             &mut self,
@@ -68,6 +73,9 @@ mod sealed {
         fn to_poster(&self) -> Poster {
             (*self).clone()
         }
+        fn runtime(&self) -> *const () {
+            Arc::as_ptr(&self.inner).cast()
+        }
         fn post_event<F>(
             &mut self,
             handler: Option<&'static Handler>,
@@ -84,6 +92,9 @@ mod sealed {
     impl Post for &Poster {
         fn to_poster(&self) -> Poster {
             (*self).clone()
+        }
+        fn runtime(&self) -> *const () {
+            Arc::as_ptr(&self.inner).cast()
         }
         fn post_event<F>(
             &mut self,
@@ -214,7 +225,8 @@ impl<T: Send + 'static> Colored<T> {
         self.cell.color
     }
 
-    /// Posts `f` to the state's color; it runs with the state.
+    /// Posts `f` to the state's color; it runs with the state, in the state's own runtime also if
+    /// `to` is of another.
     ///
     /// The event panics, with all that [`OnPanic`](crate::OnPanic) says, if the state is poisoned.
     ///
@@ -258,11 +270,18 @@ impl<T: Send + 'static> Colored<T> {
                 panic!("{refused}");
             }
         };
-        to.post_event(handler, self.cell.color, event)
-            .map_err(|error| match error {
-                PostError::Ended(_) => PostError::Ended(()),
-                PostError::Full(_) => PostError::Full(()),
-            })
+        let posted = if to.runtime() == Arc::as_ptr(&self.cell.inner).cast() {
+            to.post_event(handler, self.cell.color, event)
+        } else {
+            let own = Poster {
+                inner: Arc::clone(&self.cell.inner),
+            };
+            own.post_as(handler, self.cell.color, event)
+        };
+        posted.map_err(|error| match error {
+            PostError::Ended(_) => PostError::Ended(()),
+            PostError::Full(_) => PostError::Full(()),
+        })
     }
 
     /// Lends the state to `f`, if the running handler is of the state's color.
@@ -319,9 +338,9 @@ impl<T: Send + 'static> Drop for Cell<T> {
         let poster = Poster {
             inner: self.inner.clone(),
         };
-        // Not accepted (ended, or full): the closure comes back and is dropped here with the value,
-        // which nobody else can reach.
-        drop(poster.post(self.color, move |_cx| drop(value)));
+        // Not accepted (ended): the closure comes back and is dropped here with the value, which
+        // nobody else can reach.
+        drop(poster.post_own(self.color, move |_cx| drop(value)));
     }
 }
 

@@ -306,7 +306,7 @@ impl Conn {
         };
         drop(dropped);
         let home = control(&self.poster.inner, self.home);
-        cx.post(home, move |cx: &mut Cx| {
+        cx.post_own(home, move |cx: &mut Cx| {
             if let Some(driver) = cx.worker().source.driver() {
                 self.close_at_home(driver);
             }
@@ -453,7 +453,7 @@ impl Drop for Lent<'_> {
             // The callback's state is in doubt: no more data for it, and the peer shall know.
             let conn = Arc::clone(self.conn);
             let poster = conn.poster.clone();
-            let _ = poster.post(conn.color, move |cx: &mut Cx| conn.close(cx, true));
+            let _ = poster.post_own(conn.color, move |cx: &mut Cx| conn.close(cx, true));
         }
     }
 }
@@ -563,7 +563,7 @@ impl Drop for Incoming {
         };
         let _ = self
             .poster
-            .post(control(&self.poster.inner, self.home), close);
+            .post_own(control(&self.poster.inner, self.home), close);
     }
 }
 
@@ -661,7 +661,7 @@ impl Stream {
         if cx.core() as u32 == self.conn.home {
             arm(cx);
         } else {
-            cx.post(control(&self.conn.poster.inner, self.conn.home), arm);
+            cx.post_own(control(&self.conn.poster.inner, self.conn.home), arm);
         }
     }
 
@@ -794,7 +794,7 @@ impl Stream {
             conn.close(cx, at_once);
         } else {
             let (poster, color) = (conn.poster.clone(), conn.color);
-            let _ = poster.post(color, move |cx: &mut Cx| conn.close(cx, at_once));
+            let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, at_once));
         }
     }
 }
@@ -808,7 +808,7 @@ impl Drop for Stream {
         let (poster, color) = (conn.poster.clone(), conn.color);
         // Refused once the runtime has ended; then the last reference closes the descriptor. A
         // stream that was closed already makes this an event that finds nothing to do.
-        let _ = poster.post(color, move |cx: &mut Cx| conn.close(cx, false));
+        let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, false));
     }
 }
 

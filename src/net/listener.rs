@@ -60,7 +60,7 @@ impl Listening {
     /// Drops the callback in its color, if this was the last of it.
     pub(super) fn discard(this: Arc<Listening>, core: &mut Core) {
         let color = this.color;
-        let _ = core.post(None, color, move |_cx: &mut Cx| drop(this));
+        core.post_own(color, move |_cx: &mut Cx| drop(this));
     }
 }
 
@@ -156,7 +156,7 @@ where
     });
     for (&core, fd) in cores.iter().zip(fds) {
         let listening = Arc::clone(&listening);
-        cx.post(control(&poster.inner, core), move |cx: &mut Cx| {
+        cx.post_own(control(&poster.inner, core), move |cx: &mut Cx| {
             let worker = cx.worker();
             match worker.source.driver() {
                 Some(driver) if !driver.draining && !listening.is_closed() => {
@@ -196,7 +196,7 @@ impl Drop for Listener {
         for &core in &self.cores {
             let listening = Arc::clone(&self.listening);
             // Ignored: a runtime that has ended, or is about to, has closed its listeners itself.
-            let _ = poster.post(control(&poster.inner, core), move |cx: &mut Cx| {
+            let _ = poster.post_own(control(&poster.inner, core), move |cx: &mut Cx| {
                 let worker = cx.worker();
                 if let Some(driver) = worker.source.driver() {
                     driver.close_listener(&listening, &mut worker.core);

@@ -45,7 +45,7 @@ impl Watching {
     /// Drops the callback in its color.
     pub(super) fn discard(watching: Arc<Watching>, core: &mut Core) {
         let color = watching.color;
-        let _ = core.post(None, color, move |_cx: &mut Cx| drop(watching));
+        core.post_own(color, move |_cx: &mut Cx| drop(watching));
     }
 }
 

@@ -41,7 +41,7 @@ impl Pending {
     /// Drops the callback in its color.
     pub(super) fn discard(self, core: &mut Core) {
         let callback = self.callback;
-        let _ = core.post(None, self.color, move |_cx: &mut Cx| drop(callback));
+        core.post_own(self.color, move |_cx: &mut Cx| drop(callback));
     }
 }
 
@@ -150,6 +150,7 @@ impl Timer {
             core,
             index,
             generation,
+            poster,
             ..
         } = self;
         let remove = move |cx: &mut Cx| {
@@ -160,11 +161,12 @@ impl Timer {
                 pending.discard(&mut worker.core);
             }
         };
-        if cx.core() as u32 == core {
+        let ours = Arc::ptr_eq(&poster.inner, &cx.worker_ref().inner);
+        if ours && cx.core() as u32 == core {
             remove(cx);
         } else {
-            let color = control(&self.poster.inner, core);
-            cx.post(color, remove);
+            // Refused once that runtime is ending: then it cancels its timers itself.
+            let _ = poster.post_own(control(&poster.inner, core), remove);
         }
     }
 }

@@ -38,6 +38,8 @@ impl Cores {
 const CORES_MAX: usize = 512;
 /// Bounds of the batch threshold.
 const BATCH_MAX: u32 = 1 << 16;
+/// Longest spinning of a runtime that exits when idle.
+const SPIN_TO_EXIT_MAX: Duration = Duration::from_millis(1);
 
 /// Configures a [`Runtime`].
 ///
@@ -254,7 +256,13 @@ impl Builder {
             });
         }
         self.config.oversubscribed = cores > available;
-        self.config.spin_ns = u64::try_from(self.spin.as_nanos()).unwrap_or(u64::MAX);
+        let spin = if self.config.exit_when_idle {
+            // Being idle is told when spinning is over.
+            self.spin.min(SPIN_TO_EXIT_MAX)
+        } else {
+            self.spin
+        };
+        self.config.spin_ns = u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX);
         if self.pin {
             let processors = topology.cores();
             let pin = |core: usize| processors[core % available].cpu;

@@ -6,6 +6,7 @@ use super::worker::Worker;
 use crate::callback::Callback;
 use crate::sched;
 use crate::sched::queue::NIL;
+use crate::sync::atomic::Ordering;
 use crate::{Color, Handler};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -114,6 +115,15 @@ impl Cx {
         }
     }
 
+    /// Posts an event of the runtime's own; see [`crate::sched::core::Core::post_own`].
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn post_own<F>(&mut self, color: Color, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.worker().core.post_own(color, f);
+    }
+
     /// Publishes what this handler has posted so far.
     ///
     /// Posts to other colors are otherwise published when the handler's turn ends, or earlier if
@@ -167,7 +177,15 @@ impl Cx {
         let worker = self.worker();
         let shared = worker.core.shared.clone();
         let slot = shared.slots.map.slot(color);
-        if shared.slots.map.is_control(slot) || shared.slots.owner(slot) == core {
+        if shared.slots.map.is_control(slot) {
+            return;
+        }
+        if shared.slots.owner(slot) == core {
+            // It is there already; but it must not leave for an earlier wish.
+            let wanted = &shared.slots.shared(slot).wanted;
+            if wanted.load(Ordering::Relaxed) != 0 {
+                wanted.store(0, Ordering::Relaxed);
+            }
             return;
         }
         let mut bells = Vec::new();

@@ -5,6 +5,7 @@ use super::unique::Issued;
 use crate::sched::core::Maker;
 use crate::sched::quiesce::Phase;
 use crate::sched::shared::Shared;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -48,6 +49,8 @@ pub(crate) struct Outcome {
     pub(crate) failure: Option<std::io::Error>,
     /// Cores whose threads have left.
     pub(crate) left: Vec<usize>,
+    /// The run is over and left no thread behind.
+    pub(crate) all_left: bool,
     /// A core each, and its event source.
     #[cfg(not(loom))]
     pub(crate) backends: Vec<(usize, crate::net::Report)>,
@@ -64,6 +67,8 @@ pub(crate) struct Inner {
     pub(crate) issued: Issued,
     pub(crate) outcome: Mutex<Outcome>,
     pub(crate) changed: Condvar,
+    /// Events dropped after the end.
+    discarded: AtomicU64,
 }
 
 impl Inner {
@@ -77,6 +82,7 @@ impl Inner {
             start: Instant::now(),
             outcome: Mutex::new(Outcome::default()),
             changed: Condvar::new(),
+            discarded: AtomicU64::new(0),
         }
     }
 
@@ -121,6 +127,21 @@ impl Inner {
         let executed: u64 = cores.iter().map(|core| core.stats.events.get()).sum();
         let posted: u64 = cores.iter().map(|core| core.stats.posts.get()).sum();
         (posted + self.shared.quiesce.foreign_posts()).saturating_sub(executed)
+    }
+
+    /// Drops what was accepted and not executed. No core is there any more, and the end has come.
+    pub(crate) fn discard_left(&self) {
+        // Foreign threads are counted before they push, and may be about to. Bounded all the same:
+        // what comes even later is dropped with the last handle.
+        for _ in 0..1_000 {
+            if self.events_left() <= self.discarded.load(Ordering::Relaxed) {
+                return;
+            }
+            // SAFETY: no core runs, and none will: the caller's words.
+            let discarded = unsafe { self.shared.discard() };
+            self.discarded.fetch_add(discarded, Ordering::Relaxed);
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn ended(&self) -> bool {

@@ -10,8 +10,8 @@
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.
 //! 5. At the deadline the runtime is closed by force. Cores leave after the handler they are in; a
 //!    core whose handler does not return is left behind with its thread, and `run` says so.
-//! 6. Closures that were never run are dropped when the last handle to the runtime goes, on the
-//!    thread that drops it, with no lock held.
+//! 6. Closures that were never run are dropped with the [`Runtime`], on the thread that drops it,
+//!    with no lock held. (With a core left behind, when the last handle goes.)
 
 pub(crate) mod builder;
 pub(crate) mod cx;
@@ -220,6 +220,10 @@ impl Runtime {
         };
         shared.quiesce.owner_post();
         publish_foreign(shared, Color::DEFAULT, event);
+        // A stop that was asked for before counts from now: until now nobody could drain.
+        if let Some(stop_at) = &mut self.inner.outcome.lock().unwrap().stop_at {
+            *stop_at = std::time::Instant::now();
+        }
         threads::run(&self.inner)
     }
 
@@ -254,11 +258,18 @@ impl Runtime {
 }
 
 impl Drop for Runtime {
-    /// A runtime that is gone runs nothing: posts are refused from now on.
+    /// A runtime that is gone runs nothing: posts are refused from now on, and closures that were
+    /// never run are dropped. Here and not with the last handle, because they may hold one: a closure
+    /// that owns a [`Poster`], or a connection, would keep itself.
     fn drop(&mut self) {
         if !self.inner.ended() {
             self.inner.force();
         }
+        if self.started && !self.inner.outcome.lock().unwrap().all_left {
+            // A core that is stuck in its handler still has its queues.
+            return;
+        }
+        self.inner.discard_left();
     }
 }
 

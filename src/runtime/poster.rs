@@ -93,6 +93,32 @@ impl Poster {
         }
     }
 
+    /// Posts an event of the runtime's own, also at the limit of events; see
+    /// [`crate::sched::core::Core::post_own`]. Gives it back once the runtime was asked to stop.
+    pub(crate) fn post_own<F>(&self, color: Color, f: F) -> Result<(), F>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        if let Some(worker) = super::worker::current(&self.inner) {
+            // SAFETY: as in `post_as`.
+            let core = unsafe { &mut (*worker.as_ptr()).core };
+            core.post_own(color, f);
+            return Ok(());
+        }
+        let shared = &self.inner.shared;
+        if !shared.quiesce.foreign_post() {
+            return Err(f);
+        }
+        let made = self
+            .inner
+            .foreign
+            .lock()
+            .unwrap()
+            .make_own(shared, color, f);
+        made.map(|chunk| publish_foreign(shared, color, chunk))
+            .inspect_err(|_| shared.quiesce.foreign_unpost())
+    }
+
     /// Asks the runtime to stop; see [`Cx::stop`].
     pub fn stop(&self) {
         self.inner.stop();

@@ -40,6 +40,7 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let panic = outcome.panic.take();
     drop(outcome);
     join(threads, &stuck);
+    inner.outcome.lock().unwrap().all_left = stuck.is_empty();
     let events_left = inner.events_left();
     if let Some(error) = failure {
         return Err(RunError::Start(error));
@@ -77,9 +78,12 @@ fn supervise(inner: &Inner, started: usize) -> bool {
             outcome = inner.outcome.lock().unwrap();
             continue;
         }
+        // A deadline beyond what can be reckoned with is none.
         let until_deadline = match (forced_at, outcome.stop_at) {
             (Some(forced), _) => Some(forced + LEAVE_GRACE - now),
-            (None, Some(stop)) => Some((stop + inner.config.drain_deadline).duration_since(now)),
+            (None, Some(stop)) => stop
+                .checked_add(inner.config.drain_deadline)
+                .map(|deadline| deadline.duration_since(now)),
             (None, None) => None,
         };
         let timeout = [until_deadline, look_every].into_iter().flatten().min();

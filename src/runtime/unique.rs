@@ -3,6 +3,7 @@
 use super::inner::Inner;
 use crate::Color;
 use crate::color::ColorMap;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex};
 
 /// The unique colors of a runtime, in a list a core: a color goes back to the list of the core that
@@ -12,6 +13,8 @@ pub(crate) struct Issued {
     cores: Box<[Mutex<Free>]>,
     step: u32,
     count: u32,
+    /// Generations of colors that share a slot: downwards, while those of the others go upwards.
+    shared_generation: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -55,6 +58,7 @@ impl Issued {
                 .collect(),
             step,
             count: map.issued_count(),
+            shared_generation: AtomicU32::new(u32::MAX),
         }
     }
 
@@ -84,9 +88,11 @@ impl Issued {
         let mut free = self.cores[core].lock().unwrap();
         let index = free.shared_next % self.count;
         free.shared_next = free.shared_next.wrapping_add(self.step);
+        // Its slot may be anybody's, its value is nobody else's: state is told apart by it.
+        let generation = self.shared_generation.fetch_sub(1, Ordering::Relaxed);
         Ticket {
             index,
-            generation: u32::MAX,
+            generation,
             exclusive: false,
         }
     }

@@ -116,7 +116,13 @@ pub(crate) fn drive(worker: &mut Worker) {
         }
         let now_ns = worker.core.clock.now_ns();
         let since_ns = *idle_since_ns.get_or_insert(now_ns);
-        if now_ns - since_ns < worker.inner.config.spin_ns {
+        // A runtime that looks for its end must not spin past it.
+        let spin_ns = if draining {
+            0
+        } else {
+            worker.inner.config.spin_ns
+        };
+        if now_ns - since_ns < spin_ns {
             relax(worker.inner.config.oversubscribed);
             continue;
         }

@@ -169,6 +169,17 @@ impl Core {
         Ok(())
     }
 
+    /// Posts an event of the runtime's own, also at the limit: a connection that is not closed, or a
+    /// closure that is dropped in the wrong place, would cost more than an event.
+    pub(crate) fn post_own<F>(&mut self, color: Color, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.pool.reserve();
+        let posted = self.post(None, color, f);
+        debug_assert!(posted.is_ok(), "reserved");
+    }
+
     #[inline(always)]
     fn enqueue(&mut self, slot: u32, node: NonNull<Node>, estimate: Estimate) {
         if slot == self.current.slot {
@@ -598,6 +609,17 @@ impl Maker {
         // SAFETY: a fresh node, held by us.
         unsafe { fill_event(node, color, profile, estimate, f) };
         Ok(single(node, estimate))
+    }
+}
+
+impl Maker {
+    /// Makes an event of the runtime's own, also at the limit.
+    pub(crate) fn make_own<F>(&mut self, shared: &Shared, color: Color, f: F) -> Result<Chunk, F>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.pool.reserve();
+        self.make(shared, None, color, f)
     }
 }
 

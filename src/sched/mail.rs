@@ -187,7 +187,7 @@ unsafe fn append_all(word: *mut Node, queue: &mut ColorQueue) {
 /// Takes everything out of a mailbox that nobody can reach any more.
 ///
 /// # Safety
-/// The caller owns the private part and no other thread can reach the slots.
+/// The caller owns the private part, and nobody will want a poke any more.
 pub(crate) unsafe fn take_rest(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
     let mail = &slots.shared(slot).mail;
     // Looked at before it is written: most slots were never used, and their memory is not there.

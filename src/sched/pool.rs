@@ -13,8 +13,11 @@ use std::ptr::NonNull;
 /// Nodes in a batch and in a slab.
 const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
 
+/// Most nodes that a thread keeps to itself.
+pub(crate) const STOCK_MAX: usize = 2 * BATCH;
+
 /// A free list: of fixed capacity, so that giving a node back has one case that is not a store.
-type Free = ArrayVec<NonNull<Node>, { 2 * BATCH }>;
+type Free = ArrayVec<NonNull<Node>, STOCK_MAX>;
 
 /// Where pools exchange nodes, and the owner of all slabs.
 #[derive(Debug)]
@@ -65,15 +68,15 @@ impl Depot {
         self.inner.lock().unwrap().nodes * size_of::<Node>()
     }
 
-    /// Fills an empty free list, unless the limit is reached.
-    fn refill(&self, free: &mut Free) {
+    /// Fills an empty free list, unless the limit is reached; `beyond`: also beyond it.
+    fn refill(&self, free: &mut Free, beyond: bool) {
         let mut inner = self.inner.lock().unwrap();
         if let Some(batch) = inner.batches.pop() {
             // One allocation a batch. A batch is no longer than the free list, which is empty.
             free.extend(batch);
             return;
         }
-        if inner.nodes >= self.nodes_max {
+        if inner.nodes >= self.nodes_max && !beyond {
             return;
         }
         let slab: Box<[Node]> = (0..BATCH).map(|_| Node::new()).collect();
@@ -120,15 +123,23 @@ impl Pool {
     /// Whether the next [`alloc`](Self::alloc) is sure to succeed.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.free.is_empty() {
-            self.depot.refill(&mut self.free);
+            self.depot.refill(&mut self.free, false);
         }
         !self.free.is_empty()
+    }
+
+    /// Makes sure that the next [`alloc`](Self::alloc) succeeds, whatever the limit says: for the
+    /// runtime's own events, of which there is at most one for each thing they end.
+    pub(crate) fn reserve(&mut self) {
+        if self.free.is_empty() {
+            self.depot.refill(&mut self.free, true);
+        }
     }
 
     #[cold]
     #[inline(never)]
     fn alloc_more(&mut self) -> Option<NonNull<Node>> {
-        self.depot.refill(&mut self.free);
+        self.depot.refill(&mut self.free, false);
         self.free.pop()
     }
 

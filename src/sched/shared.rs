@@ -5,7 +5,7 @@ use super::lock::CoreLock;
 use super::node::{Vtable, VtableOf};
 use super::poke::Pokes;
 use super::policy::Policy;
-use super::pool::Depot;
+use super::pool::{Depot, STOCK_MAX};
 use super::profile::Profiles;
 use super::quiesce::Quiesce;
 use super::sleepers::Sleepers;
@@ -202,7 +202,9 @@ impl Shared {
                 })
                 .collect(),
             profiles: Profiles::new(overflow),
-            depot: Depot::new(setup.events_max),
+            // What lies in stock at the other cores, and with foreign threads, must not count against
+            // the limit.
+            depot: Depot::new(setup.events_max.saturating_add((cores + 1) * STOCK_MAX)),
             policy: setup.policy,
             sleepers: Sleepers::new(cores),
             quiesce: Quiesce::new(cores),
@@ -266,11 +268,15 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
-    /// Drops what a runtime that was cut short left behind: closures in queues and mailboxes.
-    fn drop(&mut self) {
+impl Shared {
+    /// Drops the closures in queues and mailboxes, and tells how many there were.
+    ///
+    /// # Safety
+    /// The runtime has ended, and no core's thread reaches the slots. Foreign threads may still push.
+    pub(crate) unsafe fn discard(&self) -> u64 {
+        let mut discarded = 0;
         for slot in 0..self.slots.len() {
-            // SAFETY: the last reference is being dropped, so nobody else can reach the slots.
+            // SAFETY: there is no core that could own the slot.
             let mut queue = unsafe { self.slots.queue(slot) };
             // SAFETY: as above.
             unsafe { super::mail::take_rest(&self.slots, slot, &mut queue) };
@@ -282,7 +288,17 @@ impl Drop for Shared {
                 let vtable = self.profiles.get(profile).vtable;
                 // SAFETY: a queued node holds the closure that its profile says.
                 unsafe { (vtable.discard)(node) };
+                discarded += 1;
             }
         }
+        discarded
+    }
+}
+
+impl Drop for Shared {
+    /// Drops what a runtime that was cut short left behind.
+    fn drop(&mut self) {
+        // SAFETY: the last reference is being dropped, so nobody else can reach the slots.
+        unsafe { self.discard() };
     }
 }

@@ -1,0 +1,337 @@
+//! State that belongs to a color: who may touch it, and where it is dropped.
+
+mod common;
+
+use common::{Alive, Bound, cores, eventually};
+use mely::net::{Incoming, Listener, RecvBuf, SendBuf, Stream, Timer};
+use mely::{Callback, Color, Colored, Cx, Finish, Poster, Refused, Runtime, UniqueColor};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+/// What may leave its thread, and what must not. `AmbiguousIfSend` has two implementations for a
+/// type that is `Send`, so that naming the one without a parameter compiles only if it is not.
+mod auto_traits {
+    use super::*;
+
+    fn send<T: Send>() {}
+    fn sync<T: Sync>() {}
+
+    macro_rules! not {
+        ($name:ident, $auto:ident, $($type:ty),+) => {
+            #[test]
+            fn $name() {
+                trait Ambiguous<A> {
+                    fn some() {}
+                }
+                impl<T: ?Sized> Ambiguous<()> for T {}
+                struct Invalid;
+                impl<T: ?Sized + $auto> Ambiguous<Invalid> for T {}
+                $(<$type as Ambiguous<_>>::some();)+
+            }
+        };
+    }
+
+    not!(
+        a_context_stays_on_its_thread,
+        Send,
+        Cx,
+        &'static Cx,
+        &'static mut Cx
+    );
+    not!(a_context_is_not_shared, Sync, Cx);
+    not!(
+        a_callback_is_what_its_closure_is,
+        Send,
+        Callback<std::rc::Rc<()>>
+    );
+
+    #[test]
+    fn the_rest_may_travel() {
+        send::<Poster>();
+        sync::<Poster>();
+        // State need not be `Sync`: one thread at a time has it.
+        send::<Colored<Cell<u64>>>();
+        sync::<Colored<Cell<u64>>>();
+        send::<Colored<RefCell<Vec<u8>>>>();
+        send::<Runtime>();
+        sync::<Runtime>();
+        send::<UniqueColor>();
+        sync::<UniqueColor>();
+        send::<Finish<u64>>();
+        send::<Stream>();
+        sync::<Stream>();
+        send::<Incoming>();
+        send::<Listener>();
+        send::<Timer>();
+        send::<RecvBuf>();
+        sync::<RecvBuf>();
+        send::<SendBuf>();
+        sync::<SendBuf>();
+        send::<Callback<fn()>>();
+        send::<mely::RunError>();
+        send::<mely::Stats>();
+    }
+}
+
+#[test]
+fn another_color_is_refused() {
+    let _bound = Bound::new("another_color_is_refused");
+    cores(2)
+        .build()
+        .unwrap()
+        .run(|cx| {
+            let state = Colored::new(cx, Color::from(3), 1);
+            let refused = Refused::OtherColor {
+                state: Color::from(3),
+                handler: Color::DEFAULT,
+            };
+            assert_eq!(state.with(cx, |_, _| ()), Err(refused));
+            let text = refused.to_string();
+            assert!(
+                text.contains("color 3") && text.contains("color 0"),
+                "{text}"
+            );
+            cx.post(Color::from(3), move |cx| {
+                assert_eq!(state.with(cx, |n, _| *n), Ok(1));
+                cx.stop();
+            });
+        })
+        .unwrap();
+}
+
+/// Two colors in one slot share a queue and nothing else: it is the exact color that counts.
+#[test]
+fn a_color_of_the_same_slot_is_refused() {
+    let _bound = Bound::new("a_color_of_the_same_slot");
+    // 16 slots, 4 of them for large values: of 64 colors many share one.
+    let mut runtime = cores(2).color_slots(16).build().unwrap();
+    let refused = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&refused);
+    runtime
+        .run(move |cx| {
+            let colors: Vec<Color> = (0..64).map(|i| Color::from(u64::MAX - i)).collect();
+            let states: Vec<_> = colors
+                .iter()
+                .map(|&color| Colored::new(cx, color, color))
+                .collect();
+            let states = Arc::new(states);
+            for (i, &color) in colors.iter().enumerate() {
+                let (states, refused) = (Arc::clone(&states), Arc::clone(&refused));
+                cx.post(color, move |cx| {
+                    for (j, state) in states.iter().enumerate() {
+                        let result = state.with(cx, |value, _| *value);
+                        if i == j {
+                            assert_eq!(result, Ok(color));
+                        } else {
+                            assert!(matches!(result, Err(Refused::OtherColor { .. })));
+                            refused.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            cx.stop();
+        })
+        .unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 64 * 63);
+}
+
+#[test]
+fn nested_access_is_refused() {
+    let _bound = Bound::new("nested_access_is_refused");
+    cores(1)
+        .build()
+        .unwrap()
+        .run(|cx| {
+            let color = Color::from(3);
+            let (state, other) = (Colored::new(cx, color, 1), Colored::new(cx, color, 10));
+            cx.post(color, move |cx| {
+                let sum = state.with(cx, |n, cx| {
+                    assert_eq!(state.with(cx, |_, _| ()), Err(Refused::Lent));
+                    assert_eq!(state.clone().with(cx, |_, _| ()), Err(Refused::Lent));
+                    // Other state of the color is free.
+                    *n + other.with(cx, |m, _| *m).unwrap()
+                });
+                assert_eq!(sum, Ok(11));
+                assert_eq!(state.with(cx, |n, _| *n), Ok(1), "free again");
+                cx.stop();
+            });
+        })
+        .unwrap();
+}
+
+/// A handler of another runtime is refused, also one of the same color.
+#[test]
+fn another_runtime_is_refused() {
+    let _bound = Bound::new("another_runtime_is_refused");
+    let mut there = cores(1).build().unwrap();
+    let poster = there.poster();
+    let state = Colored::new(&mut &poster, Color::DEFAULT, 1);
+    let clone = state.clone();
+    cores(1)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            assert_eq!(clone.with(cx, |_, _| ()), Err(Refused::OtherRuntime));
+            cx.stop();
+        })
+        .unwrap();
+    there
+        .run(move |cx| {
+            assert_eq!(state.with(cx, |n, _| *n), Ok(1));
+            cx.stop();
+        })
+        .unwrap();
+}
+
+/// Posting with the context of another runtime at hand goes to the state's own.
+#[test]
+fn posts_from_another_runtime_arrive_at_the_state() {
+    let _bound = Bound::new("posts_from_another_runtime");
+    let mut there = cores(1).build().unwrap();
+    let state = Colored::new(&mut there.poster(), Color::from(4), 41);
+    let given = state.clone();
+    let stopper = there.poster();
+    let running = std::thread::spawn(move || there.run(|_cx| ()));
+    let mut here = cores(1).build().unwrap();
+    here.run(move |cx| {
+        given.post(cx, |n, _cx| *n += 1).unwrap();
+        cx.stop();
+    })
+    .unwrap();
+    state
+        .post(&mut &stopper, |n, cx| {
+            assert_eq!(*n, 42);
+            cx.stop();
+        })
+        .unwrap();
+    running.join().unwrap().unwrap();
+}
+
+/// Says where it was dropped: the thread's name, and whether its color was at it at that moment.
+struct Witness {
+    running: Arc<AtomicBool>,
+    places: Arc<Mutex<Vec<(String, bool)>>>,
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let thread = std::thread::current().name().unwrap_or("?").to_owned();
+        let beside = self.running.load(Ordering::Acquire);
+        self.places.lock().unwrap().push((thread, beside));
+    }
+}
+
+#[test]
+fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
+    let _bound = Bound::new("the_last_handle_dropped_elsewhere");
+    for _ in 0..50 {
+        let mut runtime = cores(2).build().unwrap();
+        let places = Arc::new(Mutex::new(Vec::new()));
+        let running = Arc::new(AtomicBool::new(false));
+        let color = Color::from(6);
+        let witness = Witness {
+            running: Arc::clone(&running),
+            places: Arc::clone(&places),
+        };
+        let poster = runtime.poster();
+        let state = Colored::new(&mut &poster, color, witness);
+        let (entered, inside) = channel();
+        let dropped = Arc::clone(&places);
+        let thread = std::thread::spawn(move || {
+            // While a handler of the color is at work.
+            inside.recv().unwrap();
+            drop(state);
+            assert!(
+                dropped.lock().unwrap().is_empty(),
+                "dropped beside its color"
+            );
+            poster.post(color, |cx| cx.stop()).unwrap();
+        });
+        runtime
+            .run(move |cx| {
+                cx.post(color, move |_cx| {
+                    running.store(true, Ordering::Release);
+                    entered.send(()).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    running.store(false, Ordering::Release);
+                });
+            })
+            .unwrap();
+        thread.join().unwrap();
+        let places = places.lock().unwrap();
+        assert_eq!(places.len(), 1, "{places:?}");
+        assert!(
+            places[0].0.starts_with("mely-") && !places[0].1,
+            "{places:?}"
+        );
+    }
+}
+
+#[test]
+fn after_the_end_the_state_is_dropped_in_place() {
+    let _bound = Bound::new("after_the_end");
+    let places = Arc::new(Mutex::new(Vec::new()));
+    let mut runtime = cores(2).build().unwrap();
+    let witness = Witness {
+        running: Arc::default(),
+        places: Arc::clone(&places),
+    };
+    let state = Colored::new(&mut runtime.poster(), Color::from(6), witness);
+    runtime.run(|cx| cx.stop()).unwrap();
+    assert!(places.lock().unwrap().is_empty());
+    let error = state.post(&mut runtime.poster(), |_, _| ()).unwrap_err();
+    assert!(error.to_string().contains("ended"), "{error}");
+    std::thread::Builder::new()
+        .name("elsewhere".to_owned())
+        .spawn(move || drop(state))
+        .unwrap()
+        .join()
+        .unwrap();
+    assert_eq!(*places.lock().unwrap(), [("elsewhere".to_owned(), false)]);
+}
+
+/// State that outlives its runtime's handle, and state of a runtime that never ran.
+#[test]
+fn state_of_a_runtime_that_is_gone() {
+    let _bound = Bound::new("state_of_a_runtime_that_is_gone");
+    let alive = Alive::default();
+    let runtime = cores(1).build().unwrap();
+    let state = Colored::new(&mut runtime.poster(), Color::from(1), alive.payload());
+    state.post(&mut runtime.poster(), |_, _| ()).unwrap();
+    drop(runtime);
+    assert!(alive.count() <= 1);
+    drop(state);
+    assert_eq!(alive.count(), 0);
+}
+
+/// Handles dropped by thousands on every side, with events under way.
+#[test]
+fn handles_come_and_go() {
+    let _bound = Bound::new("handles_come_and_go");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let mut runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    let ran = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&ran);
+    let thread = std::thread::spawn(move || {
+        for i in 0..5_000u64 {
+            let state = Colored::new(&mut &poster, Color::from(i % 40), given.payload());
+            let count = Arc::clone(&count);
+            state
+                .post(&mut &poster, move |_, _| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                })
+                .unwrap();
+            drop(state);
+        }
+        eventually("every event", || count.load(Ordering::Relaxed) == 5_000);
+        eventually("every drop", || given.count() == 0);
+        poster.stop();
+    });
+    runtime.run(|_cx| ()).unwrap();
+    thread.join().unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 5_000);
+}

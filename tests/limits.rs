@@ -1,0 +1,523 @@
+//! Bounds: of queued events, of settings, of closures' sizes, of memory.
+
+mod common;
+
+use common::{Alive, Bound, LONG, cores, eventually};
+use mely::net::{Acceptors, RecvBuf, Stream, listen};
+use mely::{
+    BuildError, Callback, Color, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime,
+};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// "Rounded up": whatever cores and posters keep in stock, so many events fit.
+#[test]
+fn as_many_events_fit_as_were_asked_for() {
+    let _bound = Bound::new("as_many_events_fit");
+    for limit in [1, 300, 1_000] {
+        cores(2)
+            .events_max(limit)
+            .build()
+            .unwrap()
+            .run(move |cx| {
+                for i in 0..limit {
+                    let posted = cx.try_post(Color::from(i as u64), |_cx| ());
+                    assert!(posted.is_ok(), "{i} of {limit} events");
+                }
+                cx.stop();
+            })
+            .unwrap();
+    }
+}
+
+#[test]
+fn at_the_limit_closures_come_back_and_nothing_is_lost() {
+    let _bound = Bound::new("at_the_limit");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let ran = Arc::new(AtomicU64::new(0));
+    let (count, accepted) = (Arc::clone(&ran), Arc::new(AtomicU64::new(0)));
+    let told = Arc::clone(&accepted);
+    cores(2)
+        .events_max(1_000)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            loop {
+                let (payload, count) = (given.payload(), Arc::clone(&count));
+                let event = move |_cx: &mut Cx| {
+                    drop(payload);
+                    count.fetch_add(1, Ordering::Relaxed);
+                };
+                match cx.try_post(Color::DEFAULT, event) {
+                    Ok(()) => drop(accepted.fetch_add(1, Ordering::Relaxed)),
+                    Err(error) => {
+                        assert!(matches!(error, PostError::Full(_)), "{error:?}");
+                        assert!(error.to_string().contains("limit of queued events"));
+                        // Whole: it runs when called.
+                        error.into_inner()(cx);
+                        accepted.fetch_add(1, Ordering::Relaxed);
+                        break;
+                    }
+                }
+            }
+            // Inside a handler a poster is no way around the limit.
+            let refused = cx.poster().post(Color::from(1), |_cx| ());
+            assert!(matches!(refused, Err(PostError::Full(_))), "{refused:?}");
+            cx.stop();
+        })
+        .unwrap();
+    let accepted = told.load(Ordering::Relaxed);
+    assert!((1_000..10_000).contains(&accepted), "{accepted}");
+    assert_eq!(ran.load(Ordering::Relaxed), accepted);
+    assert_eq!(alive.count(), 0);
+}
+
+#[test]
+fn posting_beyond_the_limit_panics_with_the_reason() {
+    let _bound = Bound::new("posting_beyond_the_limit");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let mut runtime = cores(1).events_max(100).build().unwrap();
+    let outcome = runtime.run(move |cx| {
+        loop {
+            let payload = given.payload();
+            cx.post(Color::from(1), move |_cx| drop(payload));
+        }
+    });
+    let text = outcome.unwrap_err().to_string();
+    assert!(text.contains("Builder::events_max"), "{text}");
+    drop(runtime);
+    assert_eq!(alive.count(), 0, "also the refused closure is freed");
+}
+
+/// Foreign threads are held at the limit, and go on when there is room.
+#[test]
+fn foreign_threads_at_the_limit() {
+    const EACH: u64 = 20_000;
+    let _bound = Bound::new("foreign_threads_at_the_limit");
+    let mut runtime = cores(2).events_max(500).build().unwrap();
+    let ran = Arc::new(AtomicU64::new(0));
+    // Not before the first event is in: it would find no room.
+    let begin = Arc::new(std::sync::Barrier::new(4));
+    let threads: Vec<_> = (0..3u64)
+        .map(|thread| {
+            let (poster, ran) = (runtime.poster(), Arc::clone(&ran));
+            let begin = Arc::clone(&begin);
+            std::thread::spawn(move || {
+                begin.wait();
+                let (mut full, next) = (0u64, Arc::new(AtomicU64::new(0)));
+                for i in 0..EACH {
+                    let (ran, next) = (Arc::clone(&ran), Arc::clone(&next));
+                    let mut event = move |_cx: &mut Cx| {
+                        assert_eq!(next.fetch_add(1, Ordering::Relaxed), i, "order");
+                        ran.fetch_add(1, Ordering::Relaxed);
+                    };
+                    while let Err(error) = poster.post(Color::from(thread), event) {
+                        event = error.into_inner();
+                        full += 1;
+                        std::thread::yield_now();
+                    }
+                }
+                full
+            })
+        })
+        .collect();
+    let (poster, count) = (runtime.poster(), Arc::clone(&ran));
+    let stopper = std::thread::spawn(move || {
+        eventually("all events", || count.load(Ordering::Relaxed) == 3 * EACH);
+        poster.stop();
+    });
+    runtime.run(move |_cx| drop(begin.wait())).unwrap();
+    let _full: u64 = threads.into_iter().map(|t| t.join().unwrap()).sum();
+    stopper.join().unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 3 * EACH);
+}
+
+#[test]
+fn full_before_the_first_event() {
+    let _bound = Bound::new("full_before_the_first");
+    let mut runtime = cores(1).events_max(1).build().unwrap();
+    let poster = runtime.poster();
+    while poster.post(Color::from(1), |_cx| ()).is_ok() {}
+    let outcome = runtime.run(|_cx| unreachable!());
+    assert!(matches!(outcome, Err(RunError::Full)), "{outcome:?}");
+}
+
+/// With no room for another event, what the network brings waits and is not lost.
+#[test]
+fn completions_wait_for_room() {
+    static READ: Handler = Handler::new("read");
+    const CLIENTS: usize = 20;
+    let _bound = Bound::new("completions_wait_for_room");
+    for backend in common::backends() {
+        let mut runtime = cores(1).backend(backend).events_max(200).build().unwrap();
+        let poster = runtime.poster();
+        let (tell, addr) = channel::<SocketAddr>();
+        let clients = std::thread::spawn(move || {
+            let addr = addr.recv().unwrap();
+            let mut clients: Vec<_> = (0..CLIENTS)
+                .map(|_| TcpStream::connect(addr).unwrap())
+                .collect();
+            for (i, client) in clients.iter_mut().enumerate() {
+                client.set_read_timeout(Some(LONG)).unwrap();
+                client.write_all(&[i as u8; 100]).unwrap();
+            }
+            for (i, client) in clients.iter_mut().enumerate() {
+                let mut back = [0; 100];
+                client.read_exact(&mut back).unwrap();
+                assert_eq!(back, [i as u8; 100]);
+            }
+            drop(clients);
+            poster.stop();
+        });
+        runtime
+            .run(move |cx| {
+                let serve = |cx: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
+                    let stream = incoming.unwrap().open(cx, Color::from(1));
+                    let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<RecvBuf>| {
+                        if let Ok(data) = data {
+                            let _ = stream.write(cx, data.to_vec());
+                        }
+                    };
+                    stream.on_data(cx, &READ, echo).unwrap();
+                    stream.detach(cx).unwrap();
+                };
+                let on_accept = Callback::anonymous(Color::from(1), serve);
+                let any = "127.0.0.1:0".parse().unwrap();
+                let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
+                tell.send(listener.local_addr()).unwrap();
+                std::mem::forget(listener);
+                flood(cx, 2_000);
+                // Keeps the queue at its limit for a while.
+                fn flood(cx: &mut Cx, rounds: u32) {
+                    if rounds > 0 {
+                        while cx.try_post(Color::from(3), |_cx| ()).is_ok() {}
+                        // The event that ran left room for one, which is this.
+                        let last = cx.try_post(Color::from(4), move |cx| flood(cx, rounds - 1));
+                        if last.is_err() {
+                            // No room: try again from a timer.
+                            let again = Callback::anonymous(Color::from(4), move |cx: &mut Cx| {
+                                flood(cx, rounds - 1);
+                            });
+                            cx.timer(Duration::ZERO, again);
+                        }
+                    }
+                }
+            })
+            .unwrap();
+        clients.join().unwrap();
+    }
+}
+
+/// At the limit a stream that is dropped must still be closed, or peers wait for ever.
+#[test]
+fn a_stream_dropped_at_the_limit_is_closed() {
+    static READ: Handler = Handler::new("read");
+    let _bound = Bound::new("a_stream_dropped_at_the_limit");
+    let mut runtime = cores(1).events_max(200).build().unwrap();
+    let poster = runtime.poster();
+    let (tell, addr) = channel::<SocketAddr>();
+    let client = std::thread::spawn(move || {
+        let mut client = TcpStream::connect(addr.recv().unwrap()).unwrap();
+        client.set_read_timeout(Some(LONG)).unwrap();
+        let end = client.read(&mut [0; 10]);
+        poster.stop();
+        assert_eq!(end.unwrap(), 0, "the end of the stream");
+    });
+    runtime
+        .run(move |cx| {
+            let serve = |cx: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
+                let stream = incoming.unwrap().open(cx, Color::from(1));
+                stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
+                // Another event, when the receive is under way.
+                cx.post(Color::from(1), move |cx| {
+                    while cx.try_post(Color::from(1), |_cx| ()).is_ok() {}
+                    drop(stream);
+                });
+            };
+            let on_accept = Callback::anonymous(Color::from(1), serve);
+            let any = "127.0.0.1:0".parse().unwrap();
+            let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            std::mem::forget(listener);
+        })
+        .unwrap();
+    client.join().unwrap();
+}
+
+#[test]
+fn impossible_settings_are_refused_in_words() {
+    let refused = |builder: mely::Builder| builder.build().unwrap_err();
+    let builder = Runtime::builder;
+    assert_eq!(
+        refused(builder().cores(Cores::count(0))),
+        BuildError::CoreCount(0)
+    );
+    let many = refused(builder().cores(Cores::count(513)).oversubscribe(true));
+    assert_eq!(many, BuildError::CoreCount(513));
+    assert_eq!(many.to_string(), "513 cores: a runtime has from 1 to 512");
+    for slots in [0, 1, 8, 15, 17, 1_000, 1 << 21, usize::MAX] {
+        let error = refused(builder().color_slots(slots));
+        assert_eq!(error, BuildError::ColorSlots(slots));
+        let text = error.to_string();
+        assert!(
+            text.starts_with(&format!("{slots} color slots: a power of two")),
+            "{text}"
+        );
+    }
+    for batch in [0, 65_537, u32::MAX] {
+        let error = refused(builder().batch(batch));
+        assert_eq!(error, BuildError::Batch(batch));
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            format!("a batch threshold of {batch}: from 1 to 65536")
+        );
+    }
+    let error = refused(builder().events_max(0));
+    assert_eq!(error, BuildError::EventsMax);
+    assert_eq!(error.to_string(), "a limit of no queued events at all");
+    let error = refused(builder().cores(Cores::count(512)));
+    if let BuildError::TooManyCores { asked, available } = error {
+        assert_eq!(asked, 512);
+        let text = error.to_string();
+        let said = format!("512 cores on {available} processors: set `oversubscribe`");
+        assert!(text.starts_with(&said), "{text}");
+    } else {
+        assert!(std::thread::available_parallelism().unwrap().get() >= 512);
+    }
+}
+
+#[test]
+fn the_bounds_themselves_are_accepted() {
+    let _bound = Bound::new("the_bounds_themselves");
+    for slots in [16, 1 << 20] {
+        cores(2)
+            .color_slots(slots)
+            .build()
+            .unwrap()
+            .run(|cx| {
+                for i in 0..1_000 {
+                    cx.post(Color::from(i << 40 | i), |_cx| ());
+                }
+                cx.stop();
+            })
+            .unwrap();
+    }
+    for batch in [1, 65_536] {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&order);
+        cores(1)
+            .batch(batch)
+            .build()
+            .unwrap()
+            .run(move |cx| {
+                for i in 0..1_000 {
+                    let order = Arc::clone(&order);
+                    cx.post(Color::from(1), move |_cx| order.lock().unwrap().push(i));
+                }
+                cx.stop();
+            })
+            .unwrap();
+        assert_eq!(*seen.lock().unwrap(), (0..1_000).collect::<Vec<_>>());
+    }
+    // More cores than any small machine has, each with an event source of its own.
+    let mut runtime = cores(48).build().unwrap();
+    runtime
+        .run(|cx| {
+            for i in 0..480 {
+                cx.post(Color::from(i), |_cx| ());
+            }
+            cx.stop();
+        })
+        .unwrap();
+    assert_eq!(runtime.stats().events(), 481);
+}
+
+/// With a batch of 1 two colors of one core take turns.
+#[test]
+fn the_batch_threshold_shares_a_core() {
+    let _bound = Bound::new("the_batch_threshold");
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&order);
+    cores(1)
+        .batch(1)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            for color in [1, 2] {
+                for _ in 0..50 {
+                    let order = Arc::clone(&order);
+                    cx.post(Color::from(color), move |_cx| {
+                        order.lock().unwrap().push(color)
+                    });
+                }
+            }
+            cx.stop();
+        })
+        .unwrap();
+    let order = seen.lock().unwrap();
+    assert_eq!(order.len(), 100);
+    let turns = order.windows(2).filter(|w| w[0] != w[1]).count();
+    assert!(turns > 50, "{order:?}");
+}
+
+/// Closures of every size and alignment arrive as they were, inline or boxed, run or given back.
+#[test]
+fn closures_of_all_sizes() {
+    #[derive(Clone)]
+    #[repr(align(64))]
+    struct Wide([u8; 64]);
+    let _bound = Bound::new("closures_of_all_sizes");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let ran = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&ran);
+    static RAN_EMPTY: AtomicU64 = AtomicU64::new(0);
+    fn sized<const N: usize>(cx: &mut Cx, count: &Arc<AtomicU64>, alive: &Alive) {
+        let (count, payload, bytes) = (Arc::clone(count), alive.payload(), [N as u8; N]);
+        let event = move |_cx: &mut Cx| {
+            assert!(bytes.iter().all(|&b| b == N as u8), "{N} bytes");
+            drop(payload);
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        cx.post(Color::from(N as u64), event);
+    }
+    cores(2)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            for _ in 0..1_000 {
+                cx.post(Color::from(9), |_cx| {
+                    RAN_EMPTY.fetch_add(1, Ordering::Relaxed);
+                });
+                // With the two pointers in front: 16, 24, 25 (and padding), 32, 1,000 and more.
+                sized::<0>(cx, &count, &given);
+                sized::<8>(cx, &count, &given);
+                sized::<9>(cx, &count, &given);
+                sized::<16>(cx, &count, &given);
+                sized::<1_000>(cx, &count, &given);
+                sized::<100_000>(cx, &count, &given);
+                let (wide, count) = (Wide([7; 64]), Arc::clone(&count));
+                cx.post(Color::from(10), move |_cx| {
+                    assert_eq!((&raw const wide).addr() % 64, 0, "aligned");
+                    assert_eq!(wide.0, [7; 64]);
+                    count.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            cx.stop();
+        })
+        .unwrap();
+    assert_eq!(RAN_EMPTY.load(Ordering::Relaxed), 1_000);
+    assert_eq!(ran.load(Ordering::Relaxed), 7_000);
+    assert_eq!(alive.count(), 0);
+}
+
+/// Event memory is recycled: it does not grow with the number of events, also when every event
+/// crosses cores and is freed elsewhere than it was made.
+#[test]
+fn event_memory_stays_flat() {
+    const ROUNDS: u64 = 10;
+    // A tenth without optimization, where it takes as long.
+    const EVENTS: u64 = if cfg!(debug_assertions) {
+        200_000
+    } else {
+        2_000_000
+    };
+    let _bound = Bound::new("event_memory_stays_flat");
+    let mut runtime = cores(2).build().unwrap();
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&bytes);
+    runtime
+        .run(move |cx| {
+            for i in 0..8 {
+                let bytes = Arc::clone(&bytes);
+                cx.post(Color::from(i), move |cx| hop(cx, 0, bytes));
+            }
+            fn hop(cx: &mut Cx, hops: u64, bytes: Arc<Mutex<Vec<usize>>>) {
+                let color = cx.color().value();
+                if color == 0 && hops % EVENTS == 0 {
+                    let now = cx.stats().event_bytes;
+                    bytes.lock().unwrap().push(now);
+                }
+                if hops == ROUNDS * EVENTS / 8 {
+                    cx.stop();
+                    return;
+                }
+                let far = Color::from(1_000 + (hops * 3 + color) % 100);
+                cx.post(far, move |cx| {
+                    cx.post(Color::from(color), move |cx| hop(cx, hops + 1, bytes));
+                });
+            }
+        })
+        .unwrap();
+    let events = runtime.stats().events();
+    assert!(events >= 2 * ROUNDS * EVENTS, "{events}");
+    let bytes = runtime.stats().event_bytes;
+    // 16 events are queued at most, and each core keeps some hundred nodes in stock.
+    assert!(
+        bytes <= 512 << 10,
+        "{bytes} bytes for {events} events: {:?}",
+        seen.lock()
+    );
+}
+
+/// What foreign threads post is made there and freed on cores: also flat.
+#[test]
+fn event_memory_of_foreign_posts_stays_flat() {
+    const EVENTS: u64 = 300_000;
+    let _bound = Bound::new("event_memory_of_foreign_posts");
+    let mut runtime = cores(2).build().unwrap();
+    let (poster, done) = (runtime.poster(), Arc::new(AtomicU64::new(0)));
+    let thread = std::thread::spawn(move || {
+        for i in 0..EVENTS {
+            let count = Arc::clone(&done);
+            poster
+                .post(Color::from(i % 64), move |_cx| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                })
+                .unwrap();
+            // At most so many are under way.
+            while i + 1 - done.load(Ordering::Relaxed) > 1_000 {
+                std::thread::yield_now();
+            }
+        }
+        poster.stop();
+    });
+    runtime.run(|_cx| ()).unwrap();
+    thread.join().unwrap();
+    let bytes = runtime.stats().event_bytes;
+    assert!(bytes <= 512 << 10, "{bytes} bytes");
+    assert_eq!(runtime.stats().posts_foreign, EVENTS + 1);
+}
+
+/// The limit and a panic together: what is queued is freed, the runtime goes on.
+#[test]
+fn the_limit_with_drop_event() {
+    let _bound = Bound::new("the_limit_with_drop_event");
+    let ran = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&ran);
+    let mut runtime = cores(1)
+        .events_max(300)
+        .on_panic(OnPanic::DropEvent)
+        .build()
+        .unwrap();
+    runtime
+        .run(move |cx| {
+            cx.stop();
+            loop {
+                let ran = Arc::clone(&ran);
+                cx.post(Color::from(1), move |_cx| {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+        })
+        .unwrap();
+    assert!(seen.load(Ordering::Relaxed) >= 300);
+    assert_eq!(runtime.stats().cores[0].panics, 1);
+}

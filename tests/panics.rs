@@ -1,0 +1,320 @@
+//! A handler that panics: what stops, what goes on, what is said about it.
+
+mod common;
+
+use common::{Alive, Bound, cores};
+use mely::{Callback, Color, Colored, Handler, OnPanic, PanicReport, Refused, RunError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+static FAULTY: Handler = Handler::new("faulty");
+
+/// Panic reports in the order of the hook's calls.
+type Reports = Arc<Mutex<Vec<PanicReport>>>;
+
+fn reports() -> (Reports, impl Fn(&PanicReport) + Send + Sync + 'static) {
+    let reports = Reports::default();
+    let hook = Arc::clone(&reports);
+    (reports, move |report: &PanicReport| {
+        hook.lock().unwrap().push(report.clone());
+    })
+}
+
+#[test]
+fn stops_the_runtime_and_names_the_handler() {
+    let _bound = Bound::new("stops_the_runtime");
+    let alive = Alive::default();
+    let (reports, hook) = reports();
+    let mut runtime = cores(2).panic_hook(hook).build().unwrap();
+    let payload = alive.payload();
+    let outcome = runtime.run(move |cx| {
+        cx.post_callback(FAULTY.on(Color::from(42), move |_cx: &mut mely::Cx| {
+            let _payload = payload;
+            panic!("no {}", "more");
+        }));
+    });
+    let Err(RunError::Panicked { panic, .. }) = &outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(panic.handler, "faulty");
+    assert_eq!(panic.color, Color::from(42));
+    assert!(panic.core < 2);
+    assert_eq!(panic.message, "no more");
+    let text = outcome.as_ref().unwrap_err().to_string();
+    assert!(
+        text.contains("handler `faulty` of color 42 panicked") && text.contains("no more"),
+        "{text}"
+    );
+    assert_eq!(*reports.lock().unwrap(), [panic.clone()]);
+    assert_eq!(alive.count(), 0);
+    assert_eq!(
+        runtime.stats().cores.iter().map(|c| c.panics).sum::<u64>(),
+        1
+    );
+}
+
+#[test]
+fn events_that_were_left_are_counted_and_freed() {
+    let _bound = Bound::new("events_that_were_left");
+    let alive = Alive::default();
+    let mut runtime = cores(1).build().unwrap();
+    let given = alive.clone();
+    let poster = runtime.poster();
+    let outcome = runtime.run(move |cx| {
+        cx.post(Color::from(1), |_cx| panic!("stop here"));
+        for _ in 0..1_000 {
+            // As handlers are: with a way to post more, which leads back to the runtime.
+            let (payload, poster) = (given.payload(), poster.clone());
+            cx.post(Color::from(1), move |_cx| drop((payload, poster)));
+        }
+    });
+    let Err(RunError::Panicked { events_left, .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    // The batch that panicked may go on for a few.
+    assert!((900..=1_000).contains(&events_left), "{events_left}");
+    drop(runtime);
+    assert_eq!(alive.count(), 0, "closures left behind");
+}
+
+#[test]
+fn drop_event_goes_on_also_in_the_same_color() {
+    let _bound = Bound::new("drop_event");
+    let (reports, hook) = reports();
+    let mut runtime = cores(2)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(hook)
+        .build()
+        .unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&order);
+    runtime
+        .run(move |cx| {
+            for i in 0..100u32 {
+                let order = Arc::clone(&order);
+                cx.post(Color::from(5), move |_cx| {
+                    assert!(i % 10 != 0, "every tenth");
+                    order.lock().unwrap().push(i);
+                });
+            }
+            cx.post(Color::from(5), |cx| cx.stop());
+        })
+        .unwrap();
+    let expected: Vec<u32> = (0..100).filter(|i| i % 10 != 0).collect();
+    assert_eq!(*seen.lock().unwrap(), expected, "the others, in order");
+    assert_eq!(reports.lock().unwrap().len(), 10);
+    assert_eq!(runtime.stats().events(), 102);
+}
+
+/// What was posted before the panic, in the handler that then panics, is posted.
+#[test]
+fn posts_before_the_panic_count() {
+    let _bound = Bound::new("posts_before_the_panic");
+    let mut runtime = cores(2).on_panic(OnPanic::DropEvent).build().unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&count);
+    runtime
+        .run(move |cx| {
+            for to in 0..10 {
+                let count = Arc::clone(&count);
+                cx.post(Color::from(to), move |_cx| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            cx.stop();
+            panic!("after the posts");
+        })
+        .unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 10);
+}
+
+#[test]
+fn colored_is_poisoned_and_refuses() {
+    let _bound = Bound::new("colored_is_poisoned");
+    let (reports, hook) = reports();
+    let alive = Alive::default();
+    let payload = alive.payload();
+    cores(2)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(hook)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            let color = Color::from(8);
+            let state = Colored::new(cx, color, payload);
+            state
+                .post_as(cx, &FAULTY, |_state, _cx| panic!("half done"))
+                .unwrap();
+            state.post(cx, |_state, _cx| unreachable!()).unwrap();
+            cx.post(color, move |cx| {
+                assert_eq!(state.with(cx, |_, _| ()), Err(Refused::Poisoned));
+                cx.stop();
+            });
+        })
+        .unwrap();
+    let reports = reports.lock().unwrap();
+    assert_eq!(reports.len(), 2, "{reports:?}");
+    assert_eq!(
+        (reports[0].handler, &*reports[0].message),
+        ("faulty", "half done")
+    );
+    let refused = Refused::Poisoned.to_string();
+    assert_eq!(
+        reports[1].message, refused,
+        "the later event is reported, not lost"
+    );
+    assert_eq!(alive.count(), 0, "poisoned state is dropped all the same");
+}
+
+/// A panic elsewhere in the event, with nothing lent, poisons nothing.
+#[test]
+fn a_panic_beside_the_state_does_not_poison_it() {
+    let _bound = Bound::new("a_panic_beside_the_state");
+    cores(1)
+        .on_panic(OnPanic::DropEvent)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            let color = Color::from(8);
+            let state = Colored::new(cx, color, 1);
+            let clone = state.clone();
+            cx.post(color, move |cx| {
+                clone.with(cx, |n, _| *n += 1).unwrap();
+                panic!("afterwards");
+            });
+            cx.post(color, move |cx| {
+                assert_eq!(state.with(cx, |n, _| *n), Ok(2));
+                cx.stop();
+            });
+        })
+        .unwrap();
+}
+
+#[test]
+fn in_the_drop_of_a_closure() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("in a drop");
+        }
+    }
+    let _bound = Bound::new("in_the_drop_of_a_closure");
+    let (reports, hook) = reports();
+    let mut runtime = cores(1)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(hook)
+        .build()
+        .unwrap();
+    runtime
+        .run(|cx| {
+            let bomb = Bomb;
+            // Dropped at the end of the handler.
+            cx.post_callback(FAULTY.on(Color::from(1), move |_cx: &mut mely::Cx| {
+                let _bomb = &bomb;
+            }));
+            // State that is dropped in its color, by the runtime's own event.
+            let state = Colored::new(cx, Color::from(2), Bomb);
+            drop(state);
+            cx.post(Color::from(2), |cx| cx.stop());
+        })
+        .unwrap();
+    let reports = reports.lock().unwrap();
+    assert_eq!(reports.len(), 2, "{reports:?}");
+    assert!(reports.iter().all(|r| r.message == "in a drop"));
+    assert!(reports.iter().any(|r| r.color == Color::from(1)));
+    assert!(reports.iter().any(|r| r.color == Color::from(2)));
+}
+
+#[test]
+fn a_payload_that_is_no_text() {
+    let _bound = Bound::new("a_payload_that_is_no_text");
+    let outcome = cores(1).build().unwrap().run(|cx| {
+        let boom = |_cx: &mut mely::Cx| std::panic::panic_any(17u64);
+        cx.post_callback(Callback::anonymous(Color::from(1), boom));
+    });
+    let Err(RunError::Panicked { panic, .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(panic.message, "(not text)");
+    assert!(
+        panic.handler.contains("a_payload_that_is_no_text"),
+        "{panic}"
+    );
+}
+
+/// A payload whose drop panics must not take the core down.
+#[test]
+fn a_payload_whose_drop_panics() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("again");
+        }
+    }
+    let _bound = Bound::new("a_payload_whose_drop_panics");
+    cores(1)
+        .on_panic(OnPanic::DropEvent)
+        .build()
+        .unwrap()
+        .run(|cx| {
+            cx.post(Color::from(1), |_cx| std::panic::panic_any(Bomb));
+            cx.post(Color::from(1), |cx| cx.stop());
+        })
+        .unwrap();
+}
+
+/// The hook runs on the core, so it may post, and what it posts is run.
+#[test]
+fn the_hook_may_post() {
+    let _bound = Bound::new("the_hook_may_post");
+    let poster = Arc::new(Mutex::new(None::<mely::Poster>));
+    let given = Arc::clone(&poster);
+    let mut runtime = cores(2)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(move |report| {
+            let poster = given.lock().unwrap().take().unwrap();
+            let color = report.color;
+            poster
+                .post(color, move |cx| {
+                    assert_eq!(cx.color(), color);
+                    cx.stop();
+                })
+                .unwrap();
+        })
+        .build()
+        .unwrap();
+    *poster.lock().unwrap() = Some(runtime.poster());
+    runtime
+        .run(|cx| cx.post(Color::from(3), |_cx| panic!("told")))
+        .unwrap();
+}
+
+#[test]
+fn of_the_first_event() {
+    let _bound = Bound::new("of_the_first_event");
+    let outcome = cores(2).build().unwrap().run(|_cx| panic!("at once"));
+    let Err(RunError::Panicked { panic, events_left }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!((panic.color, events_left), (Color::DEFAULT, 0));
+}
+
+/// Panics on all cores at once: one is the outcome, all are counted, `run` returns.
+#[test]
+fn on_many_cores_at_once() {
+    let _bound = Bound::new("on_many_cores_at_once");
+    for _ in 0..20 {
+        let mut runtime = cores(4).build().unwrap();
+        let outcome = runtime.run(|cx| {
+            for i in 0..64 {
+                cx.post(Color::from(i), |_cx| panic!("everywhere"));
+            }
+        });
+        assert!(
+            matches!(outcome, Err(RunError::Panicked { .. })),
+            "{outcome:?}"
+        );
+        let panics: u64 = runtime.stats().cores.iter().map(|c| c.panics).sum();
+        assert!((1..=64).contains(&panics));
+    }
+}

@@ -1,0 +1,366 @@
+//! Timers: when they run, and that canceled ones do not.
+
+mod common;
+
+use common::{Alive, Bound, cores, eventually};
+use mely::net::Timer;
+use mely::{Callback, Color, Cx, Stealing};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+fn on<F: FnOnce(&mut Cx) + Send + 'static>(color: u64, f: F) -> Callback<F> {
+    Callback::anonymous(Color::from(color), f)
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[test]
+fn run_in_the_order_of_their_times_and_never_early() {
+    let _bound = Bound::new("run_in_the_order");
+    for backend in common::backends() {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&order);
+        cores(2)
+            .backend(backend)
+            .build()
+            .unwrap()
+            .run(move |cx| {
+                for ms in [30u64, 10, 50, 20, 40, 0] {
+                    let (order, set) = (Arc::clone(&order), Instant::now());
+                    let after = Duration::from_millis(ms);
+                    cx.timer(
+                        after,
+                        on(1, move |cx| {
+                            assert!(set.elapsed() >= after, "early");
+                            assert_eq!(cx.color(), Color::from(1));
+                            order.lock().unwrap().push(ms);
+                            if ms == 50 {
+                                cx.stop();
+                            }
+                        }),
+                    );
+                }
+            })
+            .unwrap();
+        assert_eq!(*seen.lock().unwrap(), [0, 10, 20, 30, 40, 50]);
+    }
+}
+
+#[test]
+fn the_largest_duration_is_never() {
+    let _bound = Bound::new("the_largest_duration");
+    for backend in common::backends() {
+        for after in [
+            Duration::MAX,
+            Duration::from_secs(u64::MAX / 2),
+            100_000 * HOUR,
+        ] {
+            cores(2)
+                .backend(backend.clone())
+                .spin(Duration::ZERO)
+                .build()
+                .unwrap()
+                .run(move |cx| {
+                    cx.timer(after, on(1, |_cx| unreachable!()));
+                    // Another one, so that cores sleep with it pending and are woken for this.
+                    cx.timer(Duration::from_millis(5), on(1, |cx| cx.stop()));
+                })
+                .unwrap();
+        }
+    }
+}
+
+/// Its own color can be sure: canceled is not run, even if it was due long ago.
+#[test]
+fn canceled_by_its_own_color_is_exact() {
+    let _bound = Bound::new("canceled_by_its_own_color");
+    let alive = Alive::default();
+    let given = alive.clone();
+    cores(2)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            cx.post(Color::from(1), move |cx| {
+                let payload = given.payload();
+                let due = cx.timer(
+                    Duration::ZERO,
+                    on(1, move |_cx| {
+                        drop(payload);
+                        panic!("canceled and run");
+                    }),
+                );
+                // Due, and perhaps queued behind this handler.
+                std::thread::sleep(Duration::from_millis(2));
+                cx.post(Color::from(2), |_cx| ());
+                cx.flush();
+                due.cancel(cx);
+                let later = cx.timer(HOUR, on(1, |_cx| unreachable!()));
+                later.cancel(cx);
+                let end = on(1, |cx| cx.stop());
+                cx.timer(Duration::from_millis(10), end);
+            });
+        })
+        .unwrap();
+    assert_eq!(alive.count(), 0);
+}
+
+/// From another core and color: before its time is early enough, and the closure is dropped.
+#[test]
+fn canceled_from_another_core() {
+    let _bound = Bound::new("canceled_from_another_core");
+    let alive = Alive::default();
+    let given = alive.clone();
+    cores(2)
+        .stealing(Stealing::Off)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            for i in 0..100 {
+                let payload = given.payload();
+                let timer = cx.timer(
+                    HOUR,
+                    on(2 * i, move |_cx| {
+                        drop(payload);
+                        unreachable!()
+                    }),
+                );
+                // Odd colors are on core 1.
+                cx.post(Color::from(2 * i + 1), move |cx| {
+                    assert_eq!(cx.core(), 1);
+                    timer.cancel(cx);
+                });
+            }
+            let poster = cx.poster();
+            std::thread::spawn(move || {
+                eventually("every closure is freed", || given.count() == 0);
+                poster.stop();
+            });
+        })
+        .unwrap();
+    assert_eq!(alive.count(), 0);
+}
+
+/// From outside its color, and at the very time it is due: it runs or it does not, and is freed
+/// once either way.
+#[test]
+fn canceled_while_it_fires() {
+    let _bound = Bound::new("canceled_while_it_fires");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let ran = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&ran);
+    cores(3)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            for i in 0..2_000u64 {
+                let (payload, count) = (given.payload(), Arc::clone(&count));
+                let timer = cx.timer(
+                    Duration::from_micros(i % 200),
+                    on(i, move |_cx| {
+                        drop(payload);
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }),
+                );
+                cx.post(Color::from(i + 1), move |cx| timer.cancel(cx));
+            }
+            cx.timer(Duration::from_millis(20), on(1, |cx| cx.stop()));
+        })
+        .unwrap();
+    assert!(ran.load(Ordering::Relaxed) <= 2_000);
+    assert_eq!(alive.count(), 0);
+}
+
+#[test]
+fn dropping_the_handle_leaves_it_running() {
+    let _bound = Bound::new("dropping_the_handle");
+    cores(1)
+        .build()
+        .unwrap()
+        .run(|cx| drop(cx.timer(Duration::from_millis(1), on(1, |cx| cx.stop()))))
+        .unwrap();
+}
+
+#[test]
+fn thousands_set_on_all_cores_and_half_of_them_canceled() {
+    const COUNT: u64 = 20_000;
+    let _bound = Bound::new("thousands");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let ran = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&ran);
+    let mut runtime = cores(2).exit_when_idle(true).build().unwrap();
+    runtime
+        .run(move |cx| {
+            for i in 0..COUNT {
+                let (given, count) = (given.clone(), Arc::clone(&count));
+                cx.post(Color::from(i % 128), move |cx| {
+                    let payload = given.payload();
+                    let after = Duration::from_micros(i.wrapping_mul(7_919) % 50_000);
+                    let tick = move |_cx: &mut Cx| {
+                        drop(payload);
+                        count.fetch_add(1, Ordering::Relaxed);
+                    };
+                    if i % 2 == 0 {
+                        cx.timer(after, on(i, tick));
+                    } else {
+                        cx.timer(HOUR + after, on(i, tick)).cancel(cx);
+                    }
+                });
+            }
+        })
+        .unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), COUNT / 2);
+    assert_eq!(alive.count(), 0);
+}
+
+/// At a stop pending timers do not run, their closures are dropped in their colors, on cores.
+#[test]
+fn pending_at_a_stop_are_dropped_in_their_colors() {
+    struct Witness(Arc<AtomicU64>, mely::Poster);
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            let thread = std::thread::current();
+            assert!(thread.name().unwrap_or("").starts_with("mely-"));
+            // User code: it may post, in the midst of the end.
+            let count = Arc::clone(&self.0);
+            let posted = self.1.post(Color::from(3), move |_cx| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(posted.is_ok(), "{posted:?}");
+        }
+    }
+    let _bound = Bound::new("pending_at_a_stop");
+    let count = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&count);
+    cores(2)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            for i in 0..1_000 {
+                let witness = Witness(Arc::clone(&count), cx.poster());
+                cx.timer(
+                    HOUR,
+                    on(i, move |_cx| {
+                        drop(witness);
+                        unreachable!()
+                    }),
+                );
+            }
+            cx.stop();
+        })
+        .unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 1_000);
+}
+
+/// More pending timers than events may be queued: at a stop they are dropped bit by bit, in their
+/// colors and with nothing lost.
+#[test]
+fn pending_beyond_the_limit_of_events() {
+    struct Witness(Arc<AtomicU64>, Arc<AtomicBool>);
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            // Between the handlers of color 7, never inside the runtime or beside one of them.
+            assert!(!self.1.load(Ordering::Relaxed));
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let _bound = Bound::new("pending_beyond_the_limit");
+    let (count, busy) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let seen = Arc::clone(&count);
+    let mut runtime = cores(1).events_max(100).build().unwrap();
+    runtime
+        .run(move |cx| {
+            for _ in 0..20_000 {
+                let witness = Witness(Arc::clone(&count), Arc::clone(&busy));
+                let never = on(7, move |_cx: &mut Cx| {
+                    drop(witness);
+                    unreachable!()
+                });
+                cx.timer(HOUR, never);
+            }
+            cx.stop();
+        })
+        .unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 20_000);
+    // Each as an event of its color.
+    assert_eq!(runtime.stats().events(), 20_001);
+}
+
+/// A timer set while the runtime ends is dropped and not run.
+#[test]
+fn set_after_a_stop() {
+    let _bound = Bound::new("set_after_a_stop");
+    let alive = Alive::default();
+    let given = alive.clone();
+    cores(1)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            cx.stop();
+            again(cx, 100, given);
+            fn again(cx: &mut Cx, left: u32, alive: Alive) {
+                let payload = alive.payload();
+                let never = on(1, move |_cx: &mut Cx| {
+                    drop(payload);
+                    unreachable!()
+                });
+                let timer = cx.timer(HOUR, never);
+                if left % 2 == 0 {
+                    timer.cancel(cx);
+                }
+                if left > 0 {
+                    cx.post(Color::from(2), move |cx| again(cx, left - 1, alive));
+                }
+            }
+        })
+        .unwrap();
+    assert_eq!(alive.count(), 0);
+}
+
+/// A timer of one runtime, canceled in a handler of another: it is that one that goes, and not
+/// whatever has its place here.
+#[test]
+fn canceled_in_another_runtime() {
+    let _bound = Bound::new("canceled_in_another_runtime");
+    let alive = Alive::default();
+    let payload = alive.payload();
+    let (mut here, mut there) = (cores(1).build().unwrap(), cores(1).build().unwrap());
+    let (send, receive) = std::sync::mpsc::channel::<Timer>();
+    let poster = there.poster();
+    let running = std::thread::spawn(move || {
+        there.run(move |cx| {
+            let never = on(1, move |_cx: &mut Cx| {
+                drop(payload);
+                unreachable!()
+            });
+            send.send(cx.timer(HOUR, never)).unwrap();
+        })
+    });
+    let ticked = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&ticked);
+    let theirs = alive.clone();
+    here.run(move |cx| {
+        // The first timer here, as that one is the first there.
+        let tick = on(1, move |cx: &mut Cx| {
+            ticked.store(true, Ordering::Relaxed);
+            cx.stop();
+        });
+        cx.timer(Duration::from_millis(50), tick);
+        receive.recv().unwrap().cancel(cx);
+        // In case it was the wrong one.
+        cx.timer(Duration::from_secs(2), on(1, |cx| cx.stop()));
+    })
+    .unwrap();
+    assert!(
+        seen.load(Ordering::Relaxed),
+        "the timer here is none of that one's"
+    );
+    eventually("the canceled closure is freed", || theirs.count() == 0);
+    poster.stop();
+    running.join().unwrap().unwrap();
+}

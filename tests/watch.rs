@@ -1,0 +1,199 @@
+//! What a runtime tells about itself: slow handlers while they run, counters.
+
+mod common;
+
+use common::{Bound, cores, eventually};
+use mely::{Color, Cx, Handler, Stealing};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+static SLOW: Handler = Handler::new("slow");
+
+#[test]
+fn a_slow_handler_is_reported_once_while_it_runs() {
+    let _bound = Bound::new("a_slow_handler");
+    let running = Arc::new(AtomicBool::new(false));
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let (told, inside) = (Arc::clone(&reports), Arc::clone(&running));
+    let limit = Duration::from_millis(20);
+    cores(2)
+        .warn_over(limit, move |slow| {
+            assert!(inside.load(Ordering::Acquire), "it is over already");
+            told.lock().unwrap().push(slow.clone());
+        })
+        .build()
+        .unwrap()
+        .run({
+            let reports = Arc::clone(&reports);
+            move |cx| {
+                cx.post_callback(SLOW.on(Color::from(1), move |cx: &mut Cx| {
+                    running.store(true, Ordering::Release);
+                    eventually("the report", || !reports.lock().unwrap().is_empty());
+                    // Long enough for another look, which must say nothing more.
+                    std::thread::sleep(3 * limit);
+                    running.store(false, Ordering::Release);
+                    assert_eq!(reports.lock().unwrap()[0].core, cx.core());
+                    cx.stop();
+                }));
+            }
+        })
+        .unwrap();
+    let reports = reports.lock().unwrap();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert_eq!(reports[0].handler, "slow");
+    assert!(reports[0].running_for >= limit);
+}
+
+/// Many short runs in a row are not one long run.
+#[test]
+fn short_handlers_in_a_row_are_not_reported() {
+    let _bound = Bound::new("short_handlers_in_a_row");
+    let reports = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&reports);
+    cores(1)
+        .warn_over(Duration::from_millis(200), move |_slow| {
+            told.fetch_add(1, Ordering::Relaxed);
+        })
+        .build()
+        .unwrap()
+        .run(|cx| {
+            for _ in 0..10 {
+                // Posted before anybody knows how long they take: one batch.
+                cx.post_callback(SLOW.on(Color::from(1), |_cx: &mut Cx| {
+                    std::thread::sleep(Duration::from_millis(50));
+                }));
+            }
+            cx.post(Color::from(1), |cx| cx.stop());
+        })
+        .unwrap();
+    assert_eq!(reports.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn counters_add_up() {
+    const EVENTS: u64 = 10_000;
+    let _bound = Bound::new("counters_add_up");
+    let mut runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    for i in 0..100 {
+        poster.post(Color::from(i), |_cx| ()).unwrap();
+    }
+    assert_eq!(runtime.stats().events(), 0, "nothing runs before the run");
+    assert_eq!(runtime.stats().posts_foreign, 100);
+    runtime
+        .run(|cx| {
+            for i in 0..EVENTS {
+                cx.post(Color::from(i), |_cx| ());
+            }
+            let work = SLOW.on(Color::from(1), |cx: &mut Cx| {
+                std::thread::sleep(Duration::from_millis(5));
+                cx.stop();
+            });
+            cx.post_callback(work);
+        })
+        .unwrap();
+    let stats = runtime.stats();
+    assert_eq!(stats.cores.len(), 2);
+    // The hundred, the start, the many, the slow one.
+    assert_eq!(stats.events(), 100 + 1 + EVENTS + 1);
+    assert_eq!(stats.posts_foreign, 101);
+    let posts: u64 = stats
+        .cores
+        .iter()
+        .map(|c| c.posts_local + c.posts_remote)
+        .sum();
+    assert_eq!(posts, EVENTS + 1);
+    assert!(stats.cores.iter().all(|core| core.colors_queued == 0));
+    assert!(stats.cores.iter().any(|core| core.quanta > 0));
+    let longest = stats.cores.iter().map(|c| c.handler_max).max().unwrap();
+    assert!(longest >= Duration::from_millis(5), "{longest:?}");
+    assert!(longest < Duration::from_secs(30), "{longest:?}");
+    assert!(stats.event_bytes >= EVENTS as usize / 4 * 64);
+    assert!(
+        stats
+            .steal_cost
+            .iter()
+            .all(|(_, cost)| *cost > Duration::ZERO)
+    );
+    assert!(stats.cores.iter().all(|core| core.panics == 0));
+}
+
+/// Many long colors on one core: the other one steals some, and says so consistently.
+#[test]
+fn steals_are_counted() {
+    let _bound = Bound::new("steals_are_counted");
+    let run = |stealing| {
+        let mut runtime = cores(2).stealing(stealing).build().unwrap();
+        runtime
+            .run(|cx| {
+                for i in 0..200 {
+                    // Even colors: all on core 0.
+                    cx.post_callback(SLOW.on(Color::from(2 * i), |_cx: &mut Cx| {
+                        std::thread::sleep(Duration::from_micros(200));
+                    }));
+                }
+                cx.stop();
+            })
+            .unwrap();
+        runtime.stats()
+    };
+    let stats = run(Stealing::default());
+    assert!(stats.steals() > 0);
+    for core in &stats.cores {
+        for steals in &core.steals {
+            assert!(steals.tried >= steals.won, "{steals:?}");
+            assert!(steals.colors >= steals.won, "{steals:?}");
+            assert!(
+                steals.won == 0 || steals.cost > Duration::ZERO,
+                "{steals:?}"
+            );
+        }
+    }
+    assert!(stats.cores[1].events > 0, "what was stolen ran there");
+    let stats = run(Stealing::Off);
+    assert_eq!(stats.steals(), 0);
+    assert_eq!((stats.cores[0].events, stats.cores[1].events), (201, 0));
+}
+
+#[test]
+fn sleeping_and_waking_is_counted() {
+    let _bound = Bound::new("sleeping_and_waking");
+    let mut runtime = cores(2)
+        .spin(Duration::ZERO)
+        .stealing(Stealing::Off)
+        .build()
+        .unwrap();
+    let poster = runtime.poster();
+    let thread = std::thread::spawn(move || {
+        let parks = || poster.stats().cores.iter().map(|c| c.parks).sum::<u64>();
+        for i in 0..10 {
+            let before = parks();
+            poster.post(Color::from(i), |_cx| ()).unwrap();
+            eventually("asleep again", || parks() > before);
+        }
+        poster.stop();
+    });
+    runtime.run(|_cx| ()).unwrap();
+    thread.join().unwrap();
+    let stats = runtime.stats();
+    assert!(stats.cores.iter().map(|c| c.parks).sum::<u64>() >= 10);
+    assert_eq!(stats.events(), 11);
+}
+
+#[test]
+fn handlers_and_closures_have_names() {
+    let _bound = Bound::new("handlers_and_closures");
+    cores(1)
+        .build()
+        .unwrap()
+        .run(|cx| {
+            assert!(cx.handler().contains("handlers_and_closures_have_names"));
+            cx.post_callback(SLOW.on(Color::from(1), |cx: &mut Cx| {
+                assert_eq!(cx.handler(), "slow");
+                assert_eq!(cx.color(), Color::from(1));
+                cx.stop();
+            }));
+        })
+        .unwrap();
+}
