@@ -6,7 +6,6 @@ use super::worker::Worker;
 use crate::callback::Callback;
 use crate::sched;
 use crate::sched::queue::NIL;
-use crate::sync::atomic::Ordering;
 use crate::{Color, Handler};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -171,26 +170,7 @@ impl Cx {
     /// # Panics
     /// If there is no such core.
     pub fn place(&mut self, color: Color, core: usize) {
-        let cores = self.cores();
-        assert!(core < cores, "core {core} of a runtime with {cores} cores");
-        let core = core as u32;
-        let worker = self.worker();
-        let shared = worker.core.shared.clone();
-        let slot = shared.slots.map.slot(color);
-        if shared.slots.map.is_control(slot) {
-            return;
-        }
-        if shared.slots.owner(slot) == core {
-            // It is there already; but it must not leave for an earlier wish.
-            let wanted = &shared.slots.shared(slot).wanted;
-            if wanted.load(Ordering::Relaxed) != 0 {
-                wanted.store(0, Ordering::Relaxed);
-            }
-            return;
-        }
-        let mut bells = Vec::new();
-        sched::core::place(&shared, color, core, &mut bells);
-        bells.into_iter().for_each(|core| shared.ring(core));
+        sched::core::place(&self.worker_ref().core.shared, color, core);
     }
 
     /// A color that nobody else has; it starts on this core.

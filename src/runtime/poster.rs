@@ -119,6 +119,14 @@ impl Poster {
             .inspect_err(|_| shared.quiesce.foreign_unpost())
     }
 
+    /// Moves a color to a core; see [`Cx::place`].
+    ///
+    /// # Panics
+    /// If there is no such core.
+    pub fn place(&self, color: Color, core: usize) {
+        crate::sched::core::place(&self.inner.shared, color, core);
+    }
+
     /// Asks the runtime to stop; see [`Cx::stop`].
     pub fn stop(&self) {
         self.inner.stop();

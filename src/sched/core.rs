@@ -637,14 +637,26 @@ pub(crate) fn publish_foreign(shared: &Shared, color: Color, chunk: Chunk) {
 }
 
 /// Asks for a color to be moved to a core; see [`Cx::place`].
-pub(crate) fn place(shared: &Shared, color: Color, core: u32, bells: &mut Vec<u32>) {
+pub(crate) fn place(shared: &Shared, color: Color, core: usize) {
+    let cores = shared.cores.len();
+    assert!(core < cores, "core {core} of a runtime with {cores} cores");
+    let core = core as u32;
     let slot = shared.slots.map.slot(color);
-    shared
-        .slots
-        .shared(slot)
-        .wanted
-        .store(core + 1, Ordering::Release);
+    if shared.slots.map.is_control(slot) {
+        return;
+    }
+    let wanted = &shared.slots.shared(slot).wanted;
+    if shared.slots.owner(slot) == core {
+        // It is there already; but it must not leave for an earlier wish.
+        if wanted.load(Ordering::Relaxed) != 0 {
+            wanted.store(0, Ordering::Relaxed);
+        }
+        return;
+    }
+    wanted.store(core + 1, Ordering::Release);
     if mail::mark_poked(&shared.slots, slot) {
-        poke::send(shared, slot, bells);
+        let mut bells = Vec::new();
+        poke::send(shared, slot, &mut bells);
+        bells.into_iter().for_each(|core| shared.ring(core));
     }
 }
