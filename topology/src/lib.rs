@@ -49,6 +49,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("mely and mely-topology run on Linux only: what they know of a machine is in sysfs");
+
 mod affinity;
 mod cpulist;
 mod detect;
