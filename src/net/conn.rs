@@ -75,7 +75,7 @@ struct Home {
     /// The application has been told the end of the stream, or an error.
     ended: bool,
     closing: bool,
-    /// The descriptor is closed.
+    /// The descriptor is no longer ours.
     closed: bool,
     /// Under which key the driver keeps the connection, if it is detached.
     kept: Option<usize>,
@@ -386,8 +386,7 @@ impl Conn {
             let mut home = unsafe { self.at_home() };
             home.recv = None;
             home.canceling = false;
-            if home.closing {
-                home.closed = true;
+            if home.closing && !std::mem::replace(&mut home.closed, true) {
                 driver.backend.close(self.fd);
             }
             let again = std::mem::take(&mut home.again) && !home.closing && !home.ended;
@@ -466,7 +465,8 @@ impl Colored {
 }
 
 impl Drop for Conn {
-    /// A connection that nobody closed, because the runtime ended first.
+    /// A connection that was not closed, because the runtime ended first. Its driver's backend is
+    /// gone by then (fields drop in order), so no operation is left on the descriptor.
     fn drop(&mut self) {
         // SAFETY: the last reference is gone.
         let closed = unsafe { self.at_home() }.closed;

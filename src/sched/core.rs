@@ -59,7 +59,8 @@ pub(crate) struct Current {
     pub(crate) slot: u32,
     pub(crate) color: u64,
     pub(crate) profile: u32,
-    /// Known or feared to be long: each post is published at once.
+    /// Known or feared to be long: each post is published at once. Only ever set together with
+    /// `started_ns`.
     publish: bool,
     /// When it started, if it is timed.
     started_ns: Option<u64>,
@@ -106,9 +107,11 @@ pub(crate) struct Core {
     busy: bool,
     /// A handler of this quantum was longer than a wake-up.
     long: bool,
-    /// How the batch of the running color is going.
-    batch_events: u32,
-    batch_ns: u64,
+    /// What is left of the batch of the running color.
+    batch_left: u32,
+    batch_left_ns: i64,
+    /// What this core last noted as running, in the words of [`super::shared::Progress::running`].
+    noted: u32,
 }
 
 // SAFETY: a core's nodes, in its outbox and pool, are held by it, wherever it is.
@@ -134,8 +137,9 @@ impl Core {
             sightings,
             busy: false,
             long: false,
-            batch_events: 0,
-            batch_ns: 0,
+            batch_left: 0,
+            batch_left_ns: 0,
+            noted: 0,
             shared,
         }
     }
@@ -176,14 +180,23 @@ impl Core {
         debug_assert!(posted.is_ok(), "reserved");
     }
 
-    #[inline]
+    #[inline(always)]
     fn enqueue(&mut self, slot: u32, node: NonNull<Node>, estimate: Estimate) {
-        let chunk = single(node, estimate);
         if slot == self.current.slot {
             // SAFETY: the running color is checked out by this thread.
-            unsafe { self.shared.slots.queue(slot).append(chunk) };
-            return;
+            unsafe {
+                self.shared.slots.queue(slot).append(single(node, estimate));
+            };
+        } else {
+            self.put_out(slot, node, estimate);
         }
+    }
+
+    /// Posts to another color. Apart from the self-post, the commonest post, whose few instructions
+    /// would otherwise save and restore the registers that this one needs.
+    #[inline(never)]
+    fn put_out(&mut self, slot: u32, node: NonNull<Node>, estimate: Estimate) {
+        let chunk = single(node, estimate);
         if let Some(last) = self.outbox.last_mut()
             && last.slot == slot
             && join(&mut last.chunk, chunk)
@@ -202,55 +215,50 @@ impl Core {
     /// Publishes the outbox in program order: everything posted so far is in its color's queue or
     /// mailbox when this returns.
     pub(crate) fn flush(&mut self) {
-        if self.outbox.is_empty() {
+        // Borrowed, not cloned, here and in `exchange`: a reference count is a read-modify-write on a
+        // line that all cores share.
+        let Core {
+            id,
+            shared,
+            outbox,
+            bells,
+            ..
+        } = self;
+        if outbox.is_empty() {
             return;
         }
-        let shared = Arc::clone(&self.shared);
-        let mut section = Section::enter(&shared, self.id);
-        self.flush_into(&mut section);
+        let mut section = Section::enter(shared, *id);
+        publish_outbox(outbox, &mut section, shared, *id, bells);
         let worth_ns = section.publish();
         drop(section);
         self.make_known(worth_ns);
     }
 
-    fn flush_into(&mut self, section: &mut Section<'_>) {
-        let stats = &self.shared.cores[self.id as usize].stats;
-        for Outgoing { slot, chunk } in self.outbox.drain(..) {
-            // SAFETY: the outbox gives its nodes up; we are the core's thread.
-            if unsafe { section.append(slot, chunk) } {
-                continue;
-            }
-            stats.posts_remote.add(chunk.count.into());
-            // SAFETY: as above; `join` keeps sums and counts within bounds.
-            if unsafe { mail::push(&self.shared.slots, slot, chunk) } {
-                poke::send(&self.shared, slot, &mut self.bells);
-                let owner = self.shared.slots.owner(slot);
-                rescue(&self.shared, owner, self.id, &mut self.bells);
-            }
-        }
-    }
-
     /// The one critical section of a quantum; see the module text. Leaves the next colors to run in
     /// the checkout.
     pub(crate) fn exchange(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        let own = &shared.cores[self.id as usize];
-        if self.checkout.is_empty()
-            && self.outbox.is_empty()
-            && own.hint.queued() == 0
-            && !own.pokes.any()
-        {
+        let Core {
+            id,
+            shared,
+            outbox,
+            checkout,
+            bells,
+            ..
+        } = self;
+        let own = &shared.cores[*id as usize];
+        if checkout.is_empty() && outbox.is_empty() && own.hint.queued() == 0 && !own.pokes.any() {
             return;
         }
         own.stats.quanta.add(1);
         own.stats.posts.max(self.posted);
-        let mut section = Section::enter(&shared, self.id);
-        for slot in std::mem::take(&mut self.checkout) {
-            section.give_back(slot, &mut self.bells);
+        let mut section = Section::enter(shared, *id);
+        for &slot in checkout.iter() {
+            section.give_back(slot, bells);
         }
-        self.flush_into(&mut section);
-        section.take_mail(&mut self.bells);
-        section.check_out(&mut self.checkout, self.quantum_ns.into());
+        checkout.clear();
+        publish_outbox(outbox, &mut section, shared, *id, bells);
+        section.take_mail(bells);
+        section.check_out(checkout, self.quantum_ns.into());
         let worth_ns = section.publish();
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]
@@ -258,7 +266,7 @@ impl Core {
             section.assert_valid();
         }
         drop(section);
-        self.quantum_ns = shared.reference_cost_ns(self.id) as u32;
+        self.quantum_ns = shared.reference_cost_ns(*id) as u32;
         self.make_known(worth_ns);
     }
 
@@ -295,17 +303,16 @@ impl Core {
     #[inline]
     pub(crate) fn begin_color(&mut self, i: usize) -> Option<u32> {
         let &slot = self.checkout.get(i)?;
-        self.batch_events = 0;
-        self.batch_ns = 0;
+        self.batch_left = self.shared.policy.batch;
+        self.batch_left_ns = self.quantum_ns.into();
+        self.shared.cores[self.id as usize].progress.step(false);
         Some(slot)
     }
 
     /// The next event of the batch of `slot`, which is checked out by us.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin_event(&mut self, slot: u32) -> Option<Event> {
-        if self.batch_events >= self.shared.policy.batch
-            || self.batch_ns >= u64::from(self.quantum_ns)
-        {
+        if self.batch_left == 0 || self.batch_left_ns <= 0 {
             return None;
         }
         // SAFETY: checked out by this thread.
@@ -315,41 +322,54 @@ impl Core {
             let header = unsafe { Node::header(node.as_ptr()) };
             (header.color, header.profile, header.raw_ns)
         };
-        self.batch_ns += u64::from(raw_ns);
+        self.batch_left -= 1;
+        self.batch_left_ns -= i64::from(raw_ns);
         let profile = self.shared.profiles.get(profile_index);
-        let run = profile.vtable.run;
-        self.until_sample -= 1;
+        let run = profile.run;
         let watch = profile.wants_timing();
-        let publish = watch && raw_ns >= self.quantum_ns;
-        let long = watch && u64::from(raw_ns) >= self.shared.wake_cost_ns;
-        self.current = Current {
-            slot,
-            color,
-            profile: profile_index,
-            publish,
-            started_ns: None,
-        };
-        self.shared.cores[self.id as usize]
-            .progress
-            .running(profile_index + 1);
-        if self.batch_events == 0 || long {
-            self.step(long);
+        self.current.slot = slot;
+        self.current.color = color;
+        self.current.profile = profile_index;
+        if self.noted != profile_index + 1 {
+            self.note(profile_index + 1);
         }
+        self.until_sample -= 1;
         if watch || self.until_sample == 0 {
-            self.until_sample = SAMPLE_PERIOD;
-            self.current.started_ns = Some(self.clock.now_ns());
+            self.watch(watch, raw_ns);
         }
-        self.batch_events += 1;
         Some(Event { node, run })
     }
 
-    /// Tells thieves that the core goes on, and before a long handler makes sure that nobody's work
-    /// is left to wait for it: mail that came since the exchange, or queued colors.
-    #[inline]
-    fn step(&mut self, long: bool) {
+    /// Notes what runs, where others read it: only when it changes, because thieves and the watchdog
+    /// look at that line.
+    #[inline(never)]
+    fn note(&mut self, running: u32) {
+        self.noted = running;
+        self.shared.cores[self.id as usize]
+            .progress
+            .running(running);
+    }
+
+    /// Watches the event that is about to run: takes the time, and unless it is a mere sample, makes
+    /// sure beforehand that others are not left to wait for it.
+    #[inline(never)]
+    fn watch(&mut self, watch: bool, raw_ns: u32) {
+        if watch {
+            self.current.publish = raw_ns >= self.quantum_ns;
+            if u64::from(raw_ns) >= self.shared.wake_cost_ns {
+                self.step_long();
+            }
+        }
+        self.until_sample = SAMPLE_PERIOD;
+        self.current.started_ns = Some(self.clock.now_ns());
+    }
+
+    /// Tells thieves that a long handler begins, and makes sure that nobody's work is left to wait
+    /// for it: mail that came since the exchange, or queued colors.
+    fn step_long(&mut self) {
         let own = &self.shared.cores[self.id as usize];
-        own.progress.step(long);
-        if long && self.shared.policy.stealing {
+        own.progress.step(true);
+        if self.shared.policy.stealing {
             fence(Ordering::SeqCst);
             if own.pokes.any() || own.hint.stealable() > 0 {
                 self.wake_one();
@@ -359,25 +379,29 @@ impl Core {
     }
 
     /// The event has run, or has panicked.
-    #[inline]
-    pub(crate) fn end_event(&mut self) -> Option<u64> {
+    #[inline(always)]
+    pub(crate) fn end_event(&mut self) {
         self.executed += 1;
-        let took_ns = self.current.started_ns.map(|started_ns| {
-            let took_ns = self.clock.now_ns().saturating_sub(started_ns);
-            self.shared
-                .profiles
-                .get(self.current.profile)
-                .record(took_ns);
-            let stats = &self.shared.cores[self.id as usize].stats;
-            stats.handler_ns_max.max(took_ns);
-            self.long |= took_ns > self.shared.wake_cost_ns;
-            if self.checkout.len() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
-                stats.hostage.add(1);
-            }
-            took_ns
-        });
+        self.current.slot = NIL;
+        if let Some(started_ns) = self.current.started_ns {
+            self.end_watch(started_ns);
+        }
+    }
+
+    #[inline(never)]
+    fn end_watch(&mut self, started_ns: u64) {
+        let took_ns = self.clock.now_ns().saturating_sub(started_ns);
+        self.shared
+            .profiles
+            .get(self.current.profile)
+            .record(took_ns);
+        let stats = &self.shared.cores[self.id as usize].stats;
+        stats.handler_ns_max.max(took_ns);
+        self.long |= took_ns > self.shared.wake_cost_ns;
+        if self.checkout.len() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
+            stats.hostage.add(1);
+        }
         self.current = NO_EVENT;
-        took_ns
     }
 
     /// The colors of this quantum have had their turn.
@@ -390,6 +414,7 @@ impl Core {
         let progress = &self.shared.cores[self.id as usize].progress;
         progress.step(false);
         progress.running(0);
+        self.noted = 0;
     }
 
     /// Whether this core ran something in its last turn: then what is queued goes before what
@@ -420,6 +445,7 @@ impl Core {
         !self.outbox.is_empty()
     }
 
+    #[inline(always)]
     pub(crate) fn free(&mut self, node: NonNull<Node>) {
         self.pool.free(node);
     }
@@ -436,6 +462,30 @@ impl Drop for Core {
             // SAFETY: the outbox gives its nodes up. Nobody needs a poke: the core's end is the
             // runtime's.
             let _ = unsafe { mail::push(&self.shared.slots, slot, chunk) };
+        }
+    }
+}
+
+/// Empties an outbox in program order, under the lock of core `id`, whose thread this is.
+fn publish_outbox(
+    outbox: &mut Vec<Outgoing>,
+    section: &mut Section<'_>,
+    shared: &Shared,
+    id: u32,
+    bells: &mut Vec<u32>,
+) {
+    for Outgoing { slot, chunk } in outbox.drain(..) {
+        // SAFETY: the outbox gives its nodes up; we are the core's thread.
+        if unsafe { section.append(slot, chunk) } {
+            continue;
+        }
+        let stats = &shared.cores[id as usize].stats;
+        stats.posts_remote.add(chunk.count.into());
+        // SAFETY: as above; `join` keeps sums and counts within bounds.
+        if unsafe { mail::push(&shared.slots, slot, chunk) } {
+            poke::send(shared, slot, bells);
+            let owner = shared.slots.owner(slot);
+            rescue(shared, owner, id, bells);
         }
     }
 }

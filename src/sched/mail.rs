@@ -19,7 +19,7 @@
 
 use super::node::{Link, Node, SOLO};
 use super::queue::{Chunk, ColorQueue};
-use super::slots::Slots;
+use super::slots::{Slot, Slots};
 use crate::sync::atomic::Ordering;
 use std::ptr::NonNull;
 
@@ -79,10 +79,8 @@ pub(crate) fn mark_poked(slots: &Slots, slot: u32) -> bool {
 
 /// Whether events wait in the mailbox.
 #[inline]
-pub(crate) fn has_mail(slots: &Slots, slot: u32) -> bool {
-    !split(slots.shared(slot).mail.load(Ordering::Acquire))
-        .0
-        .is_null()
+pub(crate) fn has_mail(slot: &Slot) -> bool {
+    !split(slot.shared.mail.load(Ordering::Acquire)).0.is_null()
 }
 
 /// Moves what waits in the mailbox to the end of the color's FIFO, leaving `POKED` as it is.
@@ -91,7 +89,7 @@ pub(crate) fn has_mail(slots: &Slots, slot: u32) -> bool {
 /// The caller owns the private part, of which `queue` is the borrow.
 #[inline]
 pub(crate) unsafe fn drain(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
-    if has_mail(slots, slot) {
+    if has_mail(slots.at(slot)) {
         let word = update(slots, slot, |word| keep_mark(std::ptr::null_mut(), word));
         // SAFETY: the exchange made the chunks ours; the queue is the caller's.
         unsafe { append_all(word, queue) };

@@ -7,6 +7,7 @@
 
 use super::node::Node;
 use crate::sync::{Arc, Mutex};
+use arrayvec::ArrayVec;
 use std::ptr::NonNull;
 
 /// Nodes in a batch and in a slab.
@@ -14,6 +15,9 @@ const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
 
 /// Most nodes that a thread keeps to itself.
 pub(crate) const STOCK_MAX: usize = 2 * BATCH;
+
+/// A free list: of fixed capacity, so that giving a node back has one case that is not a store.
+type Free = ArrayVec<NonNull<Node>, STOCK_MAX>;
 
 /// Where pools exchange nodes, and the owner of all slabs.
 #[derive(Debug)]
@@ -64,17 +68,16 @@ impl Depot {
         self.inner.lock().unwrap().nodes * size_of::<Node>()
     }
 
-    /// `beyond`: also beyond the limit.
-    #[cold]
-    fn refill(&self, free: &mut Vec<NonNull<Node>>, beyond: bool) -> bool {
+    /// Fills an empty free list, unless the limit is reached; `beyond`: also beyond it.
+    fn refill(&self, free: &mut Free, beyond: bool) {
         let mut inner = self.inner.lock().unwrap();
         if let Some(batch) = inner.batches.pop() {
-            // The emptied array goes back with the next batch; here one allocation a batch.
+            // One allocation a batch. A batch is no longer than the free list, which is empty.
             free.extend(batch);
-            return true;
+            return;
         }
         if inner.nodes >= self.nodes_max && !beyond {
-            return false;
+            return;
         }
         let slab: Box<[Node]> = (0..BATCH).map(|_| Node::new()).collect();
         inner.nodes += BATCH;
@@ -87,14 +90,13 @@ impl Depot {
                 .rev()
                 .map(|i| unsafe { slab.cast::<Node>().add(i) }),
         );
-        true
     }
 }
 
 /// One thread's free list.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    free: Vec<NonNull<Node>>,
+    free: Box<Free>,
     depot: Arc<Depot>,
 }
 
@@ -104,27 +106,26 @@ unsafe impl Send for Pool {}
 impl Pool {
     pub(crate) fn new(depot: Arc<Depot>) -> Pool {
         Pool {
-            free: Vec::with_capacity(STOCK_MAX),
+            free: Box::default(),
             depot,
         }
     }
 
     /// A node that the caller then holds; none if the runtime's limit is reached.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc(&mut self) -> Option<NonNull<Node>> {
-        if let Some(node) = self.free.pop() {
-            return Some(node);
-        }
-        if self.depot.refill(&mut self.free, false) {
-            self.free.pop()
-        } else {
-            None
+        match self.free.pop() {
+            Some(node) => Some(node),
+            None => self.alloc_more(),
         }
     }
 
     /// Whether the next [`alloc`](Self::alloc) is sure to succeed.
     pub(crate) fn has_room(&mut self) -> bool {
-        !self.free.is_empty() || self.depot.refill(&mut self.free, false)
+        if self.free.is_empty() {
+            self.depot.refill(&mut self.free, false);
+        }
+        !self.free.is_empty()
     }
 
     /// Makes sure that the next [`alloc`](Self::alloc) succeeds, whatever the limit says: for the
@@ -135,19 +136,27 @@ impl Pool {
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn alloc_more(&mut self) -> Option<NonNull<Node>> {
+        self.depot.refill(&mut self.free, false);
+        self.free.pop()
+    }
+
     /// Takes back a node that the caller held and that holds no closure.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free(&mut self, node: NonNull<Node>) {
-        if self.free.len() >= STOCK_MAX {
-            self.spill();
+        if self.free.try_push(node).is_err() {
+            self.spill(node);
         }
-        self.free.push(node);
     }
 
     #[cold]
-    fn spill(&mut self) {
+    #[inline(never)]
+    fn spill(&mut self, node: NonNull<Node>) {
         // The older half leaves: the younger is the one in this core's cache.
         let batch: Vec<_> = self.free.drain(..BATCH).collect();
+        self.free.push(node);
         self.depot.inner.lock().unwrap().batches.push(batch);
     }
 }
@@ -155,7 +164,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.free.is_empty() {
-            let batch = std::mem::take(&mut self.free);
+            let batch = self.free.drain(..).collect();
             self.depot.inner.lock().unwrap().batches.push(batch);
         }
     }

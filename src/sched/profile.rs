@@ -8,13 +8,14 @@
 //! Nothing here decides about ownership or order, so the cells are `relaxed` ones, and two cores
 //! that update a mean at once may lose a sample.
 
-use super::node::Vtable;
-use crate::Handler;
+use super::node::{Node, Vtable};
 use crate::sync::Mutex;
 use crate::sync::relaxed::{
     AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
+use crate::{Cx, Handler};
 use std::collections::HashMap;
+use std::ptr::NonNull;
 
 /// How a post judges its event.
 #[derive(Clone, Copy, Debug)]
@@ -35,29 +36,47 @@ const PRIOR_SAMPLES: u32 = 8;
 /// The weight of a new sample is one over this, once there are as many.
 const WEIGHT: u32 = 16;
 
-/// One handler and closure type.
+/// One handler and closure type: on a line of its own, which every post and every run reads.
+#[repr(align(64))]
 #[derive(Debug)]
 pub(crate) struct Profile {
     pub(crate) vtable: &'static Vtable,
+    /// The vtable's, here to spare each event a load that the next one waits for.
+    pub(crate) run: unsafe fn(NonNull<Node>, &mut Cx),
     pub(crate) handler: Option<&'static Handler>,
     penalty: u32,
     mean_ns: AtomicU32,
     deviation_ns: AtomicU32,
     samples: AtomicU32,
+    // What follows from the above, worked out when a sample is recorded and not for each event.
+    /// The parts of an [`Estimate`]; `tail_ns` decides on `solo`.
+    raw_ns: AtomicU32,
+    penalized_ns: AtomicU32,
+    tail_ns: AtomicU32,
+    /// 1: see [`Profile::wants_timing`].
+    watch: AtomicU32,
 }
 
 impl Profile {
     fn new(handler: Option<&'static Handler>, vtable: &'static Vtable) -> Profile {
         let time = handler.and_then(Handler::annotated_time);
         let time_ns = time.map_or(0, |t| u32::try_from(t.as_nanos()).unwrap_or(u32::MAX));
-        Profile {
+        let samples = if time.is_some() { PRIOR_SAMPLES } else { 0 };
+        let profile = Profile {
             vtable,
+            run: vtable.run,
             handler,
             penalty: handler.map_or(1, Handler::annotated_penalty),
             mean_ns: AtomicU32::new(time_ns),
             deviation_ns: AtomicU32::new(0),
-            samples: AtomicU32::new(if time.is_some() { PRIOR_SAMPLES } else { 0 }),
-        }
+            samples: AtomicU32::new(samples),
+            raw_ns: AtomicU32::new(0),
+            penalized_ns: AtomicU32::new(0),
+            tail_ns: AtomicU32::new(0),
+            watch: AtomicU32::new(0),
+        };
+        profile.derive(samples, time_ns, 0);
+        profile
     }
 
     /// The handler's name, or the closure's type.
@@ -68,39 +87,37 @@ impl Profile {
 
     /// What one event will take, as far as is known. `quantum_ns` is what a core may hide from
     /// thieves.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn estimate(&self, quantum_ns: u32) -> Estimate {
-        let samples = self.samples.load(Relaxed);
-        if samples == 0 {
-            return Estimate {
-                raw_ns: UNKNOWN_NS,
-                penalized_ns: UNKNOWN_NS / self.penalty,
-                solo: true,
-            };
-        }
-        let mean = self.mean_ns.load(Relaxed);
-        let penalized_ns = if self.penalty == 1 {
-            mean
-        } else {
-            mean / self.penalty
-        };
-        let tail = self
-            .deviation_ns
-            .load(Relaxed)
-            .saturating_mul(4)
-            .saturating_add(mean);
         Estimate {
-            raw_ns: mean,
-            penalized_ns,
-            solo: tail > quantum_ns,
+            raw_ns: self.raw_ns.load(Relaxed),
+            penalized_ns: self.penalized_ns.load(Relaxed),
+            solo: self.tail_ns.load(Relaxed) > quantum_ns,
         }
     }
 
     /// Whether every run is to be timed and not only a sample: it is long, so the clock costs
     /// nothing in proportion, or too little is known.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wants_timing(&self) -> bool {
-        self.samples.load(Relaxed) < PRIOR_SAMPLES || self.mean_ns.load(Relaxed) > 2_000
+        self.watch.load(Relaxed) != 0
+    }
+
+    /// Works out what events are judged by.
+    fn derive(&self, samples: u32, mean_ns: u32, deviation_ns: u32) {
+        let (raw_ns, tail_ns) = if samples == 0 {
+            (UNKNOWN_NS, u32::MAX)
+        } else {
+            (
+                mean_ns,
+                deviation_ns.saturating_mul(4).saturating_add(mean_ns),
+            )
+        };
+        let watch = samples < PRIOR_SAMPLES || mean_ns > 2_000;
+        self.raw_ns.store(raw_ns, Relaxed);
+        self.penalized_ns.store(raw_ns / self.penalty, Relaxed);
+        self.tail_ns.store(tail_ns, Relaxed);
+        self.watch.store(watch.into(), Relaxed);
     }
 
     /// Records a run of `ns`.
@@ -111,6 +128,7 @@ impl Profile {
             self.mean_ns.store(ns, Relaxed);
             self.deviation_ns.store(0, Relaxed);
             self.samples.store(1, Relaxed);
+            self.derive(1, ns, 0);
             return;
         }
         let mean = self.mean_ns.load(Relaxed);
@@ -129,17 +147,20 @@ impl Profile {
         };
         let deviation = i64::from(self.deviation_ns.load(Relaxed));
         let deviation = deviation + step(difference.abs() - deviation);
-        self.mean_ns
-            .store((i64::from(mean) + step(difference)).max(0) as u32, Relaxed);
-        self.deviation_ns
-            .store(deviation.clamp(0, i64::from(u32::MAX)) as u32, Relaxed);
-        self.samples.store(samples.saturating_add(1), Relaxed);
+        let mean = (i64::from(mean) + step(difference)).max(0) as u32;
+        let deviation = deviation.clamp(0, i64::from(u32::MAX)) as u32;
+        let samples = samples.saturating_add(1);
+        self.mean_ns.store(mean, Relaxed);
+        self.deviation_ns.store(deviation, Relaxed);
+        self.samples.store(samples, Relaxed);
+        self.derive(samples, mean, deviation);
     }
 }
 
 /// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
 /// time without end; further closures are boxed and share the profile [`OVERFLOW`].
 pub(crate) const PROFILES_MAX: usize = 1 << 14;
+const _: () = assert!(PROFILES_MAX.is_power_of_two());
 
 /// The profile of closures that found no profile left.
 pub(crate) const OVERFLOW: u32 = 0;
@@ -149,7 +170,9 @@ type Key = (usize, usize);
 /// All profiles of a runtime, by index.
 #[derive(Debug)]
 pub(crate) struct Profiles {
-    table: Box<[AtomicPtr<Profile>]>,
+    /// An array, not a slice: an index is masked instead of checked, which spares the load of a
+    /// length.
+    table: Box<[AtomicPtr<Profile>; PROFILES_MAX]>,
     keys: Mutex<HashMap<Key, u32>>,
 }
 
@@ -158,6 +181,7 @@ impl Profiles {
         let table: Box<[AtomicPtr<Profile>]> = (0..PROFILES_MAX)
             .map(|_| AtomicPtr::new(std::ptr::null_mut()))
             .collect();
+        let table: Box<[_; PROFILES_MAX]> = table.try_into().expect("as many as collected");
         table[OVERFLOW as usize].store(
             Box::into_raw(Box::new(Profile::new(None, overflow))),
             Release,
@@ -171,7 +195,7 @@ impl Profiles {
     /// The profile an event names.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> &Profile {
-        let profile = self.table[index as usize].load(Acquire);
+        let profile = self.table[index as usize % PROFILES_MAX].load(Acquire);
         // SAFETY: an index is handed out by `intern` after its entry was stored, and entries are
         // freed only with the table.
         unsafe { &*profile }
@@ -194,7 +218,7 @@ impl Profiles {
 
 impl Drop for Profiles {
     fn drop(&mut self) {
-        for entry in &mut self.table {
+        for entry in self.table.iter_mut() {
             let profile = *entry.get_mut();
             if !profile.is_null() {
                 // SAFETY: made by `Box::into_raw` in `intern` or `new`, and freed here only.
@@ -216,13 +240,20 @@ fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) -> Key {
 /// table that grows, so that the common post costs one probe and no lock.
 #[derive(Debug)]
 pub(crate) struct Index {
+    /// What was found last under each hash: no pointer, no length and no second probe between a post
+    /// and its profile.
+    recent: [(Key, u32); RECENT],
     entries: Box<[(Key, u32)]>,
     used: usize,
 }
 
+/// Entries of the front of an [`Index`].
+const RECENT: usize = 64;
+
 impl Index {
     pub(crate) fn new() -> Index {
         Index {
+            recent: [((0, 0), 0); RECENT],
             entries: vec![((0, 0), 0); 64].into(),
             used: 0,
         }
@@ -236,18 +267,37 @@ impl Index {
         vtable: &'static Vtable,
     ) -> u32 {
         let key = key(handler, vtable);
+        let (found, index) = self.recent[hash(key) % RECENT];
+        if found == key {
+            return index;
+        }
+        self.find_slowly(profiles, handler, vtable)
+    }
+
+    #[inline(never)]
+    fn find_slowly(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) -> u32 {
+        let key = key(handler, vtable);
         let mask = self.entries.len() - 1;
         let mut at = hash(key) & mask;
-        loop {
+        let index = loop {
             let (found, index) = self.entries[at];
             if found == key {
-                return index;
+                break index;
             }
             if found == (0, 0) {
-                return self.insert(profiles, handler, vtable);
+                break self.insert(profiles, handler, vtable);
             }
             at = (at + 1) & mask;
+        };
+        if index != OVERFLOW {
+            self.recent[hash(key) % RECENT] = (key, index);
         }
+        index
     }
 
     #[cold]

@@ -126,7 +126,11 @@ impl ColorQueue {
     /// The caller owns this private part.
     #[inline]
     pub(crate) unsafe fn pop(&mut self) -> Option<NonNull<Node>> {
-        let node = NonNull::new(self.head).filter(|_| self.len > 0)?;
+        if self.len == 0 {
+            return None;
+        }
+        // SAFETY: the head of a queue that is not empty was set by `append` or below, to a node.
+        let node = unsafe { NonNull::new_unchecked(self.head) };
         // SAFETY: queued nodes are held by the queue, which the caller owns.
         let header = unsafe { Node::header(node.as_ptr()) };
         self.raw_ns -= u64::from(header.raw_ns);

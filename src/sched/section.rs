@@ -78,17 +78,23 @@ impl<'a> Section<'a> {
         if !self.owns(slot) {
             return false;
         }
-        let mut queue = self.queue(slot);
+        let at = self.shared.slots.at(slot);
+        let state = at.state();
+        // SAFETY: as in `queue`: owned by this core, and if checked out, by this thread.
+        let mut queue = unsafe { at.queue() };
         let before = (queue.len(), queue.raw_ns);
-        // SAFETY: we own the private part (`queue`), and the chunk is the caller's.
-        unsafe {
-            mail::drain(&self.shared.slots, slot, &mut queue);
-            queue.append(chunk);
+        if mail::has_mail(at) {
+            // SAFETY: we own the private part.
+            unsafe { mail::drain(&self.shared.slots, slot, &mut queue) };
         }
-        queue.end();
-        match self.shared.slots.state(slot) {
-            State::Idle => self.link(slot),
-            State::Queued => self.grown(slot, before),
+        // SAFETY: we own the private part, and the chunk is the caller's.
+        unsafe { queue.append(chunk) };
+        match state {
+            State::Idle => {
+                queue.end();
+                self.link(slot);
+            }
+            State::Queued => self.grown(slot, queue, before),
             // Returned, and linked, by its own thread later.
             State::CheckedOut => {}
         }
@@ -96,16 +102,21 @@ impl<'a> Section<'a> {
     }
 
     /// Links a color at the tail of the core-queue, and into its band.
+    #[inline]
     fn link(&mut self, slot: u32) {
         let tail = self.lists.core_queue.tail;
-        let len = {
-            let mut queue = self.queue(slot);
-            debug_assert!(queue.len() > 0 && self.shared.slots.state(slot) != State::Queued);
-            self.shared.slots.set_state(slot, State::Queued);
-            queue.core_prev = tail;
-            queue.core_next = NIL;
-            queue.len()
-        };
+        let at = self.shared.slots.at(slot);
+        debug_assert!(self.owns(slot) && at.state() != State::Queued);
+        at.set_state(State::Queued);
+        at.settle(self.core);
+        // SAFETY: as in `queue`.
+        let mut queue = unsafe { at.queue() };
+        debug_assert!(queue.len() > 0);
+        queue.core_prev = tail;
+        queue.core_next = NIL;
+        let len = queue.len();
+        let want = self.want(&queue);
+        queue.end();
         if tail == NIL {
             self.lists.core_queue.head = slot;
         } else {
@@ -116,18 +127,22 @@ impl<'a> Section<'a> {
         if !self.shared.slots.map.is_control(slot) {
             self.lists.stealable += 1;
             self.lists.events += u64::from(len);
-            self.band(slot);
+            if want != 0 {
+                self.band(slot, want);
+            }
         }
     }
 
     /// Takes a color out of the core-queue and out of its band.
+    #[inline]
     fn unlink(&mut self, slot: u32) {
-        self.unband(slot);
-        let (prev, next, len) = {
-            let queue = self.queue(slot);
-            debug_assert_eq!(self.shared.slots.state(slot), State::Queued);
-            (queue.core_prev, queue.core_next, queue.len())
-        };
+        let queue = self.queue(slot);
+        debug_assert_eq!(self.shared.slots.state(slot), State::Queued);
+        let (prev, next, len) = (queue.core_prev, queue.core_next, queue.len());
+        if queue.band != 0 {
+            queue.end();
+            self.unband(slot);
+        }
         if prev == NIL {
             self.lists.core_queue.head = next;
         } else {
@@ -145,38 +160,41 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Accounts for events that were appended to a queued color.
-    fn grown(&mut self, slot: u32, before: (u32, u64)) {
+    /// Accounts for events that were appended to a queued color, whose borrow this takes.
+    #[inline]
+    fn grown(&mut self, slot: u32, queue: CellMut<'a, ColorQueue>, before: (u32, u64)) {
         if self.shared.slots.map.is_control(slot) {
             return;
         }
-        let (band, want) = {
-            let queue = self.queue(slot);
-            self.lists.events += u64::from(queue.len() - before.0);
-            if queue.band != 0 {
-                self.lists.worth_ns += queue.raw_ns - before.1;
-            }
-            (queue.band, self.want(&queue))
-        };
+        self.lists.events += u64::from(queue.len() - before.0);
+        let (band, want) = (queue.band, self.want(&queue));
+        if band != 0 {
+            self.lists.worth_ns += queue.raw_ns - before.1;
+        }
+        queue.end();
         if band != want {
-            self.unband(slot);
-            self.band(slot);
+            self.reband(slot, want);
         }
     }
 
+    #[inline(never)]
+    fn reband(&mut self, slot: u32, want: u8) {
+        self.unband(slot);
+        if want != 0 {
+            self.band(slot, want);
+        }
+    }
+
+    #[inline(always)]
     fn want(&self, queue: &ColorQueue) -> u8 {
         self.shared
             .policy
             .band(queue.raw_ns, queue.penalized_ns, self.cost_ns)
     }
 
-    /// Puts a queued color into the band it deserves, if any.
-    #[inline]
-    fn band(&mut self, slot: u32) {
-        let want = self.want(&self.queue(slot));
-        if want == 0 {
-            return;
-        }
+    /// Puts a queued color into the band it deserves.
+    #[inline(never)]
+    fn band(&mut self, slot: u32, want: u8) {
         let mut ends = self.lists.bands[usize::from(want) - 1];
         {
             let mut queue = self.queue(slot);
@@ -196,7 +214,7 @@ impl<'a> Section<'a> {
     }
 
     /// Takes a color out of its band, if it is in one.
-    #[inline]
+    #[inline(never)]
     fn unband(&mut self, slot: u32) {
         let (band, prev, next) = {
             let mut queue = self.queue(slot);
@@ -242,11 +260,13 @@ impl<'a> Section<'a> {
             // SAFETY: ours, not checked out, and its poke is in our hands.
             unsafe { mail::consume(&shared.slots, slot, &mut queue) };
             let len = queue.len();
-            queue.end();
             match state {
-                State::Queued => self.grown(slot, before),
-                State::Idle if len > 0 => self.link(slot),
-                _ => {}
+                State::Queued => self.grown(slot, queue, before),
+                State::Idle if len > 0 => {
+                    queue.end();
+                    self.link(slot);
+                }
+                _ => queue.end(),
             }
             if let Some(target) = self.wish(slot) {
                 if len > 0 {
@@ -286,19 +306,22 @@ impl<'a> Section<'a> {
     /// was out.
     #[inline]
     pub(crate) fn give_back(&mut self, slot: u32, bells: &mut Vec<u32>) {
-        debug_assert_eq!(self.shared.slots.state(slot), State::CheckedOut);
-        let len = {
-            let mut queue = self.queue(slot);
-            // SAFETY: checked out by the calling thread, so its private part is ours.
+        let at = self.shared.slots.at(slot);
+        debug_assert!(self.owns(slot) && at.state() == State::CheckedOut);
+        // SAFETY: checked out by the calling thread, so its private part is ours.
+        let mut queue = unsafe { at.queue() };
+        if mail::has_mail(at) {
+            // SAFETY: as above.
             unsafe { mail::drain(&self.shared.slots, slot, &mut queue) };
-            queue.len()
-        };
+        }
+        let len = queue.len();
+        queue.end();
         if let Some(target) = self.wish(slot) {
             self.emigrate(slot, target, bells);
         } else if len > 0 {
             self.link(slot);
         } else {
-            self.shared.slots.set_state(slot, State::Idle);
+            at.set_state(State::Idle);
         }
     }
 

@@ -26,12 +26,50 @@ pub(crate) struct Shared {
     pub(crate) poke_next: AtomicU32,
 }
 
-/// A color slot.
+/// A color slot. For whoever needs more than one thing of a slot: each method of [`Slots`] finds the
+/// slot anew.
 #[repr(C)]
 #[derive(Debug)]
-struct Slot {
-    shared: Shared,
+pub(crate) struct Slot {
+    pub(crate) shared: Shared,
     queue: UnsafeCell<ColorQueue>,
+}
+
+impl Slot {
+    /// The state of the color, for whoever holds its owner's lock.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> State {
+        match self.shared.state.load(Ordering::Relaxed) {
+            0 => State::Idle,
+            1 => State::Queued,
+            _ => State::CheckedOut,
+        }
+    }
+
+    /// Sets the state, by whoever holds the owner's lock.
+    #[inline(always)]
+    pub(crate) fn set_state(&self, state: State) {
+        self.shared.state.store(state as u32, Ordering::Relaxed);
+    }
+
+    /// Writes down that `core` owns the color, which so far follows from the slot's number: to find
+    /// that out takes a division. By that core, under its lock.
+    #[inline(always)]
+    pub(crate) fn settle(&self, core: u32) {
+        if self.shared.owner.load(Ordering::Relaxed) == 0 {
+            self.shared.owner.store(core + 1, Ordering::Release);
+        }
+    }
+
+    /// The private part.
+    ///
+    /// # Safety
+    /// As for [`Slots::queue`].
+    #[inline(always)]
+    pub(crate) unsafe fn queue(&self) -> CellMut<'_, ColorQueue> {
+        // SAFETY: exclusive by the caller's promise.
+        unsafe { self.queue.borrow_mut() }
+    }
 }
 
 /// All slots of a runtime.
@@ -70,8 +108,13 @@ impl Slots {
     }
 
     #[inline(always)]
+    pub(crate) fn at(&self, slot: u32) -> &Slot {
+        &self.slots[slot as usize]
+    }
+
+    #[inline(always)]
     pub(crate) fn shared(&self, slot: u32) -> &Shared {
-        &self.slots[slot as usize].shared
+        &self.at(slot).shared
     }
 
     /// The core that owns the color: stable only for whoever holds that core's lock.
@@ -94,19 +137,13 @@ impl Slots {
     /// The state of a color, for whoever holds its owner's lock.
     #[inline(always)]
     pub(crate) fn state(&self, slot: u32) -> State {
-        match self.shared(slot).state.load(Ordering::Relaxed) {
-            0 => State::Idle,
-            1 => State::Queued,
-            _ => State::CheckedOut,
-        }
+        self.at(slot).state()
     }
 
     /// Sets the state, by whoever holds the owner's lock.
     #[inline(always)]
     pub(crate) fn set_state(&self, slot: u32, state: State) {
-        self.shared(slot)
-            .state
-            .store(state as u32, Ordering::Relaxed);
+        self.at(slot).set_state(state);
     }
 
     /// The private part of a slot.
@@ -118,7 +155,7 @@ impl Slots {
     #[inline(always)]
     pub(crate) unsafe fn queue(&self, slot: u32) -> CellMut<'_, ColorQueue> {
         // SAFETY: exclusive by the caller's promise.
-        unsafe { self.slots[slot as usize].queue.borrow_mut() }
+        unsafe { self.at(slot).queue() }
     }
 
     pub(crate) fn len(&self) -> u32 {

@@ -13,7 +13,6 @@
 use super::core::Core;
 use super::section::Section;
 use super::shared::Shared;
-use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
 /// When a thief first saw a victim at its present turn.
@@ -29,7 +28,7 @@ impl Core {
         if !self.shared.policy.stealing || self.sightings.is_empty() {
             return false;
         }
-        let shared = Arc::clone(&self.shared);
+        let shared = &self.shared;
         // At most half of the cores search at once: unbounded searching made other runtimes several
         // times slower on work that wakes often.
         let searchers_max = (shared.cores.len() as u32 / 2).max(1);
@@ -37,35 +36,38 @@ impl Core {
             shared.searching.fetch_sub(1, Ordering::AcqRel);
             return false;
         }
-        let found = self.search(&shared);
-        shared.searching.fetch_sub(1, Ordering::AcqRel);
+        let found = self.search();
+        self.shared.searching.fetch_sub(1, Ordering::AcqRel);
         if found {
             self.ring();
         }
         found
     }
 
-    fn search(&mut self, shared: &Arc<Shared>) -> bool {
+    fn search(&mut self) -> bool {
         let now_ns = self.clock.now_ns();
-        let victims = &shared.cores[self.id as usize].victims;
-        if shared.policy.heuristics.locality {
-            return (0..victims.len()).any(|i| self.visit(shared, i, now_ns));
+        if self.shared.policy.heuristics.locality {
+            return (0..self.sightings.len()).any(|i| self.visit(i, now_ns));
         }
         // The base algorithm's order: the core with the most queued events, then the successive
         // core numbers (Mely §II-B).
-        let Some(fullest) = (0..shared.cores.len())
-            .max_by_key(|&core| (shared.cores[core].hint.events(), std::cmp::Reverse(core)))
+        let cores = self.shared.cores.len();
+        let events = |core: usize| self.shared.cores[core].hint.events();
+        let Some(fullest) = (0..cores).max_by_key(|&core| (events(core), std::cmp::Reverse(core)))
         else {
             return false;
         };
-        (0..shared.cores.len())
-            .map(|i| ((fullest + i) % shared.cores.len()) as u32)
-            .filter_map(|core| victims.iter().position(|&(victim, _)| victim == core))
-            .any(|i| self.visit(shared, i, now_ns))
+        (0..cores).any(|i| {
+            let core = ((fullest + i) % cores) as u32;
+            let victims = &self.shared.cores[self.id as usize].victims;
+            let at = victims.iter().position(|&(victim, _)| victim == core);
+            at.is_some_and(|at| self.visit(at, now_ns))
+        })
     }
 
     /// Whether the `i`-th victim has something for us, and whether it is stuck.
-    fn tempting(&mut self, shared: &Shared, i: usize, now_ns: u64) -> Option<bool> {
+    fn tempting(&mut self, i: usize, now_ns: u64) -> Option<bool> {
+        let shared = &self.shared;
         let (victim, distance) = shared.cores[self.id as usize].victims[i];
         let victim = &shared.cores[victim as usize];
         let cost_ns = shared.steal_cost_ns(distance);
@@ -87,74 +89,63 @@ impl Core {
         stuck.then_some(true)
     }
 
-    fn visit(&mut self, shared: &Arc<Shared>, i: usize, now_ns: u64) -> bool {
-        let Some(stuck) = self.tempting(shared, i, now_ns) else {
+    fn visit(&mut self, i: usize, now_ns: u64) -> bool {
+        let Some(stuck) = self.tempting(i, now_ns) else {
             return false;
         };
-        let (victim, distance) = shared.cores[self.id as usize].victims[i];
-        let stats = &shared.cores[self.id as usize].stats.steals[distance.index()];
+        // Borrowed, not cloned: see `Core::flush`.
+        let Core {
+            id,
+            shared,
+            clock,
+            checkout,
+            bells,
+            ..
+        } = self;
+        let (victim, distance) = shared.cores[*id as usize].victims[i];
+        let stats = &shared.cores[*id as usize].stats.steals[distance.index()];
         stats.tried.add(1);
-        let start_ns = self.clock.now_ns();
+        let start_ns = clock.now_ns();
         let Some(mut section) = Section::try_enter(shared, victim) else {
             return false;
         };
-        section.take_mail(&mut self.bells);
-        section.rob(self.id, stuck, &mut self.checkout);
+        section.take_mail(bells);
+        section.rob(*id, stuck, checkout);
         // Once more, now that the new owner is published: see `super::poke`.
-        if !self.checkout.is_empty() && shared.cores[victim as usize].pokes.any_ordered() {
-            section.take_mail(&mut self.bells);
+        if !checkout.is_empty() && shared.cores[victim as usize].pokes.any_ordered() {
+            section.take_mail(bells);
         }
         let left_ns = section.publish();
         let left = section.lists().queued;
         drop(section);
         if left > 0 {
             // We may have linked what it does not know of, and it may be on its way to sleep.
-            self.nudge(victim);
+            nudge(shared, victim, bells);
         }
-        if self.checkout.is_empty() {
+        if checkout.is_empty() {
             return false;
         }
-        let cost_ns = self.clock.now_ns() - start_ns;
+        let cost_ns = clock.now_ns() - start_ns;
         shared.record_steal(distance, cost_ns);
         // SAFETY: checked out by this thread.
         let stolen = |slot: &u32| unsafe { shared.slots.queue(*slot).raw_ns };
         stats.won.add(1);
-        stats.colors.add(self.checkout.len() as u64);
+        stats.colors.add(checkout.len() as u64);
         stats.cost_ns.add(cost_ns);
-        shared.cores[self.id as usize]
-            .stats
-            .steal_costs
-            .add(cost_ns);
-        stats.stolen_ns.add(self.checkout.iter().map(stolen).sum());
-        if left_ns >= shared.wake_cost_ns {
-            // There is more than this core can do: the next searcher is woken by this one.
-            self.wake_next();
+        shared.cores[*id as usize].stats.steal_costs.add(cost_ns);
+        stats.stolen_ns.add(checkout.iter().map(stolen).sum());
+        // There is more than this core can do: the next searcher is woken by this one. Like
+        // `wake_one`, from within the search.
+        if left_ns >= shared.wake_cost_ns && shared.sleepers.any() {
+            super::core::wake_nearest(shared, *id, bells);
         }
         true
-    }
-
-    /// Makes sure that `core` looks at its queue, whether it sleeps or is about to.
-    fn nudge(&mut self, core: u32) {
-        let pokes = &self.shared.cores[core as usize].pokes;
-        // The read-modify-write orders what we published before a later `park`, whose second look
-        // then finds it.
-        let _ = pokes.any_ordered();
-        if pokes.unpark() {
-            self.bells.push(core);
-        }
-    }
-
-    /// Like `wake_one`, from within the search.
-    fn wake_next(&mut self) {
-        if self.shared.sleepers.any() {
-            super::core::wake_nearest(&self.shared, self.id, &mut self.bells);
-        }
     }
 
     /// The last look before sleeping: is there anything, here or at the others, that this core
     /// should not sleep on? Comes after the fence of [`super::sleepers`].
     pub(crate) fn anything_to_do(&mut self) -> bool {
-        let shared = Arc::clone(&self.shared);
+        let shared = &self.shared;
         let own = &shared.cores[self.id as usize];
         if own.hint.queued() > 0 || own.pokes.any() || self.has_outbox() {
             return true;
@@ -163,6 +154,17 @@ impl Core {
             return false;
         }
         let now_ns = self.clock.now_ns();
-        (0..self.sightings.len()).any(|i| self.tempting(&shared, i, now_ns).is_some())
+        (0..self.sightings.len()).any(|i| self.tempting(i, now_ns).is_some())
+    }
+}
+
+/// Makes sure that `core` looks at its queue, whether it sleeps or is about to.
+fn nudge(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
+    let pokes = &shared.cores[core as usize].pokes;
+    // The read-modify-write orders what we published before a later `park`, whose second look then
+    // finds it.
+    let _ = pokes.any_ordered();
+    if pokes.unpark() {
+        bells.push(core);
     }
 }

@@ -1,0 +1,66 @@
+//! What an event costs: chain, hop and fresh colors, beside a plain loop over boxed closures.
+//!
+//! `cargo bench -p mely-bench -- --help`
+
+use mely_bench::options::{HELP, Options};
+use mely_bench::{machine, measure, report, rows, schedulers};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let options = match Options::from_args(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{HELP}\n\nTables: {}", rows::TABLES.join(", "));
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), String> {
+    let available = machine::cores();
+    let cores = match options.cores {
+        Some(n) if n > available => {
+            return Err(format!("--cores {n}: this process has {available}"));
+        }
+        Some(n) => vec![n],
+        None => (1..=available.min(2)).collect(),
+    };
+    let rows = rows::select(&options.table, &cores);
+    if rows.is_empty() {
+        return Err(format!(
+            "no table on so many cores begins with `{}`; there are {}",
+            options.table,
+            rows::TABLES.join(", ")
+        ));
+    }
+    let schedulers = schedulers::all();
+    if !options.json {
+        println!(
+            "ns per event over all cores together: median, least and most of {} interleaved \
+             repetitions; ratio to `boxes`, a loop a core over VecDeque<Box<dyn FnOnce>>; steals \
+             and parks of one repetition.\n",
+            measure::REPETITIONS
+        );
+        report::print_head();
+    }
+    for row in rows {
+        let measured = measure::measure(row, &schedulers, options.time)?;
+        if options.json {
+            report::print_json(&measured);
+        } else {
+            report::print(&measured);
+        }
+    }
+    Ok(())
+}

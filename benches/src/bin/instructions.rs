@@ -1,0 +1,145 @@
+//! Instructions per event, exactly: runs itself twice under valgrind's callgrind, with two numbers of
+//! events, and divides the difference, so that start-up and shutdown cancel.
+//!
+//! ```text
+//! cargo run --release -p mely-bench --bin instructions             all tables, as Markdown
+//! cargo run --release -p mely-bench --bin instructions -- chain16  some
+//! ```
+//!
+//! **Time under valgrind.** A run is some fifty times slower there, and a runtime that measures its
+//! handlers would take them for long and treat them as such. So this binary brings a clock of its own,
+//! which moves by [`TICK_NS`] whenever it is read: an empty handler that is timed takes one tick,
+//! as it does on a real clock. The counts become deterministic by it; what they leave out is the
+//! real clock's own instructions, once per sampled event.
+//!
+//! To see where they go, run one workload under callgrind yourself:
+//!
+//! ```text
+//! valgrind --tool=callgrind --dump-instr=yes \
+//!     target/release/instructions --count chain16 --scheduler mely --events 1000000
+//! callgrind_annotate --auto=yes callgrind.out.*
+//! ```
+
+use mely_bench::{rows, schedulers};
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What reading the real clock takes.
+const TICK_NS: u64 = 25;
+
+/// The C library's `struct timespec` on 64-bit Linux.
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+/// Stands in for the C library's, which the standard library reads time through; see the module text.
+///
+/// # Safety
+/// As for the C library's: `time` may be written to.
+// SAFETY: meant to take the place of the symbol, and has its signature.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_gettime(_clock: i32, time: *mut Timespec) -> i32 {
+    static NOW_NS: AtomicU64 = AtomicU64::new(0);
+    let now_ns = NOW_NS.fetch_add(TICK_NS, Relaxed);
+    // SAFETY: the caller's promise.
+    unsafe {
+        time.write(Timespec {
+            seconds: (now_ns / 1_000_000_000) as i64,
+            nanoseconds: (now_ns % 1_000_000_000) as i64,
+        });
+    }
+    0
+}
+
+/// One core's tables.
+const TABLES: [&str; 6] = [
+    "chain1",
+    "chain16",
+    "chain1000",
+    "hop16",
+    "hop1000",
+    "fresh50000",
+];
+const SCHEDULERS: [&str; 2] = ["boxes", "mely"];
+/// Far beyond what the first samples of a handler decide, and whole rounds of every workload.
+const EVENTS: [u64; 2] = [500_000, 1_500_000];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        [
+            "--count",
+            table,
+            "--scheduler",
+            scheduler,
+            "--events",
+            events,
+        ] => count(table, scheduler, events),
+        _ if arguments.iter().any(|a| a.starts_with('-')) => {
+            Err("usage: instructions [TABLE...]\n       \
+             instructions --count TABLE --scheduler NAME --events N"
+                .to_owned())
+        }
+        [] => tabulate(&TABLES),
+        _ => tabulate(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs so many events on one core.
+fn count(table: &str, scheduler: &str, events: &str) -> Result<(), String> {
+    let workload = rows::workload(table, 1).ok_or(format!("no table `{table}` on one core"))?;
+    let scheduler = schedulers::find(scheduler).ok_or(format!("no scheduler `{scheduler}`"))?;
+    let events = events.parse().map_err(|_| format!("events: {events}"))?;
+    let world = workload.world(events, 1);
+    scheduler.run(workload, world, 1)?;
+    world.verdict().map(drop)
+}
+
+fn tabulate(tables: &[&str]) -> Result<(), String> {
+    println!("| table | {} | ratio |", SCHEDULERS.join(" | "));
+    println!("|---|{}---|", "---|".repeat(SCHEDULERS.len()));
+    for table in tables {
+        let mut per_event = Vec::new();
+        for scheduler in SCHEDULERS {
+            let [few, many] = EVENTS.map(|events| under_valgrind(table, scheduler, events));
+            per_event.push((many? - few?) as f64 / (EVENTS[1] - EVENTS[0]) as f64);
+        }
+        let cells: Vec<String> = per_event.iter().map(|n| format!("{n:.1}")).collect();
+        let ratio = per_event[1] / per_event[0];
+        println!("| {table} | {} | {ratio:.2} |", cells.join(" | "));
+    }
+    Ok(())
+}
+
+/// Instructions of a whole run.
+fn under_valgrind(table: &str, scheduler: &str, events: u64) -> Result<u64, String> {
+    let this = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(this)
+        .args(["--count", table, "--scheduler", scheduler, "--events"])
+        .arg(events.to_string())
+        // One that valgrind knows; neither is used for anything but sleeping here.
+        .env("MELY_BACKEND", "epoll")
+        .output()
+        .map_err(|error| format!("cannot run valgrind: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("{table}, {scheduler}: {text}"));
+    }
+    // "==pid== Collected : 123456"
+    text.lines()
+        .find_map(|line| line.split_once("Collected :"))
+        .and_then(|(_, count)| count.trim().parse().ok())
+        .ok_or_else(|| format!("no count in what valgrind said: {text}"))
+}

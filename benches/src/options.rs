@@ -1,0 +1,98 @@
+//! The command line of the benches.
+
+use std::time::Duration;
+
+/// What every bench understands.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only tables whose name begins with this.
+    pub table: String,
+    /// Only on so many cores.
+    pub cores: Option<usize>,
+    /// How long to measure each figure.
+    pub time: Duration,
+    /// JSON lines instead of the table.
+    pub json: bool,
+}
+
+/// Printed for `--help`.
+pub const HELP: &str = "\
+Options, after `--`:
+  --table NAME   only tables whose name begins with NAME
+  --cores N      only on N cores
+  --seconds S    how long to measure each figure, in all repetitions together; 1 by default
+  --json         one JSON object a line instead of the table
+  --help         this";
+
+impl Options {
+    /// Reads the process's arguments. None: help was asked for.
+    ///
+    /// # Errors
+    /// What cannot be understood.
+    pub fn from_args(
+        arguments: impl IntoIterator<Item = String>,
+    ) -> Result<Option<Options>, String> {
+        let mut options = Options {
+            table: String::new(),
+            cores: None,
+            time: Duration::from_secs(1),
+            json: false,
+        };
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            let mut value = || {
+                arguments
+                    .next()
+                    .ok_or_else(|| format!("{argument} needs a value"))
+            };
+            match argument.as_str() {
+                // What cargo passes to every bench.
+                "--bench" => {}
+                "--table" => options.table = value()?,
+                "--cores" => {
+                    let text = value()?;
+                    let cores = text.parse().ok().filter(|&n: &usize| n > 0);
+                    options.cores = Some(cores.ok_or(format!("--cores {text}: not a count"))?);
+                }
+                "--seconds" => {
+                    let text = value()?;
+                    let seconds = text.parse().ok().filter(|&s: &f64| s > 0.0);
+                    options.time = seconds
+                        .and_then(|s| Duration::try_from_secs_f64(s).ok())
+                        .ok_or(format!("--seconds {text}: not a time"))?;
+                }
+                "--json" => options.json = true,
+                "--help" | "-h" => return Ok(None),
+                other => return Err(format!("unknown argument: {other}\n{HELP}")),
+            }
+        }
+        Ok(Some(options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Option<Options>, String> {
+        Options::from_args(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn reads_options() {
+        let options = parse("--bench --table chain --cores 2 --seconds 0.5 --json");
+        let options = options.unwrap().unwrap();
+        assert_eq!(options.table, "chain");
+        assert_eq!(options.cores, Some(2));
+        assert_eq!(options.time, Duration::from_millis(500));
+        assert!(options.json);
+        assert!(parse("--help").unwrap().is_none());
+    }
+
+    #[test]
+    fn refuses_nonsense() {
+        for line in ["--cores 0", "--cores", "--seconds x", "--seconds -1", "huh"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! mely as a user gets it, and with stealing off.
+
+use super::{Extras, Scheduler, Steals};
+use crate::{Context, Workload, World};
+use mely::{Color, Cores, Cx, Runtime, Stealing};
+
+/// Where the workloads' colors begin, so that none of them is the default color, in which the first
+/// event runs. A multiple of any sensible number of cores: color `c` still starts on core `c % cores`.
+const FIRST_COLOR: u64 = 5_040;
+
+impl Context for Cx {
+    #[inline]
+    fn post<F>(&mut self, color: u32, f: F)
+    where
+        F: FnOnce(&mut Self) + Send + 'static,
+    {
+        Cx::post(self, Color::new(FIRST_COLOR + u64::from(color)), f);
+    }
+
+    fn stop(&mut self) {
+        Cx::stop(self);
+    }
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(super) struct Mely {
+    name: &'static str,
+    stealing: Stealing,
+}
+
+impl Default for Mely {
+    fn default() -> Mely {
+        Mely {
+            name: "mely",
+            stealing: Stealing::default(),
+        }
+    }
+}
+
+impl Mely {
+    pub(super) fn without_stealing() -> Mely {
+        Mely {
+            name: "mely-no-stealing",
+            stealing: Stealing::Off,
+        }
+    }
+}
+
+impl Scheduler for Mely {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn runs(&self, _: Workload, cores: usize) -> bool {
+        // On one core there is nobody to steal from.
+        cores > 1 || self.stealing != Stealing::Off
+    }
+
+    fn run(
+        &self,
+        workload: Workload,
+        world: &'static World,
+        cores: usize,
+    ) -> Result<Extras, String> {
+        let mut runtime = Runtime::builder()
+            .cores(Cores::count(cores))
+            .color_slots(1 << 17)
+            .stealing(self.stealing)
+            .build()
+            .map_err(|error| error.to_string())?;
+        runtime
+            .run(move |cx| {
+                let cores: Vec<usize> = (0..cores).collect();
+                workload.start(cx, world, &cores);
+            })
+            .map_err(|error| error.to_string())?;
+        let stats = runtime.stats();
+        let mut steals = Steals::default();
+        for core in &stats.cores {
+            steals.parks += core.parks;
+            for of in &core.steals {
+                steals.won += of.won;
+                steals.colors += of.colors;
+                steals.cost += of.cost;
+                steals.stolen += of.stolen;
+            }
+        }
+        let stealing = cores > 1 && self.stealing != Stealing::Off;
+        Ok(Extras {
+            steals: stealing.then_some(steals),
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! What the events of one run share, and what each of them checks.
+//!
+//! Every event carries its number within its color, and compares it with the number that its color
+//! expects: a lost, repeated or reordered event, or two of one color at once, shows as a mismatch,
+//! which panics and so fails the run. After the run every color must expect what it should. The cost
+//! is a load, a comparison and a store, the same for every scheduler.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Cells of a cache line, two of which prefetchers fetch together.
+const CELLS_PER_LINE: usize = 32;
+
+/// The number of the event that starts a color in [`World::relay`].
+pub const SEED: u32 = u32::MAX;
+
+/// What the events of one run share.
+///
+/// Cells are plain loads and stores through atomics: the scheduler under test is what makes them
+/// exclusive.
+#[derive(Debug)]
+pub struct World {
+    cells: Vec<AtomicU32>,
+    /// The number of cores over which colors are spread: color `c` starts on core `c % cores`.
+    cores: usize,
+    /// Distance in cells between the colors of one core.
+    stride: usize,
+    /// Distance in cells between the regions of two cores.
+    region: usize,
+    colors: usize,
+    /// Events that each color gets.
+    pub length: u32,
+    /// Parts of the workload that have not ended: chains, or posters.
+    running: AtomicUsize,
+    times: Mutex<Times>,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    began: Option<Instant>,
+    ended: Option<Instant>,
+}
+
+impl World {
+    /// A world of `colors` colors with `length` events each, over when `parts` parts have ended.
+    /// `padded`: a cache line for each color, for colors that run again and again; else the cells of
+    /// one core's colors are packed, and only the cores are apart.
+    pub fn new(colors: usize, length: u32, parts: usize, cores: usize, padded: bool) -> World {
+        let stride = if padded { CELLS_PER_LINE } else { 1 };
+        let region = colors.div_ceil(cores) * stride + CELLS_PER_LINE;
+        World {
+            cells: (0..region * cores).map(|_| AtomicU32::new(0)).collect(),
+            cores,
+            stride,
+            region,
+            colors,
+            length,
+            running: AtomicUsize::new(parts),
+            times: Mutex::default(),
+        }
+    }
+
+    /// The colors of this world.
+    pub fn colors(&self) -> usize {
+        self.colors
+    }
+
+    /// The cores over which the colors are spread.
+    pub fn cores(&self) -> usize {
+        self.cores
+    }
+
+    fn cell(&self, color: u32) -> &AtomicU32 {
+        &self.cells[self.index(color)]
+    }
+
+    fn index(&self, color: u32) -> usize {
+        let color = color as usize;
+        if self.cores == 1 {
+            return color * self.stride;
+        }
+        color % self.cores * self.region + color / self.cores * self.stride
+    }
+
+    /// Event `number` of `color` runs.
+    #[inline]
+    pub fn pass(&self, color: u32, number: u32) {
+        let cell = self.cell(color);
+        let expected = cell.load(Relaxed);
+        if expected != number {
+            wrong(color, expected, number);
+        }
+        cell.store(number + 1, Relaxed);
+    }
+
+    /// An event of a padded world's `color` runs, the `number`-th of those that poster `from` (0 or
+    /// 1\) sent there; or the one that started everything, [`SEED`], which others may overtake.
+    /// Returns how many events of `color` have run before.
+    #[inline]
+    pub fn relay(&self, color: u32, from: usize, number: u32) -> u32 {
+        debug_assert!(self.stride == CELLS_PER_LINE && from < 2);
+        let cell = self.cell(color);
+        let ran = cell.load(Relaxed);
+        cell.store(ran + 1, Relaxed);
+        if number != SEED {
+            let from = &self.cells[self.index(color) + 1 + from];
+            let expected = from.load(Relaxed);
+            if expected != number {
+                wrong(color, expected, number);
+            }
+            from.store(number + 1, Relaxed);
+        }
+        ran
+    }
+
+    /// How many events of `color` have run.
+    pub fn passed(&self, color: u32) -> u32 {
+        self.cell(color).load(Relaxed)
+    }
+
+    /// The first event is about to be posted. With several starters the first counts.
+    pub fn begin(&self) {
+        self.times
+            .lock()
+            .expect("no panic while held")
+            .began
+            .get_or_insert_with(Instant::now);
+    }
+
+    /// A part of the workload has ended. True for the last one: the run is over.
+    pub fn end(&self) -> bool {
+        let last = self.running.fetch_sub(1, AcqRel) == 1;
+        if last {
+            self.times.lock().expect("no panic while held").ended = Some(Instant::now());
+        }
+        last
+    }
+
+    /// The time from the first post to the last event, once every event has been accounted for.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn verdict(&self) -> Result<Duration, String> {
+        for color in 0..self.colors as u32 {
+            let passed = self.passed(color);
+            if passed != self.length {
+                return Err(format!(
+                    "color {color} ran {passed} events of {}",
+                    self.length
+                ));
+            }
+        }
+        let times = self.times.lock().map_err(|error| error.to_string())?;
+        match (times.began, times.ended) {
+            (Some(began), Some(ended)) => Ok(ended - began),
+            _ => Err("the run has not ended".to_owned()),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wrong(color: u32, expected: u32, number: u32) -> ! {
+    panic!("color {color}: event {number} ran where {expected} was due");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_color_has_its_own_cell() {
+        for padded in [false, true] {
+            for (colors, cores) in [(1, 1), (16, 2), (17, 2), (50, 3)] {
+                let world = World::new(colors, 1, 1, cores, padded);
+                for color in 0..colors as u32 {
+                    world.pass(color, 0);
+                }
+                world.begin();
+                assert!(world.end());
+                assert!(world.verdict().is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_event_is_an_error() {
+        let world = World::new(2, 2, 1, 1, true);
+        world.begin();
+        world.pass(0, 0);
+        world.pass(0, 1);
+        world.pass(1, 0);
+        world.end();
+        assert_eq!(world.verdict(), Err("color 1 ran 1 events of 2".to_owned()));
+    }
+
+    #[test]
+    #[should_panic(expected = "color 0: event 1 ran where 0 was due")]
+    fn disorder_panics() {
+        World::new(1, 2, 1, 1, true).pass(0, 1);
+    }
+}
