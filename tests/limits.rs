@@ -132,7 +132,10 @@ fn foreign_threads_at_the_limit() {
         eventually("all events", || count.load(Ordering::Relaxed) == 3 * EACH);
         poster.stop();
     });
-    runtime.run(move |_cx| drop(begin.wait())).unwrap();
+    let first = move |_cx: &mut Cx| {
+        begin.wait();
+    };
+    runtime.run(first).unwrap();
     let _full: u64 = threads.into_iter().map(|t| t.join().unwrap()).sum();
     stopper.join().unwrap();
     assert_eq!(ran.load(Ordering::Relaxed), 3 * EACH);
@@ -441,7 +444,7 @@ fn event_memory_stays_flat() {
             }
             fn hop(cx: &mut Cx, hops: u64, bytes: Arc<Mutex<Vec<usize>>>) {
                 let color = cx.color().value();
-                if color == 0 && hops % EVENTS == 0 {
+                if color == 0 && hops.is_multiple_of(EVENTS) {
                     let now = cx.stats().event_bytes;
                     bytes.lock().unwrap().push(now);
                 }

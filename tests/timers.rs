@@ -310,7 +310,7 @@ fn set_after_a_stop() {
                     unreachable!()
                 });
                 let timer = cx.timer(HOUR, never);
-                if left % 2 == 0 {
+                if left.is_multiple_of(2) {
                     timer.cancel(cx);
                 }
                 if left > 0 {

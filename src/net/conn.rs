@@ -20,6 +20,7 @@ use crate::runtime::poster::Poster;
 use crate::runtime::unique::UniqueColor;
 use crate::sched::core::Core;
 use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::{Color, Cx, Handler, Refused};
 use std::collections::VecDeque;
 use std::fmt;
@@ -59,8 +60,8 @@ struct Colored {
     /// The end of the stream is to be sent after what is queued.
     shutdown: bool,
     broken: bool,
-    /// A detached connection keeps itself until it is closed.
-    kept: Option<Arc<Conn>>,
+    /// Nobody has a `Stream` that owns it: its home core keeps it until it is closed.
+    detached: bool,
 }
 
 /// The half that belongs to the home core's thread.
@@ -71,9 +72,13 @@ struct Home {
     canceling: bool,
     /// The application wants to receive again after that.
     again: bool,
+    /// The application has been told the end of the stream, or an error.
+    ended: bool,
     closing: bool,
     /// The descriptor is no longer ours.
     closed: bool,
+    /// Under which key the driver keeps the connection, if it is detached.
+    kept: Option<usize>,
 }
 
 /// A connection.
@@ -87,6 +92,8 @@ pub(super) struct Conn {
     read_handler: std::sync::OnceLock<&'static Handler>,
     colored: UnsafeCell<Colored>,
     at_home: UnsafeCell<Home>,
+    /// Calls on their way to the home core.
+    under_way: AtomicU32,
     /// Keeps a color of the connection's own as long as the connection.
     _unique: Option<UniqueColor>,
 }
@@ -134,24 +141,58 @@ impl Conn {
     /// Posts what was received; called by the home core's driver.
     pub(super) fn received(this: Arc<Conn>, result: io::Result<RecvBuf>, core: &mut Core) {
         let (handler, color) = (this.read_handler.get().copied(), this.color);
-        // Ignored: the driver made sure that there is room.
-        let _ = match result {
-            // Apart, because each fits into an event's node and the result would not.
-            Ok(buf) => core
-                .post(handler, color, move |cx: &mut Cx| this.deliver(cx, Ok(buf)))
-                .map_err(drop),
-            Err(error) => {
-                // SAFETY: the home core's driver calls, on its thread.
-                let canceled_by_us = unsafe { this.at_home() }.canceling;
-                if canceled_by_us && error.raw_os_error() == Some(ECANCELED) {
-                    return;
-                }
-                core.post(handler, color, move |cx: &mut Cx| {
-                    this.deliver(cx, Err(error))
-                })
-                .map_err(drop)
+        {
+            // SAFETY: the home core's driver calls, on its thread.
+            let mut home = unsafe { this.at_home() };
+            match &result {
+                Err(error) if home.canceling && error.raw_os_error() == Some(ECANCELED) => return,
+                Ok(buf) if !buf.is_empty() => {}
+                _ => home.ended = true,
             }
+        }
+        match result {
+            // Apart, because each fits into an event's node and the result would not.
+            Ok(buf) => {
+                // Ignored: the driver made sure that there is room.
+                let _ = core.post(handler, color, move |cx: &mut Cx| this.deliver(cx, Ok(buf)));
+            }
+            Err(error) => core.post_own(handler, color, move |cx: &mut Cx| {
+                this.deliver(cx, Err(error))
+            }),
+        }
+    }
+
+    /// The runtime is ending and receives no more for this connection; says so to the application,
+    /// unless it has been told the end already.
+    pub(super) fn canceled(this: &Arc<Conn>, core: &mut Core) {
+        let told = {
+            // SAFETY: called on the home core's thread.
+            let home = unsafe { this.at_home() };
+            home.recv.is_some() || home.ended || home.closing
         };
+        if !told {
+            let error = io::Error::from_raw_os_error(ECANCELED);
+            Conn::received(Arc::clone(this), Err(error), core);
+        }
+    }
+
+    /// Runs `f` on the home core: now, if this is it and nothing is on its way there that came
+    /// before; else by an event.
+    fn call_home<F>(self: Arc<Conn>, cx: &mut Cx, f: F)
+    where
+        F: FnOnce(Arc<Conn>, &mut Cx) + Send + 'static,
+    {
+        // Only the connection's color calls, so what is read as zero stays so.
+        if cx.core() as u32 == self.home && self.under_way.load(Ordering::Acquire) == 0 {
+            f(self, cx);
+            return;
+        }
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        let home = control(&self.poster.inner, self.home);
+        cx.post_own(home, move |cx: &mut Cx| {
+            self.under_way.fetch_sub(1, Ordering::Release);
+            f(self, cx);
+        });
     }
 
     /// Gives what was received to the application; an event of the color.
@@ -174,13 +215,14 @@ impl Conn {
         let mut lent = Lent {
             conn: &stream.conn,
             callback: Some(callback),
+            place: |colored| &mut colored.on_data,
         };
         if let Some(callback) = &mut lent.callback {
             callback(cx, &stream, result);
         }
         drop(lent);
         // SAFETY: an event of the color; the callback is over.
-        if last && unsafe { stream.conn.colored() }.kept.is_some() {
+        if last && unsafe { stream.conn.colored() }.detached {
             stream.close(cx);
         }
     }
@@ -226,8 +268,8 @@ impl Conn {
         let (phase, shutdown, callback) = {
             // SAFETY: an event of the color.
             let mut colored = unsafe { self.colored() };
-            let shutdown = std::mem::take(&mut colored.shutdown);
-            (colored.phase, shutdown, colored.on_drained.take())
+            // Left set, so that nothing can be written any more.
+            (colored.phase, colored.shutdown, colored.on_drained.take())
         };
         if shutdown && let Some(driver) = cx.worker().source.driver() {
             driver.backend.shutdown(self.fd, How::Write);
@@ -237,22 +279,19 @@ impl Conn {
             self.go_home(cx);
             return;
         }
-        let Some(mut callback) = callback else { return };
+        let Some(callback) = callback else { return };
         let stream = Stream {
             conn: self,
             owner: false,
         };
-        callback(cx, &stream, result);
-        let dropped = {
-            // SAFETY: an event of the color; the callback is over.
-            let mut colored = unsafe { stream.conn.colored() };
-            if colored.on_drained.is_none() && colored.phase == Phase::Open {
-                colored.on_drained.replace(callback)
-            } else {
-                Some(callback)
-            }
+        let mut lent = Lent {
+            conn: &stream.conn,
+            callback: Some(callback),
+            place: |colored| &mut colored.on_drained,
         };
-        drop(dropped);
+        if let Some(callback) = &mut lent.callback {
+            callback(cx, &stream, result);
+        }
     }
 
     fn start_send(self: Arc<Conn>, cx: &mut Cx, buf: SendBuf) {
@@ -298,11 +337,7 @@ impl Conn {
             // SAFETY: called from events of the color only.
             let mut colored = unsafe { self.colored() };
             colored.phase = Phase::Closed;
-            (
-                colored.on_data.take(),
-                colored.on_drained.take(),
-                colored.kept.take(),
-            )
+            (colored.on_data.take(), colored.on_drained.take())
         };
         drop(dropped);
         let home = control(&self.poster.inner, self.home);
@@ -319,6 +354,10 @@ impl Conn {
         if std::mem::replace(&mut home.closing, true) {
             return;
         }
+        if let Some(key) = home.kept.take() {
+            // Not the last: our caller has one.
+            drop(driver.kept.remove(key));
+        }
         match home.recv {
             Some(op) => {
                 home.canceling = true;
@@ -331,9 +370,18 @@ impl Conn {
         }
     }
 
+    /// Keeps a detached connection, on its home core, until it is closed there or the core leaves.
+    fn keep(self: Arc<Conn>, driver: &mut Driver) {
+        // SAFETY: an event on the home core's thread.
+        let mut home = unsafe { self.at_home() };
+        if !home.closing && home.kept.is_none() {
+            home.kept = Some(driver.kept.insert(Arc::clone(&self)));
+        }
+    }
+
     /// The receive is over; called by the home core's driver.
-    pub(super) fn recv_over(self: Arc<Conn>, driver: &mut Driver) {
-        let again = {
+    pub(super) fn recv_over(self: Arc<Conn>, driver: &mut Driver, core: &mut Core) {
+        let (again, kept) = {
             // SAFETY: the home core's driver calls, on its thread.
             let mut home = unsafe { self.at_home() };
             home.recv = None;
@@ -341,9 +389,15 @@ impl Conn {
             if home.closing && !std::mem::replace(&mut home.closed, true) {
                 driver.backend.close(self.fd);
             }
-            std::mem::take(&mut home.again) && !home.closing && !driver.draining
+            let again = std::mem::take(&mut home.again) && !home.closing && !home.ended;
+            (again, home.kept.is_some())
         };
-        if again {
+        if driver.draining {
+            // It was paused, or was to go on, when the end came.
+            if again || kept {
+                Conn::canceled(&self, core);
+            }
+        } else if again {
             self.start_recv(driver);
         }
     }
@@ -353,7 +407,7 @@ impl Conn {
         let start = {
             // SAFETY: an event on the home core's thread.
             let mut home = unsafe { self.at_home() };
-            if home.closing {
+            if home.closing || home.ended {
                 return true;
             }
             match home.recv {
@@ -432,18 +486,22 @@ impl fmt::Debug for Conn {
 }
 
 /// A connection's callback while it runs.
-struct Lent<'a> {
+struct Lent<'a, F> {
     conn: &'a Arc<Conn>,
-    callback: Option<OnData>,
+    callback: Option<F>,
+    /// Where it belongs.
+    place: fn(&mut Colored) -> &mut Option<F>,
 }
 
-impl Drop for Lent<'_> {
+impl<F> Drop for Lent<'_, F> {
     fn drop(&mut self) {
         let dropped = {
             // SAFETY: still inside the event of the color that lent it.
             let mut colored = unsafe { self.conn.colored() };
-            if colored.phase == Phase::Open && colored.on_data.is_none() {
-                colored.on_data = self.callback.take();
+            let open = colored.phase == Phase::Open;
+            let place = (self.place)(&mut colored);
+            if open && place.is_none() {
+                *place = self.callback.take();
             }
             // Closed meanwhile, or replaced by another.
             self.callback.take()
@@ -529,7 +587,7 @@ impl Incoming {
             sending: false,
             shutdown: false,
             broken: false,
-            kept: None,
+            detached: false,
         };
         let conn = Conn {
             fd,
@@ -540,6 +598,7 @@ impl Incoming {
             read_handler: std::sync::OnceLock::new(),
             colored: UnsafeCell::new(colored),
             at_home: UnsafeCell::new(Home::default()),
+            under_way: AtomicU32::new(0),
             _unique: unique,
         };
         Stream {
@@ -647,22 +706,15 @@ impl Stream {
 
     /// Arms or cancels the receive on the home core.
     fn receive(&self, cx: &mut Cx, wanted: bool) {
-        let conn = Arc::clone(&self.conn);
-        let arm = move |cx: &mut Cx| {
+        Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
             let worker = cx.worker();
             let Some(driver) = worker.source.driver() else {
                 return;
             };
             if !Arc::clone(&conn).receive(driver, wanted) {
-                let error = io::Error::from_raw_os_error(ECANCELED);
-                Conn::received(conn, Err(error), &mut worker.core);
+                Conn::canceled(&conn, &mut worker.core);
             }
-        };
-        if cx.core() as u32 == self.conn.home {
-            arm(cx);
-        } else {
-            cx.post_own(control(&self.conn.poster.inner, self.conn.home), arm);
-        }
+        });
     }
 
     /// Queues bytes for sending: all of them, in order, after what was queued before. They leave from
@@ -769,12 +821,24 @@ impl Stream {
     pub fn detach(mut self, cx: &mut Cx) -> Result<(), Refused> {
         self.conn.is_ours(cx)?;
         self.owner = false;
-        let kept = Arc::clone(&self.conn);
-        // SAFETY: checked: an event of the color.
-        let mut colored = unsafe { self.conn.colored() };
-        if colored.phase == Phase::Open {
-            colored.kept = Some(kept);
+        {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            if colored.phase != Phase::Open {
+                return Ok(());
+            }
+            colored.detached = true;
         }
+        Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
+            let worker = cx.worker();
+            let Some(driver) = worker.source.driver() else {
+                return;
+            };
+            Arc::clone(&conn).keep(driver);
+            if driver.draining {
+                Conn::canceled(&conn, &mut worker.core);
+            }
+        });
         Ok(())
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Driver {
     pub(super) backend: Backend,
     pub(super) operations: Slab<Operation>,
     pub(super) timers: Timers,
+    /// Detached connections at home here.
+    pub(super) kept: Slab<Arc<Conn>>,
     completions: VecDeque<Completion>,
     reaped: Vec<Completion>,
     /// Listeners that wait to accept again, and since when, in ns.
@@ -89,6 +91,7 @@ impl Driver {
             backend,
             operations: Slab::new(),
             timers: Timers::new(),
+            kept: Slab::new(),
             completions: VecDeque::new(),
             reaped: Vec::new(),
             resting: Vec::new(),
@@ -201,7 +204,7 @@ impl Driver {
                 }
             }
             Operation::Recv { conn, .. } => {
-                conn.recv_over(self);
+                conn.recv_over(self, core);
             }
             Operation::Signal { watching, .. } => Watching::discard(watching, core),
             Operation::Send { .. } | Operation::Connect { .. } => {}
@@ -322,6 +325,10 @@ impl Driver {
         while let Some(timer) = self.timers.pop() {
             timer.discard(core);
         }
+        // Those that do not receive now: the others are told by their receive's end.
+        for (_, conn) in &self.kept {
+            Conn::canceled(conn, core);
+        }
         self.turns = TURNS_MAX;
     }
 
@@ -331,6 +338,29 @@ impl Driver {
             && self.completions.is_empty()
             && self.timers.is_empty()
             && self.resting.is_empty()
+    }
+}
+
+impl Drop for Driver {
+    /// A run that was cut short: what the driver owns and nobody else will close. The kernel keeps
+    /// what is still under way on it until the backend, dropped next, has ended that.
+    fn drop(&mut self) {
+        if self.virtual_fds {
+            return;
+        }
+        for (_, operation) in &self.operations {
+            if let Operation::Accept { fd, .. } | Operation::Connect { fd, .. } = operation {
+                fd.close_kernel();
+            }
+        }
+        for (_, _, fd) in self.resting.drain(..) {
+            fd.close_kernel();
+        }
+        for completion in self.completions.drain(..).chain(self.reaped.drain(..)) {
+            if let Done::Accepted(Ok(fd)) = completion.done {
+                fd.close_kernel();
+            }
+        }
     }
 }
 

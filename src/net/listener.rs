@@ -60,7 +60,7 @@ impl Listening {
     /// Drops the callback in its color, if this was the last of it.
     pub(super) fn discard(this: Arc<Listening>, core: &mut Core) {
         let color = this.color;
-        core.post_own(color, move |_cx: &mut Cx| drop(this));
+        core.post_own(None, color, move |_cx: &mut Cx| drop(this));
     }
 }
 
@@ -125,6 +125,7 @@ where
     };
     // Descriptors are the process's, so all are made here and now: an error is then the caller's.
     let reuse_port = cores.len() > 1;
+    let virtual_fds = driver.virtual_fds;
     let options = ListenOptions {
         reuse_port,
         ..ListenOptions::default()
@@ -156,7 +157,9 @@ where
     });
     for (&core, fd) in cores.iter().zip(fds) {
         let listening = Arc::clone(&listening);
+        let mut sent = Sent(Some(fd), virtual_fds);
         cx.post_own(control(&poster.inner, core), move |cx: &mut Cx| {
+            let Some(fd) = sent.arrived() else { return };
             let worker = cx.worker();
             match worker.source.driver() {
                 Some(driver) if !driver.draining && !listening.is_closed() => {
@@ -176,6 +179,25 @@ where
         local_addr: bound,
         cores,
     })
+}
+
+/// A listener's descriptor on its way to its core: closed if the runtime ends before it arrives.
+struct Sent(Option<Fd>, bool);
+
+impl Sent {
+    fn arrived(&mut self) -> Option<Fd> {
+        self.0.take()
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        if let Some(fd) = self.0.take()
+            && !self.1
+        {
+            fd.close_kernel();
+        }
+    }
 }
 
 impl Listener {

@@ -33,9 +33,9 @@ impl Watching {
         let this = Arc::clone(watching);
         let event = move |cx: &mut Cx| {
             let callback = this.callback.lock().unwrap().take();
-            if let Some(mut callback) = callback {
+            let mut lent = Lent(&this, callback);
+            if let Some(callback) = &mut lent.1 {
                 callback(cx);
-                *this.callback.lock().unwrap() = Some(callback);
             }
         };
         // Ignored: the driver made sure that there is room.
@@ -45,7 +45,17 @@ impl Watching {
     /// Drops the callback in its color.
     pub(super) fn discard(watching: Arc<Watching>, core: &mut Core) {
         let color = watching.color;
-        core.post_own(color, move |_cx: &mut Cx| drop(watching));
+        core.post_own(None, color, move |_cx: &mut Cx| drop(watching));
+    }
+}
+
+/// The callback while it runs: given back also if it panics, since the process would otherwise not
+/// hear the next signal.
+struct Lent<'a>(&'a Watching, Option<OnStop>);
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        *self.0.callback.lock().unwrap() = self.1.take();
     }
 }
 
@@ -70,6 +80,9 @@ impl Cx {
     where
         F: FnMut(&mut Cx) + Send + 'static,
     {
+        if super::driver_of(self)?.draining {
+            return Err(super::ending());
+        }
         let watching = Arc::new(Watching {
             signals: Signals::to_stop()?,
             callback: Mutex::new(Some(Box::new(callback.f))),

@@ -41,7 +41,7 @@ impl Pending {
     /// Drops the callback in its color.
     pub(super) fn discard(self, core: &mut Core) {
         let callback = self.callback;
-        core.post_own(self.color, move |_cx: &mut Cx| drop(callback));
+        core.post_own(None, self.color, move |_cx: &mut Cx| drop(callback));
     }
 }
 

@@ -120,7 +120,7 @@ impl Cx {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.worker().core.post_own(color, f);
+        self.worker().core.post_own(None, color, f);
     }
 
     /// Publishes what this handler has posted so far.

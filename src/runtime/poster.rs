@@ -102,7 +102,7 @@ impl Poster {
         if let Some(worker) = super::worker::current(&self.inner) {
             // SAFETY: as in `post_as`.
             let core = unsafe { &mut (*worker.as_ptr()).core };
-            core.post_own(color, f);
+            core.post_own(None, color, f);
             return Ok(());
         }
         let shared = &self.inner.shared;

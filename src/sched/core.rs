@@ -171,12 +171,12 @@ impl Core {
 
     /// Posts an event of the runtime's own, also at the limit: a connection that is not closed, or a
     /// closure that is dropped in the wrong place, would cost more than an event.
-    pub(crate) fn post_own<F>(&mut self, color: Color, f: F)
+    pub(crate) fn post_own<F>(&mut self, handler: Option<&'static Handler>, color: Color, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         self.pool.reserve();
-        let posted = self.post(None, color, f);
+        let posted = self.post(handler, color, f);
         debug_assert!(posted.is_ok(), "reserved");
     }
 

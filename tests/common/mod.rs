@@ -7,6 +7,8 @@
 )]
 #![allow(missing_debug_implementations, reason = "of no use in tests")]
 
+pub mod wire;
+
 use mely::net::Choice;
 use mely::{Builder, Cores, RunError, Runtime};
 use std::process::{Command, Output};

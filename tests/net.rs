@@ -1,0 +1,970 @@
+//! Connections through the public face, on every backend.
+
+mod common;
+
+use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
+use common::{Alive, Bound, LONG, backends, cores, eventually};
+use mely::net::{
+    Acceptors, Choice, Incoming, RecvBuf, SendBuf, Stream, WriteError, connect, listen,
+};
+use mely::{Callback, Color, Cx, Finish, Handler, OnPanic, Refused, RunError, Stealing};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+static READ: Handler = Handler::new("read");
+static DRAINED: Handler = Handler::new("drained");
+
+/// Runs `f` in the color of a fresh stream of its own.
+fn with_stream<F>(cx: &mut Cx, incoming: Incoming, f: F)
+where
+    F: FnOnce(&mut Cx, Stream) + Send + 'static,
+{
+    let stream = incoming.open_unique(cx);
+    cx.post(stream.color(), move |cx| f(cx, stream));
+}
+
+fn echo(cx: &mut Cx, incoming: Incoming) {
+    with_stream(cx, incoming, |cx, stream| {
+        let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+            if let Ok(data) = data {
+                stream.write(cx, data.to_vec()).unwrap();
+            }
+        };
+        stream.on_data(cx, &READ, answer).unwrap();
+        stream.detach(cx).unwrap();
+    });
+}
+
+/// Bytes that show it if one is missing, doubled or moved.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
+}
+
+const BIG: usize = 32 << 20;
+
+#[test]
+fn echoes() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        with_server("echoes", on(&backend), echo, move |addr| {
+            let mut clients: Vec<_> = (0..5).map(|_| Client::connect(&at, addr)).collect();
+            for round in 0..20u8 {
+                for (i, client) in clients.iter_mut().enumerate() {
+                    client.write_all(&[round, i as u8, 0, 255]).unwrap();
+                }
+                for (i, client) in clients.iter_mut().enumerate() {
+                    assert_eq!(client.exactly(4), [round, i as u8, 0, 255]);
+                }
+            }
+            for mut client in clients {
+                client.shutdown_write();
+                assert_eq!(client.rest(), b"", "closed after the peer has closed");
+            }
+        });
+    }
+}
+
+/// An echo server that takes no more than it can send: pauses at `Full`, goes on when drained.
+fn bounded_echo(cx: &mut Cx, incoming: Incoming, fulls: Arc<AtomicUsize>) {
+    with_stream(cx, incoming, |cx, stream| {
+        stream.set_write_limit(cx, 64 << 10).unwrap();
+        let held: Arc<Mutex<VecDeque<SendBuf>>> = Arc::default();
+        let take = Arc::clone(&held);
+        let send_held = move |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
+            sent.unwrap();
+            assert_eq!(stream.queued_bytes(cx), Ok(0));
+            let mut held = take.lock().unwrap();
+            while let Some(bytes) = held.pop_front() {
+                match stream.write(cx, bytes) {
+                    Ok(()) => {}
+                    Err(WriteError::Full(bytes)) => return held.push_front(bytes),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            stream.resume(cx).unwrap();
+        };
+        stream.on_drained(cx, &DRAINED, send_held).unwrap();
+        let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+            let data = match data {
+                Ok(data) => data,
+                Err(_) if cx.stopping() => return,
+                Err(error) => panic!("{error}"),
+            };
+            assert!(stream.queued_bytes(cx).unwrap() <= (64 << 10));
+            let mut held = held.lock().unwrap();
+            if !held.is_empty() {
+                // Received before the pause got through.
+                held.push_back(data.to_vec().into());
+                return;
+            }
+            match stream.write(cx, data.to_vec()) {
+                Ok(()) => {}
+                Err(WriteError::Full(bytes)) => {
+                    fulls.fetch_add(1, Ordering::Relaxed);
+                    assert_eq!(&*bytes, &*data, "given back whole");
+                    held.push_back(bytes);
+                    stream.pause(cx).unwrap();
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        stream.on_data(cx, &READ, answer).unwrap();
+        stream.detach(cx).unwrap();
+    });
+}
+
+#[test]
+fn much_both_ways_with_a_slow_reader() {
+    for backend in backends() {
+        let fulls = Arc::new(AtomicUsize::new(0));
+        let (counted, at) = (Arc::clone(&fulls), backend.clone());
+        let serve = move |cx: &mut Cx, incoming| bounded_echo(cx, incoming, Arc::clone(&counted));
+        with_server("much_both_ways", on(&backend), serve, move |addr| {
+            let Client::Tcp(mut writer) = Client::connect(&at, addr) else {
+                unreachable!()
+            };
+            let mut reader = Client::Tcp(writer.try_clone().unwrap());
+            let writing = std::thread::spawn(move || {
+                // No end of the stream: a detached connection is closed by it, and what the server
+                // holds back would be lost.
+                writer.write_all(&pattern(BIG)).unwrap();
+            });
+            // Reads nothing until the server has too much.
+            eventually("back-pressure", || fulls.load(Ordering::Relaxed) > 0);
+            let back = reader.exactly(BIG);
+            assert!(back == pattern(BIG), "other bytes came back");
+            writing.join().unwrap();
+        });
+    }
+}
+
+/// The same in the simulated network, with moves of a few bytes.
+#[test]
+fn much_in_small_pieces() {
+    for seed in 0..5 {
+        let net = mely::net::SimNet::new(seed);
+        net.set_move_bytes_max(3_000);
+        let fulls = Arc::new(AtomicUsize::new(0));
+        let (counted, backend) = (Arc::clone(&fulls), Choice::Sim(net.clone()));
+        let serve = move |cx: &mut Cx, incoming| bounded_echo(cx, incoming, Arc::clone(&counted));
+        with_server("much_in_small_pieces", on(&backend), serve, move |addr| {
+            let mut client = net.connect(addr).unwrap();
+            let (all, mut sent, mut back) = (pattern(1 << 20), 0, Vec::new());
+            let begun = std::time::Instant::now();
+            while back.len() < all.len() {
+                assert!(begun.elapsed() < LONG, "seed {seed}: {sent} {}", back.len());
+                if sent < all.len()
+                    && let Ok(len) = client.write(&all[sent..])
+                {
+                    sent += len;
+                }
+                let mut space = [0; 1_000];
+                // Slower than it writes, until all is written.
+                if (sent == all.len() || fulls.load(Ordering::Relaxed) > 0)
+                    && let Ok(len) = client.read(&mut space)
+                {
+                    back.extend_from_slice(&space[..len]);
+                }
+            }
+            assert!(back == all, "seed {seed}: other bytes came back");
+            assert!(fulls.load(Ordering::Relaxed) > 0);
+        });
+    }
+}
+
+#[test]
+fn half_closed_by_the_client() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let serve = |cx: &mut Cx, incoming: Incoming| {
+            with_stream(cx, incoming, |cx, stream| {
+                let mut got = Vec::new();
+                let collect = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    let data = data.unwrap();
+                    got.extend_from_slice(&data);
+                    if data.is_empty() {
+                        // After the end of what it said, the answer.
+                        got.reverse();
+                        stream.write(cx, std::mem::take(&mut got)).unwrap();
+                        stream.close(cx);
+                    }
+                };
+                stream.on_data(cx, &READ, collect).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        with_server(
+            "half_closed_by_the_client",
+            on(&backend),
+            serve,
+            move |addr| {
+                let mut client = Client::connect(&at, addr);
+                client.write_all(b"stressed").unwrap();
+                client.shutdown_write();
+                assert_eq!(client.rest(), b"desserts");
+            },
+        );
+    }
+}
+
+/// The end of the stream follows what is queued; from then on writes are refused, receiving goes on.
+#[test]
+fn half_closed_by_the_server() {
+    for backend in all_backends() {
+        let (at, len) = match &backend {
+            Choice::Sim(_) => (backend.clone(), 300_000),
+            _ => (backend.clone(), BIG),
+        };
+        let (tell, told) = channel();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let tell = tell.clone();
+            with_stream(cx, incoming, move |cx, stream| {
+                stream.write(cx, pattern(len)).unwrap();
+                stream.shutdown_write(cx).unwrap();
+                let closed = stream.write(cx, "more");
+                assert!(matches!(closed, Err(WriteError::Closed(_))), "{closed:?}");
+                let drained = |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
+                    sent.unwrap();
+                    let closed = stream.write(cx, "more");
+                    assert!(matches!(closed, Err(WriteError::Closed(_))), "{closed:?}");
+                };
+                stream.on_drained(cx, &DRAINED, drained).unwrap();
+                let mut got = Vec::new();
+                let collect = move |_cx: &mut Cx, _stream: &Stream, data: io::Result<RecvBuf>| {
+                    let data = data.unwrap();
+                    got.extend_from_slice(&data);
+                    if data.is_empty() {
+                        tell.send(std::mem::take(&mut got)).unwrap();
+                    }
+                };
+                stream.on_data(cx, &READ, collect).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        with_server(
+            "half_closed_by_the_server",
+            on(&backend),
+            serve,
+            move |addr| {
+                let mut client = Client::connect(&at, addr);
+                assert!(client.rest() == pattern(len));
+                client.write_all(b"still here").unwrap();
+                client.shutdown_write();
+                assert_eq!(told.recv_timeout(LONG).unwrap(), b"still here");
+            },
+        );
+    }
+}
+
+/// The end of the stream is told once, whatever is asked for afterwards.
+#[test]
+fn the_end_is_told_once() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let ends = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&ends);
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let ends = Arc::clone(&ends);
+            with_stream(cx, incoming, move |cx, stream| {
+                let count = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    if data.is_ok_and(|data| data.is_empty()) {
+                        ends.fetch_add(1, Ordering::Relaxed);
+                        stream.pause(cx).unwrap();
+                        stream.resume(cx).unwrap();
+                        stream.resume(cx).unwrap();
+                    }
+                };
+                stream.on_data(cx, &READ, count).unwrap();
+                // Later, when the end is long known.
+                let color = stream.color();
+                let close = move |cx: &mut Cx| stream.close(cx);
+                cx.timer(Duration::from_millis(50), Callback::anonymous(color, close));
+            });
+        };
+        with_server("the_end_is_told_once", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            client.shutdown_write();
+            assert_eq!(client.rest(), b"");
+        });
+        assert_eq!(seen.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[test]
+fn a_reset_is_an_error_and_the_last_call() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let (tell, told) = channel();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let tell = tell.clone();
+            with_stream(cx, incoming, move |cx, stream| {
+                let report = move |_cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+                    tell.send(data.map(|data| data.len())).unwrap();
+                };
+                stream.on_data(cx, &READ, report).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        with_server("a_reset_is_an_error", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            client.write_all(b"hello").unwrap();
+            assert_eq!(told.recv_timeout(LONG).unwrap().unwrap(), 5);
+            client.reset();
+            let error = told.recv_timeout(LONG).unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(told.try_recv().is_err(), "another call after an error");
+        });
+    }
+}
+
+#[test]
+fn paused_data_waits_and_comes_whole() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let paused = Arc::new(AtomicBool::new(false));
+        let (set, go_on) = (Arc::clone(&paused), channel());
+        let (tell_stream, (stream_color, color)) = (go_on.0, channel());
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let (paused, tell_stream, stream_color) =
+                (Arc::clone(&set), tell_stream.clone(), stream_color.clone());
+            with_stream(cx, incoming, move |cx, stream| {
+                let echo = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    assert!(!paused.load(Ordering::Acquire), "data while paused");
+                    let Ok(data) = data else { return };
+                    stream.write(cx, data.to_vec()).unwrap();
+                    if &*data == b"pause" {
+                        stream.pause(cx).unwrap();
+                    }
+                };
+                stream.on_data(cx, &READ, echo).unwrap();
+                stream_color.send((cx.poster(), stream.color())).unwrap();
+                tell_stream.send(stream).unwrap();
+            });
+        };
+        with_server("paused_data_waits", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            let (poster, color) = color.recv_timeout(LONG).unwrap();
+            let stream = go_on.1.recv_timeout(LONG).unwrap();
+            client.write_all(b"pause").unwrap();
+            assert_eq!(client.exactly(5), b"pause");
+            // The cancel goes to the home core; a moment later it is done.
+            std::thread::sleep(Duration::from_millis(50));
+            paused.store(true, Ordering::Release);
+            client.write_all(&pattern(10_000)).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            paused.store(false, Ordering::Release);
+            poster
+                .post(color, move |cx| {
+                    stream.resume(cx).unwrap();
+                    stream.detach(cx).unwrap();
+                })
+                .unwrap();
+            assert!(client.exactly(10_000) == pattern(10_000));
+        });
+    }
+}
+
+/// Pauses and resumes from wherever the color happens to be: the last one asked for holds.
+#[test]
+fn pauses_and_resumes_arrive_in_order() {
+    for backend in backends() {
+        let at = backend.clone();
+        let serve = |cx: &mut Cx, incoming: Incoming| {
+            with_stream(cx, incoming, |cx, stream| {
+                let mut calls = 0usize;
+                let echo = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    let Ok(data) = data else { return };
+                    stream.write(cx, data.to_vec()).unwrap();
+                    for _ in 0..3 {
+                        calls += 1;
+                        stream.pause(cx).unwrap();
+                        cx.place(cx.color(), calls % 2);
+                        stream.resume(cx).unwrap();
+                    }
+                };
+                stream.on_data(cx, &READ, echo).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        with_server("pauses_and_resumes", on(&backend), serve, move |addr| {
+            let mut clients: Vec<_> = (0..8).map(|_| Client::connect(&at, addr)).collect();
+            for round in 0..200u8 {
+                clients
+                    .iter_mut()
+                    .for_each(|c| c.write_all(&[round; 100]).unwrap());
+                for client in &mut clients {
+                    assert_eq!(client.exactly(100), [round; 100]);
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_refused_connect_is_an_error() {
+    for backend in all_backends() {
+        let _bound = Bound::new("a_refused_connect");
+        // A port that was somebody's a moment ago.
+        let addr = match &backend {
+            Choice::Sim(_) => "127.0.0.1:9".parse().unwrap(),
+            _ => TcpListener::bind(any_port()).unwrap().local_addr().unwrap(),
+        };
+        let run = move |cx: &mut Cx, finish: Finish<ErrorKind>| {
+            let connected = move |_cx: &mut Cx, result: io::Result<Incoming>| {
+                finish.finish(result.unwrap_err().kind()).unwrap();
+            };
+            connect(cx, addr, Callback::anonymous(Color::from(2), connected)).unwrap();
+        };
+        let kind = on(&backend).build().unwrap().run_until(run).unwrap();
+        assert_eq!(kind, ErrorKind::ConnectionRefused);
+    }
+}
+
+/// Both ends in one runtime, by its own connect.
+#[test]
+fn connects_to_itself() {
+    for backend in all_backends() {
+        let _bound = Bound::new("connects_to_itself");
+        let run = |cx: &mut Cx, finish: Finish<Vec<u8>>| {
+            let on_accept =
+                Callback::anonymous(ACCEPTING, |cx: &mut Cx, incoming: io::Result<_>| {
+                    echo(cx, incoming.unwrap());
+                });
+            let listener = listen(cx, any_port(), Acceptors::PerCore, on_accept).unwrap();
+            let addr = listener.local_addr();
+            let connected = move |cx: &mut Cx, result: io::Result<Incoming>| {
+                let incoming = result.unwrap();
+                assert_eq!(incoming.peer_addr(cx).unwrap().port(), addr.port());
+                with_stream(cx, incoming, move |cx, stream| {
+                    stream.write(cx, pattern(100_000)).unwrap();
+                    let mut got = Vec::new();
+                    let collect = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                        // A connection that no core has accepted yet would end with its listener.
+                        let _listener = &listener;
+                        got.extend_from_slice(&data.unwrap());
+                        if got.len() == 100_000 {
+                            stream.close(cx);
+                            finish.finish(std::mem::take(&mut got)).unwrap();
+                        }
+                    };
+                    stream.on_data(cx, &READ, collect).unwrap();
+                    stream.detach(cx).unwrap();
+                });
+            };
+            connect(cx, addr, Callback::anonymous(Color::from(2), connected)).unwrap();
+        };
+        let back = on(&backend).build().unwrap().run_until(run).unwrap();
+        assert!(back == pattern(100_000));
+    }
+}
+
+#[test]
+fn a_port_in_use_is_an_error_at_once() {
+    for backend in backends() {
+        let _bound = Bound::new("a_port_in_use");
+        let others = TcpListener::bind(any_port()).unwrap();
+        let taken = others.local_addr().unwrap();
+        on(&backend)
+            .build()
+            .unwrap()
+            .run(move |cx| {
+                let ignore =
+                    || Callback::anonymous(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
+                let own = listen(cx, any_port(), Acceptors::PerCore, ignore()).unwrap();
+                for addr in [taken, own.local_addr()] {
+                    for acceptors in [Acceptors::PerCore, Acceptors::Single] {
+                        let error = listen(cx, addr, acceptors, ignore()).unwrap_err();
+                        assert_eq!(error.kind(), ErrorKind::AddrInUse, "{acceptors:?}");
+                    }
+                }
+                // Not this machine's.
+                let addr = "192.0.2.1:0".parse().unwrap();
+                let error = listen(cx, addr, Acceptors::Single, ignore()).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::AddrNotAvailable);
+                cx.stop();
+            })
+            .unwrap();
+        drop(others);
+    }
+}
+
+/// A listener that is closed frees its port, at once and for whoever wants it, while its
+/// connections live on.
+#[test]
+fn a_closed_listener_frees_its_port() {
+    for backend in backends() {
+        for acceptors in [Acceptors::PerCore, Acceptors::Single] {
+            let _bound = Bound::new("a_closed_listener");
+            let mut runtime = on(&backend).build().unwrap();
+            let poster = runtime.poster();
+            let (tell, told) = channel::<SocketAddr>();
+            let (close, closing) = channel::<()>();
+            let client = std::thread::spawn(move || {
+                let addr = told.recv().unwrap();
+                let mut client = TcpStream::connect(addr).unwrap();
+                client.set_read_timeout(Some(LONG)).unwrap();
+                client.write_all(b"one").unwrap();
+                client.read_exact(&mut [0; 3]).unwrap();
+                close.send(()).unwrap();
+                let refused = || {
+                    TcpStream::connect(addr)
+                        .is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+                };
+                eventually("nobody listens", refused);
+                client.write_all(b"two").unwrap();
+                client.read_exact(&mut [0; 3]).unwrap();
+                drop(client);
+                poster.stop();
+                addr
+            });
+            runtime
+                .run(move |cx| {
+                    let serve = |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                        echo(cx, incoming.unwrap());
+                    };
+                    let on_accept = Callback::anonymous(ACCEPTING, serve);
+                    let listener = listen(cx, any_port(), acceptors, on_accept).unwrap();
+                    tell.send(listener.local_addr()).unwrap();
+                    let poster = cx.poster();
+                    std::thread::spawn(move || {
+                        closing.recv().unwrap();
+                        // Also from a thread that is no core of it.
+                        match acceptors {
+                            Acceptors::PerCore => drop(listener),
+                            Acceptors::Single => poster
+                                .post(Color::from(5), |cx| listener.close(cx))
+                                .unwrap(),
+                        }
+                    });
+                })
+                .unwrap();
+            client.join().unwrap();
+        }
+    }
+}
+
+/// 10,000 requests over 1,000 connections, with identical bytes.
+fn ten_thousand_requests(backend: Choice, n: usize, stealing: Stealing) {
+    const CONNECTIONS: usize = 1_000;
+    const REQUESTS: usize = 10;
+    let _ = mely::net::raise_open_file_limit();
+    let served = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&served);
+    let answer = Arc::new(pattern(2_000));
+    let expected = Arc::clone(&answer);
+    let builder = cores(n).backend(backend.clone()).stealing(stealing);
+    let serve = move |cx: &mut Cx, incoming: Incoming| {
+        let (count, answer) = (Arc::clone(&count), Arc::clone(&answer));
+        with_stream(cx, incoming, move |cx, stream| {
+            let mut got = Vec::new();
+            let reply = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                let Ok(data) = data else { return };
+                got.extend_from_slice(&data);
+                // Requests of 8 bytes, which may come in any pieces.
+                while got.len() >= 8 {
+                    let mut reply: Vec<u8> = got.drain(..8).collect();
+                    reply.extend_from_slice(&answer);
+                    stream.write(cx, reply).unwrap();
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            stream.on_data(cx, &READ, reply).unwrap();
+            stream.detach(cx).unwrap();
+        });
+    };
+    with_server("ten_thousand_requests", builder, serve, move |addr| {
+        let halves = [0, 1].map(|half| {
+            let (expected, backend) = (Arc::clone(&expected), backend.clone());
+            std::thread::spawn(move || {
+                let mut clients: Vec<_> = (0..CONNECTIONS / 2)
+                    .map(|_| Client::connect(&backend, addr))
+                    .collect();
+                for round in 0..REQUESTS {
+                    let request = |i: usize| ((half << 32 | round << 16 | i) as u64).to_le_bytes();
+                    for (i, client) in clients.iter_mut().enumerate() {
+                        client.write_all(&request(i)).unwrap();
+                    }
+                    for (i, client) in clients.iter_mut().enumerate() {
+                        let reply = client.exactly(8 + expected.len());
+                        assert_eq!(reply[..8], request(i));
+                        assert!(reply[8..] == expected[..]);
+                    }
+                }
+            })
+        });
+        for half in halves {
+            half.join().unwrap();
+        }
+    });
+    assert_eq!(
+        served.load(Ordering::Relaxed),
+        (CONNECTIONS * REQUESTS) as u64
+    );
+}
+
+#[test]
+fn ten_thousand_requests_on_one_core() {
+    for backend in backends() {
+        ten_thousand_requests(backend, 1, Stealing::default());
+    }
+}
+
+#[test]
+fn ten_thousand_requests_on_two_cores() {
+    for backend in backends() {
+        ten_thousand_requests(backend.clone(), 2, Stealing::default());
+        ten_thousand_requests(backend, 2, Stealing::Off);
+    }
+}
+
+#[test]
+fn calls_from_another_color_are_refused() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let serve = |cx: &mut Cx, incoming: Incoming| {
+            let stream = incoming.open(cx, Color::from(77));
+            let refused = Refused::OtherColor {
+                state: Color::from(77),
+                handler: ACCEPTING,
+            };
+            match stream.write(cx, "stolen") {
+                Err(WriteError::Refused(why, bytes)) => {
+                    assert_eq!((why, &*bytes), (refused, &b"stolen"[..]));
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(stream.on_data(cx, &READ, |_, _, _| ()), Err(refused));
+            assert_eq!(stream.on_drained(cx, &DRAINED, |_, _, _| ()), Err(refused));
+            assert_eq!(stream.pause(cx), Err(refused));
+            assert_eq!(stream.resume(cx), Err(refused));
+            assert_eq!(stream.queued_bytes(cx), Err(refused));
+            assert_eq!(stream.set_write_limit(cx, 1), Err(refused));
+            assert_eq!(stream.shutdown_write(cx), Err(refused));
+            // Which closes it.
+            assert_eq!(stream.detach(cx), Err(refused));
+        };
+        with_server(
+            "calls_from_another_color",
+            on(&backend),
+            serve,
+            move |addr| {
+                assert_eq!(Client::connect(&at, addr).rest(), b"");
+            },
+        );
+    }
+}
+
+#[test]
+fn dropped_anywhere_it_is_closed() {
+    for backend in all_backends() {
+        for way in [
+            "stream elsewhere",
+            "stream here",
+            "incoming elsewhere",
+            "incoming here",
+        ] {
+            let at = backend.clone();
+            let serve = move |cx: &mut Cx, incoming: Incoming| match way {
+                "incoming here" => drop(incoming),
+                "incoming elsewhere" => drop(std::thread::spawn(move || drop(incoming))),
+                _ => with_stream(cx, incoming, move |cx, stream| {
+                    // With a receive under way, and something to say.
+                    stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
+                    stream.write(cx, "farewell").unwrap();
+                    if way == "stream here" {
+                        drop(stream);
+                    } else {
+                        std::thread::spawn(move || drop(stream));
+                    }
+                }),
+            };
+            with_server("dropped_anywhere", on(&backend), serve, move |addr| {
+                let mut client = Client::connect(&at, addr);
+                let said: &[u8] = if way.starts_with("stream") {
+                    b"farewell"
+                } else {
+                    b""
+                };
+                assert_eq!(client.rest(), said, "{way}");
+            });
+            if let Choice::Sim(net) = &backend {
+                assert_eq!(net.open_count(), 0, "{way}");
+            }
+        }
+    }
+}
+
+/// A peer that reads nothing and then vanishes, with much on its way to it.
+#[test]
+fn sending_ends_with_an_error_when_the_peer_vanishes() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let (tell, told) = channel();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let tell = tell.clone();
+            with_stream(cx, incoming, move |cx, stream| {
+                let drained = move |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
+                    let closed = stream.write(cx, "more");
+                    assert!(matches!(closed, Err(WriteError::Closed(_))), "{closed:?}");
+                    assert_eq!(stream.queued_bytes(cx), Ok(0));
+                    tell.send(sent.map_err(|error| error.kind())).unwrap();
+                    stream.close(cx);
+                };
+                stream.on_drained(cx, &DRAINED, drained).unwrap();
+                stream.write(cx, pattern(BIG)).unwrap();
+                let full = stream.write(cx, "more");
+                assert!(matches!(full, Err(WriteError::Full(_))), "{full:?}");
+                stream.detach(cx).unwrap();
+            });
+        };
+        with_server("the_peer_vanishes", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            client.exactly(10_000);
+            client.reset();
+            let kind = told.recv_timeout(LONG).unwrap().unwrap_err();
+            assert!(
+                matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+                "{kind:?}"
+            );
+        });
+    }
+}
+
+/// What was written before a close, or before a stop, arrives whole.
+#[test]
+fn what_was_written_arrives_before_the_end() {
+    for backend in backends() {
+        for stop in [false, true] {
+            let at = backend.clone();
+            let serve = move |cx: &mut Cx, incoming: Incoming| {
+                with_stream(cx, incoming, move |cx, stream| {
+                    for part in pattern(BIG / 4).chunks(1 << 20) {
+                        let _ = stream.set_write_limit(cx, usize::MAX);
+                        stream.write(cx, part.to_vec()).unwrap();
+                    }
+                    if stop {
+                        cx.stop();
+                        stream.detach(cx).unwrap();
+                    } else {
+                        stream.close(cx);
+                    }
+                });
+            };
+            with_server(
+                "what_was_written_arrives",
+                on(&backend),
+                serve,
+                move |addr| {
+                    let mut client = Client::connect(&at, addr);
+                    std::thread::sleep(Duration::from_millis(20));
+                    assert!(client.rest() == pattern(BIG / 4), "stop: {stop}");
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn an_abort_waits_for_nothing() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let serve = |cx: &mut Cx, incoming: Incoming| {
+            with_stream(cx, incoming, |cx, stream| {
+                stream.write(cx, pattern(BIG)).unwrap();
+                stream.abort(cx);
+                let closed = stream.write(cx, "more");
+                assert!(matches!(closed, Err(WriteError::Closed(_))), "{closed:?}");
+            });
+        };
+        with_server("an_abort", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            let mut got = Vec::new();
+            // Cut off, as an end or an error, although nothing was read until now.
+            std::thread::sleep(Duration::from_millis(20));
+            let _ = client.read_to_end(&mut got);
+            assert!(got.len() < BIG);
+        });
+    }
+}
+
+/// A stop cancels receives, says so, and the run ends well although connections are open.
+#[test]
+fn a_stop_with_open_connections() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let alive = Alive::default();
+        let given = alive.clone();
+        let codes = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&codes);
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let (codes, payload) = (Arc::clone(&codes), given.payload());
+            with_stream(cx, incoming, move |cx, stream| {
+                let report = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    let _payload = &payload;
+                    match data {
+                        Ok(data) => {
+                            stream.write(cx, data.to_vec()).unwrap();
+                            // Some of them are paused when the end comes.
+                            if data[0] % 2 == 0 {
+                                stream.pause(cx).unwrap();
+                            }
+                        }
+                        Err(error) => codes.lock().unwrap().push(error.raw_os_error()),
+                    }
+                };
+                stream.on_data(cx, &READ, report).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        let (clients, runtime) = with_server("a_stop", on(&backend), serve, move |addr| {
+            let mut clients: Vec<_> = (0..10).map(|_| Client::connect(&at, addr)).collect();
+            for (i, client) in clients.iter_mut().enumerate() {
+                client.write_all(&[i as u8]).unwrap();
+                assert_eq!(client.exactly(1), [i as u8]);
+            }
+            clients
+        });
+        for mut client in clients {
+            assert_eq!(client.rest(), b"", "closed by the end of the run");
+        }
+        let canceled = Some(rustix::io::Errno::CANCELED.raw_os_error());
+        assert_eq!(*seen.lock().unwrap(), vec![canceled; 10]);
+        assert_eq!(alive.count(), 0, "callbacks are freed");
+        drop(runtime);
+    }
+}
+
+/// A send that a stalled peer keeps from ending ends with the deadline.
+#[test]
+fn a_stalled_peer_at_a_stop_costs_the_deadline() {
+    for backend in backends() {
+        let _bound = Bound::new("a_stalled_peer");
+        let mut runtime = on(&backend)
+            .drain_deadline(Duration::from_millis(200))
+            .build()
+            .unwrap();
+        let listener = TcpListener::bind(any_port()).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let outcome = runtime.run(move |cx| {
+            let connected = |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                with_stream(cx, incoming.unwrap(), |cx, stream| {
+                    stream.write(cx, pattern(BIG)).unwrap();
+                    stream.detach(cx).unwrap();
+                    cx.stop();
+                });
+            };
+            connect(cx, addr, Callback::anonymous(Color::from(3), connected)).unwrap();
+        });
+        assert!(
+            matches!(outcome, Err(RunError::Deadline { .. })),
+            "{outcome:?}"
+        );
+        drop(runtime);
+        // What the runtime left behind is closed: the peer sees its end.
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.set_read_timeout(Some(LONG)).unwrap();
+        let mut got = Vec::new();
+        let _ = peer.read_to_end(&mut got);
+        assert!(got.len() < BIG);
+    }
+}
+
+/// A panic in a connection's callback closes that connection, and no other.
+#[test]
+fn a_panic_in_a_callback_closes_its_connection() {
+    for backend in all_backends() {
+        let (at, panics) = (backend.clone(), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&panics);
+        let builder = on(&backend)
+            .on_panic(OnPanic::DropEvent)
+            .panic_hook(move |report| {
+                assert!(["read", "drained"].contains(&report.handler));
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+        let serve = |cx: &mut Cx, incoming: Incoming| {
+            with_stream(cx, incoming, |cx, stream| {
+                let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    let Ok(data) = data else { return };
+                    assert!(&*data != b"panic", "as asked");
+                    if &*data == b"later" {
+                        let drained = |_: &mut Cx, _: &Stream, _| panic!("when drained");
+                        stream.on_drained(cx, &DRAINED, drained).unwrap();
+                    }
+                    stream.write(cx, data.to_vec()).unwrap();
+                };
+                stream.on_data(cx, &READ, answer).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        with_server("a_panic_in_a_callback", builder, serve, move |addr| {
+            let mut clients: Vec<_> = (0..6).map(|_| Client::connect(&at, addr)).collect();
+            for client in &mut clients {
+                client.write_all(b"hello").unwrap();
+                assert_eq!(client.exactly(5), b"hello");
+            }
+            clients[1].write_all(b"panic").unwrap();
+            assert_eq!(clients[1].rest(), b"");
+            clients[4].write_all(b"later").unwrap();
+            assert_eq!(clients[4].rest(), b"later");
+            for i in [0, 2, 3, 5] {
+                clients[i].write_all(b"still").unwrap();
+                assert_eq!(clients[i].exactly(5), b"still");
+            }
+        });
+        assert_eq!(panics.load(Ordering::Relaxed), 2);
+    }
+}
+
+/// Thousands of connections that come and go in every state.
+#[test]
+fn connections_come_and_go() {
+    for backend in backends() {
+        let at = backend.clone();
+        let alive = Alive::default();
+        let given = alive.clone();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let payload = given.payload();
+            with_stream(cx, incoming, move |cx, stream| {
+                let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    let _payload = &payload;
+                    let Ok(data) = data else { return };
+                    let _ = stream.write(cx, data.to_vec());
+                    match data.first() {
+                        Some(b'c') => stream.close(cx),
+                        Some(b'a') => stream.abort(cx),
+                        Some(b'p') => stream.pause(cx).unwrap(),
+                        Some(b's') => stream.shutdown_write(cx).unwrap(),
+                        _ => {}
+                    }
+                };
+                stream.on_data(cx, &READ, answer).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        with_server(
+            "connections_come_and_go",
+            on(&backend),
+            serve,
+            move |addr| {
+                for i in 0..1_000 {
+                    let mut client = Client::connect(&at, addr);
+                    let what = [b"c", b"a", b"p", b"s", b"n"][i % 5];
+                    let _ = client.write_all(what);
+                    if i % 3 == 0 {
+                        let _ = client.read(&mut [0; 10]);
+                    }
+                    if i % 7 == 0 {
+                        client.reset();
+                    }
+                }
+            },
+        );
+        assert_eq!(alive.count(), 0);
+    }
+}

@@ -1,0 +1,485 @@
+//! What needs a process of its own: descriptors that leak or run out, signals, refused system calls.
+//!
+//! Each idea is a pair: an ignored test that is run in a child, and the test that runs it.
+
+mod common;
+
+use common::wire::{ACCEPTING, any_port};
+use common::{LONG, backends, child, child_passes, cores, eventually, open_descriptors};
+use mely::net::{Acceptors, Choice, Incoming, Listener, RecvBuf, Stream, connect, listen};
+use mely::{Callback, Color, Cx, Handler, RunError, Runtime};
+use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+static READ: Handler = Handler::new("read");
+
+/// Runs a child on each backend that there is.
+fn on_each_backend(test: &str) {
+    for backend in backends() {
+        child_passes(test, &[("MELY_BACKEND", name(&backend))]);
+    }
+}
+
+fn name(backend: &Choice) -> &'static str {
+    match backend {
+        Choice::IoUring => "io_uring",
+        Choice::Epoll => "epoll",
+        _ => unreachable!(),
+    }
+}
+
+fn serve(
+    cx: &mut Cx,
+    serve: impl Fn(&mut Cx, io::Result<Incoming>) + Send + Sync + 'static,
+) -> Listener {
+    let on_accept = Callback::anonymous(ACCEPTING, serve);
+    listen(cx, any_port(), Acceptors::PerCore, on_accept).unwrap()
+}
+
+/// Keeps a listener until the end of the run, and no longer.
+fn keep(cx: &mut Cx, listener: Listener) {
+    let never = Callback::anonymous(ACCEPTING, move |_: &mut Cx| drop(listener));
+    cx.timer(Duration::from_secs(3_600), never);
+}
+
+fn echo(cx: &mut Cx, incoming: io::Result<Incoming>) {
+    let stream = incoming.unwrap().open_unique(cx);
+    cx.post(stream.color(), move |cx| {
+        let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+            if let Ok(data) = data {
+                let _ = stream.write(cx, data.to_vec());
+            }
+        };
+        stream.on_data(cx, &READ, answer).unwrap();
+        stream.detach(cx).unwrap();
+    });
+}
+
+/// So many echoes, over so many connections.
+fn exchange(addr: SocketAddr, connections: usize) -> Vec<TcpStream> {
+    let mut clients: Vec<_> = (0..connections)
+        .map(|_| TcpStream::connect(addr).unwrap())
+        .collect();
+    for client in &mut clients {
+        client.set_read_timeout(Some(LONG)).unwrap();
+        client.write_all(b"hello").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+    }
+    clients
+}
+
+#[test]
+fn no_descriptor_is_left_by_a_drained_run() {
+    on_each_backend("child_no_descriptor_is_left_by_a_drained_run");
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_no_descriptor_is_left_by_a_drained_run() {
+    let before = open_descriptors();
+    for way in ["receiving", "paused", "silent", "held", "stopped by signal"] {
+        let mut runtime = cores(2).build().unwrap();
+        let poster = runtime.poster();
+        let (tell, told) = channel();
+        let client = std::thread::spawn(move || {
+            let mut clients: Vec<_> = {
+                let addr = told.recv().unwrap();
+                (0..20).map(|_| TcpStream::connect(addr).unwrap()).collect()
+            };
+            for client in &mut clients {
+                client.write_all(b"hello").unwrap();
+                client.set_read_timeout(Some(LONG)).unwrap();
+                client.read_exact(&mut [0; 5]).unwrap();
+            }
+            poster.stop();
+            clients
+        });
+        runtime
+            .run(move |cx| {
+                if way == "stopped by signal" {
+                    let stop = Callback::anonymous(Color::from(1), |cx: &mut Cx| cx.stop());
+                    cx.on_stop_signal(stop).unwrap();
+                }
+                let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                    let stream = incoming.unwrap().open_unique(cx);
+                    cx.post(stream.color(), move |cx| {
+                        let answer =
+                            move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                                if let Ok(data) = data {
+                                    stream.write(cx, data.to_vec()).unwrap();
+                                    if way == "paused" {
+                                        stream.pause(cx).unwrap();
+                                    }
+                                }
+                            };
+                        match way {
+                            // Never listens, and lives until the end all the same.
+                            "silent" => {
+                                stream.write(cx, "hello").unwrap();
+                                stream.detach(cx).unwrap();
+                            }
+                            "held" => {
+                                stream.on_data(cx, &READ, answer).unwrap();
+                                // A handle that is in nobody's hands but the runtime's own.
+                                let color = stream.color();
+                                let never =
+                                    Callback::anonymous(color, move |_: &mut Cx| drop(stream));
+                                cx.timer(Duration::from_secs(3_600), never);
+                            }
+                            _ => {
+                                stream.on_data(cx, &READ, answer).unwrap();
+                                stream.detach(cx).unwrap();
+                            }
+                        }
+                    });
+                };
+                let listener = serve(cx, accept);
+                tell.send(listener.local_addr()).unwrap();
+                keep(cx, listener);
+            })
+            .unwrap();
+        drop(runtime);
+        drop(client.join().unwrap());
+        assert_eq!(open_descriptors(), before, "{way}");
+    }
+}
+
+#[test]
+fn no_descriptor_is_left_by_a_run_cut_short() {
+    on_each_backend("child_no_descriptor_is_left_by_a_run_cut_short");
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_no_descriptor_is_left_by_a_run_cut_short() {
+    // One that accepts nothing, to connect to; and a port where nobody answers is not at hand.
+    let before = open_descriptors();
+    for way in [
+        "panic",
+        "panic in the start",
+        "panic while closing",
+        "deadline",
+    ] {
+        for n in [1, 2] {
+            let mut runtime = cores(n)
+                .drain_deadline(Duration::from_millis(50))
+                .build()
+                .unwrap();
+            let (tell, told) = channel();
+            let poster = runtime.poster();
+            let client = std::thread::spawn(move || {
+                if way == "panic in the start" {
+                    return Vec::new();
+                }
+                let clients = exchange(told.recv().unwrap(), 10);
+                if way == "deadline" {
+                    fn again(cx: &mut Cx) {
+                        cx.post(Color::from(5), again);
+                    }
+                    poster.post(Color::from(5), again).unwrap();
+                    poster.stop();
+                } else if way == "panic" {
+                    poster.post(Color::from(5), |_cx| panic!("short")).unwrap();
+                } else {
+                    (&clients[3]).write_all(b"close").unwrap();
+                }
+                clients
+            });
+            let outcome = runtime.run(move |cx| {
+                let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                    let stream = incoming.unwrap().open(cx, Color::from(6));
+                    cx.post(stream.color(), move |cx| {
+                        let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                            let Ok(data) = data else { return };
+                            if &*data == b"close" {
+                                // The close is on its way when the panic comes.
+                                stream.close(cx);
+                                cx.post(Color::from(9), |cx| {
+                                    cx.post(Color::from(8), |_cx| panic!("short"));
+                                });
+                                return;
+                            }
+                            stream.write(cx, data.to_vec()).unwrap();
+                        };
+                        stream.on_data(cx, &READ, answer).unwrap();
+                        stream.detach(cx).unwrap();
+                    });
+                };
+                let listener = serve(cx, accept);
+                let addr = listener.local_addr();
+                let _ = tell.send(addr);
+                if way == "panic in the start" {
+                    // With a connect under way, and listeners on their way to their cores.
+                    let connected =
+                        Callback::anonymous(Color::from(2), |_: &mut Cx, _: io::Result<_>| ());
+                    connect(cx, addr, connected).unwrap();
+                    panic!("short");
+                }
+                keep(cx, listener);
+            });
+            match outcome {
+                Err(RunError::Panicked { panic, .. }) => assert_eq!(panic.message, "short"),
+                Err(RunError::Deadline { .. }) => assert_eq!(way, "deadline"),
+                other => panic!("{other:?}"),
+            }
+            drop(runtime);
+            drop(client.join().unwrap());
+            assert_eq!(open_descriptors(), before, "{way} on {n}");
+        }
+    }
+}
+
+#[test]
+fn accepting_goes_on_after_descriptors_ran_out() {
+    on_each_backend("child_accepting_goes_on");
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_accepting_goes_on() {
+    let maximum = mely::net::raise_open_file_limit().unwrap();
+    let limit = move |most| {
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(maximum),
+        };
+        setrlimit(Resource::Nofile, limit).unwrap();
+    };
+    // The clients' descriptors, while there are any.
+    let sockets: Vec<_> = (0..10)
+        .map(|_| {
+            use rustix::net::{AddressFamily, SocketType, socket};
+            socket(AddressFamily::INET, SocketType::STREAM, None).unwrap()
+        })
+        .collect();
+    let mut runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    let (tell, told) = channel::<SocketAddr>();
+    let errors = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&errors);
+    let client = std::thread::spawn(move || {
+        let addr = told.recv().unwrap();
+        for socket in &sockets {
+            rustix::net::connect(socket, &addr).unwrap();
+        }
+        eventually("an error from accept", || seen.load(Ordering::Relaxed) >= 3);
+        limit(maximum);
+        for socket in sockets {
+            let mut client = TcpStream::from(socket);
+            client.set_read_timeout(Some(LONG)).unwrap();
+            client.write_all(b"patient").unwrap();
+            let mut back = [0; 7];
+            client.read_exact(&mut back).unwrap();
+            assert_eq!(&back, b"patient");
+        }
+        poster.stop();
+    });
+    runtime
+        .run(move |cx| {
+            let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| match incoming {
+                Err(error) => {
+                    let lack = rustix::io::Errno::MFILE.raw_os_error();
+                    assert_eq!(error.raw_os_error(), Some(lack));
+                    errors.fetch_add(1, Ordering::Relaxed);
+                }
+                incoming => echo(cx, incoming),
+            };
+            let listener = serve(cx, accept);
+            // Before the accepts are armed: the ring goes by the limit that holds then.
+            limit(3);
+            tell.send(listener.local_addr()).unwrap();
+            keep(cx, listener);
+        })
+        .unwrap();
+    client.join().unwrap();
+}
+
+#[test]
+fn signals_stop_a_runtime() {
+    on_each_backend("child_signals_stop_a_runtime");
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_signals_stop_a_runtime() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let (count, armed) = (Arc::clone(&calls), channel());
+        let seen = Arc::clone(&calls);
+        let mut runtime = cores(2)
+            .on_panic(mely::OnPanic::DropEvent)
+            .spin(Duration::ZERO)
+            .build()
+            .unwrap();
+        let killer = std::thread::spawn(move || {
+            armed.1.recv().unwrap();
+            for n in 1..=3 {
+                kill_process(getpid(), signal).unwrap();
+                eventually("the signal", || seen.load(Ordering::Relaxed) >= n);
+            }
+        });
+        let tell = armed.0;
+        runtime
+            .run(move |cx| {
+                let on_signal = Callback::anonymous(Color::from(4), move |cx: &mut Cx| {
+                    assert_eq!(cx.color(), Color::from(4));
+                    match count.fetch_add(1, Ordering::Relaxed) {
+                        0 => {}
+                        // A panic must not make the process deaf.
+                        1 => panic!("at the second"),
+                        _ => cx.stop(),
+                    }
+                });
+                cx.on_stop_signal(on_signal).unwrap();
+                tell.send(()).unwrap();
+            })
+            .unwrap();
+        killer.join().unwrap();
+        assert!(calls.load(Ordering::Relaxed) >= 3);
+    }
+}
+
+/// Refuses system calls to the whole process, from now on.
+fn refuse(calls: &[i64]) {
+    let rules = calls.iter().map(|&call| (call, Vec::new())).collect();
+    let eperm = SeccompAction::Errno(rustix::io::Errno::PERM.raw_os_error() as u32);
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    apply_filter_all_threads(&program).unwrap();
+}
+
+/// Serves and is served, and tells on which event source.
+fn works(runtime: &mut Runtime) -> Vec<String> {
+    let poster = runtime.poster();
+    let (tell, told) = channel();
+    let client = std::thread::spawn(move || {
+        drop(exchange(told.recv().unwrap(), 20));
+        poster.stop();
+    });
+    runtime
+        .run(move |cx| {
+            assert_eq!(cx.backends().len(), cx.cores());
+            let listener = serve(cx, echo);
+            tell.send(listener.local_addr()).unwrap();
+            keep(cx, listener);
+        })
+        .unwrap();
+    client.join().unwrap();
+    let backends = runtime.backends();
+    assert_eq!(backends.len(), 2);
+    backends.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_refused_ring_falls_back_and_says_why() {
+    child_passes("child_a_refused_ring", &[("MELY_BACKEND", "")]);
+    child_passes("child_a_refused_ring", &[("MELY_BACKEND", "auto")]);
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_a_refused_ring() {
+    refuse(&[libc::SYS_io_uring_setup]);
+    let mut runtime = cores(2).build().unwrap();
+    for text in works(&mut runtime) {
+        assert!(
+            text.starts_with("epoll (edge-triggered), because io_uring"),
+            "{text}"
+        );
+        assert!(text.contains("os error 1"), "{text}");
+    }
+    // Who insists gets an error instead.
+    let forced = cores(2)
+        .backend(Choice::IoUring)
+        .build()
+        .unwrap()
+        .run(|_cx| unreachable!());
+    let Err(RunError::Start(error)) = forced else {
+        panic!("{forced:?}");
+    };
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+}
+
+#[test]
+fn with_no_event_source_nothing_begins() {
+    child_passes("child_with_no_event_source", &[]);
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_with_no_event_source() {
+    refuse(&[libc::SYS_io_uring_setup, libc::SYS_epoll_create1]);
+    let before = open_descriptors();
+    let mut runtime = cores(4).build().unwrap();
+    let alive = common::Alive::default();
+    let payload = alive.payload();
+    let outcome = runtime.run(move |_cx| {
+        drop(payload);
+        unreachable!()
+    });
+    let Err(RunError::Start(_)) = &outcome else {
+        panic!("{outcome:?}");
+    };
+    let text = outcome.unwrap_err().to_string();
+    assert!(
+        text.starts_with("a core could not begin: no event source can be set up: io_uring")
+            && text.contains("epoll: "),
+        "{text}"
+    );
+    assert!(runtime.poster().post(Color::from(1), |_cx| ()).is_err());
+    drop(runtime);
+    assert_eq!(alive.count(), 0, "the first event is freed");
+    assert_eq!(open_descriptors(), before);
+}
+
+#[test]
+fn the_variable_chooses() {
+    for backend in backends() {
+        child_passes(
+            "child_the_variable_chooses",
+            &[("MELY_BACKEND", name(&backend))],
+        );
+    }
+    child_passes("child_a_wrong_variable", &[("MELY_BACKEND", "kqueue")]);
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_the_variable_chooses() {
+    let asked = std::env::var("MELY_BACKEND").unwrap();
+    for text in works(&mut cores(2).build().unwrap()) {
+        assert!(
+            text.starts_with(&asked) && !text.contains("because"),
+            "{text}"
+        );
+    }
+    // The builder's word counts for more.
+    for text in works(&mut cores(2).backend(Choice::Epoll).build().unwrap()) {
+        assert_eq!(text, "epoll (edge-triggered)");
+    }
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_a_wrong_variable() {
+    let outcome = cores(2).build().unwrap().run(|_cx| unreachable!());
+    let text = outcome.unwrap_err().to_string();
+    let said = "MELY_BACKEND=kqueue: must be io_uring, epoll or auto";
+    assert!(text.contains(said), "{text}");
+    // Not looked at where the program has decided.
+    works(&mut cores(2).backend(Choice::Epoll).build().unwrap());
+}
+
+/// A test that hangs or is not there must not pass for one that passed.
+#[test]
+fn a_child_that_is_not_there_is_noticed() {
+    let output = child("no_such_test", &[]);
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+}
