@@ -39,8 +39,9 @@ use std::ptr::NonNull;
 pub(crate) const CHECKOUT_MAX: usize = 32;
 /// Most chunks that wait in the outbox before it is flushed inside a handler.
 const OUTBOX_MAX: usize = if cfg!(loom) { 2 } else { 256 };
-/// One event in so many is timed, of those that need no closer watch.
-const SAMPLE_PERIOD: u32 = 64;
+/// One event in so many is timed, of those that need no closer watch: two readings of the clock are
+/// several events. A prime, so that handlers that alternate are both sampled.
+const SAMPLE_PERIOD: u32 = 251;
 /// What an event takes at least, in ns: the scheduler's own part of it.
 const EVENT_MIN_NS: u64 = 10;
 
