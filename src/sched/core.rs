@@ -39,8 +39,11 @@ use std::ptr::NonNull;
 pub(crate) const CHECKOUT_MAX: usize = 32;
 /// Most chunks that wait in the outbox before it is flushed inside a handler.
 const OUTBOX_MAX: usize = if cfg!(loom) { 2 } else { 256 };
-/// One event in so many is timed, of those that need no closer watch.
-const SAMPLE_PERIOD: u32 = 64;
+/// One event in so many is timed, of those that need no closer watch: two readings of the clock are
+/// several events. A prime, so that handlers that alternate are both sampled.
+const SAMPLE_PERIOD: u32 = 251;
+/// What an event takes at least, in ns: the scheduler's own part of it.
+const EVENT_MIN_NS: u64 = 10;
 
 /// The colors a core has taken to run without its lock.
 pub(crate) type Checkout = ArrayVec<u32, CHECKOUT_MAX>;
@@ -87,6 +90,8 @@ pub(crate) struct Core {
     pub(crate) id: u32,
     pub(crate) shared: Arc<Shared>,
     pub(crate) clock: Clock,
+    /// What reading the clock takes, in ns: several times an empty handler.
+    clock_cost_ns: u64,
     pool: Pool,
     index: Index,
     outbox: Vec<Outgoing>,
@@ -122,6 +127,7 @@ impl Core {
         let sightings = vec![Sighting::default(); shared.cores[id as usize].victims.len()];
         Core {
             id,
+            clock_cost_ns: clock.cost_ns(),
             clock,
             pool: Pool::new(Arc::clone(&shared.depot)),
             index: Index::new(),
@@ -390,7 +396,11 @@ impl Core {
 
     #[inline(never)]
     fn end_watch(&mut self, started_ns: u64) {
-        let took_ns = self.clock.now_ns().saturating_sub(started_ns);
+        let took_ns = self
+            .clock
+            .now_ns()
+            .saturating_sub(started_ns + self.clock_cost_ns)
+            .max(EVENT_MIN_NS);
         self.shared
             .profiles
             .get(self.current.profile)

@@ -54,10 +54,21 @@ impl Hint {
 
     #[inline]
     pub(crate) fn publish(&self, worth_ns: u64, stealable: u32, queued: u32, events: u64) {
-        self.queued.store(queued, Ordering::Relaxed);
-        self.events.store(events, Ordering::Relaxed);
-        self.stealable.store(stealable, Ordering::Relaxed);
-        self.worth_ns.store(worth_ns, Ordering::Release);
+        // What is unchanged is not stored: others poll this line, and a store takes it from them and
+        // costs a transfer each way. One writer at a time, under the lock, so what it reads is the
+        // latest.
+        if self.queued.load(Ordering::Relaxed) != queued {
+            self.queued.store(queued, Ordering::Relaxed);
+        }
+        if self.events.load(Ordering::Relaxed) != events {
+            self.events.store(events, Ordering::Relaxed);
+        }
+        if self.stealable.load(Ordering::Relaxed) != stealable {
+            self.stealable.store(stealable, Ordering::Relaxed);
+        }
+        if self.worth_ns.load(Ordering::Relaxed) != worth_ns {
+            self.worth_ns.store(worth_ns, Ordering::Release);
+        }
     }
 
     /// Time-left of the worthy colors in ns, as of the last critical section.
@@ -153,10 +164,12 @@ pub(crate) struct Shared {
     pub(crate) depot: Arc<Depot>,
     pub(crate) policy: Policy,
     pub(crate) sleepers: Sleepers,
-    pub(crate) quiesce: Quiesce,
-    /// Cores that search for work at this moment.
-    pub(crate) searching: AtomicU32,
-    steal_cost_ns: [relaxed::AtomicU32; Distance::COUNT],
+    pub(crate) quiesce: CachePadded<Quiesce>,
+    /// Cores that search for work at this moment. On a line of its own, like everything here that
+    /// changes: the rest is what each core reads for each event, and idle cores write this one all
+    /// the time.
+    pub(crate) searching: CachePadded<AtomicU32>,
+    steal_cost_ns: CachePadded<[relaxed::AtomicU32; Distance::COUNT]>,
     /// What a wake-up costs: less than this in sight wakes nobody, in ns.
     pub(crate) wake_cost_ns: u64,
     /// One a core, hung up by its thread before it first sleeps.
@@ -207,9 +220,11 @@ impl Shared {
             depot: Depot::new(setup.events_max.saturating_add((cores + 1) * STOCK_MAX)),
             policy: setup.policy,
             sleepers: Sleepers::new(cores),
-            quiesce: Quiesce::new(cores),
-            searching: AtomicU32::new(0),
-            steal_cost_ns: std::array::from_fn(|_| relaxed::AtomicU32::new(STEAL_COST_PRIOR_NS)),
+            quiesce: CachePadded::new(Quiesce::new(cores)),
+            searching: CachePadded::new(AtomicU32::new(0)),
+            steal_cost_ns: CachePadded::new(std::array::from_fn(|_| {
+                relaxed::AtomicU32::new(STEAL_COST_PRIOR_NS)
+            })),
             wake_cost_ns: setup.wake_cost_ns,
             bells: (0..cores).map(|_| OnceLock::new()).collect(),
         }
