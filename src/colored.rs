@@ -19,7 +19,7 @@
 
 use crate::runtime::inner::Inner;
 use crate::runtime::poster::{PostError, Poster};
-use crate::sync::{Arc, UnsafeCell};
+use crate::sync::{Arc, CountedArc, UnsafeCell, fault};
 use crate::{Color, Cx, Handler};
 use std::fmt;
 
@@ -133,7 +133,7 @@ mod sealed {
 /// # }).unwrap();
 /// ```
 pub struct Colored<T: Send + 'static> {
-    cell: Arc<Cell<T>>,
+    cell: CountedArc<Cell<T>>,
 }
 
 struct Cell<T: Send + 'static> {
@@ -205,7 +205,7 @@ impl<T: Send + 'static> Colored<T> {
             state: UnsafeCell::new(state),
         };
         Colored {
-            cell: Arc::new(cell),
+            cell: CountedArc::new(cell),
         }
     }
 
@@ -321,14 +321,16 @@ impl<T: Send + 'static> Drop for Cell<T> {
         };
         // Not accepted (ended, or full): the closure comes back and is dropped here with the value,
         // which nobody else can reach.
-        drop(poster.post(self.color, move |_cx| drop(value)));
+        if !fault("state dropped in place") {
+            drop(poster.post(self.color, move |_cx| drop(value)));
+        }
     }
 }
 
 impl<T: Send + 'static> Clone for Colored<T> {
     fn clone(&self) -> Self {
         Colored {
-            cell: Arc::clone(&self.cell),
+            cell: CountedArc::clone(&self.cell),
         }
     }
 }

@@ -2,6 +2,15 @@
 //!
 //! See `DESIGN` below for the map of the crate.
 
+#![cfg_attr(
+    loom,
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "threads and I/O are left out, and with them the users of some of the rest"
+    )
+)]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!(
     "mely runs on Linux only: its event source is io_uring (or epoll) and its topology is sysfs"
@@ -13,6 +22,9 @@ mod colored;
 mod handler;
 #[cfg(not(loom))]
 pub mod io;
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod model;
 mod runtime;
 mod sched;
 mod sync;

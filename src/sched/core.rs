@@ -29,8 +29,8 @@ use super::queue::{Chunk, NIL};
 use super::section::Section;
 use super::shared::{Boxed, Shared};
 use super::steal::Sighting;
-use crate::sync::Arc;
 use crate::sync::atomic::{Ordering, fence};
+use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
 use arrayvec::ArrayVec;
 use std::ptr::NonNull;
@@ -38,7 +38,7 @@ use std::ptr::NonNull;
 /// Most colors a core takes at once.
 pub(crate) const CHECKOUT_MAX: usize = 32;
 /// Most chunks that wait in the outbox before it is flushed inside a handler.
-const OUTBOX_MAX: usize = if cfg!(loom) { 2 } else { 256 };
+const OUTBOX_MAX: usize = if cfg!(loom) { 4 } else { 256 };
 /// One event in so many is timed, of those that need no closer watch.
 const SAMPLE_PERIOD: u32 = 64;
 
@@ -198,6 +198,9 @@ impl Core {
 
     fn flush_into(&mut self, section: &mut Section<'_>) {
         let stats = &self.shared.cores[self.id as usize].stats;
+        if fault("outbox out of order") {
+            self.outbox.reverse();
+        }
         for Outgoing { slot, chunk } in self.outbox.drain(..) {
             // SAFETY: the outbox gives its nodes up; we are the core's thread.
             if unsafe { section.append(slot, chunk) } {
@@ -251,7 +254,7 @@ impl Core {
     fn make_known(&mut self, worth_ns: u64) {
         let enough = self.shared.wake_cost_ns;
         if worth_ns >= enough {
-            if self.worth_ns < enough {
+            if self.worth_ns < enough && !fault("waker's fence skipped") {
                 fence(Ordering::SeqCst);
             }
             self.wake_one();
@@ -332,7 +335,7 @@ impl Core {
     fn step(&mut self, long: bool) {
         let own = &self.shared.cores[self.id as usize];
         own.progress.step(long);
-        if long && self.shared.policy.stealing {
+        if long && self.shared.policy.stealing && !fault("no look before a long handler") {
             fence(Ordering::SeqCst);
             if own.pokes.any() || own.hint.stealable() > 0 {
                 self.wake_one();
@@ -467,7 +470,7 @@ pub(super) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
 
 /// A color was poked whose owner may be inside a long handler: wakes somebody to take it from there.
 fn rescue(shared: &Shared, owner: u32, waker: u32, bells: &mut Vec<u32>) {
-    if !shared.policy.stealing || owner == waker {
+    if !shared.policy.stealing || owner == waker || fault("nobody sent to the rescue") {
         return;
     }
     let progress = &shared.cores[owner as usize].progress;

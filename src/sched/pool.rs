@@ -10,7 +10,7 @@ use crate::sync::{Arc, Mutex};
 use std::ptr::NonNull;
 
 /// Nodes in a batch and in a slab.
-const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
+const BATCH: usize = if cfg!(loom) { 4 } else { 256 };
 
 /// Where pools exchange nodes, and the owner of all slabs.
 #[derive(Debug)]

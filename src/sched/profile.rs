@@ -10,9 +10,8 @@
 
 use super::node::Vtable;
 use crate::Handler;
-use crate::sync::Mutex;
 use crate::sync::relaxed::{
-    AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicPtr, AtomicU32, Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use std::collections::HashMap;
 
@@ -139,7 +138,7 @@ impl Profile {
 
 /// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
 /// time without end; further closures are boxed and share the profile [`OVERFLOW`].
-pub(crate) const PROFILES_MAX: usize = 1 << 14;
+pub(crate) const PROFILES_MAX: usize = if cfg!(loom) { 64 } else { 1 << 14 };
 
 /// The profile of closures that found no profile left.
 pub(crate) const OVERFLOW: u32 = 0;

@@ -9,8 +9,8 @@ use super::mail;
 use super::poke;
 use super::queue::{Chunk, ColorQueue, NIL, State};
 use super::shared::Shared;
-use crate::sync::CellMut;
 use crate::sync::atomic::Ordering;
+use crate::sync::{CellMut, check, fault};
 
 /// A core's lock, held. Dropping it unlocks.
 #[derive(Debug)]
@@ -82,7 +82,9 @@ impl<'a> Section<'a> {
         let before = (queue.len(), queue.raw_ns);
         // SAFETY: we own the private part (`queue`), and the chunk is the caller's.
         unsafe {
-            mail::drain(&self.shared.slots, slot, &mut queue);
+            if !fault("mailbox not drained before an append") {
+                mail::drain(&self.shared.slots, slot, &mut queue);
+            }
             queue.append(chunk);
         }
         queue.end();
@@ -227,11 +229,13 @@ impl<'a> Section<'a> {
         let mut taken = shared.cores[self.core as usize].pokes.take();
         while let Some(slot) = taken.next(&shared.slots) {
             if !self.owns(slot) {
-                poke::send(shared, slot, bells);
+                if !fault("poke forwarded to nobody") {
+                    poke::send(shared, slot, bells);
+                }
                 continue;
             }
             let state = shared.slots.state(slot);
-            if state == State::CheckedOut {
+            if state == State::CheckedOut && !fault("running mark ignored") {
                 // Its own thread has it, perhaps right now, and we may be a thief. That thread
                 // looks at the mailbox, and at the wish, when it returns the color.
                 mail::unmark(&shared.slots, slot);
@@ -275,7 +279,7 @@ impl<'a> Section<'a> {
         let slots = &self.shared.slots;
         slots.set_state(slot, State::Idle);
         slots.set_owner(slot, target);
-        if mail::mark_poked(slots, slot) {
+        if mail::mark_poked(slots, slot) && !fault("placed without a poke") {
             poke::send(self.shared, slot, bells);
         }
     }
@@ -286,11 +290,13 @@ impl<'a> Section<'a> {
     /// was out.
     #[inline]
     pub(crate) fn give_back(&mut self, slot: u32, bells: &mut Vec<u32>) {
-        debug_assert_eq!(self.shared.slots.state(slot), State::CheckedOut);
+        check!(self.shared.slots.state(slot) == State::CheckedOut);
         let len = {
             let mut queue = self.queue(slot);
-            // SAFETY: checked out by the calling thread, so its private part is ours.
-            unsafe { mail::drain(&self.shared.slots, slot, &mut queue) };
+            if !fault("mailbox not looked at on return") {
+                // SAFETY: checked out by the calling thread, so its private part is ours.
+                unsafe { mail::drain(&self.shared.slots, slot, &mut queue) };
+            }
             queue.len()
         };
         if let Some(target) = self.wish(slot) {
@@ -393,7 +399,9 @@ impl<'a> Section<'a> {
         self.shared.slots.set_state(slot, State::CheckedOut);
         // Published before the lock is released: from now on every poster and every poke goes to
         // the thief.
-        self.shared.slots.set_owner(slot, thief);
+        if !fault("owner published after the unlock") {
+            self.shared.slots.set_owner(slot, thief);
+        }
         into.push(slot);
     }
 
@@ -423,7 +431,7 @@ impl<'a> Section<'a> {
     }
 
     /// Walks all lists and checks every invariant.
-    #[cfg(any(test, debug_assertions))]
+    #[cfg(any(test, debug_assertions, loom))]
     pub(crate) fn assert_valid(&self) {
         let slots = &self.shared.slots;
         let (mut prev, mut at) = (NIL, self.lists.core_queue.head);

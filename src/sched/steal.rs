@@ -13,8 +13,8 @@
 use super::core::Core;
 use super::section::Section;
 use super::shared::Shared;
-use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+use crate::sync::{Arc, fault};
 
 /// When a thief first saw a victim at its present turn.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,13 +101,21 @@ impl Core {
         section.take_mail(&mut self.bells);
         section.rob(self.id, stuck, &mut self.checkout);
         // Once more, now that the new owner is published: see `super::poke`.
-        if !self.checkout.is_empty() && shared.cores[victim as usize].pokes.any_ordered() {
+        if !self.checkout.is_empty()
+            && !fault("second look after a steal skipped")
+            && shared.cores[victim as usize].pokes.any_ordered()
+        {
             section.take_mail(&mut self.bells);
         }
         let left_ns = section.publish();
         let left = section.lists().queued;
         drop(section);
-        if left > 0 {
+        if fault("owner published after the unlock") {
+            for &slot in &self.checkout {
+                shared.slots.set_owner(slot, self.id);
+            }
+        }
+        if left > 0 && !fault("nudge forgotten") {
             // We may have linked what it does not know of, and it may be on its way to sleep.
             self.nudge(victim);
         }
