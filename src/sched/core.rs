@@ -336,8 +336,17 @@ impl Core {
         let own = &self.shared.cores[self.id as usize];
         own.progress.step(long);
         if long && self.shared.policy.stealing && !fault("no look before a long handler") {
-            fence(Ordering::SeqCst);
-            if own.pokes.any() || own.hint.stealable() > 0 {
+            // A read-modify-write of the word that pokers push onto: either we see the poke, or the
+            // poker's push comes after and makes it see that we are long (`rescue`). A fence here
+            // would need another in every push.
+            let poked = if fault("plain look before a long handler") {
+                own.pokes.any()
+            } else {
+                own.pokes.any_ordered()
+            };
+            if poked || own.hint.stealable() > 0 {
+                // Pairs with the fence of a core on its way to sleep.
+                fence(Ordering::SeqCst);
                 self.wake_one();
                 self.ring();
             }
@@ -475,8 +484,8 @@ fn rescue(shared: &Shared, owner: u32, waker: u32, bells: &mut Vec<u32>) {
     }
     let progress = &shared.cores[owner as usize].progress;
     if progress.is_long() {
-        // Pairs with the fence before a long handler in `Core::step`: either we see the handler or
-        // it sees the poke.
+        // Pairs with the fence of a core on its way to sleep: it sees poke and handler, or we see it
+        // asleep.
         fence(Ordering::SeqCst);
         if shared.sleepers.any() {
             wake_nearest(shared, owner, bells);
