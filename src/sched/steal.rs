@@ -39,7 +39,9 @@ impl Core {
         }
         let found = self.search(&shared);
         shared.searching.fetch_sub(1, Ordering::AcqRel);
-        if found {
+        // Also after a search in vain: a poke may have been forwarded to a core that sleeps, or a
+        // victim nudged, and this core may be about to sleep itself.
+        if found || !fault("doorbells not rung after a search in vain") {
             self.ring();
         }
         found
