@@ -26,7 +26,7 @@ use super::poke;
 use super::pool::Pool;
 use super::profile::{Estimate, Index, OVERFLOW};
 use super::queue::{Chunk, NIL};
-use super::section::Section;
+use super::section::{Section, Worth};
 use super::shared::{Boxed, Shared};
 use super::steal::Sighting;
 use crate::sync::atomic::{Ordering, fence};
@@ -99,8 +99,6 @@ pub(crate) struct Core {
     until_sample: u32,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
     pub(super) bells: Vec<u32>,
-    /// The worth this core last published, to see it rise.
-    worth_ns: u64,
     pub(super) sightings: Vec<Sighting>,
     /// How the batch of the running color is going.
     batch_events: u32,
@@ -126,7 +124,6 @@ impl Core {
             executed: 0,
             until_sample: 1,
             bells: Vec::new(),
-            worth_ns: 0,
             sightings,
             batch_events: 0,
             batch_ns: 0,
@@ -191,9 +188,9 @@ impl Core {
         let shared = Arc::clone(&self.shared);
         let mut section = Section::enter(&shared, self.id);
         self.flush_into(&mut section);
-        let worth_ns = section.publish();
+        let worth = section.publish();
         drop(section);
-        self.make_known(worth_ns);
+        self.make_known(worth);
     }
 
     fn flush_into(&mut self, section: &mut Section<'_>) {
@@ -237,7 +234,7 @@ impl Core {
         self.flush_into(&mut section);
         section.take_mail(&mut self.bells);
         section.check_out(&mut self.checkout, self.quantum_ns.into());
-        let worth_ns = section.publish();
+        let worth = section.publish();
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]
         if section.lists().queued <= 64 {
@@ -245,21 +242,20 @@ impl Core {
         }
         drop(section);
         self.quantum_ns = shared.reference_cost_ns(self.id) as u32;
-        self.make_known(worth_ns);
+        self.make_known(worth);
     }
 
     /// Rings the doorbells that are due, and wakes a sleeper if there is enough to steal; see
     /// [`super::sleepers`] for the protocol. Called without any lock.
     #[inline]
-    fn make_known(&mut self, worth_ns: u64) {
-        let enough = self.shared.wake_cost_ns;
-        if worth_ns >= enough {
-            if self.worth_ns < enough && !fault("waker's fence skipped") {
+    fn make_known(&mut self, worth: Worth) {
+        let enough_ns = self.shared.wake_cost_ns;
+        if worth.now_ns >= enough_ns {
+            if worth.rises_to(enough_ns) && !fault("waker's fence skipped") {
                 fence(Ordering::SeqCst);
             }
             self.wake_one();
         }
-        self.worth_ns = worth_ns;
         self.ring();
     }
 

@@ -23,6 +23,22 @@ pub(crate) struct Section<'a> {
     cost_ns: u64,
 }
 
+/// What the hint says a core's worthy colors are worth, in ns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Worth {
+    /// What it said until now, whoever wrote it: the core itself, or a thief.
+    before_ns: u64,
+    pub(crate) now_ns: u64,
+}
+
+impl Worth {
+    /// Whether it said less than `enough_ns` and now says that much: then a core may be on its way
+    /// to sleep that has seen the old hint only.
+    pub(crate) fn rises_to(self, enough_ns: u64) -> bool {
+        self.before_ns < enough_ns && self.now_ns >= enough_ns
+    }
+}
+
 impl<'a> Section<'a> {
     /// Takes the lock of `core`.
     pub(crate) fn enter(shared: &'a Shared, core: u32) -> Section<'a> {
@@ -405,9 +421,9 @@ impl<'a> Section<'a> {
         into.push(slot);
     }
 
-    /// Writes the hint that thieves and would-be sleepers read. Returns what it now says.
+    /// Writes the hint that thieves and would-be sleepers read.
     #[inline]
-    pub(crate) fn publish(&self) -> u64 {
+    pub(crate) fn publish(&self) -> Worth {
         let hint = &self.shared.cores[self.core as usize].hint;
         let policy = &self.shared.policy;
         let worth_ns = if policy.heuristics.bands() {
@@ -421,13 +437,17 @@ impl<'a> Section<'a> {
         } else {
             0
         };
+        let before_ns = hint.worth_ns();
         hint.publish(
             worth_ns,
             self.lists.stealable,
             self.lists.queued,
             self.lists.events,
         );
-        worth_ns
+        Worth {
+            before_ns,
+            now_ns: worth_ns,
+        }
     }
 
     /// Walks all lists and checks every invariant.

@@ -109,7 +109,7 @@ impl Core {
         {
             section.take_mail(&mut self.bells);
         }
-        let left_ns = section.publish();
+        let left_ns = section.publish().now_ns;
         let left = section.lists().queued;
         drop(section);
         if fault("owner published after the unlock") {
