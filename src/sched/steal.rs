@@ -11,9 +11,9 @@
 //! steal costs, and has any color or mail at all: that would otherwise wait for the handler.
 
 use super::core::Core;
-use super::section::Section;
+use super::section::{Section, Worth};
 use super::shared::Shared;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
 
 /// When a thief first saw a victim at its present turn.
@@ -109,7 +109,7 @@ impl Core {
         {
             section.take_mail(&mut self.bells);
         }
-        let left_ns = section.publish().now_ns;
+        let worth = section.publish();
         let left = section.lists().queued;
         drop(section);
         if fault("owner published after the unlock") {
@@ -132,9 +132,9 @@ impl Core {
         stats.colors.add(self.checkout.len() as u64);
         stats.cost_ns.add(cost_ns);
         stats.stolen_ns.add(self.checkout.iter().map(stolen).sum());
-        if left_ns >= shared.wake_cost_ns {
+        if worth.now_ns >= shared.wake_cost_ns {
             // There is more than this core can do: the next searcher is woken by this one.
-            self.wake_next();
+            self.wake_next(worth);
         }
         true
     }
@@ -151,7 +151,11 @@ impl Core {
     }
 
     /// Like `wake_one`, from within the search.
-    fn wake_next(&mut self) {
+    fn wake_next(&mut self, worth: Worth) {
+        // The hint may have risen by our own doing: we linked the victim's mail.
+        if worth.rises_to(self.shared.wake_cost_ns) && !fault("thief's fence skipped") {
+            fence(Ordering::SeqCst);
+        }
         if self.shared.sleepers.any() {
             super::core::wake_nearest(&self.shared, self.id, &mut self.bells);
         }
