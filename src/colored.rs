@@ -19,7 +19,7 @@
 
 use crate::runtime::inner::Inner;
 use crate::runtime::poster::{PostError, Poster};
-use crate::sync::{Arc, UnsafeCell};
+use crate::sync::{Arc, CountedArc, UnsafeCell, fault};
 use crate::{Color, Cx, Handler};
 use std::fmt;
 
@@ -144,7 +144,7 @@ mod sealed {
 /// # }).unwrap();
 /// ```
 pub struct Colored<T: Send + 'static> {
-    cell: Arc<Cell<T>>,
+    cell: CountedArc<Cell<T>>,
 }
 
 struct Cell<T: Send + 'static> {
@@ -216,7 +216,7 @@ impl<T: Send + 'static> Colored<T> {
             state: UnsafeCell::new(state),
         };
         Colored {
-            cell: Arc::new(cell),
+            cell: CountedArc::new(cell),
         }
     }
 
@@ -340,14 +340,16 @@ impl<T: Send + 'static> Drop for Cell<T> {
         };
         // Not accepted (ended): the closure comes back and is dropped here with the value, which
         // nobody else can reach.
-        drop(poster.post_own(self.color, move |_cx| drop(value)));
+        if !fault("state dropped in place") {
+            drop(poster.post_own(self.color, move |_cx| drop(value)));
+        }
     }
 }
 
 impl<T: Send + 'static> Clone for Colored<T> {
     fn clone(&self) -> Self {
         Colored {
-            cell: Arc::clone(&self.cell),
+            cell: CountedArc::clone(&self.cell),
         }
     }
 }

@@ -83,6 +83,15 @@
 //!   behind a long handler can be stolen too.
 //! - There is no select callback of color 0: each core has a ring of its own.
 
+#![cfg_attr(
+    loom,
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "threads and I/O are left out, and with them the users of some of the rest"
+    )
+)]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!(
     "mely runs on Linux only: its event source is io_uring (or epoll) and its topology is sysfs"
@@ -94,6 +103,9 @@ mod colored;
 mod handler;
 #[cfg(not(loom))]
 mod io;
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod model;
 #[cfg(not(loom))]
 pub mod net;
 mod runtime;

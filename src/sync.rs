@@ -9,8 +9,14 @@
 //! space without being able to find a bug; nothing in there may ever decide about ownership, order
 //! or sleep.
 
+/// Keeps what a runtime's threads share alive. std's also under loom: who drops the last handle does
+/// nothing that depends on it, and a branch at each clone would multiply the state space.
+pub(crate) use std::sync::Arc;
+/// A count that means something: whoever drops the last handle acts on it.
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Arc, Condvar, Mutex};
+pub(crate) use std::sync::Arc as CountedArc;
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Condvar, Mutex};
 #[cfg(not(loom))]
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{
@@ -19,7 +25,7 @@ pub(crate) mod atomic {
 }
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{Arc, Condvar, Mutex};
+pub(crate) use loom::sync::{Arc as CountedArc, Condvar, Mutex};
 #[cfg(loom)]
 pub(crate) mod atomic {
     pub(crate) use loom::sync::atomic::{
@@ -27,8 +33,45 @@ pub(crate) mod atomic {
     };
 }
 
+/// A seeded fault: true if the models ask for this one, by name, to see that they notice; always
+/// false in code that ships.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn fault(_name: &str) -> bool {
+    false
+}
+#[cfg(loom)]
+pub(crate) use crate::model::fault;
+
+/// The first look of a compare-and-swap loop. A wrong first guess costs such a loop a round and
+/// nothing else, so under loom it starts with `guess`: loom would explore every old value that the
+/// look could return, only to see each one fail in the compare-and-swap.
+#[inline(always)]
+pub(crate) fn first_look<T>(look: impl FnOnce() -> T, guess: T) -> T {
+    if cfg!(loom) { guess } else { look() }
+}
+
+/// Lets others go on, in a loop that waits for them. Loom must be told, else it explores the loop
+/// without end.
+#[inline(always)]
+pub(crate) fn yield_to_model() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}
+
+/// `debug_assert!`, and on in models too, which are built as releases.
+macro_rules! check {
+    ($($argument:tt)*) => {
+        if cfg!(any(debug_assertions, loom)) {
+            assert!($($argument)*);
+        }
+    };
+}
+pub(crate) use check;
+
 /// Atomics that carry statistics and estimates only; see the module text.
 pub(crate) mod relaxed {
+    pub(crate) use std::sync::Mutex;
     use std::sync::atomic::Ordering::Relaxed;
     pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 

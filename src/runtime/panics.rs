@@ -2,6 +2,7 @@
 
 use crate::{Color, Cx};
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What a runtime does about a panic of a handler; see
 /// [`Builder::on_panic`](crate::Builder::on_panic).
@@ -43,6 +44,17 @@ impl std::fmt::Display for PanicReport {
             "handler `{handler}` of color {color} panicked on core {core}: {message}"
         )
     }
+}
+
+/// Runs events; a panic of one becomes an error.
+#[inline(always)]
+pub(crate) fn catching(run: impl FnOnce()) -> Result<(), Box<dyn Any + Send>> {
+    // In a model a panic is a finding, of the model's or of loom's, and must reach loom.
+    if cfg!(loom) {
+        run();
+        return Ok(());
+    }
+    catch_unwind(AssertUnwindSafe(run))
 }
 
 /// The running event has panicked.

@@ -12,8 +12,9 @@ use crate::sched::clock::Clock;
 use crate::sched::core::Core;
 use crate::sched::quiesce::{Phase, Reported};
 use crate::sched::turn::{Turn, turn};
-use crate::sync::Arc;
 use crate::sync::atomic::{Ordering, fence};
+use crate::sync::{Arc, fault, yield_to_model};
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 /// What belongs to one core's thread.
@@ -24,15 +25,20 @@ pub(crate) struct Worker {
     pub(crate) source: Source,
 }
 
+// The worker whose handler runs on this thread, for posters to recognize.
+#[cfg(not(loom))]
 crate::sync::thread_local! {
-    /// The worker whose handler runs on this thread, for posters to recognize.
-    #[cfg_attr(not(loom), allow(clippy::missing_const_for_thread_local, reason = "loom's has no const form"))]
-    static CURRENT: std::cell::Cell<*mut Worker> = std::cell::Cell::new(std::ptr::null_mut());
+    static CURRENT: Cell<*mut Worker> = const { Cell::new(std::ptr::null_mut()) };
+}
+// Loom's macro has no constant initializers.
+#[cfg(loom)]
+crate::sync::thread_local! {
+    static CURRENT: Cell<*mut Worker> = Cell::new(std::ptr::null_mut());
 }
 
 /// This thread's worker, if it is one of this runtime and inside an event.
 pub(crate) fn current(inner: &Arc<Inner>) -> Option<NonNull<Worker>> {
-    let worker = NonNull::new(CURRENT.try_with(std::cell::Cell::get).ok()?)?;
+    let worker = NonNull::new(CURRENT.try_with(Cell::get).ok()?)?;
     // SAFETY: set by `drive` for as long as the worker lives, on this thread; read only here, and
     // no exclusive borrow of the worker is live while user code, which called us, runs.
     let found = unsafe { worker.as_ref() };
@@ -76,12 +82,17 @@ impl Worker {
             return;
         }
         shared.sleepers.set(id);
-        fence(Ordering::SeqCst);
-        let stay = self.core.anything_to_do()
-            || shared.quiesce.phase() != phase
-            || shared.quiesce.wave() != wave
-            || self.source.has_work();
-        if !stay {
+        if !fault("sleeper's fence skipped") {
+            fence(Ordering::SeqCst);
+        }
+        let stay = !fault("second look before parking skipped")
+            && (self.core.anything_to_do()
+                || shared.quiesce.phase() != phase
+                || shared.quiesce.wave() != wave
+                || self.source.has_work());
+        if stay {
+            yield_to_model();
+        } else {
             shared.cores[id as usize].stats.parks.add(1);
             self.source.wait(&self.core);
         }
@@ -93,14 +104,25 @@ impl Worker {
 
 /// Runs a core until the runtime has ended.
 pub(crate) fn drive(worker: &mut Worker) {
+    enter(worker, run_until_closed);
+}
+
+/// Makes this thread the worker's for the time of `f`.
+pub(crate) fn enter<R>(worker: &mut Worker, f: impl FnOnce(&mut Cx) -> R) -> R {
     let worker = NonNull::from(worker);
-    CURRENT.with(|current| current.set(worker.as_ptr()));
+    let before = CURRENT.with(|current| current.replace(worker.as_ptr()));
     // SAFETY: the worker outlives this function, is this thread's, and has no other context.
     let mut cx = unsafe { Cx::new(worker) };
+    let result = f(&mut cx);
+    CURRENT.with(|current| current.set(before));
+    result
+}
+
+fn run_until_closed(cx: &mut Cx) {
     let mut idle_since_ns = None;
     let mut draining = false;
     loop {
-        let ran = turn(&mut cx);
+        let ran = turn(cx);
         let worker = cx.worker();
         let phase = worker.inner.shared.quiesce.phase();
         if phase == Phase::Closed {
@@ -131,7 +153,6 @@ pub(crate) fn drive(worker: &mut Worker) {
         }
         idle_since_ns = None;
     }
-    CURRENT.with(|current| current.set(std::ptr::null_mut()));
 }
 
 /// Sleeps, or, when the end is near, reports that this core has nothing left. False: the runtime
@@ -146,6 +167,10 @@ fn rest(worker: &mut Worker, phase: Phase) -> bool {
             Reported::Waiting => {}
             Reported::NextWave => {
                 inner.shared.wake_all();
+                // Not between the two waves of which the second may close.
+                if wave % 2 == 1 {
+                    yield_to_model();
+                }
                 return true;
             }
             Reported::Closed => {

@@ -26,11 +26,11 @@ use super::poke;
 use super::pool::Pool;
 use super::profile::{Estimate, Index, OVERFLOW};
 use super::queue::{Chunk, NIL};
-use super::section::Section;
+use super::section::{Section, Worth};
 use super::shared::{Boxed, Shared};
 use super::steal::Sighting;
-use crate::sync::Arc;
 use crate::sync::atomic::{Ordering, fence};
+use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
 use arrayvec::ArrayVec;
 use std::ptr::NonNull;
@@ -38,7 +38,7 @@ use std::ptr::NonNull;
 /// Most colors a core takes at once.
 pub(crate) const CHECKOUT_MAX: usize = 32;
 /// Most chunks that wait in the outbox before it is flushed inside a handler.
-const OUTBOX_MAX: usize = if cfg!(loom) { 2 } else { 256 };
+const OUTBOX_MAX: usize = if cfg!(loom) { 4 } else { 256 };
 /// One event in so many is timed, of those that need no closer watch: two readings of the clock are
 /// several events. A prime, so that handlers that alternate are both sampled.
 const SAMPLE_PERIOD: u32 = 251;
@@ -105,8 +105,6 @@ pub(crate) struct Core {
     until_sample: u32,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
     pub(super) bells: Vec<u32>,
-    /// The worth this core last published, to see it rise.
-    worth_ns: u64,
     pub(super) sightings: Vec<Sighting>,
     /// See [`Core::is_busy`].
     busy: bool,
@@ -139,7 +137,6 @@ impl Core {
             executed: 0,
             until_sample: 1,
             bells: Vec::new(),
-            worth_ns: 0,
             sightings,
             busy: false,
             long: false,
@@ -235,9 +232,9 @@ impl Core {
         }
         let mut section = Section::enter(shared, *id);
         publish_outbox(outbox, &mut section, shared, *id, bells);
-        let worth_ns = section.publish();
+        let worth = section.publish();
         drop(section);
-        self.make_known(worth_ns);
+        self.make_known(worth);
     }
 
     /// The one critical section of a quantum; see the module text. Leaves the next colors to run in
@@ -265,7 +262,7 @@ impl Core {
         publish_outbox(outbox, &mut section, shared, *id, bells);
         section.take_mail(bells);
         section.check_out(checkout, self.quantum_ns.into());
-        let worth_ns = section.publish();
+        let worth = section.publish();
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]
         if section.lists().queued <= 64 {
@@ -273,21 +270,20 @@ impl Core {
         }
         drop(section);
         self.quantum_ns = shared.reference_cost_ns(*id) as u32;
-        self.make_known(worth_ns);
+        self.make_known(worth);
     }
 
     /// Rings the doorbells that are due, and wakes a sleeper if there is enough to steal; see
     /// [`super::sleepers`] for the protocol. Called without any lock.
     #[inline]
-    fn make_known(&mut self, worth_ns: u64) {
-        let enough = self.shared.wake_cost_ns;
-        if worth_ns >= enough {
-            if self.worth_ns < enough {
+    fn make_known(&mut self, worth: Worth) {
+        let enough_ns = self.shared.wake_cost_ns;
+        if worth.now_ns >= enough_ns {
+            if worth.rises_to(enough_ns) && !fault("waker's fence skipped") {
                 fence(Ordering::SeqCst);
             }
             self.wake_one();
         }
-        self.worth_ns = worth_ns;
         self.ring();
     }
 
@@ -375,9 +371,18 @@ impl Core {
     fn step_long(&mut self) {
         let own = &self.shared.cores[self.id as usize];
         own.progress.step(true);
-        if self.shared.policy.stealing {
-            fence(Ordering::SeqCst);
-            if own.pokes.any() || own.hint.stealable() > 0 {
+        if self.shared.policy.stealing && !fault("no look before a long handler") {
+            // A read-modify-write of the word that pokers push onto: either we see the poke, or the
+            // poker's push comes after and makes it see that we are long (`rescue`). A fence here
+            // would need another in every push.
+            let poked = if fault("plain look before a long handler") {
+                own.pokes.any()
+            } else {
+                own.pokes.any_ordered()
+            };
+            if poked || own.hint.stealable() > 0 {
+                // Pairs with the fence of a core on its way to sleep.
+                fence(Ordering::SeqCst);
                 self.wake_one();
                 self.ring();
             }
@@ -484,6 +489,9 @@ fn publish_outbox(
     id: u32,
     bells: &mut Vec<u32>,
 ) {
+    if fault("outbox out of order") {
+        outbox.reverse();
+    }
     for Outgoing { slot, chunk } in outbox.drain(..) {
         // SAFETY: the outbox gives its nodes up; we are the core's thread.
         if unsafe { section.append(slot, chunk) } {
@@ -569,13 +577,13 @@ pub(super) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
 
 /// A color was poked whose owner may be inside a long handler: wakes somebody to take it from there.
 fn rescue(shared: &Shared, owner: u32, waker: u32, bells: &mut Vec<u32>) {
-    if !shared.policy.stealing || owner == waker {
+    if !shared.policy.stealing || owner == waker || fault("nobody sent to the rescue") {
         return;
     }
     let progress = &shared.cores[owner as usize].progress;
     if progress.is_long() {
-        // Pairs with the fence before a long handler in `Core::step`: either we see the handler or
-        // it sees the poke.
+        // Pairs with the fence of a core on its way to sleep: it sees poke and handler, or we see it
+        // asleep.
         fence(Ordering::SeqCst);
         if shared.sleepers.any() {
             wake_nearest(shared, owner, bells);

@@ -17,7 +17,7 @@ pub(crate) use modelled::{CoreLock, Guard};
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod spin {
     use crate::sync::atomic::{AtomicBool, Ordering};
-    use crate::sync::{CellMut, UnsafeCell};
+    use crate::sync::{CellMut, UnsafeCell, first_look};
     use std::ops::{Deref, DerefMut};
 
     /// Spins before the first yield: some microseconds.
@@ -58,7 +58,7 @@ pub(crate) mod spin {
             let mut spins = 0;
             loop {
                 // Reading first keeps the line shared while somebody else holds the lock.
-                if !self.held.load(Ordering::Relaxed)
+                if !first_look(|| self.held.load(Ordering::Relaxed), false)
                     && let Some(guard) = self.try_lock()
                 {
                     return guard;
@@ -78,7 +78,16 @@ pub(crate) mod spin {
         /// The lock if it is free.
         #[inline]
         pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-            if self.held.swap(true, Ordering::Acquire) {
+            // Under loom a compare-and-swap: loom does not know that the unlocking store comes after
+            // a swap that failed before it, and lets the failed swap's `true` win for ever.
+            let was_held = if cfg!(loom) {
+                self.held
+                    .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+                    .is_err()
+            } else {
+                self.held.swap(true, Ordering::Acquire)
+            };
+            if was_held {
                 return None;
             }
             // SAFETY: we turned `held` from false to true, so no other guard lives.
@@ -117,7 +126,12 @@ pub(crate) mod spin {
         #[inline]
         fn drop(&mut self) {
             self.value = None;
-            self.held.store(false, Ordering::Release);
+            let order = if crate::sync::fault("unlocked without a release") {
+                Ordering::Relaxed
+            } else {
+                Ordering::Release
+            };
+            self.held.store(false, order);
         }
     }
 }

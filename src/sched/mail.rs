@@ -21,6 +21,7 @@ use super::node::{Link, Node, SOLO};
 use super::queue::{Chunk, ColorQueue};
 use super::slots::{Slot, Slots};
 use crate::sync::atomic::Ordering;
+use crate::sync::{check, fault, first_look};
 use std::ptr::NonNull;
 
 /// The flag in the mailbox word; nodes are aligned to a cache line.
@@ -52,7 +53,7 @@ pub(crate) unsafe fn push(slots: &Slots, slot: u32, chunk: Chunk) -> bool {
         }
     }
     let mail = &slots.shared(slot).mail;
-    let mut word = mail.load(Ordering::Relaxed);
+    let mut word = first_look(|| mail.load(Ordering::Relaxed), std::ptr::null_mut());
     loop {
         let (older, was_poked) = split(word);
         {
@@ -100,6 +101,9 @@ pub(crate) unsafe fn drain(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
 /// core that has the color finds when it returns it. For a thief in possession of the lock, who may
 /// not touch the private part.
 pub(crate) fn unmark(slots: &Slots, slot: u32) {
+    if fault("unmark forgotten") {
+        return;
+    }
     update(slots, slot, |word| split(word).0);
 }
 
@@ -111,7 +115,7 @@ fn keep_mark(node: *mut Node, word: *mut Node) -> *mut Node {
 /// Replaces the mailbox word by a function of itself and returns what it was.
 fn update(slots: &Slots, slot: u32, f: impl Fn(*mut Node) -> *mut Node) -> *mut Node {
     let mail = &slots.shared(slot).mail;
-    let mut word = mail.load(Ordering::Relaxed);
+    let mut word = first_look(|| mail.load(Ordering::Relaxed), std::ptr::null_mut());
     loop {
         match mail.compare_exchange_weak(word, f(word), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return word,
@@ -129,7 +133,7 @@ pub(crate) unsafe fn consume(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
         .shared(slot)
         .mail
         .swap(std::ptr::null_mut(), Ordering::AcqRel);
-    debug_assert!(split(word).1, "a poke without its mark");
+    check!(split(word).1, "a poke without its mark");
     // SAFETY: the swap made the chunks ours; the queue is the caller's.
     unsafe { append_all(word, queue) };
 }

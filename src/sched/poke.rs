@@ -29,6 +29,7 @@
 use super::shared::Shared;
 use super::slots::Slots;
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{fault, first_look};
 
 /// Awake, no pokes.
 pub(crate) const EMPTY: u32 = 0;
@@ -59,7 +60,7 @@ impl Pokes {
     /// Adds the poke of `slot`. True if the core slept: the caller must ring its doorbell.
     #[must_use]
     fn push(&self, slots: &Slots, slot: u32) -> bool {
-        let mut head = self.0.load(Ordering::Relaxed);
+        let mut head = first_look(|| self.0.load(Ordering::Relaxed), EMPTY);
         loop {
             let next = if head == PARKED { EMPTY } else { head };
             slots.shared(slot).poke_next.store(next, Ordering::Relaxed);
@@ -67,7 +68,7 @@ impl Pokes {
                 .0
                 .compare_exchange_weak(head, slot + 1, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(_) => return head == PARKED,
+                Ok(_) => return head == PARKED && !fault("doorbell not rung"),
                 Err(now) => head = now,
             }
         }
@@ -92,6 +93,10 @@ impl Pokes {
 
     /// The owner announces that it will sleep. False: pokes are waiting.
     pub(crate) fn park(&self) -> bool {
+        if fault("parked stored") {
+            self.0.store(PARKED, Ordering::Release);
+            return true;
+        }
         self.0
             .compare_exchange(EMPTY, PARKED, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -136,14 +141,16 @@ pub(crate) fn send(shared: &Shared, slot: u32, bells: &mut Vec<u32>) {
         if pokes.push(slots, slot) {
             bells.push(core);
         }
-        if slots.owner(slot) != core {
+        if slots.owner(slot) != core && !fault("owner not read again") {
             let mut stale = pokes.take();
             while let Some(stale_slot) = stale.next(slots) {
                 slots
                     .shared(stale_slot)
                     .poke_next
                     .store(rest.0, Ordering::Relaxed);
-                rest.0 = stale_slot + 1;
+                if !fault("pokes of other colors lost") {
+                    rest.0 = stale_slot + 1;
+                }
             }
         }
         match rest.next(slots) {

@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use std::ptr::NonNull;
 
 /// Nodes in a batch and in a slab.
-const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
+const BATCH: usize = if cfg!(loom) { 4 } else { 256 };
 
 /// Most nodes that a thread keeps to itself.
 pub(crate) const STOCK_MAX: usize = 2 * BATCH;

@@ -9,9 +9,8 @@
 //! that update a mean at once may lose a sample.
 
 use super::node::{Node, Vtable};
-use crate::sync::Mutex;
 use crate::sync::relaxed::{
-    AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicPtr, AtomicU32, Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use crate::{Cx, Handler};
 use std::collections::HashMap;
@@ -159,7 +158,7 @@ impl Profile {
 
 /// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
 /// time without end; further closures are boxed and share the profile [`OVERFLOW`].
-pub(crate) const PROFILES_MAX: usize = 1 << 14;
+pub(crate) const PROFILES_MAX: usize = if cfg!(loom) { 64 } else { 1 << 14 };
 const _: () = assert!(PROFILES_MAX.is_power_of_two());
 
 /// The profile of closures that found no profile left.

@@ -9,8 +9,8 @@ use super::mail;
 use super::poke;
 use super::queue::{Chunk, ColorQueue, NIL, State};
 use super::shared::Shared;
-use crate::sync::CellMut;
 use crate::sync::atomic::Ordering;
+use crate::sync::{CellMut, check, fault};
 
 /// A core's lock, held. Dropping it unlocks.
 #[derive(Debug)]
@@ -21,6 +21,22 @@ pub(crate) struct Section<'a> {
     lists: Guard<'a, Lists>,
     /// The reference steal cost for banding, in ns.
     cost_ns: u64,
+}
+
+/// What the hint says a core's worthy colors are worth, in ns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Worth {
+    /// What it said until now, whoever wrote it: the core itself, or a thief.
+    before_ns: u64,
+    pub(crate) now_ns: u64,
+}
+
+impl Worth {
+    /// Whether it said less than `enough_ns` and now says that much: then a core may be on its way
+    /// to sleep that has seen the old hint only.
+    pub(crate) fn rises_to(self, enough_ns: u64) -> bool {
+        self.before_ns < enough_ns && self.now_ns >= enough_ns
+    }
 }
 
 impl<'a> Section<'a> {
@@ -83,7 +99,7 @@ impl<'a> Section<'a> {
         // SAFETY: as in `queue`: owned by this core, and if checked out, by this thread.
         let mut queue = unsafe { at.queue() };
         let before = (queue.len(), queue.raw_ns);
-        if mail::has_mail(at) {
+        if mail::has_mail(at) && !fault("mailbox not drained before an append") {
             // SAFETY: we own the private part.
             unsafe { mail::drain(&self.shared.slots, slot, &mut queue) };
         }
@@ -245,11 +261,13 @@ impl<'a> Section<'a> {
         let mut taken = shared.cores[self.core as usize].pokes.take();
         while let Some(slot) = taken.next(&shared.slots) {
             if !self.owns(slot) {
-                poke::send(shared, slot, bells);
+                if !fault("poke forwarded to nobody") {
+                    poke::send(shared, slot, bells);
+                }
                 continue;
             }
             let state = shared.slots.state(slot);
-            if state == State::CheckedOut {
+            if state == State::CheckedOut && !fault("running mark ignored") {
                 // Its own thread has it, perhaps right now, and we may be a thief. That thread
                 // looks at the mailbox, and at the wish, when it returns the color.
                 mail::unmark(&shared.slots, slot);
@@ -295,7 +313,7 @@ impl<'a> Section<'a> {
         let slots = &self.shared.slots;
         slots.set_state(slot, State::Idle);
         slots.set_owner(slot, target);
-        if mail::mark_poked(slots, slot) {
+        if mail::mark_poked(slots, slot) && !fault("placed without a poke") {
             poke::send(self.shared, slot, bells);
         }
     }
@@ -307,10 +325,10 @@ impl<'a> Section<'a> {
     #[inline]
     pub(crate) fn give_back(&mut self, slot: u32, bells: &mut Vec<u32>) {
         let at = self.shared.slots.at(slot);
-        debug_assert!(self.owns(slot) && at.state() == State::CheckedOut);
+        check!(self.owns(slot) && at.state() == State::CheckedOut);
         // SAFETY: checked out by the calling thread, so its private part is ours.
         let mut queue = unsafe { at.queue() };
-        if mail::has_mail(at) {
+        if mail::has_mail(at) && !fault("mailbox not looked at on return") {
             // SAFETY: as above.
             unsafe { mail::drain(&self.shared.slots, slot, &mut queue) };
         }
@@ -416,13 +434,15 @@ impl<'a> Section<'a> {
         self.shared.slots.set_state(slot, State::CheckedOut);
         // Published before the lock is released: from now on every poster and every poke goes to
         // the thief.
-        self.shared.slots.set_owner(slot, thief);
+        if !fault("owner published after the unlock") {
+            self.shared.slots.set_owner(slot, thief);
+        }
         into.push(slot);
     }
 
-    /// Writes the hint that thieves and would-be sleepers read. Returns what it now says.
+    /// Writes the hint that thieves and would-be sleepers read.
     #[inline]
-    pub(crate) fn publish(&self) -> u64 {
+    pub(crate) fn publish(&self) -> Worth {
         let hint = &self.shared.cores[self.core as usize].hint;
         let policy = &self.shared.policy;
         let worth_ns = if policy.heuristics.bands() {
@@ -436,17 +456,21 @@ impl<'a> Section<'a> {
         } else {
             0
         };
+        let before_ns = hint.worth_ns();
         hint.publish(
             worth_ns,
             self.lists.stealable,
             self.lists.queued,
             self.lists.events,
         );
-        worth_ns
+        Worth {
+            before_ns,
+            now_ns: worth_ns,
+        }
     }
 
     /// Walks all lists and checks every invariant.
-    #[cfg(any(test, debug_assertions))]
+    #[cfg(any(test, debug_assertions, loom))]
     pub(crate) fn assert_valid(&self) {
         let slots = &self.shared.slots;
         let (mut prev, mut at) = (NIL, self.lists.core_queue.head);

@@ -13,7 +13,8 @@
 use super::core::Core;
 use super::section::Section;
 use super::shared::Shared;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{Ordering, fence};
+use crate::sync::fault;
 
 /// When a thief first saw a victim at its present turn.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +39,9 @@ impl Core {
         }
         let found = self.search();
         self.shared.searching.fetch_sub(1, Ordering::AcqRel);
-        if found {
+        // Also after a search in vain: a poke may have been forwarded to a core that sleeps, or a
+        // victim nudged, and this core may be about to sleep itself.
+        if found || !fault("doorbells not rung after a search in vain") {
             self.ring();
         }
         found
@@ -112,13 +115,21 @@ impl Core {
         section.take_mail(bells);
         section.rob(*id, stuck, checkout);
         // Once more, now that the new owner is published: see `super::poke`.
-        if !checkout.is_empty() && shared.cores[victim as usize].pokes.any_ordered() {
+        if !checkout.is_empty()
+            && !fault("second look after a steal skipped")
+            && shared.cores[victim as usize].pokes.any_ordered()
+        {
             section.take_mail(bells);
         }
-        let left_ns = section.publish();
+        let worth = section.publish();
         let left = section.lists().queued;
         drop(section);
-        if left > 0 {
+        if fault("owner published after the unlock") {
+            for &slot in checkout.iter() {
+                shared.slots.set_owner(slot, *id);
+            }
+        }
+        if left > 0 && !fault("nudge forgotten") {
             // We may have linked what it does not know of, and it may be on its way to sleep.
             nudge(shared, victim, bells);
         }
@@ -134,10 +145,16 @@ impl Core {
         stats.cost_ns.add(cost_ns);
         shared.cores[*id as usize].stats.steal_costs.add(cost_ns);
         stats.stolen_ns.add(checkout.iter().map(stolen).sum());
-        // There is more than this core can do: the next searcher is woken by this one. Like
-        // `wake_one`, from within the search.
-        if left_ns >= shared.wake_cost_ns && shared.sleepers.any() {
-            super::core::wake_nearest(shared, *id, bells);
+        if worth.now_ns >= shared.wake_cost_ns {
+            // There is more than this core can do: the next searcher is woken by this one. Like
+            // `wake_one`, from within the search; and the hint may have risen by our own doing: we
+            // linked the victim's mail.
+            if worth.rises_to(shared.wake_cost_ns) && !fault("thief's fence skipped") {
+                fence(Ordering::SeqCst);
+            }
+            if shared.sleepers.any() {
+                super::core::wake_nearest(shared, *id, bells);
+            }
         }
         true
     }

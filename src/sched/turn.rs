@@ -2,7 +2,6 @@
 
 use crate::Cx;
 use crate::runtime::panics;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +28,7 @@ pub(crate) fn turn(cx: &mut Cx) -> Turn {
     let executed = cx.worker().core.executed;
     let mut i = 0;
     while let Some(slot) = cx.worker().core.begin_color(i) {
-        while let Err(payload) = catch_unwind(AssertUnwindSafe(|| run_batch(cx, slot))) {
+        while let Err(payload) = panics::catching(|| run_batch(cx, slot)) {
             panics::caught(cx, payload);
         }
         i += 1;

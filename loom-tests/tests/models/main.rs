@@ -1,0 +1,28 @@
+//! The models; see the crate's documentation.
+
+#[cfg(not(loom))]
+#[test]
+fn compiled_without_loom() {
+    panic!(
+        "no model was explored: run `RUSTFLAGS=\"--cfg loom\" cargo test --release -p mely-loom-tests`"
+    );
+}
+
+#[cfg(loom)]
+mod causal_order;
+#[cfg(loom)]
+mod colored;
+#[cfg(loom)]
+mod migration;
+#[cfg(loom)]
+mod parking;
+#[cfg(loom)]
+mod post_and_return;
+#[cfg(loom)]
+mod post_and_steal;
+#[cfg(loom)]
+mod shutdown;
+#[cfg(loom)]
+mod spin_lock;
+#[cfg(loom)]
+mod support;

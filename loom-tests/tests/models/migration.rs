@@ -1,0 +1,202 @@
+//! A color changes its owner between a poster's look at the owner and the push of the poke.
+//!
+//! The old owner is inside a handler for good: whatever stays in its mailbox of pokes is lost until
+//! that handler ends. So once the color has moved, its new owner alone must find all of its events.
+
+use crate::support::{SHORT, WORTHY, settle, within};
+use loom::thread;
+use mely::Color;
+use mely::model::{Plan, World};
+use mely_loom_tests::{Model, Oracle, must_fail};
+use std::sync::Arc;
+
+const MOVES: Color = Color::new(2);
+const STAYS: Color = Color::new(0);
+
+/// A foreign post meets a steal.
+#[test]
+fn poke() {
+    Model {
+        name: "migration::poke",
+        preemptions_max: 3,
+        iterations_min: 60,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut victim = world.core(0);
+        let mut thief = world.core(1);
+        let seen = Arc::clone(&oracle);
+        let stealing = within(&world, &mut victim, &SHORT, move |cx| {
+            cx.post_callback(WORTHY.on(MOVES, seen.event(0, 0)));
+            cx.flush();
+            thread::spawn(move || {
+                thief.turn();
+                thief
+            })
+        });
+        let event = oracle.event(1, 0);
+        world
+            .poster()
+            .post_callback(SHORT.on(MOVES, event))
+            .unwrap();
+        let mut thief = stealing.join().unwrap();
+        let moved = world.owner(MOVES) == 1;
+        for events in 1..3 {
+            if moved {
+                settle(&mut [&mut thief]);
+            } else {
+                settle(&mut [&mut victim, &mut thief]);
+            }
+            oracle.assert_ran(MOVES, &[(0, 1), (1, events)]);
+            if events == 1 {
+                // No poke is left with the old owner that keeps this one from being sent.
+                let event = oracle.event(1, 1);
+                world
+                    .poster()
+                    .post_callback(SHORT.on(MOVES, event))
+                    .unwrap();
+            }
+        }
+        world.assert_valid();
+        drop((victim, thief, world));
+        oracle.assert_no_leak();
+    });
+}
+
+/// Two posters to two colors, of which one moves: the poster that finds out takes the pokes of both
+/// from the old owner, and must send each where it belongs.
+#[test]
+fn pokes_of_two_colors() {
+    Model {
+        name: "migration::pokes_of_two_colors",
+        preemptions_max: 2,
+        iterations_min: 300,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut victim = world.core(0);
+        let mut thief = world.core(1);
+        let seen = Arc::clone(&oracle);
+        let stealing = within(&world, &mut victim, &SHORT, move |cx| {
+            cx.post_callback(WORTHY.on(MOVES, seen.event(0, 0)));
+            cx.flush();
+            thread::spawn(move || {
+                thief.turn();
+                thief
+            })
+        });
+        let (poster, event) = (world.poster(), oracle.event(2, 0));
+        let posting = thread::spawn(move || {
+            poster.post_callback(SHORT.on(STAYS, event)).unwrap();
+        });
+        let event = oracle.event(1, 0);
+        world
+            .poster()
+            .post_callback(SHORT.on(MOVES, event))
+            .unwrap();
+        posting.join().unwrap();
+        let mut thief = stealing.join().unwrap();
+        if world.owner(MOVES) == 1 {
+            settle(&mut [&mut thief]);
+            oracle.assert_ran(MOVES, &[(0, 1), (1, 1)]);
+        }
+        settle(&mut [&mut victim, &mut thief]);
+        oracle.assert_ran(MOVES, &[(0, 1), (1, 1)]);
+        oracle.assert_ran(STAYS, &[(2, 1)]);
+        // No mark is left behind without its poke.
+        for (color, event) in [(MOVES, oracle.event(1, 1)), (STAYS, oracle.event(2, 1))] {
+            world
+                .poster()
+                .post_callback(SHORT.on(color, event))
+                .unwrap();
+        }
+        settle(&mut [&mut victim, &mut thief]);
+        oracle.assert_ran(MOVES, &[(0, 1), (1, 2)]);
+        oracle.assert_ran(STAYS, &[(2, 2)]);
+        world.assert_valid();
+        drop((victim, thief, world));
+        oracle.assert_no_leak();
+    });
+}
+
+/// A color is placed on another core while a foreign thread posts to it.
+#[test]
+fn place() {
+    Model {
+        name: "migration::place",
+        preemptions_max: 2,
+        iterations_min: 8_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut old = world.core(0);
+        let mut new = world.core(1);
+        let (poster, event) = (world.poster(), oracle.event(1, 0));
+        let seen = Arc::clone(&oracle);
+        let (posting, running) = within(&world, &mut old, &SHORT, move |cx| {
+            cx.post_callback(SHORT.on(MOVES, seen.event(0, 0)));
+            let posting = thread::spawn(move || {
+                poster.post_callback(SHORT.on(MOVES, event)).unwrap();
+            });
+            let running = thread::spawn(move || {
+                new.turn();
+                new.turn();
+                new
+            });
+            cx.place(MOVES, 1);
+            (posting, running)
+        });
+        old.turn();
+        posting.join().unwrap();
+        let mut new = running.join().unwrap();
+        settle(&mut [&mut old, &mut new]);
+        oracle.assert_ran(MOVES, &[(0, 1), (1, 1)]);
+        assert_eq!(world.owner(MOVES), 1, "ORACLE: not placed");
+        let event = oracle.event(1, 1);
+        world
+            .poster()
+            .post_callback(SHORT.on(MOVES, event))
+            .unwrap();
+        settle(&mut [&mut new]);
+        oracle.assert_ran(MOVES, &[(0, 1), (1, 2)]);
+        world.assert_valid();
+        drop((old, new, world));
+        oracle.assert_no_leak();
+    });
+}
+
+#[test]
+fn finds_a_wish_not_announced() {
+    must_fail("migration::place", "placed without a poke", &["ORACLE"]);
+}
+
+#[test]
+fn finds_a_second_look_skipped() {
+    must_fail(
+        "migration::poke",
+        "second look after a steal skipped",
+        &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_an_owner_not_read_again() {
+    must_fail("migration::poke", "owner not read again", &["ORACLE"]);
+}
+
+#[test]
+fn finds_a_poke_dropped() {
+    must_fail("migration::poke", "poke forwarded to nobody", &["ORACLE"]);
+}
+
+#[test]
+fn finds_pokes_of_others_lost() {
+    must_fail(
+        "migration::pokes_of_two_colors",
+        "pokes of other colors lost",
+        &["ORACLE"],
+    );
+}

@@ -1,0 +1,416 @@
+//! Nobody sleeps on work: the doorbell, the hint, the nudge and the rescue.
+//!
+//! In each model somebody waits for an event to run, so that a wake-up that is lost is a deadlock,
+//! which loom reports.
+
+use crate::support::{LONG, RUNS, SHORT, WORTHY, within};
+use loom::sync::Notify;
+use loom::thread;
+use mely::model::{Plan, World};
+use mely::{Color, Cx};
+use mely_loom_tests::{Model, Oracle, must_fail};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Further colors of core 0: of two cores, and of three.
+const OTHER: Color = Color::new(2);
+const THIRD: Color = Color::new(4);
+const THIRDS: Color = Color::new(3);
+const SIXTHS: Color = Color::new(6);
+
+/// Tells whoever waits that events have run.
+#[derive(Clone)]
+struct Done(Arc<(Notify, AtomicU32)>);
+
+impl Done {
+    /// Of so many events.
+    fn of(events: u32) -> Done {
+        Done(Arc::new((Notify::new(), AtomicU32::new(events))))
+    }
+
+    /// Waits. What comes after is not explored: the shutdown has models of its own.
+    fn wait(&self) {
+        // Loom's notification may come without cause.
+        while self.0.1.load(Ordering::Relaxed) > 0 {
+            self.0.0.wait();
+        }
+        loom::stop_exploring();
+    }
+
+    /// `event`, which tells when it has run.
+    fn after(
+        &self,
+        event: impl FnOnce(&mut Cx) + Send + 'static,
+    ) -> impl FnOnce(&mut Cx) + Send + 'static {
+        let done = self.clone();
+        move |cx| {
+            event(cx);
+            done.0.1.fetch_sub(1, Ordering::Relaxed);
+            done.0.0.notify();
+        }
+    }
+}
+
+/// A post to a core that parks.
+#[test]
+fn post_to_parked() {
+    Model {
+        name: "parking::post_to_parked",
+        preemptions_max: 3,
+        iterations_min: 1_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(1));
+        let mut core = world.core(0);
+        let driven = thread::spawn(move || core.drive());
+        let done = Done::of(1);
+        let poster = world.poster();
+        poster
+            .post_callback(SHORT.on(RUNS, oracle.event(0, 0)))
+            .unwrap();
+        let last = done.after(oracle.event(0, 1));
+        poster.post_callback(SHORT.on(RUNS, last)).unwrap();
+        done.wait();
+        world.stop();
+        driven.join().unwrap();
+        oracle.assert_ran(RUNS, &[(0, 2)]);
+        assert_eq!(world.events_left(), 0);
+        drop((world, poster));
+        oracle.assert_no_leak();
+    });
+}
+
+/// A core makes a long event known to a core that is on its way to sleep, and waits for it.
+#[test]
+fn hint_to_parked() {
+    Model {
+        name: "parking::hint_to_parked",
+        preemptions_max: 2,
+        iterations_min: 3_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut busy = world.core(0);
+        let mut sleeper = world.core(1);
+        let done = Done::of(1);
+        let event = done.after(oracle.event(0, 0));
+        let start = move |cx: &mut Cx| {
+            cx.post_callback(LONG.on(OTHER, event));
+            cx.flush();
+            done.wait();
+        };
+        world.poster().post_callback(SHORT.on(RUNS, start)).unwrap();
+        let driven = thread::spawn(move || sleeper.drive());
+        busy.turn();
+        world.stop();
+        busy.drive();
+        driven.join().unwrap();
+        oracle.assert_ran(OTHER, &[(0, 1)]);
+        assert_eq!(world.events_left(), 0);
+        drop((busy, world));
+        oracle.assert_no_leak();
+    });
+}
+
+/// The hint rises, a thief takes everything, and the hint rises again while the thief is on its way
+/// to sleep.
+#[test]
+fn hint_rises_again() {
+    Model {
+        name: "parking::hint_rises_again",
+        preemptions_max: 2,
+        iterations_min: 300,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut busy = world.core(0);
+        let mut thief = world.core(1);
+        let done = Done::of(1);
+        let (first, second) = (oracle.event(0, 0), done.after(oracle.event(0, 0)));
+        let start = move |cx: &mut Cx| {
+            cx.post_callback(LONG.on(OTHER, first));
+            cx.flush();
+            thief.turn();
+            let driven = thread::spawn(move || thief.drive());
+            cx.post_callback(LONG.on(THIRD, second));
+            cx.flush();
+            done.wait();
+            driven
+        };
+        let driven = within(&world, &mut busy, &SHORT, start);
+        world.stop();
+        busy.drive();
+        driven.join().unwrap();
+        oracle.assert_ran(OTHER, &[(0, 1)]);
+        oracle.assert_ran(THIRD, &[(0, 1)]);
+        assert_eq!(world.events_left(), 0);
+        drop((busy, world));
+        oracle.assert_no_leak();
+    });
+}
+
+/// A thief takes one of two long colors out of the mail of a core in a long handler, and makes the
+/// hint rise by linking the other, while a third core is on its way to sleep.
+#[test]
+fn thief_raises_hint() {
+    Model {
+        name: "parking::thief_raises_hint",
+        preemptions_max: 2,
+        iterations_min: 2_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(3));
+        let mut busy = world.core(0);
+        let mut thief = world.core(1);
+        let mut sleeper = world.core(2);
+        let done = Done::of(2);
+        let (poster, seen) = (world.poster(), Arc::clone(&oracle));
+        let start = move |_cx: &mut Cx| {
+            let events = [(); 2].map(|()| done.after(seen.event(0, 0)));
+            let posting = thread::spawn(move || {
+                for (color, event) in [THIRDS, SIXTHS].into_iter().zip(events) {
+                    poster.post_callback(LONG.on(color, event)).unwrap();
+                }
+            });
+            posting.join().unwrap();
+            let driven = thread::spawn(move || sleeper.drive());
+            thief.turn();
+            done.wait();
+            (thief, driven)
+        };
+        let (mut thief, driven) = within(&world, &mut busy, &LONG, start);
+        world.force();
+        busy.drive();
+        thief.drive();
+        driven.join().unwrap();
+        oracle.assert_ran(THIRDS, &[(0, 1)]);
+        oracle.assert_ran(SIXTHS, &[(0, 1)]);
+        assert_eq!(world.events_left(), 0);
+        drop((busy, thief, world));
+        oracle.assert_no_leak();
+    });
+}
+
+/// A thief takes one of two colors out of the mail of a core in a long handler, and links the other,
+/// while the handler ends and the core goes to sleep.
+#[test]
+fn nudge() {
+    Model {
+        name: "parking::nudge",
+        preemptions_max: 3,
+        iterations_min: 10_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = Arc::new(World::new(Plan::cores(2)));
+        let mut victim = world.core(0);
+        let mut thief = world.core(1);
+        let left = Arc::new(AtomicU32::new(2));
+        let posts = [OTHER, THIRD].map(|color| {
+            let (event, left) = (oracle.event(0, 0), Arc::clone(&left));
+            let world = Arc::clone(&world);
+            let event = move |cx: &mut Cx| {
+                event(cx);
+                if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    loom::stop_exploring();
+                    world.force();
+                }
+            };
+            SHORT.on(color, event)
+        });
+        let poster = world.poster();
+        let stealing = within(&world, &mut victim, &LONG, move |_cx| {
+            thread::spawn(move || {
+                for post in posts {
+                    poster.post_callback(post).unwrap();
+                }
+                thief.turn();
+            })
+        });
+        victim.drive();
+        stealing.join().unwrap();
+        oracle.assert_ran(OTHER, &[(0, 1)]);
+        oracle.assert_ran(THIRD, &[(0, 1)]);
+        assert_eq!(world.events_left(), 0);
+        drop((victim, world));
+        oracle.assert_no_leak();
+    });
+}
+
+/// A thief that finds nothing to take forwards a poke to a core that sleeps, and does nothing more.
+#[test]
+fn forwarded_poke() {
+    Model {
+        name: "parking::forwarded_poke",
+        preemptions_max: 1,
+        iterations_min: 800,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(3));
+        let mut busy = world.core(0);
+        let mut thief = world.core(1);
+        let mut sleeper = world.core(2);
+        let done = Done::of(1);
+        let event = done.after(oracle.event(0, 0));
+        let start = move |cx: &mut Cx| {
+            cx.place(THIRDS, 2);
+            cx.post_callback(WORTHY.on(THIRDS, event));
+            cx.flush();
+            thief.turn();
+            done.wait();
+            thief
+        };
+        let driven = thread::spawn(move || sleeper.drive());
+        let mut thief = within(&world, &mut busy, &SHORT, start);
+        world.force();
+        busy.drive();
+        thief.drive();
+        driven.join().unwrap();
+        oracle.assert_ran(THIRDS, &[(0, 1)]);
+        assert_eq!(world.events_left(), 0);
+        drop((busy, thief, world));
+        oracle.assert_no_leak();
+    });
+}
+
+/// A post to a color of a core that enters a long handler, which waits for it: the one core that
+/// sleeps, or is about to, must come and take it.
+#[test]
+fn rescue() {
+    Model {
+        name: "parking::rescue",
+        preemptions_max: 1,
+        iterations_min: 5_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut busy = world.core(0);
+        let mut sleeper = world.core(1);
+        let done = Done::of(1);
+        let event = done.after(oracle.event(0, 0));
+        world
+            .poster()
+            .post_callback(LONG.on(RUNS, move |_cx: &mut Cx| done.wait()))
+            .unwrap();
+        let driven = thread::spawn(move || sleeper.drive());
+        let poster = world.poster();
+        let posting = thread::spawn(move || {
+            poster.post_callback(SHORT.on(OTHER, event)).unwrap();
+        });
+        busy.turn();
+        posting.join().unwrap();
+        world.stop();
+        busy.drive();
+        driven.join().unwrap();
+        oracle.assert_ran(OTHER, &[(0, 1)]);
+        assert_eq!(world.events_left(), 0);
+        drop((busy, world));
+        oracle.assert_no_leak();
+    });
+}
+
+#[test]
+fn finds_parked_stored() {
+    must_fail("parking::post_to_parked", "parked stored", &["deadlock"]);
+}
+
+#[test]
+fn finds_a_doorbell_not_rung() {
+    must_fail(
+        "parking::post_to_parked",
+        "doorbell not rung",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_wakers_fence_skipped() {
+    must_fail(
+        "parking::hint_to_parked",
+        "waker's fence skipped",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_sleepers_fence_skipped() {
+    must_fail(
+        "parking::hint_to_parked",
+        "sleeper's fence skipped",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_second_look_skipped() {
+    must_fail(
+        "parking::hint_to_parked",
+        "second look before parking skipped",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_nudge_forgotten() {
+    must_fail("parking::nudge", "nudge forgotten", &["deadlock"]);
+}
+
+#[test]
+fn finds_nobody_sent_to_the_rescue() {
+    must_fail(
+        "parking::rescue",
+        "nobody sent to the rescue",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_no_look_before_a_long_handler() {
+    must_fail(
+        "parking::rescue",
+        "no look before a long handler",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_doorbells_not_rung_after_a_search() {
+    must_fail(
+        "parking::forwarded_poke",
+        "doorbells not rung after a search in vain",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_plain_look_before_a_long_handler() {
+    must_fail(
+        "parking::rescue",
+        "plain look before a long handler",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_second_rise_without_a_fence() {
+    must_fail(
+        "parking::hint_rises_again",
+        "waker's fence skipped",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_thiefs_fence_skipped() {
+    must_fail(
+        "parking::thief_raises_hint",
+        "thief's fence skipped",
+        &["deadlock"],
+    );
+}

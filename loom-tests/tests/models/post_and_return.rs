@@ -1,0 +1,88 @@
+//! A color gets mail while it is checked out and on its way back, and a thief consumes the poke.
+
+use crate::support::{LONG, SHORT, settle};
+use loom::thread;
+use mely::model::{Plan, World};
+use mely::{Color, Cx};
+use mely_loom_tests::{Model, Oracle, must_fail};
+use std::sync::{Arc, mpsc};
+
+const OUT: Color = Color::new(2);
+
+/// Core 0 runs a long event of a color and returns the color; meanwhile a foreign thread posts two
+/// events to it, and core 1, which sees a poke behind a long handler, takes core 0's mail.
+#[test]
+fn foreign_post() {
+    Model {
+        name: "post_and_return::foreign_post",
+        preemptions_max: 2,
+        iterations_min: 20_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut owner = world.core(0);
+        let mut thief = world.core(1);
+        let poster = world.poster();
+        let seen = Arc::clone(&oracle);
+        let (sender, receiver) = mpsc::channel();
+        let first = move |cx: &mut Cx| {
+            let posts = [seen.event(1, 0), seen.event(1, 1)];
+            let posting = thread::spawn(move || {
+                for event in posts {
+                    poster.post_callback(SHORT.on(OUT, event)).unwrap();
+                }
+            });
+            let stealing = thread::spawn(move || {
+                thief.turn();
+                thief.turn();
+                thief
+            });
+            sender.send((posting, stealing)).unwrap();
+            seen.event(0, 0)(cx);
+        };
+        world.poster().post_callback(LONG.on(OUT, first)).unwrap();
+        owner.turn();
+        owner.turn();
+        let (posting, stealing) = receiver.recv().unwrap();
+        posting.join().unwrap();
+        let mut thief = stealing.join().unwrap();
+        settle(&mut [&mut owner, &mut thief]);
+        oracle.assert_ran(OUT, &[(0, 1), (1, 2)]);
+        // Nothing is left behind that keeps the next post from being noticed.
+        let event = oracle.event(1, 2);
+        world.poster().post_callback(SHORT.on(OUT, event)).unwrap();
+        settle(&mut [&mut owner, &mut thief]);
+        oracle.assert_ran(OUT, &[(0, 1), (1, 3)]);
+        world.assert_valid();
+        drop((owner, thief, world));
+        oracle.assert_no_leak();
+    });
+}
+
+#[test]
+fn finds_an_unmark_forgotten() {
+    must_fail(
+        "post_and_return::foreign_post",
+        "unmark forgotten",
+        &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_a_mailbox_not_looked_at() {
+    must_fail(
+        "post_and_return::foreign_post",
+        "mailbox not looked at on return",
+        &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_a_running_mark_ignored() {
+    must_fail(
+        "post_and_return::foreign_post",
+        "running mark ignored",
+        &["ORACLE", "Causality violation", "concurrent"],
+    );
+}

@@ -1,0 +1,109 @@
+//! A color is stolen while somebody posts to it.
+//!
+//! Core 0 is inside an event; a worthy color waits in its core-queue; core 1 comes to steal it while
+//! core 0, or a foreign thread, posts more.
+
+use crate::support::{SHORT, WORTHY, settle, within};
+use loom::thread;
+use mely::Color;
+use mely::model::{Plan, World};
+use mely_loom_tests::{Model, Oracle, must_fail};
+use std::sync::Arc;
+
+const STOLEN: Color = Color::new(2);
+
+/// The victim's own posts, published while the thief is at work.
+#[test]
+fn own_post() {
+    Model {
+        name: "post_and_steal::own_post",
+        preemptions_max: 3,
+        iterations_min: 50,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut victim = world.core(0);
+        let mut thief = world.core(1);
+        let seen = Arc::clone(&oracle);
+        let thread = within(&world, &mut victim, &SHORT, move |cx| {
+            cx.post_callback(WORTHY.on(STOLEN, seen.event(0, 0)));
+            cx.flush();
+            let thread = thread::spawn(move || {
+                thief.turn();
+                thief
+            });
+            cx.post_callback(WORTHY.on(STOLEN, seen.event(0, 1)));
+            cx.flush();
+            cx.post_callback(WORTHY.on(STOLEN, seen.event(0, 2)));
+            thread
+        });
+        victim.turn();
+        let mut thief = thread.join().unwrap();
+        settle(&mut [&mut victim, &mut thief]);
+        oracle.assert_ran(STOLEN, &[(0, 3)]);
+        world.assert_valid();
+        drop((victim, thief, world));
+        oracle.assert_no_leak();
+    });
+}
+
+/// A foreign thread's posts.
+#[test]
+fn foreign_post() {
+    Model {
+        name: "post_and_steal::foreign_post",
+        preemptions_max: 3,
+        iterations_min: 400,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut victim = world.core(0);
+        let mut thief = world.core(1);
+        let seen = Arc::clone(&oracle);
+        let thread = within(&world, &mut victim, &SHORT, move |cx| {
+            cx.post_callback(WORTHY.on(STOLEN, seen.event(0, 0)));
+            cx.flush();
+            thread::spawn(move || {
+                thief.turn();
+                thief.turn();
+                thief
+            })
+        });
+        let poster = world.poster();
+        for number in 0..2 {
+            let event = oracle.event(1, number);
+            poster.post_callback(SHORT.on(STOLEN, event)).unwrap();
+        }
+        let mut thief = thread.join().unwrap();
+        settle(&mut [&mut victim, &mut thief]);
+        oracle.assert_ran(STOLEN, &[(0, 1), (1, 2)]);
+        // No mark is left behind without its poke.
+        let event = oracle.event(1, 2);
+        poster.post_callback(SHORT.on(STOLEN, event)).unwrap();
+        settle(&mut [&mut victim, &mut thief]);
+        oracle.assert_ran(STOLEN, &[(0, 1), (1, 3)]);
+        world.assert_valid();
+        drop((victim, thief, world));
+        oracle.assert_no_leak();
+    });
+}
+
+#[test]
+fn finds_an_owner_published_late() {
+    must_fail(
+        "post_and_steal::own_post",
+        "owner published after the unlock",
+        &["ORACLE", "Causality violation"],
+    );
+}
+
+#[test]
+fn finds_a_poke_dropped() {
+    must_fail(
+        "post_and_steal::foreign_post",
+        "poke forwarded to nobody",
+        &["ORACLE"],
+    );
+}

@@ -1,0 +1,47 @@
+//! What several models need.
+
+use mely::model::{Core, World};
+use mely::{Color, Cx, Handler};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// A color of core 0, which no model steals: what runs while the others are at work.
+pub(crate) const RUNS: Color = Color::new(0);
+
+/// Not worth a steal, let alone a wake-up.
+pub(crate) static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(100));
+/// Worth a steal, and not long.
+pub(crate) static WORTHY: Handler = Handler::new("worthy").time(Duration::from_nanos(900));
+/// Worth a steal and a wake-up, and known to be long.
+pub(crate) static LONG: Handler = Handler::new("long").time(Duration::from_nanos(5_000));
+
+/// Steps cores in turn until none of them finds anything.
+pub(crate) fn settle(cores: &mut [&mut Core]) {
+    let mut quiet = 0;
+    let mut turns = 0;
+    while quiet < 2 {
+        turns += 1;
+        assert!(turns < 50, "the cores do not come to rest");
+        // Every core is asked in every round.
+        let ran = cores.iter_mut().fold(false, |ran, core| core.turn() | ran);
+        quiet = if ran { 0 } else { quiet + 1 };
+    }
+}
+
+/// Posts `f` as an event of [`RUNS`], steps the core, which is core 0, so that it runs, and returns
+/// what it returned.
+pub(crate) fn within<R: Send + 'static>(
+    world: &World,
+    core: &mut Core,
+    handler: &'static Handler,
+    f: impl FnOnce(&mut Cx) -> R + Send + 'static,
+) -> R {
+    let (sender, receiver) = mpsc::channel();
+    let event = move |cx: &mut Cx| sender.send(f(cx)).unwrap();
+    world
+        .poster()
+        .post_callback(handler.on(RUNS, event))
+        .unwrap();
+    core.turn();
+    receiver.recv().unwrap()
+}
