@@ -248,6 +248,11 @@ impl Conn {
         Timer { deadline, round }
     }
 
+    /// What was handed out and has not left yet, as far as this knows.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
     fn pending(&self) -> &[u8] {
         &self.input[self.start..]
     }
