@@ -173,7 +173,7 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     let addr = listener.local_addr();
     let its = clients.clone();
     cx.on_stop_signal(STOP.on(ACCEPT_COLOR, move |cx: &mut Cx| {
-        let _ = its.with(cx, Clients::stop);
+        let _ = its.with(cx, |clients, cx| clients.stop(cx, &its));
     }))?;
     let keep = move |clients: &mut Clients, _: &mut Cx| clients.listener = Some(listener);
     clients
@@ -246,7 +246,7 @@ impl Clients {
     }
 
     /// SIGINT or SIGTERM: no new clients; those there finish the request under way.
-    fn stop(&mut self, cx: &mut Cx) {
+    fn stop(&mut self, cx: &mut Cx, me: &Colored<Clients>) {
         if std::mem::replace(&mut self.stopping, true) {
             return;
         }
@@ -256,9 +256,21 @@ impl Clients {
             return;
         }
         for session in self.open.values() {
-            let _ = session.post_as(cx, &CLOSE, Session::finish);
+            let _ = session.post_as(cx, &CLOSE, Session::wind_down);
         }
-        cx.timer(FINISH, STOP.on(ACCEPT_COLOR, |cx: &mut Cx| cx.stop()));
+        let me = me.clone();
+        let give_up = move |cx: &mut Cx| {
+            let _ = me.with(cx, Clients::give_up);
+        };
+        cx.timer(FINISH, STOP.on(ACCEPT_COLOR, give_up));
+    }
+
+    /// Those who have not finished are cut: the runtime waits for sends, and a client that does not
+    /// read would make it wait in vain.
+    fn give_up(&mut self, cx: &mut Cx) {
+        for session in self.open.values() {
+            let _ = session.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true));
+        }
     }
 }
 
@@ -348,8 +360,8 @@ impl Session {
     }
 
     /// The server was told to stop: an idle connection ends, a busy one after its request.
-    fn finish(&mut self, cx: &mut Cx) {
-        let next = self.http.on_deadline(Deadline::Idle);
+    fn wind_down(&mut self, cx: &mut Cx) {
+        let next = self.http.wind_down();
         self.go(cx, next);
     }
 
