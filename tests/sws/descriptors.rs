@@ -14,7 +14,7 @@ fn twenty_thousand_connections_leave_nothing(backend: &str) {
     let server = Setup::new(backend).args(&["--cores", "2"]).start();
     let addr = server.addr();
     is_served(addr);
-    let descriptors = server.descriptors();
+    let descriptors = server.descriptors_at_rest();
     let most = std::thread::scope(|scope| {
         for thread in 0..2 {
             scope.spawn(move || {
@@ -41,7 +41,15 @@ fn twenty_thousand_connections_leave_nothing(backend: &str) {
     assert!(most < descriptors + 2_000, "{most}");
     let summary = server.stop();
     let [accepted, rejected, open] = summary.connections();
-    // One that was reset while it waited to be accepted may never have been seen.
-    assert!(accepted <= CONNECTIONS as u64 + 1 && rejected == 0 && open == 0);
-    assert_eq!(summary.requests(), CONNECTIONS as u64 / 8 + 1);
+    // One that was reset while it waited to be accepted may never have been seen, and one that still
+    // waited when the server was told to stop was turned away.
+    let text = &summary.text;
+    assert!(accepted + rejected <= CONNECTIONS as u64 + 1, "{text}");
+    assert_eq!(open, 0, "{text}");
+    let answered = CONNECTIONS as u64 / 8 + 1;
+    let counted = summary.requests();
+    assert!(
+        (answered..=answered + rejected).contains(&counted),
+        "{text}"
+    );
 }

@@ -26,7 +26,7 @@ fn reads_well(mut client: Client, what: &str) -> u64 {
 
 fn random_bytes(backend: &str) {
     let server = Setup::new(backend).start();
-    let descriptors = server.descriptors();
+    let descriptors = server.descriptors_at_rest();
     let mut answers = 0;
     for seed in 0..300 {
         let mut random = Random(seed);
@@ -51,7 +51,7 @@ fn random_bytes(backend: &str) {
 /// Good requests with a few bytes changed, gone or doubled, several in a row.
 fn damaged_requests(backend: &str) {
     let server = Setup::new(backend).start();
-    let descriptors = server.descriptors();
+    let descriptors = server.descriptors_at_rest();
     let good = "GET /how/index.html?q HTTP/1.1\r\nHost: localhost:80\r\nAccept: */*\r\n\
                 Content-Length: 3\r\nIf-None-Match: \"a\", W/\"b\"\r\nConnection: keep-alive\r\n\r\nabc";
     let mut answers = 0;

@@ -87,7 +87,7 @@ fn a_thousand_clients_are_treated_alike(backend: &str) {
     };
     // Pools and tables grow to their size first.
     let warm = swarm(0.5);
-    let (rss_kib, descriptors) = (server.rss_kib(), server.descriptors());
+    let (rss_kib, descriptors) = (server.rss_kib(), server.descriptors_at_rest());
     let tally = swarm(2.0);
     let fewest = tally.answers.iter().min().copied().unwrap_or(0);
     let average = tally.total() / CLIENTS as u64;

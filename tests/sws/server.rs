@@ -252,6 +252,22 @@ impl Server {
         std::fs::read_dir(path).expect("the server lives").count()
     }
 
+    /// How many it has open when nobody is connected: those who have left may still be on their way
+    /// out, so it has to stay the same for a while.
+    pub fn descriptors_at_rest(&self) -> usize {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let (mut count, mut since) = (self.descriptors(), Instant::now());
+        while since.elapsed() < Duration::from_millis(100) {
+            thread::sleep(Duration::from_millis(5));
+            let now = self.descriptors();
+            if now != count {
+                (count, since) = (now, Instant::now());
+            }
+            assert!(Instant::now() < deadline, "it never rests");
+        }
+        count
+    }
+
     /// Its memory, in KiB.
     pub fn rss_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());

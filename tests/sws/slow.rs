@@ -72,7 +72,7 @@ fn a_client_that_never_reads_is_cut(backend: &str) {
         .args(&["--idle-timeout-ms", "400"])
         .start();
     is_served(server.addr());
-    let (descriptors, before_kib) = (server.descriptors(), server.rss_kib());
+    let (descriptors, before_kib) = (server.descriptors_at_rest(), server.rss_kib());
     let mut clients: Vec<Client> = (0..20)
         .map(|_| Client::connect_with_little_room(server.addr()))
         .collect();

@@ -20,7 +20,7 @@ fn leaving_at_any_point(backend: &str) {
     let site = Site::full();
     let server = Setup::new(backend).root(site.root()).start();
     is_served(server.addr());
-    let descriptors = server.descriptors();
+    let descriptors = server.descriptors_at_rest();
     let mut random = Random(7);
     let mut warm_kib = 0;
     for round in 0..400 {
