@@ -55,6 +55,8 @@ pub(crate) struct Conn {
     body_bytes: usize,
     /// The client is sending something that nobody will read.
     unread: bool,
+    /// The server is ending: the next answer is the last.
+    last: bool,
     scanner: Scanner,
     /// A ParseRequest has been asked for and not yet run.
     parse_due: bool,
@@ -150,9 +152,10 @@ impl Conn {
         site: &Site,
         figures_page: impl FnOnce() -> String,
     ) -> Next {
-        let Some(request) = self.request.take() else {
+        let Some(mut request) = self.request.take() else {
             return Next::Wait;
         };
+        request.keep_alive &= !self.last;
         self.reply = Some(respond::reply_to(
             site,
             self.pending(),
@@ -178,7 +181,7 @@ impl Conn {
         };
         self.answers += 1;
         self.queued_bytes += reply.bytes.len();
-        let next = if reply.close {
+        let next = if reply.close || self.last {
             self.finish()
         } else if self.ended && self.pending().is_empty() {
             self.close()
@@ -230,6 +233,24 @@ impl Conn {
         }
     }
 
+    /// The server is ending. A request under way is still answered, and that is the last answer; if
+    /// there is none, it is over now.
+    pub(crate) fn wind_down(&mut self) -> Next {
+        self.last = true;
+        if self.phase != Phase::Open || self.is_at_work() {
+            return Next::Wait;
+        }
+        match self.timer().deadline {
+            Deadline::Idle => self.close(),
+            // Half a request: the rest of it may come. Not so if only a body is left to skip.
+            Deadline::Header if self.body_bytes == 0 => Next::Wait,
+            // Half a request behind answers on their way, too, unless there may be a whole one: that
+            // was not taken up, and will not be.
+            Deadline::Write if !self.pending().is_empty() && self.can_parse() => Next::Wait,
+            _ => self.finish(),
+        }
+    }
+
     /// The deadline that applies now.
     pub(crate) fn timer(&self) -> Timer {
         let (deadline, round) = if self.queued_bytes > 0 {
@@ -246,6 +267,11 @@ impl Conn {
             (Deadline::Idle, self.answers)
         };
         Timer { deadline, round }
+    }
+
+    /// What was handed out and has not left yet, as far as this knows.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes
     }
 
     fn pending(&self) -> &[u8] {
@@ -301,8 +327,9 @@ impl Conn {
 
     /// After the last answer.
     fn finish(&mut self) -> Next {
-        // With all its input read and none to come, the client gets no reset from a plain close.
-        let unread = self.unread || !self.pending().is_empty() || self.body_bytes > 0;
+        // With all its input read and none to come, the client gets no reset from a plain close. If
+        // it was not the client's wish to end here, more may be on its way.
+        let unread = self.unread || self.last || !self.pending().is_empty() || self.body_bytes > 0;
         self.forget_input();
         self.body_bytes = 0;
         self.phase = Phase::Lingering;

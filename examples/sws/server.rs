@@ -24,6 +24,7 @@ use mely::{Color, Colored, Cx, Handler, Poster};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,8 @@ const ACCEPT_COLOR: Color = Color::new(1);
 const LINGER: Duration = Duration::from_secs(2);
 /// How long connections have to finish once the server was told to stop.
 const FINISH: Duration = Duration::from_secs(5);
+/// A slow client has one write deadline for each of these.
+const PIECE_BYTES_MAX: usize = 64 * 1024;
 
 /// What does not change while the server runs, and the counters of all connections.
 ///
@@ -170,7 +173,7 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     let addr = listener.local_addr();
     let its = clients.clone();
     cx.on_stop_signal(STOP.on(ACCEPT_COLOR, move |cx: &mut Cx| {
-        let _ = its.with(cx, Clients::stop);
+        let _ = its.with(cx, |clients, cx| clients.stop(cx, &its));
     }))?;
     let keep = move |clients: &mut Clients, _: &mut Cx| clients.listener = Some(listener);
     clients
@@ -243,7 +246,7 @@ impl Clients {
     }
 
     /// SIGINT or SIGTERM: no new clients; those there finish the request under way.
-    fn stop(&mut self, cx: &mut Cx) {
+    fn stop(&mut self, cx: &mut Cx, me: &Colored<Clients>) {
         if std::mem::replace(&mut self.stopping, true) {
             return;
         }
@@ -253,9 +256,21 @@ impl Clients {
             return;
         }
         for session in self.open.values() {
-            let _ = session.post_as(cx, &CLOSE, Session::finish);
+            let _ = session.post_as(cx, &CLOSE, Session::wind_down);
         }
-        cx.timer(FINISH, STOP.on(ACCEPT_COLOR, |cx: &mut Cx| cx.stop()));
+        let me = me.clone();
+        let give_up = move |cx: &mut Cx| {
+            let _ = me.with(cx, Clients::give_up);
+        };
+        cx.timer(FINISH, STOP.on(ACCEPT_COLOR, give_up));
+    }
+
+    /// Those who have not finished are cut: the runtime waits for sends, and a client that does not
+    /// read would make it wait in vain.
+    fn give_up(&mut self, cx: &mut Cx) {
+        for session in self.open.values() {
+            let _ = session.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true));
+        }
     }
 }
 
@@ -289,7 +304,9 @@ impl Session {
         self.me = Some(me);
         self.noted = (self.http.timer(), Instant::now());
         self.tick_later(cx);
-        // Not refused: this is the stream's color.
+        // Not refused: this is the stream's color. `Conn` bounds what is queued, to a little and one
+        // answer of any size; a bound of the stream's own could only lose a part of that.
+        let _ = self.stream.set_write_limit(cx, usize::MAX);
         let _ = self.stream.on_drained(cx, &RESPONSE_SENT, on_drained);
         let _ = self.stream.on_data(cx, &READ_REQUEST, on_data);
         if refused {
@@ -326,9 +343,10 @@ impl Session {
         let (bytes, next) = self.http.write_response();
         if let Some(bytes) = bytes {
             self.server.requests.fetch_add(1, Ordering::Relaxed);
-            // More than the limit is never queued: `Conn` takes up no request before. A stream that
-            // is broken says so to `on_drained`.
-            let _ = self.stream.write(cx, send_buf(bytes));
+            // Never full: see `begin`. A stream that is broken says so to `on_drained`.
+            for piece in pieces(bytes) {
+                let _ = self.stream.write(cx, piece);
+            }
         }
         self.go(cx, next);
     }
@@ -342,8 +360,8 @@ impl Session {
     }
 
     /// The server was told to stop: an idle connection ends, a busy one after its request.
-    fn finish(&mut self, cx: &mut Cx) {
-        let next = self.http.on_deadline(Deadline::Idle);
+    fn wind_down(&mut self, cx: &mut Cx) {
+        let next = self.http.wind_down();
         self.go(cx, next);
     }
 
@@ -415,6 +433,13 @@ impl Session {
     }
 
     fn tick(&mut self, cx: &mut Cx) {
+        // A part of what is queued may have left: that is progress, and restarts the deadline.
+        let queued_bytes = self.stream.queued_bytes(cx).unwrap_or(0);
+        let sent_bytes = self.http.queued_bytes().saturating_sub(queued_bytes);
+        if sent_bytes > 0 {
+            let next = self.http.on_sent(sent_bytes);
+            self.go(cx, next);
+        }
         let now = self.http.timer();
         if now != self.noted.0 {
             self.noted = (now, Instant::now());
@@ -437,10 +462,17 @@ impl Session {
     }
 }
 
-fn send_buf(bytes: Bytes) -> SendBuf {
-    match bytes {
-        Bytes::Static(bytes) => bytes.into(),
-        Bytes::Shared { all, end } => SendBuf::shared(all, 0..end),
-        Bytes::Owned(bytes) => bytes.into(),
-    }
+/// What is sent at once. Large answers are cut, so that a slow client is seen to make progress.
+fn pieces(bytes: Bytes) -> impl Iterator<Item = SendBuf> {
+    let (whole, shared) = match bytes {
+        Bytes::Static(bytes) => (Some(bytes.into()), None),
+        Bytes::Owned(bytes) => (Some(bytes.into()), None),
+        Bytes::Shared { all, end } => (None, Some((all, end))),
+    };
+    let cut = |(all, end): (Arc<[u8]>, usize)| {
+        (0..end)
+            .step_by(PIECE_BYTES_MAX)
+            .map(move |start| SendBuf::shared(all.clone(), start..end.min(start + PIECE_BYTES_MAX)))
+    };
+    whole.into_iter().chain(shared.into_iter().flat_map(cut))
 }

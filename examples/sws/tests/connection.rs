@@ -265,6 +265,52 @@ fn the_last_answer_lingers_only_if_there_is_something_to_read() {
 }
 
 #[test]
+fn an_ending_server_answers_what_is_under_way_and_no_more() {
+    let site = site();
+    let mut idle = Driver::new(&site);
+    idle.bytes(GET);
+    let answer = idle.sent.len();
+    idle.wind_down();
+    assert_eq!((idle.end, idle.lingers), (End::Closed, false));
+
+    // Half a request: its answer says that it is the last, and what follows is not read.
+    let mut half = Driver::new(&site);
+    half.bytes(&GET[..9]);
+    half.wind_down();
+    assert_eq!((half.end, half.lingers), (End::Open, false));
+    half.bytes(&GET[9..]);
+    half.bytes(GET);
+    let text = String::from_utf8(half.sent).unwrap();
+    assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 1);
+    assert!(text.contains("\r\nConnection: close\r\n") && half.lingers);
+
+    // An answer that has not left yet: it is waited for, and the requests behind it are not taken up.
+    let mut stuck = Driver::new(&site);
+    stuck.drains = false;
+    stuck.bytes(GET);
+    stuck.wind_down();
+    assert!(stuck.lingers);
+    stuck.bytes(GET);
+    assert_eq!(stuck.sent.len(), answer);
+    assert_eq!(stuck.conn.timer().deadline, Deadline::Write);
+
+    // An answer that was decided on before.
+    let mut conn = Conn::default();
+    let page = || unreachable!("nobody asked for figures");
+    assert_eq!(conn.read_request(&GET.repeat(2)), Next::ParseRequest);
+    assert_eq!(conn.parse_request(), Next::CheckInCache);
+    assert_eq!(conn.check_in_cache(&site, page), Next::WriteResponse);
+    assert_eq!(conn.wind_down(), Next::Wait);
+    assert!(matches!(conn.write_response(), (Some(_), Next::Linger)));
+
+    // Nothing but the rest of a body that was to be skipped.
+    let mut body = Driver::new(&site);
+    body.bytes(b"GET /a.txt HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc");
+    body.wind_down();
+    assert!(body.lingers);
+}
+
+#[test]
 fn pausing_leaves_room_for_what_is_on_its_way() {
     // A head fits below the mark where receiving stops, and what a stopped receive may still
     // deliver fits between that mark and the one where the connection is dropped.

@@ -56,6 +56,11 @@ impl<'a> Driver<'a> {
         self.run(next);
     }
 
+    pub(super) fn wind_down(&mut self) {
+        let next = self.conn.wind_down();
+        self.run(next);
+    }
+
     pub(super) fn drained(&mut self) {
         let next = self.conn.on_drained();
         self.run(next);

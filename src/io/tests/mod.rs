@@ -39,7 +39,7 @@ macro_rules! suite {
 
 suite! {
     streams: round_trip, large_send_to_a_slow_reader, pipelined_small_receives, end_of_stream,
-        half_closed, shut_down_by_us, peer_reset, send_to_a_closed_peer, send_of_nothing,
+        half_closed, shut_down_by_us, peer_reset, reset_races_with_receive, send_to_a_closed_peer, send_of_nothing,
         connect_and_talk, connect_refused, port_in_use, port_shared, limit_is_kept,
         sent_by_another_core, connections_by_the_thousand, many_at_once, accept_goes_on_after_dead_ones;
     cancel: cancel_accept, cancel_recv, cancel_readable, cancel_send, cancel_connect,

@@ -139,6 +139,33 @@ pub(super) fn peer_reset(make: Make<'_>) {
     world.backend.close(fd);
 }
 
+/// A reset that comes while the data before it is being received is not lost.
+pub(super) fn reset_races_with_receive(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    if world.is_sim() {
+        return;
+    }
+    let spin = |rounds: u32| (0..rounds).for_each(|_| std::hint::spin_loop());
+    for round in 0..1000 {
+        let (fd, mut client) = world.pair();
+        let (ready, go) = std::sync::mpsc::channel();
+        let peer = std::thread::spawn(move || {
+            ready.send(()).unwrap();
+            assert_eq!(client.write(b"all").unwrap(), 3);
+            spin(round % 7 * 25);
+            client.reset();
+        });
+        // The receive starts about when the data comes, or a little later.
+        go.recv().unwrap();
+        spin(round % 89 * 30);
+        let (recv, _) = world.recv(fd);
+        // The data may be lost with the reset, or reach us before.
+        while world.received(recv).is_ok() {}
+        peer.join().unwrap();
+        world.backend.close(fd);
+    }
+}
+
 pub(super) fn send_to_a_closed_peer(make: Make<'_>) {
     let mut world = make(&Config::default());
     let (fd, client) = world.pair();

@@ -94,7 +94,7 @@ impl Uring {
         op
     }
 
-    /// Hands an operation of the table to the kernel: at its start, after a short send, and when a
+    /// Hands an operation of the table to the kernel: at its start, after a short send or a receive, and when a
     /// multishot ended for a reason of the kernel's own.
     pub(super) fn arm(&mut self, op: Op) {
         let Some(operation) = self.ops.get(op) else {
@@ -103,7 +103,14 @@ impl Uring {
         let fd = types::Fd(operation.fd.raw());
         let entry = match &operation.state {
             State::Accept => opcode::AcceptMulti::new(fd).flags(ACCEPT_FLAGS).build(),
-            State::Recv => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
+            // One receive at a time, armed anew after each, and not a multishot: that one can take
+            // the data and miss a reset or an end which comes meanwhile (seen with Linux 6.18, as
+            // in liburing issue 1549), and then the connection stays open for good. Armed anew, it
+            // looks at the socket first.
+            State::Recv => opcode::Recv::new(fd, std::ptr::null_mut(), 0)
+                .buf_group(buffers::GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT),
             State::Readable => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
             State::Send { buf, sent_bytes } => {
                 let rest = &buf[*sent_bytes..];

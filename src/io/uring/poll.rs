@@ -199,7 +199,8 @@ impl Uring {
             }
         };
         if !more {
-            // The multishot ended with this entry, for a reason of the kernel's (a full queue).
+            // A receive always ends with its entry, to be armed anew; a multishot did for a reason
+            // of the kernel's (a full queue).
             let last = self.stop(op, Errno::CANCELED, true);
             self.ready.extend(last);
         }

@@ -1,0 +1,367 @@
+//! The server as a child process.
+
+use crate::program;
+use rustix::process::{Pid, Signal, kill_process};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to say where it listens: another build may be using the machine.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// After this the kernel ends a server that a test has lost sight of.
+const LIFE_SECONDS_MAX: u32 = 120;
+
+/// Whether the kernel grants rings at all. Asked of the kernel and not of the program, so that a
+/// program that fails to use them is not excused.
+pub fn kernel_has_io_uring() -> bool {
+    static HAS: LazyLock<bool> = LazyLock::new(ask_for_a_ring);
+    *HAS
+}
+
+fn ask_for_a_ring() -> bool {
+    let mut params = [0_u8; 120];
+    // SAFETY: the parameters are 120 bytes, zeroed, as the call wants them.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, params.as_mut_ptr()) };
+    if fd < 0 {
+        let error = std::io::Error::last_os_error();
+        eprintln!("skipped: the kernel refuses io_uring_setup: {error}");
+        return false;
+    }
+    // SAFETY: made above, used nowhere else.
+    unsafe { libc::close(fd as i32) };
+    true
+}
+
+/// A server to be started.
+pub struct Setup {
+    command: Command,
+}
+
+impl Setup {
+    /// A server on a backend, on a free port.
+    pub fn new(backend: &str) -> Setup {
+        Setup::bare().args(&["--listen", "127.0.0.1:0", "--backend", backend])
+    }
+
+    /// A server without any arguments.
+    pub fn bare() -> Setup {
+        let mut command = Command::new(program::path());
+        command
+            .env_remove("MELY_BACKEND")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        // SAFETY: only async-signal-safe system calls, between fork and exec. Both outlive exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::alarm(LIFE_SECONDS_MAX);
+                Ok(())
+            });
+        }
+        Setup { command }
+    }
+
+    pub fn args(mut self, args: &[&str]) -> Setup {
+        self.command.args(args);
+        self
+    }
+
+    pub fn root(mut self, root: &Path) -> Setup {
+        self.command.arg("--root").arg(root);
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Setup {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Allows the server only so many descriptors, without a way back.
+    pub fn files_max(mut self, files: u64) -> Setup {
+        // SAFETY: one async-signal-safe system call, between fork and exec.
+        unsafe {
+            self.command.pre_exec(move || {
+                let limit = libc::rlimit {
+                    rlim_cur: files,
+                    rlim_max: files,
+                };
+                match libc::setrlimit(libc::RLIMIT_NOFILE, &limit) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            });
+        }
+        self
+    }
+
+    /// Has the kernel refuse these system calls, as a container's filter does.
+    pub fn refusing(mut self, calls: &[i64]) -> Setup {
+        let rules = calls.iter().map(|&call| (call, Vec::new())).collect();
+        let eperm = SeccompAction::Errno(libc::EPERM as u32);
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch).unwrap();
+        // Made before the fork: afterwards nothing may allocate.
+        let program: BpfProgram = filter.try_into().unwrap();
+        // SAFETY: system calls only, between fork and exec.
+        unsafe {
+            self.command.pre_exec(move || {
+                seccompiler::apply_filter(&program)
+                    .map_err(|_| std::io::Error::from_raw_os_error(libc::EINVAL))
+            });
+        }
+        self
+    }
+
+    /// Starts it and waits until it listens.
+    pub fn start(self) -> Server {
+        match self.try_start() {
+            Ok(server) => server,
+            Err(exit) => panic!("the server does not listen: {exit:?}"),
+        }
+    }
+
+    /// Runs it to its end, which comes before it listens.
+    pub fn run(self) -> Exit {
+        match self.try_start() {
+            Ok(mut server) => panic!("it listens: {:?}", server.end(Signal::KILL)),
+            Err(exit) => exit,
+        }
+    }
+
+    /// Runs it for what it prints.
+    pub fn output(mut self) -> Exit {
+        let output = self.command.output().expect("the program can be started");
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Exit {
+            code: output.status.code(),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
+    }
+
+    /// Starts it, unless it ends first.
+    pub fn try_start(mut self) -> Result<Server, Exit> {
+        let mut child = self.command.spawn().expect("the program can be started");
+        let (send, lines) = channel();
+        let out = child.stdout.take().expect("piped");
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut err = child.stderr.take().expect("piped");
+        let err = thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = err.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let mut server = Server {
+            child,
+            lines,
+            err: Some(err),
+            addr: SocketAddr::from(([0, 0, 0, 0], 0)),
+            exited: false,
+        };
+        match server.lines.recv_timeout(START_TIMEOUT) {
+            Ok(line) => {
+                let addr = line
+                    .strip_prefix("listening on ")
+                    .unwrap_or_else(|| panic!("the first line is {line:?}"));
+                server.addr = addr.parse().expect("an address");
+                Ok(server)
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(server.wait(String::new())),
+            Err(RecvTimeoutError::Timeout) => panic!("the server says nothing"),
+        }
+    }
+}
+
+/// A server that listens. It is killed with its owner.
+pub struct Server {
+    child: Child,
+    lines: Receiver<String>,
+    err: Option<thread::JoinHandle<String>>,
+    addr: SocketAddr,
+    exited: bool,
+}
+
+impl Server {
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("the server lives");
+    }
+
+    /// Sends a signal and waits for the end.
+    pub fn end(&mut self, signal: Signal) -> Exit {
+        self.signal(signal);
+        self.wait_for_end()
+    }
+
+    /// Asks it to stop as a service manager does; its summary.
+    pub fn stop(mut self) -> Summary {
+        self.end(Signal::TERM).summary()
+    }
+
+    pub fn wait_for_end(&mut self) -> Exit {
+        let mut out = String::new();
+        // Its output ends when it does.
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            match self
+                .lines
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(line) => out = out + &line + "\n",
+                Err(RecvTimeoutError::Disconnected) => return self.wait(out),
+                Err(RecvTimeoutError::Timeout) => panic!("the server does not end"),
+            }
+        }
+    }
+
+    fn wait(&mut self, out: String) -> Exit {
+        let status = self.child.wait().expect("it is our child");
+        self.exited = true;
+        let err = self.err.take().expect("waited for once");
+        Exit {
+            code: status.code(),
+            out,
+            err: err.join().expect("it only reads"),
+        }
+    }
+
+    /// How many descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.child.id());
+        std::fs::read_dir(path).expect("the server lives").count()
+    }
+
+    /// How many it has open when nobody is connected: those who have left may still be on their way
+    /// out, so it has to stay the same for a while.
+    pub fn descriptors_at_rest(&self) -> usize {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let (mut count, mut since) = (self.descriptors(), Instant::now());
+        while since.elapsed() < Duration::from_millis(100) {
+            thread::sleep(Duration::from_millis(5));
+            let now = self.descriptors();
+            if now != count {
+                (count, since) = (now, Instant::now());
+            }
+            assert!(Instant::now() < deadline, "it never rests");
+        }
+        count
+    }
+
+    /// Its memory, in KiB.
+    pub fn rss_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("the server lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.and_then(|n| n.parse().ok()).expect("VmRSS: N kB")
+    }
+
+    /// Waits until no more descriptors are open than `most`.
+    pub fn settles_at(&self, most: usize, within: Duration) {
+        let deadline = Instant::now() + within;
+        loop {
+            let now = self.descriptors();
+            if now <= most {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{now} descriptors are open, {most} were at the start"
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !self.exited {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            if thread::panicking()
+                && let Some(err) = self.err.take()
+            {
+                eprintln!("the server said: {}", err.join().unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// How a server ended.
+#[derive(Debug)]
+pub struct Exit {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Exit {
+    /// The summary of a server that ended well.
+    pub fn summary(self) -> Summary {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        Summary { text: self.out }
+    }
+}
+
+/// What a server prints at its end.
+#[derive(Debug)]
+pub struct Summary {
+    pub text: String,
+}
+
+impl Summary {
+    fn line(&self, name: &str) -> &str {
+        let mut lines = self.text.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.unwrap_or_else(|| panic!("no {name:?} in {}", self.text))
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.line("requests").parse().expect("a number")
+    }
+
+    pub fn backend(&self) -> &str {
+        self.line("backend")
+    }
+
+    /// Accepted, rejected, still open.
+    pub fn connections(&self) -> [u64; 3] {
+        let mut numbers = self.line("connections").split(", ").map(|part| {
+            let number = part.split(' ').next().expect("a word");
+            number.parse().expect("a number")
+        });
+        [(); 3].map(|()| numbers.next().expect("three numbers"))
+    }
+
+    /// Steals that brought something, at all distances.
+    pub fn steals(&self) -> u64 {
+        let lines = self.text.lines();
+        let of = |line: &str| {
+            let (_, counts) = line.strip_prefix("steals at ")?.split_once(": ")?;
+            let (won, _) = counts.split_once(" of ")?;
+            won.replace(',', "").parse::<u64>().ok()
+        };
+        lines.filter_map(of).sum()
+    }
+}

@@ -1,0 +1,144 @@
+//! Clients that take their time, and those that take too much of it.
+
+use crate::client::{Client, get, is_served};
+use crate::on_both;
+use crate::server::Setup;
+use crate::site::{LARGE, LARGE_BYTES, Site};
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+on_both!(
+    a_byte_now_and_then_is_a_408,
+    idle_clients_are_closed,
+    a_client_that_never_reads_is_cut,
+    a_client_that_only_asks_is_cut,
+    a_slow_reader_gets_all,
+);
+
+/// Progress is not enough: the deadline is for the whole head.
+fn a_byte_now_and_then_is_a_408(backend: &str) {
+    let server = Setup::new(backend)
+        .args(&["--header-timeout-ms", "600"])
+        .start();
+    let mut slow: Vec<Client> = (0..50).map(|_| Client::connect(server.addr())).collect();
+    let head = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(1000));
+    let began = Instant::now();
+    for byte in head.bytes() {
+        let all = slow.iter_mut().all(|client| client.try_send([byte]));
+        if !all || began.elapsed() > Duration::from_secs(3) {
+            break;
+        }
+        is_served(server.addr());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for mut client in slow {
+        let answer = client.answer();
+        assert_eq!((answer.status(), answer.closes()), (408, true));
+        client.ends();
+    }
+    // Within half of the deadline, and some for a machine that is busy with other things.
+    let took = began.elapsed();
+    assert!(
+        took >= Duration::from_millis(600) && took < Duration::from_secs(8),
+        "{took:?}"
+    );
+}
+
+fn idle_clients_are_closed(backend: &str) {
+    let server = Setup::new(backend)
+        .args(&["--idle-timeout-ms", "300"])
+        .start();
+    let began = Instant::now();
+    let mut silent = Client::connect(server.addr());
+    let mut once = Client::connect(server.addr());
+    assert_eq!(once.get("/").status(), 200);
+    let mut busy = Client::connect(server.addr());
+    while began.elapsed() < Duration::from_millis(1200) {
+        assert_eq!(busy.get("/").status(), 200);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Closed without a word: an answer would be taken for the next request's.
+    for client in [&mut silent, &mut once] {
+        client.ends();
+    }
+    assert_eq!(busy.get("/").status(), 200);
+}
+
+/// Asks for more than the kernel buffers, never reads; the write deadline ends it.
+fn a_client_that_never_reads_is_cut(backend: &str) {
+    let site = Site::full();
+    let server = Setup::new(backend)
+        .root(site.root())
+        .args(&["--idle-timeout-ms", "400"])
+        .start();
+    is_served(server.addr());
+    let (descriptors, before_kib) = (server.descriptors_at_rest(), server.rss_kib());
+    let mut clients: Vec<Client> = (0..20)
+        .map(|_| Client::connect_with_little_room(server.addr()))
+        .collect();
+    for client in &mut clients {
+        client.send(get(LARGE).repeat(2));
+    }
+    is_served(server.addr());
+    // The answers are shared, not copied for each who asks.
+    let growth_kib = server.rss_kib().saturating_sub(before_kib);
+    assert!(growth_kib < 16 * 1024, "{growth_kib} KiB more");
+    server.settles_at(descriptors, Duration::from_secs(10));
+    for client in &mut clients {
+        assert!(client.try_answer(false).is_err(), "it was cut");
+    }
+}
+
+/// Asks without end, never reads: it is no longer read from, then cut.
+fn a_client_that_only_asks_is_cut(backend: &str) {
+    let site = Site::full();
+    let server = Setup::new(backend)
+        .root(site.root())
+        .args(&["--idle-timeout-ms", "400"])
+        .start();
+    is_served(server.addr());
+    let before_kib = server.rss_kib();
+    let mut client = Client::connect_with_little_room(server.addr());
+    let requests = get("/65536.bin").repeat(1000);
+    let began = Instant::now();
+    let mut sent_bytes = 0;
+    while client.try_send(&requests) {
+        sent_bytes += requests.len();
+        assert!(sent_bytes < 64 << 20, "the server takes all");
+    }
+    assert!(began.elapsed() < Duration::from_secs(10));
+    is_served(server.addr());
+    let growth_kib = server.rss_kib().saturating_sub(before_kib);
+    assert!(growth_kib < 16 * 1024, "{growth_kib} KiB more");
+}
+
+/// Slower than the write deadline would allow for the whole, but never standing still for so long.
+fn a_slow_reader_gets_all(backend: &str) {
+    let site = Site::full();
+    let server = Setup::new(backend)
+        .root(site.root())
+        .args(&["--idle-timeout-ms", "600"])
+        .start();
+    let mut client = Client::connect_with_little_room(server.addr());
+    client.send(get(LARGE));
+    let began = Instant::now();
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 16_384];
+    while bytes.len() < LARGE_BYTES {
+        let read = client.stream.read(&mut chunk);
+        let read = read.unwrap_or_else(|error| panic!("after {} bytes: {error}", bytes.len()));
+        assert!(read > 0, "closed after {} bytes", bytes.len());
+        bytes.extend_from_slice(&chunk[..read]);
+        // At this pace all of it takes two to three seconds.
+        let pace = Duration::from_secs_f64(2.5 * bytes.len() as f64 / LARGE_BYTES as f64);
+        std::thread::sleep(pace.saturating_sub(began.elapsed()));
+    }
+    let head_bytes = bytes.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+    while bytes.len() < head_bytes + LARGE_BYTES {
+        let read = client.stream.read(&mut chunk).unwrap();
+        assert!(read > 0, "closed after {} bytes", bytes.len());
+        bytes.extend_from_slice(&chunk[..read]);
+    }
+    assert!(bytes[head_bytes..] == *site.body(LARGE));
+    assert!(began.elapsed() > Duration::from_millis(1800));
+}

@@ -1,0 +1,177 @@
+//! How the server starts, or says why it does not.
+
+use crate::client::Client;
+use crate::on_both;
+use crate::server::{Exit, Setup};
+use crate::site::Directory;
+use std::net::TcpListener;
+
+on_both!(a_port_in_use_is_an_error, the_live_page);
+
+fn fails(exit: &Exit, code: i32, expected: &[&str]) {
+    assert_eq!(exit.code, Some(code), "{exit:?}");
+    assert_eq!(exit.out, "", "{exit:?}");
+    assert!(exit.err.starts_with("sws: "), "{exit:?}");
+    for part in expected {
+        assert!(exit.err.contains(part), "{part}: {exit:?}");
+    }
+    assert!(!exit.err.contains("panicked"), "{exit:?}");
+}
+
+fn a_port_in_use_is_an_error(backend: &str) {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().to_string();
+    // By another program, and by another server of this kind, which shares ports with itself.
+    let first = Setup::new(backend).args(&["--cores", "2"]).start();
+    for addr in [taken, first.addr().to_string()] {
+        for cores in ["1", "2"] {
+            let exit = Setup::bare()
+                .args(&["--backend", backend, "--cores", cores, "--listen", &addr])
+                .run();
+            fails(&exit, 1, &["cannot serve on", &addr, "in use"]);
+        }
+    }
+}
+
+#[test]
+fn an_address_of_another_machine_is_an_error() {
+    // From a block that is for documentation only.
+    let exit = Setup::bare().args(&["--listen", "192.0.2.1:80"]).run();
+    fails(&exit, 1, &["cannot serve on 192.0.2.1:80"]);
+}
+
+#[test]
+fn bad_arguments_are_explained() {
+    for (args, expected) in [
+        (&["--port", "1"][..], "--port"),
+        (&["--cores", "0"], "--cores wants"),
+        (&["--listen", "8080"], "--listen wants"),
+        (&["--max-clients"], "--max-clients"),
+        (&["--backend", "kqueue"], "--backend wants"),
+        (&["www"], "www"),
+    ] {
+        let exit = Setup::bare().args(args).run();
+        fails(&exit, 2, &[expected, "sws --help"]);
+    }
+    let exit = Setup::bare().args(&["--help"]).output();
+    assert_eq!((exit.code, exit.err.as_str()), (Some(0), ""));
+    assert!(exit.out.contains("--max-clients N"));
+}
+
+#[test]
+fn a_root_that_is_none_is_an_error() {
+    let directory = Directory::new();
+    directory.write("file", b"");
+    for (name, why) in [("missing", "No such file"), ("file", "not a directory")] {
+        let exit = Setup::bare().root(&directory.path().join(name)).run();
+        fails(&exit, 1, &["--root", name, why]);
+    }
+}
+
+#[test]
+fn more_cores_than_there_are_is_an_error() {
+    let exit = Setup::new("epoll").args(&["--cores", "5000"]).run();
+    fails(&exit, 1, &["5000"]);
+}
+
+/// What a newcomer does first.
+#[test]
+fn without_arguments_the_built_in_site_is_on_port_8080() {
+    // Not ours to take if somebody has it.
+    match TcpListener::bind("127.0.0.1:8080") {
+        Ok(listener) => drop(listener),
+        Err(error) => return eprintln!("skipped: port 8080: {error}"),
+    }
+    let server = match Setup::bare().try_start() {
+        Ok(server) => server,
+        // Another run of this test was faster.
+        Err(exit) if exit.err.contains("in use") => return eprintln!("skipped: {}", exit.err),
+        Err(exit) => panic!("{exit:?}"),
+    };
+    assert_eq!(server.addr(), "127.0.0.1:8080".parse().unwrap());
+    let mut client = Client::connect(server.addr());
+    for path in ["/", "/how/", "/_mely"] {
+        let page = client.get(path);
+        assert_eq!(page.status(), 200);
+        is_a_page_without_help(path, page.body());
+    }
+    let icon = client.get("/favicon.svg");
+    assert_eq!(icon.field("Content-Type"), Some("image/svg+xml"));
+    assert_eq!(server.stop().requests(), 4);
+}
+
+/// HTML that asks no other host for anything, and runs no script.
+fn is_a_page_without_help(path: &str, body: &[u8]) {
+    let text = std::str::from_utf8(body).expect("UTF-8");
+    assert!(text.starts_with("<!doctype html>"), "{path}");
+    for elsewhere in ["http:", "https:", "//", "<script", "@import", "url("] {
+        assert!(!text.contains(elsewhere), "{path}: {elsewhere}");
+    }
+}
+
+fn the_live_page(backend: &str) {
+    let server = Setup::new(backend)
+        .args(&["--cores", "2", "--max-clients", "77"])
+        .start();
+    let mut client = Client::connect(server.addr());
+    for _ in 0..41 {
+        client.get("/");
+    }
+    let page = client.get("/_mely");
+    assert_eq!(page.field("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(page.field("Cache-Control"), Some("no-store"));
+    is_a_page_without_help("/_mely", page.body());
+    let text = std::str::from_utf8(page.body()).unwrap();
+    for (name, value) in [
+        ("requests", "41"),
+        ("clients now", "1 of 77"),
+        ("backend", backend),
+    ] {
+        let figure = format!("<dt>{name}</dt><dd>{value}");
+        assert!(text.contains(&figure), "{figure}: {text}");
+    }
+    for core in ["0 (cpu ", "1 (cpu "] {
+        assert!(text.contains(&format!("<tr><td>{core}")), "{text}");
+    }
+    // Live: the next one has counted this one.
+    let next = client.get("/_mely");
+    assert!(String::from_utf8_lossy(next.body()).contains("<dt>requests</dt><dd>42<"));
+}
+
+/// As in a container whose filter of system calls does not know rings.
+#[test]
+fn a_refused_ring_is_epoll_and_the_summary_says_why() {
+    let server = Setup::new("auto")
+        .refusing(&[libc::SYS_io_uring_setup])
+        .start();
+    let mut client = Client::connect(server.addr());
+    for _ in 0..10 {
+        assert_eq!(client.get("/").status(), 200);
+    }
+    let page = client.get("/_mely");
+    assert!(String::from_utf8_lossy(page.body()).contains("Why this backend: io_uring"));
+    let summary = server.stop();
+    assert_eq!(summary.requests(), 11);
+    let backend = summary.backend();
+    assert!(backend.starts_with("epoll (io_uring"), "{backend}");
+    assert!(
+        backend.contains("seccomp") && backend.contains("os error 1"),
+        "{backend}"
+    );
+}
+
+#[test]
+fn a_forced_ring_that_is_refused_is_an_error() {
+    let refusing = [libc::SYS_io_uring_setup];
+    let exit = Setup::new("io_uring").refusing(&refusing).run();
+    fails(&exit, 1, &["io_uring", "os error 1"]);
+    let server = Setup::new("auto").env("MELY_BACKEND", "epoll").start();
+    assert_eq!(server.stop().backend(), "epoll");
+}
+
+#[test]
+fn with_both_backends_refused_the_error_tells_of_both() {
+    let refusing = [libc::SYS_io_uring_setup, libc::SYS_epoll_create1];
+    let exit = Setup::new("auto").refusing(&refusing).run();
+    fails(&exit, 1, &["no event source", "io_uring", "epoll: "]);
+}
