@@ -42,6 +42,8 @@ const OUTBOX_MAX: usize = if cfg!(loom) { 4 } else { 256 };
 /// One event in so many is timed, of those that need no closer watch: two readings of the clock are
 /// several events. A prime, so that handlers that alternate are both sampled.
 const SAMPLE_PERIOD: u32 = 251;
+/// The batch threshold of a color while no other is waiting on its core.
+const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
 /// What an event takes at least, in ns: the scheduler's own part of it.
 const EVENT_MIN_NS: u64 = 10;
 
@@ -305,9 +307,15 @@ impl Core {
     #[inline]
     pub(crate) fn begin_color(&mut self, i: usize) -> Option<u32> {
         let &slot = self.checkout.get(i)?;
+        let own = &self.shared.cores[self.id as usize];
+        own.progress.step(false);
         self.batch_left = self.shared.policy.batch;
+        if self.checkout.len() == 1 && own.hint.queued() == 0 {
+            // Nobody waits behind it. The time limit still holds, so that mail is not left for
+            // longer than the quantum.
+            self.batch_left = self.batch_left.max(BATCH_ALONE);
+        }
         self.batch_left_ns = self.quantum_ns.into();
-        self.shared.cores[self.id as usize].progress.step(false);
         Some(slot)
     }
 
