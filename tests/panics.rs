@@ -45,7 +45,7 @@ fn stops_the_runtime_and_names_the_handler() {
         text.contains("handler `faulty` of color 42 panicked") && text.contains("no more"),
         "{text}"
     );
-    assert_eq!(*reports.lock().unwrap(), [panic.clone()]);
+    assert_eq!(*reports.lock().unwrap(), std::slice::from_ref(panic));
     assert_eq!(alive.count(), 0);
     assert_eq!(
         runtime.stats().cores.iter().map(|c| c.panics).sum::<u64>(),
