@@ -430,7 +430,7 @@ fn event_memory_stays_flat() {
     const EVENTS: u64 = if cfg!(debug_assertions) {
         200_000
     } else {
-        2_000_000
+        1_000_000
     };
     let _bound = Bound::new("event_memory_stays_flat");
     let mut runtime = cores(2).build().unwrap();

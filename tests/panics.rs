@@ -45,7 +45,7 @@ fn stops_the_runtime_and_names_the_handler() {
         text.contains("handler `faulty` of color 42 panicked") && text.contains("no more"),
         "{text}"
     );
-    assert_eq!(*reports.lock().unwrap(), [panic.clone()]);
+    assert_eq!(*reports.lock().unwrap(), std::slice::from_ref(panic));
     assert_eq!(alive.count(), 0);
     assert_eq!(
         runtime.stats().cores.iter().map(|c| c.panics).sum::<u64>(),
@@ -93,14 +93,14 @@ fn drop_event_goes_on_also_in_the_same_color() {
             for i in 0..100u32 {
                 let order = Arc::clone(&order);
                 cx.post(Color::from(5), move |_cx| {
-                    assert!(i % 10 != 0, "every tenth");
+                    assert!(!i.is_multiple_of(10), "every tenth");
                     order.lock().unwrap().push(i);
                 });
             }
             cx.post(Color::from(5), |cx| cx.stop());
         })
         .unwrap();
-    let expected: Vec<u32> = (0..100).filter(|i| i % 10 != 0).collect();
+    let expected: Vec<u32> = (0..100).filter(|i: &u32| !i.is_multiple_of(10)).collect();
     assert_eq!(*seen.lock().unwrap(), expected, "the others, in order");
     assert_eq!(reports.lock().unwrap().len(), 10);
     assert_eq!(runtime.stats().events(), 102);

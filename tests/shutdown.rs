@@ -168,13 +168,16 @@ fn endless_work_is_cut_at_the_deadline() {
         .unwrap();
     let outcome = runtime.run(move |cx| {
         for i in 0..10 {
-            let (payload, poster) = (given.payload(), cx.poster());
-            cx.post(Color::from(i), move |cx| again(cx, payload, poster));
+            let held = (given.payload(), cx.poster());
+            cx.post(Color::from(i), move |cx| again(cx, held));
         }
         cx.stop();
-        fn again(cx: &mut Cx, payload: common::Payload, poster: mely::Poster) {
+        fn again<T: Send + 'static>(cx: &mut Cx, held: T) {
             let color = cx.color();
-            cx.post(color, move |cx| again(cx, payload, poster));
+            cx.post(color, move |cx| {
+                let held = held;
+                again(cx, held);
+            });
         }
     });
     let Err(RunError::Deadline { events_left, stuck }) = outcome else {
