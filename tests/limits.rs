@@ -194,7 +194,7 @@ fn completions_wait_for_room() {
                 let any = "127.0.0.1:0".parse().unwrap();
                 let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
                 tell.send(listener.local_addr()).unwrap();
-                std::mem::forget(listener);
+                listener.detach();
                 flood(cx, 2_000);
                 // Keeps the queue at its limit for a while.
                 fn flood(cx: &mut Cx, rounds: u32) {
@@ -247,7 +247,7 @@ fn a_stream_dropped_at_the_limit_is_closed() {
             let any = "127.0.0.1:0".parse().unwrap();
             let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            std::mem::forget(listener);
+            listener.detach();
         })
         .unwrap();
     client.join().unwrap();

@@ -562,15 +562,16 @@ impl Incoming {
         }
     }
 
-    /// Gives the connection to a color, which is moved to the connection's home core.
-    pub fn open(mut self, cx: &mut Cx, color: Color) -> Stream {
-        cx.place(color, self.home as usize);
+    /// Gives the connection to a color of the runtime that made it, which is moved to the
+    /// connection's home core.
+    pub fn open(mut self, _cx: &mut Cx, color: Color) -> Stream {
+        self.poster.place(color, self.home as usize);
         self.make(color, None)
     }
 
     /// Gives the connection a color of its own, on its home core, for as long as it lives.
-    pub fn open_unique(mut self, cx: &mut Cx) -> Stream {
-        let unique = cx.unique_color_on(self.home as usize);
+    pub fn open_unique(mut self, _cx: &mut Cx) -> Stream {
+        let unique = UniqueColor::issue(&self.poster.inner, self.home as usize);
         self.make(unique.color(), Some(unique))
     }
 

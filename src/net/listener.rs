@@ -78,6 +78,7 @@ pub struct Listener {
     listening: Arc<Listening>,
     local_addr: SocketAddr,
     cores: Vec<u32>,
+    detached: bool,
 }
 
 /// Listens on `addr` and calls back in the callback's color with each connection.
@@ -178,6 +179,7 @@ where
         listening,
         local_addr: bound,
         cores,
+        detached: false,
     })
 }
 
@@ -206,6 +208,11 @@ impl Listener {
         self.local_addr
     }
 
+    /// Listens on until the runtime ends, without a handle to keep.
+    pub fn detach(mut self) {
+        self.detached = true;
+    }
+
     /// Stops accepting and frees the port. Connections that were already accepted are still
     /// delivered; those that wait in the kernel are reset by it.
     pub fn close(self, _cx: &mut Cx) {}
@@ -213,6 +220,9 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if self.detached {
+            return;
+        }
         self.listening.closed.store(true, Ordering::Release);
         let poster = &self.listening.poster;
         for &core in &self.cores {

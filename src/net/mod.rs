@@ -49,7 +49,7 @@
 //!     };
 //!     let callback = Callback::anonymous(Color::from(2), on_connected);
 //!     connect(cx, listener.local_addr(), callback).unwrap();
-//!     std::mem::forget(listener);
+//!     listener.detach();
 //! })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

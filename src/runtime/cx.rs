@@ -161,8 +161,9 @@ impl Cx {
         self.worker_ref().core.shared.cores.len()
     }
 
-    /// Moves a color to a core: its queued events at once, and if it runs, when its turn ends. It may
-    /// be stolen from there like any other color.
+    /// Moves a color to a core, its queued events with it: as soon as its present core, or a thief,
+    /// takes that core's mail, and if it runs, when its turn ends. It may be stolen from there like
+    /// any other color.
     ///
     /// A color that nobody placed or stole is on core `slot mod cores`; a small value's slot is the
     /// value.
@@ -186,10 +187,7 @@ impl Cx {
     pub fn unique_color_on(&mut self, core: usize) -> UniqueColor {
         let cores = self.cores();
         assert!(core < cores, "core {core} of a runtime with {cores} cores");
-        let inner = self.worker().inner.clone();
-        let ticket = inner.issued.take(core);
-        self.place(ticket.color(), core);
-        UniqueColor::new(ticket, inner)
+        UniqueColor::issue(&self.worker_ref().inner, core)
     }
 
     /// Asks the runtime to stop. What is queued, and what that posts, is still run, until nothing is

@@ -12,9 +12,11 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long cores have to leave after the runtime was closed by force, before they are called
-/// stuck.
+/// How long cores have to leave after the runtime was closed, before those that are in a handler are
+/// called stuck.
 const LEAVE_GRACE: Duration = Duration::from_millis(500);
+/// The same for those that are not: an event source may wait for the kernel to let go of buffers.
+const LEAVE_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let cores = inner.shared.cores.len();
@@ -66,7 +68,11 @@ fn supervise(inner: &Inner, started: usize) -> bool {
         let now = Instant::now();
         if inner.ended() {
             let since = *forced_at.get_or_insert(now);
-            if now - since >= LEAVE_GRACE {
+            let in_handlers = || {
+                let mut staying = (0..started).filter(|core| !outcome.left.contains(core));
+                staying.all(|core| running(inner, core).is_some())
+            };
+            if now - since >= LEAVE_MAX || now - since >= LEAVE_GRACE && in_handlers() {
                 break;
             }
         } else if let Some(stop_at) = outcome.stop_at
@@ -80,7 +86,8 @@ fn supervise(inner: &Inner, started: usize) -> bool {
         }
         // A deadline beyond what can be reckoned with is none.
         let until_deadline = match (forced_at, outcome.stop_at) {
-            (Some(forced), _) => Some(forced + LEAVE_GRACE - now),
+            // Looked at again after a short while: a core may return from its handler.
+            (Some(_), _) => Some(LEAVE_GRACE / 10),
             (None, Some(stop)) => stop
                 .checked_add(inner.config.drain_deadline)
                 .map(|deadline| deadline.duration_since(now)),

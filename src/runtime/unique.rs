@@ -135,8 +135,14 @@ pub struct UniqueColor {
 }
 
 impl UniqueColor {
-    pub(crate) fn new(ticket: Ticket, inner: Arc<Inner>) -> UniqueColor {
-        UniqueColor { ticket, inner }
+    /// A color of `core`'s, or one that is moved there.
+    pub(crate) fn issue(inner: &Arc<Inner>, core: usize) -> UniqueColor {
+        let ticket = inner.issued.take(core);
+        crate::sched::core::place(&inner.shared, ticket.color(), core);
+        UniqueColor {
+            ticket,
+            inner: Arc::clone(inner),
+        }
     }
 
     /// The color.
