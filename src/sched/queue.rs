@@ -89,18 +89,6 @@ impl ColorQueue {
         self.len
     }
 
-    /// Asks for the first event's memory, which will be read soon: with many colors queued it has left
-    /// the cache since it was posted.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
-        // SAFETY: a hint, which may name any address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.head.cast());
-        }
-    }
-
     /// What one turn of at most `batch` events will take, in ns: exact for a short queue, else by
     /// the mean.
     #[inline]

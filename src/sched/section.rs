@@ -356,7 +356,6 @@ impl<'a> Section<'a> {
             }
             let (time_ns, solo) = {
                 let queue = self.queue(slot);
-                queue.prefetch();
                 (queue.turn_ns(self.shared.policy.batch), queue.solo)
             };
             if !into.is_empty() && (solo || sum_ns + time_ns > quantum_ns) {
