@@ -14,8 +14,9 @@
 //!    the second request is refused.
 //! 3. *`T: Send`*, since the color may move between cores.
 //!
-//! The value is dropped by an event of its color, or, once the runtime has ended and no event can
-//! run any more, in place by whoever drops the last handle: nobody else can then reach it.
+//! The value is dropped by an event of its color. Once the runtime was asked to stop it takes no more
+//! posts from outside, and then a thread that is none of its cores drops the value in place if it
+//! drops the last handle: nobody else can then reach it.
 
 use crate::runtime::inner::Inner;
 use crate::runtime::poster::{PostError, Poster};

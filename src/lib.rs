@@ -32,7 +32,8 @@
 //!   or one foreign thread), and causal: if a post to a color happened before another post to it,
 //!   through program order in events, posts, and succession in a color, its event runs first. What
 //!   an event wrote is visible to every event that runs after it by these rules. Signaling past the
-//!   runtime, by an atomic or a channel of your own, counts only after [`Cx::flush`].
+//!   runtime, by an atomic or a channel of your own, counts only after [`Cx::flush`], and not for what
+//!   an event that is already running posts to its own color.
 //! - Posting never blocks and never runs user code. No user code, `Drop` included, runs under a
 //!   lock of the runtime.
 //! - Any 64-bit value is a color. Two large values may share one of the (by default 65,536) color
