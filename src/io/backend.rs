@@ -228,6 +228,7 @@ impl Backend {
     }
 
     /// Operations whose terminal completion has not been polled.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
     pub(crate) fn in_flight(&self) -> usize {
         forward!(self, b => b.in_flight())
     }

@@ -74,8 +74,10 @@ pub(crate) enum Done {
         /// The outcome.
         res: io::Result<()>,
         /// The buffer, as it was handed in.
+        #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
         buf: SendBuf,
         /// How many of its bytes the kernel took; all of them exactly when `res` is `Ok`.
+        #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
         sent_bytes: usize,
     },
     /// `connect`: the connection stands, or why not. The descriptor is the caller's either way.
@@ -86,6 +88,7 @@ pub(crate) enum Done {
 
 impl Done {
     /// Why the operation failed, if it did.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
     pub(crate) fn error(&self) -> Option<&io::Error> {
         match self {
             Done::Accepted(res) => res.as_ref().err(),

@@ -64,11 +64,6 @@
 //! buffers (bounded; beyond the bound they are leaked, never freed under the kernel's hands), closes
 //! connections that nobody was told of, and frees. Completions not yet polled are lost, descriptors
 //! that callers know of stay open.
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "a contract is written whole; the layer above takes up its parts one by one"
-)]
 
 mod backend;
 mod buf;

@@ -15,6 +15,7 @@
 //! its color for the send under way, then goes home, cancels the receive, waits for its end, closes.
 
 use super::driver::{Driver, control};
+use super::stream::Stream;
 use crate::io::{Fd, How, Op, RecvBuf, SendBuf};
 use crate::runtime::poster::Poster;
 use crate::runtime::unique::UniqueColor;
@@ -25,11 +26,10 @@ use crate::{Color, Cx, Handler, Refused};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// What may be queued for sending by default before [`Stream::write`] refuses, in bytes.
-const QUEUED_MAX: usize = 1 << 20;
+pub(super) const QUEUED_MAX: usize = 1 << 20;
 /// Small queued buffers are joined up to this size, so that a burst of answers is one send.
 const JOINED_MAX: usize = 64 << 10;
 
@@ -38,7 +38,7 @@ type OnDrained = Box<dyn FnMut(&mut Cx, &Stream, io::Result<()>) + Send>;
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     Open,
     /// To be closed when what is queued has been sent.
     Closing,
@@ -47,55 +47,55 @@ enum Phase {
 }
 
 /// The half that belongs to the connection's color.
-struct Colored {
-    phase: Phase,
-    on_data: Option<OnData>,
-    on_drained: Option<OnDrained>,
-    drained_handler: Option<&'static Handler>,
-    queue: VecDeque<SendBuf>,
+pub(super) struct Colored {
+    pub(super) phase: Phase,
+    pub(super) on_data: Option<OnData>,
+    pub(super) on_drained: Option<OnDrained>,
+    pub(super) drained_handler: Option<&'static Handler>,
+    pub(super) queue: VecDeque<SendBuf>,
     /// Bytes in `queue` and in the send under way.
-    queued_bytes: usize,
-    queued_bytes_max: usize,
-    sending: bool,
+    pub(super) queued_bytes: usize,
+    pub(super) queued_bytes_max: usize,
+    pub(super) sending: bool,
     /// The end of the stream is to be sent after what is queued.
-    shutdown: bool,
-    broken: bool,
+    pub(super) shutdown: bool,
+    pub(super) broken: bool,
     /// Nobody has a `Stream` that owns it: its home core keeps it until it is closed.
-    detached: bool,
+    pub(super) detached: bool,
 }
 
 /// The half that belongs to the home core's thread.
 #[derive(Debug, Default)]
-struct Home {
-    recv: Option<Op>,
+pub(super) struct Home {
+    pub(super) recv: Option<Op>,
     /// The receive has been canceled and is not over yet.
-    canceling: bool,
+    pub(super) canceling: bool,
     /// The application wants to receive again after that.
-    again: bool,
+    pub(super) again: bool,
     /// The application has been told the end of the stream, or an error.
-    ended: bool,
-    closing: bool,
+    pub(super) ended: bool,
+    pub(super) closing: bool,
     /// The descriptor is no longer ours.
-    closed: bool,
+    pub(super) closed: bool,
     /// Under which key the driver keeps the connection, if it is detached.
-    kept: Option<usize>,
+    pub(super) kept: Option<usize>,
 }
 
 /// A connection.
 pub(super) struct Conn {
     pub(super) fd: Fd,
-    home: u32,
-    virtual_fd: bool,
-    color: Color,
-    poster: Poster,
+    pub(super) home: u32,
+    pub(super) virtual_fd: bool,
+    pub(super) color: Color,
+    pub(super) poster: Poster,
     /// Set once by `on_data`, before the first receive starts.
-    read_handler: std::sync::OnceLock<&'static Handler>,
-    colored: UnsafeCell<Colored>,
-    at_home: UnsafeCell<Home>,
+    pub(super) read_handler: std::sync::OnceLock<&'static Handler>,
+    pub(super) colored: UnsafeCell<Colored>,
+    pub(super) at_home: UnsafeCell<Home>,
     /// Calls on their way to the home core.
-    under_way: AtomicU32,
+    pub(super) under_way: AtomicU32,
     /// Keeps a color of the connection's own as long as the connection.
-    _unique: Option<UniqueColor>,
+    pub(super) _unique: Option<UniqueColor>,
 }
 
 // SAFETY: `colored` is reached in events of the connection's color only, one at a time (`check`, and
@@ -111,7 +111,7 @@ impl Conn {
     /// # Safety
     /// The caller runs in an event of the connection's color, and has no other borrow of it.
     #[allow(clippy::mut_from_ref, reason = "exclusive by the rule of colors")]
-    unsafe fn colored(&self) -> crate::sync::CellMut<'_, Colored> {
+    pub(super) unsafe fn colored(&self) -> crate::sync::CellMut<'_, Colored> {
         // SAFETY: the caller's promise.
         unsafe { self.colored.borrow_mut() }
     }
@@ -120,12 +120,12 @@ impl Conn {
     ///
     /// # Safety
     /// The caller runs on the home core's thread and has no other borrow of it.
-    unsafe fn at_home(&self) -> crate::sync::CellMut<'_, Home> {
+    pub(super) unsafe fn at_home(&self) -> crate::sync::CellMut<'_, Home> {
         // SAFETY: the caller's promise.
         unsafe { self.at_home.borrow_mut() }
     }
 
-    fn is_ours(&self, cx: &Cx) -> Result<(), Refused> {
+    pub(super) fn is_ours(&self, cx: &Cx) -> Result<(), Refused> {
         if !Arc::ptr_eq(&self.poster.inner, &cx.worker_ref().inner) {
             return Err(Refused::OtherRuntime);
         }
@@ -178,7 +178,7 @@ impl Conn {
 
     /// Runs `f` on the home core: now, if this is it and nothing is on its way there that came
     /// before; else by an event.
-    fn call_home<F>(self: Arc<Conn>, cx: &mut Cx, f: F)
+    pub(super) fn call_home<F>(self: Arc<Conn>, cx: &mut Cx, f: F)
     where
         F: FnOnce(Arc<Conn>, &mut Cx) + Send + 'static,
     {
@@ -294,7 +294,7 @@ impl Conn {
         }
     }
 
-    fn start_send(self: Arc<Conn>, cx: &mut Cx, buf: SendBuf) {
+    pub(super) fn start_send(self: Arc<Conn>, cx: &mut Cx, buf: SendBuf) {
         let handler = {
             // SAFETY: called from events of the color only.
             let mut colored = unsafe { self.colored() };
@@ -307,7 +307,7 @@ impl Conn {
     }
 
     /// Closes when what is queued has been sent, or at once.
-    fn close(self: Arc<Conn>, cx: &mut Cx, at_once: bool) {
+    pub(super) fn close(self: Arc<Conn>, cx: &mut Cx, at_once: bool) {
         let (sending, dropped) = {
             // SAFETY: called from events of the color only.
             let mut colored = unsafe { self.colored() };
@@ -371,7 +371,7 @@ impl Conn {
     }
 
     /// Keeps a detached connection, on its home core, until it is closed there or the core leaves.
-    fn keep(self: Arc<Conn>, driver: &mut Driver) {
+    pub(super) fn keep(self: Arc<Conn>, driver: &mut Driver) {
         // SAFETY: an event on the home core's thread.
         let mut home = unsafe { self.at_home() };
         if !home.closing && home.kept.is_none() {
@@ -403,7 +403,7 @@ impl Conn {
     }
 
     /// Starts or stops receiving; on the home core. False: the runtime is ending.
-    fn receive(self: Arc<Conn>, driver: &mut Driver, wanted: bool) -> bool {
+    pub(super) fn receive(self: Arc<Conn>, driver: &mut Driver, wanted: bool) -> bool {
         let start = {
             // SAFETY: an event on the home core's thread.
             let mut home = unsafe { self.at_home() };
@@ -443,7 +443,7 @@ impl Conn {
 
 impl Colored {
     /// The next buffer to send: several small ones joined.
-    fn next(&mut self) -> Option<SendBuf> {
+    pub(super) fn next(&mut self) -> Option<SendBuf> {
         let first = self.queue.pop_front()?;
         let fits = |joined: usize, next: &SendBuf| joined + next.len() <= JOINED_MAX;
         if !self
@@ -520,393 +520,3 @@ impl<F> Drop for Lent<'_, F> {
 static SENT: Handler = Handler::new("mely: sent");
 
 const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
-
-/// A connection that has just been made and has no color yet.
-///
-/// Dropped, it is closed.
-pub struct Incoming {
-    fd: Option<Fd>,
-    home: u32,
-    virtual_fd: bool,
-    poster: Poster,
-}
-
-impl Incoming {
-    pub(super) fn new(fd: Fd, home: u32, virtual_fd: bool, poster: Poster) -> Incoming {
-        Incoming {
-            fd: Some(fd),
-            home,
-            virtual_fd,
-            poster,
-        }
-    }
-
-    /// The core that accepted the connection and receives for it.
-    pub fn home(&self) -> usize {
-        self.home as usize
-    }
-
-    /// The number of the descriptor, the papers' choice of a color.
-    pub fn fd(&self) -> i32 {
-        self.fd.as_ref().map_or(-1, |fd| fd.raw())
-    }
-
-    /// Who is at the other end.
-    ///
-    /// # Errors
-    /// If the peer is gone already.
-    pub fn peer_addr(&self, cx: &mut Cx) -> io::Result<SocketAddr> {
-        match self.fd {
-            Some(fd) => super::driver_of(cx)?.backend.peer_addr(fd),
-            None => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
-
-    /// Gives the connection to a color of the runtime that made it, which is moved to the
-    /// connection's home core.
-    pub fn open(mut self, _cx: &mut Cx, color: Color) -> Stream {
-        self.poster.place(color, self.home as usize);
-        self.make(color, None)
-    }
-
-    /// Gives the connection a color of its own, on its home core, for as long as it lives.
-    pub fn open_unique(mut self, _cx: &mut Cx) -> Stream {
-        let unique = UniqueColor::issue(&self.poster.inner, self.home as usize);
-        self.make(unique.color(), Some(unique))
-    }
-
-    fn make(&mut self, color: Color, unique: Option<UniqueColor>) -> Stream {
-        let fd = self.fd.take().expect("taken here and by the drop only");
-        let colored = Colored {
-            phase: Phase::Open,
-            on_data: None,
-            on_drained: None,
-            drained_handler: None,
-            queue: VecDeque::new(),
-            queued_bytes: 0,
-            queued_bytes_max: QUEUED_MAX,
-            sending: false,
-            shutdown: false,
-            broken: false,
-            detached: false,
-        };
-        let conn = Conn {
-            fd,
-            home: self.home,
-            virtual_fd: self.virtual_fd,
-            color,
-            poster: self.poster.clone(),
-            read_handler: std::sync::OnceLock::new(),
-            colored: UnsafeCell::new(colored),
-            at_home: UnsafeCell::new(Home::default()),
-            under_way: AtomicU32::new(0),
-            _unique: unique,
-        };
-        Stream {
-            conn: Arc::new(conn),
-            owner: true,
-        }
-    }
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        let Some(fd) = self.fd.take() else { return };
-        if !self.virtual_fd {
-            fd.close_kernel();
-            return;
-        }
-        let close = move |cx: &mut Cx| {
-            if let Some(driver) = cx.worker().source.driver() {
-                driver.backend.close(fd);
-            }
-        };
-        let _ = self
-            .poster
-            .post_own(control(&self.poster.inner, self.home), close);
-    }
-}
-
-impl fmt::Debug for Incoming {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Incoming")
-            .field("fd", &self.fd())
-            .field("home", &self.home)
-            .finish()
-    }
-}
-
-/// A connection that belongs to a color.
-///
-/// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
-/// [`Refused`]. Dropping it closes the connection as [`close`](Self::close) does.
-///
-/// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`.
-pub struct Stream {
-    conn: Arc<Conn>,
-    /// Dropping it closes the connection: false for what callbacks borrow, and once detached.
-    owner: bool,
-}
-
-impl Stream {
-    /// The connection's color.
-    pub fn color(&self) -> Color {
-        self.conn.color
-    }
-
-    /// The core that receives for this connection.
-    pub fn home(&self) -> usize {
-        self.conn.home as usize
-    }
-
-    /// Receives: `f` is called with what comes, in order, in the connection's color, under `handler`.
-    /// A buffer of length 0 is the end of the stream; an error is the last call. May be called again
-    /// to replace `f` (the handler stays) or to resume after [`pause`](Self::pause).
-    ///
-    /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn on_data<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Refused>
-    where
-        F: FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send + 'static,
-    {
-        self.conn.is_ours(cx)?;
-        let _ = self.conn.read_handler.set(handler);
-        let old = {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
-            match colored.phase {
-                Phase::Open => colored.on_data.replace(Box::new(f)),
-                Phase::Closing | Phase::Closed => return Ok(()),
-            }
-        };
-        drop(old);
-        self.receive(cx, true);
-        Ok(())
-    }
-
-    /// Stops receiving: what the peer sends then waits in the kernel, and in the end with the peer.
-    /// What was already received is still delivered.
-    ///
-    /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn pause(&self, cx: &mut Cx) -> Result<(), Refused> {
-        self.conn.is_ours(cx)?;
-        self.receive(cx, false);
-        Ok(())
-    }
-
-    /// Receives again.
-    ///
-    /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn resume(&self, cx: &mut Cx) -> Result<(), Refused> {
-        self.conn.is_ours(cx)?;
-        self.receive(cx, true);
-        Ok(())
-    }
-
-    /// Arms or cancels the receive on the home core.
-    fn receive(&self, cx: &mut Cx, wanted: bool) {
-        Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
-            let worker = cx.worker();
-            let Some(driver) = worker.source.driver() else {
-                return;
-            };
-            if !Arc::clone(&conn).receive(driver, wanted) {
-                Conn::canceled(&conn, &mut worker.core);
-            }
-        });
-    }
-
-    /// Queues bytes for sending: all of them, in order, after what was queued before. They leave from
-    /// the core that runs this handler.
-    ///
-    /// # Errors
-    /// [`WriteError`] gives the bytes back: refused outside the connection's color; full if more
-    /// than the [limit](Self::set_write_limit) would be queued (a single buffer is always taken
-    /// when nothing is queued); closed if the connection is closing or broken.
-    pub fn write(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<(), WriteError> {
-        let bytes = bytes.into();
-        if let Err(refused) = self.conn.is_ours(cx) {
-            return Err(WriteError::Refused(refused, bytes));
-        }
-        let send = {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
-            if colored.phase != Phase::Open || colored.broken || colored.shutdown {
-                return Err(WriteError::Closed(bytes));
-            }
-            let queued = colored.queued_bytes + bytes.len();
-            if colored.queued_bytes > 0 && queued > colored.queued_bytes_max {
-                return Err(WriteError::Full(bytes));
-            }
-            colored.queued_bytes = queued;
-            colored.queue.push_back(bytes);
-            if colored.sending {
-                None
-            } else {
-                colored.next()
-            }
-        };
-        if let Some(buf) = send {
-            Arc::clone(&self.conn).start_send(cx, buf);
-        }
-        Ok(())
-    }
-
-    /// Calls `f`, in the connection's color and under `handler`, each time everything queued has been
-    /// sent, or with the error that ended sending; then what was still queued is lost and further
-    /// writes are refused.
-    ///
-    /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn on_drained<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Refused>
-    where
-        F: FnMut(&mut Cx, &Stream, io::Result<()>) + Send + 'static,
-    {
-        self.conn.is_ours(cx)?;
-        let old = {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
-            colored.drained_handler = Some(handler);
-            colored.on_drained.replace(Box::new(f))
-        };
-        drop(old);
-        Ok(())
-    }
-
-    /// Bytes queued and not yet with the kernel.
-    ///
-    /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn queued_bytes(&self, cx: &Cx) -> Result<usize, Refused> {
-        self.conn.is_ours(cx)?;
-        // SAFETY: checked: an event of the color.
-        Ok(unsafe { self.conn.colored() }.queued_bytes)
-    }
-
-    /// Sets what may be queued before [`write`](Self::write) refuses; 1 MiB by default.
-    ///
-    /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn set_write_limit(&self, cx: &Cx, bytes: usize) -> Result<(), Refused> {
-        self.conn.is_ours(cx)?;
-        // SAFETY: checked: an event of the color.
-        unsafe { self.conn.colored() }.queued_bytes_max = bytes;
-        Ok(())
-    }
-
-    /// Sends the end of the stream after what is queued. Receiving goes on.
-    ///
-    /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn shutdown_write(&self, cx: &mut Cx) -> Result<(), Refused> {
-        self.conn.is_ours(cx)?;
-        let now = {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
-            colored.shutdown = true;
-            !colored.sending && colored.phase == Phase::Open
-        };
-        if now && let Some(driver) = cx.worker().source.driver() {
-            driver.backend.shutdown(self.conn.fd, How::Write);
-        }
-        Ok(())
-    }
-
-    /// Lets the connection live on its own: its callbacks get it as an argument. It is closed by them,
-    /// or after `on_data`'s last call (the end of the stream, or an error).
-    ///
-    /// # Errors
-    /// [`Refused`] outside the connection's color, with which the stream is dropped and closed.
-    pub fn detach(mut self, cx: &mut Cx) -> Result<(), Refused> {
-        self.conn.is_ours(cx)?;
-        self.owner = false;
-        {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
-            if colored.phase != Phase::Open {
-                return Ok(());
-            }
-            colored.detached = true;
-        }
-        Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
-            let worker = cx.worker();
-            let Some(driver) = worker.source.driver() else {
-                return;
-            };
-            Arc::clone(&conn).keep(driver);
-            if driver.draining {
-                Conn::canceled(&conn, &mut worker.core);
-            }
-        });
-        Ok(())
-    }
-
-    /// Closes after what is queued has been sent. Callbacks are not called any more.
-    pub fn close(&self, cx: &mut Cx) {
-        self.end(cx, false);
-    }
-
-    /// Closes at once; what is queued is lost.
-    pub fn abort(&self, cx: &mut Cx) {
-        self.end(cx, true);
-    }
-
-    fn end(&self, cx: &mut Cx, at_once: bool) {
-        let conn = Arc::clone(&self.conn);
-        if conn.is_ours(cx).is_ok() {
-            conn.close(cx, at_once);
-        } else {
-            let (poster, color) = (conn.poster.clone(), conn.color);
-            let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, at_once));
-        }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if !self.owner {
-            return;
-        }
-        let conn = Arc::clone(&self.conn);
-        let (poster, color) = (conn.poster.clone(), conn.color);
-        // Refused once the runtime has ended; then the last reference closes the descriptor. A
-        // stream that was closed already makes this an event that finds nothing to do.
-        let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, false));
-    }
-}
-
-impl fmt::Debug for Stream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream")
-            .field("fd", &self.conn.fd)
-            .field("color", &self.conn.color)
-            .field("home", &self.conn.home)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why bytes were not queued, with the bytes.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum WriteError {
-    /// Not in the connection's color.
-    Refused(Refused, SendBuf),
-    /// More would be queued than the limit allows: wait for `on_drained`.
-    Full(SendBuf),
-    /// The connection is closing, its end of the stream was sent, or sending has failed.
-    Closed(SendBuf),
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WriteError::Refused(refused, _) => refused.fmt(f),
-            WriteError::Full(_) => f.write_str("the limit of queued bytes is reached"),
-            WriteError::Closed(_) => f.write_str("the connection takes no more bytes"),
-        }
-    }
-}
-
-impl std::error::Error for WriteError {}

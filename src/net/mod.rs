@@ -59,11 +59,12 @@ mod connect;
 mod driver;
 mod listener;
 mod signal;
+mod stream;
 mod timer;
 
-pub use self::conn::{Incoming, Stream, WriteError};
 pub use self::connect::connect;
 pub use self::listener::{Acceptors, Listener, listen};
+pub use self::stream::{Incoming, Stream, WriteError};
 pub use self::timer::Timer;
 pub use crate::io::{Choice, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 

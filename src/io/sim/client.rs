@@ -87,11 +87,13 @@ impl SimNet {
     }
 
     /// A descriptor that becomes readable by `notify`: stands for the pipe of a signal.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
     pub(crate) fn notifier(&self) -> Fd {
         self.with(|net| net.notifier())
     }
 
     /// Makes it readable. Told once, however often it was notified before.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
     pub(crate) fn notify(&self, fd: Fd) {
         self.with(|net| net.notify(fd));
     }

@@ -68,6 +68,7 @@ enum Node {
     },
     Unconnected,
     Stream(Stream),
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
     Notifier {
         fired: bool,
     },
@@ -137,10 +138,12 @@ impl Net {
         Ok(self.add(Node::Unconnected))
     }
 
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
     pub(super) fn notifier(&mut self) -> Fd {
         self.add(Node::Notifier { fired: false })
     }
 
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
     pub(super) fn notify(&mut self, fd: Fd) {
         if let Some(Node::Notifier { fired }) = self.nodes.get_mut(&fd) {
             *fired = true;

@@ -1,0 +1,409 @@
+//! The handles to connections: what an application holds.
+//!
+//! [`Incoming`] is a connection without a color, [`Stream`] one that belongs to a color. Both only check
+//! and delegate: what a connection is, and which core may touch which half of it, is in
+//! [`super::conn`].
+
+use super::conn::{Colored, Conn, Home, Phase, QUEUED_MAX};
+use super::driver::control;
+use crate::io::{Fd, How, RecvBuf, SendBuf};
+use crate::runtime::poster::Poster;
+use crate::runtime::unique::UniqueColor;
+use crate::sync::UnsafeCell;
+use crate::sync::atomic::AtomicU32;
+use crate::{Color, Cx, Handler, Refused};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A connection that has just been made and has no color yet.
+///
+/// Dropped, it is closed.
+pub struct Incoming {
+    fd: Option<Fd>,
+    home: u32,
+    virtual_fd: bool,
+    poster: Poster,
+}
+
+impl Incoming {
+    pub(super) fn new(fd: Fd, home: u32, virtual_fd: bool, poster: Poster) -> Incoming {
+        Incoming {
+            fd: Some(fd),
+            home,
+            virtual_fd,
+            poster,
+        }
+    }
+
+    /// The core that accepted the connection and receives for it.
+    pub fn home(&self) -> usize {
+        self.home as usize
+    }
+
+    /// The number of the descriptor, the papers' choice of a color.
+    pub fn fd(&self) -> i32 {
+        self.fd.as_ref().map_or(-1, |fd| fd.raw())
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// If the peer is gone already.
+    pub fn peer_addr(&self, cx: &mut Cx) -> io::Result<SocketAddr> {
+        match self.fd {
+            Some(fd) => super::driver_of(cx)?.backend.peer_addr(fd),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Gives the connection to a color of the runtime that made it, which is moved to the
+    /// connection's home core.
+    pub fn open(mut self, _cx: &mut Cx, color: Color) -> Stream {
+        self.poster.place(color, self.home as usize);
+        self.make(color, None)
+    }
+
+    /// Gives the connection a color of its own, on its home core, for as long as it lives.
+    pub fn open_unique(mut self, _cx: &mut Cx) -> Stream {
+        let unique = UniqueColor::issue(&self.poster.inner, self.home as usize);
+        self.make(unique.color(), Some(unique))
+    }
+
+    fn make(&mut self, color: Color, unique: Option<UniqueColor>) -> Stream {
+        let fd = self.fd.take().expect("taken here and by the drop only");
+        let colored = Colored {
+            phase: Phase::Open,
+            on_data: None,
+            on_drained: None,
+            drained_handler: None,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            queued_bytes_max: QUEUED_MAX,
+            sending: false,
+            shutdown: false,
+            broken: false,
+            detached: false,
+        };
+        let conn = Conn {
+            fd,
+            home: self.home,
+            virtual_fd: self.virtual_fd,
+            color,
+            poster: self.poster.clone(),
+            read_handler: std::sync::OnceLock::new(),
+            colored: UnsafeCell::new(colored),
+            at_home: UnsafeCell::new(Home::default()),
+            under_way: AtomicU32::new(0),
+            _unique: unique,
+        };
+        Stream {
+            conn: Arc::new(conn),
+            owner: true,
+        }
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
+        if !self.virtual_fd {
+            fd.close_kernel();
+            return;
+        }
+        let close = move |cx: &mut Cx| {
+            if let Some(driver) = cx.worker().source.driver() {
+                driver.backend.close(fd);
+            }
+        };
+        let _ = self
+            .poster
+            .post_own(control(&self.poster.inner, self.home), close);
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming")
+            .field("fd", &self.fd())
+            .field("home", &self.home)
+            .finish()
+    }
+}
+
+/// A connection that belongs to a color.
+///
+/// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
+/// [`Refused`]. Dropping it closes the connection as [`close`](Self::close) does.
+///
+/// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`.
+pub struct Stream {
+    pub(super) conn: Arc<Conn>,
+    /// Dropping it closes the connection: false for what callbacks borrow, and once detached.
+    pub(super) owner: bool,
+}
+
+impl Stream {
+    /// The connection's color.
+    pub fn color(&self) -> Color {
+        self.conn.color
+    }
+
+    /// The core that receives for this connection.
+    pub fn home(&self) -> usize {
+        self.conn.home as usize
+    }
+
+    /// Receives: `f` is called with what comes, in order, in the connection's color, under `handler`.
+    /// A buffer of length 0 is the end of the stream; an error is the last call. May be called again
+    /// to replace `f` (the handler stays) or to resume after [`pause`](Self::pause).
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn on_data<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Refused>
+    where
+        F: FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send + 'static,
+    {
+        self.conn.is_ours(cx)?;
+        let _ = self.conn.read_handler.set(handler);
+        let old = {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            match colored.phase {
+                Phase::Open => colored.on_data.replace(Box::new(f)),
+                Phase::Closing | Phase::Closed => return Ok(()),
+            }
+        };
+        drop(old);
+        self.receive(cx, true);
+        Ok(())
+    }
+
+    /// Stops receiving: what the peer sends then waits in the kernel, and in the end with the peer.
+    /// What was already received is still delivered.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn pause(&self, cx: &mut Cx) -> Result<(), Refused> {
+        self.conn.is_ours(cx)?;
+        self.receive(cx, false);
+        Ok(())
+    }
+
+    /// Receives again.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn resume(&self, cx: &mut Cx) -> Result<(), Refused> {
+        self.conn.is_ours(cx)?;
+        self.receive(cx, true);
+        Ok(())
+    }
+
+    /// Arms or cancels the receive on the home core.
+    fn receive(&self, cx: &mut Cx, wanted: bool) {
+        Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
+            let worker = cx.worker();
+            let Some(driver) = worker.source.driver() else {
+                return;
+            };
+            if !Arc::clone(&conn).receive(driver, wanted) {
+                Conn::canceled(&conn, &mut worker.core);
+            }
+        });
+    }
+
+    /// Queues bytes for sending: all of them, in order, after what was queued before. They leave from
+    /// the core that runs this handler.
+    ///
+    /// # Errors
+    /// [`WriteError`] gives the bytes back: refused outside the connection's color; full if more
+    /// than the [limit](Self::set_write_limit) would be queued (a single buffer is always taken
+    /// when nothing is queued); closed if the connection is closing or broken.
+    pub fn write(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<(), WriteError> {
+        let bytes = bytes.into();
+        if let Err(refused) = self.conn.is_ours(cx) {
+            return Err(WriteError::Refused(refused, bytes));
+        }
+        let send = {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            if colored.phase != Phase::Open || colored.broken || colored.shutdown {
+                return Err(WriteError::Closed(bytes));
+            }
+            let queued = colored.queued_bytes + bytes.len();
+            if colored.queued_bytes > 0 && queued > colored.queued_bytes_max {
+                return Err(WriteError::Full(bytes));
+            }
+            colored.queued_bytes = queued;
+            colored.queue.push_back(bytes);
+            if colored.sending {
+                None
+            } else {
+                colored.next()
+            }
+        };
+        if let Some(buf) = send {
+            Arc::clone(&self.conn).start_send(cx, buf);
+        }
+        Ok(())
+    }
+
+    /// Calls `f`, in the connection's color and under `handler`, each time everything queued has been
+    /// sent, or with the error that ended sending; then what was still queued is lost and further
+    /// writes are refused.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn on_drained<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Refused>
+    where
+        F: FnMut(&mut Cx, &Stream, io::Result<()>) + Send + 'static,
+    {
+        self.conn.is_ours(cx)?;
+        let old = {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            colored.drained_handler = Some(handler);
+            colored.on_drained.replace(Box::new(f))
+        };
+        drop(old);
+        Ok(())
+    }
+
+    /// Bytes queued and not yet with the kernel.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn queued_bytes(&self, cx: &Cx) -> Result<usize, Refused> {
+        self.conn.is_ours(cx)?;
+        // SAFETY: checked: an event of the color.
+        Ok(unsafe { self.conn.colored() }.queued_bytes)
+    }
+
+    /// Sets what may be queued before [`write`](Self::write) refuses; 1 MiB by default.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn set_write_limit(&self, cx: &Cx, bytes: usize) -> Result<(), Refused> {
+        self.conn.is_ours(cx)?;
+        // SAFETY: checked: an event of the color.
+        unsafe { self.conn.colored() }.queued_bytes_max = bytes;
+        Ok(())
+    }
+
+    /// Sends the end of the stream after what is queued. Receiving goes on.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn shutdown_write(&self, cx: &mut Cx) -> Result<(), Refused> {
+        self.conn.is_ours(cx)?;
+        let now = {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            colored.shutdown = true;
+            !colored.sending && colored.phase == Phase::Open
+        };
+        if now && let Some(driver) = cx.worker().source.driver() {
+            driver.backend.shutdown(self.conn.fd, How::Write);
+        }
+        Ok(())
+    }
+
+    /// Lets the connection live on its own: its callbacks get it as an argument. It is closed by them,
+    /// or after `on_data`'s last call (the end of the stream, or an error).
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color, with which the stream is dropped and closed.
+    pub fn detach(mut self, cx: &mut Cx) -> Result<(), Refused> {
+        self.conn.is_ours(cx)?;
+        self.owner = false;
+        {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            if colored.phase != Phase::Open {
+                return Ok(());
+            }
+            colored.detached = true;
+        }
+        Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
+            let worker = cx.worker();
+            let Some(driver) = worker.source.driver() else {
+                return;
+            };
+            Arc::clone(&conn).keep(driver);
+            if driver.draining {
+                Conn::canceled(&conn, &mut worker.core);
+            }
+        });
+        Ok(())
+    }
+
+    /// Closes after what is queued has been sent. Callbacks are not called any more.
+    pub fn close(&self, cx: &mut Cx) {
+        self.end(cx, false);
+    }
+
+    /// Closes at once; what is queued is lost.
+    pub fn abort(&self, cx: &mut Cx) {
+        self.end(cx, true);
+    }
+
+    fn end(&self, cx: &mut Cx, at_once: bool) {
+        let conn = Arc::clone(&self.conn);
+        if conn.is_ours(cx).is_ok() {
+            conn.close(cx, at_once);
+        } else {
+            let (poster, color) = (conn.poster.clone(), conn.color);
+            let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, at_once));
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if !self.owner {
+            return;
+        }
+        let conn = Arc::clone(&self.conn);
+        let (poster, color) = (conn.poster.clone(), conn.color);
+        // Refused once the runtime has ended; then the last reference closes the descriptor. A
+        // stream that was closed already makes this an event that finds nothing to do.
+        let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, false));
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream")
+            .field("fd", &self.conn.fd)
+            .field("color", &self.conn.color)
+            .field("home", &self.conn.home)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why bytes were not queued, with the bytes.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Not in the connection's color.
+    Refused(Refused, SendBuf),
+    /// More would be queued than the limit allows: wait for `on_drained`.
+    Full(SendBuf),
+    /// The connection is closing, its end of the stream was sent, or sending has failed.
+    Closed(SendBuf),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WriteError::Refused(refused, _) => refused.fmt(f),
+            WriteError::Full(_) => f.write_str("the limit of queued bytes is reached"),
+            WriteError::Closed(_) => f.write_str("the connection takes no more bytes"),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
