@@ -127,7 +127,7 @@ fn place() {
     Model {
         name: "migration::place",
         preemptions_max: 2,
-        iterations_min: 8_000,
+        iterations_min: 2_000,
     }
     .explore(|| {
         let oracle = Oracle::new();

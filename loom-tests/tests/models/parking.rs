@@ -87,7 +87,7 @@ fn hint_to_parked() {
     Model {
         name: "parking::hint_to_parked",
         preemptions_max: 2,
-        iterations_min: 3_000,
+        iterations_min: 800,
     }
     .explore(|| {
         let oracle = Oracle::new();
@@ -202,7 +202,7 @@ fn nudge() {
     Model {
         name: "parking::nudge",
         preemptions_max: 3,
-        iterations_min: 10_000,
+        iterations_min: 4_000,
     }
     .explore(|| {
         let oracle = Oracle::new();
@@ -247,7 +247,7 @@ fn forwarded_poke() {
     Model {
         name: "parking::forwarded_poke",
         preemptions_max: 1,
-        iterations_min: 800,
+        iterations_min: 200,
     }
     .explore(|| {
         let oracle = Oracle::new();
@@ -285,7 +285,7 @@ fn rescue() {
     Model {
         name: "parking::rescue",
         preemptions_max: 1,
-        iterations_min: 5_000,
+        iterations_min: 2_000,
     }
     .explore(|| {
         let oracle = Oracle::new();

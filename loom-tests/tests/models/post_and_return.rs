@@ -16,7 +16,7 @@ fn foreign_post() {
     Model {
         name: "post_and_return::foreign_post",
         preemptions_max: 2,
-        iterations_min: 20_000,
+        iterations_min: 6_000,
     }
     .explore(|| {
         let oracle = Oracle::new();
