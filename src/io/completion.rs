@@ -122,6 +122,10 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    #[cfg_attr(
+        not(debug_assertions),
+        allow(dead_code, reason = "for checks in debug builds")
+    )]
     pub(super) const ALL: [Kind; 5] = [
         Kind::Accept,
         Kind::Recv,
