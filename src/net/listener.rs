@@ -6,12 +6,12 @@ use crate::callback::Callback;
 use crate::io::{Fd, ListenOptions};
 use crate::runtime::poster::Poster;
 use crate::sched::core::Core;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::{Color, Cx, Handler};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Who accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,14 +140,9 @@ where
     let mut fds = Vec::with_capacity(cores.len());
     let mut bound = addr;
     for _ in &cores {
-        match driver.backend.listen(bound, &options) {
-            Ok(fd) => fds.push(fd),
-            Err(error) => {
-                fds.into_iter().for_each(|fd| driver.backend.close(fd));
-                return Err(error);
-            }
-        }
-        bound = driver.backend.local_addr(fds[0])?;
+        let fd = driver.backend.listen(bound, &options)?;
+        fds.push(Sent(Some(fd), virtual_fds));
+        bound = driver.backend.local_addr(fd)?;
     }
     let listening = Arc::new(Listening {
         callback: Box::new(callback.f),
@@ -156,9 +151,8 @@ where
         closed: AtomicBool::new(false),
         poster: poster.clone(),
     });
-    for (&core, fd) in cores.iter().zip(fds) {
+    for (&core, mut sent) in cores.iter().zip(fds) {
         let listening = Arc::clone(&listening);
-        let mut sent = Sent(Some(fd), virtual_fds);
         cx.post_own(control(&poster.inner, core), move |cx: &mut Cx| {
             let Some(fd) = sent.arrived() else { return };
             let worker = cx.worker();
@@ -183,7 +177,8 @@ where
     })
 }
 
-/// A listener's descriptor on its way to its core: closed if the runtime ends before it arrives.
+/// A listener's descriptor on its way to its core: closed if it does not arrive, because another of
+/// the same listener cannot be had, or because the runtime ends before.
 struct Sent(Option<Fd>, bool);
 
 impl Sent {
