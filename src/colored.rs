@@ -32,6 +32,7 @@ impl Post for &Poster {}
 
 mod sealed {
     use super::*;
+    use std::borrow::Borrow;
 
     pub trait Post {
         fn to_poster(&self) -> Poster;
@@ -70,12 +71,13 @@ mod sealed {
         }
     }
 
-    impl Post for Poster {
+    /// A poster, owned or borrowed.
+    impl<P: Borrow<Poster>> Post for P {
         fn to_poster(&self) -> Poster {
-            (*self).clone()
+            self.borrow().clone()
         }
         fn runtime(&self) -> *const () {
-            Arc::as_ptr(&self.inner).cast()
+            Arc::as_ptr(&self.borrow().inner).cast()
         }
         fn post_event<F>(
             &mut self,
@@ -86,27 +88,7 @@ mod sealed {
         where
             F: FnOnce(&mut Cx) + Send + 'static,
         {
-            self.post_as(handler, color, f)
-        }
-    }
-
-    impl Post for &Poster {
-        fn to_poster(&self) -> Poster {
-            (*self).clone()
-        }
-        fn runtime(&self) -> *const () {
-            Arc::as_ptr(&self.inner).cast()
-        }
-        fn post_event<F>(
-            &mut self,
-            handler: Option<&'static Handler>,
-            color: Color,
-            f: F,
-        ) -> Result<(), PostError<F>>
-        where
-            F: FnOnce(&mut Cx) + Send + 'static,
-        {
-            self.post_as(handler, color, f)
+            Poster::post_as((*self).borrow(), handler, color, f)
         }
     }
 }

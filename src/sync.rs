@@ -56,7 +56,7 @@ pub(crate) fn first_look<T>(look: impl FnOnce() -> T, guess: T) -> T {
 #[inline(always)]
 pub(crate) fn yield_to_model() {
     #[cfg(loom)]
-    loom::thread::yield_now();
+    yield_now();
 }
 
 /// `debug_assert!`, and on in models too, which are built as releases.
@@ -106,6 +106,11 @@ pub(crate) use cell::{CellMut, UnsafeCell};
 pub(crate) use loom::thread_local;
 #[cfg(not(loom))]
 pub(crate) use std::thread_local;
+
+#[cfg(loom)]
+pub(crate) use loom::thread::yield_now;
+#[cfg(not(loom))]
+pub(crate) use std::thread::yield_now;
 
 #[cfg(not(loom))]
 mod cell {

@@ -4,13 +4,13 @@ use super::driver::control;
 use crate::callback::Callback;
 use crate::runtime::poster::Poster;
 use crate::sched::core::Core;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::{Color, Cx, Handler};
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A timer that has not fired.

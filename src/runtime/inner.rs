@@ -140,7 +140,7 @@ impl Inner {
             // SAFETY: no core runs, and none will: the caller's words.
             let discarded = unsafe { self.shared.discard() };
             self.discarded.fetch_add(discarded, Ordering::Relaxed);
-            std::thread::yield_now();
+            crate::sync::yield_now();
         }
     }
 

@@ -13,7 +13,7 @@ use crate::sched::core::Core;
 use crate::sched::quiesce::{Phase, Reported};
 use crate::sched::turn::{Turn, turn};
 use crate::sync::atomic::{Ordering, fence};
-use crate::sync::{Arc, fault, yield_to_model};
+use crate::sync::{Arc, fault, yield_now, yield_to_model};
 use std::cell::Cell;
 use std::ptr::NonNull;
 
@@ -187,8 +187,7 @@ fn rest(worker: &mut Worker, phase: Phase) -> bool {
 /// mostly the victim's.
 fn relax(oversubscribed: bool) {
     if oversubscribed {
-        #[cfg(not(loom))]
-        std::thread::yield_now();
+        yield_now();
     } else {
         for _ in 0..16 {
             std::hint::spin_loop();

@@ -67,10 +67,7 @@ pub(crate) mod spin {
                 if spins < SPINS {
                     std::hint::spin_loop();
                 } else {
-                    #[cfg(not(loom))]
-                    std::thread::yield_now();
-                    #[cfg(loom)]
-                    loom::thread::yield_now();
+                    crate::sync::yield_now();
                 }
             }
         }
