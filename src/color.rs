@@ -106,8 +106,15 @@ impl ColorMap {
         Color::issued(self.issued_count() + core as u32, 0)
     }
 
+    /// The first control slot; none but control slots follow.
+    #[inline]
+    pub(crate) fn control_first(&self) -> u32 {
+        1 << self.bits
+    }
+
+    #[inline]
     pub(crate) fn is_control(&self, slot: u32) -> bool {
-        slot >= 1 << self.bits
+        slot >= self.control_first()
     }
 
     /// The core a slot belongs to before anyone moved it: slot mod cores, as in the papers, and for
@@ -115,7 +122,7 @@ impl ColorMap {
     #[inline]
     pub(crate) fn home(&self, slot: u32) -> u32 {
         if self.is_control(slot) {
-            slot - (1 << self.bits)
+            slot - self.control_first()
         } else {
             slot % self.cores
         }

@@ -275,6 +275,12 @@ impl Shared {
         cell.store(new as u32, Ordering::Relaxed);
     }
 
+    /// Whether anybody could steal here.
+    #[inline]
+    pub(crate) fn steals(&self) -> bool {
+        self.policy.stealing && self.cores.len() > 1
+    }
+
     /// The steal cost that decides about worth and bands on this core: that of its nearest thief.
     #[inline]
     pub(crate) fn reference_cost_ns(&self, core: u32) -> u64 {
@@ -296,9 +302,9 @@ impl Shared {
             // SAFETY: there is no core that could own the slot.
             let mut queue = unsafe { self.slots.queue(slot) };
             // SAFETY: as above.
-            unsafe { super::mail::take_rest(&self.slots, slot, &mut queue) };
+            unsafe { super::mail::take_rest(&self.slots, slot, &mut queue.fifo) };
             // SAFETY: as above.
-            while let Some(node) = unsafe { queue.pop() } {
+            while let Some(node) = unsafe { queue.fifo.pop() } {
                 // SAFETY: popped, so held by us. No lock is held and no borrow of the node lives
                 // while the user's `Drop` runs.
                 let profile = unsafe { super::node::Node::header(node.as_ptr()).profile };
