@@ -22,11 +22,11 @@
 use super::clock::Clock;
 use super::event::Maker;
 use super::node::Node;
-use super::outbox::Outbox;
+use super::outbox::{OUTBOX_MAX, Outbox};
 use super::profile::{Estimate, OVERFLOW};
 use super::queue::{Fifo, NIL, Totals};
 use super::section::{Section, Worth};
-use super::shared::Shared;
+use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
 use super::steal::Sighting;
 use crate::sync::atomic::{Ordering, fence};
@@ -37,6 +37,10 @@ use std::ptr::NonNull;
 
 /// Most colors a core takes at once.
 pub(crate) const CHECKOUT_MAX: usize = 64;
+/// The events of one color in so many are timed, of those that need no closer watch: two readings of
+/// the clock are several events. A prime, so that no regular program hides from it; whole batches, so
+/// that a color's second event is sampled as often as its first.
+const SAMPLE_PERIOD: u32 = 251;
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
 
@@ -57,9 +61,6 @@ pub(crate) struct Current {
     pub(crate) slot: u32,
     pub(crate) color: u64,
     pub(crate) profile: u32,
-    /// Known or feared to be long: each post is published at once. Only ever set together with
-    /// `started_ns`.
-    pub(super) publish: bool,
     /// When it started, if it is timed.
     pub(super) started_ns: Option<u64>,
 }
@@ -68,7 +69,6 @@ pub(super) const NO_EVENT: Current = Current {
     slot: NIL,
     color: 0,
     profile: OVERFLOW,
-    publish: false,
     started_ns: None,
 };
 
@@ -84,11 +84,16 @@ pub(crate) struct Event {
 pub(crate) struct Core {
     pub(crate) id: u32,
     pub(crate) shared: Arc<Shared>,
+    /// This core's part of it.
+    pub(super) own: Arc<CoreShared>,
     pub(crate) clock: Clock,
     /// What reading the clock takes, in ns: several times an empty handler.
     pub(super) clock_cost_ns: u64,
     maker: Maker,
     outbox: Outbox,
+    /// So many chunks in the outbox are published: one, while an event runs that is known or feared
+    /// to be long.
+    pub(super) outbox_due: usize,
     pub(super) checkout: Checkout,
     /// How many of the checkout have had their turn, the running one included.
     pub(super) begun: usize,
@@ -97,10 +102,15 @@ pub(crate) struct Core {
     pub(crate) current: Current,
     /// What may be hidden from thieves: about a steal cost, in ns.
     pub(super) quantum_ns: u32,
+    /// [`Policy::batch`](super::policy::Policy).
+    batch_max: u32,
+    /// Most events in the batch of the running color, and how many of them are left.
+    batch: u32,
     /// Events posted and executed by this core since it began.
     pub(crate) posted: u64,
     pub(crate) executed: u64,
-    pub(super) until_sample: u32,
+    /// Colors until the events of one are timed.
+    until_sample: u32,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
     pub(super) bells: Vec<u32>,
     pub(super) sightings: Vec<Sighting>,
@@ -108,9 +118,12 @@ pub(crate) struct Core {
     busy: bool,
     /// A handler of this quantum was longer than a wake-up.
     pub(super) long: bool,
-    /// What is left of the batch of the running color.
     batch_left: u32,
     batch_left_ns: i64,
+    /// The penalized time of what ran in it.
+    batch_penalized_ns: u64,
+    /// Each event of the batch is timed.
+    pub(super) sampling: bool,
 }
 
 // SAFETY: a core's nodes, in its checkout, outbox and pool, are held by it, wherever it is.
@@ -121,15 +134,19 @@ impl Core {
         let sightings = vec![Sighting::default(); shared.cores[id as usize].victims.len()];
         Core {
             id,
+            own: Arc::clone(&shared.cores[id as usize]),
             clock_cost_ns: clock.cost_ns(),
             clock,
             maker: Maker::new(&shared),
             outbox: Outbox::new(),
+            outbox_due: OUTBOX_MAX,
             checkout: Checkout::new(),
             begun: 0,
             running: Fifo::EMPTY,
             current: NO_EVENT,
             quantum_ns: shared.reference_cost_ns(id) as u32,
+            batch_max: shared.policy.batch,
+            batch: 0,
             posted: 0,
             executed: 0,
             until_sample: 1,
@@ -139,6 +156,8 @@ impl Core {
             long: false,
             batch_left: 0,
             batch_left_ns: 0,
+            batch_penalized_ns: 0,
+            sampling: false,
             shared,
         }
     }
@@ -186,17 +205,30 @@ impl Core {
     }
 
     /// Posts to another color. Apart from the self-post, the commonest post, whose few instructions
-    /// would otherwise save and restore the registers that this one needs.
+    /// would otherwise save and restore the registers that this one needs. For the same reason the
+    /// rarer ways on from here are tail calls.
     #[inline(never)]
     fn put_out(&mut self, slot: u32, node: NonNull<Node>) {
+        if self.outbox.is_last(slot) {
+            return self.join_out(node);
+        }
         self.outbox.put(slot, node);
-        if self.current.publish || self.outbox.is_full() {
+        if self.outbox.len() >= self.outbox_due {
+            self.flush();
+        }
+    }
+
+    #[inline(never)]
+    fn join_out(&mut self, node: NonNull<Node>) {
+        self.outbox.join(node);
+        if self.outbox.len() >= self.outbox_due {
             self.flush();
         }
     }
 
     /// Publishes the outbox in program order: everything posted so far is in its color's queue or
     /// mailbox when this returns.
+    #[inline(never)]
     pub(crate) fn flush(&mut self) {
         // Borrowed, not cloned, here and in `exchange`: a reference count is a read-modify-write on a
         // line that all cores share.
@@ -223,12 +255,12 @@ impl Core {
         let Core {
             id,
             shared,
+            own,
             outbox,
             checkout,
             bells,
             ..
         } = self;
-        let own = &shared.cores[*id as usize];
         if checkout.is_empty() && outbox.is_empty() && own.hint.queued() == 0 && !own.pokes.any() {
             return;
         }
@@ -279,53 +311,72 @@ impl Core {
 
     pub(crate) fn ring(&mut self) {
         for core in self.bells.drain(..) {
-            self.shared.cores[self.id as usize].stats.wakes.add(1);
+            self.own.stats.wakes.add(1);
             self.shared.ring(core);
         }
     }
 
+    /// Whether the running color's events are finished, or its batch is over.
+    #[inline(always)]
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.running.len() == 0 || self.batch_left == 0 || self.batch_left_ns <= 0
+    }
+
     /// Puts the color that ran back into the checkout and begins the next one's batch; false if all
     /// have had their turn.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_color(&mut self) -> bool {
-        if self.current.slot != NIL {
-            self.checkout[self.begun - 1].fifo = self.running;
+        if self.running.len() > 0 {
+            self.put_back();
         }
+        self.executed += u64::from(self.batch - self.batch_left);
         let Some(taken) = self.checkout.get_mut(self.begun) else {
             self.current.slot = NIL;
+            self.batch_left = self.batch;
             return false;
         };
         self.begun += 1;
         self.current.slot = taken.slot;
-        self.running = taken.fifo.take();
-        let own = &self.shared.cores[self.id as usize];
-        own.progress.step(false);
-        self.batch_left = self.shared.policy.batch;
-        if self.checkout.len() == 1 && own.hint.queued() == 0 {
+        self.running = taken.fifo.hand_over();
+        self.own.progress.step();
+        self.batch = self.batch_max;
+        if self.checkout.len() == 1 && self.own.hint.queued() == 0 {
             // Nobody waits behind it. The time limit still holds, so that mail is not left for
             // longer than the quantum.
-            self.batch_left = self.batch_left.max(BATCH_ALONE);
+            self.batch = self.batch.max(BATCH_ALONE);
         }
+        self.batch_left = self.batch;
         self.batch_left_ns = self.quantum_ns.into();
+        self.batch_penalized_ns = 0;
+        self.until_sample -= 1;
+        self.sampling = self.until_sample == 0;
+        if self.sampling {
+            self.until_sample = SAMPLE_PERIOD;
+        }
         true
     }
 
-    /// The next event of the running color's batch.
+    #[inline(never)]
+    fn put_back(&mut self) {
+        let ran_ns = i64::from(self.quantum_ns) - self.batch_left_ns;
+        self.running
+            .subtract(ran_ns as u64, self.batch_penalized_ns);
+        self.checkout[self.begun - 1].fifo = self.running.hand_over();
+    }
+
+    /// The next event of the running color, which has one.
     #[inline(always)]
-    pub(crate) fn begin_event(&mut self) -> Option<Event> {
-        if self.batch_left == 0 || self.batch_left_ns <= 0 {
-            return None;
-        }
-        // SAFETY: the running color's events are ours.
-        let node = unsafe { self.running.pop() }?;
+    pub(crate) fn begin_event(&mut self) -> Event {
+        // SAFETY: the running color's events are ours, and there is one.
+        let node = unsafe { self.running.pop() };
         let (color, profile_index, raw_ns) = {
             // SAFETY: popped, so held by us.
             let header = unsafe { Node::header(node.as_ptr()) };
+            self.batch_penalized_ns += u64::from(header.penalized_ns);
             (header.color, header.profile, header.raw_ns)
         };
         self.batch_left -= 1;
         self.batch_left_ns -= i64::from(raw_ns);
-        self.executed += 1;
         let profile = self.shared.profiles.get(profile_index);
         let run = profile.run;
         let watch = profile.wants_timing();
@@ -333,11 +384,10 @@ impl Core {
         if self.current.profile != profile_index {
             self.note(profile_index);
         }
-        self.until_sample -= 1;
-        if watch || self.until_sample == 0 {
+        if watch | self.sampling {
             self.watch(watch, raw_ns);
         }
-        Some(Event { node, run })
+        Event { node, run }
     }
 
     /// Notes what runs, where others read it: only when it changes, because thieves and the watchdog
@@ -345,9 +395,7 @@ impl Core {
     #[inline(never)]
     fn note(&mut self, profile: u32) {
         self.current.profile = profile;
-        self.shared.cores[self.id as usize]
-            .progress
-            .running(profile + 1);
+        self.own.progress.running(profile + 1);
     }
 
     /// The event has run, or has panicked.
@@ -361,11 +409,11 @@ impl Core {
     /// The colors of this quantum have had their turn.
     #[inline]
     pub(crate) fn end_quantum(&mut self, events: u64) {
-        let own = &self.shared.cores[self.id as usize];
+        let own = &self.own;
         own.stats.events.add(events);
         self.busy = !self.long;
         self.long = false;
-        own.progress.step(false);
+        own.progress.step();
         own.progress.running(0);
         self.current.profile = NO_EVENT.profile;
     }

@@ -68,6 +68,12 @@ pub(crate) fn mark_poked(slots: &Slots, slot: u32) -> bool {
     !split(update(slots, slot, poked)).1
 }
 
+/// Whether events wait in the mailbox, or a poke is on its way.
+#[inline(always)]
+pub(crate) fn has_any(slot: &Slot) -> bool {
+    !slot.mail.load(Ordering::Acquire).is_null()
+}
+
 /// Whether events wait in the mailbox.
 #[inline]
 pub(crate) fn has_mail(slot: &Slot) -> bool {

@@ -42,7 +42,7 @@ pub(crate) struct Header {
     pub(crate) link: Link,
     pub(crate) color: u64,
     pub(crate) profile: u32,
-    /// On a chunk's first node: events in the chunk.
+    /// On the first node of a chunk of several: events in the chunk.
     pub(crate) count: u32,
     /// What this event adds to its color's time-left, in ns: set when posted, and exactly this is
     /// subtracted when it leaves, although estimates change in between.
@@ -106,12 +106,15 @@ impl Node {
     pub(crate) unsafe fn totals(first: *mut Node, last: *mut Node) -> Totals {
         // SAFETY: the caller's promise.
         let header = unsafe { Node::header(first) };
-        let (raw_ns, penalized_ns) = if first == last {
-            (header.raw_ns, header.penalized_ns)
-        } else {
-            // SAFETY: the first node of a chunk of several holds the sums.
-            unsafe { header.link.sums }
-        };
+        if first == last {
+            return Totals {
+                count: 1,
+                raw_ns: header.raw_ns,
+                penalized_ns: header.penalized_ns,
+            };
+        }
+        // SAFETY: the first node of a chunk of several holds the sums.
+        let (raw_ns, penalized_ns) = unsafe { header.link.sums };
         Totals {
             count: header.count,
             raw_ns,
@@ -198,7 +201,7 @@ unsafe fn discard<F>(node: NonNull<Node>) {
     drop(unsafe { Node::take::<F>(node) });
 }
 
-/// Fills a node, as a chunk of one.
+/// Fills a node.
 ///
 /// # Safety
 /// The caller holds the node and it holds no closure.
@@ -216,7 +219,6 @@ pub(crate) unsafe fn fill<F>(
         let mut header = unsafe { Node::header(node.as_ptr()) };
         header.color = color;
         header.profile = profile;
-        header.count = 1;
         header.raw_ns = raw_ns;
         header.penalized_ns = penalized_ns;
     }

@@ -11,25 +11,26 @@ use super::section::Section;
 use super::shared::Shared;
 use super::sleepers::rescue;
 use crate::sync::fault;
+use arrayvec::ArrayVec;
 use std::ptr::NonNull;
 
 /// Most chunks that wait before they are published inside a handler.
-const OUTBOX_MAX: usize = if cfg!(loom) { 4 } else { 256 };
+pub(super) const OUTBOX_MAX: usize = if cfg!(loom) { 4 } else { 256 };
 
 /// A chunk on its way to a color.
-#[derive(Debug)]
-struct Outgoing {
-    slot: u32,
-    chunk: Chunk,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    pub(super) slot: u32,
+    pub(super) chunk: Chunk,
 }
 
 /// See the module text.
 #[derive(Debug)]
-pub(super) struct Outbox(Vec<Outgoing>);
+pub(super) struct Outbox(Box<ArrayVec<Outgoing, OUTBOX_MAX>>);
 
 impl Outbox {
     pub(super) fn new() -> Outbox {
-        Outbox(Vec::with_capacity(OUTBOX_MAX))
+        Outbox(Box::default())
     }
 
     #[inline]
@@ -37,25 +38,37 @@ impl Outbox {
         self.0.is_empty()
     }
 
-    #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.0.len() >= OUTBOX_MAX
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
-    /// Adds an event, which the outbox then holds.
+    /// Whether the last post was to this color.
+    #[inline(always)]
+    pub(super) fn is_last(&self, slot: u32) -> bool {
+        self.0.last().is_some_and(|last| last.slot == slot)
+    }
+
+    /// Adds an event, which the outbox then holds. The caller publishes at [`OUTBOX_MAX`] at the
+    /// latest.
     #[inline(always)]
     pub(super) fn put(&mut self, slot: u32, node: NonNull<Node>) {
-        if let Some(last) = self.0.last_mut()
-            && last.slot == slot
-        {
-            join(&mut last.chunk, node);
-            return;
-        }
+        debug_assert!(self.0.len() < OUTBOX_MAX);
         let chunk = Chunk {
             first: node,
             last: node,
         };
-        self.0.push(Outgoing { slot, chunk });
+        // SAFETY: there is room, because at `OUTBOX_MAX` entries the caller published.
+        unsafe { self.0.push_unchecked(Outgoing { slot, chunk }) };
+    }
+
+    /// Adds an event to the last post's color. There is one.
+    #[inline(always)]
+    pub(super) fn join(&mut self, node: NonNull<Node>) {
+        let Some(last) = self.0.last_mut() else {
+            unreachable!("the caller looked");
+        };
+        join(&mut last.chunk, node);
     }
 
     /// Empties the outbox in program order, under the lock of core `id`, whose thread this is.
@@ -71,12 +84,23 @@ impl Outbox {
         if fault("outbox out of order") {
             self.0.reverse();
         }
-        for Outgoing { slot, chunk } in self.0.drain(..) {
+        let mut rest = &self.0[..];
+        loop {
+            if let Some(checkout) = checkout.as_deref_mut() {
+                // SAFETY: the outbox gives up what is taken.
+                let taken = unsafe { section.take_lone(rest, checkout) };
+                rest = &rest[taken..];
+            }
+            let Some((&Outgoing { slot, chunk }, others)) = rest.split_first() else {
+                break;
+            };
+            rest = others;
             // SAFETY: the outbox gives its nodes up.
-            if !unsafe { section.append(slot, chunk, checkout.as_deref_mut()) } {
+            if !unsafe { section.append(slot, chunk) } {
                 push_remote(shared, slot, chunk, id, bells);
             }
         }
+        self.0.clear();
     }
 
     /// Empties the outbox into the mailboxes, without poking anybody: when the core ends, and with it

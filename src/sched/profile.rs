@@ -246,9 +246,10 @@ fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) -> Key {
 /// table that grows, so that the common post costs one probe and no lock.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// What was found last under each hash: no pointer, no length and no second probe between a post
-    /// and its profile.
-    recent: [(Key, u32); RECENT],
+    /// What was found last under each hash, for closures without a handler and with one: no pointer,
+    /// no length and no second probe between a post and its profile.
+    anonymous: [(Key, u32); RECENT],
+    handled: [(Key, u32); RECENT],
     entries: Box<[(Key, u32)]>,
     used: usize,
 }
@@ -259,7 +260,8 @@ const RECENT: usize = 64;
 impl Index {
     pub(crate) fn new() -> Index {
         Index {
-            recent: [((0, 0), 0); RECENT],
+            anonymous: [((0, 0), 0); RECENT],
+            handled: [((0, 0), 0); RECENT],
             entries: vec![((0, 0), 0); 64].into(),
             used: 0,
         }
@@ -273,8 +275,12 @@ impl Index {
         vtable: &'static Vtable,
     ) -> u32 {
         let key = key(handler, vtable);
-        let (found, index) = self.recent[hash(key) % RECENT];
-        if found == key {
+        let recent = match handler {
+            None => &self.anonymous,
+            Some(_) => &self.handled,
+        };
+        let (found, index) = recent[recent_at(key)];
+        if found.1 == key.1 && (handler.is_none() || found.0 == key.0) {
             return index;
         }
         self.find_slowly(profiles, handler, vtable)
@@ -301,7 +307,11 @@ impl Index {
             at = (at + 1) & mask;
         };
         if index != OVERFLOW {
-            self.recent[hash(key) % RECENT] = (key, index);
+            let recent = match handler {
+                None => &mut self.anonymous,
+                Some(_) => &mut self.handled,
+            };
+            recent[recent_at(key)] = (key, index);
         }
         index
     }
@@ -339,7 +349,12 @@ impl Index {
     }
 }
 
+/// Vtables and handlers lie side by side in the program, some words apart.
 #[inline(always)]
+fn recent_at((handler, vtable): Key) -> usize {
+    ((vtable >> 3) ^ (handler >> 4)) % RECENT
+}
+
 fn hash((handler, vtable): Key) -> usize {
     let mixed = (handler as u64).rotate_left(32) ^ (vtable as u64);
     (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize

@@ -75,6 +75,23 @@ impl Fifo {
         len: 0,
     };
 
+    /// A FIFO of one event.
+    ///
+    /// # Safety
+    /// The caller holds the node and gives it up.
+    #[inline(always)]
+    pub(crate) unsafe fn of(node: NonNull<Node>) -> Fifo {
+        // SAFETY: held by the caller.
+        let header = unsafe { Node::header(node.as_ptr()) };
+        Fifo {
+            head: node.as_ptr(),
+            tail: node.as_ptr(),
+            raw_ns: header.raw_ns,
+            penalized_ns: header.penalized_ns,
+            len: 1,
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
         self.len
@@ -157,42 +174,57 @@ impl Fifo {
         }
     }
 
-    /// Takes all events out.
+    /// Takes all events out. What stays behind is empty, and its sums mean nothing until it is
+    /// overwritten.
     #[inline(always)]
-    pub(crate) fn take(&mut self) -> Fifo {
-        let fifo = *self;
-        // The pointers of an empty FIFO are not read.
-        self.raw_ns = 0;
-        self.penalized_ns = 0;
+    pub(crate) fn hand_over(&mut self) -> Fifo {
+        // Field by field: so were the stores that filled it, and a wider load would wait for them.
+        let fifo = Fifo {
+            head: self.head,
+            tail: self.tail,
+            raw_ns: self.raw_ns,
+            penalized_ns: self.penalized_ns,
+            len: self.len,
+        };
         self.len = 0;
         fifo
     }
 
-    /// Takes the first event, which the caller then holds.
+    /// Takes all events out and leaves an empty FIFO.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Fifo {
+        let fifo = self.hand_over();
+        self.raw_ns = 0;
+        self.penalized_ns = 0;
+        fifo
+    }
+
+    /// Takes the first event out, which the caller then holds, and leaves the sums as they are: they
+    /// are set right at the end of the batch.
     ///
     /// # Safety
-    /// The caller owns this FIFO.
+    /// The caller owns this FIFO, and it is not empty.
     #[inline(always)]
-    pub(crate) unsafe fn pop(&mut self) -> Option<NonNull<Node>> {
-        if self.len == 0 {
-            return None;
-        }
+    pub(crate) unsafe fn pop(&mut self) -> NonNull<Node> {
         let node = self.first();
-        // SAFETY: queued nodes are held by the FIFO, which the caller owns.
-        let header = unsafe { Node::header(node.as_ptr()) };
         self.len -= 1;
-        if self.raw_ns != u32::MAX {
-            self.raw_ns -= header.raw_ns;
-            self.penalized_ns -= header.penalized_ns;
-        } else if self.len == 0 {
-            self.raw_ns = 0;
-            self.penalized_ns = 0;
-        }
         // The last node's link is not read: it was never set.
         if self.len > 0 {
-            self.head = header.next;
+            // SAFETY: queued nodes are held by the FIFO, which the caller owns.
+            self.head = unsafe { Node::header(node.as_ptr()).next };
         }
-        Some(node)
+        node
+    }
+
+    /// Accounts for events that were popped.
+    pub(crate) fn subtract(&mut self, raw_ns: u64, penalized_ns: u64) {
+        if self.len == 0 {
+            self.raw_ns = 0;
+            self.penalized_ns = 0;
+        } else if self.raw_ns != u32::MAX {
+            self.raw_ns -= raw_ns as u32;
+            self.penalized_ns -= penalized_ns as u32;
+        }
     }
 }
 
@@ -201,17 +233,23 @@ impl Fifo {
 #[derive(Debug)]
 pub(crate) struct ColorQueue {
     pub(crate) fifo: Fifo,
-    pub(crate) core_prev: u32,
-    pub(crate) core_next: u32,
-    pub(crate) band_prev: u32,
-    pub(crate) band_next: u32,
     pub(crate) state: State,
     /// 0: not in the stealing-queue, else its band plus one. Stored, because the steal cost that
     /// decided on it may have moved since.
     pub(crate) band: u8,
+    pub(crate) core_prev: u32,
+    pub(crate) core_next: u32,
+    pub(crate) band_prev: u32,
+    pub(crate) band_next: u32,
 }
 
 impl ColorQueue {
+    /// In no list and without events.
+    #[inline(always)]
+    pub(crate) fn is_unused(&self) -> bool {
+        self.state == State::Idle && self.fifo.len == 0
+    }
+
     #[cfg_attr(not(loom), allow(dead_code))]
     pub(crate) fn new() -> ColorQueue {
         ColorQueue {

@@ -9,11 +9,14 @@ use super::lists::Lists;
 use super::lock::Guard;
 use super::mail;
 use super::node::Node;
+use super::outbox::Outgoing;
 use super::poke;
 use super::queue::{Chunk, ColorQueue, Fifo, NIL, State};
 use super::shared::Shared;
+use super::slots::Slot;
 use crate::sync::atomic::Ordering;
 use crate::sync::{CellMut, check, fault};
+use std::ptr::NonNull;
 
 /// A core's lock, held. Dropping it unlocks.
 #[derive(Debug)]
@@ -109,29 +112,56 @@ impl<'a> Section<'a> {
         &self.lists
     }
 
-    /// Appends a chunk to a color of this core; false if the color is another core's. With a
-    /// checkout, a color that would be the only one in the core-queue may go straight into it: where
-    /// [`check_out`](Self::check_out) would put it.
+    /// Takes single events from the front of `posts` straight into the checkout, as long as each is for
+    /// a color of this core without other events, fits, and nothing is queued before it: where
+    /// [`append`](Self::append) and [`check_out`](Self::check_out) would put them one by one. Returns
+    /// how many. Most of what a core's handlers post to each other takes this way.
+    ///
+    /// # Safety
+    /// The caller gives up the nodes of the posts that are taken.
+    #[inline(always)]
+    pub(super) unsafe fn take_lone(&mut self, posts: &[Outgoing], into: &mut Checkout) -> usize {
+        if self.lists.core_queue.head != NIL {
+            return 0;
+        }
+        let (slots, settled) = (&self.shared.slots, Slot::settled(self.core));
+        for (i, &Outgoing { slot, chunk }) in posts.iter().enumerate() {
+            let at = slots.at(slot);
+            // A color that never was posted to is not settled and takes the other way.
+            if !at.is_settled(settled) || mail::has_any(at) || chunk.first != chunk.last {
+                return i;
+            }
+            debug_assert!(self.owns(slot));
+            // SAFETY: as in `queue`: this core's, whose lock we hold.
+            let mut queue = unsafe { at.queue() };
+            if !queue.is_unused() || !self.fits_lone(chunk.first, into) {
+                return i;
+            }
+            queue.state = State::CheckedOut;
+            // SAFETY: the node is the caller's and given up.
+            let fifo = unsafe { Fifo::of(chunk.first) };
+            // SAFETY: `fits_lone` saw that there is room.
+            unsafe { into.push_unchecked(Taken { slot, fifo }) };
+        }
+        posts.len()
+    }
+
+    /// Appends a chunk to a color of this core; false if the color is another core's.
     ///
     /// Drains the color's mailbox first: what lies there may have happened before this post.
     ///
     /// # Safety
     /// The caller gives up the chunk's nodes if this returns true.
     #[inline]
-    pub(crate) unsafe fn append(
-        &mut self,
-        slot: u32,
-        chunk: Chunk,
-        checkout: Option<&mut Checkout>,
-    ) -> bool {
+    pub(crate) unsafe fn append(&mut self, slot: u32, chunk: Chunk) -> bool {
         if !self.owns(slot) {
             return false;
         }
+        let at = self.shared.slots.at(slot);
         let mut queue = self.queue(slot);
+        let mail = mail::has_mail(at) && !fault("mailbox not drained before an append");
         let before = (queue.fifo.len(), queue.fifo.raw_ns());
-        if mail::has_mail(self.shared.slots.at(slot))
-            && !fault("mailbox not drained before an append")
-        {
+        if mail {
             // SAFETY: we hold the owner's lock.
             unsafe { mail::drain(&self.shared.slots, slot, &mut queue.fifo) };
         }
@@ -141,18 +171,8 @@ impl<'a> Section<'a> {
         unsafe { queue.fifo.append(chunk.first, chunk.last, totals) };
         match queue.state {
             State::Idle => {
-                if let Some(checkout) = checkout
-                    && self.lists.core_queue.head == NIL
-                    && self.fits(&queue.fifo, checkout)
-                {
-                    self.shared.slots.at(slot).settle(self.core);
-                    queue.state = State::CheckedOut;
-                    let fifo = queue.fifo.take();
-                    checkout.push(Taken { slot, fifo });
-                } else {
-                    queue.end();
-                    self.link(slot);
-                }
+                queue.end();
+                self.link(slot);
             }
             State::Queued => self.grown(slot, queue, before),
             // Linked by its own thread when it returns the color.
@@ -252,17 +272,32 @@ impl<'a> Section<'a> {
     /// not worth stealing. A color whose next event is of unknown or varying duration goes alone.
     #[inline(always)]
     fn fits(&mut self, fifo: &Fifo, checkout: &Checkout) -> bool {
-        // SAFETY: a queued node is held by its queue, whose owner's lock we hold.
-        let profile = unsafe { Node::header(fifo.first().as_ptr()).profile };
+        if fifo.len() == 1 {
+            return self.fits_lone(fifo.first(), checkout);
+        }
+        let time_ns = fifo.turn_ns(self.shared.policy.batch);
+        self.fits_time(fifo.first(), Some(time_ns), checkout)
+    }
+
+    /// As [`fits`](Self::fits), for a color with one event. It is judged anew: it may have been posted
+    /// before its handler ever ran.
+    #[inline(always)]
+    fn fits_lone(&mut self, node: NonNull<Node>, checkout: &Checkout) -> bool {
+        self.fits_time(node, None, checkout)
+    }
+
+    #[inline(always)]
+    fn fits_time(
+        &mut self,
+        next: NonNull<Node>,
+        time_ns: Option<u64>,
+        checkout: &Checkout,
+    ) -> bool {
+        // SAFETY: held by its queue, whose owner's lock we hold, or by the caller.
+        let profile = unsafe { Node::header(next.as_ptr()).profile };
         let profile = self.shared.profiles.get(profile);
         let alone = profile.tail_ns() > self.alone_ns;
-        // A lone event is judged anew: it may have been posted before its handler ever ran.
-        let time_ns = if fifo.len() == 1 {
-            profile.raw_ns().into()
-        } else {
-            fifo.turn_ns(self.shared.policy.batch)
-        };
-        let sum_ns = self.taken_ns + time_ns;
+        let sum_ns = self.taken_ns + time_ns.unwrap_or(profile.raw_ns().into());
         if !checkout.is_empty()
             && (alone || sum_ns > self.cost_ns || checkout.len() == CHECKOUT_MAX)
         {

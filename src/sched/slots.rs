@@ -4,9 +4,9 @@
 //! as colors are used, and all zero is the state of a color never used.
 //!
 //! ```text
-//! 0      8           12      14       16                    44           60      62
-//! | mail | poke_next | owner | wanted | FIFO and its sums   | four links | state | band
-//! |      any core writes these        |       whoever holds the owner's lock             |
+//! 0      8           12      14       16                  44      45     48           64
+//! | mail | poke_next | owner | wanted | FIFO and its sums | state | band | four links |
+//! |      any core writes these        |      whoever holds the owner's lock             |
 //! ```
 //!
 //! Both halves share the line on purpose: whoever touches one is about to touch the other. A color
@@ -44,8 +44,20 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn settle(&self, core: u32) {
         if self.owner.load(Ordering::Relaxed) == 0 {
-            self.owner.store(core as u16 + 1, Ordering::Release);
+            self.owner.store(Slot::settled(core), Ordering::Release);
         }
+    }
+
+    /// What is written down of a color that `core` owns.
+    #[inline(always)]
+    pub(crate) fn settled(core: u32) -> u16 {
+        core as u16 + 1
+    }
+
+    /// Whether it is written down that this core ([`Slot::settled`]) owns the color.
+    #[inline(always)]
+    pub(crate) fn is_settled(&self, settled: u16) -> bool {
+        self.owner.load(Ordering::Acquire) == settled
     }
 
     /// The private part.
@@ -93,7 +105,10 @@ impl Slots {
 
     #[inline(always)]
     pub(crate) fn at(&self, slot: u32) -> &Slot {
-        &self.slots[slot as usize]
+        debug_assert!((slot as usize) < self.slots.len());
+        // SAFETY: slot numbers come from `ColorMap::slot`, which stays below `ColorMap::slots`, the
+        // length of the table; lists, pokes and checkouts hold such numbers only.
+        unsafe { self.slots.get_unchecked(slot as usize) }
     }
 
     /// The core that owns the color: stable only for whoever holds that core's lock.

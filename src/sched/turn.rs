@@ -38,14 +38,13 @@ pub(crate) fn turn(cx: &mut Cx) -> Turn {
 #[inline]
 fn run_quantum(cx: &mut Cx) {
     loop {
-        while let Some(event) = cx.worker().core.begin_event() {
-            // SAFETY: the node was popped from a queue of ours, holds the closure of its profile,
-            // and passes to `run`.
-            unsafe { (event.run)(event.node, cx) };
-            cx.worker().ended();
-        }
-        if !cx.worker().core.next_color() {
+        if cx.worker().core.is_turn_over() && !cx.worker().core.next_color() {
             return;
         }
+        let event = cx.worker().core.begin_event();
+        // SAFETY: the node was popped from a queue of ours, holds the closure of its profile, and
+        // passes to `run`.
+        unsafe { (event.run)(event.node, cx) };
+        cx.worker().ended();
     }
 }

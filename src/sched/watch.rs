@@ -1,12 +1,10 @@
 //! Taking the time of events, and what a core does before one that is known or feared to be long.
 
 use super::core::Core;
+use super::outbox::OUTBOX_MAX;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 
-/// One event in so many is timed, of those that need no closer watch: two readings of the clock are
-/// several events. A prime, so that handlers that alternate are both sampled.
-const SAMPLE_PERIOD: u32 = 251;
 /// What an event takes at least, in ns: the scheduler's own part of it.
 const EVENT_MIN_NS: u64 = 10;
 
@@ -16,12 +14,13 @@ impl Core {
     #[inline(never)]
     pub(super) fn watch(&mut self, watch: bool, raw_ns: u32) {
         if watch {
-            self.current.publish = raw_ns >= self.quantum_ns;
+            if raw_ns >= self.quantum_ns {
+                self.outbox_due = 1;
+            }
             if u64::from(raw_ns) >= self.shared.wake_cost_ns {
                 self.step_long();
             }
         }
-        self.until_sample = SAMPLE_PERIOD;
         self.current.started_ns = Some(self.clock.now_ns());
     }
 
@@ -29,7 +28,7 @@ impl Core {
     /// for it: mail that came since the exchange, or queued colors.
     fn step_long(&mut self) {
         let own = &self.shared.cores[self.id as usize];
-        own.progress.step(true);
+        own.progress.long(true);
         if self.shared.policy.stealing && !fault("no look before a long handler") {
             // A read-modify-write of the word that pokers push onto: either we see the poke, or the
             // poker's push comes after and makes it see that we are long (`rescue`). A fence here
@@ -65,7 +64,10 @@ impl Core {
         if self.checkout.len() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);
         }
-        self.current.publish = false;
+        self.outbox_due = OUTBOX_MAX;
+        if self.own.progress.is_long() {
+            self.own.progress.long(false);
+        }
         self.current.started_ns = None;
     }
 }
