@@ -1,14 +1,11 @@
 //! Pinning, and what the machine itself costs.
 
 use mely::topology::Topology;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use std::time::Instant;
-
-unsafe extern "C" {
-    /// The C library's, which std links anyway: not worth a dependency.
-    fn sched_setaffinity(pid: i32, size: usize, mask: *const u64) -> i32;
-}
+use std::time::{Duration, Instant};
 
 /// The processors this process may use, in the order in which mely numbers its cores.
 fn processors() -> &'static [u32] {
@@ -32,11 +29,25 @@ pub fn cores() -> usize {
 /// If there is no such core, or the system refuses: a figure of a thread that wanders is none.
 pub fn pin(core: usize) {
     let processor = processors()[core] as usize;
-    let mut mask = [0u64; 16];
-    mask[processor / 64] = 1 << (processor % 64);
-    // SAFETY: the mask lives through the call and is as long as the call is told.
-    let result = unsafe { sched_setaffinity(0, size_of_val(&mask), mask.as_ptr()) };
-    assert_eq!(result, 0, "cannot pin a thread to processor {processor}");
+    let mut set = CpuSet::new();
+    set.set(processor);
+    sched_setaffinity(None, &set)
+        .unwrap_or_else(|error| panic!("cannot pin a thread to processor {processor}: {error}"));
+}
+
+/// CPU time of the whole process so far.
+pub fn cpu_time() -> Duration {
+    time_of(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of the calling thread so far.
+pub fn thread_cpu_time() -> Duration {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[repr(align(128))]
@@ -46,7 +57,7 @@ struct Line(AtomicU64);
 /// threads hand a word to and fro. It drifts as a hypervisor moves its processors about, so it is
 /// measured beside each repetition.
 pub fn line_transfer_ns(a: usize, b: usize) -> f64 {
-    const ROUNDS: u64 = 20_000;
+    const ROUNDS: u64 = 5_000;
     let (ping, pong) = (&Line(AtomicU64::new(0)), &Line(AtomicU64::new(0)));
     std::thread::scope(|scope| {
         scope.spawn(move || {

@@ -2,12 +2,15 @@
 //! medians with the least and the most.
 
 use crate::rows::Row;
-use crate::schedulers::Steals;
-use crate::{Scheduler, machine};
+use crate::schedulers::{Extras, Steals};
+use crate::world::Verdict;
+use crate::{Scheduler, guard, machine};
 use std::time::Duration;
 
 /// Repetitions of each figure. Odd: the median is one of them.
 pub const REPETITIONS: usize = 7;
+/// No run is meant to take longer: it is given what it takes to find that out, and then given up.
+const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A median with its spread.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,15 @@ impl Spread {
     }
 }
 
+/// One way of a cache line between two cores.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// Measured beside each repetition.
+    pub ns: Spread,
+    /// The median of an event's time as a multiple of the transfer beside it.
+    pub transfers: f64,
+}
+
 /// One scheduler in one row.
 #[derive(Clone, Debug)]
 pub struct Figure {
@@ -40,10 +52,18 @@ pub struct Figure {
     pub scheduler: &'static str,
     /// Time per event over all cores together.
     pub ns: Spread,
+    /// CPU time of the process per event, the median.
+    pub cpu_ns: f64,
     /// The median of the ratios to the first scheduler's repetition beside it, if that runs here.
     pub ratio: Option<f64>,
+    /// Only for several cores.
+    pub line: Option<Line>,
     /// Of one repetition, on average; absent for who does not steal.
     pub steals: Option<Steals>,
+    /// Median and 99th percentile of all latencies of all repetitions.
+    pub latency_ns: Option<[u64; 2]>,
+    /// What the workload or the scheduler adds, medians by the names of their JSON fields.
+    pub values: Vec<(&'static str, f64)>,
     /// Events of a repetition.
     pub events: u64,
 }
@@ -53,9 +73,6 @@ pub struct Figure {
 pub struct Measured {
     /// Which row.
     pub row: Row,
-    /// One way of a cache line between the first two cores in ns, measured beside each repetition;
-    /// only for several cores.
-    pub line_ns: Option<Spread>,
     /// A figure for each scheduler that runs the row.
     pub figures: Vec<Figure>,
 }
@@ -63,8 +80,15 @@ pub struct Measured {
 struct Entry<'a> {
     scheduler: &'a dyn Scheduler,
     events: u64,
-    ns: Vec<f64>,
-    steals: Option<Steals>,
+    runs: Vec<Run>,
+    line_ns: Vec<f64>,
+}
+
+/// One run, checked.
+struct Run {
+    ns: f64,
+    verdict: Verdict,
+    extras: Extras,
 }
 
 /// Measures one row for about `time` a scheduler.
@@ -82,92 +106,105 @@ pub fn measure(
             entries.push(Entry {
                 scheduler: scheduler.as_ref(),
                 events: calibrate(row, scheduler.as_ref(), time / REPETITIONS as u32)?,
-                ns: Vec::new(),
-                steals: None,
+                runs: Vec::new(),
+                line_ns: Vec::new(),
             });
         }
     }
-    let mut line_ns = Vec::new();
     for _ in 0..REPETITIONS {
-        if row.cores > 1 {
-            line_ns.push(machine::line_transfer_ns(0, 1));
-        }
         for entry in &mut entries {
-            let (ns, _, steals) = run(row, entry.scheduler, entry.events)?;
-            entry.ns.push(ns);
-            if let Some(new) = steals {
-                let sum = entry.steals.get_or_insert_default();
-                sum.won += new.won;
-                sum.colors += new.colors;
-                sum.cost += new.cost;
-                sum.stolen += new.stolen;
-                sum.parks += new.parks;
+            if row.cores > 1 {
+                entry.line_ns.push(machine::line_transfer_ns(0, 1));
             }
+            entry.runs.push(run(row, entry.scheduler, entry.events)?);
         }
     }
-    let first = entries.first().map(|e| (e.scheduler.name(), e.ns.clone()));
-    let baseline = first.filter(|(name, _)| Some(*name) == schedulers.first().map(|s| s.name()));
-    let figure = |entry: Entry<'_>| {
-        let ratio = baseline.as_ref().map(|(_, baseline)| {
-            let ratios = entry.ns.iter().zip(baseline).map(|(ns, base)| ns / base);
-            Spread::of(ratios.collect()).median
-        });
-        Figure {
-            scheduler: entry.scheduler.name(),
-            ns: Spread::of(entry.ns),
-            ratio,
-            steals: entry.steals.map(mean),
-            events: entry.events,
-        }
-    };
+    let baseline = entries
+        .first()
+        .filter(|first| Some(first.scheduler.name()) == schedulers.first().map(|s| s.name()))
+        .map(|first| first.times_ns());
     Ok(Measured {
         row,
-        line_ns: (!line_ns.is_empty()).then(|| Spread::of(line_ns)),
-        figures: entries.into_iter().map(figure).collect(),
+        figures: entries
+            .into_iter()
+            .map(|entry| entry.figure(baseline.as_deref()))
+            .collect(),
     })
 }
 
-fn mean(sum: Steals) -> Steals {
-    let n = REPETITIONS as u64;
-    Steals {
-        won: sum.won / n,
-        colors: sum.colors / n,
-        cost: sum.cost / n as u32,
-        stolen: sum.stolen / n as u32,
-        parks: sum.parks / n,
+impl Entry<'_> {
+    fn times_ns(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| run.ns).collect()
     }
+
+    fn figure(self, baseline: Option<&[f64]>) -> Figure {
+        let median_of =
+            |f: &dyn Fn(&Run) -> f64| Spread::of(self.runs.iter().map(f).collect()).median;
+        let ratio_to = |others: &[f64]| {
+            let ratios = self
+                .runs
+                .iter()
+                .zip(others)
+                .map(|(run, other)| run.ns / other);
+            Spread::of(ratios.collect()).median
+        };
+        let values = self.runs[0].extras.values.iter().enumerate();
+        Figure {
+            scheduler: self.scheduler.name(),
+            ns: Spread::of(self.times_ns()),
+            cpu_ns: median_of(&|run| run.verdict.cpu.as_nanos() as f64 / run.verdict.ran as f64),
+            ratio: baseline.map(ratio_to),
+            line: (!self.line_ns.is_empty()).then(|| Line {
+                ns: Spread::of(self.line_ns.clone()),
+                transfers: ratio_to(&self.line_ns),
+            }),
+            steals: Steals::mean(self.runs.iter().filter_map(|run| run.extras.steals)),
+            latency_ns: percentiles(&self.runs),
+            values: values
+                .map(|(i, &(name, _))| (name, median_of(&|run| run.extras.values[i].1)))
+                .collect(),
+            events: self.events,
+        }
+    }
+}
+
+fn percentiles(runs: &[Run]) -> Option<[u64; 2]> {
+    let samples = runs.iter().flat_map(|run| &run.verdict.samples_ns);
+    let mut samples: Vec<u64> = samples.copied().collect();
+    samples.sort_unstable();
+    let last = samples.len().checked_sub(1)?;
+    Some([50, 99].map(|percent| samples[last * percent / 100]))
 }
 
 /// How many events take about `time`.
 fn calibrate(row: Row, scheduler: &dyn Scheduler, time: Duration) -> Result<u64, String> {
-    let mut events = 2 * row.workload.colors() as u64;
+    let mut events = 2 * row.workload.colors_end(row.cores) as u64;
     loop {
-        let (ns, ran, _) = run(row, scheduler, events)?;
-        let took_ns = ns * ran as f64;
+        let Run { ns, verdict, .. } = run(row, scheduler, events)?;
         // Short runs are mostly start-up; a tenth of the time is enough to tell.
-        if took_ns * 10.0 >= time.as_nanos() as f64 {
-            return Ok((time.as_nanos() as f64 / ns) as u64);
+        if verdict.took * 10 >= time {
+            return Ok(((time.as_nanos() as f64 / ns) as u64).max(1));
         }
         events *= 4;
     }
 }
 
-/// One run, checked: ns per event, events, steals.
-fn run(
-    row: Row,
-    scheduler: &dyn Scheduler,
-    events: u64,
-) -> Result<(f64, u64, Option<Steals>), String> {
+fn run(row: Row, scheduler: &dyn Scheduler, events: u64) -> Result<Run, String> {
     let Row {
         table,
         workload,
         cores,
     } = row;
     let world = workload.world(events, cores);
-    let name = scheduler.name();
-    let failed = |error| format!("{table}, {name}, {cores} cores: {error}");
-    let extras = scheduler.run(workload, world, cores).map_err(failed)?;
-    let took = world.verdict().map_err(failed)?;
-    let ran = u64::from(world.length) * world.colors() as u64;
-    Ok((took.as_nanos() as f64 / ran as f64, ran, extras.steals))
+    let what = format!("{}, {}, {cores} cores", table.name, scheduler.name());
+    let failed = |error| format!("{what}: {error}");
+    let _guard = guard::guard(what.clone(), RUN_TIME_MAX);
+    let mut extras = scheduler.run(workload, world, cores).map_err(failed)?;
+    let verdict = world.verdict().map_err(failed)?;
+    extras.values.extend(workload.values(world, verdict.took));
+    Ok(Run {
+        ns: verdict.took.as_nanos() as f64 / verdict.ran as f64,
+        verdict,
+        extras,
+    })
 }

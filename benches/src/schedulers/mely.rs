@@ -1,24 +1,59 @@
 //! mely as a user gets it, and with stealing off.
 
 use super::{Extras, Scheduler, Steals};
-use crate::{Context, Workload, World};
-use mely::{Color, Cores, Cx, Runtime, Stealing};
+use crate::{Context, Note, Outside, Workload, World};
+use mely::{Color, Cores, Cx, Poster, Runtime, Stealing};
 
 /// Where the workloads' colors begin, so that none of them is the default color, in which the first
 /// event runs. A multiple of any sensible number of cores: color `c` still starts on core `c % cores`.
 const FIRST_COLOR: u64 = 5_040;
 
+fn color_of(color: u32) -> Color {
+    Color::new(FIRST_COLOR + u64::from(color))
+}
+
 impl Context for Cx {
+    type Outside = Poster;
+
     #[inline]
     fn post<F>(&mut self, color: u32, f: F)
     where
         F: FnOnce(&mut Self) + Send + 'static,
     {
-        Cx::post(self, Color::new(FIRST_COLOR + u64::from(color)), f);
+        Cx::post(self, color_of(color), f);
+    }
+
+    #[inline]
+    fn post_noted<F>(&mut self, color: u32, note: &'static Note, f: F)
+    where
+        F: FnOnce(&mut Self) + Send + 'static,
+    {
+        self.post_callback(note.handler.on(color_of(color), f));
+    }
+
+    fn flush(&mut self) {
+        Cx::flush(self);
+    }
+
+    fn core(&self) -> usize {
+        Cx::core(self)
+    }
+
+    fn outside(&self) -> Poster {
+        self.poster()
     }
 
     fn stop(&mut self) {
         Cx::stop(self);
+    }
+}
+
+impl Outside<Cx> for Poster {
+    fn post<F>(&self, color: u32, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        Poster::post(self, color_of(color), f).expect("the run has not ended");
     }
 }
 
@@ -89,6 +124,7 @@ impl Scheduler for Mely {
         let stealing = cores > 1 && self.stealing != Stealing::Off;
         Ok(Extras {
             steals: stealing.then_some(steals),
+            ..Extras::default()
         })
     }
 }

@@ -28,10 +28,12 @@ pub trait Scheduler {
 }
 
 /// What a scheduler knows about a run besides its time.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Extras {
     /// Absent for schedulers that do not steal.
     pub steals: Option<Steals>,
+    /// What else there is, by the names of the JSON fields; the same names in each run.
+    pub values: Vec<(&'static str, f64)>,
 }
 
 /// How much was stolen.
@@ -47,6 +49,26 @@ pub struct Steals {
     pub stolen: Duration,
     /// Times a core went to sleep.
     pub parks: u64,
+}
+
+impl Steals {
+    /// What one steal took, if there was any.
+    pub fn cost_ns(&self) -> Option<u64> {
+        (self.cost.as_nanos() as u64).checked_div(self.won)
+    }
+
+    /// The mean of several runs.
+    pub(crate) fn mean(runs: impl Iterator<Item = Steals>) -> Option<Steals> {
+        let runs: Vec<Steals> = runs.collect();
+        let n = runs.len() as u64;
+        (n > 0).then(|| Steals {
+            won: runs.iter().map(|run| run.won).sum::<u64>() / n,
+            colors: runs.iter().map(|run| run.colors).sum::<u64>() / n,
+            cost: runs.iter().map(|run| run.cost).sum::<Duration>() / n as u32,
+            stolen: runs.iter().map(|run| run.stolen).sum::<Duration>() / n as u32,
+            parks: runs.iter().map(|run| run.parks).sum::<u64>() / n,
+        })
+    }
 }
 
 /// All schedulers; the first is what the others are compared to.

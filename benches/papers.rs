@@ -1,6 +1,7 @@
-//! What an event costs: chain, hop and fresh colors, beside a plain loop over boxed closures.
+//! The papers' tables and further workloads: mely beside its peers and a plain loop over boxed
+//! closures.
 //!
-//! `cargo bench -p mely-bench -- --help`
+//! `cargo bench -p mely-bench --bench papers -- --help`
 
 use mely_bench::options::{HELP, Options};
 use mely_bench::{machine, measure, report, rows, schedulers};
@@ -10,7 +11,7 @@ fn main() -> ExitCode {
     let options = match Options::from_args(std::env::args().skip(1)) {
         Ok(Some(options)) => options,
         Ok(None) => {
-            println!("{HELP}\n\nTables: {}", rows::TABLES.join(", "));
+            println!("{HELP}\n\nTables: {}\nSchedulers: {}", tables(), names());
             return ExitCode::SUCCESS;
         }
         Err(error) => {
@@ -41,15 +42,20 @@ fn run(options: &Options) -> Result<(), String> {
         return Err(format!(
             "no table on so many cores begins with `{}`; there are {}",
             options.table,
-            rows::TABLES.join(", ")
+            tables()
         ));
     }
-    let schedulers = schedulers::all();
+    let chosen = &options.schedulers;
+    if let Some(name) = chosen.iter().find(|name| schedulers::find(name).is_none()) {
+        return Err(format!("no scheduler `{name}`; there are {}", names()));
+    }
+    let mut schedulers = schedulers::all();
+    schedulers.retain(|s| chosen.is_empty() || chosen.iter().any(|name| name == s.name()));
     if !options.json {
         println!(
             "ns per event over all cores together: median, least and most of {} interleaved \
-             repetitions; ratio to `boxes`, a loop a core over VecDeque<Box<dyn FnOnce>>; steals \
-             and parks of one repetition.\n",
+             repetitions; CPU time of the process per event; ratio to `boxes`, a loop a core over \
+             VecDeque<Box<dyn FnOnce>>; steals and parks of one repetition.\n",
             measure::REPETITIONS
         );
         report::print_head();
@@ -63,4 +69,14 @@ fn run(options: &Options) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn tables() -> String {
+    let names: Vec<_> = rows::tables().map(|table| table.name).collect();
+    names.join(", ")
+}
+
+fn names() -> String {
+    let names: Vec<_> = schedulers::all().iter().map(|s| s.name()).collect();
+    names.join(", ")
 }
