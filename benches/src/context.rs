@@ -30,6 +30,13 @@ pub trait Context: Sized {
     /// Makes what was posted visible to other cores now, where that would wait for the handler's end.
     fn flush(&mut self) {}
 
+    /// Moves a color to a core, at the latest when none of its events are queued: what the papers' workloads
+    /// register on one core starts there in each round, wherever it was stolen to. Schedulers without
+    /// homes for colors ignore it.
+    fn place(&mut self, color: u32, core: usize) {
+        let _ = (color, core);
+    }
+
     /// The core that runs this, from 0.
     fn core(&self) -> usize;
 

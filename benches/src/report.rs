@@ -59,8 +59,9 @@ fn notes(figure: &Figure) -> String {
         notes.push(format!("{} steals", steals.won));
         if let Some(cost_ns) = steals.cost_ns() {
             notes.push(format!(
-                "of {:.1} colors at {cost_ns} ns",
-                steals.colors as f64 / steals.won as f64
+                "of {:.1} colors at {cost_ns} ns bringing {} ns",
+                steals.colors as f64 / steals.won as f64,
+                steals.stolen.as_nanos() / u128::from(steals.won),
             ));
         }
         notes.push(format!("{} parks", steals.parks));

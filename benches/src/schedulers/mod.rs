@@ -1,6 +1,7 @@
 //! Who runs the workloads: a file for each scheduler.
 
 mod boxes;
+pub mod libasync;
 mod mely;
 
 use crate::{Workload, World};
@@ -71,13 +72,27 @@ impl Steals {
     }
 }
 
+fn mp(recycles: bool) -> Box<dyn Scheduler> {
+    Box::new(libasync::mp::LibasyncMp { recycles })
+}
+
+fn smp(stealing: bool, recycles: bool) -> Box<dyn Scheduler> {
+    Box::new(libasync::smp::LibasyncSmp { stealing, recycles })
+}
+
 /// All schedulers; the first is what the others are compared to.
 pub fn all() -> Vec<Box<dyn Scheduler>> {
-    vec![
+    let modes = mely::MODES.iter().map(|mode| Box::new(*mode) as _);
+    let mut all: Vec<Box<dyn Scheduler>> = vec![
         Box::new(boxes::Boxes),
-        Box::new(mely::Mely::default()),
-        Box::new(mely::Mely::without_stealing()),
-    ]
+        mp(false),
+        mp(true),
+        smp(false, false),
+        smp(false, true),
+        smp(true, true),
+    ];
+    all.extend(modes);
+    all
 }
 
 /// The scheduler of this name.

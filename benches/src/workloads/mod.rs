@@ -3,9 +3,16 @@
 //! To add one, write a file with a type that is [`Work`] and its `TABLES`, and add it to the three
 //! lists below.
 
+pub mod affinity;
+pub mod cache_efficient;
 pub mod chain;
 pub mod fresh;
 pub mod hop;
+mod lines;
+pub mod penalty;
+mod rounds;
+mod spin;
+pub mod unbalanced;
 
 use crate::{Context, World};
 use std::time::Duration;
@@ -28,6 +35,11 @@ pub trait Work: Copy {
         cores == 1
     }
 
+    /// Whether it is of the papers: then all modes of mely run it.
+    fn is_of_papers(self) -> bool {
+        false
+    }
+
     /// What the table says besides the time of an event, by the names of its JSON fields; called after a
     /// run that took so long.
     fn values(self, world: &World, took: Duration) -> Vec<(&'static str, f64)> {
@@ -48,7 +60,13 @@ pub struct Table {
 }
 
 /// All tables, in the order in which they are printed.
-pub const TABLES: &[&[Table]] = &[chain::TABLES, hop::TABLES, fresh::TABLES];
+pub const TABLES: &[&[Table]] = &[
+    affinity::TABLES,
+    unbalanced::TABLES,
+    chain::TABLES,
+    hop::TABLES,
+    fresh::TABLES,
+];
 
 /// An enum of all workloads, so that schedulers are objects and workloads generic over them.
 macro_rules! workloads {
@@ -93,6 +111,13 @@ macro_rules! workloads {
                 }
             }
 
+            /// As [`Work::is_of_papers`].
+            pub fn is_of_papers(self) -> bool {
+                match self {
+                    $(Workload::$name(work) => work.is_of_papers(),)*
+                }
+            }
+
             /// As [`Work::values`].
             pub fn values(self, world: &World, took: Duration) -> Vec<(&'static str, f64)> {
                 match self {
@@ -104,6 +129,10 @@ macro_rules! workloads {
 }
 
 workloads! {
+    Affinity(affinity::Affinity),
+    Unbalanced(unbalanced::Unbalanced),
+    Penalty(penalty::Penalty),
+    CacheEfficient(cache_efficient::CacheEfficient),
     Chain(chain::Chain),
     Hop(hop::Hop),
     Fresh(fresh::Fresh),
