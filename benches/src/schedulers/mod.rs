@@ -1,7 +1,13 @@
 //! Who runs the workloads: a file for each scheduler.
 
 mod boxes;
+mod crossbeam;
+mod done;
 mod mely;
+mod queue;
+mod rayon;
+mod smol;
+mod tokio;
 
 use crate::{Workload, World};
 use std::time::Duration;
@@ -77,6 +83,10 @@ pub fn all() -> Vec<Box<dyn Scheduler>> {
         Box::new(boxes::Boxes),
         Box::new(mely::Mely::default()),
         Box::new(mely::Mely::without_stealing()),
+        Box::new(crossbeam::Crossbeam),
+        Box::new(rayon::Rayon),
+        Box::new(smol::Smol),
+        Box::new(tokio::Tokio),
     ]
 }
 
