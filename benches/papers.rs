@@ -4,22 +4,31 @@
 //! `cargo bench -p mely-bench --bench papers -- --help`
 
 use mely_bench::options::{HELP, Options};
-use mely_bench::{machine, measure, report, rows, schedulers};
+use mely_bench::{machine, measure, report, rows, run, schedulers};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let options = match Options::from_args(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, rest @ ..] = &arguments[..]
+        && first == run::ARGUMENT
+    {
+        return exit_code(run::child(rest));
+    }
+    match Options::from_args(arguments) {
+        Ok(Some(options)) => exit_code(measure_all(&options)),
         Ok(None) => {
             println!("{HELP}\n\nTables: {}\nSchedulers: {}", tables(), names());
-            return ExitCode::SUCCESS;
+            ExitCode::SUCCESS
         }
         Err(error) => {
             eprintln!("{error}");
-            return ExitCode::from(2);
+            ExitCode::from(2)
         }
-    };
-    match run(&options) {
+    }
+}
+
+fn exit_code(result: Result<(), String>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -28,7 +37,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: &Options) -> Result<(), String> {
+fn measure_all(options: &Options) -> Result<(), String> {
     let available = machine::cores();
     let cores = match options.cores {
         Some(n) if n > available => {

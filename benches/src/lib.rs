@@ -7,7 +7,8 @@
 //! schedulers/     who runs it: a file each
 //! rows.rs         which workload on how many cores makes which line of the table
 //! measure.rs      repetitions, interleaved; medians and spreads
-//! guard.rs        a run that went wrong ends the command
+//! run.rs          one run, in a process of its own
+//! guard.rs        a run that went wrong ends
 //! report.rs       the table and the JSON lines
 //! machine.rs      pinning, CPU time, and the cost of moving a cache line
 //! options.rs      the command line
@@ -24,6 +25,7 @@ pub mod measure;
 pub mod options;
 pub mod report;
 pub mod rows;
+pub mod run;
 pub mod schedulers;
 pub mod workloads;
 pub mod world;

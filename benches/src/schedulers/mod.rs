@@ -43,7 +43,7 @@ pub struct Extras {
 }
 
 /// How much was stolen.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Steals {
     /// Successful steals.
     pub won: u64,
