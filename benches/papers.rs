@@ -4,22 +4,31 @@
 //! `cargo bench -p mely-bench --bench papers -- --help`
 
 use mely_bench::options::{HELP, Options};
-use mely_bench::{machine, measure, report, rows, schedulers};
+use mely_bench::{machine, measure, report, rows, run, schedulers, thesis};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let options = match Options::from_args(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, rest @ ..] = &arguments[..]
+        && first == run::ARGUMENT
+    {
+        return exit_code(run::child(rest));
+    }
+    match Options::from_args(arguments) {
+        Ok(Some(options)) => exit_code(measure_all(&options)),
         Ok(None) => {
             println!("{HELP}\n\nTables: {}\nSchedulers: {}", tables(), names());
-            return ExitCode::SUCCESS;
+            ExitCode::SUCCESS
         }
         Err(error) => {
             eprintln!("{error}");
-            return ExitCode::from(2);
+            ExitCode::from(2)
         }
-    };
-    match run(&options) {
+    }
+}
+
+fn exit_code(result: Result<(), String>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -28,7 +37,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: &Options) -> Result<(), String> {
+fn measure_all(options: &Options) -> Result<(), String> {
     let available = machine::cores();
     let cores = match options.cores {
         Some(n) if n > available => {
@@ -38,7 +47,8 @@ fn run(options: &Options) -> Result<(), String> {
         None => (1..=available.min(2)).collect(),
     };
     let rows = rows::select(&options.table, &cores);
-    if rows.is_empty() {
+    let thesis = thesis::TABLE.starts_with(&options.table);
+    if rows.is_empty() && !thesis {
         return Err(format!(
             "no table on so many cores begins with `{}`; there are {}",
             options.table,
@@ -51,7 +61,10 @@ fn run(options: &Options) -> Result<(), String> {
     }
     let mut schedulers = schedulers::all();
     schedulers.retain(|s| chosen.is_empty() || chosen.iter().any(|name| name == s.name()));
-    if !options.json {
+    if thesis {
+        thesis::print(options.json)?;
+    }
+    if !options.json && !rows.is_empty() {
         println!(
             "ns per event over all cores together: median, least and most of {} interleaved \
              repetitions; CPU time of the process per event; ratio to `boxes`, a loop a core over \
@@ -72,7 +85,8 @@ fn run(options: &Options) -> Result<(), String> {
 }
 
 fn tables() -> String {
-    let names: Vec<_> = rows::tables().map(|table| table.name).collect();
+    let measured = rows::tables().map(|table| table.name);
+    let names: Vec<_> = [thesis::TABLE].into_iter().chain(measured).collect();
     names.join(", ")
 }
 

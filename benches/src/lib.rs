@@ -7,8 +7,10 @@
 //! schedulers/     who runs it: a file each
 //! rows.rs         which workload on how many cores makes which line of the table
 //! measure.rs      repetitions, interleaved; medians and spreads
-//! guard.rs        a run that went wrong ends the command
+//! run.rs          one run, in a process of its own
+//! guard.rs        a run that went wrong ends
 //! report.rs       the table and the JSON lines
+//! thesis.rs       a table without times: the priority schedule
 //! machine.rs      pinning, CPU time, and the cost of moving a cache line
 //! options.rs      the command line
 //! ```
@@ -24,7 +26,9 @@ pub mod measure;
 pub mod options;
 pub mod report;
 pub mod rows;
+pub mod run;
 pub mod schedulers;
+pub mod thesis;
 pub mod workloads;
 pub mod world;
 

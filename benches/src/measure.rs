@@ -2,15 +2,13 @@
 //! medians with the least and the most.
 
 use crate::rows::Row;
-use crate::schedulers::{Extras, Steals};
-use crate::world::Verdict;
-use crate::{Scheduler, guard, machine};
+use crate::run::{self, Run};
+use crate::schedulers::Steals;
+use crate::{Scheduler, machine};
 use std::time::Duration;
 
 /// Repetitions of each figure. Odd: the median is one of them.
 pub const REPETITIONS: usize = 7;
-/// No run is meant to take longer: it is given what it takes to find that out, and then given up.
-const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A median with its spread.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +61,7 @@ pub struct Figure {
     /// Median and 99th percentile of all latencies of all repetitions.
     pub latency_ns: Option<[u64; 2]>,
     /// What the workload or the scheduler adds, medians by the names of their JSON fields.
-    pub values: Vec<(&'static str, f64)>,
+    pub values: Vec<(String, f64)>,
     /// Events of a repetition.
     pub events: u64,
 }
@@ -82,13 +80,6 @@ struct Entry<'a> {
     events: u64,
     runs: Vec<Run>,
     line_ns: Vec<f64>,
-}
-
-/// One run, checked.
-struct Run {
-    ns: f64,
-    verdict: Verdict,
-    extras: Extras,
 }
 
 /// Measures one row for about `time` a scheduler.
@@ -116,7 +107,9 @@ pub fn measure(
             if row.cores > 1 {
                 entry.line_ns.push(machine::line_transfer_ns(0, 1));
             }
-            entry.runs.push(run(row, entry.scheduler, entry.events)?);
+            entry
+                .runs
+                .push(run::spawn(row, entry.scheduler.name(), entry.events)?);
         }
     }
     let baseline = entries
@@ -134,7 +127,7 @@ pub fn measure(
 
 impl Entry<'_> {
     fn times_ns(&self) -> Vec<f64> {
-        self.runs.iter().map(|run| run.ns).collect()
+        self.runs.iter().map(Run::ns).collect()
     }
 
     fn figure(self, baseline: Option<&[f64]>) -> Figure {
@@ -145,23 +138,23 @@ impl Entry<'_> {
                 .runs
                 .iter()
                 .zip(others)
-                .map(|(run, other)| run.ns / other);
+                .map(|(run, other)| run.ns() / other);
             Spread::of(ratios.collect()).median
         };
-        let values = self.runs[0].extras.values.iter().enumerate();
+        let values = self.runs[0].values.iter().enumerate();
         Figure {
             scheduler: self.scheduler.name(),
             ns: Spread::of(self.times_ns()),
-            cpu_ns: median_of(&|run| run.verdict.cpu.as_nanos() as f64 / run.verdict.ran as f64),
+            cpu_ns: median_of(&|run| run.cpu.as_nanos() as f64 / run.ran as f64),
             ratio: baseline.map(ratio_to),
             line: (!self.line_ns.is_empty()).then(|| Line {
                 ns: Spread::of(self.line_ns.clone()),
                 transfers: ratio_to(&self.line_ns),
             }),
-            steals: Steals::mean(self.runs.iter().filter_map(|run| run.extras.steals)),
+            steals: Steals::mean(self.runs.iter().filter_map(|run| run.steals)),
             latency_ns: percentiles(&self.runs),
             values: values
-                .map(|(i, &(name, _))| (name, median_of(&|run| run.extras.values[i].1)))
+                .map(|(i, (name, _))| (name.clone(), median_of(&|run| run.values[i].1)))
                 .collect(),
             events: self.events,
         }
@@ -169,7 +162,7 @@ impl Entry<'_> {
 }
 
 fn percentiles(runs: &[Run]) -> Option<[u64; 2]> {
-    let samples = runs.iter().flat_map(|run| &run.verdict.samples_ns);
+    let samples = runs.iter().flat_map(|run| &run.samples_ns);
     let mut samples: Vec<u64> = samples.copied().collect();
     samples.sort_unstable();
     let last = samples.len().checked_sub(1)?;
@@ -180,31 +173,11 @@ fn percentiles(runs: &[Run]) -> Option<[u64; 2]> {
 fn calibrate(row: Row, scheduler: &dyn Scheduler, time: Duration) -> Result<u64, String> {
     let mut events = 2 * row.workload.colors_end(row.cores) as u64;
     loop {
-        let Run { ns, verdict, .. } = run(row, scheduler, events)?;
+        let run = run::spawn(row, scheduler.name(), events)?;
         // Short runs are mostly start-up; a tenth of the time is enough to tell.
-        if verdict.took * 10 >= time {
-            return Ok(((time.as_nanos() as f64 / ns) as u64).max(1));
+        if run.took * 10 >= time {
+            return Ok(((time.as_nanos() as f64 / run.ns()) as u64).max(1));
         }
         events *= 4;
     }
-}
-
-fn run(row: Row, scheduler: &dyn Scheduler, events: u64) -> Result<Run, String> {
-    let Row {
-        table,
-        workload,
-        cores,
-    } = row;
-    let world = workload.world(events, cores);
-    let what = format!("{}, {}, {cores} cores", table.name, scheduler.name());
-    let failed = |error| format!("{what}: {error}");
-    let _guard = guard::guard(what.clone(), RUN_TIME_MAX);
-    let mut extras = scheduler.run(workload, world, cores).map_err(failed)?;
-    let verdict = world.verdict().map_err(failed)?;
-    extras.values.extend(workload.values(world, verdict.took));
-    Ok(Run {
-        ns: verdict.took.as_nanos() as f64 / verdict.ran as f64,
-        verdict,
-        extras,
-    })
 }

@@ -102,8 +102,8 @@ fn json(measured: &Measured, figure: &Figure) -> String {
         object.number("p50_ns", p50 as f64);
         object.number("p99_ns", p99 as f64);
     }
-    for &(name, value) in &figure.values {
-        object.number(name, value);
+    for (name, value) in &figure.values {
+        object.number(name, *value);
     }
     if let Some(steals) = figure.steals {
         object.steals(steals);

@@ -1,8 +1,14 @@
 //! Who runs the workloads: a file for each scheduler.
 
 mod boxes;
+mod crossbeam;
+mod done;
 pub mod libasync;
 mod mely;
+mod queue;
+mod rayon;
+mod smol;
+mod tokio;
 
 use crate::{Workload, World};
 use std::time::Duration;
@@ -38,7 +44,7 @@ pub struct Extras {
 }
 
 /// How much was stolen.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Steals {
     /// Successful steals.
     pub won: u64,
@@ -83,6 +89,12 @@ fn smp(stealing: bool, recycles: bool) -> Box<dyn Scheduler> {
 /// All schedulers; the first is what the others are compared to.
 pub fn all() -> Vec<Box<dyn Scheduler>> {
     let modes = mely::MODES.iter().map(|mode| Box::new(*mode) as _);
+    let peers: [Box<dyn Scheduler>; 4] = [
+        Box::new(crossbeam::Crossbeam),
+        Box::new(rayon::Rayon),
+        Box::new(smol::Smol),
+        Box::new(tokio::Tokio),
+    ];
     let mut all: Vec<Box<dyn Scheduler>> = vec![
         Box::new(boxes::Boxes),
         mp(false),
@@ -92,6 +104,7 @@ pub fn all() -> Vec<Box<dyn Scheduler>> {
         smp(true, true),
     ];
     all.extend(modes);
+    all.extend(peers);
     all
 }
 
