@@ -124,7 +124,8 @@ fn c<X: Context>(cx: &mut X, world: &'static World, data: &'static Data, from: u
         let halves = [data.half(cx, array, 0), data.half(cx, array, 1)];
         merge(&halves[0], &halves[1], &mut merged);
         assert!(merged.is_sorted() && merged.len() == 2 * HALF, "not merged");
-        data.rounds.ended(cx, array);
+        drop((merged, halves));
+        rounds::end_chain(cx, world, data, array, round);
     }
 }
 
@@ -148,11 +149,8 @@ impl ForkJoin for Data {
         &self.rounds
     }
 
-    fn events(&self, index: u32) -> u32 {
-        if index < self.arrays() { OWN_EVENTS } else { 1 }
-    }
-
     fn fork<X: Context>(&'static self, cx: &mut X, world: &'static World, round: u32) {
+        rounds::begin_chains(&self.rounds, self.arrays());
         for array in 0..self.arrays() {
             let color = self.rounds.color(array);
             cx.post_noted(color, &A, move |cx| a(cx, world, self, array, round));

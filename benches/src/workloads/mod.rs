@@ -63,6 +63,8 @@ pub struct Table {
 pub const TABLES: &[&[Table]] = &[
     affinity::TABLES,
     unbalanced::TABLES,
+    penalty::TABLES,
+    cache_efficient::TABLES,
     chain::TABLES,
     hop::TABLES,
     fresh::TABLES,

@@ -1,9 +1,10 @@
 //! Rounds of fork and join: events are registered on the first core, or on one core of each pair; when
 //! all have run, the next round begins.
 //!
-//! The join costs the events nothing: after a round's events, an event is posted that looks for a color
-//! that is behind, and if there is one, posts itself there. It runs after what the color still has to
-//! run, by the order within a color, wherever that is; no core polls.
+//! Where all events of a round are posted at once, the join costs them nothing ([`join`]): after them, an
+//! event is posted that looks for a color that is behind, and if there is one, posts itself there. It
+//! runs after what the color still has to run, by the order within a color, wherever that is. Where
+//! events post others, the last event of each chain counts down ([`end_chain`]). No core polls.
 //!
 //! Colors that were stolen are placed where they came from before the next round.
 
@@ -11,6 +12,7 @@ use super::finish;
 use crate::{Context, World};
 use crossbeam_utils::CachePadded;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
 
 /// What all rounds share.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(super) struct Rounds {
     cores: usize,
     /// Every `spacing`-th core has events registered.
     spacing: usize,
+    /// Chains of the round that have not ended.
+    chains: AtomicU32,
     /// For each core, the colors that ended a round there although it is not theirs.
     strays: Vec<CachePadded<Mutex<Vec<u32>>>>,
 }
@@ -30,6 +34,7 @@ impl Rounds {
             number,
             cores,
             spacing: cores,
+            chains: AtomicU32::new(0),
             strays: (0..cores).map(|_| CachePadded::default()).collect(),
         }
     }
@@ -91,16 +96,13 @@ pub(super) trait ForkJoin: Send + Sync + 'static {
     /// See [`Rounds`].
     fn rounds(&self) -> &Rounds;
 
-    /// Posts the events of a round.
+    /// Posts the first events of a round.
     fn fork<C: Context>(&'static self, cx: &mut C, world: &'static World, round: u32);
-
-    /// How many events of a color a round has.
-    fn events(&self, index: u32) -> u32;
 }
 
 /// Begins with the first round.
 pub(super) fn start<W: ForkJoin, C: Context>(cx: &mut C, world: &'static World, of: &'static W) {
-    cx.post(registrar(world, of), move |cx| fork(cx, world, of, 0));
+    cx.post(registrar(world, of), move |cx| of.fork(cx, world, 0));
 }
 
 /// The color that registers: the one after the world's.
@@ -110,11 +112,37 @@ fn registrar<W: ForkJoin>(world: &World, of: &W) -> u32 {
     rounds.color(index as u32)
 }
 
-fn fork<W: ForkJoin, C: Context>(cx: &mut C, world: &'static World, of: &'static W, round: u32) {
-    of.fork(cx, world, round);
-    cx.post(registrar(world, of), move |cx| {
-        join(cx, world, of, round, 0);
-    });
+/// This round has so many chains; called before their first events are posted.
+pub(super) fn begin_chains(rounds: &Rounds, chains: u32) {
+    // The posts that follow carry it to who ends a chain.
+    rounds.chains.store(chains, Relaxed);
+}
+
+/// The last event of a chain, in the world's color `index`: the last one of all begins the next round.
+pub(super) fn end_chain<W: ForkJoin, C: Context>(
+    cx: &mut C,
+    world: &'static World,
+    of: &'static W,
+    index: u32,
+    round: u32,
+) {
+    let rounds = of.rounds();
+    rounds.ended(cx, index);
+    if rounds.chains.fetch_sub(1, AcqRel) == 1 {
+        next_round(cx, world, of, round + 1);
+    }
+}
+
+/// After all events of a round have been posted, as many to each color: the next round begins when they
+/// have run.
+pub(super) fn post_join<W: ForkJoin, C: Context>(
+    cx: &mut C,
+    world: &'static World,
+    of: &'static W,
+    round: u32,
+) {
+    let color = registrar(world, of);
+    cx.post(color, move |cx| join(cx, world, of, round, 0));
 }
 
 /// The colors before `from` are known to have run.
@@ -126,21 +154,34 @@ fn join<W: ForkJoin, C: Context>(
     from: u32,
 ) {
     let rounds = of.rounds();
-    let behind = (from..world.colors() as u32)
-        .find(|&index| world.passed(index) < (round + 1) * of.events(index));
+    let each = world.length / rounds.number;
+    let behind =
+        (from..world.colors() as u32).find(|&index| world.passed(index) < (round + 1) * each);
     if let Some(from) = behind {
         let color = rounds.color(from);
         cx.post(color, move |cx| join(cx, world, of, round, from));
-    } else if round + 1 < rounds.number {
-        for strays in &rounds.strays {
-            for index in strays.lock().expect("no panic while held").drain(..) {
-                cx.place(rounds.color(index), rounds.home(index));
-            }
-        }
-        let registrar = registrar(world, of);
-        cx.place(registrar, 0);
-        cx.post(registrar, move |cx| fork(cx, world, of, round + 1));
     } else {
-        finish(cx, world);
+        next_round(cx, world, of, round + 1);
     }
+}
+
+fn next_round<W: ForkJoin, C: Context>(
+    cx: &mut C,
+    world: &'static World,
+    of: &'static W,
+    round: u32,
+) {
+    let rounds = of.rounds();
+    if round == rounds.number {
+        finish(cx, world);
+        return;
+    }
+    for strays in &rounds.strays {
+        for index in strays.lock().expect("no panic while held").drain(..) {
+            cx.place(rounds.color(index), rounds.home(index));
+        }
+    }
+    let registrar = registrar(world, of);
+    cx.place(registrar, 0);
+    cx.post(registrar, move |cx| of.fork(cx, world, round));
 }

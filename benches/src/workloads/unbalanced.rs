@@ -223,10 +223,6 @@ impl ForkJoin for Data {
         &self.rounds
     }
 
-    fn events(&self, _index: u32) -> u32 {
-        self.parameters.each
-    }
-
     fn fork<C: Context>(&'static self, cx: &mut C, world: &'static World, round: u32) {
         let Unbalanced { colors, each, load } = self.parameters;
         for number in round * each..(round + 1) * each {
@@ -251,6 +247,7 @@ impl ForkJoin for Data {
                 }
             }
         }
+        rounds::post_join(cx, world, self, round);
     }
 }
 
