@@ -63,9 +63,10 @@ fn measure_all(options: &Options) -> Result<(), String> {
     if !options.json {
         println!(
             "ns per event over all cores together: median, least and most of {} interleaved \
-             repetitions; CPU time of the process per event; ratio to `boxes`, a loop a core over \
-             VecDeque<Box<dyn FnOnce>>; steals and parks of one repetition.\n",
-            measure::REPETITIONS
+             repetitions; CPU time of the process per event; ratio to the \
+             floor: `boxes`, a loop a core over VecDeque<Box<dyn FnOnce>>, or of latencies `bare-wake`, \
+             an eventfd written to wake a thread; steals and parks of one repetition.\n",
+            measure::repetitions(options.time)
         );
         report::print_head();
     }

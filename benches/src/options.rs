@@ -23,7 +23,7 @@ Options, after `--`:
   --table NAME      only tables whose name begins with NAME
   --cores N         only on N cores
   --seconds S       how long to measure each figure, in all repetitions together; 1 by default
-  --schedulers A,B  only these; ratios are to the first of them
+  --schedulers A,B  only these
   --json            one JSON object a line instead of the table
   --help            this";
 

@@ -1,5 +1,6 @@
 //! Who runs the workloads: a file for each scheduler.
 
+mod bare_wake;
 mod boxes;
 mod crossbeam;
 mod done;
@@ -16,6 +17,11 @@ use std::time::Duration;
 pub trait Scheduler {
     /// Its name in tables.
     fn name(&self) -> &'static str;
+
+    /// Whether it is what the others are compared to, if it runs a workload: the first of the row then.
+    fn is_floor(&self) -> bool {
+        false
+    }
 
     /// Whether it can run this workload on so many cores.
     fn runs(&self, workload: Workload, cores: usize) -> bool;
@@ -77,10 +83,11 @@ impl Steals {
     }
 }
 
-/// All schedulers; the first is what the others are compared to.
+/// All schedulers; floors first.
 pub fn all() -> Vec<Box<dyn Scheduler>> {
     vec![
         Box::new(boxes::Boxes),
+        Box::new(bare_wake::BareWake),
         Box::new(mely::Mely::default()),
         Box::new(mely::Mely::without_stealing()),
         Box::new(crossbeam::Crossbeam),
