@@ -4,7 +4,7 @@
 //! `cargo bench -p mely-bench --bench papers -- --help`
 
 use mely_bench::options::{HELP, Options};
-use mely_bench::{machine, measure, report, rows, run, schedulers};
+use mely_bench::{chart, machine, measure, report, rows, run, schedulers};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -70,6 +70,7 @@ fn measure_all(options: &Options) -> Result<(), String> {
         );
         report::print_head();
     }
+    let mut done = Vec::new();
     for row in rows {
         let measured = measure::measure(row, &schedulers, options.time)?;
         if options.json {
@@ -77,6 +78,11 @@ fn measure_all(options: &Options) -> Result<(), String> {
         } else {
             report::print(&measured);
         }
+        done.push(measured);
+    }
+    if let Some(file) = &options.chart {
+        std::fs::write(file, chart::svg(&done))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(())
 }
