@@ -4,7 +4,7 @@
 //! `cargo bench -p mely-bench --bench papers -- --help`
 
 use mely_bench::options::{HELP, Options};
-use mely_bench::{machine, measure, report, rows, run, schedulers, thesis};
+use mely_bench::{chart, machine, measure, report, rows, run, schedulers, thesis};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -67,12 +67,14 @@ fn measure_all(options: &Options) -> Result<(), String> {
     if !options.json && !rows.is_empty() {
         println!(
             "ns per event over all cores together: median, least and most of {} interleaved \
-             repetitions; CPU time of the process per event; ratio to `boxes`, a loop a core over \
-             VecDeque<Box<dyn FnOnce>>; steals and parks of one repetition.\n",
-            measure::REPETITIONS
+             repetitions; CPU time of the process per event; ratio to the \
+             floor: `boxes`, a loop a core over VecDeque<Box<dyn FnOnce>>, or of latencies `bare-wake`, \
+             an eventfd written to wake a thread; steals and parks of one repetition.\n",
+            measure::repetitions(options.time)
         );
         report::print_head();
     }
+    let mut done = Vec::new();
     for row in rows {
         let measured = measure::measure(row, &schedulers, options.time)?;
         if options.json {
@@ -80,6 +82,11 @@ fn measure_all(options: &Options) -> Result<(), String> {
         } else {
             report::print(&measured);
         }
+        done.push(measured);
+    }
+    if let Some(file) = &options.chart {
+        std::fs::write(file, chart::svg(&done))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@
 //! run.rs          one run, in a process of its own
 //! guard.rs        a run that went wrong ends
 //! report.rs       the table and the JSON lines
+//! chart.rs        the main comparison as an SVG
 //! thesis.rs       a table without times: the priority schedule
 //! machine.rs      pinning, CPU time, and the cost of moving a cache line
 //! options.rs      the command line
@@ -19,6 +20,7 @@
 //! [`Scheduler`] for whatever starts it, and list it in [`schedulers::all`]. A workload is added in
 //! [`workloads`].
 
+pub mod chart;
 pub mod context;
 pub mod guard;
 pub mod machine;

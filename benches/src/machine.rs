@@ -17,6 +17,11 @@ fn processors() -> &'static [u32] {
     })
 }
 
+/// Looks at the machine now, before any thread is pinned: a pinned one sees a single processor.
+pub fn detect() {
+    processors();
+}
+
 /// How many cores there are to measure on.
 pub fn cores() -> usize {
     processors().len()
@@ -32,6 +37,16 @@ pub fn pin(core: usize) {
     set.set(processor);
     sched_setaffinity(None, &set)
         .unwrap_or_else(|error| panic!("cannot pin a thread to processor {processor}: {error}"));
+}
+
+/// Pins a thread that is none of a scheduler's, the `number`-th of them, to a core that the
+/// scheduler leaves free, or else spreads them over its cores.
+pub fn pin_foreign(number: usize, scheduler_cores: usize) {
+    let free = cores() - scheduler_cores;
+    pin(match free {
+        0 => number % cores(),
+        _ => scheduler_cores + number % free,
+    });
 }
 
 /// CPU time of the whole process so far.

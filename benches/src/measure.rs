@@ -2,13 +2,20 @@
 //! medians with the least and the most.
 
 use crate::rows::Row;
-use crate::run::{self, Run};
+use crate::run::{self, Run, Which};
 use crate::schedulers::Steals;
 use crate::{Scheduler, machine};
 use std::time::Duration;
 
-/// Repetitions of each figure. Odd: the median is one of them.
-pub const REPETITIONS: usize = 7;
+/// Repetitions of each figure, given the time for all of them. Odd: the median is one of them. Few when
+/// there is no time for figures and only the checks matter.
+pub fn repetitions(time: Duration) -> usize {
+    if time < Duration::from_millis(500) {
+        3
+    } else {
+        7
+    }
+}
 
 /// A median with its spread.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +59,11 @@ pub struct Figure {
     pub ns: Spread,
     /// CPU time of the process per event, the median.
     pub cpu_ns: f64,
-    /// The median of the ratios to the first scheduler's repetition beside it, if that runs here.
+    /// To the floor, if one runs here: the median of the ratios to its repetition beside; of latencies
+    /// the ratio of the medians.
     pub ratio: Option<f64>,
+    /// The median of the ratios to what the table has run beside each repetition.
+    pub to_beside: Option<f64>,
     /// Only for several cores.
     pub line: Option<Line>,
     /// Of one repetition, on average; absent for who does not steal.
@@ -79,6 +89,7 @@ struct Entry<'a> {
     scheduler: &'a dyn Scheduler,
     events: u64,
     runs: Vec<Run>,
+    beside_ns: Vec<f64>,
     line_ns: Vec<f64>,
 }
 
@@ -91,36 +102,43 @@ pub fn measure(
     schedulers: &[Box<dyn Scheduler>],
     time: Duration,
 ) -> Result<Measured, String> {
+    let repetitions = repetitions(time);
     let mut entries = Vec::new();
     for scheduler in schedulers {
         if scheduler.runs(row.workload, row.cores) {
             entries.push(Entry {
                 scheduler: scheduler.as_ref(),
-                events: calibrate(row, scheduler.as_ref(), time / REPETITIONS as u32)?,
+                events: calibrate(row, scheduler.as_ref(), time / repetitions as u32)?,
                 runs: Vec::new(),
+                beside_ns: Vec::new(),
                 line_ns: Vec::new(),
             });
         }
     }
-    for _ in 0..REPETITIONS {
+    for _ in 0..repetitions {
         for entry in &mut entries {
             if row.cores > 1 {
                 entry.line_ns.push(machine::line_transfer_ns(0, 1));
             }
+            let (name, events) = (entry.scheduler.name(), entry.events);
             entry
                 .runs
-                .push(run::spawn(row, entry.scheduler.name(), entry.events)?);
+                .push(run::spawn(row, Which::Itself, name, events)?);
+            if row.table.beside.is_some() {
+                let beside = run::spawn(row, Which::Beside, name, events)?;
+                entry.beside_ns.push(beside.ns());
+            }
         }
     }
     let baseline = entries
         .first()
-        .filter(|first| Some(first.scheduler.name()) == schedulers.first().map(|s| s.name()))
-        .map(|first| first.times_ns());
+        .filter(|first| first.scheduler.is_floor())
+        .map(|first| (first.times_ns(), percentiles(&first.runs)));
     Ok(Measured {
         row,
         figures: entries
             .into_iter()
-            .map(|entry| entry.figure(baseline.as_deref()))
+            .map(|entry| entry.figure(baseline.as_ref()))
             .collect(),
     })
 }
@@ -130,7 +148,7 @@ impl Entry<'_> {
         self.runs.iter().map(Run::ns).collect()
     }
 
-    fn figure(self, baseline: Option<&[f64]>) -> Figure {
+    fn figure(self, baseline: Option<&(Vec<f64>, Option<[u64; 2]>)>) -> Figure {
         let median_of =
             |f: &dyn Fn(&Run) -> f64| Spread::of(self.runs.iter().map(f).collect()).median;
         let ratio_to = |others: &[f64]| {
@@ -141,18 +159,24 @@ impl Entry<'_> {
                 .map(|(run, other)| run.ns() / other);
             Spread::of(ratios.collect()).median
         };
+        let latency_ns = percentiles(&self.runs);
+        let ratio = baseline.map(|(times_ns, floor_ns)| match (latency_ns, floor_ns) {
+            (Some([p50, _]), &Some([floor_p50, _])) => p50 as f64 / floor_p50 as f64,
+            _ => ratio_to(times_ns),
+        });
         let values = self.runs[0].values.iter().enumerate();
         Figure {
             scheduler: self.scheduler.name(),
             ns: Spread::of(self.times_ns()),
             cpu_ns: median_of(&|run| run.cpu.as_nanos() as f64 / run.ran as f64),
-            ratio: baseline.map(ratio_to),
+            ratio,
+            to_beside: (!self.beside_ns.is_empty()).then(|| ratio_to(&self.beside_ns)),
             line: (!self.line_ns.is_empty()).then(|| Line {
                 ns: Spread::of(self.line_ns.clone()),
                 transfers: ratio_to(&self.line_ns),
             }),
             steals: Steals::mean(self.runs.iter().filter_map(|run| run.steals)),
-            latency_ns: percentiles(&self.runs),
+            latency_ns,
             values: values
                 .map(|(i, (name, _))| (name.clone(), median_of(&|run| run.values[i].1)))
                 .collect(),
@@ -169,15 +193,16 @@ fn percentiles(runs: &[Run]) -> Option<[u64; 2]> {
     Some([50, 99].map(|percent| samples[last * percent / 100]))
 }
 
-/// How many events take about `time`.
+/// How many events take about `time`: found by a run that took at least half of it, so that a thread which
+/// had to wait for its processor does not pass for events.
 fn calibrate(row: Row, scheduler: &dyn Scheduler, time: Duration) -> Result<u64, String> {
     let mut events = 2 * row.workload.colors_end(row.cores) as u64;
     loop {
-        let run = run::spawn(row, scheduler.name(), events)?;
-        // Short runs are mostly start-up; a tenth of the time is enough to tell.
-        if run.took * 10 >= time {
-            return Ok(((time.as_nanos() as f64 / run.ns()) as u64).max(1));
+        let took = run::spawn(row, Which::Itself, scheduler.name(), events)?.took;
+        let more = time.as_secs_f64() / took.as_secs_f64();
+        if more <= 2.0 {
+            return Ok(((events as f64 * more) as u64).max(1));
         }
-        events *= 4;
+        events = (events as f64 * more.min(10.0)) as u64;
     }
 }

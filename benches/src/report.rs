@@ -40,11 +40,15 @@ pub fn print(measured: &Measured) {
 
 fn notes(figure: &Figure) -> String {
     let mut notes = Vec::new();
-    if let Some(line) = figure.line {
+    // A latency is not made of line transfers.
+    if let (Some(line), None) = (figure.line, figure.latency_ns) {
         notes.push(format!(
             "{:.2} line transfers of {:.0} ns",
             line.transfers, line.ns.median
         ));
+    }
+    if let Some(ratio) = figure.to_beside {
+        notes.push(format!("{ratio:.2} times the run beside"));
     }
     if let Some([p50, p99]) = figure.latency_ns {
         notes.push(format!("p50 {p50} ns, p99 {p99} ns"));
@@ -97,6 +101,9 @@ fn json(measured: &Measured, figure: &Figure) -> String {
         object.number("line_transfer_ns", line.ns.median);
         object.number("line_transfer_ns_min", line.ns.min);
         object.number("line_transfer_ns_max", line.ns.max);
+    }
+    if let Some(ratio) = figure.to_beside {
+        object.number("to_beside", ratio);
     }
     if let Some([p50, p99]) = figure.latency_ns {
         object.number("p50_ns", p50 as f64);

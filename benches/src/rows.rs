@@ -1,6 +1,7 @@
 //! The lines of output: each table on each number of cores.
 
 use crate::Workload;
+use crate::run::Which;
 use crate::workloads::{TABLES, Table};
 
 /// A table on so many cores.
@@ -19,10 +20,13 @@ pub fn tables() -> impl Iterator<Item = &'static Table> {
     TABLES.iter().copied().flatten()
 }
 
-/// The workload of a table on so many cores; some exist on several cores only.
-pub fn workload(table: &str, cores: usize) -> Option<Workload> {
+/// A workload of a table on so many cores; some exist on several cores only.
+pub fn workload(table: &str, which: Which, cores: usize) -> Option<Workload> {
     let table = tables().find(|t| t.name == table)?;
-    (table.workload)(cores)
+    match which {
+        Which::Itself => (table.workload)(cores),
+        Which::Beside => (table.beside?)(cores),
+    }
 }
 
 /// The rows whose table begins with `prefix`, on each of these numbers of cores.

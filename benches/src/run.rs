@@ -4,7 +4,7 @@
 use crate::rows::Row;
 use crate::schedulers::{self, Extras, Steals};
 use crate::world::Verdict;
-use crate::{guard, rows};
+use crate::{guard, machine, rows};
 use std::fmt::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -31,16 +31,25 @@ pub struct Run {
     pub values: Vec<(String, f64)>,
 }
 
+/// Of a table, its workload or the one beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// [`crate::Table::workload`].
+    Itself,
+    /// [`crate::Table::beside`].
+    Beside,
+}
+
 /// Runs about so many events of a row in a new process.
 ///
 /// # Errors
 /// A run that lost, repeated or reordered an event, or that failed otherwise.
-pub fn spawn(row: Row, scheduler: &str, events: u64) -> Result<Run, String> {
+pub fn spawn(row: Row, which: Which, scheduler: &str, events: u64) -> Result<Run, String> {
     let Row { table, cores, .. } = row;
     let failed = |why: String| format!("{}, {scheduler}, {cores} cores: {why}", table.name);
     let this = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
     let output = Command::new(this)
-        .args([ARGUMENT, table.name, scheduler])
+        .args([ARGUMENT, table.name, &format!("{which:?}"), scheduler])
         .args([cores.to_string(), events.to_string()])
         .stderr(Stdio::inherit())
         .output()
@@ -57,18 +66,25 @@ pub fn spawn(row: Row, scheduler: &str, events: u64) -> Result<Run, String> {
 /// # Errors
 /// As for [`spawn`].
 pub fn child(arguments: &[String]) -> Result<(), String> {
-    let [table, scheduler, cores, events] = arguments else {
-        return Err(format!("{ARGUMENT} TABLE SCHEDULER CORES EVENTS"));
+    let [table, which, scheduler, cores, events] = arguments else {
+        return Err(format!(
+            "{ARGUMENT} TABLE Itself|Beside SCHEDULER CORES EVENTS"
+        ));
     };
     let number = |text: &str| text.parse().map_err(|_| format!("{text}: not a number"));
     let (cores, events) = (number(cores)? as usize, number(events)?);
-    let workload = rows::workload(table, cores).ok_or(format!("no table `{table}`"))?;
+    let which = [Which::Itself, Which::Beside]
+        .into_iter()
+        .find(|w| format!("{w:?}") == *which)
+        .ok_or(format!("neither itself nor beside: {which}"))?;
+    let workload = rows::workload(table, which, cores).ok_or(format!("no table `{table}`"))?;
     let scheduler = schedulers::find(scheduler).ok_or(format!("no scheduler `{scheduler}`"))?;
     guard::guard(RUN_TIME_MAX);
+    machine::detect();
     let world = workload.world(events, cores);
     let extras = scheduler.run(workload, world, cores)?;
     let verdict = world.verdict()?;
-    let values = workload.values(world, verdict.took);
+    let values = workload.values(world, &verdict);
     print!("{}", Run::new(verdict, extras, values).text());
     Ok(())
 }

@@ -218,6 +218,12 @@ impl World {
         self.times().lengths.insert(color, length);
     }
 
+    /// The number of events that this color gets.
+    pub fn length_of(&self, color: u32) -> u32 {
+        let lengths = &self.times().lengths;
+        lengths.get(&color).copied().unwrap_or(self.length)
+    }
+
     /// A latency, of which the median and the 99th percentile over all repetitions are printed.
     pub fn sample(&self, ns: u64) {
         self.times().samples_ns.push(ns);

@@ -57,6 +57,10 @@ impl Scheduler for Boxes {
         "boxes"
     }
 
+    fn is_floor(&self) -> bool {
+        true
+    }
+
     fn runs(&self, workload: Workload, cores: usize) -> bool {
         workload.separable(cores)
     }

@@ -1,5 +1,6 @@
 //! Who runs the workloads: a file for each scheduler.
 
+mod bare_wake;
 mod boxes;
 mod crossbeam;
 mod done;
@@ -17,6 +18,11 @@ use std::time::Duration;
 pub trait Scheduler {
     /// Its name in tables.
     fn name(&self) -> &'static str;
+
+    /// Whether it is what the others are compared to, if it runs a workload: the first of the row then.
+    fn is_floor(&self) -> bool {
+        false
+    }
 
     /// Whether it can run this workload on so many cores.
     fn runs(&self, workload: Workload, cores: usize) -> bool;
@@ -86,7 +92,7 @@ fn smp(stealing: bool, recycles: bool) -> Box<dyn Scheduler> {
     Box::new(libasync::smp::LibasyncSmp { stealing, recycles })
 }
 
-/// All schedulers; the first is what the others are compared to.
+/// All schedulers; floors first.
 pub fn all() -> Vec<Box<dyn Scheduler>> {
     let modes = mely::MODES.iter().map(|mode| Box::new(*mode) as _);
     let peers: [Box<dyn Scheduler>; 4] = [
@@ -97,6 +103,7 @@ pub fn all() -> Vec<Box<dyn Scheduler>> {
     ];
     let mut all: Vec<Box<dyn Scheduler>> = vec![
         Box::new(boxes::Boxes),
+        Box::new(bare_wake::BareWake),
         mp(false),
         mp(true),
         smp(false, false),

@@ -37,7 +37,8 @@ thread_local! {
 
 fn run_color(color: u32) {
     WORKER.with_borrow_mut(|worker| {
-        let worker = worker.as_mut().expect("set before the first post");
+        // None once the run has ended: an acknowledgment that nobody waits for.
+        let Some(worker) = worker else { return };
         let color_queue = &worker.shared.colors[color as usize];
         if color_queue.run(&mut worker.batch, |job| job(&mut worker.cx)) {
             rayon::spawn_fifo(move || run_color(color));

@@ -14,15 +14,11 @@ const COLORS: u32 = 16;
 const COMPUTATION_NS: u64 = 200;
 
 /// The tables of this workload.
-pub const TABLES: &[Table] = &[Table {
-    name: "atc-2-affinity",
-    workload: |_| Some(Workload::Affinity(Affinity)),
-    remarks: &[
+pub const TABLES: &[Table] = &[Table::new("atc-2-affinity", |_| Some(Workload::Affinity(Affinity))).remarks(&[
         "ATC 2003, Table 2, 4 processors, tasks/s: one queue 61,420 (here libasync-mp-malloc), per-thread",
         "queues 240,618 (x 3.92; libasync-smp-malloc), per-thread free lists 293,997 (x 1.22; libasync-smp),",
         "work stealing 384,765 (x 1.31; libasync-smp-ws). Here tasks compute for 200 ns.",
-    ],
-}];
+    ])];
 
 #[derive(Clone, Copy, Debug)]
 struct Data {

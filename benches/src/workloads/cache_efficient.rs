@@ -5,10 +5,9 @@
 use super::lines::Lines;
 use super::rounds::{self, ForkJoin, Rounds};
 use super::{Table, Work, Workload};
-use crate::world::SEED;
+use crate::world::{SEED, Verdict};
 use crate::{Context, Note, World};
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
@@ -28,15 +27,11 @@ static B: Note = Note::new("B").time_ns(25_000);
 static C: Note = Note::new("C").time_ns(5_000);
 
 /// The tables of this workload.
-pub const TABLES: &[Table] = &[Table {
-    name: "mely-6-cache-efficient",
-    workload: |_| Some(Workload::CacheEfficient(CacheEfficient)),
-    remarks: &[
+pub const TABLES: &[Table] = &[Table::new("mely-6-cache-efficient", |_| Some(Workload::CacheEfficient(CacheEfficient))).remarks(&[
         "Mely, Table VI, 8 cores, K events/s and L2 misses an event: libasync-smp 1156 and 0,",
         "libasync-smp-ws 1497 and 13, Mely base 1426 and 12, locality-aware 1869 and 2 (x 1.31 of base,",
         "-83 % misses). Here arrays of 16 KiB; for misses: lines last touched by another core.",
-    ],
-}];
+    ])];
 
 type Half = Mutex<Vec<u32>>;
 
@@ -186,7 +181,7 @@ impl Work for CacheEfficient {
         true
     }
 
-    fn values(self, world: &World, _took: Duration) -> Vec<(&'static str, f64)> {
+    fn values(self, world: &World, _verdict: &Verdict) -> Vec<(&'static str, f64)> {
         let data = world.data::<Data>();
         let events = f64::from(data.rounds.number() * EVENTS * data.arrays());
         vec![("lines_moved_per_event", data.lines.moved() as f64 / events)]

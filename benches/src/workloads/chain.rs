@@ -12,27 +12,17 @@ pub struct Chain {
 
 /// The tables of this workload.
 pub const TABLES: &[Table] = &[
-    Table {
-        name: "chain1",
-        // Every core needs a chain of its own.
-        workload: |cores| (cores == 1).then_some(Workload::Chain(Chain { colors: 1 })),
-        remarks: &[],
-    },
-    Table {
-        name: "chain2",
-        workload: |cores| (cores == 2).then_some(Workload::Chain(Chain { colors: 2 })),
-        remarks: &[],
-    },
-    Table {
-        name: "chain16",
-        workload: |_| Some(Workload::Chain(Chain { colors: 16 })),
-        remarks: &[],
-    },
-    Table {
-        name: "chain1000",
-        workload: |_| Some(Workload::Chain(Chain { colors: 1_000 })),
-        remarks: &[],
-    },
+    // Every core needs a chain of its own.
+    Table::new("chain1", |cores| {
+        (cores == 1).then_some(Workload::Chain(Chain { colors: 1 }))
+    }),
+    Table::new("chain2", |cores| {
+        (cores == 2).then_some(Workload::Chain(Chain { colors: 2 }))
+    }),
+    Table::new("chain16", |_| Some(Workload::Chain(Chain { colors: 16 }))),
+    Table::new("chain1000", |_| {
+        Some(Workload::Chain(Chain { colors: 1_000 }))
+    }),
 ];
 
 impl Work for Chain {

@@ -12,11 +12,9 @@ pub struct Fresh {
 }
 
 /// The tables of this workload.
-pub const TABLES: &[Table] = &[Table {
-    name: "fresh50000",
-    workload: |_| Some(Workload::Fresh(Fresh { colors: 50_000 })),
-    remarks: &[],
-}];
+pub const TABLES: &[Table] = &[Table::new("fresh50000", |_| {
+    Some(Workload::Fresh(Fresh { colors: 50_000 }))
+})];
 
 impl Work for Fresh {
     fn world(self, events: u64, cores: usize) -> World {

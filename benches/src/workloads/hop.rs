@@ -32,26 +32,10 @@ const fn next_core(colors: usize, cores: usize) -> Option<Workload> {
 
 /// The tables of this workload.
 pub const TABLES: &[Table] = &[
-    Table {
-        name: "hop16",
-        workload: |cores| own_core(16, cores),
-        remarks: &[],
-    },
-    Table {
-        name: "hop1000",
-        workload: |cores| own_core(1_000, cores),
-        remarks: &[],
-    },
-    Table {
-        name: "cross16",
-        workload: |cores| next_core(16, cores),
-        remarks: &[],
-    },
-    Table {
-        name: "cross1000",
-        workload: |cores| next_core(1_000, cores),
-        remarks: &[],
-    },
+    Table::new("hop16", |cores| own_core(16, cores)),
+    Table::new("hop1000", |cores| own_core(1_000, cores)),
+    Table::new("cross16", |cores| next_core(16, cores)),
+    Table::new("cross1000", |cores| next_core(1_000, cores)),
 ];
 
 impl Work for Hop {

@@ -4,18 +4,26 @@
 //! lists below.
 
 pub mod affinity;
+pub mod burst;
+pub mod busy;
 pub mod cache_efficient;
 pub mod chain;
+pub mod fan_in;
 pub mod fresh;
 pub mod hop;
 mod lines;
 pub mod penalty;
+pub mod ping_pong;
 mod rounds;
+pub mod skew;
 mod spin;
 pub mod unbalanced;
+pub mod wake;
 
+use crate::world::Verdict;
 use crate::{Context, World};
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::Instant;
 
 /// A workload. Copied about: it is only parameters.
 pub trait Work: Copy {
@@ -40,10 +48,10 @@ pub trait Work: Copy {
         false
     }
 
-    /// What the table says besides the time of an event, by the names of its JSON fields; called after a
-    /// run that took so long.
-    fn values(self, world: &World, took: Duration) -> Vec<(&'static str, f64)> {
-        let _ = (world, took);
+    /// What the table says besides the time of an event, by the names of its JSON fields; called after the
+    /// run.
+    fn values(self, world: &World, verdict: &Verdict) -> Vec<(&'static str, f64)> {
+        let _ = (world, verdict);
         Vec::new()
     }
 }
@@ -55,8 +63,35 @@ pub struct Table {
     pub name: &'static str,
     /// What is run on so many cores, if anything.
     pub workload: fn(usize) -> Option<Workload>,
+    /// What is run beside each repetition, to give the table's time as a multiple of its.
+    pub beside: Option<fn(usize) -> Option<Workload>>,
     /// What to print below: what the papers got, what a line means.
     pub remarks: &'static [&'static str],
+}
+
+impl Table {
+    /// With nothing beside it, and no remarks.
+    pub const fn new(name: &'static str, workload: fn(usize) -> Option<Workload>) -> Table {
+        Table {
+            name,
+            workload,
+            beside: None,
+            remarks: &[],
+        }
+    }
+
+    /// Beside each repetition this is run.
+    pub const fn beside(self, workload: fn(usize) -> Option<Workload>) -> Table {
+        Table {
+            beside: Some(workload),
+            ..self
+        }
+    }
+
+    /// What to print below.
+    pub const fn remarks(self, remarks: &'static [&'static str]) -> Table {
+        Table { remarks, ..self }
+    }
 }
 
 /// All tables, in the order in which they are printed.
@@ -68,6 +103,12 @@ pub const TABLES: &[&[Table]] = &[
     chain::TABLES,
     hop::TABLES,
     fresh::TABLES,
+    fan_in::TABLES,
+    burst::TABLES,
+    ping_pong::TABLES,
+    skew::TABLES,
+    wake::TABLES,
+    busy::TABLES,
 ];
 
 /// An enum of all workloads, so that schedulers are objects and workloads generic over them.
@@ -121,9 +162,9 @@ macro_rules! workloads {
             }
 
             /// As [`Work::values`].
-            pub fn values(self, world: &World, took: Duration) -> Vec<(&'static str, f64)> {
+            pub fn values(self, world: &World, verdict: &Verdict) -> Vec<(&'static str, f64)> {
                 match self {
-                    $(Workload::$name(work) => work.values(world, took),)*
+                    $(Workload::$name(work) => work.values(world, verdict),)*
                 }
             }
         }
@@ -138,6 +179,12 @@ workloads! {
     Chain(chain::Chain),
     Hop(hop::Hop),
     Fresh(fresh::Fresh),
+    FanIn(fan_in::FanIn),
+    Burst(burst::Burst),
+    PingPong(ping_pong::PingPong),
+    Skew(skew::Skew),
+    Wake(wake::Wake),
+    Busy(busy::Busy),
 }
 
 /// A part of the workload has ended, the last one ends the run.
@@ -145,4 +192,10 @@ pub(crate) fn finish<C: Context>(cx: &mut C, world: &'static World) {
     if world.end() {
         cx.stop();
     }
+}
+
+/// The times as this workload's foreign threads and handlers tell them each other, in a word.
+pub(crate) fn now_ns() -> u64 {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    EPOCH.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }

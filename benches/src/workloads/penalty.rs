@@ -5,10 +5,10 @@
 use super::lines::Lines;
 use super::rounds::{self, ForkJoin, Rounds};
 use super::{Table, Work, Workload};
+use crate::world::Verdict;
 use crate::{Context, Note, World};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
@@ -31,20 +31,12 @@ static B: Note = Note::new("B").time_ns(150).penalty(1_000);
 
 /// The tables of this workload.
 pub const TABLES: &[Table] = &[
-    Table {
-        name: "mely-5-penalty",
-        workload: |_| Some(Workload::Penalty(Penalty { annotated: true })),
-        remarks: &[
+    Table::new("mely-5-penalty", |_| Some(Workload::Penalty(Penalty { annotated: true }))).remarks(&[
             "Mely, Table V, 8 cores, K events/s and L2 misses an event: libasync-smp 1103 and 29,",
             "libasync-smp-ws 190 and 167 K, Mely base 1386 and 42 K, penalty-aware 2122 and 2 K (x 1.53 of",
             "base, -95 % misses). Here 64 arrays of 64 KiB; for misses: lines last touched by another core.",
-        ],
-    },
-    Table {
-        name: "penalty-learned",
-        workload: |_| Some(Workload::Penalty(Penalty { annotated: false })),
-        remarks: &["As above, without annotations."],
-    },
+        ]),
+    Table::new("penalty-learned", |_| Some(Workload::Penalty(Penalty { annotated: false }))).remarks(&["As above, without annotations."]),
 ];
 
 /// What one B touches.
@@ -162,7 +154,7 @@ impl Work for Penalty {
         true
     }
 
-    fn values(self, world: &World, _took: Duration) -> Vec<(&'static str, f64)> {
+    fn values(self, world: &World, _verdict: &Verdict) -> Vec<(&'static str, f64)> {
         let events = f64::from(world.length) * f64::from(ARRAYS);
         let moved = world.data::<Data>().lines.moved() as f64;
         vec![("lines_moved_per_event", moved / events)]

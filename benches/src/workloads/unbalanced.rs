@@ -5,8 +5,8 @@ use super::rounds::{self, ForkJoin, Rounds};
 use super::spin::{iterations, mely_ns, spin};
 use super::{Table, Work, Workload};
 use crate::machine::thread_cpu_time;
+use crate::world::Verdict;
 use crate::{Context, Note, World};
-use std::time::Duration;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
@@ -71,73 +71,45 @@ const fn even(colors: u32, each: u32, note: &'static Note) -> Option<Workload> {
 
 /// The tables of this workload.
 pub const TABLES: &[Table] = &[
-    Table {
-        name: "mely-1-sfs",
-        workload: |cores| {
+    Table::new("mely-1-sfs", |cores| {
             if cores > 1 {
                 even(16, 4, &CRYPTO)
             } else {
                 None
             }
-        },
-        remarks: &[
+        }).remarks(&[
             "Mely, Table I, SFS under libasync-smp-ws: a steal takes 4.8 Kcycles (2,060 ns) and brings",
             "1,200 Kcycles (515,000 ns) of work. Here: 16 colors of 4 events of a quarter of that.",
-        ],
-    },
-    Table {
-        name: "mely-1-web",
-        workload: |cores| {
+        ]),
+    Table::new("mely-1-web", |cores| {
             if cores > 1 {
                 even(200, 5, &REQUEST)
             } else {
                 None
             }
-        },
-        remarks: &[
+        }).remarks(&[
             "Mely, Table I, web server under libasync-smp-ws: a steal takes 197 Kcycles (84,500 ns) and",
             "brings 20 Kcycles (8,580 ns); its fullest queues had 1,000 events. Mely itself: 6 and 23 Kcycles",
             "(§V-C1). Here: 1,000 events, 200 colors of 5 events of a fifth of 20 Kcycles.",
-        ],
-    },
-    Table {
-        name: "mely-3-4-unbalanced",
-        workload: |_| mixed(Told::Times),
-        remarks: &[
+        ]),
+    Table::new("mely-3-4-unbalanced", |_| mixed(Told::Times)).remarks(&[
             "Mely, Tables III and IV, 8 cores, K events/s (time in locks; cost of a steal, stolen time):",
             "libasync-smp 1310 (0.93 %), libasync-smp-ws 122 (39.73 %; 28,329 and 484 cycles),",
             "Mely 1265 (0.89 %), base 1195 (1.42 %; 2,261 and 445 cycles), time-left 2042 (-; 49,987 cycles):",
             "base costs 5.5 %, time-left is 1.70 of base. Efficiency: against a bare loop of the same spins.",
-        ],
-    },
-    Table {
-        name: "unbalanced-learned",
-        workload: |_| mixed(Told::Handlers),
-        remarks: &["As above, without annotations: what a handler takes has to be learned."],
-    },
-    Table {
-        name: "unbalanced-shared",
-        workload: |_| mixed(Told::Nothing),
-        remarks: &["As above, short and long events in one handler."],
-    },
-    Table {
-        name: "steal-cost-10",
-        workload: |cores| {
+        ]),
+    Table::new("unbalanced-learned", |_| mixed(Told::Handlers)).remarks(&["As above, without annotations: what a handler takes has to be learned."]),
+    Table::new("unbalanced-shared", |_| mixed(Told::Nothing)).remarks(&["As above, short and long events in one handler."]),
+    Table::new("steal-cost-10", |cores| {
             if cores > 1 { even(5, 2, &PLAIN) } else { None }
-        },
-        remarks: &["Rounds of 10 events: what a steal from a short queue takes."],
-    },
-    Table {
-        name: "steal-cost-100000",
-        workload: |cores| {
+        }).remarks(&["Rounds of 10 events: what a steal from a short queue takes."]),
+    Table::new("steal-cost-100000", |cores| {
             if cores > 1 {
                 even(50_000, 2, &PLAIN)
             } else {
                 None
             }
-        },
-        remarks: &["Rounds of 100,000 events: what a steal from a long queue takes."],
-    },
+        }).remarks(&["Rounds of 100,000 events: what a steal from a long queue takes."]),
 ];
 
 /// What the handlers share.
@@ -280,14 +252,14 @@ impl Work for Unbalanced {
         true
     }
 
-    fn values(self, world: &World, took: Duration) -> Vec<(&'static str, f64)> {
+    fn values(self, world: &World, verdict: &Verdict) -> Vec<(&'static str, f64)> {
         let data = world.data::<Data>();
         let events = f64::from(world.length) * f64::from(self.colors);
         let bare_ns = data.bare_ns();
         let ideal_ns = bare_ns * events / data.rounds.cores() as f64;
         vec![
             ("bare_ns_per_event", bare_ns),
-            ("efficiency", ideal_ns / took.as_nanos() as f64),
+            ("efficiency", ideal_ns / verdict.took.as_nanos() as f64),
         ]
     }
 }

@@ -11,8 +11,12 @@ use intrusive_collections::{LinkedListLink, intrusive_adapter};
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What a workload's closure may take.
+/// What a workload's closures take, but for a few.
 type Words = [usize; 3];
+
+const fn fits<F>() -> bool {
+    size_of::<F>() <= size_of::<Words>() && align_of::<F>() <= align_of::<Words>()
+}
 
 /// Events that change hands at once.
 const BATCH: usize = 256;
@@ -65,7 +69,7 @@ impl<Q: Queues> Event<Q> {
     #[inline]
     pub(super) fn run(mut self: Box<Self>, worker: &mut Worker<Q>) {
         let vtable = self.vtable.take().expect("a queued event has a closure");
-        // SAFETY: the closure is of this vtable's type (`Pool::event`), and nobody takes it again: the
+        // SAFETY: the closure is of this vtable's type (`Pool::fill`), and nobody takes it again: the
         // vtable is gone from the event.
         unsafe { (vtable.run)(self, worker) }
     }
@@ -83,7 +87,7 @@ impl<Q: Queues> Drop for Event<Q> {
 /// # Safety
 /// The event holds an `F` that nobody else will take.
 unsafe fn run<Q: Queues, F: FnOnce(&mut Worker<Q>)>(event: Box<Event<Q>>, worker: &mut Worker<Q>) {
-    // SAFETY: the caller's promise; `Pool::event` has checked that an `F` fits.
+    // SAFETY: the caller's promise; `Pool::fill` has checked that an `F` fits.
     let f = unsafe { event.closure.as_ptr().cast::<F>().read() };
     worker.pool.free(event);
     f(worker);
@@ -92,7 +96,7 @@ unsafe fn run<Q: Queues, F: FnOnce(&mut Worker<Q>)>(event: Box<Event<Q>>, worker
 /// # Safety
 /// The event holds an `F` that nobody else will take.
 unsafe fn discard<Q: Queues, F>(event: &mut Event<Q>) {
-    // SAFETY: the caller's promise; `Pool::event` has checked that an `F` fits.
+    // SAFETY: the caller's promise; `Pool::fill` has checked that an `F` fits.
     drop(unsafe { event.closure.as_ptr().cast::<F>().read() });
 }
 
@@ -133,15 +137,26 @@ impl<Q: Queues> Pool<Q> {
         }
     }
 
-    /// An event to queue.
+    /// An event to queue. A closure that does not fit is boxed.
     #[inline]
     pub(super) fn event<F>(&mut self, color: u32, time_ns: u32, f: F) -> Box<Event<Q>>
     where
         F: FnOnce(&mut Worker<Q>) + Send + 'static,
     {
-        const {
-            assert!(size_of::<F>() <= size_of::<Words>() && align_of::<F>() <= align_of::<Words>());
+        if fits::<F>() {
+            self.fill(color, time_ns, f)
+        } else {
+            let f = Box::new(f);
+            self.fill(color, time_ns, move |worker: &mut Worker<Q>| f(worker))
         }
+    }
+
+    #[inline]
+    fn fill<F>(&mut self, color: u32, time_ns: u32, f: F) -> Box<Event<Q>>
+    where
+        F: FnOnce(&mut Worker<Q>) + Send + 'static,
+    {
+        assert!(fits::<F>());
         let mut event = self.free.pop().unwrap_or_else(|| self.more());
         event.color = color;
         event.time_ns = time_ns;
