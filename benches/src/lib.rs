@@ -1,30 +1,41 @@
 //! What mely costs, measured beside what it is compared to.
 //!
 //! ```text
-//! workload.rs     what is run: handlers written once, for any scheduler that is a `Context`
+//! context.rs      what the handlers of a workload post with
+//! workloads/      what is run: handlers written once, for any scheduler that is a `Context`
 //! world.rs        what each event checks: order and count in its color
 //! schedulers/     who runs it: a file each
 //! rows.rs         which workload on how many cores makes which line of the table
 //! measure.rs      repetitions, interleaved; medians and spreads
+//! run.rs          one run, in a process of its own
+//! guard.rs        a run that went wrong ends
 //! report.rs       the table and the JSON lines
-//! machine.rs      pinning, and the cost of moving a cache line
+//! chart.rs        the main comparison as an SVG
+//! thesis.rs       a table without times: the priority schedule
+//! machine.rs      pinning, CPU time, and the cost of moving a cache line
 //! options.rs      the command line
 //! ```
 //!
 //! To compare another scheduler, implement [`Context`] for whatever its handlers post with and
-//! [`Scheduler`] for whatever starts it, and list it in [`schedulers::all`]. Workloads, checks and
-//! reports need no change.
+//! [`Scheduler`] for whatever starts it, and list it in [`schedulers::all`]. A workload is added in
+//! [`workloads`].
 
+pub mod chart;
+pub mod context;
+pub mod guard;
 pub mod machine;
 pub mod measure;
 pub mod options;
 pub mod report;
 pub mod rows;
+pub mod run;
 pub mod schedulers;
-pub mod workload;
+pub mod thesis;
+pub mod workloads;
 pub mod world;
 
+pub use context::{Context, Note, Outside};
 pub use measure::Figure;
 pub use schedulers::{Extras, Scheduler};
-pub use workload::{Context, Workload};
+pub use workloads::{Table, Work, Workload};
 pub use world::World;

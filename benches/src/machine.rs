@@ -1,14 +1,10 @@
 //! Pinning, and what the machine itself costs.
 
 use mely::topology::Topology;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use std::time::Instant;
-
-unsafe extern "C" {
-    /// The C library's, which std links anyway: not worth a dependency.
-    fn sched_setaffinity(pid: i32, size: usize, mask: *const u64) -> i32;
-}
+use std::time::{Duration, Instant};
 
 /// The processors this process may use, in the order in which mely numbers its cores.
 fn processors() -> &'static [u32] {
@@ -19,6 +15,11 @@ fn processors() -> &'static [u32] {
         let cores = topology.cores().iter().take(usable);
         cores.map(|core| core.cpu).collect()
     })
+}
+
+/// Looks at the machine now, before any thread is pinned: a pinned one sees a single processor.
+pub fn detect() {
+    processors();
 }
 
 /// How many cores there are to measure on.
@@ -32,11 +33,42 @@ pub fn cores() -> usize {
 /// If there is no such core, or the system refuses: a figure of a thread that wanders is none.
 pub fn pin(core: usize) {
     let processor = processors()[core] as usize;
-    let mut mask = [0u64; 16];
-    mask[processor / 64] = 1 << (processor % 64);
-    // SAFETY: the mask lives through the call and is as long as the call is told.
-    let result = unsafe { sched_setaffinity(0, size_of_val(&mask), mask.as_ptr()) };
-    assert_eq!(result, 0, "cannot pin a thread to processor {processor}");
+    let mut set = CpuSet::new();
+    set.set(processor);
+    sched_setaffinity(None, &set)
+        .unwrap_or_else(|error| panic!("cannot pin a thread to processor {processor}: {error}"));
+}
+
+/// Pins a thread that is none of a scheduler's, the `number`-th of them, to a core that the
+/// scheduler leaves free, or else spreads them over its cores.
+pub fn pin_foreign(number: usize, scheduler_cores: usize) {
+    let free = cores() - scheduler_cores;
+    pin(match free {
+        0 => number % cores(),
+        _ => scheduler_cores + number % free,
+    });
+}
+
+/// CPU time of the whole process so far.
+pub fn cpu_time() -> Duration {
+    time_of(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// CPU time of the calling thread so far.
+pub fn thread_cpu_time() -> Duration {
+    time_of(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// By the C library: rustix looks for the kernel's own function, which is not there under valgrind.
+fn time_of(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is this frame's, and may be written to through the call.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    assert_eq!(result, 0, "every Linux has the CPU time clocks");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[repr(align(128))]
@@ -46,7 +78,7 @@ struct Line(AtomicU64);
 /// threads hand a word to and fro. It drifts as a hypervisor moves its processors about, so it is
 /// measured beside each repetition.
 pub fn line_transfer_ns(a: usize, b: usize) -> f64 {
-    const ROUNDS: u64 = 20_000;
+    const ROUNDS: u64 = 5_000;
     let (ping, pong) = (&Line(AtomicU64::new(0)), &Line(AtomicU64::new(0)));
     std::thread::scope(|scope| {
         scope.spawn(move || {

@@ -2,12 +2,20 @@
 //! medians with the least and the most.
 
 use crate::rows::Row;
+use crate::run::{self, Run, Which};
 use crate::schedulers::Steals;
 use crate::{Scheduler, machine};
 use std::time::Duration;
 
-/// Repetitions of each figure. Odd: the median is one of them.
-pub const REPETITIONS: usize = 7;
+/// Repetitions of each figure, given the time for all of them. Odd: the median is one of them. Few when
+/// there is no time for figures and only the checks matter.
+pub fn repetitions(time: Duration) -> usize {
+    if time < Duration::from_millis(500) {
+        3
+    } else {
+        7
+    }
+}
 
 /// A median with its spread.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +41,15 @@ impl Spread {
     }
 }
 
+/// One way of a cache line between two cores.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// Measured beside each repetition.
+    pub ns: Spread,
+    /// The median of an event's time as a multiple of the transfer beside it.
+    pub transfers: f64,
+}
+
 /// One scheduler in one row.
 #[derive(Clone, Debug)]
 pub struct Figure {
@@ -40,10 +57,21 @@ pub struct Figure {
     pub scheduler: &'static str,
     /// Time per event over all cores together.
     pub ns: Spread,
-    /// The median of the ratios to the first scheduler's repetition beside it, if that runs here.
+    /// CPU time of the process per event, the median.
+    pub cpu_ns: f64,
+    /// To the floor, if one runs here: the median of the ratios to its repetition beside; of latencies
+    /// the ratio of the medians.
     pub ratio: Option<f64>,
+    /// The median of the ratios to what the table has run beside each repetition.
+    pub to_beside: Option<f64>,
+    /// Only for several cores.
+    pub line: Option<Line>,
     /// Of one repetition, on average; absent for who does not steal.
     pub steals: Option<Steals>,
+    /// Median and 99th percentile of all latencies of all repetitions.
+    pub latency_ns: Option<[u64; 2]>,
+    /// What the workload or the scheduler adds, medians by the names of their JSON fields.
+    pub values: Vec<(String, f64)>,
     /// Events of a repetition.
     pub events: u64,
 }
@@ -53,9 +81,6 @@ pub struct Figure {
 pub struct Measured {
     /// Which row.
     pub row: Row,
-    /// One way of a cache line between the first two cores in ns, measured beside each repetition;
-    /// only for several cores.
-    pub line_ns: Option<Spread>,
     /// A figure for each scheduler that runs the row.
     pub figures: Vec<Figure>,
 }
@@ -63,8 +88,9 @@ pub struct Measured {
 struct Entry<'a> {
     scheduler: &'a dyn Scheduler,
     events: u64,
-    ns: Vec<f64>,
-    steals: Option<Steals>,
+    runs: Vec<Run>,
+    beside_ns: Vec<f64>,
+    line_ns: Vec<f64>,
 }
 
 /// Measures one row for about `time` a scheduler.
@@ -76,98 +102,107 @@ pub fn measure(
     schedulers: &[Box<dyn Scheduler>],
     time: Duration,
 ) -> Result<Measured, String> {
+    let repetitions = repetitions(time);
     let mut entries = Vec::new();
     for scheduler in schedulers {
         if scheduler.runs(row.workload, row.cores) {
             entries.push(Entry {
                 scheduler: scheduler.as_ref(),
-                events: calibrate(row, scheduler.as_ref(), time / REPETITIONS as u32)?,
-                ns: Vec::new(),
-                steals: None,
+                events: calibrate(row, scheduler.as_ref(), time / repetitions as u32)?,
+                runs: Vec::new(),
+                beside_ns: Vec::new(),
+                line_ns: Vec::new(),
             });
         }
     }
-    let mut line_ns = Vec::new();
-    for _ in 0..REPETITIONS {
-        if row.cores > 1 {
-            line_ns.push(machine::line_transfer_ns(0, 1));
-        }
+    for _ in 0..repetitions {
         for entry in &mut entries {
-            let (ns, _, steals) = run(row, entry.scheduler, entry.events)?;
-            entry.ns.push(ns);
-            if let Some(new) = steals {
-                let sum = entry.steals.get_or_insert_default();
-                sum.won += new.won;
-                sum.colors += new.colors;
-                sum.cost += new.cost;
-                sum.stolen += new.stolen;
-                sum.parks += new.parks;
+            if row.cores > 1 {
+                entry.line_ns.push(machine::line_transfer_ns(0, 1));
+            }
+            let (name, events) = (entry.scheduler.name(), entry.events);
+            entry
+                .runs
+                .push(run::spawn(row, Which::Itself, name, events)?);
+            if row.table.beside.is_some() {
+                let beside = run::spawn(row, Which::Beside, name, events)?;
+                entry.beside_ns.push(beside.ns());
             }
         }
     }
-    let first = entries.first().map(|e| (e.scheduler.name(), e.ns.clone()));
-    let baseline = first.filter(|(name, _)| Some(*name) == schedulers.first().map(|s| s.name()));
-    let figure = |entry: Entry<'_>| {
-        let ratio = baseline.as_ref().map(|(_, baseline)| {
-            let ratios = entry.ns.iter().zip(baseline).map(|(ns, base)| ns / base);
-            Spread::of(ratios.collect()).median
-        });
-        Figure {
-            scheduler: entry.scheduler.name(),
-            ns: Spread::of(entry.ns),
-            ratio,
-            steals: entry.steals.map(mean),
-            events: entry.events,
-        }
-    };
+    let baseline = entries
+        .first()
+        .filter(|first| first.scheduler.is_floor())
+        .map(|first| (first.times_ns(), percentiles(&first.runs)));
     Ok(Measured {
         row,
-        line_ns: (!line_ns.is_empty()).then(|| Spread::of(line_ns)),
-        figures: entries.into_iter().map(figure).collect(),
+        figures: entries
+            .into_iter()
+            .map(|entry| entry.figure(baseline.as_ref()))
+            .collect(),
     })
 }
 
-fn mean(sum: Steals) -> Steals {
-    let n = REPETITIONS as u64;
-    Steals {
-        won: sum.won / n,
-        colors: sum.colors / n,
-        cost: sum.cost / n as u32,
-        stolen: sum.stolen / n as u32,
-        parks: sum.parks / n,
+impl Entry<'_> {
+    fn times_ns(&self) -> Vec<f64> {
+        self.runs.iter().map(Run::ns).collect()
     }
-}
 
-/// How many events take about `time`.
-fn calibrate(row: Row, scheduler: &dyn Scheduler, time: Duration) -> Result<u64, String> {
-    let mut events = 2 * row.workload.colors() as u64;
-    loop {
-        let (ns, ran, _) = run(row, scheduler, events)?;
-        let took_ns = ns * ran as f64;
-        // Short runs are mostly start-up; a tenth of the time is enough to tell.
-        if took_ns * 10.0 >= time.as_nanos() as f64 {
-            return Ok((time.as_nanos() as f64 / ns) as u64);
+    fn figure(self, baseline: Option<&(Vec<f64>, Option<[u64; 2]>)>) -> Figure {
+        let median_of =
+            |f: &dyn Fn(&Run) -> f64| Spread::of(self.runs.iter().map(f).collect()).median;
+        let ratio_to = |others: &[f64]| {
+            let ratios = self
+                .runs
+                .iter()
+                .zip(others)
+                .map(|(run, other)| run.ns() / other);
+            Spread::of(ratios.collect()).median
+        };
+        let latency_ns = percentiles(&self.runs);
+        let ratio = baseline.map(|(times_ns, floor_ns)| match (latency_ns, floor_ns) {
+            (Some([p50, _]), &Some([floor_p50, _])) => p50 as f64 / floor_p50 as f64,
+            _ => ratio_to(times_ns),
+        });
+        let values = self.runs[0].values.iter().enumerate();
+        Figure {
+            scheduler: self.scheduler.name(),
+            ns: Spread::of(self.times_ns()),
+            cpu_ns: median_of(&|run| run.cpu.as_nanos() as f64 / run.ran as f64),
+            ratio,
+            to_beside: (!self.beside_ns.is_empty()).then(|| ratio_to(&self.beside_ns)),
+            line: (!self.line_ns.is_empty()).then(|| Line {
+                ns: Spread::of(self.line_ns.clone()),
+                transfers: ratio_to(&self.line_ns),
+            }),
+            steals: Steals::mean(self.runs.iter().filter_map(|run| run.steals)),
+            latency_ns,
+            values: values
+                .map(|(i, (name, _))| (name.clone(), median_of(&|run| run.values[i].1)))
+                .collect(),
+            events: self.events,
         }
-        events *= 4;
     }
 }
 
-/// One run, checked: ns per event, events, steals.
-fn run(
-    row: Row,
-    scheduler: &dyn Scheduler,
-    events: u64,
-) -> Result<(f64, u64, Option<Steals>), String> {
-    let Row {
-        table,
-        workload,
-        cores,
-    } = row;
-    let world = workload.world(events, cores);
-    let name = scheduler.name();
-    let failed = |error| format!("{table}, {name}, {cores} cores: {error}");
-    let extras = scheduler.run(workload, world, cores).map_err(failed)?;
-    let took = world.verdict().map_err(failed)?;
-    let ran = u64::from(world.length) * world.colors() as u64;
-    Ok((took.as_nanos() as f64 / ran as f64, ran, extras.steals))
+fn percentiles(runs: &[Run]) -> Option<[u64; 2]> {
+    let samples = runs.iter().flat_map(|run| &run.samples_ns);
+    let mut samples: Vec<u64> = samples.copied().collect();
+    samples.sort_unstable();
+    let last = samples.len().checked_sub(1)?;
+    Some([50, 99].map(|percent| samples[last * percent / 100]))
+}
+
+/// How many events take about `time`: found by a run that took at least half of it, so that a thread which
+/// had to wait for its processor does not pass for events.
+fn calibrate(row: Row, scheduler: &dyn Scheduler, time: Duration) -> Result<u64, String> {
+    let mut events = 2 * row.workload.colors_end(row.cores) as u64;
+    loop {
+        let took = run::spawn(row, Which::Itself, scheduler.name(), events)?.took;
+        let more = time.as_secs_f64() / took.as_secs_f64();
+        if more <= 2.0 {
+            return Ok(((events as f64 * more) as u64).max(1));
+        }
+        events = (events as f64 * more.min(10.0)) as u64;
+    }
 }

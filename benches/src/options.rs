@@ -1,5 +1,6 @@
 //! The command line of the benches.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What every bench understands.
@@ -11,6 +12,10 @@ pub struct Options {
     pub cores: Option<usize>,
     /// How long to measure each figure.
     pub time: Duration,
+    /// Only these schedulers; all if empty.
+    pub schedulers: Vec<String>,
+    /// Where to write the chart, if anywhere.
+    pub chart: Option<PathBuf>,
     /// JSON lines instead of the table.
     pub json: bool,
 }
@@ -18,11 +23,13 @@ pub struct Options {
 /// Printed for `--help`.
 pub const HELP: &str = "\
 Options, after `--`:
-  --table NAME   only tables whose name begins with NAME
-  --cores N      only on N cores
-  --seconds S    how long to measure each figure, in all repetitions together; 1 by default
-  --json         one JSON object a line instead of the table
-  --help         this";
+  --table NAME      only tables whose name begins with NAME
+  --cores N         only on N cores
+  --seconds S       how long to measure each figure, in all repetitions together; 1 by default
+  --schedulers A,B  only these
+  --json            one JSON object a line instead of the table
+  --chart FILE      also draws the main comparison, as far as it was measured, as an SVG
+  --help            this";
 
 impl Options {
     /// Reads the process's arguments. None: help was asked for.
@@ -36,6 +43,8 @@ impl Options {
             table: String::new(),
             cores: None,
             time: Duration::from_secs(1),
+            schedulers: Vec::new(),
+            chart: None,
             json: false,
         };
         let mut arguments = arguments.into_iter();
@@ -61,6 +70,10 @@ impl Options {
                         .and_then(|s| Duration::try_from_secs_f64(s).ok())
                         .ok_or(format!("--seconds {text}: not a time"))?;
                 }
+                "--schedulers" => {
+                    options.schedulers = value()?.split(',').map(str::to_owned).collect();
+                }
+                "--chart" => options.chart = Some(value()?.into()),
                 "--json" => options.json = true,
                 "--help" | "-h" => return Ok(None),
                 other => return Err(format!("unknown argument: {other}\n{HELP}")),
@@ -80,11 +93,15 @@ mod tests {
 
     #[test]
     fn reads_options() {
-        let options = parse("--bench --table chain --cores 2 --seconds 0.5 --json");
+        let options = parse(
+            "--bench --table chain --cores 2 --seconds 0.5 --json --schedulers a,b --chart c.svg",
+        );
         let options = options.unwrap().unwrap();
         assert_eq!(options.table, "chain");
         assert_eq!(options.cores, Some(2));
         assert_eq!(options.time, Duration::from_millis(500));
+        assert_eq!(options.chart, Some("c.svg".into()));
+        assert_eq!(options.schedulers, ["a", "b"]);
         assert!(options.json);
         assert!(parse("--help").unwrap().is_none());
     }

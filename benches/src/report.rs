@@ -1,12 +1,13 @@
 //! The table for people, and JSON lines for programs.
 
-use crate::measure::{Figure, Measured, Spread};
+use crate::measure::{Figure, Measured};
+use crate::schedulers::Steals;
 
 /// The table's head.
 pub fn print_head() {
     println!(
-        "{:<11} {:>5}  {:<17} {:>8} {:>15} {:>7} {:>8}  notes",
-        "table", "cores", "scheduler", "ns/event", "min..max", "ratio", "M/s"
+        "{:<11} {:>5}  {:<17} {:>8} {:>15} {:>8} {:>7} {:>8}  notes",
+        "table", "cores", "scheduler", "ns/event", "min..max", "CPU ns", "ratio", "M/s"
     );
 }
 
@@ -16,34 +17,55 @@ pub fn print(measured: &Measured) {
     for (i, figure) in measured.figures.iter().enumerate() {
         let ns = figure.ns;
         let (table, cores) = match i {
-            0 => (row.table, row.cores.to_string()),
+            0 => (row.table.name, row.cores.to_string()),
             _ => ("", String::new()),
         };
         println!(
-            "{table:<11} {cores:>5}  {:<17} {:>8.2} {:>15} {:>7} {:>8.1}  {}",
+            "{table:<11} {cores:>5}  {:<17} {:>8.2} {:>15} {:>8.2} {:>7} {:>8.2}  {}",
             figure.scheduler,
             ns.median,
             format!("{:.2}..{:.2}", ns.min, ns.max),
+            figure.cpu_ns,
             figure
                 .ratio
                 .map_or_else(|| "-".to_owned(), |r| format!("{r:.2}")),
             1e3 / ns.median,
-            notes(measured, figure, i == 0),
+            notes(figure),
         );
+    }
+    for remark in row.table.remarks {
+        println!("{:19}{remark}", "");
     }
 }
 
-fn notes(measured: &Measured, figure: &Figure, first: bool) -> String {
+fn notes(figure: &Figure) -> String {
     let mut notes = Vec::new();
-    if let (true, Some(Spread { median, min, max })) = (first, measured.line_ns) {
-        notes.push(format!("line transfer {median:.0} ns ({min:.0}..{max:.0})"));
+    // A latency is not made of line transfers.
+    if let (Some(line), None) = (figure.line, figure.latency_ns) {
+        notes.push(format!(
+            "{:.2} line transfers of {:.0} ns",
+            line.transfers, line.ns.median
+        ));
     }
+    if let Some(ratio) = figure.to_beside {
+        notes.push(format!("{ratio:.2} times the run beside"));
+    }
+    if let Some([p50, p99]) = figure.latency_ns {
+        notes.push(format!("p50 {p50} ns, p99 {p99} ns"));
+    }
+    notes.extend(
+        figure
+            .values
+            .iter()
+            .map(|(name, value)| format!("{} {value:.3}", name.replace('_', " "))),
+    );
     if let Some(steals) = figure.steals {
         notes.push(format!("{} steals", steals.won));
-        if let Some(cost_ns) = (steals.cost.as_nanos() as u64).checked_div(steals.won) {
+        if let Some(cost_ns) = steals.cost_ns() {
             notes.push(format!(
-                "of {:.1} colors at {cost_ns} ns",
-                steals.colors as f64 / steals.won as f64
+                "of {:.1} colors at {cost_ns} ns bringing {} ns",
+                steals.colors as f64 / steals.won as f64,
+                steals.stolen.as_nanos() / u128::from(steals.won),
             ));
         }
         notes.push(format!("{} parks", steals.parks));
@@ -53,37 +75,79 @@ fn notes(measured: &Measured, figure: &Figure, first: bool) -> String {
 
 /// One row as JSON, an object a line.
 pub fn print_json(measured: &Measured) {
-    let row = measured.row;
     for figure in &measured.figures {
-        let ns = figure.ns;
-        let mut fields = vec![
-            format!("\"table\":\"{}\"", row.table),
-            format!("\"scheduler\":\"{}\"", figure.scheduler),
-            format!("\"cores\":{}", row.cores),
-            format!("\"ns_per_event\":{:.3}", ns.median),
-            format!("\"ns_per_event_min\":{:.3}", ns.min),
-            format!("\"ns_per_event_max\":{:.3}", ns.max),
-            format!("\"events_per_second\":{:.0}", 1e9 / ns.median),
-            format!("\"events\":{}", figure.events),
-        ];
-        if let Some(ratio) = figure.ratio {
-            fields.push(format!("\"ratio\":{ratio:.3}"));
-        }
-        if let Some(line) = measured.line_ns {
-            fields.push(format!("\"line_transfer_ns\":{:.1}", line.median));
-            fields.push(format!("\"line_transfer_ns_min\":{:.1}", line.min));
-            fields.push(format!("\"line_transfer_ns_max\":{:.1}", line.max));
-        }
-        if let Some(steals) = figure.steals {
-            let cost_ns = (steals.cost.as_nanos() as u64)
-                .checked_div(steals.won)
-                .map_or_else(|| "null".to_owned(), |ns| ns.to_string());
-            fields.push(format!("\"steals\":{}", steals.won));
-            fields.push(format!("\"colors_stolen\":{}", steals.colors));
-            fields.push(format!("\"steal_cost_ns\":{cost_ns}"));
-            fields.push(format!("\"stolen_time_ns\":{}", steals.stolen.as_nanos()));
-            fields.push(format!("\"parks\":{}", steals.parks));
-        }
-        println!("{{{}}}", fields.join(","));
+        println!("{}", json(measured, figure));
+    }
+}
+
+fn json(measured: &Measured, figure: &Figure) -> String {
+    let ns = figure.ns;
+    let mut object = Object::default();
+    object.text("table", measured.row.table.name);
+    object.text("scheduler", figure.scheduler);
+    object.number("cores", measured.row.cores as f64);
+    object.number("ns_per_event", ns.median);
+    object.number("ns_per_event_min", ns.min);
+    object.number("ns_per_event_max", ns.max);
+    object.number("spread", (ns.max - ns.min) / ns.median);
+    object.number("cpu_ns_per_event", figure.cpu_ns);
+    object.number("events_per_second", (1e9 / ns.median).round());
+    object.number("events", figure.events as f64);
+    if let Some(ratio) = figure.ratio {
+        object.number("ratio", ratio);
+    }
+    if let Some(line) = figure.line {
+        object.number("line_transfers", line.transfers);
+        object.number("line_transfer_ns", line.ns.median);
+        object.number("line_transfer_ns_min", line.ns.min);
+        object.number("line_transfer_ns_max", line.ns.max);
+    }
+    if let Some(ratio) = figure.to_beside {
+        object.number("to_beside", ratio);
+    }
+    if let Some([p50, p99]) = figure.latency_ns {
+        object.number("p50_ns", p50 as f64);
+        object.number("p99_ns", p99 as f64);
+    }
+    for (name, value) in &figure.values {
+        object.number(name, *value);
+    }
+    if let Some(steals) = figure.steals {
+        object.steals(steals);
+    }
+    object.end()
+}
+
+#[derive(Default)]
+struct Object(Vec<String>);
+
+impl Object {
+    /// `text` is one of our own names, which need no escapes.
+    fn text(&mut self, name: &str, text: &str) {
+        self.0.push(format!("\"{name}\":\"{text}\""));
+    }
+
+    /// To a thousandth; null for what JSON has no number for.
+    fn number(&mut self, name: &str, number: f64) {
+        let number = match (number * 1e3).round() / 1e3 {
+            n if n.is_finite() => n.to_string(),
+            _ => "null".to_owned(),
+        };
+        self.0.push(format!("\"{name}\":{number}"));
+    }
+
+    fn steals(&mut self, steals: Steals) {
+        self.number("steals", steals.won as f64);
+        self.number("colors_stolen", steals.colors as f64);
+        self.number(
+            "steal_cost_ns",
+            steals.cost_ns().map_or(f64::NAN, |ns| ns as f64),
+        );
+        self.number("stolen_time_ns", steals.stolen.as_nanos() as f64);
+        self.number("parks", steals.parks as f64);
+    }
+
+    fn end(self) -> String {
+        format!("{{{}}}", self.0.join(","))
     }
 }

@@ -5,14 +5,17 @@
 //! which panics and so fails the run. After the run every color must expect what it should. The cost
 //! is a load, a comparison and a store, the same for every scheduler.
 
-use std::sync::Mutex;
+use crate::machine;
+use std::any::Any;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Cells of a cache line, two of which prefetchers fetch together.
 const CELLS_PER_LINE: usize = 32;
 
-/// The number of the event that starts a color in [`World::relay`].
+/// The number of an event in [`World::relay`] that others may overtake: one that starts a color.
 pub const SEED: u32 = u32::MAX;
 
 /// What the events of one run share.
@@ -29,17 +32,50 @@ pub struct World {
     /// Distance in cells between the regions of two cores.
     region: usize,
     colors: usize,
-    /// Events that each color gets.
+    /// Events that each color gets, those apart for which [`World::set_length`] says otherwise.
     pub length: u32,
     /// Parts of the workload that have not ended: chains, or posters.
     running: AtomicUsize,
     times: Mutex<Times>,
+    /// What the workload has besides: see [`World::with`].
+    data: Option<Box<dyn Any + Send + Sync>>,
 }
 
+/// What is written a few times in a run.
 #[derive(Debug, Default)]
 struct Times {
-    began: Option<Instant>,
-    ended: Option<Instant>,
+    began: Option<Moment>,
+    ended: Option<Moment>,
+    lengths: HashMap<u32, u32>,
+    samples_ns: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    at: Instant,
+    cpu: Duration,
+}
+
+impl Moment {
+    fn now() -> Moment {
+        Moment {
+            at: Instant::now(),
+            cpu: machine::cpu_time(),
+        }
+    }
+}
+
+/// A run of which every event has been accounted for.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// From the first post to the last event.
+    pub took: Duration,
+    /// The CPU time of the whole process meanwhile.
+    pub cpu: Duration,
+    /// Events.
+    pub ran: u64,
+    /// What [`World::sample`] was told.
+    pub samples_ns: Vec<u64>,
 }
 
 impl World {
@@ -58,7 +94,42 @@ impl World {
             length,
             running: AtomicUsize::new(parts),
             times: Mutex::default(),
+            data: None,
         }
+    }
+
+    /// As [`World::new`], with the length that makes about `events` events.
+    pub fn for_events(
+        events: u64,
+        colors: usize,
+        parts: usize,
+        cores: usize,
+        padded: bool,
+    ) -> World {
+        let length = (events / colors as u64).clamp(1, u64::from(SEED)) as u32;
+        World::new(colors, length, parts, cores, padded)
+    }
+
+    /// Adds what else the workload needs; its `start` fetches it once, by [`World::data`].
+    pub fn with<T: Any + Send + Sync>(self, data: T) -> World {
+        World {
+            data: Some(Box::new(data)),
+            ..self
+        }
+    }
+
+    /// What [`World::with`] was given.
+    ///
+    /// # Panics
+    /// If that was another type.
+    pub fn data<T: Any>(&self) -> &T {
+        let data = self.data.as_ref().and_then(|data| data.downcast_ref());
+        data.expect("the workload asks for what it gave")
+    }
+
+    /// The colors of this world that start on one of `cores`.
+    pub fn colors_on<'a>(&'a self, cores: &'a [usize]) -> impl Iterator<Item = u32> + 'a {
+        (0..self.colors as u32).filter(|&color| cores.contains(&(color as usize % self.cores)))
     }
 
     /// The colors of this world.
@@ -119,41 +190,67 @@ impl World {
         self.cell(color).load(Relaxed)
     }
 
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().expect("no panic while held")
+    }
+
     /// The first event is about to be posted. With several starters the first counts.
     pub fn begin(&self) {
-        self.times
-            .lock()
-            .expect("no panic while held")
-            .began
-            .get_or_insert_with(Instant::now);
+        self.times().began.get_or_insert_with(Moment::now);
+    }
+
+    /// Sets the clock back to zero: what came before was to get ready. Not with several starters.
+    pub fn begin_again(&self) {
+        self.times().began = Some(Moment::now());
     }
 
     /// A part of the workload has ended. True for the last one: the run is over.
     pub fn end(&self) -> bool {
         let last = self.running.fetch_sub(1, AcqRel) == 1;
         if last {
-            self.times.lock().expect("no panic while held").ended = Some(Instant::now());
+            self.times().ended = Some(Moment::now());
         }
         last
     }
 
-    /// The time from the first post to the last event, once every event has been accounted for.
+    /// This color gets another number of events than the rest.
+    pub fn set_length(&self, color: u32, length: u32) {
+        self.times().lengths.insert(color, length);
+    }
+
+    /// The number of events that this color gets.
+    pub fn length_of(&self, color: u32) -> u32 {
+        let lengths = &self.times().lengths;
+        lengths.get(&color).copied().unwrap_or(self.length)
+    }
+
+    /// A latency, of which the median and the 99th percentile over all repetitions are printed.
+    pub fn sample(&self, ns: u64) {
+        self.times().samples_ns.push(ns);
+    }
+
+    /// What the run was, once every event has been accounted for.
     ///
     /// # Errors
     /// What is missing.
-    pub fn verdict(&self) -> Result<Duration, String> {
+    pub fn verdict(&self) -> Result<Verdict, String> {
+        let times = self.times();
+        let mut ran = 0;
         for color in 0..self.colors as u32 {
             let passed = self.passed(color);
-            if passed != self.length {
-                return Err(format!(
-                    "color {color} ran {passed} events of {}",
-                    self.length
-                ));
+            let length = times.lengths.get(&color).copied().unwrap_or(self.length);
+            if passed != length {
+                return Err(format!("color {color} ran {passed} events of {length}"));
             }
+            ran += u64::from(passed);
         }
-        let times = self.times.lock().map_err(|error| error.to_string())?;
         match (times.began, times.ended) {
-            (Some(began), Some(ended)) => Ok(ended - began),
+            (Some(began), Some(ended)) => Ok(Verdict {
+                took: ended.at - began.at,
+                cpu: ended.cpu.saturating_sub(began.cpu),
+                ran,
+                samples_ns: times.samples_ns.clone(),
+            }),
             _ => Err("the run has not ended".to_owned()),
         }
     }
@@ -192,7 +289,10 @@ mod tests {
         world.pass(0, 1);
         world.pass(1, 0);
         world.end();
-        assert_eq!(world.verdict(), Err("color 1 ran 1 events of 2".to_owned()));
+        let error = world.verdict().unwrap_err();
+        assert_eq!(error, "color 1 ran 1 events of 2");
+        world.set_length(1, 1);
+        assert_eq!(world.verdict().unwrap().ran, 3);
     }
 
     #[test]

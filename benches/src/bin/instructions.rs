@@ -20,6 +20,7 @@
 //! callgrind_annotate --auto=yes callgrind.out.*
 //! ```
 
+use mely_bench::run::Which;
 use mely_bench::{rows, schedulers};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -97,7 +98,8 @@ fn main() -> ExitCode {
 
 /// Runs so many events on one core.
 fn count(table: &str, scheduler: &str, events: &str) -> Result<(), String> {
-    let workload = rows::workload(table, 1).ok_or(format!("no table `{table}` on one core"))?;
+    let workload =
+        rows::workload(table, Which::Itself, 1).ok_or(format!("no table `{table}` on one core"))?;
     let scheduler = schedulers::find(scheduler).ok_or(format!("no scheduler `{scheduler}`"))?;
     let events = events.parse().map_err(|_| format!("events: {events}"))?;
     let world = workload.world(events, 1);

@@ -2,24 +2,47 @@
 //! cores as many loops that know nothing of each other.
 
 use super::{Extras, Scheduler};
-use crate::{Context, Workload, World, machine};
+use crate::{Context, Outside, Workload, World, machine};
 use std::collections::VecDeque;
 use std::sync::Barrier;
 
 type Job = Box<dyn FnOnce(&mut Loop) + Send>;
 
-#[derive(Default)]
 struct Loop {
+    core: usize,
     queue: VecDeque<Job>,
 }
 
+/// No thread but its own can post to a loop.
+#[derive(Clone)]
+enum Nobody {}
+
+impl Outside<Loop> for Nobody {
+    fn post<F>(&self, _color: u32, _f: F)
+    where
+        F: FnOnce(&mut Loop) + Send + 'static,
+    {
+        match *self {}
+    }
+}
+
 impl Context for Loop {
+    type Outside = Nobody;
+
     #[inline]
     fn post<F>(&mut self, _color: u32, f: F)
     where
         F: FnOnce(&mut Self) + Send + 'static,
     {
         self.queue.push_back(Box::new(f));
+    }
+
+    fn core(&self) -> usize {
+        self.core
+    }
+
+    fn outside(&self) -> Nobody {
+        unreachable!("`runs` refuses what needs this")
     }
 
     fn stop(&mut self) {}
@@ -34,9 +57,12 @@ impl Scheduler for Boxes {
         "boxes"
     }
 
+    fn is_floor(&self) -> bool {
+        true
+    }
+
     fn runs(&self, workload: Workload, cores: usize) -> bool {
-        // A loop cannot post to another loop.
-        !matches!(workload, Workload::Hop { step, .. } if step % cores != 0)
+        workload.separable(cores)
     }
 
     fn run(
@@ -55,7 +81,10 @@ impl Scheduler for Boxes {
                     scope.spawn(move || {
                         machine::pin(core);
                         barrier.wait();
-                        let mut queue = Loop::default();
+                        let mut queue = Loop {
+                            core,
+                            queue: VecDeque::new(),
+                        };
                         workload.start(&mut queue, world, &[core]);
                         while let Some(job) = queue.queue.pop_front() {
                             job(&mut queue);

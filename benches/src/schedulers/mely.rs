@@ -1,20 +1,50 @@
-//! mely as a user gets it, and with stealing off.
+//! mely as a user gets it, and in its other modes.
 
 use super::{Extras, Scheduler, Steals};
-use crate::{Context, Workload, World};
-use mely::{Color, Cores, Cx, Runtime, Stealing};
+use crate::{Context, Note, Outside, Workload, World};
+use mely::{Color, Cores, Cx, Heuristics, Poster, Runtime, Stealing};
 
 /// Where the workloads' colors begin, so that none of them is the default color, in which the first
 /// event runs. A multiple of any sensible number of cores: color `c` still starts on core `c % cores`.
 const FIRST_COLOR: u64 = 5_040;
 
+fn color_of(color: u32) -> Color {
+    Color::new(FIRST_COLOR + u64::from(color))
+}
+
 impl Context for Cx {
+    type Outside = Poster;
+
     #[inline]
     fn post<F>(&mut self, color: u32, f: F)
     where
         F: FnOnce(&mut Self) + Send + 'static,
     {
-        Cx::post(self, Color::new(FIRST_COLOR + u64::from(color)), f);
+        Cx::post(self, color_of(color), f);
+    }
+
+    #[inline]
+    fn post_noted<F>(&mut self, color: u32, note: &'static Note, f: F)
+    where
+        F: FnOnce(&mut Self) + Send + 'static,
+    {
+        self.post_callback(note.handler.on(color_of(color), f));
+    }
+
+    fn flush(&mut self) {
+        Cx::flush(self);
+    }
+
+    fn place(&mut self, color: u32, core: usize) {
+        Cx::place(self, color_of(color), core);
+    }
+
+    fn core(&self) -> usize {
+        Cx::core(self)
+    }
+
+    fn outside(&self) -> Poster {
+        self.poster()
     }
 
     fn stop(&mut self) {
@@ -22,39 +52,63 @@ impl Context for Cx {
     }
 }
 
+impl Outside<Cx> for Poster {
+    fn post<F>(&self, color: u32, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        Poster::post(self, color_of(color), f).expect("the run has not ended");
+    }
+}
+
 /// See the module text.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Mely {
     name: &'static str,
     stealing: Stealing,
+    /// Only for the papers' tables, not the further workloads.
+    papers_only: bool,
 }
 
-impl Default for Mely {
-    fn default() -> Mely {
-        Mely {
-            name: "mely",
-            stealing: Stealing::default(),
-        }
+const fn one(name: &'static str, locality: bool, time_left: bool, penalty: bool) -> Mely {
+    Mely {
+        name,
+        stealing: Stealing::On(Heuristics {
+            locality,
+            time_left,
+            penalty,
+        }),
+        papers_only: true,
     }
 }
 
-impl Mely {
-    pub(super) fn without_stealing() -> Mely {
-        Mely {
-            name: "mely-no-stealing",
-            stealing: Stealing::Off,
-        }
-    }
-}
+/// As a user gets it; without stealing; libasync-smp's algorithm on mely's structures; and each of
+/// Mely's heuristics alone.
+pub(super) const MODES: [Mely; 6] = [
+    Mely {
+        papers_only: false,
+        ..one("mely", true, true, true)
+    },
+    Mely {
+        name: "mely-no-stealing",
+        stealing: Stealing::Off,
+        papers_only: false,
+    },
+    one("mely-base", false, false, false),
+    one("mely-locality", true, false, false),
+    one("mely-time-left", false, true, false),
+    one("mely-penalty", false, false, true),
+];
 
 impl Scheduler for Mely {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn runs(&self, _: Workload, cores: usize) -> bool {
-        // On one core there is nobody to steal from.
-        cores > 1 || self.stealing != Stealing::Off
+    fn runs(&self, workload: Workload, cores: usize) -> bool {
+        // On one core there is nobody to steal from: they are all the same.
+        let differs = cores > 1 || self.name == "mely";
+        differs && (!self.papers_only || workload.is_of_papers())
     }
 
     fn run(
@@ -63,9 +117,11 @@ impl Scheduler for Mely {
         world: &'static World,
         cores: usize,
     ) -> Result<Extras, String> {
+        // Values in the lower half of the slots have one each.
+        let slots = 2 * (FIRST_COLOR as usize + workload.colors_end(cores));
         let mut runtime = Runtime::builder()
             .cores(Cores::count(cores))
-            .color_slots(1 << 17)
+            .color_slots(slots.next_power_of_two().max(1 << 16))
             .stealing(self.stealing)
             .build()
             .map_err(|error| error.to_string())?;
@@ -89,6 +145,7 @@ impl Scheduler for Mely {
         let stealing = cores > 1 && self.stealing != Stealing::Off;
         Ok(Extras {
             steals: stealing.then_some(steals),
+            ..Extras::default()
         })
     }
 }

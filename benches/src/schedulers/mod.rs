@@ -1,7 +1,15 @@
 //! Who runs the workloads: a file for each scheduler.
 
+mod bare_wake;
 mod boxes;
+mod crossbeam;
+mod done;
+pub mod libasync;
 mod mely;
+mod queue;
+mod rayon;
+mod smol;
+mod tokio;
 
 use crate::{Workload, World};
 use std::time::Duration;
@@ -10,6 +18,11 @@ use std::time::Duration;
 pub trait Scheduler {
     /// Its name in tables.
     fn name(&self) -> &'static str;
+
+    /// Whether it is what the others are compared to, if it runs a workload: the first of the row then.
+    fn is_floor(&self) -> bool {
+        false
+    }
 
     /// Whether it can run this workload on so many cores.
     fn runs(&self, workload: Workload, cores: usize) -> bool;
@@ -28,14 +41,16 @@ pub trait Scheduler {
 }
 
 /// What a scheduler knows about a run besides its time.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Extras {
     /// Absent for schedulers that do not steal.
     pub steals: Option<Steals>,
+    /// What else there is, by the names of the JSON fields; the same names in each run.
+    pub values: Vec<(&'static str, f64)>,
 }
 
 /// How much was stolen.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Steals {
     /// Successful steals.
     pub won: u64,
@@ -49,13 +64,55 @@ pub struct Steals {
     pub parks: u64,
 }
 
-/// All schedulers; the first is what the others are compared to.
+impl Steals {
+    /// What one steal took, if there was any.
+    pub fn cost_ns(&self) -> Option<u64> {
+        (self.cost.as_nanos() as u64).checked_div(self.won)
+    }
+
+    /// The mean of several runs.
+    pub(crate) fn mean(runs: impl Iterator<Item = Steals>) -> Option<Steals> {
+        let runs: Vec<Steals> = runs.collect();
+        let n = runs.len() as u64;
+        (n > 0).then(|| Steals {
+            won: runs.iter().map(|run| run.won).sum::<u64>() / n,
+            colors: runs.iter().map(|run| run.colors).sum::<u64>() / n,
+            cost: runs.iter().map(|run| run.cost).sum::<Duration>() / n as u32,
+            stolen: runs.iter().map(|run| run.stolen).sum::<Duration>() / n as u32,
+            parks: runs.iter().map(|run| run.parks).sum::<u64>() / n,
+        })
+    }
+}
+
+fn mp(recycles: bool) -> Box<dyn Scheduler> {
+    Box::new(libasync::mp::LibasyncMp { recycles })
+}
+
+fn smp(stealing: bool, recycles: bool) -> Box<dyn Scheduler> {
+    Box::new(libasync::smp::LibasyncSmp { stealing, recycles })
+}
+
+/// All schedulers; floors first.
 pub fn all() -> Vec<Box<dyn Scheduler>> {
-    vec![
+    let modes = mely::MODES.iter().map(|mode| Box::new(*mode) as _);
+    let peers: [Box<dyn Scheduler>; 4] = [
+        Box::new(crossbeam::Crossbeam),
+        Box::new(rayon::Rayon),
+        Box::new(smol::Smol),
+        Box::new(tokio::Tokio),
+    ];
+    let mut all: Vec<Box<dyn Scheduler>> = vec![
         Box::new(boxes::Boxes),
-        Box::new(mely::Mely::default()),
-        Box::new(mely::Mely::without_stealing()),
-    ]
+        Box::new(bare_wake::BareWake),
+        mp(false),
+        mp(true),
+        smp(false, false),
+        smp(false, true),
+        smp(true, true),
+    ];
+    all.extend(modes);
+    all.extend(peers);
+    all
 }
 
 /// The scheduler of this name.

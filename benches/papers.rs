@@ -1,0 +1,103 @@
+//! The papers' tables and further workloads: mely beside its peers and a plain loop over boxed
+//! closures.
+//!
+//! `cargo bench -p mely-bench --bench papers -- --help`
+
+use mely_bench::options::{HELP, Options};
+use mely_bench::{chart, machine, measure, report, rows, run, schedulers, thesis};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, rest @ ..] = &arguments[..]
+        && first == run::ARGUMENT
+    {
+        return exit_code(run::child(rest));
+    }
+    match Options::from_args(arguments) {
+        Ok(Some(options)) => exit_code(measure_all(&options)),
+        Ok(None) => {
+            println!("{HELP}\n\nTables: {}\nSchedulers: {}", tables(), names());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn exit_code(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure_all(options: &Options) -> Result<(), String> {
+    let available = machine::cores();
+    let cores = match options.cores {
+        Some(n) if n > available => {
+            return Err(format!("--cores {n}: this process has {available}"));
+        }
+        Some(n) => vec![n],
+        None => (1..=available.min(2)).collect(),
+    };
+    let rows = rows::select(&options.table, &cores);
+    let thesis = thesis::TABLE.starts_with(&options.table);
+    if rows.is_empty() && !thesis {
+        return Err(format!(
+            "no table on so many cores begins with `{}`; there are {}",
+            options.table,
+            tables()
+        ));
+    }
+    let chosen = &options.schedulers;
+    if let Some(name) = chosen.iter().find(|name| schedulers::find(name).is_none()) {
+        return Err(format!("no scheduler `{name}`; there are {}", names()));
+    }
+    let mut schedulers = schedulers::all();
+    schedulers.retain(|s| chosen.is_empty() || chosen.iter().any(|name| name == s.name()));
+    if thesis {
+        thesis::print(options.json)?;
+    }
+    if !options.json && !rows.is_empty() {
+        println!(
+            "ns per event over all cores together: median, least and most of {} interleaved \
+             repetitions; CPU time of the process per event; ratio to the \
+             floor: `boxes`, a loop a core over VecDeque<Box<dyn FnOnce>>, or of latencies `bare-wake`, \
+             an eventfd written to wake a thread; steals and parks of one repetition.\n",
+            measure::repetitions(options.time)
+        );
+        report::print_head();
+    }
+    let mut done = Vec::new();
+    for row in rows {
+        let measured = measure::measure(row, &schedulers, options.time)?;
+        if options.json {
+            report::print_json(&measured);
+        } else {
+            report::print(&measured);
+        }
+        done.push(measured);
+    }
+    if let Some(file) = &options.chart {
+        std::fs::write(file, chart::svg(&done))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
+fn tables() -> String {
+    let measured = rows::tables().map(|table| table.name);
+    let names: Vec<_> = [thesis::TABLE].into_iter().chain(measured).collect();
+    names.join(", ")
+}
+
+fn names() -> String {
+    let names: Vec<_> = schedulers::all().iter().map(|s| s.name()).collect();
+    names.join(", ")
+}

@@ -1,0 +1,109 @@
+//! The main comparison as an SVG: a panel for each table, a bar for each scheduler.
+
+use crate::measure::Measured;
+use std::fmt::Write;
+
+/// What is drawn, as far as it was measured.
+const TABLES: [&str; 6] = [
+    "chain16",
+    "hop16",
+    "fresh50000",
+    "unbalanced",
+    "fan-in64",
+    "ping-pong",
+];
+const COLUMNS: usize = 2;
+const PANEL_WIDTH: usize = 420;
+const NAME_WIDTH: usize = 130;
+/// Of the longest bar.
+const BAR_WIDTH: usize = 200;
+const ROW_HEIGHT: usize = 20;
+const MARGIN: usize = 16;
+
+/// Draws each table with the most cores it was measured on.
+pub fn svg(rows: &[Measured]) -> String {
+    let panels: Vec<&Measured> = TABLES
+        .into_iter()
+        .filter_map(|name| {
+            let same = rows
+                .iter()
+                .filter(|measured| measured.row.table.name == name);
+            same.max_by_key(|measured| measured.row.cores)
+        })
+        .collect();
+    let most = panels.iter().map(|panel| panel.figures.len()).max();
+    let panel_height = (most.unwrap_or(0) + 2) * ROW_HEIGHT;
+    let width = COLUMNS * PANEL_WIDTH + 2 * MARGIN;
+    let height = panels.len().div_ceil(COLUMNS) * panel_height + 2 * MARGIN;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         width=\"{width}\" height=\"{height}\" role=\"img\">\n{STYLE}\n<title>Time per event in \
+         nanoseconds: less is better</title>\n"
+    );
+    for (i, measured) in panels.into_iter().enumerate() {
+        let x = MARGIN + i % COLUMNS * PANEL_WIDTH;
+        let y = MARGIN + i / COLUMNS * panel_height;
+        panel(&mut svg, measured, x, y);
+    }
+    svg + "</svg>\n"
+}
+
+/// The colors of a page that is light or dark, as the reader's is.
+const STYLE: &str = "<style>
+text { font: 13px system-ui, sans-serif; fill: #24292f; }
+.title { font-weight: 600; }
+.value { fill: #57606a; }
+.bar { fill: #8c959f; }
+.mely { fill: #0969da; }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3; }
+  .value { fill: #9198a1; }
+  .bar { fill: #656c76; }
+  .mely { fill: #4493f8; }
+}
+</style>";
+
+fn panel(svg: &mut String, measured: &Measured, x: usize, y: usize) {
+    let row = measured.row;
+    let cores = match row.cores {
+        1 => "1 core".to_owned(),
+        n => format!("{n} cores"),
+    };
+    let title = format!("{}, {cores}, ns per event", row.table.name);
+    let y = y + ROW_HEIGHT;
+    line(
+        svg,
+        format_args!("<text class=\"title\" x=\"{x}\" y=\"{y}\">{title}</text>"),
+    );
+    let longest = measured.figures.iter().map(|figure| figure.ns.median);
+    let longest = longest.fold(f64::MIN_POSITIVE, f64::max);
+    for (i, figure) in measured.figures.iter().enumerate() {
+        let y = y + (i + 1) * ROW_HEIGHT;
+        let (name, ns) = (figure.scheduler, figure.ns.median);
+        let class = if name.starts_with("mely") {
+            "bar mely"
+        } else {
+            "bar"
+        };
+        let left = x + NAME_WIDTH;
+        let (top, high) = (y - 12, ROW_HEIGHT - 6);
+        let wide = (ns / longest * BAR_WIDTH as f64).max(1.0);
+        let value = left as f64 + wide + 6.0;
+        line(svg, format_args!("<text x=\"{x}\" y=\"{y}\">{name}</text>"));
+        line(
+            svg,
+            format_args!(
+                "<rect class=\"{class}\" x=\"{left}\" y=\"{top}\" width=\"{wide:.1}\" \
+                 height=\"{high}\" rx=\"2\"/>"
+            ),
+        );
+        line(
+            svg,
+            format_args!("<text class=\"value\" x=\"{value:.1}\" y=\"{y}\">{ns:.1}</text>"),
+        );
+    }
+}
+
+fn line(svg: &mut String, element: std::fmt::Arguments<'_>) {
+    writeln!(svg, "{element}").expect("a string takes everything");
+}

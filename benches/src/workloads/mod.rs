@@ -1,0 +1,201 @@
+//! The workloads, written once for every scheduler: a file each, with the tables it makes.
+//!
+//! To add one, write a file with a type that is [`Work`] and its `TABLES`, and add it to the three
+//! lists below.
+
+pub mod affinity;
+pub mod burst;
+pub mod busy;
+pub mod cache_efficient;
+pub mod chain;
+pub mod fan_in;
+pub mod fresh;
+pub mod hop;
+mod lines;
+pub mod penalty;
+pub mod ping_pong;
+mod rounds;
+pub mod skew;
+mod spin;
+pub mod unbalanced;
+pub mod wake;
+
+use crate::world::Verdict;
+use crate::{Context, World};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// A workload. Copied about: it is only parameters.
+pub trait Work: Copy {
+    /// A world for about `events` events on so many cores.
+    fn world(self, events: u64, cores: usize) -> World;
+
+    /// All colors it posts to on so many cores are below this: what peers create beforehand.
+    fn colors_end(self, cores: usize) -> usize;
+
+    /// Posts the first events, those of colors that start on `cores`. Called once on a scheduler with
+    /// all its cores, or once for each core by loops that know nothing of each other.
+    fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]);
+
+    /// Whether loops that know nothing of each other can run it: nothing is posted across cores, nor by
+    /// foreign threads.
+    fn separable(self, cores: usize) -> bool {
+        cores == 1
+    }
+
+    /// Whether it is of the papers: then all modes of mely run it.
+    fn is_of_papers(self) -> bool {
+        false
+    }
+
+    /// What the table says besides the time of an event, by the names of its JSON fields; called after the
+    /// run.
+    fn values(self, world: &World, verdict: &Verdict) -> Vec<(&'static str, f64)> {
+        let _ = (world, verdict);
+        Vec::new()
+    }
+}
+
+/// A line of output: a workload under the name given to `--table`.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// As in `--table`.
+    pub name: &'static str,
+    /// What is run on so many cores, if anything.
+    pub workload: fn(usize) -> Option<Workload>,
+    /// What is run beside each repetition, to give the table's time as a multiple of its.
+    pub beside: Option<fn(usize) -> Option<Workload>>,
+    /// What to print below: what the papers got, what a line means.
+    pub remarks: &'static [&'static str],
+}
+
+impl Table {
+    /// With nothing beside it, and no remarks.
+    pub const fn new(name: &'static str, workload: fn(usize) -> Option<Workload>) -> Table {
+        Table {
+            name,
+            workload,
+            beside: None,
+            remarks: &[],
+        }
+    }
+
+    /// Beside each repetition this is run.
+    pub const fn beside(self, workload: fn(usize) -> Option<Workload>) -> Table {
+        Table {
+            beside: Some(workload),
+            ..self
+        }
+    }
+
+    /// What to print below.
+    pub const fn remarks(self, remarks: &'static [&'static str]) -> Table {
+        Table { remarks, ..self }
+    }
+}
+
+/// All tables, in the order in which they are printed.
+pub const TABLES: &[&[Table]] = &[
+    affinity::TABLES,
+    unbalanced::TABLES,
+    penalty::TABLES,
+    cache_efficient::TABLES,
+    chain::TABLES,
+    hop::TABLES,
+    fresh::TABLES,
+    fan_in::TABLES,
+    burst::TABLES,
+    ping_pong::TABLES,
+    skew::TABLES,
+    wake::TABLES,
+    busy::TABLES,
+];
+
+/// An enum of all workloads, so that schedulers are objects and workloads generic over them.
+macro_rules! workloads {
+    ($($name:ident($type:path),)*) => {
+        /// What is run.
+        #[derive(Clone, Copy, Debug)]
+        pub enum Workload {
+            $(
+                #[allow(missing_docs, reason = "each is documented where it is defined")]
+                $name($type),
+            )*
+        }
+
+        impl Workload {
+            /// As [`Work::world`]; leaked, for the life of the process, so that handlers can name it
+            /// by a plain reference.
+            pub fn world(self, events: u64, cores: usize) -> &'static World {
+                Box::leak(Box::new(match self {
+                    $(Workload::$name(work) => work.world(events, cores),)*
+                }))
+            }
+
+            /// As [`Work::colors_end`].
+            pub fn colors_end(self, cores: usize) -> usize {
+                match self {
+                    $(Workload::$name(work) => work.colors_end(cores),)*
+                }
+            }
+
+            /// As [`Work::start`].
+            pub fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
+                world.begin();
+                match self {
+                    $(Workload::$name(work) => work.start(cx, world, cores),)*
+                }
+            }
+
+            /// As [`Work::separable`].
+            pub fn separable(self, cores: usize) -> bool {
+                match self {
+                    $(Workload::$name(work) => work.separable(cores),)*
+                }
+            }
+
+            /// As [`Work::is_of_papers`].
+            pub fn is_of_papers(self) -> bool {
+                match self {
+                    $(Workload::$name(work) => work.is_of_papers(),)*
+                }
+            }
+
+            /// As [`Work::values`].
+            pub fn values(self, world: &World, verdict: &Verdict) -> Vec<(&'static str, f64)> {
+                match self {
+                    $(Workload::$name(work) => work.values(world, verdict),)*
+                }
+            }
+        }
+    };
+}
+
+workloads! {
+    Affinity(affinity::Affinity),
+    Unbalanced(unbalanced::Unbalanced),
+    Penalty(penalty::Penalty),
+    CacheEfficient(cache_efficient::CacheEfficient),
+    Chain(chain::Chain),
+    Hop(hop::Hop),
+    Fresh(fresh::Fresh),
+    FanIn(fan_in::FanIn),
+    Burst(burst::Burst),
+    PingPong(ping_pong::PingPong),
+    Skew(skew::Skew),
+    Wake(wake::Wake),
+    Busy(busy::Busy),
+}
+
+/// A part of the workload has ended, the last one ends the run.
+pub(crate) fn finish<C: Context>(cx: &mut C, world: &'static World) {
+    if world.end() {
+        cx.stop();
+    }
+}
+
+/// The times as this workload's foreign threads and handlers tell them each other, in a word.
+pub(crate) fn now_ns() -> u64 {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    EPOCH.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}

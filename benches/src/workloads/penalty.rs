@@ -1,0 +1,162 @@
+//! The Mely paper's *penalty* (§V-B, Table V): many events A on the first core, of different colors.
+//! Each writes an array that fits a core's cache and posts the first B of its color; each B touches the
+//! next part of its parent's array and posts the next B, until the array is through. Rounds of that.
+
+use super::lines::Lines;
+use super::rounds::{self, ForkJoin, Rounds};
+use super::{Table, Work, Workload};
+use crate::world::Verdict;
+use crate::{Context, Note, World};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// See the module text.
+#[derive(Clone, Copy, Debug)]
+pub struct Penalty {
+    /// As in the paper, or without annotations.
+    pub annotated: bool,
+}
+
+/// Events A of a round.
+const ARRAYS: u32 = 64;
+/// Parts of an array, for one B each.
+const PARTS: u32 = 64;
+const LINES_PER_PART: usize = 16;
+const WORDS_PER_LINE: usize = 8;
+/// Events of a color in a round.
+const EVENTS: u32 = 1 + PARTS;
+
+static A: Note = Note::new("A").time_ns(4_000);
+static B: Note = Note::new("B").time_ns(150).penalty(1_000);
+
+/// The tables of this workload.
+pub const TABLES: &[Table] = &[
+    Table::new("mely-5-penalty", |_| Some(Workload::Penalty(Penalty { annotated: true }))).remarks(&[
+            "Mely, Table V, 8 cores, K events/s and L2 misses an event: libasync-smp 1103 and 29,",
+            "libasync-smp-ws 190 and 167 K, Mely base 1386 and 42 K, penalty-aware 2122 and 2 K (x 1.53 of",
+            "base, -95 % misses). Here 64 arrays of 64 KiB; for misses: lines last touched by another core.",
+        ]),
+    Table::new("penalty-learned", |_| Some(Workload::Penalty(Penalty { annotated: false }))).remarks(&["As above, without annotations."]),
+];
+
+/// What one B touches.
+#[repr(align(64))]
+struct Part([AtomicU64; LINES_PER_PART * WORDS_PER_LINE]);
+
+/// The parts of all arrays, for the life of the process: to allocate an array each time would be a system
+/// call, and a page fault for each part, which takes longer than a B.
+fn parts() -> &'static [Part] {
+    static PARTS_OF_ALL: OnceLock<Vec<Part>> = OnceLock::new();
+    PARTS_OF_ALL.get_or_init(|| {
+        let part = |_| Part(std::array::from_fn(|_| AtomicU64::new(0)));
+        (0..ARRAYS * PARTS).map(part).collect()
+    })
+}
+
+struct Data {
+    rounds: Rounds,
+    parts: &'static [Part],
+    lines: Lines,
+    annotated: bool,
+}
+
+impl Data {
+    fn touch<C: Context>(&self, cx: &C, part: usize) -> &'static Part {
+        self.lines.touch(part, cx.core());
+        &self.parts[part]
+    }
+}
+
+/// The array's parts are written with the event's number in its color.
+fn a<C: Context>(cx: &mut C, world: &'static World, data: &'static Data, index: u32, number: u32) {
+    world.pass(index, number);
+    for part in index * PARTS..(index + 1) * PARTS {
+        for word in &data.touch(cx, part as usize).0 {
+            word.store(u64::from(number), Relaxed);
+        }
+    }
+    post_b(cx, world, data, index, number + 1);
+}
+
+fn b<C: Context>(cx: &mut C, world: &'static World, data: &'static Data, index: u32, number: u32) {
+    world.pass(index, number);
+    let nth = number % EVENTS - 1;
+    let part = data.touch(cx, (index * PARTS + nth) as usize);
+    let parent = u64::from(number - nth - 1);
+    for line in part.0.chunks_exact(WORDS_PER_LINE) {
+        let word = &line[0];
+        assert!(word.load(Relaxed) == parent, "not what the parent wrote");
+        word.store(u64::from(number), Relaxed);
+    }
+    if nth + 1 < PARTS {
+        post_b(cx, world, data, index, number + 1);
+    } else {
+        rounds::end_chain(cx, world, data, index, number / EVENTS);
+    }
+}
+
+fn post_b<C: Context>(
+    cx: &mut C,
+    world: &'static World,
+    data: &'static Data,
+    index: u32,
+    number: u32,
+) {
+    let color = data.rounds.color(index);
+    let b = move |cx: &mut C| b(cx, world, data, index, number);
+    if data.annotated {
+        cx.post_noted(color, &B, b);
+    } else {
+        cx.post(color, b);
+    }
+}
+
+impl ForkJoin for Data {
+    fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    fn fork<C: Context>(&'static self, cx: &mut C, world: &'static World, round: u32) {
+        rounds::begin_chains(&self.rounds, ARRAYS);
+        let number = round * EVENTS;
+        for index in 0..ARRAYS {
+            let color = self.rounds.color(index);
+            let a = move |cx: &mut C| a(cx, world, self, index, number);
+            if self.annotated {
+                cx.post_noted(color, &A, a);
+            } else {
+                cx.post(color, a);
+            }
+        }
+    }
+}
+
+impl Work for Penalty {
+    fn world(self, events: u64, cores: usize) -> World {
+        let rounds = (events / u64::from(ARRAYS * EVENTS)).clamp(1, 1 << 16) as u32;
+        World::new(ARRAYS as usize, rounds * EVENTS, 1, 1, true).with(Data {
+            rounds: Rounds::on_first_core(rounds, cores),
+            parts: parts(),
+            lines: Lines::new((ARRAYS * PARTS) as usize, size_of::<Part>(), cores),
+            annotated: self.annotated,
+        })
+    }
+
+    fn colors_end(self, cores: usize) -> usize {
+        rounds::colors_end(ARRAYS as usize, cores)
+    }
+
+    fn start<C: Context>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
+        rounds::start(cx, world, world.data::<Data>());
+    }
+
+    fn is_of_papers(self) -> bool {
+        true
+    }
+
+    fn values(self, world: &World, _verdict: &Verdict) -> Vec<(&'static str, f64)> {
+        let events = f64::from(world.length) * f64::from(ARRAYS);
+        let moved = world.data::<Data>().lines.moved() as f64;
+        vec![("lines_moved_per_event", moved / events)]
+    }
+}

@@ -1,0 +1,187 @@
+//! Rounds of fork and join: events are registered on the first core, or on one core of each pair; when
+//! all have run, the next round begins.
+//!
+//! Where all events of a round are posted at once, the join costs them nothing ([`join`]): after them, an
+//! event is posted that looks for a color that is behind, and if there is one, posts itself there. It
+//! runs after what the color still has to run, by the order within a color, wherever that is. Where
+//! events post others, the last event of each chain counts down ([`end_chain`]). No core polls.
+//!
+//! Colors that were stolen are placed where they came from before the next round.
+
+use super::finish;
+use crate::{Context, World};
+use crossbeam_utils::CachePadded;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
+
+/// What all rounds share.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    number: u32,
+    cores: usize,
+    /// Every `spacing`-th core has events registered.
+    spacing: usize,
+    /// Chains of the round that have not ended.
+    chains: AtomicU32,
+    /// For each core, the colors that ended a round there although it is not theirs.
+    strays: Vec<CachePadded<Mutex<Vec<u32>>>>,
+}
+
+impl Rounds {
+    /// So many rounds; each registers its events on the first core.
+    pub(super) fn on_first_core(number: u32, cores: usize) -> Rounds {
+        Rounds {
+            number,
+            cores,
+            spacing: cores,
+            chains: AtomicU32::new(0),
+            strays: (0..cores).map(|_| CachePadded::default()).collect(),
+        }
+    }
+
+    /// So many rounds; each registers its events on one core of each pair.
+    pub(super) fn on_pairs(number: u32, cores: usize) -> Rounds {
+        Rounds {
+            spacing: 2,
+            ..Rounds::on_first_core(number, cores)
+        }
+    }
+
+    /// How many rounds there are.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// On how many cores it runs.
+    pub(super) fn cores(&self) -> usize {
+        self.cores
+    }
+
+    /// How many cores have events registered.
+    pub(super) fn homes(&self) -> usize {
+        self.cores.div_ceil(self.spacing)
+    }
+
+    /// The core of the world's color `index`.
+    fn home(&self, index: u32) -> usize {
+        index as usize % self.homes() * self.spacing
+    }
+
+    /// What the scheduler knows the world's color `index` by.
+    #[inline]
+    pub(super) fn color(&self, index: u32) -> u32 {
+        let homes = self.homes() as u32;
+        index / homes * self.cores as u32 + self.home(index) as u32
+    }
+
+    /// The world's color `index` has run its last event of a round.
+    #[inline]
+    pub(super) fn ended<C: Context>(&self, cx: &C, index: u32) {
+        let core = cx.core();
+        if core != self.home(index) {
+            let mut strays = self.strays[core].lock().expect("no panic while held");
+            strays.push(index);
+        }
+    }
+}
+
+/// All colors of a workload on so many cores are below this.
+pub(super) fn colors_end(indices: usize, cores: usize) -> usize {
+    // One more for the color that registers.
+    (indices + 1) * cores
+}
+
+/// A workload of rounds.
+pub(super) trait ForkJoin: Send + Sync + 'static {
+    /// See [`Rounds`].
+    fn rounds(&self) -> &Rounds;
+
+    /// Posts the first events of a round.
+    fn fork<C: Context>(&'static self, cx: &mut C, world: &'static World, round: u32);
+}
+
+/// Begins with the first round.
+pub(super) fn start<W: ForkJoin, C: Context>(cx: &mut C, world: &'static World, of: &'static W) {
+    cx.post(registrar(world, of), move |cx| of.fork(cx, world, 0));
+}
+
+/// The color that registers: the one after the world's.
+fn registrar<W: ForkJoin>(world: &World, of: &W) -> u32 {
+    let rounds = of.rounds();
+    let index = world.colors().next_multiple_of(rounds.homes());
+    rounds.color(index as u32)
+}
+
+/// This round has so many chains; called before their first events are posted.
+pub(super) fn begin_chains(rounds: &Rounds, chains: u32) {
+    // The posts that follow carry it to who ends a chain.
+    rounds.chains.store(chains, Relaxed);
+}
+
+/// The last event of a chain, in the world's color `index`: the last one of all begins the next round.
+pub(super) fn end_chain<W: ForkJoin, C: Context>(
+    cx: &mut C,
+    world: &'static World,
+    of: &'static W,
+    index: u32,
+    round: u32,
+) {
+    let rounds = of.rounds();
+    rounds.ended(cx, index);
+    if rounds.chains.fetch_sub(1, AcqRel) == 1 {
+        next_round(cx, world, of, round + 1);
+    }
+}
+
+/// After all events of a round have been posted, as many to each color: the next round begins when they
+/// have run.
+pub(super) fn post_join<W: ForkJoin, C: Context>(
+    cx: &mut C,
+    world: &'static World,
+    of: &'static W,
+    round: u32,
+) {
+    let color = registrar(world, of);
+    cx.post(color, move |cx| join(cx, world, of, round, 0));
+}
+
+/// The colors before `from` are known to have run.
+fn join<W: ForkJoin, C: Context>(
+    cx: &mut C,
+    world: &'static World,
+    of: &'static W,
+    round: u32,
+    from: u32,
+) {
+    let rounds = of.rounds();
+    let each = world.length / rounds.number;
+    let behind =
+        (from..world.colors() as u32).find(|&index| world.passed(index) < (round + 1) * each);
+    if let Some(from) = behind {
+        let color = rounds.color(from);
+        cx.post(color, move |cx| join(cx, world, of, round, from));
+    } else {
+        next_round(cx, world, of, round + 1);
+    }
+}
+
+fn next_round<W: ForkJoin, C: Context>(
+    cx: &mut C,
+    world: &'static World,
+    of: &'static W,
+    round: u32,
+) {
+    let rounds = of.rounds();
+    if round == rounds.number {
+        finish(cx, world);
+        return;
+    }
+    for strays in &rounds.strays {
+        for index in strays.lock().expect("no panic while held").drain(..) {
+            cx.place(rounds.color(index), rounds.home(index));
+        }
+    }
+    let registrar = registrar(world, of);
+    cx.place(registrar, 0);
+    cx.post(registrar, move |cx| of.fork(cx, world, round));
+}

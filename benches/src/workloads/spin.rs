@@ -1,0 +1,38 @@
+//! Handlers' work: a loop of a counted number of iterations, so that every scheduler runs the very
+//! same instructions, calibrated in ns.
+
+use std::hint::black_box;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// Runs a chain of dependent multiplications.
+#[inline(never)]
+pub(super) fn spin(iterations: u32) {
+    let mut x = u64::from(iterations) | 1;
+    for _ in 0..iterations {
+        x = x.wrapping_mul(0x5851_F42D_4C95_7F2D).rotate_left(17);
+    }
+    black_box(x);
+}
+
+/// How many iterations take so long on this machine, undisturbed.
+pub(super) fn iterations(ns: u64) -> u32 {
+    static PER_NS: OnceLock<f64> = OnceLock::new();
+    let per_ns = PER_NS.get_or_init(|| {
+        const ITERATIONS: u32 = 100_000;
+        let time = |_| {
+            let start = Instant::now();
+            spin(ITERATIONS);
+            start.elapsed().as_nanos() as f64
+        };
+        // The least: what disturbs only adds.
+        let least = (0..30).map(time).fold(f64::INFINITY, f64::min);
+        f64::from(ITERATIONS) / least
+    });
+    (ns as f64 * per_ns).round() as u32
+}
+
+/// The Mely paper's cycles (2.33 GHz, §V-A) in ns.
+pub(super) const fn mely_ns(cycles: u64) -> u64 {
+    cycles * 100 / 233
+}
