@@ -1,5 +1,7 @@
 //! Who runs the workloads: a file for each scheduler.
 
+#[cfg(asio)]
+mod asio;
 mod bare_wake;
 mod boxes;
 mod crossbeam;
@@ -94,7 +96,15 @@ pub fn all() -> Vec<Box<dyn Scheduler>> {
         Box::new(rayon::Rayon),
         Box::new(smol::Smol),
         Box::new(tokio::Tokio),
+        #[cfg(asio)]
+        Box::new(asio::Asio),
     ]
+}
+
+/// What is missing on this machine, for those who read the tables.
+pub fn absent() -> Option<&'static str> {
+    cfg!(not(asio))
+        .then_some("asio is not compared: Debian's libasio-dev was not there at build time")
 }
 
 /// The scheduler of this name.
