@@ -6,17 +6,22 @@
 use super::lists::Ends;
 use super::queue::{ColorQueue, NIL, State};
 use super::section::Section;
+use super::slots::Slot;
 use crate::sync::CellMut;
 
 impl<'a> Section<'a> {
     /// Links a color that has events at the tail of the core-queue, and into its band.
-    #[inline]
+    #[inline(never)]
     pub(super) fn link(&mut self, slot: u32) {
+        self.link_at(slot, self.shared.slots.at(slot), self.queue(slot));
+    }
+
+    /// As [`link`](Self::link), for who has the slot at hand.
+    #[inline(always)]
+    pub(super) fn link_at(&mut self, slot: u32, at: &Slot, mut queue: CellMut<'a, ColorQueue>) {
         let tail = self.lists.core_queue.tail;
-        let at = self.shared.slots.at(slot);
         debug_assert!(self.owns(slot));
         at.settle(self.core);
-        let mut queue = self.queue(slot);
         debug_assert!(queue.state != State::Queued && queue.fifo.len() > 0);
         queue.state = State::Queued;
         queue.core_prev = tail;
@@ -133,7 +138,7 @@ impl<'a> Section<'a> {
 
     /// Takes a color out of its band, if it is in one.
     #[inline(never)]
-    fn unband(&mut self, slot: u32) {
+    pub(super) fn unband(&mut self, slot: u32) {
         let (band, prev, next) = {
             let mut queue = self.queue(slot);
             let band = queue.band;

@@ -160,6 +160,13 @@ impl<'a> Section<'a> {
         let at = self.shared.slots.at(slot);
         let mut queue = self.queue(slot);
         let mail = mail::has_mail(at) && !fault("mailbox not drained before an append");
+        if queue.is_unused() && !mail && chunk.first == chunk.last {
+            // The commonest case, in fewer instructions.
+            // SAFETY: the node is the caller's and given up.
+            queue.fifo = unsafe { Fifo::of(chunk.first) };
+            self.link_at(slot, at, queue);
+            return true;
+        }
         let before = (queue.fifo.len(), queue.fifo.raw_ns());
         if mail {
             // SAFETY: we hold the owner's lock.
@@ -310,19 +317,42 @@ impl<'a> Section<'a> {
     /// Takes colors from the head of the core-queue to be run without the lock, as many as fit.
     #[inline]
     pub(crate) fn check_out(&mut self, into: &mut Checkout) {
-        loop {
-            let slot = self.lists.core_queue.head;
-            if slot == NIL {
-                return;
+        let mut head = self.lists.core_queue.head;
+        let (mut colors, mut events) = (0, 0);
+        while head != NIL {
+            let slot = head;
+            let mut queue = self.queue(slot);
+            if !self.fits(&queue.fifo, into) {
+                break;
             }
-            let queue = self.queue(slot);
-            let fits = self.fits(&queue.fifo, into);
-            queue.end();
-            if !fits {
-                return;
+            queue.state = State::CheckedOut;
+            let (next, band) = (queue.core_next, queue.band);
+            if band != 0 {
+                queue.end();
+                self.unband(slot);
+                queue = self.queue(slot);
             }
-            let taken = self.take_out(slot);
-            into.push(taken);
+            let fifo = queue.fifo.take();
+            head = next;
+            colors += 1;
+            if self.is_control(slot) {
+                self.lists.controls -= 1;
+            } else {
+                events += u64::from(fifo.len());
+            }
+            // SAFETY: `fits` saw that there is room.
+            unsafe { into.push_unchecked(Taken { slot, fifo }) };
+        }
+        // What is unlinking one by one, at once.
+        if colors > 0 {
+            self.lists.core_queue.head = head;
+            if head == NIL {
+                self.lists.core_queue.tail = NIL;
+            } else {
+                self.queue(head).core_prev = NIL;
+            }
+            self.lists.queued -= colors;
+            self.lists.events -= events;
         }
     }
 
