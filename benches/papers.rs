@@ -72,6 +72,9 @@ fn measure_all(options: &Options) -> Result<(), String> {
              an eventfd written to wake a thread; steals and parks of one repetition.\n",
             measure::repetitions(options.time)
         );
+        if let Some(absent) = schedulers::absent() {
+            println!("{absent}\n");
+        }
         report::print_head();
     }
     let mut done = Vec::new();

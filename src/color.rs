@@ -69,6 +69,8 @@ impl From<u64> for Color {
 /// The map from colors to slots of one runtime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColorMap {
+    /// Values below this, S/2, are their own slots.
+    small: u64,
     /// log2 of the number of slots S.
     bits: u32,
     cores: u32,
@@ -82,6 +84,7 @@ impl ColorMap {
     pub(crate) fn new(bits: u32, cores: usize) -> ColorMap {
         debug_assert!((SLOT_BITS_MIN..=SLOT_BITS_MAX).contains(&bits));
         ColorMap {
+            small: 1 << (bits - 1),
             bits,
             cores: cores as u32,
         }
@@ -106,8 +109,15 @@ impl ColorMap {
         Color::issued(self.issued_count() + core as u32, 0)
     }
 
+    /// The first control slot; none but control slots follow.
+    #[inline]
+    pub(crate) fn control_first(&self) -> u32 {
+        1 << self.bits
+    }
+
+    #[inline]
     pub(crate) fn is_control(&self, slot: u32) -> bool {
-        slot >= 1 << self.bits
+        slot >= self.control_first()
     }
 
     /// The core a slot belongs to before anyone moved it: slot mod cores, as in the papers, and for
@@ -115,7 +125,7 @@ impl ColorMap {
     #[inline]
     pub(crate) fn home(&self, slot: u32) -> u32 {
         if self.is_control(slot) {
-            slot - (1 << self.bits)
+            slot - self.control_first()
         } else {
             slot % self.cores
         }
@@ -123,9 +133,13 @@ impl ColorMap {
 
     #[inline]
     pub(crate) fn slot(&self, color: Color) -> u32 {
-        if color.0 < 1 << (self.bits - 1) {
+        if color.0 < self.small {
             return color.0 as u32;
         }
+        self.slot_beyond(color)
+    }
+
+    fn slot_beyond(&self, color: Color) -> u32 {
         if color.0 & ISSUED_MASK == ISSUED_TAG {
             let index = (color.0 & INDEX_MASK) as u32;
             if index < self.issued_count() + self.cores {

@@ -172,7 +172,7 @@ impl Cx {
     /// # Panics
     /// If there is no such core.
     pub fn place(&mut self, color: Color, core: usize) {
-        sched::core::place(&self.worker_ref().core.shared, color, core);
+        sched::foreign::place(&self.worker_ref().core.shared, color, core);
     }
 
     /// A color that nobody else has; it starts on this core.

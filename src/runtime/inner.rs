@@ -2,7 +2,7 @@
 
 use super::panics::{OnPanic, PanicReport};
 use super::unique::Issued;
-use crate::sched::core::Maker;
+use crate::sched::event::Maker;
 use crate::sched::quiesce::Phase;
 use crate::sched::shared::Shared;
 use crate::sync::atomic::{AtomicU64, Ordering};

@@ -29,7 +29,7 @@ use self::inner::Inner;
 use self::panics::PanicReport;
 use self::poster::Poster;
 #[cfg(not(loom))]
-use crate::sched::core::publish_foreign;
+use crate::sched::foreign;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
 use std::fmt;
@@ -215,11 +215,11 @@ impl Runtime {
             .lock()
             .unwrap()
             .make(shared, None, Color::DEFAULT, start);
-        let Ok(event) = made else {
+        let Ok((event, _)) = made else {
             return Err(RunError::Full);
         };
         shared.quiesce.owner_post();
-        publish_foreign(shared, Color::DEFAULT, event);
+        foreign::publish(shared, Color::DEFAULT, event);
         // A stop that was asked for before counts from now: until now nobody could drain.
         if let Some(stop_at) = &mut self.inner.outcome.lock().unwrap().stop_at {
             *stop_at = std::time::Instant::now();

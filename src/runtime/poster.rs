@@ -2,7 +2,7 @@
 
 use super::inner::Inner;
 use crate::callback::Callback;
-use crate::sched::core::publish_foreign;
+use crate::sched::foreign;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -82,8 +82,8 @@ impl Poster {
             .unwrap()
             .make(shared, handler, color, f);
         match made {
-            Ok(chunk) => {
-                publish_foreign(shared, color, chunk);
+            Ok((node, _)) => {
+                foreign::publish(shared, color, node);
                 Ok(())
             }
             Err(f) => {
@@ -109,13 +109,12 @@ impl Poster {
         if !shared.quiesce.foreign_post() {
             return Err(f);
         }
-        let made = self
-            .inner
-            .foreign
-            .lock()
-            .unwrap()
-            .make_own(shared, color, f);
-        made.map(|chunk| publish_foreign(shared, color, chunk))
+        let made = {
+            let mut maker = self.inner.foreign.lock().unwrap();
+            maker.reserve();
+            maker.make(shared, None, color, f)
+        };
+        made.map(|(node, _)| foreign::publish(shared, color, node))
             .inspect_err(|_| shared.quiesce.foreign_unpost())
     }
 
@@ -124,7 +123,7 @@ impl Poster {
     /// # Panics
     /// If there is no such core.
     pub fn place(&self, color: Color, core: usize) {
-        crate::sched::core::place(&self.inner.shared, color, core);
+        foreign::place(&self.inner.shared, color, core);
     }
 
     /// Asks the runtime to stop; see [`Cx::stop`].

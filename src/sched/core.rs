@@ -20,14 +20,14 @@
 //! that nothing the running event does can have caused, so it may come after.
 
 use super::clock::Clock;
-use super::mail;
-use super::node::{Node, VtableOf, fill};
-use super::poke;
-use super::pool::Pool;
-use super::profile::{Estimate, Index, OVERFLOW};
-use super::queue::{Chunk, NIL};
+use super::event::Maker;
+use super::node::Node;
+use super::outbox::{OUTBOX_MAX, Outbox};
+use super::profile::{Estimate, OVERFLOW};
+use super::queue::{Fifo, NIL, Totals};
 use super::section::{Section, Worth};
-use super::shared::{Boxed, Shared};
+use super::shared::{CoreShared, Shared};
+use super::sleepers::wake_nearest;
 use super::steal::Sighting;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
@@ -36,46 +36,39 @@ use arrayvec::ArrayVec;
 use std::ptr::NonNull;
 
 /// Most colors a core takes at once.
-pub(crate) const CHECKOUT_MAX: usize = 32;
-/// Most chunks that wait in the outbox before it is flushed inside a handler.
-const OUTBOX_MAX: usize = if cfg!(loom) { 4 } else { 256 };
-/// One event in so many is timed, of those that need no closer watch: two readings of the clock are
-/// several events. A prime, so that handlers that alternate are both sampled.
+pub(crate) const CHECKOUT_MAX: usize = 64;
+/// The events of one color in so many are timed, of those that need no closer watch: two readings of
+/// the clock are several events. A prime, so that no regular program hides from it; whole batches, so
+/// that a color's second event is sampled as often as its first.
 const SAMPLE_PERIOD: u32 = 251;
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
-/// What an event takes at least, in ns: the scheduler's own part of it.
-const EVENT_MIN_NS: u64 = 10;
+
+/// A color that was taken out of its core's lists to be run, its events with it.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) slot: u32,
+    pub(crate) fifo: Fifo,
+}
 
 /// The colors a core has taken to run without its lock.
-pub(crate) type Checkout = ArrayVec<u32, CHECKOUT_MAX>;
-
-/// A chunk on its way to a color.
-#[derive(Debug)]
-struct Outgoing {
-    slot: u32,
-    chunk: Chunk,
-}
+pub(crate) type Checkout = ArrayVec<Taken, CHECKOUT_MAX>;
 
 /// The event that runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Current {
-    /// [`NIL`] between events.
+    /// [`NIL`] between quanta.
     pub(crate) slot: u32,
     pub(crate) color: u64,
     pub(crate) profile: u32,
-    /// Known or feared to be long: each post is published at once. Only ever set together with
-    /// `started_ns`.
-    publish: bool,
     /// When it started, if it is timed.
-    started_ns: Option<u64>,
+    pub(super) started_ns: Option<u64>,
 }
 
-const NO_EVENT: Current = Current {
+pub(super) const NO_EVENT: Current = Current {
     slot: NIL,
     color: 0,
     profile: OVERFLOW,
-    publish: false,
     started_ns: None,
 };
 
@@ -91,19 +84,32 @@ pub(crate) struct Event {
 pub(crate) struct Core {
     pub(crate) id: u32,
     pub(crate) shared: Arc<Shared>,
+    /// This core's part of it.
+    pub(super) own: Arc<CoreShared>,
     pub(crate) clock: Clock,
     /// What reading the clock takes, in ns: several times an empty handler.
-    clock_cost_ns: u64,
-    pool: Pool,
-    index: Index,
-    outbox: Vec<Outgoing>,
+    pub(super) clock_cost_ns: u64,
+    maker: Maker,
+    outbox: Outbox,
+    /// So many chunks in the outbox are published: one, while an event runs that is known or feared
+    /// to be long.
+    pub(super) outbox_due: usize,
     pub(super) checkout: Checkout,
+    /// How many of the checkout have had their turn, the running one included.
+    pub(super) begun: usize,
+    /// What is left of the running color's events, and what it posts to itself.
+    running: Fifo,
     pub(crate) current: Current,
     /// What may be hidden from thieves: about a steal cost, in ns.
-    quantum_ns: u32,
+    pub(super) quantum_ns: u32,
+    /// [`Policy::batch`](super::policy::Policy).
+    batch_max: u32,
+    /// Most events in the batch of the running color, and how many of them are left.
+    batch: u32,
     /// Events posted and executed by this core since it began.
     pub(crate) posted: u64,
     pub(crate) executed: u64,
+    /// Colors until the events of one are timed.
     until_sample: u32,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
     pub(super) bells: Vec<u32>,
@@ -111,15 +117,16 @@ pub(crate) struct Core {
     /// See [`Core::is_busy`].
     busy: bool,
     /// A handler of this quantum was longer than a wake-up.
-    long: bool,
-    /// What is left of the batch of the running color.
+    pub(super) long: bool,
     batch_left: u32,
     batch_left_ns: i64,
-    /// What this core last noted as running, in the words of [`super::shared::Progress::running`].
-    noted: u32,
+    /// The penalized time of what ran in it.
+    batch_penalized_ns: u64,
+    /// Each event of the batch is timed.
+    pub(super) sampling: bool,
 }
 
-// SAFETY: a core's nodes, in its outbox and pool, are held by it, wherever it is.
+// SAFETY: a core's nodes, in its checkout, outbox and pool, are held by it, wherever it is.
 unsafe impl Send for Core {}
 
 impl Core {
@@ -127,14 +134,19 @@ impl Core {
         let sightings = vec![Sighting::default(); shared.cores[id as usize].victims.len()];
         Core {
             id,
+            own: Arc::clone(&shared.cores[id as usize]),
             clock_cost_ns: clock.cost_ns(),
             clock,
-            pool: Pool::new(Arc::clone(&shared.depot)),
-            index: Index::new(),
-            outbox: Vec::with_capacity(OUTBOX_MAX),
+            maker: Maker::new(&shared),
+            outbox: Outbox::new(),
+            outbox_due: OUTBOX_MAX,
             checkout: Checkout::new(),
+            begun: 0,
+            running: Fifo::EMPTY,
             current: NO_EVENT,
             quantum_ns: shared.reference_cost_ns(id) as u32,
+            batch_max: shared.policy.batch,
+            batch: 0,
             posted: 0,
             executed: 0,
             until_sample: 1,
@@ -144,7 +156,8 @@ impl Core {
             long: false,
             batch_left: 0,
             batch_left_ns: 0,
-            noted: 0,
+            batch_penalized_ns: 0,
+            sampling: false,
             shared,
         }
     }
@@ -160,65 +173,62 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let profile = self
-            .index
-            .find(&self.shared.profiles, handler, VtableOf::<F>::VTABLE);
-        let estimate = self.shared.profiles.get(profile).estimate(self.quantum_ns);
-        let Some(node) = self.pool.alloc() else {
-            return Err(f);
-        };
-        // SAFETY: a fresh node, held by us.
-        unsafe { fill_event(node, color, profile, estimate, f) };
+        let (node, estimate) = self.maker.make(&self.shared, handler, color, f)?;
         self.posted += 1;
-        self.enqueue(self.shared.slots.map.slot(color), node, estimate);
+        let slot = self.shared.slots.map.slot(color);
+        if slot == self.current.slot {
+            let Estimate {
+                raw_ns,
+                penalized_ns,
+            } = estimate;
+            let totals = Totals {
+                count: 1,
+                raw_ns,
+                penalized_ns,
+            };
+            // SAFETY: the running color's events are ours, and so is the new node.
+            unsafe { self.running.append(node, node, totals) };
+        } else {
+            self.put_out(slot, node);
+        }
         Ok(())
     }
 
-    /// Posts an event of the runtime's own, also at the limit: a connection that is not closed, or a
-    /// closure that is dropped in the wrong place, would cost more than an event.
+    /// Posts an event of the runtime's own, also at the limit of events: see [`Maker::reserve`].
     pub(crate) fn post_own<F>(&mut self, handler: Option<&'static Handler>, color: Color, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.pool.reserve();
+        self.maker.reserve();
         let posted = self.post(handler, color, f);
         debug_assert!(posted.is_ok(), "reserved");
     }
 
-    #[inline(always)]
-    fn enqueue(&mut self, slot: u32, node: NonNull<Node>, estimate: Estimate) {
-        if slot == self.current.slot {
-            // SAFETY: the running color is checked out by this thread.
-            unsafe {
-                self.shared.slots.queue(slot).append(single(node, estimate));
-            };
-        } else {
-            self.put_out(slot, node, estimate);
+    /// Posts to another color. Apart from the self-post, the commonest post, whose few instructions
+    /// would otherwise save and restore the registers that this one needs. For the same reason the
+    /// rarer ways on from here are tail calls.
+    #[inline(never)]
+    fn put_out(&mut self, slot: u32, node: NonNull<Node>) {
+        if self.outbox.is_last(slot) {
+            return self.join_out(node);
+        }
+        self.outbox.put(slot, node);
+        if self.outbox.len() >= self.outbox_due {
+            self.flush();
         }
     }
 
-    /// Posts to another color. Apart from the self-post, the commonest post, whose few instructions
-    /// would otherwise save and restore the registers that this one needs.
     #[inline(never)]
-    fn put_out(&mut self, slot: u32, node: NonNull<Node>, estimate: Estimate) {
-        let chunk = single(node, estimate);
-        if let Some(last) = self.outbox.last_mut()
-            && last.slot == slot
-            && join(&mut last.chunk, chunk)
-        {
-            // SAFETY: the chunk's nodes are held by the outbox, which is ours.
-            unsafe { Node::header(last.chunk.last.as_ptr()).next = node.as_ptr() };
-            last.chunk.last = node;
-        } else {
-            self.outbox.push(Outgoing { slot, chunk });
-        }
-        if self.current.publish || self.outbox.len() >= OUTBOX_MAX {
+    fn join_out(&mut self, node: NonNull<Node>) {
+        self.outbox.join(node);
+        if self.outbox.len() >= self.outbox_due {
             self.flush();
         }
     }
 
     /// Publishes the outbox in program order: everything posted so far is in its color's queue or
     /// mailbox when this returns.
+    #[inline(never)]
     pub(crate) fn flush(&mut self) {
         // Borrowed, not cloned, here and in `exchange`: a reference count is a read-modify-write on a
         // line that all cores share.
@@ -233,7 +243,7 @@ impl Core {
             return;
         }
         let mut section = Section::enter(shared, *id);
-        publish_outbox(outbox, &mut section, shared, *id, bells);
+        outbox.publish(&mut section, shared, *id, None, bells);
         let worth = section.publish();
         drop(section);
         self.make_known(worth);
@@ -245,25 +255,25 @@ impl Core {
         let Core {
             id,
             shared,
+            own,
             outbox,
             checkout,
             bells,
             ..
         } = self;
-        let own = &shared.cores[*id as usize];
         if checkout.is_empty() && outbox.is_empty() && own.hint.queued() == 0 && !own.pokes.any() {
             return;
         }
         own.stats.quanta.add(1);
         own.stats.posts.max(self.posted);
         let mut section = Section::enter(shared, *id);
-        for &slot in checkout.iter() {
-            section.give_back(slot, bells);
+        for taken in checkout.iter() {
+            section.give_back(taken, bells);
         }
         checkout.clear();
-        publish_outbox(outbox, &mut section, shared, *id, bells);
+        outbox.publish(&mut section, shared, *id, Some(checkout), bells);
         section.take_mail(bells);
-        section.check_out(checkout, self.quantum_ns.into());
+        section.check_out(checkout);
         let worth = section.publish();
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]
@@ -271,6 +281,7 @@ impl Core {
             section.assert_valid();
         }
         drop(section);
+        self.begun = 0;
         self.quantum_ns = shared.reference_cost_ns(*id) as u32;
         self.make_known(worth);
     }
@@ -286,7 +297,9 @@ impl Core {
             }
             self.wake_one();
         }
-        self.ring();
+        if !self.bells.is_empty() {
+            self.ring();
+        }
     }
 
     /// Wakes the nearest sleeper, unless somebody is already searching.
@@ -298,38 +311,68 @@ impl Core {
 
     pub(crate) fn ring(&mut self) {
         for core in self.bells.drain(..) {
-            self.shared.cores[self.id as usize].stats.wakes.add(1);
+            self.own.stats.wakes.add(1);
             self.shared.ring(core);
         }
     }
 
-    /// The `i`-th color of this quantum, if there is one, with its batch begun.
-    #[inline]
-    pub(crate) fn begin_color(&mut self, i: usize) -> Option<u32> {
-        let &slot = self.checkout.get(i)?;
-        let own = &self.shared.cores[self.id as usize];
-        own.progress.step(false);
-        self.batch_left = self.shared.policy.batch;
-        if self.checkout.len() == 1 && own.hint.queued() == 0 {
-            // Nobody waits behind it. The time limit still holds, so that mail is not left for
-            // longer than the quantum.
-            self.batch_left = self.batch_left.max(BATCH_ALONE);
-        }
-        self.batch_left_ns = self.quantum_ns.into();
-        Some(slot)
+    /// Whether the running color's events are finished, or its batch is over.
+    #[inline(always)]
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.running.len() == 0 || self.batch_left == 0 || self.batch_left_ns <= 0
     }
 
-    /// The next event of the batch of `slot`, which is checked out by us.
+    /// Puts the color that ran back into the checkout and begins the next one's batch; false if all
+    /// have had their turn.
     #[inline(always)]
-    pub(crate) fn begin_event(&mut self, slot: u32) -> Option<Event> {
-        if self.batch_left == 0 || self.batch_left_ns <= 0 {
-            return None;
+    pub(crate) fn next_color(&mut self) -> bool {
+        if self.running.len() > 0 {
+            self.put_back();
         }
-        // SAFETY: checked out by this thread.
-        let node = unsafe { self.shared.slots.queue(slot).pop() }?;
+        self.executed += u64::from(self.batch - self.batch_left);
+        let Some(taken) = self.checkout.get_mut(self.begun) else {
+            self.current.slot = NIL;
+            self.batch_left = self.batch;
+            return false;
+        };
+        self.begun += 1;
+        self.current.slot = taken.slot;
+        self.running = taken.fifo.hand_over();
+        self.own.progress.step();
+        self.batch = self.batch_max;
+        if self.checkout.len() == 1 && self.own.hint.queued() == 0 {
+            // Nobody waits behind it. The time limit still holds, so that mail is not left for
+            // longer than the quantum.
+            self.batch = self.batch.max(BATCH_ALONE);
+        }
+        self.batch_left = self.batch;
+        self.batch_left_ns = self.quantum_ns.into();
+        self.batch_penalized_ns = 0;
+        self.until_sample -= 1;
+        self.sampling = self.until_sample == 0;
+        if self.sampling {
+            self.until_sample = SAMPLE_PERIOD;
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn put_back(&mut self) {
+        let ran_ns = i64::from(self.quantum_ns) - self.batch_left_ns;
+        self.running
+            .subtract(ran_ns as u64, self.batch_penalized_ns);
+        self.checkout[self.begun - 1].fifo = self.running.hand_over();
+    }
+
+    /// The next event of the running color, which has one.
+    #[inline(always)]
+    pub(crate) fn begin_event(&mut self) -> Event {
+        // SAFETY: the running color's events are ours, and there is one.
+        let node = unsafe { self.running.pop() };
         let (color, profile_index, raw_ns) = {
             // SAFETY: popped, so held by us.
             let header = unsafe { Node::header(node.as_ptr()) };
+            self.batch_penalized_ns += u64::from(header.penalized_ns);
             (header.color, header.profile, header.raw_ns)
         };
         self.batch_left -= 1;
@@ -337,107 +380,42 @@ impl Core {
         let profile = self.shared.profiles.get(profile_index);
         let run = profile.run;
         let watch = profile.wants_timing();
-        self.current.slot = slot;
         self.current.color = color;
-        self.current.profile = profile_index;
-        if self.noted != profile_index + 1 {
-            self.note(profile_index + 1);
+        if self.current.profile != profile_index {
+            self.note(profile_index);
         }
-        self.until_sample -= 1;
-        if watch || self.until_sample == 0 {
+        if watch | self.sampling {
             self.watch(watch, raw_ns);
         }
-        Some(Event { node, run })
+        Event { node, run }
     }
 
     /// Notes what runs, where others read it: only when it changes, because thieves and the watchdog
     /// look at that line.
     #[inline(never)]
-    fn note(&mut self, running: u32) {
-        self.noted = running;
-        self.shared.cores[self.id as usize]
-            .progress
-            .running(running);
-    }
-
-    /// Watches the event that is about to run: takes the time, and unless it is a mere sample, makes
-    /// sure beforehand that others are not left to wait for it.
-    #[inline(never)]
-    fn watch(&mut self, watch: bool, raw_ns: u32) {
-        if watch {
-            self.current.publish = raw_ns >= self.quantum_ns;
-            if u64::from(raw_ns) >= self.shared.wake_cost_ns {
-                self.step_long();
-            }
-        }
-        self.until_sample = SAMPLE_PERIOD;
-        self.current.started_ns = Some(self.clock.now_ns());
-    }
-
-    /// Tells thieves that a long handler begins, and makes sure that nobody's work is left to wait
-    /// for it: mail that came since the exchange, or queued colors.
-    fn step_long(&mut self) {
-        let own = &self.shared.cores[self.id as usize];
-        own.progress.step(true);
-        if self.shared.policy.stealing && !fault("no look before a long handler") {
-            // A read-modify-write of the word that pokers push onto: either we see the poke, or the
-            // poker's push comes after and makes it see that we are long (`rescue`). A fence here
-            // would need another in every push.
-            let poked = if fault("plain look before a long handler") {
-                own.pokes.any()
-            } else {
-                own.pokes.any_ordered()
-            };
-            if poked || own.hint.stealable() > 0 {
-                // Pairs with the fence of a core on its way to sleep.
-                fence(Ordering::SeqCst);
-                self.wake_one();
-                self.ring();
-            }
-        }
+    fn note(&mut self, profile: u32) {
+        self.current.profile = profile;
+        self.own.progress.running(profile + 1);
     }
 
     /// The event has run, or has panicked.
     #[inline(always)]
     pub(crate) fn end_event(&mut self) {
-        self.executed += 1;
-        self.current.slot = NIL;
         if let Some(started_ns) = self.current.started_ns {
             self.end_watch(started_ns);
         }
     }
 
-    #[inline(never)]
-    fn end_watch(&mut self, started_ns: u64) {
-        let took_ns = self
-            .clock
-            .now_ns()
-            .saturating_sub(started_ns + self.clock_cost_ns)
-            .max(EVENT_MIN_NS);
-        self.shared
-            .profiles
-            .get(self.current.profile)
-            .record(took_ns);
-        let stats = &self.shared.cores[self.id as usize].stats;
-        stats.handler_ns_max.max(took_ns);
-        self.long |= took_ns > self.shared.wake_cost_ns;
-        if self.checkout.len() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
-            stats.hostage.add(1);
-        }
-        self.current = NO_EVENT;
-    }
-
     /// The colors of this quantum have had their turn.
     #[inline]
     pub(crate) fn end_quantum(&mut self, events: u64) {
-        let stats = &self.shared.cores[self.id as usize].stats;
-        stats.events.add(events);
+        let own = &self.own;
+        own.stats.events.add(events);
         self.busy = !self.long;
         self.long = false;
-        let progress = &self.shared.cores[self.id as usize].progress;
-        progress.step(false);
-        progress.running(0);
-        self.noted = 0;
+        own.progress.step();
+        own.progress.running(0);
+        self.current.profile = NO_EVENT.profile;
     }
 
     /// Whether this core ran something in its last turn: then what is queued goes before what
@@ -449,7 +427,7 @@ impl Core {
 
     /// Whether a post is sure to be accepted.
     pub(crate) fn has_room(&mut self) -> bool {
-        self.pool.has_room()
+        self.maker.has_room()
     }
 
     /// Whether nothing is checked out.
@@ -470,219 +448,23 @@ impl Core {
 
     #[inline(always)]
     pub(crate) fn free(&mut self, node: NonNull<Node>) {
-        self.pool.free(node);
+        self.maker.free(node);
     }
 }
 
 impl Drop for Core {
     /// Leaves everything where [`Shared`]'s drop finds it.
     fn drop(&mut self) {
-        self.shared.cores[self.id as usize]
-            .stats
-            .posts
-            .max(self.posted);
-        for Outgoing { slot, chunk } in self.outbox.drain(..) {
-            // SAFETY: the outbox gives its nodes up. Nobody needs a poke: the core's end is the
-            // runtime's.
-            let _ = unsafe { mail::push(&self.shared.slots, slot, chunk) };
+        let shared = &self.shared;
+        shared.cores[self.id as usize].stats.posts.max(self.posted);
+        self.outbox.abandon(shared);
+        if !self.checkout.is_empty() {
+            let mut section = Section::enter(shared, self.id);
+            for taken in &self.checkout {
+                // Whom a wish would have to be told to, is told in vain: the core's end is the
+                // runtime's.
+                section.give_back(taken, &mut self.bells);
+            }
         }
-    }
-}
-
-/// Empties an outbox in program order, under the lock of core `id`, whose thread this is.
-fn publish_outbox(
-    outbox: &mut Vec<Outgoing>,
-    section: &mut Section<'_>,
-    shared: &Shared,
-    id: u32,
-    bells: &mut Vec<u32>,
-) {
-    if fault("outbox out of order") {
-        outbox.reverse();
-    }
-    for Outgoing { slot, chunk } in outbox.drain(..) {
-        // SAFETY: the outbox gives its nodes up; we are the core's thread.
-        if unsafe { section.append(slot, chunk) } {
-            continue;
-        }
-        let stats = &shared.cores[id as usize].stats;
-        stats.posts_remote.add(chunk.count.into());
-        // SAFETY: as above; `join` keeps sums and counts within bounds.
-        if unsafe { mail::push(&shared.slots, slot, chunk) } {
-            poke::send(shared, slot, bells);
-            let owner = shared.slots.owner(slot);
-            rescue(shared, owner, id, bells);
-        }
-    }
-}
-
-/// Fills a node with an event.
-///
-/// # Safety
-/// The caller holds the node and it holds no closure.
-#[inline(always)]
-unsafe fn fill_event<F>(node: NonNull<Node>, color: Color, profile: u32, estimate: Estimate, f: F)
-where
-    F: FnOnce(&mut Cx) + Send + 'static,
-{
-    let Estimate {
-        raw_ns,
-        penalized_ns,
-        ..
-    } = estimate;
-    if profile == OVERFLOW {
-        let boxed: Boxed = Box::new(f);
-        // SAFETY: the caller's promise; the overflow profile's vtable is that of `Boxed`.
-        unsafe { fill(node, color.value(), profile, raw_ns, penalized_ns, boxed) };
-    } else {
-        // SAFETY: the caller's promise; the profile's vtable is that of `F`.
-        unsafe { fill(node, color.value(), profile, raw_ns, penalized_ns, f) };
-    }
-}
-
-#[inline(always)]
-fn single(node: NonNull<Node>, estimate: Estimate) -> Chunk {
-    Chunk {
-        first: node,
-        last: node,
-        count: 1,
-        solo: estimate.solo,
-        raw_ns: estimate.raw_ns.into(),
-        penalized_ns: estimate.penalized_ns.into(),
-    }
-}
-
-/// Most events in a chunk.
-const CHUNK_MAX: u32 = 1 << 20;
-
-/// Adds the counts and times of `more` to `chunk`; false, and nothing changed, if the sums would not
-/// fit into a mailbox's node.
-#[inline(always)]
-fn join(chunk: &mut Chunk, more: Chunk) -> bool {
-    let (raw_ns, penalized_ns) = (
-        chunk.raw_ns + more.raw_ns,
-        chunk.penalized_ns + more.penalized_ns,
-    );
-    if raw_ns > u32::MAX.into() || penalized_ns > u32::MAX.into() || chunk.count >= CHUNK_MAX {
-        return false;
-    }
-    chunk.raw_ns = raw_ns;
-    chunk.penalized_ns = penalized_ns;
-    chunk.count += more.count;
-    chunk.solo |= more.solo;
-    true
-}
-
-/// Wakes the sleeper nearest to `core`.
-pub(super) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
-    for &(other, _) in &shared.cores[core as usize].victims {
-        if shared.sleepers.contains(other) && shared.cores[other as usize].pokes.unpark() {
-            bells.push(other);
-            return;
-        }
-    }
-}
-
-/// A color was poked whose owner may be inside a long handler: wakes somebody to take it from there.
-fn rescue(shared: &Shared, owner: u32, waker: u32, bells: &mut Vec<u32>) {
-    if !shared.policy.stealing || owner == waker || fault("nobody sent to the rescue") {
-        return;
-    }
-    let progress = &shared.cores[owner as usize].progress;
-    if progress.is_long() {
-        // Pairs with the fence of a core on its way to sleep: it sees poke and handler, or we see it
-        // asleep.
-        fence(Ordering::SeqCst);
-        if shared.sleepers.any() {
-            wake_nearest(shared, owner, bells);
-        }
-    }
-}
-
-/// What a foreign thread posts with: nodes, and the way to profiles.
-#[derive(Debug)]
-pub(crate) struct Maker {
-    pool: Pool,
-    index: Index,
-}
-
-impl Maker {
-    pub(crate) fn new(shared: &Shared) -> Maker {
-        Maker {
-            pool: Pool::new(Arc::clone(&shared.depot)),
-            index: Index::new(),
-        }
-    }
-
-    /// Makes an event; the closure comes back if the limit of events is reached.
-    pub(crate) fn make<F>(
-        &mut self,
-        shared: &Shared,
-        handler: Option<&'static Handler>,
-        color: Color,
-        f: F,
-    ) -> Result<Chunk, F>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        let profile = self
-            .index
-            .find(&shared.profiles, handler, VtableOf::<F>::VTABLE);
-        let estimate = shared.profiles.get(profile).estimate(0);
-        let Some(node) = self.pool.alloc() else {
-            return Err(f);
-        };
-        // SAFETY: a fresh node, held by us.
-        unsafe { fill_event(node, color, profile, estimate, f) };
-        Ok(single(node, estimate))
-    }
-}
-
-impl Maker {
-    /// Makes an event of the runtime's own, also at the limit.
-    pub(crate) fn make_own<F>(&mut self, shared: &Shared, color: Color, f: F) -> Result<Chunk, F>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.pool.reserve();
-        self.make(shared, None, color, f)
-    }
-}
-
-/// Publishes an event made by a foreign thread.
-pub(crate) fn publish_foreign(shared: &Shared, color: Color, chunk: Chunk) {
-    let slot = shared.slots.map.slot(color);
-    // SAFETY: the chunk is the caller's and given up here.
-    if unsafe { mail::push(&shared.slots, slot, chunk) } {
-        let mut bells = Vec::new();
-        poke::send(shared, slot, &mut bells);
-        let owner = shared.slots.owner(slot);
-        rescue(shared, owner, NIL, &mut bells);
-        bells.into_iter().for_each(|core| shared.ring(core));
-    }
-}
-
-/// Asks for a color to be moved to a core; see [`Cx::place`].
-pub(crate) fn place(shared: &Shared, color: Color, core: usize) {
-    let cores = shared.cores.len();
-    assert!(core < cores, "core {core} of a runtime with {cores} cores");
-    let core = core as u32;
-    let slot = shared.slots.map.slot(color);
-    if shared.slots.map.is_control(slot) {
-        return;
-    }
-    let wanted = &shared.slots.shared(slot).wanted;
-    if shared.slots.owner(slot) == core {
-        // It is there already; but it must not leave for an earlier wish.
-        if wanted.load(Ordering::Relaxed) != 0 {
-            wanted.store(0, Ordering::Relaxed);
-        }
-        return;
-    }
-    wanted.store(core + 1, Ordering::Release);
-    if mail::mark_poked(&shared.slots, slot) {
-        let mut bells = Vec::new();
-        poke::send(shared, slot, &mut bells);
-        bells.into_iter().for_each(|core| shared.ring(core));
     }
 }

@@ -29,10 +29,10 @@ pub(crate) struct Lists {
     pub(crate) core_queue: Ends,
     /// The worthy ones among them by penalized time-left, unordered within a band.
     pub(crate) bands: [Ends; BANDS],
-    /// Colors in the core-queue that a thief may take: all but control colors.
-    pub(crate) stealable: u32,
     /// Colors in the core-queue.
     pub(crate) queued: u32,
+    /// Control colors among them, which no thief may take.
+    pub(crate) controls: u32,
     /// Events of the stealable colors in the core-queue.
     pub(crate) events: u64,
     /// Colors in the stealing-queue.
@@ -46,11 +46,17 @@ impl Lists {
         Lists {
             core_queue: Ends::EMPTY,
             bands: [Ends::EMPTY; BANDS],
-            stealable: 0,
             queued: 0,
+            controls: 0,
             events: 0,
             worthy: 0,
             worth_ns: 0,
         }
+    }
+
+    /// Colors in the core-queue that a thief may take.
+    #[inline]
+    pub(crate) fn stealable(&self) -> u32 {
+        self.queued - self.controls
     }
 }

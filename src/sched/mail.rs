@@ -15,13 +15,13 @@
 //!
 //! `POKED` is set with the first push and says that a *poke* for this color is on its way to its
 //! owner ([`super::poke`]). Only who consumes that poke clears it. So at most one poke exists for a
-//! color, and a mailbox that is not empty has one, or its color is checked out.
+//! color, and a mailbox that is not empty has one.
 
-use super::node::{Link, Node, SOLO};
-use super::queue::{Chunk, ColorQueue};
+use super::node::{Link, Node};
+use super::queue::{Chunk, Fifo, Totals};
 use super::slots::{Slot, Slots};
 use crate::sync::atomic::Ordering;
-use crate::sync::{check, fault, first_look};
+use crate::sync::{check, first_look};
 use std::ptr::NonNull;
 
 /// The flag in the mailbox word; nodes are aligned to a cache line.
@@ -38,21 +38,11 @@ fn poked(node: *mut Node) -> *mut Node {
 /// Pushes a chunk. True if the caller must now poke the color's owner.
 ///
 /// # Safety
-/// The caller holds the chunk's nodes and gives them up. Sums and count fit in 32 and 31 bits.
+/// The caller holds the chunk's nodes and gives them up.
 #[must_use]
 pub(crate) unsafe fn push(slots: &Slots, slot: u32, chunk: Chunk) -> bool {
     let last = chunk.last.as_ptr();
-    {
-        // SAFETY: held by the caller until the compare-and-swap below succeeds.
-        let mut first = unsafe { Node::header(chunk.first.as_ptr()) };
-        first.count = chunk.count | if chunk.solo { SOLO } else { 0 };
-        if chunk.first != chunk.last {
-            first.link = Link {
-                sums: (chunk.raw_ns as u32, chunk.penalized_ns as u32),
-            };
-        }
-    }
-    let mail = &slots.shared(slot).mail;
+    let mail = &slots.at(slot).mail;
     let mut word = first_look(|| mail.load(Ordering::Relaxed), std::ptr::null_mut());
     loop {
         let (older, was_poked) = split(word);
@@ -78,33 +68,27 @@ pub(crate) fn mark_poked(slots: &Slots, slot: u32) -> bool {
     !split(update(slots, slot, poked)).1
 }
 
+/// Whether events wait in the mailbox, or a poke is on its way.
+#[inline(always)]
+pub(crate) fn has_any(slot: &Slot) -> bool {
+    !slot.mail.load(Ordering::Acquire).is_null()
+}
+
 /// Whether events wait in the mailbox.
 #[inline]
 pub(crate) fn has_mail(slot: &Slot) -> bool {
-    !split(slot.shared.mail.load(Ordering::Acquire)).0.is_null()
+    !split(slot.mail.load(Ordering::Acquire)).0.is_null()
 }
 
 /// Moves what waits in the mailbox to the end of the color's FIFO, leaving `POKED` as it is.
 ///
 /// # Safety
-/// The caller owns the private part, of which `queue` is the borrow.
-#[inline]
-pub(crate) unsafe fn drain(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
-    if has_mail(slots.at(slot)) {
-        let word = update(slots, slot, |word| keep_mark(std::ptr::null_mut(), word));
-        // SAFETY: the exchange made the chunks ours; the queue is the caller's.
-        unsafe { append_all(word, queue) };
-    }
-}
-
-/// Consumes the poke of a color that is checked out: clears `POKED` and leaves the events, which the
-/// core that has the color finds when it returns it. For a thief in possession of the lock, who may
-/// not touch the private part.
-pub(crate) fn unmark(slots: &Slots, slot: u32) {
-    if fault("unmark forgotten") {
-        return;
-    }
-    update(slots, slot, |word| split(word).0);
+/// The caller owns the private part, whose FIFO this is.
+#[inline(never)]
+pub(crate) unsafe fn drain(slots: &Slots, slot: u32, fifo: &mut Fifo) {
+    let word = update(slots, slot, |word| keep_mark(std::ptr::null_mut(), word));
+    // SAFETY: the exchange made the chunks ours; the FIFO is the caller's.
+    unsafe { append_all(word, fifo) };
 }
 
 /// `node` with the mark of `word`.
@@ -114,7 +98,7 @@ fn keep_mark(node: *mut Node, word: *mut Node) -> *mut Node {
 
 /// Replaces the mailbox word by a function of itself and returns what it was.
 fn update(slots: &Slots, slot: u32, f: impl Fn(*mut Node) -> *mut Node) -> *mut Node {
-    let mail = &slots.shared(slot).mail;
+    let mail = &slots.at(slot).mail;
     let mut word = first_look(|| mail.load(Ordering::Relaxed), std::ptr::null_mut());
     loop {
         match mail.compare_exchange_weak(word, f(word), Ordering::AcqRel, Ordering::Relaxed) {
@@ -128,31 +112,28 @@ fn update(slots: &Slots, slot: u32, f: impl Fn(*mut Node) -> *mut Node) -> *mut 
 ///
 /// # Safety
 /// As for [`drain`]; and the caller took the color's poke from a core's mailbox.
-pub(crate) unsafe fn consume(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
+pub(crate) unsafe fn consume(slots: &Slots, slot: u32, fifo: &mut Fifo) {
     let word = slots
-        .shared(slot)
+        .at(slot)
         .mail
         .swap(std::ptr::null_mut(), Ordering::AcqRel);
     check!(split(word).1, "a poke without its mark");
-    // SAFETY: the swap made the chunks ours; the queue is the caller's.
-    unsafe { append_all(word, queue) };
+    // SAFETY: the swap made the chunks ours; the FIFO is the caller's.
+    unsafe { append_all(word, fifo) };
 }
 
 /// Appends the chunks behind a mailbox word that was swapped out, oldest first.
 ///
 /// # Safety
-/// The caller swapped `word` out and owns `queue`.
-unsafe fn append_all(word: *mut Node, queue: &mut ColorQueue) {
+/// The caller swapped `word` out and owns `fifo`.
+unsafe fn append_all(word: *mut Node, fifo: &mut Fifo) {
     let (newest, _) = split(word);
     let Some(newest) = NonNull::new(newest) else {
         return;
     };
     // From newest to oldest, each chunk's last node is linked to the first of the next newer one.
-    let mut sum = Chunk {
-        first: newest,
-        last: newest,
+    let mut sum = Totals {
         count: 0,
-        solo: false,
         raw_ns: 0,
         penalized_ns: 0,
     };
@@ -169,36 +150,29 @@ unsafe fn append_all(word: *mut Node, queue: &mut ColorQueue) {
             header.next = newer_first;
         }
         // SAFETY: as above.
-        let header = unsafe { Node::header(first) };
-        let (raw, penalized) = if first == last {
-            (header.raw_ns, header.penalized_ns)
-        } else {
-            // SAFETY: the first node of a chunk of several holds the sums.
-            unsafe { header.link.sums }
-        };
-        sum.count += header.count & !SOLO;
-        sum.solo |= header.count & SOLO != 0;
-        sum.raw_ns += u64::from(raw);
-        sum.penalized_ns += u64::from(penalized);
+        let totals = unsafe { Node::totals(first, last) };
+        sum.count += totals.count;
+        sum.raw_ns = sum.raw_ns.saturating_add(totals.raw_ns);
+        sum.penalized_ns = sum.penalized_ns.saturating_add(totals.penalized_ns);
         newer_first = first;
         last = older;
     }
-    sum.first = NonNull::new(newer_first).expect("a chunk has a first node");
-    // SAFETY: the queue and the nodes are the caller's.
-    unsafe { queue.append(sum) };
+    let first = NonNull::new(newer_first).expect("a chunk has a first node");
+    // SAFETY: the FIFO and the nodes are the caller's.
+    unsafe { fifo.append(first, newest, sum) };
 }
 
 /// Takes everything out of a mailbox that nobody can reach any more.
 ///
 /// # Safety
 /// The caller owns the private part, and nobody will want a poke any more.
-pub(crate) unsafe fn take_rest(slots: &Slots, slot: u32, queue: &mut ColorQueue) {
-    let mail = &slots.shared(slot).mail;
+pub(crate) unsafe fn take_rest(slots: &Slots, slot: u32, fifo: &mut Fifo) {
+    let mail = &slots.at(slot).mail;
     // Looked at before it is written: most slots were never used, and their memory is not there.
     if mail.load(Ordering::Acquire).is_null() {
         return;
     }
     let word = mail.swap(std::ptr::null_mut(), Ordering::Acquire);
     // SAFETY: the caller's promise.
-    unsafe { append_all(word, queue) };
+    unsafe { append_all(word, fifo) };
 }

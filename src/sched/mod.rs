@@ -11,10 +11,14 @@
 
 pub(crate) mod clock;
 pub(crate) mod core;
+pub(crate) mod event;
+pub(crate) mod foreign;
+pub(crate) mod links;
 pub(crate) mod lists;
 pub(crate) mod lock;
 pub(crate) mod mail;
 pub(crate) mod node;
+pub(crate) mod outbox;
 pub(crate) mod poke;
 pub(crate) mod policy;
 pub(crate) mod pool;
@@ -28,3 +32,4 @@ pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod steal;
 pub(crate) mod turn;
+pub(crate) mod watch;

@@ -12,6 +12,7 @@
 //! Who may touch a node: whoever holds it. That is, in turn, the poster that made it, the color's
 //! mailbox (nobody), and whoever owns the private part of the color ([`super::slots`]).
 
+use super::queue::Totals;
 use crate::Cx;
 use crate::sync::{CellMut, UnsafeCell};
 use std::mem::{MaybeUninit, align_of, size_of};
@@ -37,11 +38,11 @@ pub(crate) struct Header {
     /// The next event of the same color-queue or chunk; in a mailbox, a chunk's last node points
     /// back to its first.
     pub(crate) next: *mut Node,
-    /// Used while in a mailbox only: see [`super::mail`].
+    /// Used in a chunk, and in a mailbox: see [`super::mail`].
     pub(crate) link: Link,
     pub(crate) color: u64,
     pub(crate) profile: u32,
-    /// While in a mailbox, on a chunk's first node: events in the chunk, and [`SOLO`].
+    /// On the first node of a chunk of several: events in the chunk.
     pub(crate) count: u32,
     /// What this event adds to its color's time-left, in ns: set when posted, and exactly this is
     /// subtracted when it leaves, although estimates change in between.
@@ -50,14 +51,11 @@ pub(crate) struct Header {
     pub(crate) penalized_ns: u32,
 }
 
-/// Flag in [`Header::count`]: an event of unknown or varying duration is in the chunk.
-pub(crate) const SOLO: u32 = 1 << 31;
-
-/// The mailbox's use of a node.
+/// What a node is linked by, or what it sums, besides its place in a FIFO.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) union Link {
-    /// On a chunk's last node: the last node of the chunk pushed before, or null.
+    /// In a mailbox, on a chunk's last node: the last node of the chunk pushed before, or null.
     pub(crate) older: *mut Node,
     /// On the first node of a chunk of several: the chunk's summed raw and penalized times, in ns.
     pub(crate) sums: (u32, u32),
@@ -98,6 +96,30 @@ impl Node {
     pub(crate) unsafe fn header<'a>(node: *mut Node) -> CellMut<'a, Header> {
         // SAFETY: nodes are type-stable, so the pointer is valid; exclusivity is the caller's.
         unsafe { (*node).header.borrow_mut() }
+    }
+
+    /// The number and summed times of the chunk from `first` to `last`.
+    ///
+    /// # Safety
+    /// The caller holds the chunk and has no other borrow of its first header.
+    #[inline(always)]
+    pub(crate) unsafe fn totals(first: *mut Node, last: *mut Node) -> Totals {
+        // SAFETY: the caller's promise.
+        let header = unsafe { Node::header(first) };
+        if first == last {
+            return Totals {
+                count: 1,
+                raw_ns: header.raw_ns,
+                penalized_ns: header.penalized_ns,
+            };
+        }
+        // SAFETY: the first node of a chunk of several holds the sums.
+        let (raw_ns, penalized_ns) = unsafe { header.link.sums };
+        Totals {
+            count: header.count,
+            raw_ns,
+            penalized_ns,
+        }
     }
 
     /// Moves `f` into the node.

@@ -63,7 +63,7 @@ impl Pokes {
         let mut head = first_look(|| self.0.load(Ordering::Relaxed), EMPTY);
         loop {
             let next = if head == PARKED { EMPTY } else { head };
-            slots.shared(slot).poke_next.store(next, Ordering::Relaxed);
+            slots.at(slot).poke_next.store(next, Ordering::Relaxed);
             match self
                 .0
                 .compare_exchange_weak(head, slot + 1, Ordering::AcqRel, Ordering::Relaxed)
@@ -124,7 +124,7 @@ impl Taken {
         }
         let slot = self.0 - 1;
         // Read before the slot is pushed anywhere else, which overwrites the link.
-        self.0 = slots.shared(slot).poke_next.load(Ordering::Relaxed);
+        self.0 = slots.at(slot).poke_next.load(Ordering::Relaxed);
         Some(slot)
     }
 }
@@ -145,7 +145,7 @@ pub(crate) fn send(shared: &Shared, slot: u32, bells: &mut Vec<u32>) {
             let mut stale = pokes.take();
             while let Some(stale_slot) = stale.next(slots) {
                 slots
-                    .shared(stale_slot)
+                    .at(stale_slot)
                     .poke_next
                     .store(rest.0, Ordering::Relaxed);
                 if !fault("pokes of other colors lost") {

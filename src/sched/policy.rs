@@ -67,6 +67,19 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
+    /// A color with less time-left than this is in no band, in ns.
+    #[inline]
+    pub(crate) fn worthy_ns(&self, steal_cost_ns: u64) -> u32 {
+        if !self.stealing || !self.heuristics.bands() {
+            return u32::MAX;
+        }
+        if self.heuristics.time_left {
+            u32::try_from(steal_cost_ns).unwrap_or(u32::MAX)
+        } else {
+            0
+        }
+    }
+
     /// The band of a color with these times, plus one; 0: not worth stealing.
     ///
     /// Worthy by its raw time, banded by its penalized time and never below the lowest band: a

@@ -21,8 +21,6 @@ use std::ptr::NonNull;
 pub(crate) struct Estimate {
     pub(crate) raw_ns: u32,
     pub(crate) penalized_ns: u32,
-    /// Never sampled, or of varying duration: its color is checked out alone.
-    pub(crate) solo: bool,
 }
 
 /// What an event of a handler that has neither run nor been annotated is taken for, in ns: worth a
@@ -48,7 +46,6 @@ pub(crate) struct Profile {
     deviation_ns: AtomicU32,
     samples: AtomicU32,
     // What follows from the above, worked out when a sample is recorded and not for each event.
-    /// The parts of an [`Estimate`]; `tail_ns` decides on `solo`.
     raw_ns: AtomicU32,
     penalized_ns: AtomicU32,
     tail_ns: AtomicU32,
@@ -84,15 +81,25 @@ impl Profile {
             .map_or_else(self.vtable.type_name, Handler::name)
     }
 
-    /// What one event will take, as far as is known. `quantum_ns` is what a core may hide from
-    /// thieves.
+    /// What one event will take, as far as is known.
     #[inline(always)]
-    pub(crate) fn estimate(&self, quantum_ns: u32) -> Estimate {
+    pub(crate) fn estimate(&self) -> Estimate {
         Estimate {
-            raw_ns: self.raw_ns.load(Relaxed),
+            raw_ns: self.raw_ns(),
             penalized_ns: self.penalized_ns.load(Relaxed),
-            solo: self.tail_ns.load(Relaxed) > quantum_ns,
         }
+    }
+
+    /// What one event will take, in ns.
+    #[inline(always)]
+    pub(crate) fn raw_ns(&self) -> u32 {
+        self.raw_ns.load(Relaxed)
+    }
+
+    /// What hardly any event will exceed, in ns; `u32::MAX` before the first has run.
+    #[inline(always)]
+    pub(crate) fn tail_ns(&self) -> u32 {
+        self.tail_ns.load(Relaxed)
     }
 
     /// Whether every run is to be timed and not only a sample: it is long, so the clock costs
@@ -239,9 +246,10 @@ fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) -> Key {
 /// table that grows, so that the common post costs one probe and no lock.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// What was found last under each hash: no pointer, no length and no second probe between a post
-    /// and its profile.
-    recent: [(Key, u32); RECENT],
+    /// What was found last under each hash, for closures without a handler and with one: no pointer,
+    /// no length and no second probe between a post and its profile.
+    anonymous: [(Key, u32); RECENT],
+    handled: [(Key, u32); RECENT],
     entries: Box<[(Key, u32)]>,
     used: usize,
 }
@@ -252,7 +260,8 @@ const RECENT: usize = 64;
 impl Index {
     pub(crate) fn new() -> Index {
         Index {
-            recent: [((0, 0), 0); RECENT],
+            anonymous: [((0, 0), 0); RECENT],
+            handled: [((0, 0), 0); RECENT],
             entries: vec![((0, 0), 0); 64].into(),
             used: 0,
         }
@@ -266,8 +275,12 @@ impl Index {
         vtable: &'static Vtable,
     ) -> u32 {
         let key = key(handler, vtable);
-        let (found, index) = self.recent[hash(key) % RECENT];
-        if found == key {
+        let recent = match handler {
+            None => &self.anonymous,
+            Some(_) => &self.handled,
+        };
+        let (found, index) = recent[recent_at(key)];
+        if found.1 == key.1 && (handler.is_none() || found.0 == key.0) {
             return index;
         }
         self.find_slowly(profiles, handler, vtable)
@@ -294,7 +307,11 @@ impl Index {
             at = (at + 1) & mask;
         };
         if index != OVERFLOW {
-            self.recent[hash(key) % RECENT] = (key, index);
+            let recent = match handler {
+                None => &mut self.anonymous,
+                Some(_) => &mut self.handled,
+            };
+            recent[recent_at(key)] = (key, index);
         }
         index
     }
@@ -332,7 +349,12 @@ impl Index {
     }
 }
 
+/// Vtables and handlers lie side by side in the program, some words apart.
 #[inline(always)]
+fn recent_at((handler, vtable): Key) -> usize {
+    ((vtable >> 3) ^ (handler >> 4)) % RECENT
+}
+
 fn hash((handler, vtable): Key) -> usize {
     let mixed = (handler as u64).rotate_left(32) ^ (vtable as u64);
     (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize
@@ -356,29 +378,27 @@ mod tests {
     #[test]
     fn annotation_is_the_prior_and_samples_move_it() {
         let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
-        let estimate = profile.estimate(1_000);
-        assert_eq!(
-            (estimate.raw_ns, estimate.penalized_ns, estimate.solo),
-            (800, 100, false)
-        );
+        let estimate = profile.estimate();
+        assert_eq!((estimate.raw_ns, estimate.penalized_ns), (800, 100));
+        assert!(profile.tail_ns() <= 1_000);
         for _ in 0..200 {
             profile.record(1_600);
         }
-        let estimate = profile.estimate(10_000);
+        let estimate = profile.estimate();
         assert!((1_590..=1_600).contains(&estimate.raw_ns), "{estimate:?}");
-        assert!(!estimate.solo);
+        assert!(profile.tail_ns() <= 10_000);
     }
 
     #[test]
-    fn unknown_and_varying_handlers_are_solo() {
+    fn unknown_and_varying_handlers_have_a_long_tail() {
         let profile = Profile::new(None, vtable(|_| ()));
-        assert!(profile.estimate(1_000).solo);
+        assert!(profile.tail_ns() > 1_000);
         profile.record(50);
-        assert!(!profile.estimate(1_000).solo);
+        assert!(profile.tail_ns() <= 1_000);
         for i in 0..100 {
             profile.record(if i % 2 == 0 { 50 } else { 2_000 });
         }
-        assert!(profile.estimate(1_000).solo);
+        assert!(profile.tail_ns() > 1_000);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The private part of a color: its FIFO of events, what it is worth, and where it is linked.
+//! A color's FIFO of events, and the private part of its slot.
 //!
 //! ```text
 //!            append (owner or thief under the lock)          check out (same)
@@ -8,11 +8,11 @@
 //!    +---------------------- nothing left (mailbox looked at) ---------------------+
 //! ```
 //!
-//! `Idle` and `Queued` belong to whoever holds the lock of the owning core; `CheckedOut` belongs to
-//! that core's thread, without the lock. The state itself changes under the owner's lock only, and
-//! lives in the shared half of the slot, so that a thief can see that a color is checked out without
-//! touching what its owner is working on. An `Idle` color may hold events for a moment: one that was
-//! placed on another core is linked there when its poke arrives ([`super::section`]).
+//! The private part belongs to whoever holds the lock of the owning core, always. Checking a color out
+//! moves its events out of the slot and into the checkout of the thread that will run them; what others
+//! append to the slot meanwhile comes behind what is left of those when the color is returned. An
+//! `Idle` color may hold events for a moment: one that was placed on another core is linked there
+//! when its poke arrives ([`super::section`]).
 
 use super::node::Node;
 use std::ptr::NonNull;
@@ -22,7 +22,7 @@ pub(crate) const NIL: u32 = u32::MAX;
 
 /// Where a color-queue is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u8)]
 pub(crate) enum State {
     /// In no list.
     Idle = 0,
@@ -32,114 +32,234 @@ pub(crate) enum State {
     CheckedOut = 2,
 }
 
-/// Events on their way, in order, linked from `first` to `last`.
+/// Events on their way to a color, in order, linked from `first` to `last`. The first node's header
+/// has their number and summed times ([`Node::totals`]).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chunk {
     pub(crate) first: NonNull<Node>,
     pub(crate) last: NonNull<Node>,
-    pub(crate) count: u32,
-    /// Holds an event of unknown or varying duration.
-    pub(crate) solo: bool,
-    pub(crate) raw_ns: u64,
-    pub(crate) penalized_ns: u64,
 }
 
-/// The private part of a color slot. All zero is an idle, empty queue.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub(crate) struct ColorQueue {
+/// How many events, and what they are taken to last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Totals {
+    pub(crate) count: u32,
+    /// In ns, at most `u32::MAX` and then meaning "at least".
+    pub(crate) raw_ns: u32,
+    /// With each event's share divided by its penalty.
+    pub(crate) penalized_ns: u32,
+}
+
+/// Events in order, with their sums. All zero is empty.
+///
+/// A sum of times that reaches four seconds stays there until the FIFO is empty: by then a color is
+/// worth stealing over any distance, and checked out alone.
+//
+// Packed, because 28 bytes instead of 32 let a color fit into one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
+pub(crate) struct Fifo {
     head: *mut Node,
     tail: *mut Node,
-    /// Time-left: the sum over the queued events, in ns.
-    pub(crate) raw_ns: u64,
-    /// Time-left with each event's share divided by its penalty.
-    pub(crate) penalized_ns: u64,
+    raw_ns: u32,
+    penalized_ns: u32,
     len: u32,
-    pub(crate) core_prev: u32,
-    pub(crate) core_next: u32,
-    pub(crate) band_prev: u32,
-    pub(crate) band_next: u32,
-    /// 0: not in the stealing-queue, else its band plus one. Stored, because the steal cost that
-    /// decided on it may have moved since.
-    pub(crate) band: u8,
-    /// Holds (or held since it was last empty) an event of unknown or varying duration.
-    pub(crate) solo: bool,
 }
 
-impl ColorQueue {
-    #[cfg_attr(not(loom), allow(dead_code))]
-    pub(crate) fn new() -> ColorQueue {
-        ColorQueue {
-            head: std::ptr::null_mut(),
-            tail: std::ptr::null_mut(),
-            raw_ns: 0,
-            penalized_ns: 0,
-            len: 0,
-            core_prev: 0,
-            core_next: 0,
-            band_prev: 0,
-            band_next: 0,
-            band: 0,
-            solo: false,
+impl Fifo {
+    pub(crate) const EMPTY: Fifo = Fifo {
+        head: std::ptr::null_mut(),
+        tail: std::ptr::null_mut(),
+        raw_ns: 0,
+        penalized_ns: 0,
+        len: 0,
+    };
+
+    /// A FIFO of one event.
+    ///
+    /// # Safety
+    /// The caller holds the node and gives it up.
+    #[inline(always)]
+    pub(crate) unsafe fn of(node: NonNull<Node>) -> Fifo {
+        // SAFETY: held by the caller.
+        let header = unsafe { Node::header(node.as_ptr()) };
+        Fifo {
+            head: node.as_ptr(),
+            tail: node.as_ptr(),
+            raw_ns: header.raw_ns,
+            penalized_ns: header.penalized_ns,
+            len: 1,
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
+    /// Time-left: the sum over the events, in ns.
+    #[inline(always)]
+    pub(crate) fn raw_ns(&self) -> u32 {
+        self.raw_ns
+    }
+
+    /// Time-left with each event's share divided by its penalty.
+    #[inline(always)]
+    pub(crate) fn penalized_ns(&self) -> u32 {
+        self.penalized_ns
+    }
+
+    /// The first event, of a FIFO that is not empty.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> NonNull<Node> {
+        debug_assert!(self.len > 0);
+        // SAFETY: the head of a FIFO that is not empty was set by `append` or `pop`, to a node.
+        unsafe { NonNull::new_unchecked(self.head) }
+    }
+
     /// What one turn of at most `batch` events will take, in ns: exact for a short queue, else by
     /// the mean.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn turn_ns(&self, batch: u32) -> u64 {
         if self.len <= batch {
-            self.raw_ns
+            self.raw_ns.into()
         } else {
-            self.raw_ns / u64::from(self.len) * u64::from(batch)
+            u64::from(self.raw_ns / self.len) * u64::from(batch)
         }
     }
 
-    /// Appends a chunk, whose nodes the queue then holds.
+    /// Appends events, whose nodes the FIFO then holds.
     ///
     /// # Safety
-    /// The caller owns this private part, and gives up the chunk's nodes.
-    #[inline]
-    pub(crate) unsafe fn append(&mut self, chunk: Chunk) {
+    /// The caller owns this FIFO, and gives up the nodes, of which `totals` says the number.
+    #[inline(always)]
+    pub(crate) unsafe fn append(
+        &mut self,
+        first: NonNull<Node>,
+        last: NonNull<Node>,
+        totals: Totals,
+    ) {
         if self.len == 0 {
-            self.head = chunk.first.as_ptr();
-            self.solo = chunk.solo;
+            self.head = first.as_ptr();
         } else {
-            // SAFETY: the tail is held by this queue, which the caller owns.
-            unsafe { Node::header(self.tail).next = chunk.first.as_ptr() };
-            self.solo |= chunk.solo;
+            // SAFETY: the tail is held by this FIFO, which the caller owns.
+            unsafe { Node::header(self.tail).next = first.as_ptr() };
         }
-        self.tail = chunk.last.as_ptr();
-        self.len += chunk.count;
-        self.raw_ns += chunk.raw_ns;
-        self.penalized_ns += chunk.penalized_ns;
+        self.tail = last.as_ptr();
+        self.len += totals.count;
+        self.raw_ns = self.raw_ns.saturating_add(totals.raw_ns);
+        self.penalized_ns = self.penalized_ns.saturating_add(totals.penalized_ns);
     }
 
-    /// Takes the first event, which the caller then holds.
+    /// Puts `earlier` before what is here.
     ///
     /// # Safety
-    /// The caller owns this private part.
-    #[inline]
-    pub(crate) unsafe fn pop(&mut self) -> Option<NonNull<Node>> {
-        if self.len == 0 {
-            return None;
+    /// The caller owns both.
+    pub(crate) unsafe fn prepend(&mut self, earlier: Fifo) {
+        let later = std::mem::replace(self, earlier);
+        if later.len > 0 {
+            let totals = Totals {
+                count: later.len,
+                raw_ns: later.raw_ns,
+                penalized_ns: later.penalized_ns,
+            };
+            // SAFETY: not empty, so both ends are nodes.
+            let last = unsafe { NonNull::new_unchecked(later.tail) };
+            if self.len == 0 {
+                *self = later;
+            } else {
+                // SAFETY: both are the caller's.
+                unsafe { self.append(later.first(), last, totals) };
+            }
         }
-        // SAFETY: the head of a queue that is not empty was set by `append` or below, to a node.
-        let node = unsafe { NonNull::new_unchecked(self.head) };
-        // SAFETY: queued nodes are held by the queue, which the caller owns.
-        let header = unsafe { Node::header(node.as_ptr()) };
-        self.raw_ns -= u64::from(header.raw_ns);
-        self.penalized_ns -= u64::from(header.penalized_ns);
-        // The last node's link is not read: it was never set.
+    }
+
+    /// Takes all events out. What stays behind is empty, and its sums mean nothing until it is
+    /// overwritten.
+    #[inline(always)]
+    pub(crate) fn hand_over(&mut self) -> Fifo {
+        // Field by field: so were the stores that filled it, and a wider load would wait for them.
+        let fifo = Fifo {
+            head: self.head,
+            tail: self.tail,
+            raw_ns: self.raw_ns,
+            penalized_ns: self.penalized_ns,
+            len: self.len,
+        };
+        self.len = 0;
+        fifo
+    }
+
+    /// Takes all events out and leaves an empty FIFO.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Fifo {
+        let fifo = self.hand_over();
+        self.raw_ns = 0;
+        self.penalized_ns = 0;
+        fifo
+    }
+
+    /// Takes the first event out, which the caller then holds, and leaves the sums as they are: they
+    /// are set right at the end of the batch.
+    ///
+    /// # Safety
+    /// The caller owns this FIFO, and it is not empty.
+    #[inline(always)]
+    pub(crate) unsafe fn pop(&mut self) -> NonNull<Node> {
+        let node = self.first();
         self.len -= 1;
+        // The last node's link is not read: it was never set.
         if self.len > 0 {
-            self.head = header.next;
+            // SAFETY: queued nodes are held by the FIFO, which the caller owns.
+            self.head = unsafe { Node::header(node.as_ptr()).next };
         }
-        Some(node)
+        node
+    }
+
+    /// Accounts for events that were popped.
+    pub(crate) fn subtract(&mut self, raw_ns: u64, penalized_ns: u64) {
+        if self.len == 0 {
+            self.raw_ns = 0;
+            self.penalized_ns = 0;
+        } else if self.raw_ns != u32::MAX {
+            self.raw_ns -= raw_ns as u32;
+            self.penalized_ns -= penalized_ns as u32;
+        }
+    }
+}
+
+/// The private part of a color slot. All zero is an idle, empty queue.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct ColorQueue {
+    pub(crate) fifo: Fifo,
+    pub(crate) state: State,
+    /// 0: not in the stealing-queue, else its band plus one. Stored, because the steal cost that
+    /// decided on it may have moved since.
+    pub(crate) band: u8,
+    pub(crate) core_prev: u32,
+    pub(crate) core_next: u32,
+    pub(crate) band_prev: u32,
+    pub(crate) band_next: u32,
+}
+
+impl ColorQueue {
+    /// In no list and without events.
+    #[inline(always)]
+    pub(crate) fn is_unused(&self) -> bool {
+        self.state == State::Idle && self.fifo.len == 0
+    }
+
+    #[cfg_attr(not(loom), allow(dead_code))]
+    pub(crate) fn new() -> ColorQueue {
+        ColorQueue {
+            fifo: Fifo::EMPTY,
+            core_prev: 0,
+            core_next: 0,
+            band_prev: 0,
+            band_next: 0,
+            state: State::Idle,
+            band: 0,
+        }
     }
 }

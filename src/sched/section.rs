@@ -1,26 +1,41 @@
 //! The critical section: what may be done to a core's lists and colors under its lock.
 //!
 //! A [`Section`] is that lock, held, by the core's own thread or by a thief. It is the one place
-//! where colors change owner, and where a private part is touched that is not checked out.
+//! where colors change owner, and where the private part of a slot is touched. How colors are linked
+//! is in [`super::links`].
 
+use super::core::{CHECKOUT_MAX, Checkout, Taken};
 use super::lists::Lists;
 use super::lock::Guard;
 use super::mail;
+use super::node::Node;
+use super::outbox::Outgoing;
 use super::poke;
-use super::queue::{Chunk, ColorQueue, NIL, State};
+use super::queue::{Chunk, ColorQueue, Fifo, NIL, State};
 use super::shared::Shared;
+use super::slots::Slot;
 use crate::sync::atomic::Ordering;
 use crate::sync::{CellMut, check, fault};
+use std::ptr::NonNull;
 
 /// A core's lock, held. Dropping it unlocks.
 #[derive(Debug)]
 pub(crate) struct Section<'a> {
-    shared: &'a Shared,
+    pub(super) shared: &'a Shared,
     /// The core whose lock this is.
-    core: u32,
-    lists: Guard<'a, Lists>,
-    /// The reference steal cost for banding, in ns.
-    cost_ns: u64,
+    pub(super) core: u32,
+    pub(super) lists: Guard<'a, Lists>,
+    /// The reference steal cost for banding, in ns; also the quantum: what may be hidden from
+    /// thieves is what is not worth stealing.
+    pub(super) cost_ns: u64,
+    /// What is worth less is in no band, in ns.
+    pub(super) worthy_ns: u32,
+    /// An event that may last longer is checked out alone, in ns.
+    alone_ns: u32,
+    /// The first control slot.
+    controls_first: u32,
+    /// What is checked out so far in this section takes so long, in ns.
+    taken_ns: u64,
 }
 
 /// What the hint says a core's worthy colors are worth, in ns.
@@ -42,33 +57,43 @@ impl Worth {
 impl<'a> Section<'a> {
     /// Takes the lock of `core`.
     pub(crate) fn enter(shared: &'a Shared, core: u32) -> Section<'a> {
-        let lists = shared.cores[core as usize].lock.lock();
-        Section {
-            shared,
-            core,
-            lists,
-            cost_ns: shared.reference_cost_ns(core),
-        }
+        Section::with(shared, core, shared.cores[core as usize].lock.lock())
     }
 
     /// Takes the lock of `core` if it is free.
     pub(crate) fn try_enter(shared: &'a Shared, core: u32) -> Option<Section<'a>> {
         let lists = shared.cores[core as usize].lock.try_lock()?;
-        Some(Section {
+        Some(Section::with(shared, core, lists))
+    }
+
+    #[inline]
+    fn with(shared: &'a Shared, core: u32, lists: Guard<'a, Lists>) -> Section<'a> {
+        let cost_ns = shared.reference_cost_ns(core);
+        Section {
             shared,
             core,
             lists,
-            cost_ns: shared.reference_cost_ns(core),
-        })
+            cost_ns,
+            worthy_ns: shared.policy.worthy_ns(cost_ns),
+            // Nobody is kept waiting by it where nobody could steal.
+            alone_ns: if shared.steals() {
+                cost_ns as u32
+            } else {
+                u32::MAX
+            },
+            controls_first: shared.slots.map.control_first(),
+            taken_ns: 0,
+        }
     }
 
     /// The private part of a color of this core.
-    fn queue(&self, slot: u32) -> CellMut<'a, ColorQueue> {
+    #[inline(always)]
+    pub(super) fn queue(&self, slot: u32) -> CellMut<'a, ColorQueue> {
         debug_assert!(self.owns(slot));
-        // SAFETY: we hold this core's lock and the slot is this core's and not checked out by
-        // another thread: `owns` is asserted, every caller passes a slot that it found in this
-        // core's lists, or checked for its owner under this lock, or that the core's own thread has
-        // checked out. Borrows live for one statement or one block, of distinct slots.
+        // SAFETY: we hold this core's lock and the slot is this core's: `owns` is asserted, every
+        // caller passes a slot that it found in this core's lists, or checked for its owner under
+        // this lock, or that the core's own thread has checked out. Borrows live for one statement
+        // or one block, of distinct slots.
         unsafe { self.shared.slots.queue(slot) }
     }
 
@@ -78,8 +103,47 @@ impl<'a> Section<'a> {
         self.shared.slots.owner(slot) == self.core
     }
 
+    #[inline]
+    pub(super) fn is_control(&self, slot: u32) -> bool {
+        slot >= self.controls_first
+    }
+
     pub(crate) fn lists(&self) -> &Lists {
         &self.lists
+    }
+
+    /// Takes single events from the front of `posts` straight into the checkout, as long as each is for
+    /// a color of this core without other events, fits, and nothing is queued before it: where
+    /// [`append`](Self::append) and [`check_out`](Self::check_out) would put them one by one. Returns
+    /// how many. Most of what a core's handlers post to each other takes this way.
+    ///
+    /// # Safety
+    /// The caller gives up the nodes of the posts that are taken.
+    #[inline(always)]
+    pub(super) unsafe fn take_lone(&mut self, posts: &[Outgoing], into: &mut Checkout) -> usize {
+        if self.lists.core_queue.head != NIL {
+            return 0;
+        }
+        let (slots, settled) = (&self.shared.slots, Slot::settled(self.core));
+        for (i, &Outgoing { slot, chunk }) in posts.iter().enumerate() {
+            let at = slots.at(slot);
+            // A color that never was posted to is not settled and takes the other way.
+            if !at.is_settled(settled) || mail::has_any(at) || chunk.first != chunk.last {
+                return i;
+            }
+            debug_assert!(self.owns(slot));
+            // SAFETY: as in `queue`: this core's, whose lock we hold.
+            let mut queue = unsafe { at.queue() };
+            if !queue.is_unused() || !self.fits_lone(chunk.first, into) {
+                return i;
+            }
+            queue.state = State::CheckedOut;
+            // SAFETY: the node is the caller's and given up.
+            let fifo = unsafe { Fifo::of(chunk.first) };
+            // SAFETY: `fits_lone` saw that there is room.
+            unsafe { into.push_unchecked(Taken { slot, fifo }) };
+        }
+        posts.len()
     }
 
     /// Appends a chunk to a color of this core; false if the color is another core's.
@@ -87,172 +151,34 @@ impl<'a> Section<'a> {
     /// Drains the color's mailbox first: what lies there may have happened before this post.
     ///
     /// # Safety
-    /// The caller gives up the chunk's nodes if this returns true; and if the color is checked out,
-    /// the caller is this core's thread.
+    /// The caller gives up the chunk's nodes if this returns true.
     #[inline]
     pub(crate) unsafe fn append(&mut self, slot: u32, chunk: Chunk) -> bool {
         if !self.owns(slot) {
             return false;
         }
         let at = self.shared.slots.at(slot);
-        let state = at.state();
-        // SAFETY: as in `queue`: owned by this core, and if checked out, by this thread.
-        let mut queue = unsafe { at.queue() };
-        let before = (queue.len(), queue.raw_ns);
-        if mail::has_mail(at) && !fault("mailbox not drained before an append") {
-            // SAFETY: we own the private part.
-            unsafe { mail::drain(&self.shared.slots, slot, &mut queue) };
+        let mut queue = self.queue(slot);
+        let mail = mail::has_mail(at) && !fault("mailbox not drained before an append");
+        let before = (queue.fifo.len(), queue.fifo.raw_ns());
+        if mail {
+            // SAFETY: we hold the owner's lock.
+            unsafe { mail::drain(&self.shared.slots, slot, &mut queue.fifo) };
         }
-        // SAFETY: we own the private part, and the chunk is the caller's.
-        unsafe { queue.append(chunk) };
-        match state {
+        // SAFETY: the chunk is the caller's.
+        let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
+        // SAFETY: we hold the owner's lock, and the chunk is the caller's.
+        unsafe { queue.fifo.append(chunk.first, chunk.last, totals) };
+        match queue.state {
             State::Idle => {
                 queue.end();
                 self.link(slot);
             }
             State::Queued => self.grown(slot, queue, before),
-            // Returned, and linked, by its own thread later.
+            // Linked by its own thread when it returns the color.
             State::CheckedOut => {}
         }
         true
-    }
-
-    /// Links a color at the tail of the core-queue, and into its band.
-    #[inline]
-    fn link(&mut self, slot: u32) {
-        let tail = self.lists.core_queue.tail;
-        let at = self.shared.slots.at(slot);
-        debug_assert!(self.owns(slot) && at.state() != State::Queued);
-        at.set_state(State::Queued);
-        at.settle(self.core);
-        // SAFETY: as in `queue`.
-        let mut queue = unsafe { at.queue() };
-        debug_assert!(queue.len() > 0);
-        queue.core_prev = tail;
-        queue.core_next = NIL;
-        let len = queue.len();
-        let want = self.want(&queue);
-        queue.end();
-        if tail == NIL {
-            self.lists.core_queue.head = slot;
-        } else {
-            self.queue(tail).core_next = slot;
-        }
-        self.lists.core_queue.tail = slot;
-        self.lists.queued += 1;
-        if !self.shared.slots.map.is_control(slot) {
-            self.lists.stealable += 1;
-            self.lists.events += u64::from(len);
-            if want != 0 {
-                self.band(slot, want);
-            }
-        }
-    }
-
-    /// Takes a color out of the core-queue and out of its band.
-    #[inline]
-    fn unlink(&mut self, slot: u32) {
-        let queue = self.queue(slot);
-        debug_assert_eq!(self.shared.slots.state(slot), State::Queued);
-        let (prev, next, len) = (queue.core_prev, queue.core_next, queue.len());
-        if queue.band != 0 {
-            queue.end();
-            self.unband(slot);
-        }
-        if prev == NIL {
-            self.lists.core_queue.head = next;
-        } else {
-            self.queue(prev).core_next = next;
-        }
-        if next == NIL {
-            self.lists.core_queue.tail = prev;
-        } else {
-            self.queue(next).core_prev = prev;
-        }
-        self.lists.queued -= 1;
-        if !self.shared.slots.map.is_control(slot) {
-            self.lists.stealable -= 1;
-            self.lists.events -= u64::from(len);
-        }
-    }
-
-    /// Accounts for events that were appended to a queued color, whose borrow this takes.
-    #[inline]
-    fn grown(&mut self, slot: u32, queue: CellMut<'a, ColorQueue>, before: (u32, u64)) {
-        if self.shared.slots.map.is_control(slot) {
-            return;
-        }
-        self.lists.events += u64::from(queue.len() - before.0);
-        let (band, want) = (queue.band, self.want(&queue));
-        if band != 0 {
-            self.lists.worth_ns += queue.raw_ns - before.1;
-        }
-        queue.end();
-        if band != want {
-            self.reband(slot, want);
-        }
-    }
-
-    #[inline(never)]
-    fn reband(&mut self, slot: u32, want: u8) {
-        self.unband(slot);
-        if want != 0 {
-            self.band(slot, want);
-        }
-    }
-
-    #[inline(always)]
-    fn want(&self, queue: &ColorQueue) -> u8 {
-        self.shared
-            .policy
-            .band(queue.raw_ns, queue.penalized_ns, self.cost_ns)
-    }
-
-    /// Puts a queued color into the band it deserves.
-    #[inline(never)]
-    fn band(&mut self, slot: u32, want: u8) {
-        let mut ends = self.lists.bands[usize::from(want) - 1];
-        {
-            let mut queue = self.queue(slot);
-            queue.band = want;
-            queue.band_prev = ends.tail;
-            queue.band_next = NIL;
-            self.lists.worth_ns += queue.raw_ns;
-        }
-        if ends.tail == NIL {
-            ends.head = slot;
-        } else {
-            self.queue(ends.tail).band_next = slot;
-        }
-        ends.tail = slot;
-        self.lists.bands[usize::from(want) - 1] = ends;
-        self.lists.worthy += 1;
-    }
-
-    /// Takes a color out of its band, if it is in one.
-    #[inline(never)]
-    fn unband(&mut self, slot: u32) {
-        let (band, prev, next) = {
-            let mut queue = self.queue(slot);
-            let band = queue.band;
-            if band == 0 {
-                return;
-            }
-            queue.band = 0;
-            self.lists.worth_ns -= queue.raw_ns;
-            (usize::from(band) - 1, queue.band_prev, queue.band_next)
-        };
-        if prev == NIL {
-            self.lists.bands[band].head = next;
-        } else {
-            self.queue(prev).band_next = next;
-        }
-        if next == NIL {
-            self.lists.bands[band].tail = prev;
-        } else {
-            self.queue(next).band_prev = prev;
-        }
-        self.lists.worthy -= 1;
     }
 
     /// Takes the core's pokes: links the colors that have mail, forwards what is not this core's.
@@ -266,25 +192,23 @@ impl<'a> Section<'a> {
                 }
                 continue;
             }
-            let state = shared.slots.state(slot);
+            let mut queue = self.queue(slot);
+            let before = (queue.fifo.len(), queue.fifo.raw_ns());
+            // SAFETY: we hold the owner's lock, and the color's poke is in our hands.
+            unsafe { mail::consume(&shared.slots, slot, &mut queue.fifo) };
+            let (state, len) = (queue.state, queue.fifo.len());
             if state == State::CheckedOut && !fault("running mark ignored") {
-                // Its own thread has it, perhaps right now, and we may be a thief. That thread
-                // looks at the mailbox, and at the wish, when it returns the color.
-                mail::unmark(&shared.slots, slot);
+                // Its own thread has it, perhaps right now, and we may be a thief. That thread links
+                // what came meanwhile, and grants the wish, when it returns the color.
                 continue;
             }
-            let mut queue = self.queue(slot);
-            let before = (queue.len(), queue.raw_ns);
-            // SAFETY: ours, not checked out, and its poke is in our hands.
-            unsafe { mail::consume(&shared.slots, slot, &mut queue) };
-            let len = queue.len();
-            match state {
-                State::Queued => self.grown(slot, queue, before),
-                State::Idle if len > 0 => {
-                    queue.end();
+            if state == State::Queued {
+                self.grown(slot, queue, before);
+            } else {
+                queue.end();
+                if len > 0 {
                     self.link(slot);
                 }
-                _ => queue.end(),
             }
             if let Some(target) = self.wish(slot) {
                 if len > 0 {
@@ -299,11 +223,11 @@ impl<'a> Section<'a> {
     /// forgotten by the caller.
     #[inline]
     fn wish(&self, slot: u32) -> Option<u32> {
-        let wanted = &self.shared.slots.shared(slot).wanted;
+        let wanted = &self.shared.slots.at(slot).wanted;
         if wanted.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let target = wanted.swap(0, Ordering::AcqRel).checked_sub(1)?;
+        let target = u32::from(wanted.swap(0, Ordering::AcqRel).checked_sub(1)?);
         (target != self.core).then_some(target)
     }
 
@@ -311,71 +235,112 @@ impl<'a> Section<'a> {
     /// arrives.
     fn emigrate(&mut self, slot: u32, target: u32, bells: &mut Vec<u32>) {
         let slots = &self.shared.slots;
-        slots.set_state(slot, State::Idle);
+        self.queue(slot).state = State::Idle;
         slots.set_owner(slot, target);
         if mail::mark_poked(slots, slot) && !fault("placed without a poke") {
             poke::send(self.shared, slot, bells);
         }
     }
 
-    /// Returns a color that the core's own thread had checked out.
-    ///
-    /// Looks at its mailbox before it may be called idle: its poke may have been consumed while it
-    /// was out.
+    /// Returns a color that the core's own thread had checked out: what is left of its events goes
+    /// before what was appended meanwhile.
     #[inline]
-    pub(crate) fn give_back(&mut self, slot: u32, bells: &mut Vec<u32>) {
-        let at = self.shared.slots.at(slot);
-        check!(self.owns(slot) && at.state() == State::CheckedOut);
-        // SAFETY: checked out by the calling thread, so its private part is ours.
-        let mut queue = unsafe { at.queue() };
-        if mail::has_mail(at) && !fault("mailbox not looked at on return") {
-            // SAFETY: as above.
-            unsafe { mail::drain(&self.shared.slots, slot, &mut queue) };
+    pub(crate) fn give_back(&mut self, taken: &Taken, bells: &mut Vec<u32>) {
+        let slot = taken.slot;
+        check!(self.owns(slot));
+        let mut queue = self.queue(slot);
+        check!(queue.state == State::CheckedOut);
+        if fault("appended meanwhile and forgotten") {
+            queue.fifo = Fifo::EMPTY;
         }
-        let len = queue.len();
+        if taken.fifo.len() > 0 {
+            // SAFETY: the checkout is the calling thread's, and we hold the owner's lock.
+            unsafe { queue.fifo.prepend(taken.fifo) };
+        }
+        queue.state = State::Idle;
+        let len = queue.fifo.len();
         queue.end();
         if let Some(target) = self.wish(slot) {
             self.emigrate(slot, target, bells);
         } else if len > 0 {
             self.link(slot);
-        } else {
-            at.set_state(State::Idle);
         }
     }
 
-    /// Takes colors from the head of the core-queue to be run without the lock: until their
+    /// Whether a color may join those that are checked out, and then counts it: until their
     /// unpenalized time sums to the quantum, so that what is hidden from thieves is at most what is
-    /// not worth stealing. A color with events of unknown or varying duration goes alone.
+    /// not worth stealing. A color whose next event is of unknown or varying duration goes alone.
+    #[inline(always)]
+    fn fits(&mut self, fifo: &Fifo, checkout: &Checkout) -> bool {
+        if fifo.len() == 1 {
+            return self.fits_lone(fifo.first(), checkout);
+        }
+        let time_ns = fifo.turn_ns(self.shared.policy.batch);
+        self.fits_time(fifo.first(), Some(time_ns), checkout)
+    }
+
+    /// As [`fits`](Self::fits), for a color with one event. It is judged anew: it may have been posted
+    /// before its handler ever ran.
+    #[inline(always)]
+    fn fits_lone(&mut self, node: NonNull<Node>, checkout: &Checkout) -> bool {
+        self.fits_time(node, None, checkout)
+    }
+
+    #[inline(always)]
+    fn fits_time(
+        &mut self,
+        next: NonNull<Node>,
+        time_ns: Option<u64>,
+        checkout: &Checkout,
+    ) -> bool {
+        // SAFETY: held by its queue, whose owner's lock we hold, or by the caller.
+        let profile = unsafe { Node::header(next.as_ptr()).profile };
+        let profile = self.shared.profiles.get(profile);
+        let alone = profile.tail_ns() > self.alone_ns;
+        let sum_ns = self.taken_ns + time_ns.unwrap_or(profile.raw_ns().into());
+        if !checkout.is_empty()
+            && (alone || sum_ns > self.cost_ns || checkout.len() == CHECKOUT_MAX)
+        {
+            return false;
+        }
+        self.taken_ns = if alone { self.cost_ns + 1 } else { sum_ns };
+        true
+    }
+
+    /// Takes colors from the head of the core-queue to be run without the lock, as many as fit.
     #[inline]
-    pub(crate) fn check_out(&mut self, into: &mut super::core::Checkout, quantum_ns: u64) {
-        let mut sum_ns = 0;
-        while !into.is_full() {
+    pub(crate) fn check_out(&mut self, into: &mut Checkout) {
+        loop {
             let slot = self.lists.core_queue.head;
             if slot == NIL {
-                break;
+                return;
             }
-            let (time_ns, solo) = {
-                let queue = self.queue(slot);
-                (queue.turn_ns(self.shared.policy.batch), queue.solo)
-            };
-            if !into.is_empty() && (solo || sum_ns + time_ns > quantum_ns) {
-                break;
+            let queue = self.queue(slot);
+            let fits = self.fits(&queue.fifo, into);
+            queue.end();
+            if !fits {
+                return;
             }
-            self.unlink(slot);
-            self.shared.slots.set_state(slot, State::CheckedOut);
-            into.push(slot);
-            sum_ns += time_ns;
-            if solo || sum_ns >= quantum_ns {
-                break;
-            }
+            let taken = self.take_out(slot);
+            into.push(taken);
         }
     }
 
-    /// Moves up to `max` colors to `thief`, best first, as checked out by it.
+    /// Unlinks a color and takes its events out.
+    #[inline]
+    fn take_out(&mut self, slot: u32) -> Taken {
+        self.unlink(slot);
+        let mut queue = self.queue(slot);
+        queue.state = State::CheckedOut;
+        let fifo = queue.fifo.take();
+        Taken { slot, fifo }
+    }
+
+    /// Moves colors to `thief`, best first, as checked out by it.
     ///
     /// `stuck`: this core has been inside one handler for longer than a steal costs, so any color of
     /// its is worth taking, whatever its time.
-    pub(crate) fn rob(&mut self, thief: u32, stuck: bool, into: &mut super::core::Checkout) {
+    pub(crate) fn rob(&mut self, thief: u32, stuck: bool, into: &mut Checkout) {
         let policy = &self.shared.policy;
         if !policy.heuristics.bands() {
             if let Some(slot) = self.base_choice(stuck) {
@@ -386,7 +351,7 @@ impl<'a> Section<'a> {
         // Half of the worthy colors, rounded up: a lone one goes too, what runs besides is the
         // victim's half.
         let worthy = if stuck {
-            self.lists.stealable
+            self.lists.stealable()
         } else {
             self.lists.worthy
         };
@@ -410,10 +375,10 @@ impl<'a> Section<'a> {
     /// The base algorithm's choice: the first color with fewer than half of the queued events
     /// (libasync-smp, after Mely §II-B).
     fn base_choice(&self, stuck: bool) -> Option<u32> {
-        let half = |slot| u64::from(self.queue(slot).len()) * 2 < self.lists.events;
+        let half = |slot| u64::from(self.queue(slot).fifo.len()) * 2 < self.lists.events;
         let mut slot = self.lists.core_queue.head;
         while slot != NIL {
-            if !self.shared.slots.map.is_control(slot) && (stuck || half(slot)) {
+            if !self.is_control(slot) && (stuck || half(slot)) {
                 return Some(slot);
             }
             slot = self.queue(slot).core_next;
@@ -423,21 +388,20 @@ impl<'a> Section<'a> {
 
     fn first_stealable(&self) -> Option<u32> {
         let mut slot = self.lists.core_queue.head;
-        while slot != NIL && self.shared.slots.map.is_control(slot) {
+        while slot != NIL && self.is_control(slot) {
             slot = self.queue(slot).core_next;
         }
         (slot != NIL).then_some(slot)
     }
 
-    fn hand_over(&mut self, slot: u32, thief: u32, into: &mut super::core::Checkout) {
-        self.unlink(slot);
-        self.shared.slots.set_state(slot, State::CheckedOut);
+    fn hand_over(&mut self, slot: u32, thief: u32, into: &mut Checkout) {
+        let taken = self.take_out(slot);
         // Published before the lock is released: from now on every poster and every poke goes to
-        // the thief.
+        // the thief, and the slot's private part belongs to the thief's lock.
         if !fault("owner published after the unlock") {
             self.shared.slots.set_owner(slot, thief);
         }
-        into.push(slot);
+        into.push(taken);
     }
 
     /// Writes the hint that thieves and would-be sleepers read.
@@ -445,86 +409,23 @@ impl<'a> Section<'a> {
     pub(crate) fn publish(&self) -> Worth {
         let hint = &self.shared.cores[self.core as usize].hint;
         let policy = &self.shared.policy;
+        let stealable = self.lists.stealable();
         let worth_ns = if policy.heuristics.bands() {
-            if policy.needs_two_colors() && self.lists.stealable < 2 {
+            if policy.needs_two_colors() && stealable < 2 {
                 0
             } else {
                 self.lists.worth_ns
             }
-        } else if self.lists.stealable >= 2 {
+        } else if stealable >= 2 {
             u64::MAX
         } else {
             0
         };
         let before_ns = hint.worth_ns();
-        hint.publish(
-            worth_ns,
-            self.lists.stealable,
-            self.lists.queued,
-            self.lists.events,
-        );
+        hint.publish(worth_ns, stealable, self.lists.queued, self.lists.events);
         Worth {
             before_ns,
             now_ns: worth_ns,
         }
-    }
-
-    /// Walks all lists and checks every invariant.
-    #[cfg(any(test, debug_assertions, loom))]
-    pub(crate) fn assert_valid(&self) {
-        let slots = &self.shared.slots;
-        let (mut prev, mut at) = (NIL, self.lists.core_queue.head);
-        let (mut queued, mut stealable, mut events, mut worthy, mut worth_ns) = (0, 0, 0, 0, 0);
-        while at != NIL {
-            assert!(
-                self.owns(at),
-                "slot {at} is queued on a core that does not own it"
-            );
-            assert_eq!(slots.state(at), State::Queued, "slot {at}");
-            let queue = self.queue(at);
-            assert_eq!(queue.core_prev, prev, "slot {at}: back link");
-            assert!(queue.len() > 0, "slot {at} is queued and empty");
-            queued += 1;
-            if slots.map.is_control(at) {
-                assert_eq!(
-                    queue.band, 0,
-                    "slot {at}: a control color is never worth stealing"
-                );
-            } else {
-                stealable += 1;
-                events += u64::from(queue.len());
-            }
-            if queue.band != 0 {
-                worthy += 1;
-                worth_ns += queue.raw_ns;
-            }
-            prev = at;
-            at = queue.core_next;
-        }
-        assert_eq!(self.lists.core_queue.tail, prev);
-        assert_eq!(
-            (self.lists.queued, self.lists.stealable),
-            (queued, stealable)
-        );
-        assert_eq!(self.lists.events, events);
-        assert_eq!((self.lists.worthy, self.lists.worth_ns), (worthy, worth_ns));
-        let mut banded = 0;
-        for (band, ends) in self.lists.bands.iter().enumerate() {
-            let (mut prev, mut at) = (NIL, ends.head);
-            while at != NIL {
-                let queue = self.queue(at);
-                assert_eq!(
-                    usize::from(queue.band),
-                    band + 1,
-                    "slot {at} is in another's band"
-                );
-                assert_eq!(queue.band_prev, prev, "slot {at}: back link in band {band}");
-                banded += 1;
-                prev = at;
-                at = queue.band_next;
-            }
-            assert_eq!(ends.tail, prev);
-        }
-        assert_eq!(banded, worthy);
     }
 }

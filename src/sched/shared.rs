@@ -129,16 +129,20 @@ impl Progress {
         self.running.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    #[inline]
-    pub(crate) fn step(&self, long: bool) {
+    /// The next color begins.
+    #[inline(always)]
+    pub(crate) fn step(&self) {
         // One writer: a load and a store.
         self.turns.store(
             self.turns.load(Ordering::Relaxed).wrapping_add(1),
             Ordering::Relaxed,
         );
-        if long || self.long.load(Ordering::Relaxed) != 0 {
-            self.long.store(long.into(), Ordering::Release);
-        }
+    }
+
+    /// A handler known or feared to be long begins, or ends.
+    pub(crate) fn long(&self, long: bool) {
+        self.step();
+        self.long.store(long.into(), Ordering::Release);
     }
 
     pub(crate) fn turns(&self) -> u64 {
@@ -159,7 +163,8 @@ const STEAL_COST_MAX_NS: u32 = 20_000;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) slots: Slots,
-    pub(crate) cores: Box<[CoreShared]>,
+    /// Counted singly, so that each core's thread has its own at hand.
+    pub(crate) cores: Box<[Arc<CoreShared>]>,
     pub(crate) profiles: Profiles,
     pub(crate) depot: Arc<Depot>,
     pub(crate) policy: Policy,
@@ -205,13 +210,15 @@ impl Shared {
             cores: setup
                 .victims
                 .into_iter()
-                .map(|victims| CoreShared {
-                    lock: CachePadded::new(CoreLock::new(Lists::new())),
-                    pokes: CachePadded::new(Pokes::new()),
-                    hint: CachePadded::new(Hint::new()),
-                    progress: CachePadded::new(Progress::new()),
-                    stats: CachePadded::new(Stats::default()),
-                    victims,
+                .map(|victims| {
+                    Arc::new(CoreShared {
+                        lock: CachePadded::new(CoreLock::new(Lists::new())),
+                        pokes: CachePadded::new(Pokes::new()),
+                        hint: CachePadded::new(Hint::new()),
+                        progress: CachePadded::new(Progress::new()),
+                        stats: CachePadded::new(Stats::default()),
+                        victims,
+                    })
                 })
                 .collect(),
             profiles: Profiles::new(overflow),
@@ -275,6 +282,12 @@ impl Shared {
         cell.store(new as u32, Ordering::Relaxed);
     }
 
+    /// Whether anybody could steal here.
+    #[inline]
+    pub(crate) fn steals(&self) -> bool {
+        self.policy.stealing && self.cores.len() > 1
+    }
+
     /// The steal cost that decides about worth and bands on this core: that of its nearest thief.
     #[inline]
     pub(crate) fn reference_cost_ns(&self, core: u32) -> u64 {
@@ -296,9 +309,10 @@ impl Shared {
             // SAFETY: there is no core that could own the slot.
             let mut queue = unsafe { self.slots.queue(slot) };
             // SAFETY: as above.
-            unsafe { super::mail::take_rest(&self.slots, slot, &mut queue) };
-            // SAFETY: as above.
-            while let Some(node) = unsafe { queue.pop() } {
+            unsafe { super::mail::take_rest(&self.slots, slot, &mut queue.fifo) };
+            while queue.fifo.len() > 0 {
+                // SAFETY: as above, and not empty.
+                let node = unsafe { queue.fifo.pop() };
                 // SAFETY: popped, so held by us. No lock is held and no borrow of the node lives
                 // while the user's `Drop` runs.
                 let profile = unsafe { super::node::Node::header(node.as_ptr()).profile };

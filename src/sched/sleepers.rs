@@ -16,7 +16,9 @@
 //! that, and one wake-up at a time is under way; who was woken wakes the next if there is still
 //! more than it can do.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use super::shared::Shared;
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::fault;
 
 /// A bit a core.
 #[derive(Debug)]
@@ -42,5 +44,31 @@ impl Sleepers {
 
     pub(crate) fn contains(&self, core: u32) -> bool {
         self.0[core as usize / 64].load(Ordering::Acquire) & (1 << (core % 64)) != 0
+    }
+}
+
+/// Wakes the sleeper nearest to `core`.
+pub(super) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
+    for &(other, _) in &shared.cores[core as usize].victims {
+        if shared.sleepers.contains(other) && shared.cores[other as usize].pokes.unpark() {
+            bells.push(other);
+            return;
+        }
+    }
+}
+
+/// A color was poked whose owner may be inside a long handler: wakes somebody to take it from there.
+pub(super) fn rescue(shared: &Shared, owner: u32, waker: Option<u32>, bells: &mut Vec<u32>) {
+    if !shared.policy.stealing || Some(owner) == waker || fault("nobody sent to the rescue") {
+        return;
+    }
+    let progress = &shared.cores[owner as usize].progress;
+    if progress.is_long() {
+        // Pairs with the fence of a core on its way to sleep: it sees poke and handler, or we see it
+        // asleep.
+        fence(Ordering::SeqCst);
+        if shared.sleepers.any() {
+            wake_nearest(shared, owner, bells);
+        }
     }
 }

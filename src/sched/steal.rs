@@ -125,8 +125,8 @@ impl Core {
         let left = section.lists().queued;
         drop(section);
         if fault("owner published after the unlock") {
-            for &slot in checkout.iter() {
-                shared.slots.set_owner(slot, *id);
+            for taken in checkout.iter() {
+                shared.slots.set_owner(taken.slot, *id);
             }
         }
         if left > 0 && !fault("nudge forgotten") {
@@ -138,13 +138,13 @@ impl Core {
         }
         let cost_ns = clock.now_ns() - start_ns;
         shared.record_steal(distance, cost_ns);
-        // SAFETY: checked out by this thread.
-        let stolen = |slot: &u32| unsafe { shared.slots.queue(*slot).raw_ns };
+        self.begun = 0;
+        let stolen_ns = checkout.iter().map(|t| u64::from(t.fifo.raw_ns())).sum();
         stats.won.add(1);
         stats.colors.add(checkout.len() as u64);
         stats.cost_ns.add(cost_ns);
         shared.cores[*id as usize].stats.steal_costs.add(cost_ns);
-        stats.stolen_ns.add(checkout.iter().map(stolen).sum());
+        stats.stolen_ns.add(stolen_ns);
         if worth.now_ns >= shared.wake_cost_ns {
             // There is more than this core can do: the next searcher is woken by this one. Like
             // `wake_one`, from within the search; and the hint may have risen by our own doing: we
@@ -153,7 +153,7 @@ impl Core {
                 fence(Ordering::SeqCst);
             }
             if shared.sleepers.any() {
-                super::core::wake_nearest(shared, *id, bells);
+                super::sleepers::wake_nearest(shared, *id, bells);
             }
         }
         true

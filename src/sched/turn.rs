@@ -26,22 +26,22 @@ pub(crate) fn turn(cx: &mut Cx) -> Turn {
     }
     // Run, with no lock held and no atomics.
     let executed = cx.worker().core.executed;
-    let mut i = 0;
-    while let Some(slot) = cx.worker().core.begin_color(i) {
-        while let Err(payload) = panics::catching(|| run_batch(cx, slot)) {
-            panics::caught(cx, payload);
-        }
-        i += 1;
+    while let Err(payload) = panics::catching(|| run_quantum(cx)) {
+        panics::caught(cx, payload);
     }
     let core = &mut cx.worker().core;
     core.end_quantum(core.executed - executed);
     Turn::Ran
 }
 
-/// Runs events of one color until it is empty or its batch is over.
+/// Runs the events of each color of the checkout until it is empty or its batch is over.
 #[inline]
-fn run_batch(cx: &mut Cx, slot: u32) {
-    while let Some(event) = cx.worker().core.begin_event(slot) {
+fn run_quantum(cx: &mut Cx) {
+    loop {
+        if cx.worker().core.is_turn_over() && !cx.worker().core.next_color() {
+            return;
+        }
+        let event = cx.worker().core.begin_event();
         // SAFETY: the node was popped from a queue of ours, holds the closure of its profile, and
         // passes to `run`.
         unsafe { (event.run)(event.node, cx) };

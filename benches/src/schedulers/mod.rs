@@ -1,5 +1,7 @@
 //! Who runs the workloads: a file for each scheduler.
 
+#[cfg(asio)]
+mod asio;
 mod bare_wake;
 mod boxes;
 mod crossbeam;
@@ -95,11 +97,13 @@ fn smp(stealing: bool, recycles: bool) -> Box<dyn Scheduler> {
 /// All schedulers; floors first.
 pub fn all() -> Vec<Box<dyn Scheduler>> {
     let modes = mely::MODES.iter().map(|mode| Box::new(*mode) as _);
-    let peers: [Box<dyn Scheduler>; 4] = [
+    let peers: Vec<Box<dyn Scheduler>> = vec![
         Box::new(crossbeam::Crossbeam),
         Box::new(rayon::Rayon),
         Box::new(smol::Smol),
         Box::new(tokio::Tokio),
+        #[cfg(asio)]
+        Box::new(asio::Asio),
     ];
     let mut all: Vec<Box<dyn Scheduler>> = vec![
         Box::new(boxes::Boxes),
@@ -113,6 +117,12 @@ pub fn all() -> Vec<Box<dyn Scheduler>> {
     all.extend(modes);
     all.extend(peers);
     all
+}
+
+/// What is missing on this machine, for those who read the tables.
+pub fn absent() -> Option<&'static str> {
+    cfg!(not(asio))
+        .then_some("asio is not compared: Debian's libasio-dev was not there at build time")
 }
 
 /// The scheduler of this name.

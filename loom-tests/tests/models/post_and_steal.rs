@@ -29,7 +29,9 @@ fn own_post() {
         let thread = within(&world, &mut victim, &SHORT, move |cx| {
             cx.post_callback(WORTHY.on(STOLEN, seen.event(0, 0)));
             cx.flush();
+            // A second turn returns the color, under the thief's lock.
             let thread = thread::spawn(move || {
+                thief.turn();
                 thief.turn();
                 thief
             });

@@ -1,0 +1,51 @@
+//! What threads do that are no cores of the runtime: post, and ask for a color to be moved.
+
+use super::mail;
+use super::node::Node;
+use super::poke;
+use super::queue::Chunk;
+use super::shared::Shared;
+use super::sleepers::rescue;
+use crate::Color;
+use crate::sync::atomic::Ordering;
+use std::ptr::NonNull;
+
+/// Publishes an event made by a foreign thread, which gives it up.
+pub(crate) fn publish(shared: &Shared, color: Color, node: NonNull<Node>) {
+    let slot = shared.slots.map.slot(color);
+    let chunk = Chunk {
+        first: node,
+        last: node,
+    };
+    // SAFETY: the node is the caller's and given up here.
+    if unsafe { mail::push(&shared.slots, slot, chunk) } {
+        let mut bells = Vec::new();
+        poke::send(shared, slot, &mut bells);
+        rescue(shared, shared.slots.owner(slot), None, &mut bells);
+        bells.into_iter().for_each(|core| shared.ring(core));
+    }
+}
+
+/// Asks for a color to be moved to a core; see [`Cx::place`](crate::Cx::place).
+pub(crate) fn place(shared: &Shared, color: Color, core: usize) {
+    let cores = shared.cores.len();
+    assert!(core < cores, "core {core} of a runtime with {cores} cores");
+    let slot = shared.slots.map.slot(color);
+    if shared.slots.map.is_control(slot) {
+        return;
+    }
+    let wanted = &shared.slots.at(slot).wanted;
+    if shared.slots.owner(slot) as usize == core {
+        // It is there already; but it must not leave for an earlier wish.
+        if wanted.load(Ordering::Relaxed) != 0 {
+            wanted.store(0, Ordering::Relaxed);
+        }
+        return;
+    }
+    wanted.store(core as u16 + 1, Ordering::Release);
+    if mail::mark_poked(&shared.slots, slot) {
+        let mut bells = Vec::new();
+        poke::send(shared, slot, &mut bells);
+        bells.into_iter().for_each(|core| shared.ring(core));
+    }
+}

@@ -1,0 +1,220 @@
+//! How colors are linked: into the core-queue and the stealing-queue, and out of them.
+//!
+//! All of it under the core's lock ([`super::section`]), in constant time, and touching a color's line
+//! and those of its neighbors only.
+
+use super::lists::Ends;
+use super::queue::{ColorQueue, NIL, State};
+use super::section::Section;
+use crate::sync::CellMut;
+
+impl<'a> Section<'a> {
+    /// Links a color that has events at the tail of the core-queue, and into its band.
+    #[inline]
+    pub(super) fn link(&mut self, slot: u32) {
+        let tail = self.lists.core_queue.tail;
+        let at = self.shared.slots.at(slot);
+        debug_assert!(self.owns(slot));
+        at.settle(self.core);
+        let mut queue = self.queue(slot);
+        debug_assert!(queue.state != State::Queued && queue.fifo.len() > 0);
+        queue.state = State::Queued;
+        queue.core_prev = tail;
+        queue.core_next = NIL;
+        let len = queue.fifo.len();
+        let want = self.want(&queue);
+        queue.end();
+        if tail == NIL {
+            self.lists.core_queue.head = slot;
+        } else {
+            self.queue(tail).core_next = slot;
+        }
+        self.lists.core_queue.tail = slot;
+        self.lists.queued += 1;
+        if self.is_control(slot) {
+            self.lists.controls += 1;
+            return;
+        }
+        self.lists.events += u64::from(len);
+        if want != 0 {
+            self.band(slot, want);
+        }
+    }
+
+    /// Takes a color out of the core-queue and out of its band. Its state is the caller's to change.
+    #[inline]
+    pub(super) fn unlink(&mut self, slot: u32) {
+        let queue = self.queue(slot);
+        debug_assert_eq!(queue.state, State::Queued);
+        let (prev, next, len, band) = (
+            queue.core_prev,
+            queue.core_next,
+            queue.fifo.len(),
+            queue.band,
+        );
+        queue.end();
+        if band != 0 {
+            self.unband(slot);
+        }
+        if prev == NIL {
+            self.lists.core_queue.head = next;
+        } else {
+            self.queue(prev).core_next = next;
+        }
+        if next == NIL {
+            self.lists.core_queue.tail = prev;
+        } else {
+            self.queue(next).core_prev = prev;
+        }
+        self.lists.queued -= 1;
+        if self.is_control(slot) {
+            self.lists.controls -= 1;
+        } else {
+            self.lists.events -= u64::from(len);
+        }
+    }
+
+    /// Accounts for events that were appended to a queued color, whose borrow this takes.
+    #[inline]
+    pub(super) fn grown(&mut self, slot: u32, queue: CellMut<'a, ColorQueue>, before: (u32, u32)) {
+        if self.is_control(slot) {
+            return;
+        }
+        self.lists.events += u64::from(queue.fifo.len() - before.0);
+        let (band, want) = (queue.band, self.want(&queue));
+        if band != 0 {
+            self.lists.worth_ns += u64::from(queue.fifo.raw_ns() - before.1);
+        }
+        queue.end();
+        if band != want {
+            self.unband(slot);
+            if want != 0 {
+                self.band(slot, want);
+            }
+        }
+    }
+
+    /// The band that a color deserves, plus one; 0 for what is not worth stealing, which is most of
+    /// what a busy server runs.
+    #[inline(always)]
+    fn want(&self, queue: &ColorQueue) -> u8 {
+        let fifo = &queue.fifo;
+        if fifo.raw_ns() < self.worthy_ns {
+            return 0;
+        }
+        let policy = &self.shared.policy;
+        policy.band(
+            fifo.raw_ns().into(),
+            fifo.penalized_ns().into(),
+            self.cost_ns,
+        )
+    }
+
+    /// Puts a queued color into a band.
+    #[inline(never)]
+    fn band(&mut self, slot: u32, want: u8) {
+        let mut ends = self.lists.bands[usize::from(want) - 1];
+        {
+            let mut queue = self.queue(slot);
+            queue.band = want;
+            queue.band_prev = ends.tail;
+            queue.band_next = NIL;
+            self.lists.worth_ns += u64::from(queue.fifo.raw_ns());
+        }
+        if ends.tail == NIL {
+            ends.head = slot;
+        } else {
+            self.queue(ends.tail).band_next = slot;
+        }
+        ends.tail = slot;
+        self.lists.bands[usize::from(want) - 1] = ends;
+        self.lists.worthy += 1;
+    }
+
+    /// Takes a color out of its band, if it is in one.
+    #[inline(never)]
+    fn unband(&mut self, slot: u32) {
+        let (band, prev, next) = {
+            let mut queue = self.queue(slot);
+            let band = queue.band;
+            if band == 0 {
+                return;
+            }
+            queue.band = 0;
+            self.lists.worth_ns -= u64::from(queue.fifo.raw_ns());
+            (usize::from(band) - 1, queue.band_prev, queue.band_next)
+        };
+        let Ends { mut head, mut tail } = self.lists.bands[band];
+        if prev == NIL {
+            head = next;
+        } else {
+            self.queue(prev).band_next = next;
+        }
+        if next == NIL {
+            tail = prev;
+        } else {
+            self.queue(next).band_prev = prev;
+        }
+        self.lists.bands[band] = Ends { head, tail };
+        self.lists.worthy -= 1;
+    }
+
+    /// Walks all lists and checks every invariant.
+    #[cfg(any(test, debug_assertions, loom))]
+    pub(crate) fn assert_valid(&self) {
+        let slots = &self.shared.slots;
+        let (mut prev, mut at) = (NIL, self.lists.core_queue.head);
+        let (mut queued, mut stealable, mut events, mut worthy, mut worth_ns) = (0, 0, 0, 0, 0);
+        while at != NIL {
+            assert!(
+                self.owns(at),
+                "slot {at} is queued on a core that does not own it"
+            );
+            let queue = self.queue(at);
+            assert_eq!(queue.state, State::Queued, "slot {at}");
+            assert_eq!(queue.core_prev, prev, "slot {at}: back link");
+            assert!(queue.fifo.len() > 0, "slot {at} is queued and empty");
+            queued += 1;
+            if slots.map.is_control(at) {
+                assert_eq!(
+                    queue.band, 0,
+                    "slot {at}: a control color is never worth stealing"
+                );
+            } else {
+                stealable += 1;
+                events += u64::from(queue.fifo.len());
+            }
+            if queue.band != 0 {
+                worthy += 1;
+                worth_ns += u64::from(queue.fifo.raw_ns());
+            }
+            prev = at;
+            at = queue.core_next;
+        }
+        assert_eq!(self.lists.core_queue.tail, prev);
+        assert_eq!(
+            (self.lists.queued, self.lists.stealable()),
+            (queued, stealable)
+        );
+        assert_eq!(self.lists.events, events);
+        assert_eq!((self.lists.worthy, self.lists.worth_ns), (worthy, worth_ns));
+        let mut banded = 0;
+        for (band, ends) in self.lists.bands.iter().enumerate() {
+            let (mut prev, mut at) = (NIL, ends.head);
+            while at != NIL {
+                let queue = self.queue(at);
+                assert_eq!(
+                    usize::from(queue.band),
+                    band + 1,
+                    "slot {at} is in another's band"
+                );
+                assert_eq!(queue.band_prev, prev, "slot {at}: back link in band {band}");
+                banded += 1;
+                prev = at;
+                at = queue.band_next;
+            }
+            assert_eq!(ends.tail, prev);
+        }
+        assert_eq!(banded, worthy);
+    }
+}

@@ -1,0 +1,148 @@
+//! The outbox: posts to other colors, in program order, until they are published.
+//!
+//! Only consecutive posts to one color become one chunk: regrouping would break causal order.
+
+use super::core::Checkout;
+use super::mail;
+use super::node::{Link, Node};
+use super::poke;
+use super::queue::Chunk;
+use super::section::Section;
+use super::shared::Shared;
+use super::sleepers::rescue;
+use crate::sync::fault;
+use arrayvec::ArrayVec;
+use std::ptr::NonNull;
+
+/// Most chunks that wait before they are published inside a handler.
+pub(super) const OUTBOX_MAX: usize = if cfg!(loom) { 4 } else { 256 };
+
+/// A chunk on its way to a color.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    pub(super) slot: u32,
+    pub(super) chunk: Chunk,
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(super) struct Outbox(Box<ArrayVec<Outgoing, OUTBOX_MAX>>);
+
+impl Outbox {
+    pub(super) fn new() -> Outbox {
+        Outbox(Box::default())
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the last post was to this color.
+    #[inline(always)]
+    pub(super) fn is_last(&self, slot: u32) -> bool {
+        self.0.last().is_some_and(|last| last.slot == slot)
+    }
+
+    /// Adds an event, which the outbox then holds. The caller publishes at [`OUTBOX_MAX`] at the
+    /// latest.
+    #[inline(always)]
+    pub(super) fn put(&mut self, slot: u32, node: NonNull<Node>) {
+        debug_assert!(self.0.len() < OUTBOX_MAX);
+        let chunk = Chunk {
+            first: node,
+            last: node,
+        };
+        // SAFETY: there is room, because at `OUTBOX_MAX` entries the caller published.
+        unsafe { self.0.push_unchecked(Outgoing { slot, chunk }) };
+    }
+
+    /// Adds an event to the last post's color. There is one.
+    #[inline(always)]
+    pub(super) fn join(&mut self, node: NonNull<Node>) {
+        let Some(last) = self.0.last_mut() else {
+            unreachable!("the caller looked");
+        };
+        join(&mut last.chunk, node);
+    }
+
+    /// Empties the outbox in program order, under the lock of core `id`, whose thread this is.
+    #[inline]
+    pub(super) fn publish(
+        &mut self,
+        section: &mut Section<'_>,
+        shared: &Shared,
+        id: u32,
+        mut checkout: Option<&mut Checkout>,
+        bells: &mut Vec<u32>,
+    ) {
+        if fault("outbox out of order") {
+            self.0.reverse();
+        }
+        let mut rest = &self.0[..];
+        loop {
+            if let Some(checkout) = checkout.as_deref_mut() {
+                // SAFETY: the outbox gives up what is taken.
+                let taken = unsafe { section.take_lone(rest, checkout) };
+                rest = &rest[taken..];
+            }
+            let Some((&Outgoing { slot, chunk }, others)) = rest.split_first() else {
+                break;
+            };
+            rest = others;
+            // SAFETY: the outbox gives its nodes up.
+            if !unsafe { section.append(slot, chunk) } {
+                push_remote(shared, slot, chunk, id, bells);
+            }
+        }
+        self.0.clear();
+    }
+
+    /// Empties the outbox into the mailboxes, without poking anybody: when the core ends, and with it
+    /// the runtime.
+    pub(super) fn abandon(&mut self, shared: &Shared) {
+        for Outgoing { slot, chunk } in self.0.drain(..) {
+            // SAFETY: the outbox gives its nodes up.
+            let _ = unsafe { mail::push(&shared.slots, slot, chunk) };
+        }
+    }
+}
+
+/// Appends a node to a chunk that is not published yet.
+#[inline(always)]
+fn join(chunk: &mut Chunk, node: NonNull<Node>) {
+    let (first, last, node_ptr) = (chunk.first.as_ptr(), chunk.last.as_ptr(), node.as_ptr());
+    // SAFETY: the outbox holds the chunk and was given the node.
+    let (totals, more) = unsafe { (Node::totals(first, last), Node::totals(node_ptr, node_ptr)) };
+    // SAFETY: as above.
+    unsafe { Node::header(last).next = node_ptr };
+    // SAFETY: as above.
+    let mut header = unsafe { Node::header(first) };
+    header.count = totals.count + 1;
+    header.link = Link {
+        sums: (
+            totals.raw_ns.saturating_add(more.raw_ns),
+            totals.penalized_ns.saturating_add(more.penalized_ns),
+        ),
+    };
+    chunk.last = node;
+}
+
+/// Posts to another core's color.
+#[inline(never)]
+fn push_remote(shared: &Shared, slot: u32, chunk: Chunk, id: u32, bells: &mut Vec<u32>) {
+    let stats = &shared.cores[id as usize].stats;
+    // SAFETY: the outbox holds the chunk.
+    let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
+    stats.posts_remote.add(totals.count.into());
+    // SAFETY: the outbox gives its nodes up.
+    if unsafe { mail::push(&shared.slots, slot, chunk) } {
+        poke::send(shared, slot, bells);
+        rescue(shared, shared.slots.owner(slot), Some(id), bells);
+    }
+}

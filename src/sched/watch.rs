@@ -1,0 +1,73 @@
+//! Taking the time of events, and what a core does before one that is known or feared to be long.
+
+use super::core::Core;
+use super::outbox::OUTBOX_MAX;
+use crate::sync::atomic::{Ordering, fence};
+use crate::sync::fault;
+
+/// What an event takes at least, in ns: the scheduler's own part of it.
+const EVENT_MIN_NS: u64 = 10;
+
+impl Core {
+    /// Watches the event that is about to run: takes the time, and unless it is a mere sample, makes
+    /// sure beforehand that others are not left to wait for it.
+    #[inline(never)]
+    pub(super) fn watch(&mut self, watch: bool, raw_ns: u32) {
+        if watch {
+            if raw_ns >= self.quantum_ns {
+                self.outbox_due = 1;
+            }
+            if u64::from(raw_ns) >= self.shared.wake_cost_ns {
+                self.step_long();
+            }
+        }
+        self.current.started_ns = Some(self.clock.now_ns());
+    }
+
+    /// Tells thieves that a long handler begins, and makes sure that nobody's work is left to wait
+    /// for it: mail that came since the exchange, or queued colors.
+    fn step_long(&mut self) {
+        let own = &self.shared.cores[self.id as usize];
+        own.progress.long(true);
+        if self.shared.policy.stealing && !fault("no look before a long handler") {
+            // A read-modify-write of the word that pokers push onto: either we see the poke, or the
+            // poker's push comes after and makes it see that we are long (`rescue`). A fence here
+            // would need another in every push.
+            let poked = if fault("plain look before a long handler") {
+                own.pokes.any()
+            } else {
+                own.pokes.any_ordered()
+            };
+            if poked || own.hint.stealable() > 0 {
+                // Pairs with the fence of a core on its way to sleep.
+                fence(Ordering::SeqCst);
+                self.wake_one();
+                self.ring();
+            }
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn end_watch(&mut self, started_ns: u64) {
+        let took_ns = self
+            .clock
+            .now_ns()
+            .saturating_sub(started_ns + self.clock_cost_ns)
+            .max(EVENT_MIN_NS);
+        self.shared
+            .profiles
+            .get(self.current.profile)
+            .record(took_ns);
+        let stats = &self.shared.cores[self.id as usize].stats;
+        stats.handler_ns_max.max(took_ns);
+        self.long |= took_ns > self.shared.wake_cost_ns;
+        if self.checkout.len() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
+            stats.hostage.add(1);
+        }
+        self.outbox_due = OUTBOX_MAX;
+        if self.own.progress.is_long() {
+            self.own.progress.long(false);
+        }
+        self.current.started_ns = None;
+    }
+}
