@@ -105,11 +105,11 @@ pub const TABLES: &[Table] = &[
         }).remarks(&["Rounds of 10 events: what a steal from a short queue takes."]),
     Table::new("steal-cost-100000", |cores| {
             if cores > 1 {
-                even(50_000, 2, &PLAIN)
+                even(1_000, 100, &PLAIN)
             } else {
                 None
             }
-        }).remarks(&["Rounds of 100,000 events: what a steal from a long queue takes."]),
+        }).remarks(&["Rounds of 100,000 events, 1,000 colors: what a steal from a long queue takes."]),
 ];
 
 /// What the handlers share.
