@@ -46,7 +46,7 @@
 //! | `parking` `post_to_parked` | poke against park | 3 | parked stored; doorbell not rung |
 //! | `parking` `hint_to_parked` | hint against a would-be sleeper | 2 | waker's fence; sleeper's fence; second look before parking skipped |
 //! | `parking` `hint_rises_again` | the same when a thief has emptied the hint before | 2 | waker's fence skipped |
-//! | `parking` `thief_raises_hint` | a thief makes the hint rise by linking mail | 2 | thief's fence skipped |
+//! | `parking` `thief_raises_hint` | a thief makes the hint rise by linking mail | 2 | no look after the last search; thief's fence skipped |
 //! | `parking` `nudge` | a thief links mail of a victim that goes to sleep | 3 | nudge forgotten |
 //! | `parking` `forwarded_poke` | a thief that finds nothing forwards a poke to a sleeper | 1 | doorbells not rung after a search in vain |
 //! | `parking` `rescue` | a post to a core that enters a long handler | 1 | nobody sent to the rescue; no look, or a plain look, before a long handler |

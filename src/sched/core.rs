@@ -118,6 +118,10 @@ pub(crate) struct Core {
     busy: bool,
     /// A handler of this quantum was longer than a wake-up.
     pub(super) long: bool,
+    /// The event that runs is known or feared to be.
+    pub(super) known_long: bool,
+    /// This core is one of those that [`Shared::searching`] counts.
+    pub(super) searching: bool,
     batch_left: u32,
     batch_left_ns: i64,
     /// The penalized time of what ran in it.
@@ -144,7 +148,7 @@ impl Core {
             begun: 0,
             running: Fifo::EMPTY,
             current: NO_EVENT,
-            quantum_ns: shared.reference_cost_ns(id) as u32,
+            quantum_ns: shared.quantum_ns(id),
             batch_max: shared.policy.batch,
             batch: 0,
             posted: 0,
@@ -154,6 +158,8 @@ impl Core {
             sightings,
             busy: false,
             long: false,
+            known_long: false,
+            searching: false,
             batch_left: 0,
             batch_left_ns: 0,
             batch_penalized_ns: 0,
@@ -245,7 +251,13 @@ impl Core {
         let mut section = Section::enter(shared, *id);
         outbox.publish(&mut section, shared, *id, None, bells);
         let worth = section.publish();
+        let stealable = section.lists().stealable();
         drop(section);
+        if self.known_long && stealable > 0 && shared.policy.stealing {
+            // However short it is, it would wait for the handler that posted it.
+            fence(Ordering::SeqCst);
+            self.wake_one();
+        }
         self.make_known(worth);
     }
 
@@ -282,7 +294,7 @@ impl Core {
         }
         drop(section);
         self.begun = 0;
-        self.quantum_ns = shared.reference_cost_ns(*id) as u32;
+        self.quantum_ns = shared.quantum_ns(*id);
         self.make_known(worth);
     }
 
@@ -302,7 +314,8 @@ impl Core {
         }
     }
 
-    /// Wakes the nearest sleeper, unless somebody is already searching.
+    /// Wakes the nearest sleeper, unless somebody is already searching: who, once it has found
+    /// something, looks whether there is more.
     pub(super) fn wake_one(&mut self) {
         if self.shared.sleepers.any() && self.shared.searching.load(Ordering::Relaxed) == 0 {
             wake_nearest(&self.shared, self.id, &mut self.bells);
@@ -416,6 +429,13 @@ impl Core {
         own.progress.step();
         own.progress.running(0);
         self.current.profile = NO_EVENT.profile;
+    }
+
+    /// Whether somebody has sent this core something since it found nothing: to be looked at as often
+    /// as possible, because the answer is on lines of its own that rarely change.
+    #[inline]
+    pub(crate) fn is_called(&self) -> bool {
+        self.own.pokes.any() || self.own.hint.queued() > 0
     }
 
     /// Whether this core ran something in its last turn: then what is queued goes before what

@@ -25,12 +25,14 @@ pub(crate) struct Section<'a> {
     /// The core whose lock this is.
     pub(super) core: u32,
     pub(super) lists: Guard<'a, Lists>,
-    /// The reference steal cost for banding, in ns; also the quantum: what may be hidden from
-    /// thieves is what is not worth stealing.
+    /// The reference steal cost for banding, in ns.
     pub(super) cost_ns: u64,
+    /// What may be hidden from thieves, in ns.
+    quantum_ns: u64,
     /// What is worth less is in no band, in ns.
     pub(super) worthy_ns: u32,
-    /// An event that may last longer is checked out alone, in ns.
+    /// An event that may last longer than a wake-up takes is checked out alone, in ns: what would wait
+    /// behind it could be run sooner by a core that sleeps.
     alone_ns: u32,
     /// The first control slot.
     controls_first: u32,
@@ -75,9 +77,10 @@ impl<'a> Section<'a> {
             lists,
             cost_ns,
             worthy_ns: shared.policy.worthy_ns(cost_ns),
+            quantum_ns: shared.quantum_ns(core).into(),
             // Nobody is kept waiting by it where nobody could steal.
             alone_ns: if shared.steals() {
-                cost_ns as u32
+                shared.wake_cost_ns.try_into().unwrap_or(u32::MAX)
             } else {
                 u32::MAX
             },
@@ -306,11 +309,11 @@ impl<'a> Section<'a> {
         let alone = profile.tail_ns() > self.alone_ns;
         let sum_ns = self.taken_ns + time_ns.unwrap_or(profile.raw_ns().into());
         if !checkout.is_empty()
-            && (alone || sum_ns > self.cost_ns || checkout.len() == CHECKOUT_MAX)
+            && (alone || sum_ns > self.quantum_ns || checkout.len() == CHECKOUT_MAX)
         {
             return false;
         }
-        self.taken_ns = if alone { self.cost_ns + 1 } else { sum_ns };
+        self.taken_ns = if alone { self.quantum_ns + 1 } else { sum_ns };
         true
     }
 
@@ -379,26 +382,25 @@ impl<'a> Section<'a> {
             return;
         }
         // Half of the worthy colors, rounded up: a lone one goes too, what runs besides is the
-        // victim's half.
-        let worthy = if stuck {
-            self.lists.stealable()
-        } else {
-            self.lists.worthy
-        };
-        let max = worthy.div_ceil(2).min(into.remaining_capacity() as u32 / 2);
-        for _ in 0..max {
-            let banded = self
-                .lists
-                .bands
-                .iter()
-                .rev()
-                .map(|b| b.head)
-                .find(|&head| head != NIL);
-            let Some(slot) = banded.or_else(|| stuck.then(|| self.first_stealable()).flatten())
-            else {
-                break;
-            };
-            self.hand_over(slot, thief, into);
+        // victim's half. Of one band only: what a penalty has put lower is left for as long as there
+        // is anything else.
+        let half = |colors: u32| colors.div_ceil(2).min(into.remaining_capacity() as u32 / 2);
+        let bands = 0..self.lists.bands.len();
+        if let Some(band) = bands.rev().find(|&b| self.lists.bands[b].head != NIL) {
+            for _ in 0..half(self.lists.worthy) {
+                let slot = self.lists.bands[band].head;
+                if slot == NIL {
+                    break;
+                }
+                self.hand_over(slot, thief, into);
+            }
+        } else if stuck {
+            for _ in 0..half(self.lists.stealable()) {
+                let Some(slot) = self.first_stealable() else {
+                    break;
+                };
+                self.hand_over(slot, thief, into);
+            }
         }
     }
 
@@ -440,7 +442,9 @@ impl<'a> Section<'a> {
         let hint = &self.shared.cores[self.core as usize].hint;
         let policy = &self.shared.policy;
         let stealable = self.lists.stealable();
-        let worth_ns = if policy.heuristics.bands() {
+        let worth_ns = if !policy.stealing {
+            0
+        } else if policy.heuristics.bands() {
             if policy.needs_two_colors() && stealable < 2 {
                 0
             } else {

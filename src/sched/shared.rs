@@ -154,6 +154,9 @@ impl Progress {
     }
 }
 
+/// The least quantum, in ns: some ten times what returning, flushing and checking out take.
+const QUANTUM_MIN_NS: u32 = 600;
+
 /// The steal cost before anything was measured, in ns; and the bounds of what is believed.
 const STEAL_COST_PRIOR_NS: u32 = 600;
 const STEAL_COST_MIN_NS: u32 = 100;
@@ -170,9 +173,8 @@ pub(crate) struct Shared {
     pub(crate) policy: Policy,
     pub(crate) sleepers: Sleepers,
     pub(crate) quiesce: CachePadded<Quiesce>,
-    /// Cores that search for work at this moment. On a line of its own, like everything here that
-    /// changes: the rest is what each core reads for each event, and idle cores write this one all
-    /// the time.
+    /// Cores without work that look for some, until they find it or sleep. On a line of its own, like
+    /// everything here that changes: the rest is what each core reads for each event.
     pub(crate) searching: CachePadded<AtomicU32>,
     steal_cost_ns: CachePadded<[relaxed::AtomicU32; Distance::COUNT]>,
     /// What a wake-up costs: less than this in sight wakes nobody, in ns.
@@ -272,7 +274,7 @@ impl Shared {
             .into()
     }
 
-    /// Records a successful steal.
+    /// Records a successful steal: what each color of it took, in ns.
     pub(crate) fn record_steal(&self, distance: Distance, ns: u64) {
         let cell = &self.steal_cost_ns[distance.index()];
         let old = cell.load(Ordering::Relaxed);
@@ -286,6 +288,13 @@ impl Shared {
     #[inline]
     pub(crate) fn steals(&self) -> bool {
         self.policy.stealing && self.cores.len() > 1
+    }
+
+    /// What a core may hide from thieves at a time, in ns: what is not worth stealing, and at least
+    /// enough to make up for taking the lock.
+    #[inline]
+    pub(crate) fn quantum_ns(&self, core: u32) -> u32 {
+        (self.reference_cost_ns(core) as u32).max(QUANTUM_MIN_NS)
     }
 
     /// The steal cost that decides about worth and bands on this core: that of its nearest thief.

@@ -13,6 +13,7 @@
 use super::core::Core;
 use super::section::Section;
 use super::shared::Shared;
+use super::sleepers::wake_nearest;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 
@@ -26,25 +27,72 @@ pub(crate) struct Sighting {
 impl Core {
     /// Tries to steal; true if the checkout now holds colors.
     pub(crate) fn steal(&mut self) -> bool {
-        if !self.shared.policy.stealing || self.sightings.is_empty() {
-            return false;
-        }
-        let shared = &self.shared;
-        // At most half of the cores search at once: unbounded searching made other runtimes several
-        // times slower on work that wakes often.
-        let searchers_max = (shared.cores.len() as u32 / 2).max(1);
-        if shared.searching.fetch_add(1, Ordering::AcqRel) >= searchers_max {
-            shared.searching.fetch_sub(1, Ordering::AcqRel);
+        if !self.shared.policy.stealing || self.sightings.is_empty() || !self.begin_search() {
             return false;
         }
         let found = self.search();
-        self.shared.searching.fetch_sub(1, Ordering::AcqRel);
         // Also after a search in vain: a poke may have been forwarded to a core that sleeps, or a
         // victim nudged, and this core may be about to sleep itself.
         if found || !fault("doorbells not rung after a search in vain") {
             self.ring();
         }
+        if found && self.checkout.len() > 1 {
+            // What is more than a quantum goes into our own core-queue, for others to see.
+            self.exchange();
+        }
         found
+    }
+
+    /// Makes this core one of the searching ones, of which there are at most half of all cores:
+    /// unbounded searching made other runtimes several times slower on work that wakes often.
+    fn begin_search(&mut self) -> bool {
+        if self.searching {
+            return true;
+        }
+        let searching = &self.shared.searching;
+        let max = (self.shared.cores.len() as u32 / 2).max(1);
+        if searching.load(Ordering::Relaxed) >= max {
+            return false;
+        }
+        if searching.fetch_add(1, Ordering::AcqRel) >= max {
+            searching.fetch_sub(1, Ordering::AcqRel);
+            return false;
+        }
+        self.searching = true;
+        true
+    }
+
+    /// This core has found something to run, or will sleep.
+    ///
+    /// Whoever made work known meanwhile woke nobody, because we were searching. If we go to sleep,
+    /// the fence and the last look that follow find that work. If we run something, the last one that
+    /// stops searching looks for it, and wakes another. Who is not the last leaves it to the others:
+    /// what it published comes before its read-modify-write of the count, and so before theirs.
+    pub(crate) fn end_search(&mut self, found: bool) {
+        if !std::mem::replace(&mut self.searching, false) {
+            return;
+        }
+        let last = self.shared.searching.fetch_sub(1, Ordering::AcqRel) == 1;
+        if found && last && !fault("no look after the last search") {
+            // The hints that we may have raised by linking mail come before the look for sleepers.
+            if !fault("thief's fence skipped") {
+                fence(Ordering::SeqCst);
+            }
+            if self.shared.sleepers.any() && self.is_more_to_steal() {
+                wake_nearest(&self.shared, self.id, &mut self.bells);
+                self.ring();
+            }
+        }
+    }
+
+    /// Whether any other core has work worth a wake-up.
+    fn is_more_to_steal(&self) -> bool {
+        let enough_ns = self.shared.wake_cost_ns;
+        self.own.victims.iter().any(|&(victim, _)| {
+            let victim = &self.shared.cores[victim as usize];
+            victim.hint.worth_ns() >= enough_ns
+                || victim.progress.is_long() && (victim.hint.stealable() > 0 || victim.pokes.any())
+        })
     }
 
     fn search(&mut self) -> bool {
@@ -121,7 +169,7 @@ impl Core {
         {
             section.take_mail(bells);
         }
-        let worth = section.publish();
+        section.publish();
         let left = section.lists().queued;
         drop(section);
         if fault("owner published after the unlock") {
@@ -137,7 +185,7 @@ impl Core {
             return false;
         }
         let cost_ns = clock.now_ns() - start_ns;
-        shared.record_steal(distance, cost_ns);
+        shared.record_steal(distance, cost_ns / checkout.len() as u64);
         self.begun = 0;
         let stolen_ns = checkout.iter().map(|t| u64::from(t.fifo.raw_ns())).sum();
         stats.won.add(1);
@@ -145,17 +193,6 @@ impl Core {
         stats.cost_ns.add(cost_ns);
         shared.cores[*id as usize].stats.steal_costs.add(cost_ns);
         stats.stolen_ns.add(stolen_ns);
-        if worth.now_ns >= shared.wake_cost_ns {
-            // There is more than this core can do: the next searcher is woken by this one. Like
-            // `wake_one`, from within the search; and the hint may have risen by our own doing: we
-            // linked the victim's mail.
-            if worth.rises_to(shared.wake_cost_ns) && !fault("thief's fence skipped") {
-                fence(Ordering::SeqCst);
-            }
-            if shared.sleepers.any() {
-                super::sleepers::wake_nearest(shared, *id, bells);
-            }
-        }
         true
     }
 

@@ -24,6 +24,7 @@ pub(crate) fn turn(cx: &mut Cx) -> Turn {
         cx.worker().core.rest();
         return Turn::Idle;
     }
+    cx.worker().core.end_search(true);
     // Run, with no lock held and no atomics.
     let executed = cx.worker().core.executed;
     while let Err(payload) = panics::catching(|| run_quantum(cx)) {

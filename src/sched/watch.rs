@@ -29,6 +29,7 @@ impl Core {
     fn step_long(&mut self) {
         let own = &self.shared.cores[self.id as usize];
         own.progress.long(true);
+        self.known_long = true;
         if self.shared.policy.stealing && !fault("no look before a long handler") {
             // A read-modify-write of the word that pokers push onto: either we see the poke, or the
             // poker's push comes after and makes it see that we are long (`rescue`). A fence here
@@ -65,7 +66,8 @@ impl Core {
             stats.hostage.add(1);
         }
         self.outbox_due = OUTBOX_MAX;
-        if self.own.progress.is_long() {
+        if self.known_long {
+            self.known_long = false;
             self.own.progress.long(false);
         }
         self.current.started_ns = None;

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const OTHER: Color = Color::new(2);
 const THIRD: Color = Color::new(4);
 const THIRDS: Color = Color::new(3);
+/// A color of core 0 of four.
+const FOURTHS: Color = Color::new(4);
 const SIXTHS: Color = Color::new(6);
 
 /// Tells whoever waits that events have run.
@@ -251,15 +253,16 @@ fn forwarded_poke() {
     }
     .explore(|| {
         let oracle = Oracle::new();
-        let world = World::new(Plan::cores(3));
+        // One more than there are, so that two of them may search at a time.
+        let world = World::new(Plan::cores(4));
         let mut busy = world.core(0);
         let mut thief = world.core(1);
         let mut sleeper = world.core(2);
         let done = Done::of(1);
         let event = done.after(oracle.event(0, 0));
         let start = move |cx: &mut Cx| {
-            cx.place(THIRDS, 2);
-            cx.post_callback(WORTHY.on(THIRDS, event));
+            cx.place(FOURTHS, 2);
+            cx.post_callback(WORTHY.on(FOURTHS, event));
             cx.flush();
             thief.turn();
             done.wait();
@@ -271,7 +274,7 @@ fn forwarded_poke() {
         busy.drive();
         thief.drive();
         driven.join().unwrap();
-        oracle.assert_ran(THIRDS, &[(0, 1)]);
+        oracle.assert_ran(FOURTHS, &[(0, 1)]);
         assert_eq!(world.events_left(), 0);
         drop((busy, thief, world));
         oracle.assert_no_leak();
@@ -402,6 +405,15 @@ fn finds_a_second_rise_without_a_fence() {
     must_fail(
         "parking::hint_rises_again",
         "waker's fence skipped",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_no_look_after_the_last_search() {
+    must_fail(
+        "parking::thief_raises_hint",
+        "no look after the last search",
         &["deadlock"],
     );
 }
