@@ -53,7 +53,7 @@
 //! | `shutdown` `stop` | foreign posts against a request to stop | 3 | gate not checked; fence before waking all skipped |
 //! | `shutdown` `exit_when_idle` | foreign posts against an end by itself | 3 | gate closed without comparing |
 //! | `shutdown` `drain` | two cores post to each other while the end is decided | 3 | one wave |
-//! | `causal_order` `three_parties` | cause before effect over two cores and a foreign poster | 3 | mailbox not drained before an append; outbox out of order |
+//! | `causal_order` `three_parties` | cause before effect over two cores and a foreign poster | 4 | mailbox not drained before an append; outbox out of order |
 //! | `colored` `last_drop` | the last handle of a `Colored` against events with it | 2 | state dropped in place |
 //! | `spin_lock` `excludes_and_publishes` | the spin lock, two threads | 3 | unlocked without a release |
 //!

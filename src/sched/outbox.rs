@@ -84,6 +84,10 @@ impl Outbox {
         if fault("outbox out of order") {
             self.0.reverse();
         }
+        let mut calls = Calls {
+            core: id,
+            colors: ArrayVec::new(),
+        };
         let mut rest = &self.0[..];
         loop {
             if let Some(checkout) = checkout.as_deref_mut() {
@@ -97,9 +101,10 @@ impl Outbox {
             rest = others;
             // SAFETY: the outbox gives its nodes up.
             if !unsafe { section.append(slot, chunk) } {
-                push_remote(shared, slot, chunk, id, bells);
+                calls.post(shared, slot, chunk, id, bells);
             }
         }
+        calls.send(shared, id, bells);
         self.0.clear();
     }
 
@@ -133,16 +138,43 @@ fn join(chunk: &mut Chunk, node: NonNull<Node>) {
     chunk.last = node;
 }
 
-/// Posts to another core's color.
-#[inline(never)]
-fn push_remote(shared: &Shared, slot: u32, chunk: Chunk, id: u32, bells: &mut Vec<u32>) {
-    let stats = &shared.cores[id as usize].stats;
-    // SAFETY: the outbox holds the chunk.
-    let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
-    stats.posts_remote.add(totals.count.into());
-    // SAFETY: the outbox gives its nodes up.
-    if unsafe { mail::push(&shared.slots, slot, chunk) } {
-        poke::send(shared, slot, bells);
-        rescue(shared, shared.slots.owner(slot), Some(id), bells);
+/// Pokes that are due to one other core.
+#[derive(Debug)]
+struct Calls {
+    core: u32,
+    colors: ArrayVec<u32, CALLS_MAX>,
+}
+
+/// Most pokes that are sent at once.
+const CALLS_MAX: usize = if cfg!(loom) { 2 } else { 32 };
+
+impl Calls {
+    /// Posts to another core's color. `id`: the poster's core.
+    #[inline(never)]
+    fn post(&mut self, shared: &Shared, slot: u32, chunk: Chunk, id: u32, bells: &mut Vec<u32>) {
+        // SAFETY: the outbox holds the chunk.
+        let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
+        let stats = &shared.cores[id as usize].stats;
+        stats.posts_remote.add(totals.count.into());
+        // SAFETY: the outbox gives its nodes up.
+        if unsafe { mail::push(&shared.slots, slot, chunk) } {
+            let owner = shared.slots.owner(slot);
+            if owner != self.core || self.colors.is_full() {
+                self.send(shared, id, bells);
+                self.core = owner;
+            }
+            self.colors.push(slot);
+        }
+    }
+
+    /// Sends what is due.
+    fn send(&mut self, shared: &Shared, id: u32, bells: &mut Vec<u32>) {
+        if !self.colors.is_empty() {
+            poke::send_all(shared, self.core, &self.colors, bells);
+            for &slot in &self.colors {
+                rescue(shared, shared.slots.owner(slot), Some(id), bells);
+            }
+            self.colors.clear();
+        }
     }
 }

@@ -57,16 +57,22 @@ impl Pokes {
         !matches!(self.0.fetch_or(0, Ordering::AcqRel), EMPTY | PARKED)
     }
 
-    /// Adds the poke of `slot`. True if the core slept: the caller must ring its doorbell.
+    /// Adds the pokes of these colors, at least one. True if the core slept: the caller must ring its
+    /// doorbell.
     #[must_use]
-    fn push(&self, slots: &Slots, slot: u32) -> bool {
+    fn push(&self, slots: &Slots, pokes: &[u32]) -> bool {
+        for pair in pokes.windows(2) {
+            let next = pair[1] + 1;
+            slots.at(pair[0]).poke_next.store(next, Ordering::Relaxed);
+        }
+        let (first, last) = (pokes[0], pokes[pokes.len() - 1]);
         let mut head = first_look(|| self.0.load(Ordering::Relaxed), EMPTY);
         loop {
             let next = if head == PARKED { EMPTY } else { head };
-            slots.at(slot).poke_next.store(next, Ordering::Relaxed);
+            slots.at(last).poke_next.store(next, Ordering::Relaxed);
             match self
                 .0
-                .compare_exchange_weak(head, slot + 1, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange_weak(head, first + 1, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) => return head == PARKED && !fault("doorbell not rung"),
                 Err(now) => head = now,
@@ -129,6 +135,25 @@ impl Taken {
     }
 }
 
+/// Sends the pokes of several colors, at least one, to the core that owned them a moment ago: with one
+/// read-modify-write. As [`send`] otherwise.
+pub(crate) fn send_all(shared: &Shared, core: u32, colors: &[u32], bells: &mut Vec<u32>) {
+    let slots = &shared.slots;
+    let pokes = &shared.cores[core as usize].pokes;
+    if pokes.push(slots, colors) {
+        bells.push(core);
+    }
+    let moved = |&slot: &u32| slots.owner(slot) != core;
+    if colors.iter().any(moved) && !fault("owner not read again") {
+        let mut stale = pokes.take();
+        while let Some(slot) = stale.next(slots) {
+            if !fault("pokes of other colors lost") {
+                send(shared, slot, bells);
+            }
+        }
+    }
+}
+
 /// Sends the poke of `slot` to the core that owns the color; the module text has the argument.
 /// Cores whose doorbell must be rung are added to `bells`.
 pub(crate) fn send(shared: &Shared, slot: u32, bells: &mut Vec<u32>) {
@@ -138,7 +163,7 @@ pub(crate) fn send(shared: &Shared, slot: u32, bells: &mut Vec<u32>) {
     loop {
         let core = slots.owner(slot);
         let pokes = &shared.cores[core as usize].pokes;
-        if pokes.push(slots, slot) {
+        if pokes.push(slots, &[slot]) {
             bells.push(core);
         }
         if slots.owner(slot) != core && !fault("owner not read again") {

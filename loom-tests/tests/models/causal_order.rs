@@ -19,7 +19,7 @@ const BETWEEN: Color = Color::new(3);
 fn three_parties() {
     Model {
         name: "causal_order::three_parties",
-        preemptions_max: 3,
+        preemptions_max: 4,
         iterations_min: 10_000,
     }
     .explore(|| {
