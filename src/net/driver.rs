@@ -242,8 +242,15 @@ impl Driver {
         self.start(|b, t| b.recv(t, fd), |op| Operation::Recv { conn, op })
     }
 
-    pub(super) fn send(&mut self, conn: Arc<Conn>, handler: &'static Handler, buf: SendBuf) {
-        let (fd, len) = (conn.fd, buf.len());
+    /// Sends `buf`, what is left of `len` bytes.
+    pub(super) fn send(
+        &mut self,
+        conn: Arc<Conn>,
+        handler: &'static Handler,
+        buf: SendBuf,
+        len: usize,
+    ) {
+        let fd = conn.fd;
         self.start(
             |b, t| b.send(t, fd, buf),
             |_| Operation::Send { conn, handler, len },
