@@ -21,6 +21,7 @@ pub mod options;
 pub mod report;
 pub mod rows;
 pub mod schedulers;
+pub mod web;
 pub mod workload;
 pub mod world;
 

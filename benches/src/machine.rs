@@ -31,12 +31,22 @@ pub fn cores() -> usize {
 /// # Panics
 /// If there is no such core, or the system refuses: a figure of a thread that wanders is none.
 pub fn pin(core: usize) {
-    let processor = processors()[core] as usize;
+    pin_to(&[core]);
+}
+
+/// Keeps the calling thread, and what it starts, on these cores.
+///
+/// # Panics
+/// As [`pin`].
+pub fn pin_to(cores: &[usize]) {
     let mut mask = [0u64; 16];
-    mask[processor / 64] = 1 << (processor % 64);
+    for &core in cores {
+        let processor = processors()[core] as usize;
+        mask[processor / 64] |= 1 << (processor % 64);
+    }
     // SAFETY: the mask lives through the call and is as long as the call is told.
     let result = unsafe { sched_setaffinity(0, size_of_val(&mask), mask.as_ptr()) };
-    assert_eq!(result, 0, "cannot pin a thread to processor {processor}");
+    assert_eq!(result, 0, "cannot pin a thread to cores {cores:?}");
 }
 
 #[repr(align(128))]
