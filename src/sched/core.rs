@@ -23,7 +23,7 @@ use super::clock::Clock;
 use super::event::Maker;
 use super::node::Node;
 use super::outbox::{OUTBOX_MAX, Outbox};
-use super::profile::{Estimate, OVERFLOW};
+use super::profile::OVERFLOW;
 use super::queue::{Fifo, NIL, Totals};
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
@@ -41,6 +41,8 @@ pub(crate) const CHECKOUT_MAX: usize = 64;
 /// the clock are several events. A prime, so that no regular program hides from it; whole batches, so
 /// that a color's second event is sampled as often as its first.
 const SAMPLE_PERIOD: u32 = 251;
+/// The limits of the critical section are worked out anew after so many quanta.
+const QUANTA_LIMITS: u64 = 64;
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
 
@@ -148,7 +150,7 @@ impl Core {
             begun: 0,
             running: Fifo::EMPTY,
             current: NO_EVENT,
-            quantum_ns: shared.quantum_ns(id),
+            quantum_ns: shared.limits(id).quantum_ns,
             batch_max: shared.policy.batch,
             batch: 0,
             posted: 0,
@@ -179,19 +181,11 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (node, estimate) = self.maker.make(&self.shared, handler, color, f)?;
+        let (node, times) = self.maker.make(&self.shared, handler, color, f)?;
         self.posted += 1;
         let slot = self.shared.slots.map.slot(color);
         if slot == self.current.slot {
-            let Estimate {
-                raw_ns,
-                penalized_ns,
-            } = estimate;
-            let totals = Totals {
-                count: 1,
-                raw_ns,
-                penalized_ns,
-            };
+            let totals = Totals { count: 1, times };
             // SAFETY: the running color's events are ours, and so is the new node.
             unsafe { self.running.append(node, node, totals) };
         } else {
@@ -263,6 +257,7 @@ impl Core {
 
     /// The one critical section of a quantum; see the module text. Leaves the next colors to run in
     /// the checkout.
+    #[inline(always)]
     pub(crate) fn exchange(&mut self) {
         let Core {
             id,
@@ -277,14 +272,19 @@ impl Core {
             return;
         }
         own.stats.quanta.add(1);
-        own.stats.posts.max(self.posted);
         let mut section = Section::enter(shared, *id);
+        if own.stats.quanta.get().is_multiple_of(QUANTA_LIMITS) {
+            self.quantum_ns = section.renew_limits();
+            own.stats.posts.max(self.posted);
+        }
         for taken in checkout.iter() {
             section.give_back(taken, bells);
         }
         checkout.clear();
         outbox.publish(&mut section, shared, *id, Some(checkout), bells);
-        section.take_mail(bells);
+        if own.pokes.any() {
+            section.take_mail(bells);
+        }
         section.check_out(checkout);
         let worth = section.publish();
         // A walk of all lists: affordable while they are short.
@@ -294,7 +294,6 @@ impl Core {
         }
         drop(section);
         self.begun = 0;
-        self.quantum_ns = shared.quantum_ns(*id);
         self.make_known(worth);
     }
 
@@ -385,8 +384,8 @@ impl Core {
         let (color, profile_index, raw_ns) = {
             // SAFETY: popped, so held by us.
             let header = unsafe { Node::header(node.as_ptr()) };
-            self.batch_penalized_ns += u64::from(header.penalized_ns);
-            (header.color, header.profile, header.raw_ns)
+            self.batch_penalized_ns += u64::from(header.times.penalized_ns());
+            (header.color, header.profile, header.times.raw_ns())
         };
         self.batch_left -= 1;
         self.batch_left_ns -= i64::from(raw_ns);
@@ -422,13 +421,9 @@ impl Core {
     /// The colors of this quantum have had their turn.
     #[inline]
     pub(crate) fn end_quantum(&mut self, events: u64) {
-        let own = &self.own;
-        own.stats.events.add(events);
+        self.own.stats.events.add(events);
         self.busy = !self.long;
         self.long = false;
-        own.progress.step();
-        own.progress.running(0);
-        self.current.profile = NO_EVENT.profile;
     }
 
     /// Whether somebody has sent this core something since it found nothing: to be looked at as often
@@ -456,9 +451,14 @@ impl Core {
     }
 
     /// Nothing to run: the event source is looked at in every turn.
-    #[inline]
     pub(crate) fn rest(&mut self) {
         self.busy = false;
+        if self.current.profile != NO_EVENT.profile {
+            self.current.profile = NO_EVENT.profile;
+            self.own.progress.step();
+            self.own.progress.running(0);
+            self.own.stats.posts.max(self.posted);
+        }
     }
 
     /// Whether posts wait to be published.
