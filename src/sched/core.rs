@@ -272,10 +272,10 @@ impl Core {
             return;
         }
         own.stats.quanta.add(1);
+        own.stats.posts.max(self.posted);
         let mut section = Section::enter(shared, *id);
         if own.stats.quanta.get().is_multiple_of(QUANTA_LIMITS) {
             self.quantum_ns = section.renew_limits();
-            own.stats.posts.max(self.posted);
         }
         for taken in checkout.iter() {
             section.give_back(taken, bells);
@@ -457,7 +457,6 @@ impl Core {
             self.current.profile = NO_EVENT.profile;
             self.own.progress.step();
             self.own.progress.running(0);
-            self.own.stats.posts.max(self.posted);
         }
     }
 
