@@ -38,6 +38,10 @@ impl AnyOrder {
     }
 
     fn push(&mut self, color: u32, job: Job) {
+        assert!(
+            !self.stopped,
+            "posted after the end, when there may be no scheduler"
+        );
         let jobs = &mut self.colors[color as usize];
         jobs.push_back(job);
         if jobs.len() == 1 && !self.running.contains(&color) {
@@ -149,6 +153,8 @@ fn no_workload_relies_on_more_than_is_promised() {
                     thread::yield_now();
                 }
             }
+            let left: usize = order.colors.iter().map(VecDeque::len).sum();
+            assert_eq!(left, 0, "events that nobody waits for");
             world.verdict().unwrap();
         }
     }

@@ -86,7 +86,8 @@ impl Work for FanIn {
                 thread::spawn(move || produce_outside(&outside, world, from, cores));
             } else {
                 cx.post(producer_color(world, from), move |cx| {
-                    (0..AHEAD).for_each(|window| produce(cx, world, from, window));
+                    let first = 0..AHEAD.min(windows(world));
+                    first.for_each(|window| produce(cx, world, from, window));
                 });
             }
         }
@@ -105,16 +106,16 @@ fn windows(world: &World) -> u32 {
 }
 
 fn produce<C: Context>(cx: &mut C, world: &'static World, from: u32, window: u32) {
-    if window >= windows(world) {
-        return;
-    }
     for (color, number, last) in window_of(world, window) {
         if last {
             cx.post(color, move |cx| {
                 sink(cx, world, color, from, number);
-                cx.post(producer_color(world, from), move |cx| {
-                    produce(cx, world, from, window + AHEAD);
-                });
+                // Only what is still to run: the run may be over, and peers gone with it.
+                if window + AHEAD < windows(world) {
+                    cx.post(producer_color(world, from), move |cx| {
+                        produce(cx, world, from, window + AHEAD);
+                    });
+                }
             });
         } else {
             cx.post(color, move |cx| sink(cx, world, color, from, number));
