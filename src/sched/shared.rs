@@ -204,15 +204,16 @@ pub(crate) struct Setup {
 }
 
 impl Shared {
-    pub(crate) fn new(setup: Setup) -> Shared {
+    pub(crate) fn new(mut setup: Setup) -> Shared {
         let cores = setup.victims.len();
+        // A single core need not keep what only thieves ask for.
+        setup.policy.stealing &= cores > 1;
         let overflow: &'static Vtable = VtableOf::<Boxed>::VTABLE;
         let map = ColorMap::new(setup.slot_bits, cores);
         let limits = limits(
             STEAL_COST_PRIOR_NS.into(),
             &setup.policy,
             setup.wake_cost_ns,
-            cores,
             map,
         );
         Shared {
@@ -298,7 +299,6 @@ impl Shared {
             self.reference_cost_ns(core),
             &self.policy,
             self.wake_cost_ns,
-            self.cores.len(),
             self.slots.map,
         )
     }
@@ -313,13 +313,13 @@ impl Shared {
     }
 }
 
-fn limits(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, cores: usize, map: ColorMap) -> Limits {
+fn limits(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, map: ColorMap) -> Limits {
     Limits {
         cost_ns,
         worthy_ns: policy.worthy_ns(cost_ns),
         quantum_ns: (cost_ns as u32).max(QUANTUM_MIN_NS),
         // Nobody is kept waiting by it where nobody could steal.
-        alone_ns: if policy.stealing && cores > 1 {
+        alone_ns: if policy.stealing {
             wake_cost_ns.try_into().unwrap_or(u32::MAX)
         } else {
             u32::MAX
