@@ -1,8 +1,9 @@
 //! Making events: what posting threads do before anything is shared, on cores and elsewhere.
 
+use super::index::Index;
 use super::node::{Node, VtableOf, fill};
 use super::pool::Pool;
-use super::profile::{Estimate, Index, OVERFLOW};
+use super::profile::{Estimate, OVERFLOW};
 use super::shared::{Boxed, Shared};
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
