@@ -23,7 +23,7 @@ use super::clock::Clock;
 use super::event::Maker;
 use super::node::Node;
 use super::outbox::{OUTBOX_MAX, Outbox};
-use super::profile::{Estimate, OVERFLOW};
+use super::profile::{Estimate, OVERFLOW, PROFILES_MAX};
 use super::queue::{Fifo, NIL, Totals};
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
@@ -41,6 +41,8 @@ pub(crate) const CHECKOUT_MAX: usize = 64;
 /// the clock are several events. A prime, so that no regular program hides from it; whole batches, so
 /// that a color's second event is sampled as often as its first.
 const SAMPLE_PERIOD: u32 = 251;
+/// As many events of one handler may be left out of its count while a core is busy.
+const COUNTS_LAG: u64 = 1_000;
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
 
@@ -65,10 +67,14 @@ pub(crate) struct Current {
     pub(super) started_ns: Option<u64>,
 }
 
+/// No profile's index, so that the first event of a quantum is noted whatever its handler; who asks for
+/// this one's profile gets that of [`OVERFLOW`].
+const NO_PROFILE: u32 = PROFILES_MAX as u32;
+
 pub(super) const NO_EVENT: Current = Current {
     slot: NIL,
     color: 0,
-    profile: OVERFLOW,
+    profile: NO_PROFILE,
     started_ns: None,
 };
 
@@ -109,6 +115,10 @@ pub(crate) struct Core {
     /// Events posted and executed by this core since it began.
     pub(crate) posted: u64,
     pub(crate) executed: u64,
+    /// So many of these, the running batch's included, are counted for their handlers, and the rest
+    /// are all of this handler.
+    counted: u64,
+    counting: u32,
     /// Colors until the events of one are timed.
     until_sample: u32,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
@@ -153,6 +163,8 @@ impl Core {
             batch: 0,
             posted: 0,
             executed: 0,
+            counted: 0,
+            counting: OVERFLOW,
             until_sample: 1,
             bells: Vec::new(),
             sightings,
@@ -409,6 +421,25 @@ impl Core {
     fn note(&mut self, profile: u32) {
         self.current.profile = profile;
         self.own.progress.running(profile + 1);
+        if self.counting != profile || self.executed - self.counted > COUNTS_LAG {
+            self.count_for(profile);
+        }
+    }
+
+    /// Counts the events that began before this one, which is of `profile`.
+    #[inline(never)]
+    fn count_for(&mut self, profile: u32) {
+        self.count(self.executed + u64::from(self.batch - self.batch_left) - 1);
+        self.counting = profile;
+    }
+
+    /// Counts the events up to the `begun`-th, in one sum.
+    #[inline]
+    fn count(&mut self, begun: u64) {
+        let run = begun - std::mem::replace(&mut self.counted, begun);
+        if run > 0 {
+            self.own.counts.of(self.counting).events.add(run);
+        }
     }
 
     /// The event has run, or has panicked.
@@ -458,6 +489,7 @@ impl Core {
     /// Nothing to run: the event source is looked at in every turn.
     #[inline]
     pub(crate) fn rest(&mut self) {
+        self.count(self.executed);
         self.busy = false;
     }
 
@@ -475,6 +507,7 @@ impl Core {
 impl Drop for Core {
     /// Leaves everything where [`Shared`]'s drop finds it.
     fn drop(&mut self) {
+        self.count(self.executed);
         let shared = &self.shared;
         shared.cores[self.id as usize].stats.posts.max(self.posted);
         self.outbox.abandon(shared);

@@ -11,6 +11,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod core;
+pub(crate) mod counts;
 pub(crate) mod event;
 pub(crate) mod foreign;
 pub(crate) mod index;

@@ -81,6 +81,14 @@ impl Profile {
             .map_or_else(self.vtable.type_name, Handler::name)
     }
 
+    /// Mean and mean deviation in ns, if anything was measured.
+    pub(crate) fn learned(&self) -> Option<(u32, u32)> {
+        let time = self.handler.and_then(Handler::annotated_time);
+        let prior = if time.is_some() { PRIOR_SAMPLES } else { 0 };
+        let learned = (self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
+        (self.samples.load(Relaxed) > prior).then_some(learned)
+    }
+
     /// What one event will take, as far as is known.
     #[inline(always)]
     pub(crate) fn estimate(&self) -> Estimate {
@@ -205,6 +213,13 @@ impl Profiles {
         // SAFETY: an index is handed out by `intern` after its entry was stored, and entries are
         // freed only with the table.
         unsafe { &*profile }
+    }
+
+    /// All there are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Profile)> {
+        (0..PROFILES_MAX as u32)
+            .take_while(|&index| !self.table[index as usize].load(Acquire).is_null())
+            .map(|index| (index, self.get(index)))
     }
 
     #[cold]

@@ -1,5 +1,6 @@
 //! What all cores of a runtime share.
 
+use super::counts::Counts;
 use super::lists::Lists;
 use super::lock::CoreLock;
 use super::node::{Vtable, VtableOf};
@@ -29,6 +30,8 @@ pub(crate) struct CoreShared {
     pub(crate) hint: CachePadded<Hint>,
     pub(crate) progress: CachePadded<Progress>,
     pub(crate) stats: CachePadded<Stats>,
+    /// Pointers that rarely change, to lines of the core's own.
+    pub(crate) counts: Counts,
     /// Other cores by distance, the nearest first.
     pub(crate) victims: Vec<(u32, Distance)>,
 }
@@ -219,6 +222,7 @@ impl Shared {
                         hint: CachePadded::new(Hint::new()),
                         progress: CachePadded::new(Progress::new()),
                         stats: CachePadded::new(Stats::default()),
+                        counts: Counts::new(),
                         victims,
                     })
                 })
