@@ -179,10 +179,10 @@ impl Inner {
             let (row, parts) = &mut rows[row];
             let mut events = 0;
             for (sum, core) in row.events_by_core.iter_mut().zip(&self.shared.cores) {
-                let (run, stolen) = core.counts.get(index);
-                *sum += run;
-                events += run;
-                row.events_stolen += stolen;
+                let count = core.counts.of(index);
+                *sum += count.events.get();
+                events += count.events.get();
+                row.events_stolen += count.stolen.get();
             }
             if let Some((mean, deviation)) = profile.learned() {
                 parts.0.push((events, mean, deviation));

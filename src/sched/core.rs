@@ -437,9 +437,7 @@ impl Core {
     #[inline]
     fn count(&mut self, begun: u64) {
         let run = begun - std::mem::replace(&mut self.counted, begun);
-        if run > 0 {
-            self.own.counts.of(self.counting).events.add(run);
-        }
+        self.own.counts.of(self.counting).events.add(run);
     }
 
     /// The event has run, or has panicked.

@@ -30,7 +30,6 @@ pub(crate) struct CoreShared {
     pub(crate) hint: CachePadded<Hint>,
     pub(crate) progress: CachePadded<Progress>,
     pub(crate) stats: CachePadded<Stats>,
-    /// Pointers that rarely change, to lines of the core's own.
     pub(crate) counts: Counts,
     /// Other cores by distance, the nearest first.
     pub(crate) victims: Vec<(u32, Distance)>,
