@@ -182,3 +182,27 @@ fn an_event_that_panics_has_run() {
     assert_eq!(row(&profile, "fails").events(), 5);
     assert_eq!(row(&profile, "short").events(), 5);
 }
+
+/// One handler that is never followed by another, on a core that is never idle.
+#[test]
+fn a_handler_that_runs_all_the_time_is_counted_meanwhile() {
+    fn again(cx: &mut Cx, ran: u64) {
+        if ran.is_multiple_of(1_000) {
+            let profile = cx.profile();
+            if profile.handlers.iter().any(|row| row.name == "twice") {
+                return cx.stop();
+            }
+            assert!(ran < 1_000_000, "not counted: {profile}");
+        }
+        let next = move |cx: &mut Cx| again(cx, ran + 1);
+        cx.post_callback(TWICE.on(Color::from(1), next));
+    }
+    let _bound = Bound::new("a_handler_that_runs_all_the_time");
+    let mut runtime = cores(1).build().unwrap();
+    runtime.run(|cx| again(cx, 0)).unwrap();
+    assert_eq!(
+        row(&runtime.profile(), "twice").events() % 1_000,
+        0,
+        "the last one"
+    );
+}

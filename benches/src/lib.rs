@@ -31,6 +31,7 @@ pub mod rows;
 pub mod run;
 pub mod schedulers;
 pub mod thesis;
+pub mod web;
 pub mod workloads;
 pub mod world;
 

@@ -32,11 +32,20 @@ pub fn cores() -> usize {
 /// # Panics
 /// If there is no such core, or the system refuses: a figure of a thread that wanders is none.
 pub fn pin(core: usize) {
-    let processor = processors()[core] as usize;
+    pin_to(&[core]);
+}
+
+/// Keeps the calling thread, and what it starts, on these cores.
+///
+/// # Panics
+/// As [`pin`].
+pub fn pin_to(cores: &[usize]) {
     let mut set = CpuSet::new();
-    set.set(processor);
+    for &core in cores {
+        set.set(processors()[core] as usize);
+    }
     sched_setaffinity(None, &set)
-        .unwrap_or_else(|error| panic!("cannot pin a thread to processor {processor}: {error}"));
+        .unwrap_or_else(|error| panic!("cannot pin a thread to cores {cores:?}: {error}"));
 }
 
 /// Pins a thread that is none of a scheduler's, the `number`-th of them, to a core that the

@@ -10,10 +10,10 @@ use std::time::Duration;
 /// Repetitions of each figure, given the time for all of them. Odd: the median is one of them. Few when
 /// there is no time for figures and only the checks matter.
 pub fn repetitions(time: Duration) -> usize {
-    if time < Duration::from_millis(500) {
-        3
-    } else {
-        7
+    match time.as_millis() {
+        0..100 => 1,
+        100..500 => 3,
+        _ => 7,
     }
 }
 

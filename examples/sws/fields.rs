@@ -108,9 +108,7 @@ impl Fields {
 
     fn host(&mut self, value: &[u8]) -> Result<(), Status> {
         self.hosts += 1;
-        let valid = value.iter().all(|&b| {
-            b.is_ascii_alphanumeric() || b"-._~!$&'()*+;=:[]%".contains(&b) // No comma: one host.
-        });
+        let valid = value.iter().all(|&b| HOST_BYTES[usize::from(b)]);
         if valid && self.hosts == 1 {
             Ok(())
         } else {
@@ -152,6 +150,23 @@ impl Fields {
         }
     }
 }
+
+/// What may be in a host. No comma: it is one host.
+const HOST_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let marks = b"-._~!$&'()*+;=:[]%";
+    let mut byte = 0u8;
+    while byte < 128u8 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut mark = 0;
+    while mark < marks.len() {
+        table[marks[mark] as usize] = true;
+        mark += 1;
+    }
+    table
+};
 
 /// Several lines of a list field mean the same as one with their values joined by commas.
 fn join(text: &mut Option<Text>, head: &[u8], value: &[u8]) {

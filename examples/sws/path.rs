@@ -15,6 +15,10 @@ use crate::status::Status;
 /// clients send to proxies and servers must take too. The query does not matter to static files.
 /// The key is a range of the target where no byte had to change.
 pub(crate) fn key_of(target: &[u8]) -> Result<Text, Status> {
+    // The usual case, in one pass: all of it is the key.
+    if target.first() == Some(&b'/') && is_plain(target) {
+        return Ok(Text::Range(0, target.len()));
+    }
     let start = match target.first() {
         Some(b'/') => 0,
         _ => authority_end(target).ok_or(Status::BadRequest)?,
@@ -46,14 +50,15 @@ fn authority_end(target: &[u8]) -> Option<usize> {
     (authority_bytes > 0).then_some(after_scheme + authority_bytes)
 }
 
-/// Whether `path` is already a key. Any segment that begins with a dot takes the slow way, which
+/// Whether `path` is already a key, and nothing comes after it. Any segment that begins with a dot takes the slow way, which
 /// costs such names an allocation and keeps this loop simple.
 fn is_plain(path: &[u8]) -> bool {
     let mut previous = 0;
     path.iter().all(|&byte| {
-        let plain = byte != b'%' && !(previous == b'/' && matches!(byte, b'/' | b'.'));
+        let special =
+            matches!(byte, b'%' | b'?' | b'#') || (previous == b'/' && matches!(byte, b'/' | b'.'));
         previous = byte;
-        plain
+        !special
     })
 }
 

@@ -65,15 +65,11 @@ fn error(status: Status, head_only: bool, close: bool) -> Reply {
 
 fn prebuilt(forms: &Forms, head_only: bool, close: bool) -> Bytes {
     let form = forms.pick(close);
-    let end = if head_only {
-        form.head_bytes
+    Bytes::Static(if head_only {
+        &form.all[..form.head_bytes]
     } else {
-        form.all.len()
-    };
-    Bytes::Shared {
-        all: form.all.clone(),
-        end,
-    }
+        form.all
+    })
 }
 
 fn live(page: String, head_only: bool, close: bool) -> Vec<u8> {

@@ -24,7 +24,6 @@ use mely::{Color, Colored, Cx, Handler, Poster};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -464,15 +463,11 @@ impl Session {
 
 /// What is sent at once. Large answers are cut, so that a slow client is seen to make progress.
 fn pieces(bytes: Bytes) -> impl Iterator<Item = SendBuf> {
-    let (whole, shared) = match bytes {
-        Bytes::Static(bytes) => (Some(bytes.into()), None),
-        Bytes::Owned(bytes) => (Some(bytes.into()), None),
-        Bytes::Shared { all, end } => (None, Some((all, end))),
+    let (whole, shared): (Option<SendBuf>, &'static [u8]) = match bytes {
+        Bytes::Static(bytes) => (None, bytes),
+        Bytes::Owned(bytes) => (Some(bytes.into()), &[]),
     };
-    let cut = |(all, end): (Arc<[u8]>, usize)| {
-        (0..end)
-            .step_by(PIECE_BYTES_MAX)
-            .map(move |start| SendBuf::shared(all.clone(), start..end.min(start + PIECE_BYTES_MAX)))
-    };
-    whole.into_iter().chain(shared.into_iter().flat_map(cut))
+    whole
+        .into_iter()
+        .chain(shared.chunks(PIECE_BYTES_MAX).map(SendBuf::from))
 }

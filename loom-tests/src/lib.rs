@@ -39,7 +39,7 @@
 //! |---|---|---|---|
 //! | `post_and_steal` `own_post` | the victim posts to a color while it is stolen | 3 | owner published after the unlock |
 //! | `post_and_steal` `foreign_post` | a foreign thread does | 3 | poke forwarded to nobody |
-//! | `post_and_return` `foreign_post` | mail for a color that is on its way back, its poke consumed by a thief | 2 | appended meanwhile and forgotten; running mark ignored |
+//! | `post_and_return` `foreign_post` | mail for a color that is on its way back, its poke consumed by a thief | 3 | appended meanwhile and forgotten; running mark ignored |
 //! | `migration` `poke` | the owner changes between a poster's look and its push; the old one never looks again | 3 | second look after a steal skipped; owner not read again; poke forwarded to nobody |
 //! | `migration` `pokes_of_two_colors` | a poster takes back pokes that are not its own | 2 | pokes of other colors lost |
 //! | `migration` `place` | a color is placed elsewhere while it gets mail | 2 | placed without a poke |

@@ -174,6 +174,11 @@ impl Backend {
         forward!(mut self, b => b.send(token, fd, buf))
     }
 
+    /// Sends what the kernel takes at once, and says how many bytes; starts nothing.
+    pub(crate) fn send_now(&self, fd: Fd, bytes: &[u8]) -> usize {
+        forward!(self, b => b.send_now(fd, bytes))
+    }
+
     /// Connects a new socket to `addr`.
     pub(crate) fn connect(&mut self, token: Token, addr: SocketAddr) -> io::Result<(Fd, Op)> {
         forward!(mut self, b => b.connect(token, addr))

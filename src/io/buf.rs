@@ -43,6 +43,16 @@ impl SendBuf {
         })
     }
 
+    /// Without its first bytes.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        match &mut self.0 {
+            Repr::Static(all) => *all = &all[bytes..],
+            Repr::Shared { start, end, .. } => *start = (*start + bytes).min(*end),
+            // Moves what is left; rare, for a peer that reads slower than we write.
+            Repr::Owned(all) => drop(all.drain(..bytes)),
+        }
+    }
+
     /// The vector back, to be filled again; `None` when the bytes are static or shared.
     pub fn into_vec(self) -> Option<Vec<u8>> {
         match self.0 {
@@ -121,5 +131,26 @@ impl fmt::Debug for SendBuf {
             Repr::Owned(_) => "owned",
         };
         write!(f, "SendBuf({form}, {} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_skipped_is_gone_in_every_form() {
+        let whole: Arc<[u8]> = (*b"-hello-").into();
+        let forms: [SendBuf; 3] = [
+            "hello".into(),
+            SendBuf::shared(whole, 1..6),
+            b"hello".to_vec().into(),
+        ];
+        for mut buf in forms {
+            buf.skip(2);
+            assert_eq!(&*buf, b"llo");
+            buf.skip(3);
+            assert!(buf.is_empty());
+        }
     }
 }

@@ -37,6 +37,10 @@
 //!
 //! Completions of one operation come in order; those of different operations in any order.
 //!
+//! `send_now` is no operation: it gives the kernel what it takes without waiting, and tells how many
+//! bytes that was. 0 also where it failed: the `send` of what is left meets the error again. The
+//! rule of one send in the process counts for it too.
+//!
 //! **Cancel** asks the operation to end. Its terminal completion follows: the error `ECANCELED`, or
 //! what it came to if that was first. Bytes and connections that were already taken from the kernel
 //! are delivered before it. The handle of an operation that is over has no effect.

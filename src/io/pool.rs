@@ -24,6 +24,10 @@ use super::{Config, Doorbell};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// Between two buffers. Most are filled by little more than this; if all began at a multiple of a
+/// page, the beginnings, which is all that is touched, would share a handful of the cache's sets.
+const SKEW_BYTES: usize = 128;
+
 /// Home has readers waiting and no buffer for them: ring its doorbell on return.
 const STARVED: u64 = 1 << 32;
 
@@ -55,7 +59,7 @@ impl Pool {
     /// A pool with all buffers at home. `config` has been checked.
     pub(super) fn new(config: &Config, doorbell: Doorbell) -> Arc<Pool> {
         let buffer_bytes = config.buffer_bytes as usize;
-        let total_bytes = buffer_bytes * usize::from(config.buffers);
+        let total_bytes = (buffer_bytes + SKEW_BYTES) * usize::from(config.buffers);
         let layout = Layout::from_size_align(total_bytes, 4096)
             .expect("at most 2^15 buffers of 2^20 bytes, checked");
         // SAFETY: the layout is not of size 0: both factors were checked to be positive.
@@ -84,7 +88,10 @@ impl Pool {
             "there is no buffer {id}"
         );
         // SAFETY: within the allocation, by the assertion.
-        unsafe { self.bytes.add(usize::from(id) * self.buffer_bytes) }
+        unsafe {
+            self.bytes
+                .add(usize::from(id) * (self.buffer_bytes + SKEW_BYTES))
+        }
     }
 
     /// Lends buffer `id`, whose first `len` bytes were received into it.

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, Shutdown, SocketFlags, SocketType, bind, getpeername, getsockname, listen,
-    socket_with, sockopt,
+    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, bind, getpeername, getsockname,
+    listen, socket_with, sockopt,
 };
 
 use super::{Fd, How, ListenOptions};
@@ -69,6 +69,12 @@ pub(super) fn shutdown(fd: Fd, how: How) {
     };
     // ENOTCONN is the common answer, when the peer was faster.
     let _ = rustix::net::shutdown(fd.borrow(), how);
+}
+
+/// What the socket takes without waiting; 0 also for an error.
+pub(super) fn send_now(fd: Fd, bytes: &[u8]) -> usize {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::send(fd.borrow(), bytes, flags).unwrap_or(0)
 }
 
 pub(super) fn close(fd: Fd) {

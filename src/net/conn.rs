@@ -3,8 +3,9 @@
 //! ```text
 //!   home core                         the color, on any core
 //!   recv completes --- event -------> on_data
-//!                                     write -> queue -> send on this core's ring
-//!   close, pause: events of the       sent  <--- event from that ring
+//!                                     write -> queue -> send, at once; what the kernel
+//!                                     |                 leaves, on this core's ring
+//!   close, pause: events of the       sent  <--- event, or event from that ring
 //!   home core's control color <------ close, pause
 //! ```
 //!
@@ -294,16 +295,34 @@ impl Conn {
         }
     }
 
-    pub(super) fn start_send(self: Arc<Conn>, cx: &mut Cx, buf: SendBuf) {
+    /// Sends at once what the kernel takes at once, which is mostly all of it: an answer then costs
+    /// no operation and no completion, and leaves before this handler's turn ends. Only what is
+    /// left is an operation.
+    pub(super) fn start_send(self: Arc<Conn>, cx: &mut Cx, mut buf: SendBuf) {
         let handler = {
             // SAFETY: called from events of the color only.
             let mut colored = unsafe { self.colored() };
             colored.sending = true;
             colored.drained_handler.unwrap_or(&SENT)
         };
-        if let Some(driver) = cx.worker().source.driver() {
-            driver.send(self, handler, buf);
+        let worker = cx.worker();
+        let Some(driver) = worker.source.driver() else {
+            return;
+        };
+        let len = buf.len();
+        let sent = driver.backend.send_now(self.fd, &buf);
+        if sent < len {
+            buf.skip(sent);
+            driver.send(self, handler, buf, len);
+            return;
         }
+        let color = self.color;
+        // An event and not a call: the application is not called back while it writes.
+        worker
+            .core
+            .post_own(Some(handler), color, move |cx: &mut Cx| {
+                self.after_send(cx, len, Ok(()))
+            });
     }
 
     /// Closes when what is queued has been sent, or at once.

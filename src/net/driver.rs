@@ -29,6 +29,8 @@ use std::time::Duration;
 const TURNS_MAX: u32 = 16;
 /// Completions taken at once.
 const COMPLETIONS_MAX: usize = 256;
+/// Connections that one event hands over.
+const BURST_MAX: usize = 64;
 /// How long to wait before accepting again after accept failed, for want of descriptors say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
 
@@ -70,6 +72,8 @@ pub(crate) struct Driver {
     pub(super) kept: Slab<Arc<Conn>>,
     completions: VecDeque<Completion>,
     reaped: Vec<Completion>,
+    /// Connections that were just accepted; none between two looks.
+    burst: Option<(Arc<Listening>, Vec<io::Result<Fd>>)>,
     /// Listeners that wait to accept again, and since when, in ns.
     resting: Vec<(u64, Arc<Listening>, Fd)>,
     pub(super) draining: bool,
@@ -94,6 +98,7 @@ impl Driver {
             kept: Slab::new(),
             completions: VecDeque::new(),
             reaped: Vec::new(),
+            burst: None,
             resting: Vec::new(),
             draining: false,
             core,
@@ -144,6 +149,7 @@ impl Driver {
         {
             self.complete(completion, core);
         }
+        self.post_burst(core);
     }
 
     /// Posts what a completion means.
@@ -158,7 +164,7 @@ impl Driver {
             (Operation::Accept { listening, .. }, Done::Accepted(result)) => {
                 let listening = Arc::clone(listening);
                 if more || !(self.draining || listening.is_closed()) {
-                    Listening::accepted(listening, result, self.core, self.virtual_fds, core);
+                    self.accepted(listening, result, core);
                 }
             }
             (Operation::Recv { conn, .. }, Done::Received(result)) => {
@@ -188,6 +194,26 @@ impl Driver {
         if !more {
             let operation = self.operations.remove(key);
             self.over(operation, core);
+        }
+    }
+
+    /// Connections of one listener that came together are one event, up to a bound: with an event
+    /// for each, a listener's color would take up ten of a thousand in each round over the colors of
+    /// those that are connected already, and the last would wait for seconds.
+    fn accepted(&mut self, listening: Arc<Listening>, result: io::Result<Fd>, core: &mut Core) {
+        let same = |(its, results): &(Arc<Listening>, Vec<_>)| {
+            Arc::ptr_eq(its, &listening) && results.len() < BURST_MAX
+        };
+        if !self.burst.as_ref().is_some_and(same) {
+            self.post_burst(core);
+        }
+        let (_, results) = self.burst.get_or_insert((listening, Vec::new()));
+        results.push(result);
+    }
+
+    fn post_burst(&mut self, core: &mut Core) {
+        if let Some((listening, results)) = self.burst.take() {
+            Listening::accepted(listening, results, self.core, self.virtual_fds, core);
         }
     }
 
@@ -242,8 +268,15 @@ impl Driver {
         self.start(|b, t| b.recv(t, fd), |op| Operation::Recv { conn, op })
     }
 
-    pub(super) fn send(&mut self, conn: Arc<Conn>, handler: &'static Handler, buf: SendBuf) {
-        let (fd, len) = (conn.fd, buf.len());
+    /// Sends `buf`, what is left of `len` bytes.
+    pub(super) fn send(
+        &mut self,
+        conn: Arc<Conn>,
+        handler: &'static Handler,
+        buf: SendBuf,
+        len: usize,
+    ) {
+        let fd = conn.fd;
         self.start(
             |b, t| b.send(t, fd, buf),
             |_| Operation::Send { conn, handler, len },

@@ -41,19 +41,23 @@ impl Listening {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Posts an accepted connection, or why there is none.
+    /// Posts accepted connections, or why there are none. If the callback panics, the rest are closed.
     pub(super) fn accepted(
         this: Arc<Listening>,
-        result: io::Result<Fd>,
+        results: Vec<io::Result<Fd>>,
         home: u32,
         virtual_fd: bool,
         core: &mut Core,
     ) {
         let (handler, color) = (this.handler, this.color);
-        let result = result.map(|fd| Incoming::new(fd, home, virtual_fd, this.poster.clone()));
-        // Ignored: the driver made sure that there is room.
-        let _ = core.post(handler, color, move |cx: &mut Cx| {
-            (this.callback)(cx, result)
+        let incoming = |fd| Incoming::new(fd, home, virtual_fd, this.poster.clone());
+        let results = results.into_iter().map(|result| result.map(incoming));
+        // Made now: whatever becomes of the event, they are closed.
+        let results: Vec<io::Result<Incoming>> = results.collect();
+        core.post_own(handler, color, move |cx: &mut Cx| {
+            for result in results {
+                (this.callback)(cx, result);
+            }
         });
     }
 

@@ -30,8 +30,8 @@ pub struct HandlerProfile {
     /// The handler's name, or the closure's type.
     pub name: &'static str,
     /// Events run, by core, panicked ones included. Exact for a core that has nothing to run, and
-    /// once the runtime has ended; of a busy core, the latest thousand events and those of its
-    /// present quantum may be missing.
+    /// once the runtime has ended; of a busy core, what it ran in its last 64 quanta may be
+    /// missing.
     pub events_by_core: Vec<u64>,
     /// Events in colors at the moment they were stolen. A color may hold events of several handlers:
     /// all are counted for the handler of the first one. Those of a color that is stolen again before

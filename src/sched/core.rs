@@ -20,10 +20,11 @@
 //! that nothing the running event does can have caused, so it may come after.
 
 use super::clock::Clock;
+use super::counts::Run;
 use super::event::Maker;
 use super::node::Node;
 use super::outbox::{OUTBOX_MAX, Outbox};
-use super::profile::{Estimate, OVERFLOW, PROFILES_MAX};
+use super::profile::PROFILES_MAX;
 use super::queue::{Fifo, NIL, Totals};
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
@@ -41,8 +42,9 @@ pub(crate) const CHECKOUT_MAX: usize = 64;
 /// the clock are several events. A prime, so that no regular program hides from it; whole batches, so
 /// that a color's second event is sampled as often as its first.
 const SAMPLE_PERIOD: u32 = 251;
-/// As many events of one handler may be left out of its count while a core is busy.
-const COUNTS_LAG: u64 = 1_000;
+/// The limits of the critical section are worked out anew after so many quanta, and a handler that runs
+/// all the time is counted.
+const QUANTA_LIMITS: u64 = 64;
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
 
@@ -68,7 +70,7 @@ pub(crate) struct Current {
 }
 
 /// No profile's index, so that the first event of a quantum is noted whatever its handler; who asks for
-/// this one's profile gets that of [`OVERFLOW`].
+/// this one's profile gets that of [`super::profile::OVERFLOW`].
 const NO_PROFILE: u32 = PROFILES_MAX as u32;
 
 pub(super) const NO_EVENT: Current = Current {
@@ -115,10 +117,8 @@ pub(crate) struct Core {
     /// Events posted and executed by this core since it began.
     pub(crate) posted: u64,
     pub(crate) executed: u64,
-    /// So many of these, the running batch's included, are counted for their handlers, and the rest
-    /// are all of this handler.
-    counted: u64,
-    counting: u32,
+    /// The latest of them, which are not counted for their handler yet.
+    run: Run,
     /// Colors until the events of one are timed.
     until_sample: u32,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
@@ -158,13 +158,12 @@ impl Core {
             begun: 0,
             running: Fifo::EMPTY,
             current: NO_EVENT,
-            quantum_ns: shared.quantum_ns(id),
+            quantum_ns: shared.limits(id).quantum_ns,
             batch_max: shared.policy.batch,
             batch: 0,
             posted: 0,
             executed: 0,
-            counted: 0,
-            counting: OVERFLOW,
+            run: Run::new(),
             until_sample: 1,
             bells: Vec::new(),
             sightings,
@@ -191,19 +190,11 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (node, estimate) = self.maker.make(&self.shared, handler, color, f)?;
+        let (node, times) = self.maker.make(&self.shared, handler, color, f)?;
         self.posted += 1;
         let slot = self.shared.slots.map.slot(color);
         if slot == self.current.slot {
-            let Estimate {
-                raw_ns,
-                penalized_ns,
-            } = estimate;
-            let totals = Totals {
-                count: 1,
-                raw_ns,
-                penalized_ns,
-            };
+            let totals = Totals { count: 1, times };
             // SAFETY: the running color's events are ours, and so is the new node.
             unsafe { self.running.append(node, node, totals) };
         } else {
@@ -275,6 +266,7 @@ impl Core {
 
     /// The one critical section of a quantum; see the module text. Leaves the next colors to run in
     /// the checkout.
+    #[inline(always)]
     pub(crate) fn exchange(&mut self) {
         let Core {
             id,
@@ -291,12 +283,18 @@ impl Core {
         own.stats.quanta.add(1);
         own.stats.posts.max(self.posted);
         let mut section = Section::enter(shared, *id);
+        if own.stats.quanta.get().is_multiple_of(QUANTA_LIMITS) {
+            self.quantum_ns = section.renew_limits();
+            self.run.count(&own.counts, self.executed);
+        }
         for taken in checkout.iter() {
             section.give_back(taken, bells);
         }
         checkout.clear();
         outbox.publish(&mut section, shared, *id, Some(checkout), bells);
-        section.take_mail(bells);
+        if own.pokes.any() {
+            section.take_mail(bells);
+        }
         section.check_out(checkout);
         let worth = section.publish();
         // A walk of all lists: affordable while they are short.
@@ -306,7 +304,6 @@ impl Core {
         }
         drop(section);
         self.begun = 0;
-        self.quantum_ns = shared.quantum_ns(*id);
         self.make_known(worth);
     }
 
@@ -397,8 +394,8 @@ impl Core {
         let (color, profile_index, raw_ns) = {
             // SAFETY: popped, so held by us.
             let header = unsafe { Node::header(node.as_ptr()) };
-            self.batch_penalized_ns += u64::from(header.penalized_ns);
-            (header.color, header.profile, header.raw_ns)
+            self.batch_penalized_ns += u64::from(header.times.penalized_ns());
+            (header.color, header.profile, header.times.raw_ns())
         };
         self.batch_left -= 1;
         self.batch_left_ns -= i64::from(raw_ns);
@@ -421,23 +418,10 @@ impl Core {
     fn note(&mut self, profile: u32) {
         self.current.profile = profile;
         self.own.progress.running(profile + 1);
-        if self.counting != profile || self.executed - self.counted > COUNTS_LAG {
-            self.count_for(profile);
-        }
-    }
-
-    /// Counts the events that began before this one, which is of `profile`.
-    #[inline(never)]
-    fn count_for(&mut self, profile: u32) {
-        self.count(self.executed + u64::from(self.batch - self.batch_left) - 1);
-        self.counting = profile;
-    }
-
-    /// Counts the events up to the `begun`-th, in one sum.
-    #[inline]
-    fn count(&mut self, begun: u64) {
-        let run = begun - std::mem::replace(&mut self.counted, begun);
-        self.own.counts.of(self.counting).events.add(run);
+        // All that began before this one were of the handler noted before.
+        let begun = self.executed + u64::from(self.batch - self.batch_left) - 1;
+        self.run.count(&self.own.counts, begun);
+        self.run.profile = profile;
     }
 
     /// The event has run, or has panicked.
@@ -451,13 +435,9 @@ impl Core {
     /// The colors of this quantum have had their turn.
     #[inline]
     pub(crate) fn end_quantum(&mut self, events: u64) {
-        let own = &self.own;
-        own.stats.events.add(events);
+        self.own.stats.events.add(events);
         self.busy = !self.long;
         self.long = false;
-        own.progress.step();
-        own.progress.running(0);
-        self.current.profile = NO_EVENT.profile;
     }
 
     /// Whether somebody has sent this core something since it found nothing: to be looked at as often
@@ -485,10 +465,14 @@ impl Core {
     }
 
     /// Nothing to run: the event source is looked at in every turn.
-    #[inline]
     pub(crate) fn rest(&mut self) {
-        self.count(self.executed);
+        self.run.count(&self.own.counts, self.executed);
         self.busy = false;
+        if self.current.profile != NO_EVENT.profile {
+            self.current.profile = NO_EVENT.profile;
+            self.own.progress.step();
+            self.own.progress.running(0);
+        }
     }
 
     /// Whether posts wait to be published.
@@ -505,7 +489,7 @@ impl Core {
 impl Drop for Core {
     /// Leaves everything where [`Shared`]'s drop finds it.
     fn drop(&mut self) {
-        self.count(self.executed);
+        self.run.count(&self.own.counts, self.executed);
         let shared = &self.shared;
         shared.cores[self.id as usize].stats.posts.max(self.posted);
         self.outbox.abandon(shared);

@@ -4,7 +4,7 @@
 //! finds nothing more to run, and now and then in between; never for an event by itself. The counters
 //! are the core's own, so adding is a load and a store on a line that no other core writes.
 
-use super::profile::PROFILES_MAX;
+use super::profile::{OVERFLOW, PROFILES_MAX};
 use crate::sync::relaxed::Counter;
 use crossbeam_utils::CachePadded;
 
@@ -33,6 +33,30 @@ impl Counts {
     #[inline]
     pub(crate) fn of(&self, profile: u32) -> &Count {
         &self.0[profile as usize % PROFILES_MAX]
+    }
+}
+
+/// Events of one handler that a core ran in a row.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) profile: u32,
+    /// So many events of the core came before, or are counted already.
+    counted: u64,
+}
+
+impl Run {
+    pub(crate) fn new() -> Run {
+        Run {
+            profile: OVERFLOW,
+            counted: 0,
+        }
+    }
+
+    /// Counts those up to the `begun`-th event of the core.
+    #[inline]
+    pub(crate) fn count(&mut self, counts: &Counts, begun: u64) {
+        let events = begun - std::mem::replace(&mut self.counted, begun);
+        counts.of(self.profile).events.add(events);
     }
 }
 

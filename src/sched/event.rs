@@ -3,8 +3,9 @@
 use super::index::Index;
 use super::node::{Node, VtableOf, fill};
 use super::pool::Pool;
-use super::profile::{Estimate, OVERFLOW};
+use super::profile::OVERFLOW;
 use super::shared::{Boxed, Shared};
+use super::times::Times;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::ptr::NonNull;
@@ -33,31 +34,27 @@ impl Maker {
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
-    ) -> Result<(NonNull<Node>, Estimate), F>
+    ) -> Result<(NonNull<Node>, Times), F>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let profile = self
             .index
             .find(&shared.profiles, handler, VtableOf::<F>::VTABLE);
-        let estimate = shared.profiles.get(profile).estimate();
+        let times = shared.profiles.get(profile).estimate();
         let Some(node) = self.pool.alloc() else {
             return Err(f);
         };
         let color = color.value();
-        let Estimate {
-            raw_ns,
-            penalized_ns,
-        } = estimate;
         if profile == OVERFLOW {
             let boxed: Boxed = Box::new(f);
             // SAFETY: a fresh node, held by us; the overflow profile's vtable is that of `Boxed`.
-            unsafe { fill(node, color, profile, raw_ns, penalized_ns, boxed) };
+            unsafe { fill(node, color, profile, times, boxed) };
         } else {
             // SAFETY: a fresh node, held by us; the profile's vtable is that of `F`.
-            unsafe { fill(node, color, profile, raw_ns, penalized_ns, f) };
+            unsafe { fill(node, color, profile, times, f) };
         }
-        Ok((node, estimate))
+        Ok((node, times))
     }
 
     /// Makes sure that the next event is made, whatever the limit says: for events of the runtime's

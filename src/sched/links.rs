@@ -104,14 +104,14 @@ impl<'a> Section<'a> {
     #[inline(always)]
     fn want(&self, queue: &ColorQueue) -> u8 {
         let fifo = &queue.fifo;
-        if fifo.raw_ns() < self.worthy_ns {
+        if fifo.raw_ns() < self.limits.worthy_ns {
             return 0;
         }
         let policy = &self.shared.policy;
         policy.band(
             fifo.raw_ns().into(),
-            fifo.penalized_ns().into(),
-            self.cost_ns,
+            fifo.times().penalized_ns().into(),
+            self.limits.cost_ns,
         )
     }
 

@@ -22,9 +22,28 @@ impl Ends {
     };
 }
 
+/// What a core's critical sections judge by. Worked out now and then, because what steals cost moves
+/// slowly.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// What a steal by the nearest thief costs, in ns: bands are multiples of it.
+    pub(crate) cost_ns: u64,
+    /// What is worth less is in no band, in ns.
+    pub(crate) worthy_ns: u32,
+    /// What may be hidden from thieves at a time, in ns: what is not worth stealing, and at least
+    /// enough to make up for taking the lock.
+    pub(crate) quantum_ns: u32,
+    /// An event that may last longer than a wake-up takes is checked out alone, in ns: what would wait
+    /// behind it could be run sooner by a core that sleeps.
+    pub(crate) alone_ns: u32,
+    /// The first control slot.
+    pub(crate) controls_first: u32,
+}
+
 /// The lists of one core.
 #[derive(Debug)]
 pub(crate) struct Lists {
+    pub(crate) limits: Limits,
     /// The non-empty color-queues of this core, the next to run first (Mely §IV-A).
     pub(crate) core_queue: Ends,
     /// The worthy ones among them by penalized time-left, unordered within a band.
@@ -42,8 +61,9 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    pub(crate) fn new() -> Lists {
+    pub(crate) fn new(limits: Limits) -> Lists {
         Lists {
+            limits,
             core_queue: Ends::EMPTY,
             bands: [Ends::EMPTY; BANDS],
             queued: 0,

@@ -18,6 +18,7 @@ pub(crate) use modelled::{CoreLock, Guard};
 pub(crate) mod spin {
     use crate::sync::atomic::{AtomicBool, Ordering};
     use crate::sync::{CellMut, UnsafeCell, first_look};
+    use std::mem::ManuallyDrop;
     use std::ops::{Deref, DerefMut};
 
     /// Spins before the first yield: some microseconds.
@@ -90,7 +91,7 @@ pub(crate) mod spin {
             // SAFETY: we turned `held` from false to true, so no other guard lives.
             let value = unsafe { self.value.borrow_mut() };
             Some(Guard {
-                value: Some(value),
+                value: ManuallyDrop::new(value),
                 held: &self.held,
             })
         }
@@ -99,8 +100,8 @@ pub(crate) mod spin {
     /// The lock, held.
     #[derive(Debug)]
     pub(crate) struct Guard<'a, T> {
-        /// Always present until the drop, which must end the borrow before it releases.
-        value: Option<CellMut<'a, T>>,
+        /// Dropped by hand: the borrow must end before the lock is released.
+        value: ManuallyDrop<CellMut<'a, T>>,
         held: &'a AtomicBool,
     }
 
@@ -108,21 +109,22 @@ pub(crate) mod spin {
         type Target = T;
         #[inline(always)]
         fn deref(&self) -> &T {
-            self.value.as_ref().expect("present until dropped")
+            &self.value
         }
     }
 
     impl<T> DerefMut for Guard<'_, T> {
         #[inline(always)]
         fn deref_mut(&mut self) -> &mut T {
-            self.value.as_mut().expect("present until dropped")
+            &mut self.value
         }
     }
 
     impl<T> Drop for Guard<'_, T> {
         #[inline]
         fn drop(&mut self) {
-            self.value = None;
+            // SAFETY: once, here, and not used after.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
             let order = if crate::sync::fault("unlocked without a release") {
                 Ordering::Relaxed
             } else {

@@ -20,6 +20,7 @@
 use super::node::{Link, Node};
 use super::queue::{Chunk, Fifo, Totals};
 use super::slots::{Slot, Slots};
+use super::times::Times;
 use crate::sync::atomic::Ordering;
 use crate::sync::{check, first_look};
 use std::ptr::NonNull;
@@ -134,8 +135,7 @@ unsafe fn append_all(word: *mut Node, fifo: &mut Fifo) {
     // From newest to oldest, each chunk's last node is linked to the first of the next newer one.
     let mut sum = Totals {
         count: 0,
-        raw_ns: 0,
-        penalized_ns: 0,
+        times: Times::ZERO,
     };
     let mut last = newest.as_ptr();
     let mut newer_first = std::ptr::null_mut();
@@ -152,8 +152,7 @@ unsafe fn append_all(word: *mut Node, fifo: &mut Fifo) {
         // SAFETY: as above.
         let totals = unsafe { Node::totals(first, last) };
         sum.count += totals.count;
-        sum.raw_ns = sum.raw_ns.saturating_add(totals.raw_ns);
-        sum.penalized_ns = sum.penalized_ns.saturating_add(totals.penalized_ns);
+        sum.times = sum.times.plus(totals.times);
         newer_first = first;
         last = older;
     }

@@ -33,5 +33,6 @@ pub(crate) mod sleepers;
 pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod steal;
+pub(crate) mod times;
 pub(crate) mod turn;
 pub(crate) mod watch;

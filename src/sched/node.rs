@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0        8        16       24       28       32    36    40            64
-//! | next   | link   | color  |profile | count  | raw | pen | closure     |
+//! | next   | link   | color  |profile | count  |   times   | closure     |
 //! ```
 //!
 //! A closure of up to three words lives in the node; a larger one is boxed and the node holds the
@@ -13,6 +13,7 @@
 //! mailbox (nobody), and whoever owns the private part of the color ([`super::slots`]).
 
 use super::queue::Totals;
+use super::times::Times;
 use crate::Cx;
 use crate::sync::{CellMut, UnsafeCell};
 use std::mem::{MaybeUninit, align_of, size_of};
@@ -44,11 +45,9 @@ pub(crate) struct Header {
     pub(crate) profile: u32,
     /// On the first node of a chunk of several: events in the chunk.
     pub(crate) count: u32,
-    /// What this event adds to its color's time-left, in ns: set when posted, and exactly this is
-    /// subtracted when it leaves, although estimates change in between.
-    pub(crate) raw_ns: u32,
-    /// The same, divided by the handler's penalty.
-    pub(crate) penalized_ns: u32,
+    /// What this event adds to its color's time-left: set when posted, and exactly this is subtracted
+    /// when it leaves, although estimates change in between.
+    pub(crate) times: Times,
 }
 
 /// What a node is linked by, or what it sums, besides its place in a FIFO.
@@ -57,8 +56,8 @@ pub(crate) struct Header {
 pub(crate) union Link {
     /// In a mailbox, on a chunk's last node: the last node of the chunk pushed before, or null.
     pub(crate) older: *mut Node,
-    /// On the first node of a chunk of several: the chunk's summed raw and penalized times, in ns.
-    pub(crate) sums: (u32, u32),
+    /// On the first node of a chunk of several: the chunk's summed times.
+    pub(crate) sums: Times,
 }
 
 impl std::fmt::Debug for Link {
@@ -81,8 +80,7 @@ impl Node {
                 color: 0,
                 profile: 0,
                 count: 0,
-                raw_ns: 0,
-                penalized_ns: 0,
+                times: Times::ZERO,
             }),
             payload: UnsafeCell::new(MaybeUninit::uninit()),
         }
@@ -109,16 +107,14 @@ impl Node {
         if first == last {
             return Totals {
                 count: 1,
-                raw_ns: header.raw_ns,
-                penalized_ns: header.penalized_ns,
+                times: header.times,
             };
         }
         // SAFETY: the first node of a chunk of several holds the sums.
-        let (raw_ns, penalized_ns) = unsafe { header.link.sums };
+        let times = unsafe { header.link.sums };
         Totals {
             count: header.count,
-            raw_ns,
-            penalized_ns,
+            times,
         }
     }
 
@@ -206,21 +202,13 @@ unsafe fn discard<F>(node: NonNull<Node>) {
 /// # Safety
 /// The caller holds the node and it holds no closure.
 #[inline(always)]
-pub(crate) unsafe fn fill<F>(
-    node: NonNull<Node>,
-    color: u64,
-    profile: u32,
-    raw_ns: u32,
-    penalized_ns: u32,
-    f: F,
-) {
+pub(crate) unsafe fn fill<F>(node: NonNull<Node>, color: u64, profile: u32, times: Times, f: F) {
     {
         // SAFETY: held by the caller.
         let mut header = unsafe { Node::header(node.as_ptr()) };
         header.color = color;
         header.profile = profile;
-        header.raw_ns = raw_ns;
-        header.penalized_ns = penalized_ns;
+        header.times = times;
     }
     // SAFETY: held by the caller and empty.
     unsafe { Node::put(node, f) };

@@ -104,7 +104,9 @@ impl Outbox {
                 calls.post(shared, slot, chunk, id, bells);
             }
         }
-        calls.send(shared, id, bells);
+        if !calls.colors.is_empty() {
+            calls.send(shared, id, bells);
+        }
         self.0.clear();
     }
 
@@ -130,10 +132,7 @@ fn join(chunk: &mut Chunk, node: NonNull<Node>) {
     let mut header = unsafe { Node::header(first) };
     header.count = totals.count + 1;
     header.link = Link {
-        sums: (
-            totals.raw_ns.saturating_add(more.raw_ns),
-            totals.penalized_ns.saturating_add(more.penalized_ns),
-        ),
+        sums: totals.times.plus(more.times),
     };
     chunk.last = node;
 }

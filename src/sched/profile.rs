@@ -9,19 +9,13 @@
 //! that update a mean at once may lose a sample.
 
 use super::node::{Node, Vtable};
+use super::times::Times;
 use crate::sync::relaxed::{
-    AtomicPtr, AtomicU32, Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use crate::{Cx, Handler};
 use std::collections::HashMap;
 use std::ptr::NonNull;
-
-/// How a post judges its event.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Estimate {
-    pub(crate) raw_ns: u32,
-    pub(crate) penalized_ns: u32,
-}
 
 /// What an event of a handler that has neither run nor been annotated is taken for, in ns: worth a
 /// wake-up, because until it has run once nobody can say that it is not.
@@ -46,8 +40,8 @@ pub(crate) struct Profile {
     deviation_ns: AtomicU32,
     samples: AtomicU32,
     // What follows from the above, worked out when a sample is recorded and not for each event.
-    raw_ns: AtomicU32,
-    penalized_ns: AtomicU32,
+    /// [`Times`] of one event.
+    estimate: AtomicU64,
     tail_ns: AtomicU32,
     /// 1: see [`Profile::wants_timing`].
     watch: AtomicU32,
@@ -66,8 +60,7 @@ impl Profile {
             mean_ns: AtomicU32::new(time_ns),
             deviation_ns: AtomicU32::new(0),
             samples: AtomicU32::new(samples),
-            raw_ns: AtomicU32::new(0),
-            penalized_ns: AtomicU32::new(0),
+            estimate: AtomicU64::new(0),
             tail_ns: AtomicU32::new(0),
             watch: AtomicU32::new(0),
         };
@@ -91,17 +84,8 @@ impl Profile {
 
     /// What one event will take, as far as is known.
     #[inline(always)]
-    pub(crate) fn estimate(&self) -> Estimate {
-        Estimate {
-            raw_ns: self.raw_ns(),
-            penalized_ns: self.penalized_ns.load(Relaxed),
-        }
-    }
-
-    /// What one event will take, in ns.
-    #[inline(always)]
-    pub(crate) fn raw_ns(&self) -> u32 {
-        self.raw_ns.load(Relaxed)
+    pub(crate) fn estimate(&self) -> Times {
+        Times::from_bits(self.estimate.load(Relaxed))
     }
 
     /// What hardly any event will exceed, in ns; `u32::MAX` before the first has run.
@@ -128,8 +112,8 @@ impl Profile {
             )
         };
         let watch = samples < PRIOR_SAMPLES || mean_ns > 2_000;
-        self.raw_ns.store(raw_ns, Relaxed);
-        self.penalized_ns.store(raw_ns / self.penalty, Relaxed);
+        let estimate = Times::new(raw_ns, raw_ns / self.penalty);
+        self.estimate.store(estimate.to_bits(), Relaxed);
         self.tail_ns.store(tail_ns, Relaxed);
         self.watch.store(watch.into(), Relaxed);
     }
@@ -276,13 +260,13 @@ mod tests {
     fn annotation_is_the_prior_and_samples_move_it() {
         let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
         let estimate = profile.estimate();
-        assert_eq!((estimate.raw_ns, estimate.penalized_ns), (800, 100));
+        assert_eq!((estimate.raw_ns(), estimate.penalized_ns()), (800, 100));
         assert!(profile.tail_ns() <= 1_000);
         for _ in 0..200 {
             profile.record(1_600);
         }
         let estimate = profile.estimate();
-        assert!((1_590..=1_600).contains(&estimate.raw_ns), "{estimate:?}");
+        assert!((1_590..=1_600).contains(&estimate.raw_ns()), "{estimate:?}");
         assert!(profile.tail_ns() <= 10_000);
     }
 

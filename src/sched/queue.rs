@@ -15,6 +15,7 @@
 //! when its poke arrives ([`super::section`]).
 
 use super::node::Node;
+use super::times::Times;
 use std::ptr::NonNull;
 
 /// "No slot" in a link.
@@ -44,10 +45,7 @@ pub(crate) struct Chunk {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Totals {
     pub(crate) count: u32,
-    /// In ns, at most `u32::MAX` and then meaning "at least".
-    pub(crate) raw_ns: u32,
-    /// With each event's share divided by its penalty.
-    pub(crate) penalized_ns: u32,
+    pub(crate) times: Times,
 }
 
 /// Events in order, with their sums. All zero is empty.
@@ -61,8 +59,7 @@ pub(crate) struct Totals {
 pub(crate) struct Fifo {
     head: *mut Node,
     tail: *mut Node,
-    raw_ns: u32,
-    penalized_ns: u32,
+    times: Times,
     len: u32,
 }
 
@@ -70,8 +67,7 @@ impl Fifo {
     pub(crate) const EMPTY: Fifo = Fifo {
         head: std::ptr::null_mut(),
         tail: std::ptr::null_mut(),
-        raw_ns: 0,
-        penalized_ns: 0,
+        times: Times::ZERO,
         len: 0,
     };
 
@@ -86,8 +82,7 @@ impl Fifo {
         Fifo {
             head: node.as_ptr(),
             tail: node.as_ptr(),
-            raw_ns: header.raw_ns,
-            penalized_ns: header.penalized_ns,
+            times: header.times,
             len: 1,
         }
     }
@@ -97,16 +92,16 @@ impl Fifo {
         self.len
     }
 
-    /// Time-left: the sum over the events, in ns.
+    /// Time-left: the sums over the events.
     #[inline(always)]
-    pub(crate) fn raw_ns(&self) -> u32 {
-        self.raw_ns
+    pub(crate) fn times(&self) -> Times {
+        self.times
     }
 
-    /// Time-left with each event's share divided by its penalty.
+    /// Unpenalized time-left, in ns.
     #[inline(always)]
-    pub(crate) fn penalized_ns(&self) -> u32 {
-        self.penalized_ns
+    pub(crate) fn raw_ns(&self) -> u32 {
+        self.times().raw_ns()
     }
 
     /// The first event, of a FIFO that is not empty.
@@ -122,9 +117,9 @@ impl Fifo {
     #[inline(always)]
     pub(crate) fn turn_ns(&self, batch: u32) -> u64 {
         if self.len <= batch {
-            self.raw_ns.into()
+            self.raw_ns().into()
         } else {
-            u64::from(self.raw_ns / self.len) * u64::from(batch)
+            u64::from(self.raw_ns() / self.len) * u64::from(batch)
         }
     }
 
@@ -147,8 +142,7 @@ impl Fifo {
         }
         self.tail = last.as_ptr();
         self.len += totals.count;
-        self.raw_ns = self.raw_ns.saturating_add(totals.raw_ns);
-        self.penalized_ns = self.penalized_ns.saturating_add(totals.penalized_ns);
+        self.times = self.times().plus(totals.times);
     }
 
     /// Puts `earlier` before what is here.
@@ -160,8 +154,7 @@ impl Fifo {
         if later.len > 0 {
             let totals = Totals {
                 count: later.len,
-                raw_ns: later.raw_ns,
-                penalized_ns: later.penalized_ns,
+                times: later.times,
             };
             // SAFETY: not empty, so both ends are nodes.
             let last = unsafe { NonNull::new_unchecked(later.tail) };
@@ -182,8 +175,7 @@ impl Fifo {
         let fifo = Fifo {
             head: self.head,
             tail: self.tail,
-            raw_ns: self.raw_ns,
-            penalized_ns: self.penalized_ns,
+            times: self.times,
             len: self.len,
         };
         self.len = 0;
@@ -194,8 +186,7 @@ impl Fifo {
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Fifo {
         let fifo = self.hand_over();
-        self.raw_ns = 0;
-        self.penalized_ns = 0;
+        self.times = Times::ZERO;
         fifo
     }
 
@@ -219,11 +210,12 @@ impl Fifo {
     /// Accounts for events that were popped.
     pub(crate) fn subtract(&mut self, raw_ns: u64, penalized_ns: u64) {
         if self.len == 0 {
-            self.raw_ns = 0;
-            self.penalized_ns = 0;
-        } else if self.raw_ns != u32::MAX {
-            self.raw_ns -= raw_ns as u32;
-            self.penalized_ns -= penalized_ns as u32;
+            self.times = Times::ZERO;
+        } else if self.raw_ns() != u32::MAX {
+            self.times = Times::new(
+                self.raw_ns() - raw_ns as u32,
+                self.times().penalized_ns() - penalized_ns as u32,
+            );
         }
     }
 }

@@ -5,7 +5,7 @@
 //! is in [`super::links`].
 
 use super::core::{CHECKOUT_MAX, Checkout, Taken};
-use super::lists::Lists;
+use super::lists::{Limits, Lists};
 use super::lock::Guard;
 use super::mail;
 use super::node::Node;
@@ -25,17 +25,8 @@ pub(crate) struct Section<'a> {
     /// The core whose lock this is.
     pub(super) core: u32,
     pub(super) lists: Guard<'a, Lists>,
-    /// The reference steal cost for banding, in ns.
-    pub(super) cost_ns: u64,
-    /// What may be hidden from thieves, in ns.
-    quantum_ns: u64,
-    /// What is worth less is in no band, in ns.
-    pub(super) worthy_ns: u32,
-    /// An event that may last longer than a wake-up takes is checked out alone, in ns: what would wait
-    /// behind it could be run sooner by a core that sleeps.
-    alone_ns: u32,
-    /// The first control slot.
-    controls_first: u32,
+    /// A copy of what the lists say, at hand.
+    pub(super) limits: Limits,
     /// What is checked out so far in this section takes so long, in ns.
     taken_ns: u64,
 }
@@ -70,21 +61,11 @@ impl<'a> Section<'a> {
 
     #[inline]
     fn with(shared: &'a Shared, core: u32, lists: Guard<'a, Lists>) -> Section<'a> {
-        let cost_ns = shared.reference_cost_ns(core);
         Section {
             shared,
             core,
+            limits: lists.limits,
             lists,
-            cost_ns,
-            worthy_ns: shared.policy.worthy_ns(cost_ns),
-            quantum_ns: shared.quantum_ns(core).into(),
-            // Nobody is kept waiting by it where nobody could steal.
-            alone_ns: if shared.steals() {
-                shared.wake_cost_ns.try_into().unwrap_or(u32::MAX)
-            } else {
-                u32::MAX
-            },
-            controls_first: shared.slots.map.control_first(),
             taken_ns: 0,
         }
     }
@@ -108,11 +89,18 @@ impl<'a> Section<'a> {
 
     #[inline]
     pub(super) fn is_control(&self, slot: u32) -> bool {
-        slot >= self.controls_first
+        slot >= self.limits.controls_first
     }
 
     pub(crate) fn lists(&self) -> &Lists {
         &self.lists
+    }
+
+    /// Takes up what steals cost by now. Returns the quantum, in ns.
+    pub(crate) fn renew_limits(&mut self) -> u32 {
+        self.limits = self.shared.limits(self.core);
+        self.lists.limits = self.limits;
+        self.limits.quantum_ns
     }
 
     /// Takes single events from the front of `posts` straight into the checkout, as long as each is for
@@ -254,8 +242,21 @@ impl<'a> Section<'a> {
 
     /// Returns a color that the core's own thread had checked out: what is left of its events goes
     /// before what was appended meanwhile.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give_back(&mut self, taken: &Taken, bells: &mut Vec<u32>) {
+        let at = self.shared.slots.at(taken.slot);
+        let mut queue = self.queue(taken.slot);
+        if taken.fifo.len() > 0 || queue.fifo.len() > 0 || at.wanted.load(Ordering::Relaxed) != 0 {
+            queue.end();
+            return self.give_back_rest(taken, bells);
+        }
+        check!(self.owns(taken.slot) && queue.state == State::CheckedOut);
+        queue.state = State::Idle;
+    }
+
+    /// As [`give_back`](Self::give_back), when there is anything to go on with.
+    #[inline(never)]
+    fn give_back_rest(&mut self, taken: &Taken, bells: &mut Vec<u32>) {
         let slot = taken.slot;
         check!(self.owns(slot));
         let mut queue = self.queue(slot);
@@ -306,14 +307,14 @@ impl<'a> Section<'a> {
         // SAFETY: held by its queue, whose owner's lock we hold, or by the caller.
         let profile = unsafe { Node::header(next.as_ptr()).profile };
         let profile = self.shared.profiles.get(profile);
-        let alone = profile.tail_ns() > self.alone_ns;
-        let sum_ns = self.taken_ns + time_ns.unwrap_or(profile.raw_ns().into());
-        if !checkout.is_empty()
-            && (alone || sum_ns > self.quantum_ns || checkout.len() == CHECKOUT_MAX)
+        let alone = profile.tail_ns() > self.limits.alone_ns;
+        let quantum_ns = u64::from(self.limits.quantum_ns);
+        let sum_ns = self.taken_ns + time_ns.unwrap_or(profile.estimate().raw_ns().into());
+        if !checkout.is_empty() && (alone || sum_ns > quantum_ns || checkout.len() == CHECKOUT_MAX)
         {
             return false;
         }
-        self.taken_ns = if alone { self.quantum_ns + 1 } else { sum_ns };
+        self.taken_ns = if alone { quantum_ns + 1 } else { sum_ns };
         true
     }
 

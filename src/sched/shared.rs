@@ -1,7 +1,7 @@
 //! What all cores of a runtime share.
 
 use super::counts::Counts;
-use super::lists::Lists;
+use super::lists::{Limits, Lists};
 use super::lock::CoreLock;
 use super::node::{Vtable, VtableOf};
 use super::poke::Pokes;
@@ -209,14 +209,22 @@ impl Shared {
     pub(crate) fn new(setup: Setup) -> Shared {
         let cores = setup.victims.len();
         let overflow: &'static Vtable = VtableOf::<Boxed>::VTABLE;
+        let map = ColorMap::new(setup.slot_bits, cores);
+        let limits = limits(
+            STEAL_COST_PRIOR_NS.into(),
+            &setup.policy,
+            setup.wake_cost_ns,
+            cores,
+            map,
+        );
         Shared {
-            slots: Slots::new(ColorMap::new(setup.slot_bits, cores)),
+            slots: Slots::new(map),
             cores: setup
                 .victims
                 .into_iter()
                 .map(|victims| {
                     Arc::new(CoreShared {
-                        lock: CachePadded::new(CoreLock::new(Lists::new())),
+                        lock: CachePadded::new(CoreLock::new(Lists::new(limits))),
                         pokes: CachePadded::new(Pokes::new()),
                         hint: CachePadded::new(Hint::new()),
                         progress: CachePadded::new(Progress::new()),
@@ -287,17 +295,15 @@ impl Shared {
         cell.store(new as u32, Ordering::Relaxed);
     }
 
-    /// Whether anybody could steal here.
-    #[inline]
-    pub(crate) fn steals(&self) -> bool {
-        self.policy.stealing && self.cores.len() > 1
-    }
-
-    /// What a core may hide from thieves at a time, in ns: what is not worth stealing, and at least
-    /// enough to make up for taking the lock.
-    #[inline]
-    pub(crate) fn quantum_ns(&self, core: u32) -> u32 {
-        (self.reference_cost_ns(core) as u32).max(QUANTUM_MIN_NS)
+    /// What the critical sections of a core judge by, as of now.
+    pub(crate) fn limits(&self, core: u32) -> Limits {
+        limits(
+            self.reference_cost_ns(core),
+            &self.policy,
+            self.wake_cost_ns,
+            self.cores.len(),
+            self.slots.map,
+        )
     }
 
     /// The steal cost that decides about worth and bands on this core: that of its nearest thief.
@@ -307,6 +313,21 @@ impl Shared {
             Some(&(_, distance)) => self.steal_cost_ns(distance),
             None => STEAL_COST_PRIOR_NS.into(),
         }
+    }
+}
+
+fn limits(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, cores: usize, map: ColorMap) -> Limits {
+    Limits {
+        cost_ns,
+        worthy_ns: policy.worthy_ns(cost_ns),
+        quantum_ns: (cost_ns as u32).max(QUANTUM_MIN_NS),
+        // Nobody is kept waiting by it where nobody could steal.
+        alone_ns: if policy.stealing && cores > 1 {
+            wake_cost_ns.try_into().unwrap_or(u32::MAX)
+        } else {
+            u32::MAX
+        },
+        controls_first: map.control_first(),
     }
 }
 

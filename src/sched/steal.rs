@@ -38,10 +38,16 @@ impl Core {
             self.ring();
         }
         if found && self.checkout.len() > 1 {
-            // What is more than a quantum goes into our own core-queue, for others to see.
-            self.exchange();
+            self.share_out();
         }
         found
+    }
+
+    /// What is more than a quantum of the stolen colors goes into our own core-queue, for others to
+    /// see.
+    #[inline(never)]
+    fn share_out(&mut self) {
+        self.exchange();
     }
 
     /// Makes this core one of the searching ones, of which there are at most half of all cores:

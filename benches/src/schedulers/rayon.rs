@@ -37,7 +37,7 @@ thread_local! {
 
 fn run_color(color: u32) {
     WORKER.with_borrow_mut(|worker| {
-        // None once the run has ended: an acknowledgment that nobody waits for.
+        // None once the run has ended: a color whose turn was over with its last event.
         let Some(worker) = worker else { return };
         let color_queue = &worker.shared.colors[color as usize];
         if color_queue.run(&mut worker.batch, |job| job(&mut worker.cx)) {

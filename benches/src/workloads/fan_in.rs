@@ -1,6 +1,11 @@
 //! Fan-in: two producers, handlers or foreign threads, post to the same colors by turns. What is under
 //! way is bounded: a producer is at most two windows ahead of what has been acknowledged, by the last
 //! event of each window.
+//!
+//! The sinks check the order of each producer's posts. It is promised because a producing handler's windows
+//! follow from each other, all in its color. The first two are one event's: posted as two events by `start`,
+//! which is no event, the first could have run on another core, and with it the window that its last event
+//! asks for, before `start` had posted the second.
 
 use super::{Table, Work, Workload, finish};
 use crate::{Context, Outside, World, machine};
@@ -80,11 +85,10 @@ impl Work for FanIn {
                 let cores = cores.len();
                 thread::spawn(move || produce_outside(&outside, world, from, cores));
             } else {
-                for number in 0..AHEAD {
-                    cx.post(producer_color(world, from), move |cx| {
-                        produce(cx, world, from, number);
-                    });
-                }
+                cx.post(producer_color(world, from), move |cx| {
+                    let first = 0..AHEAD.min(windows(world));
+                    first.for_each(|window| produce(cx, world, from, window));
+                });
             }
         }
     }
@@ -102,16 +106,16 @@ fn windows(world: &World) -> u32 {
 }
 
 fn produce<C: Context>(cx: &mut C, world: &'static World, from: u32, window: u32) {
-    if window >= windows(world) {
-        return;
-    }
     for (color, number, last) in window_of(world, window) {
         if last {
             cx.post(color, move |cx| {
                 sink(cx, world, color, from, number);
-                cx.post(producer_color(world, from), move |cx| {
-                    produce(cx, world, from, window + AHEAD);
-                });
+                // Only what is still to run: the run may be over, and peers gone with it.
+                if window + AHEAD < windows(world) {
+                    cx.post(producer_color(world, from), move |cx| {
+                        produce(cx, world, from, window + AHEAD);
+                    });
+                }
             });
         } else {
             cx.post(color, move |cx| sink(cx, world, color, from, number));

@@ -4,6 +4,8 @@
 //! lists below.
 
 pub mod affinity;
+#[cfg(test)]
+mod any_order;
 pub mod burst;
 pub mod busy;
 pub mod cache_efficient;

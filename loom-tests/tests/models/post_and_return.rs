@@ -15,8 +15,8 @@ const OUT: Color = Color::new(2);
 fn foreign_post() {
     Model {
         name: "post_and_return::foreign_post",
-        preemptions_max: 2,
-        iterations_min: 6_000,
+        preemptions_max: 3,
+        iterations_min: 14_000,
     }
     .explore(|| {
         let oracle = Oracle::new();

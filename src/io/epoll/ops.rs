@@ -49,6 +49,10 @@ impl Epoll {
         op
     }
 
+    pub(in crate::io) fn send_now(&self, fd: Fd, bytes: &[u8]) -> usize {
+        socket::send_now(fd, bytes)
+    }
+
     pub(in crate::io) fn connect(
         &mut self,
         token: Token,

@@ -1,4 +1,9 @@
 //! The ring of provided buffers: home's side of the pool, as the kernel wants it.
+//!
+//! The kernel takes buffers in the order in which they were handed over, so a ring with all of them would
+//! walk through the whole pool, and each receive would fill memory that has long left the caches. So
+//! only a *window* of them is in the ring, those that came home last. It widens when the kernel finds
+//! the ring empty, and narrows again by and by.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -16,11 +21,22 @@ use crate::sync::Arc;
 /// The only buffer group of the ring.
 pub(super) const GROUP: u16 = 0;
 
+/// The narrowest window.
+const WINDOW_MIN: usize = 64;
+/// The window narrows after so many buffers during which it was wide enough.
+const PATIENCE: u32 = 8192;
+
 /// The pool's buffers, handed to the kernel.
 pub(super) struct Provided {
     pool: Arc<Pool>,
     entries: NonNull<BufRingEntry>,
     layout: Layout,
+    /// Home, and not in the ring; the last one came home last.
+    spare: Vec<u16>,
+    /// So many buffers are to be in the ring.
+    window: usize,
+    /// Buffers lent since the window was looked at.
+    lent: u32,
     /// Entries minus one.
     mask: u16,
     /// Where the next buffer goes, and how far the kernel has been told. Wrapping.
@@ -32,7 +48,7 @@ pub(super) struct Provided {
 }
 
 impl Provided {
-    /// Registers a ring and hands over all buffers.
+    /// Registers a ring and hands over the first buffers.
     pub(super) fn new(ring: &IoUring, pool: Arc<Pool>, config: &Config) -> io::Result<Provided> {
         let count = config.buffers;
         let bytes = usize::from(count) * mem::size_of::<BufRingEntry>();
@@ -48,6 +64,9 @@ impl Provided {
             pool,
             entries,
             layout,
+            spare: (0..count).rev().collect(),
+            window: WINDOW_MIN.min(count.into()),
+            lent: 0,
             mask: count - 1,
             tail: 0,
             published: 0,
@@ -63,10 +82,7 @@ impl Provided {
                 .register_buf_ring_with_flags(address, count, GROUP, 0)
         }
         .map_err(|error| io::Error::new(error.kind(), format!("provided buffers: {error}")))?;
-        for id in 0..count {
-            provided.add(id);
-        }
-        provided.publish();
+        provided.top_up();
         Ok(provided)
     }
 
@@ -80,7 +96,7 @@ impl Provided {
     }
 
     /// Buffer `id`, which is home, goes to the kernel with the next `publish`.
-    pub(super) fn add(&mut self, id: u16) {
+    fn add(&mut self, id: u16) {
         debug_assert!(
             self.available <= usize::from(self.mask),
             "more buffers than there are"
@@ -103,8 +119,29 @@ impl Provided {
     /// Takes back what `RecvBuf`s have returned, and tells the kernel: one store for all.
     pub(super) fn reclaim(&mut self) {
         if self.pool.has_returned() {
-            let pool = Arc::clone(&self.pool);
-            pool.take_returned(|id| self.add(id));
+            let spare = &mut self.spare;
+            self.pool.take_returned(|id| spare.push(id));
+        }
+        self.top_up();
+    }
+
+    /// The kernel found the ring empty.
+    pub(super) fn widen(&mut self) {
+        self.window = (2 * self.window).min(usize::from(self.mask) + 1);
+        self.lent = 0;
+        self.top_up();
+    }
+
+    /// Fills the ring up to the window.
+    fn top_up(&mut self) {
+        if self.lent >= PATIENCE {
+            self.lent = 0;
+            self.window = (self.window / 2).max(WINDOW_MIN.min(usize::from(self.mask) + 1));
+        }
+        while self.available < self.window
+            && let Some(id) = self.spare.pop()
+        {
+            self.add(id);
         }
         self.publish();
     }
@@ -132,6 +169,7 @@ impl Provided {
     /// buffer was added: that is how the kernel says that it has let go of it.
     pub(super) unsafe fn lend(&mut self, id: u16, len: usize) -> RecvBuf {
         self.available -= 1;
+        self.lent += 1;
         // SAFETY: the buffer left the kernel's ring with the completion, as the caller assures.
         unsafe { Pool::lend(&self.pool, id, len) }
     }
@@ -139,7 +177,7 @@ impl Provided {
     /// A completion carries buffer `id` with nothing in it that anybody wants.
     pub(super) fn back(&mut self, id: u16) {
         self.available -= 1;
-        self.add(id);
+        self.spare.push(id);
     }
 
     /// Nothing is under way any more: the kernel forgets the entries.

@@ -15,6 +15,8 @@ use super::{CANCEL, DOORBELL, Uring, buffers};
 /// Let the kernel go on by itself after a short send, and no SIGPIPE.
 const SEND_FLAGS: i32 = (RecvFlags::WAITALL.bits() | SendFlags::NOSIGNAL.bits()) as i32;
 const ACCEPT_FLAGS: i32 = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK).bits() as i32;
+/// The kernel's `IORING_RECVSEND_POLL_FIRST` (5.19), which the crate does not export.
+const POLL_FIRST: u16 = 1;
 const POLL_IN: u32 = rustix::event::PollFlags::IN.bits() as u32;
 
 impl Uring {
@@ -44,6 +46,10 @@ impl Uring {
 
     pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
         self.start(token, fd, State::send(buf))
+    }
+
+    pub(in crate::io) fn send_now(&self, fd: Fd, bytes: &[u8]) -> usize {
+        socket::send_now(fd, bytes)
     }
 
     pub(in crate::io) fn connect(
@@ -106,8 +112,10 @@ impl Uring {
             // One receive at a time, armed anew after each, and not a multishot: that one can take
             // the data and miss a reset or an end which comes meanwhile (seen with Linux 6.18, as
             // in liburing issue 1549), and then the connection stays open for good. Armed anew, it
-            // looks at the socket first.
+            // looks at the socket first. And it asks whether there is something before it tries:
+            // mostly there is nothing yet, and a receive that fails costs more than the question.
             State::Recv => opcode::Recv::new(fd, std::ptr::null_mut(), 0)
+                .ioprio(POLL_FIRST)
                 .buf_group(buffers::GROUP)
                 .build()
                 .flags(squeue::Flags::BUFFER_SELECT),

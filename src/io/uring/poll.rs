@@ -164,6 +164,7 @@ impl Uring {
                 None if more => return None,
                 None => return self.finish(op, End::Eof),
                 Some(Errno::NOBUFS) if !canceled => {
+                    self.buffers.widen();
                     self.parked.push_back(op);
                     return None;
                 }

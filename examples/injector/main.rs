@@ -1,0 +1,97 @@
+//! A closed-loop load injector for web servers, event-based on mely itself, as the Mely paper has it
+//! (section V-C1): virtual clients that connect, ask for so many files, and connect again; a master
+//! that starts several injectors together and gathers what they measured.
+//!
+//! Everything but `load`, `run` and `master` is free of I/O or does one kind of it, so that it is
+//! tested without a server.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | `args`, `work` | the command line; what is to be asked for, as words that a master can send |
+//! | `file_set` | which files there are, what is in them, how popular they are |
+//! | `response` | one response, from whatever pieces it arrives in |
+//! | `measure`, `report` | what is counted, and how it is told |
+//! | `server_cpu` | how much processor time a process has used |
+//! | `load` | the virtual clients as events, one color a core |
+//! | `run` | warm-up, measured time, the end |
+//! | `master` | several injectors, started together |
+
+mod args;
+mod file_set;
+mod load;
+mod master;
+mod measure;
+mod report;
+mod response;
+mod run;
+mod server_cpu;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use args::{Args, Command, Role};
+use mely::{Cores, Runtime, Stealing};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let command = match args::parse(std::env::args_os().skip(1)) {
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("injector: {error}\nTry 'injector --help'.");
+            return ExitCode::from(2);
+        }
+    };
+    let done = match command {
+        Command::Help => {
+            print!("{}", args::HELP);
+            Ok(())
+        }
+        Command::Files { dir, set } => set.write_to(&dir).map_err(Into::into),
+        Command::Inject(args) => inject(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("injector: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn inject(args: &Args) -> master::Result<()> {
+    mely::net::raise_open_file_limit()?;
+    // The load is even by construction, and a connection that stays on its core costs least.
+    let mut builder = Runtime::builder().stealing(Stealing::Off);
+    if let Some(cores) = args.cores {
+        builder = builder.cores(Cores::count(cores));
+    }
+    let mut runtime = builder.build()?;
+    let outcome = match &args.role {
+        Role::Alone(work) => {
+            let (work, pids) = (work.clone(), args.server_pids.clone());
+            runtime.run_until(move |cx, finish| {
+                run::start(cx, work, 0, pids, move |_cx, outcome| {
+                    let _ = finish.finish(outcome);
+                });
+            })??
+        }
+        Role::Master {
+            listen,
+            injectors,
+            work,
+        } => master::lead(
+            &mut runtime,
+            *listen,
+            *injectors,
+            work.clone(),
+            args.server_pids.clone(),
+        )?,
+        Role::Join(master) => return master::join(&mut runtime, *master),
+    };
+    if args.json {
+        println!("{}", report::json(&outcome));
+    } else {
+        print!("{}", report::text(&outcome));
+    }
+    Ok(())
+}

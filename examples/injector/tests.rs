@@ -1,0 +1,155 @@
+//! Whole runs, against a server of blocking threads.
+
+use crate::file_set::{FileSet, Kind};
+use crate::measure::Outcome;
+use crate::work::{Check, Until, Work};
+use crate::{master, run};
+use mely::{Cores, Runtime, Stealing};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Serves the files of a set; of another seed than is asked for, they are the wrong ones.
+fn serve(set: FileSet) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || answer(stream, set));
+        }
+    });
+    addr
+}
+
+/// Until the client is gone.
+fn answer(mut stream: TcpStream, set: FileSet) -> Option<()> {
+    let files = set.files();
+    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+    loop {
+        let line = lines.next()?.ok()?;
+        while !lines.next()?.ok()?.is_empty() {}
+        let name = line.strip_prefix("GET /")?.strip_suffix(" HTTP/1.1")?;
+        let body = files.body((0..files.len()).find(|&index| files.name(index) == name)?);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all(head.as_bytes()).ok()?;
+        stream.write_all(body).ok()?;
+    }
+}
+
+fn runtime() -> Runtime {
+    let builder = Runtime::builder().cores(Cores::count(1));
+    builder.stealing(Stealing::Off).build().unwrap()
+}
+
+fn work(target: SocketAddr, until: Until) -> Work {
+    Work {
+        targets: vec![target],
+        clients: 5,
+        requests_per_connection: 7,
+        until,
+        set: SMALL,
+        check: Check::Bytes,
+    }
+}
+
+const SMALL: FileSet = FileSet {
+    kind: Kind::One { bytes: 3_000 },
+    seed: 1,
+};
+
+fn inject(work: Work) -> Outcome {
+    let outcome = runtime().run_until(move |cx, finish| {
+        let server = vec![std::process::id()];
+        run::start(cx, work, 0, server, move |_cx, outcome| {
+            let _ = finish.finish(outcome);
+        });
+    });
+    outcome.unwrap().unwrap()
+}
+
+#[test]
+fn a_total_is_met_exactly() {
+    let outcome = inject(work(serve(SMALL), Until::Total(200)));
+    let measure = outcome.measure;
+    assert_eq!((measure.responses(), measure.bytes), (200, 600_000));
+    assert_eq!((measure.errors.sum(), measure.starved), (0, 0));
+    // Seven requests a connection, so the 29th at the latest is needed for the last.
+    assert!(measure.first_ns.len() >= 200 / 7, "{measure:?}");
+    // How much is not told: the server's threads here end before they can be asked.
+    assert!(outcome.server_cpu.is_some());
+}
+
+#[test]
+fn a_time_is_kept_and_the_large_set_is_read_in_pieces() {
+    let set = FileSet {
+        kind: Kind::SpecWeb99,
+        seed: 2,
+    };
+    let until = Until::Time {
+        warm_up: Duration::from_millis(50),
+        measured: Duration::from_millis(300),
+    };
+    let work = Work {
+        set,
+        ..work(serve(set), until)
+    };
+    let outcome = inject(work);
+    assert!(outcome.time >= Duration::from_millis(300), "{outcome:?}");
+    assert_eq!(outcome.measure.errors.sum(), 0, "{:?}", outcome.measure);
+    assert!(outcome.measure.responses() > 0);
+}
+
+#[test]
+fn wrong_files_and_missing_servers_are_errors() {
+    let until = Until::Time {
+        warm_up: Duration::ZERO,
+        measured: Duration::from_millis(300),
+    };
+    let other = FileSet { seed: 9, ..SMALL };
+    let measure = inject(work(serve(other), until)).measure;
+    assert!(measure.errors.body > 0, "{measure:?}");
+    assert_eq!((measure.responses(), measure.starved), (0, 5));
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = nobody.local_addr().unwrap();
+    drop(nobody);
+    let measure = inject(work(addr, until)).measure;
+    assert!(measure.errors.connect > 0, "{measure:?}");
+    assert_eq!(measure.starved, 5);
+}
+
+#[test]
+fn a_total_ends_also_if_all_of_it_is_wrong() {
+    let other = FileSet { seed: 9, ..SMALL };
+    let measure = inject(work(serve(other), Until::Total(50))).measure;
+    assert_eq!((measure.responses(), measure.errors.body), (0, 50));
+}
+
+#[test]
+fn a_master_gathers_what_its_injectors_measured() {
+    let target = serve(SMALL);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = free.local_addr().unwrap();
+    drop(free);
+    let join = move || {
+        let start = Instant::now();
+        // The master may not listen yet.
+        while let Err(error) = master::join(&mut runtime(), addr) {
+            assert!(start.elapsed() < LONG, "{error}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let injectors = [thread::spawn(join), thread::spawn(join)];
+    let work = work(target, Until::Total(100));
+    let outcome = master::lead(&mut runtime(), addr, 2, work, Vec::new()).unwrap();
+    assert_eq!(
+        (outcome.measure.responses(), outcome.measure.clients),
+        (200, 10)
+    );
+    assert_eq!(outcome.measure.errors.sum(), 0);
+    for injector in injectors {
+        injector.join().unwrap();
+    }
+}
