@@ -55,6 +55,7 @@
 //! | [`Handler`], [`Callback`] | names and annotations; handler, color and closure in one |
 //! | [`Stealing`], [`Heuristics`] | libasync-smp's stealing, and Mely's three improvements of it |
 //! | [`Stats`] | what every core has done |
+//! | [`Profile`] | what every handler takes, and the annotation it should have |
 //! | [`net`] | connections, timers, signals |
 //! | [`topology`] | the machine: caches, distances, victim orders |
 //!
@@ -121,6 +122,7 @@ pub use crate::runtime::builder::{BuildError, Builder, Cores};
 pub use crate::runtime::cx::{Cx, UniqueColor};
 pub use crate::runtime::panics::{OnPanic, PanicReport};
 pub use crate::runtime::poster::{PostError, Poster};
+pub use crate::runtime::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
 pub use crate::runtime::stats::{CoreStats, Stats, StealStats};
 pub use crate::runtime::{Finish, RunError, Runtime};
 pub use crate::sched::policy::{Heuristics, Stealing};

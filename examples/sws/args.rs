@@ -27,7 +27,8 @@ usage: sws [options]
   --help                   print this text
 
 The page /_mely shows what every core is doing. SIGINT or SIGTERM finishes the requests under
-way and prints a summary.
+way and prints a summary, and for each handler its events, their mean time, the share stolen
+and the annotation it should have.
 ";
 
 /// How connections are accepted.

@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Serves until a signal comes, then prints the summary.
+/// Serves until a signal comes, then prints the summary and what the runtime knows of each handler.
 fn serve(site: site::Site, args: args::Args) -> Result<(), Box<dyn Error>> {
     // A descriptor a connection; with fewer than asked for, accepting pauses when they run out.
     if let Err(error) = mely::net::raise_open_file_limit() {
@@ -114,5 +114,6 @@ fn serve(site: site::Site, args: args::Args) -> Result<(), Box<dyn Error>> {
         return Err(format!("cannot serve on {listen}: {error}").into());
     }
     print!("{}", summary::render(&server.figures()));
+    print!("\n{}", runtime.profile());
     Ok(())
 }

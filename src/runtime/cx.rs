@@ -209,6 +209,13 @@ impl Cx {
         self.worker_ref().inner.stats()
     }
 
+    /// What the runtime has learned of each handler so far; see
+    /// [`Runtime::profile`](crate::Runtime::profile). It walks all
+    /// handlers.
+    pub fn profile(&self) -> crate::Profile {
+        self.worker_ref().inner.profile()
+    }
+
     /// Which event source each core runs on, and why.
     #[cfg(not(loom))]
     pub fn backends(&self) -> Vec<crate::net::Report> {

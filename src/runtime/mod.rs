@@ -18,6 +18,8 @@ pub(crate) mod cx;
 pub(crate) mod inner;
 pub(crate) mod panics;
 pub(crate) mod poster;
+pub(crate) mod profile;
+mod profile_text;
 pub(crate) mod source;
 pub(crate) mod stats;
 pub(crate) mod unique;
@@ -74,6 +76,35 @@ impl Runtime {
     /// The runtime's counters, at any time.
     pub fn stats(&self) -> crate::Stats {
         self.inner.stats()
+    }
+
+    /// What the runtime has learned of each handler, at any time, with the annotations it
+    /// recommends.
+    ///
+    /// ```
+    /// use mely::{Color, Cx, Handler, Runtime};
+    /// use std::time::Duration;
+    ///
+    /// static PARSE: Handler = Handler::new("parse");
+    ///
+    /// let mut runtime = Runtime::builder().build()?;
+    /// runtime.run(|cx| {
+    ///     for i in 0..1_000u64 {
+    ///         cx.post_callback(PARSE.on(Color::from(i), move |_: &mut Cx| {
+    ///             std::hint::black_box((0..i).sum::<u64>());
+    ///         }));
+    ///     }
+    ///     cx.stop();
+    /// })?;
+    /// let profile = runtime.profile();
+    /// let parse = profile.handlers.iter().find(|row| row.name == "parse").unwrap();
+    /// assert_eq!(parse.events(), 1_000);
+    /// assert!(parse.learned.unwrap().mean > Duration::ZERO);
+    /// print!("{profile}"); // A table, with lines such as `.time(Duration::from_nanos(120))`.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn profile(&self) -> crate::Profile {
+        self.inner.profile()
     }
 
     /// Which event source each core runs on, and why, once `run` has begun.

@@ -135,6 +135,12 @@ impl Poster {
     pub fn stats(&self) -> crate::Stats {
         self.inner.stats()
     }
+
+    /// What the runtime has learned of each handler; see
+    /// [`Runtime::profile`](crate::Runtime::profile).
+    pub fn profile(&self) -> crate::Profile {
+        self.inner.profile()
+    }
 }
 
 impl fmt::Debug for Poster {

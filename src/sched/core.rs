@@ -20,10 +20,11 @@
 //! that nothing the running event does can have caused, so it may come after.
 
 use super::clock::Clock;
+use super::counts::Run;
 use super::event::Maker;
 use super::node::Node;
 use super::outbox::{OUTBOX_MAX, Outbox};
-use super::profile::OVERFLOW;
+use super::profile::PROFILES_MAX;
 use super::queue::{Fifo, NIL, Totals};
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
@@ -41,7 +42,8 @@ pub(crate) const CHECKOUT_MAX: usize = 64;
 /// the clock are several events. A prime, so that no regular program hides from it; whole batches, so
 /// that a color's second event is sampled as often as its first.
 const SAMPLE_PERIOD: u32 = 251;
-/// The limits of the critical section are worked out anew after so many quanta.
+/// The limits of the critical section are worked out anew after so many quanta, and a handler that runs
+/// all the time is counted.
 const QUANTA_LIMITS: u64 = 64;
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
@@ -67,10 +69,14 @@ pub(crate) struct Current {
     pub(super) started_ns: Option<u64>,
 }
 
+/// No profile's index, so that the first event of a quantum is noted whatever its handler; who asks for
+/// this one's profile gets that of [`super::profile::OVERFLOW`].
+const NO_PROFILE: u32 = PROFILES_MAX as u32;
+
 pub(super) const NO_EVENT: Current = Current {
     slot: NIL,
     color: 0,
-    profile: OVERFLOW,
+    profile: NO_PROFILE,
     started_ns: None,
 };
 
@@ -111,6 +117,8 @@ pub(crate) struct Core {
     /// Events posted and executed by this core since it began.
     pub(crate) posted: u64,
     pub(crate) executed: u64,
+    /// The latest of them, which are not counted for their handler yet.
+    run: Run,
     /// Colors until the events of one are timed.
     until_sample: u32,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
@@ -155,6 +163,7 @@ impl Core {
             batch: 0,
             posted: 0,
             executed: 0,
+            run: Run::new(),
             until_sample: 1,
             bells: Vec::new(),
             sightings,
@@ -276,6 +285,7 @@ impl Core {
         let mut section = Section::enter(shared, *id);
         if own.stats.quanta.get().is_multiple_of(QUANTA_LIMITS) {
             self.quantum_ns = section.renew_limits();
+            self.run.count(&own.counts, self.executed);
         }
         for taken in checkout.iter() {
             section.give_back(taken, bells);
@@ -408,6 +418,10 @@ impl Core {
     fn note(&mut self, profile: u32) {
         self.current.profile = profile;
         self.own.progress.running(profile + 1);
+        // All that began before this one were of the handler noted before.
+        let begun = self.executed + u64::from(self.batch - self.batch_left) - 1;
+        self.run.count(&self.own.counts, begun);
+        self.run.profile = profile;
     }
 
     /// The event has run, or has panicked.
@@ -452,6 +466,7 @@ impl Core {
 
     /// Nothing to run: the event source is looked at in every turn.
     pub(crate) fn rest(&mut self) {
+        self.run.count(&self.own.counts, self.executed);
         self.busy = false;
         if self.current.profile != NO_EVENT.profile {
             self.current.profile = NO_EVENT.profile;
@@ -474,6 +489,7 @@ impl Core {
 impl Drop for Core {
     /// Leaves everything where [`Shared`]'s drop finds it.
     fn drop(&mut self) {
+        self.run.count(&self.own.counts, self.executed);
         let shared = &self.shared;
         shared.cores[self.id as usize].stats.posts.max(self.posted);
         self.outbox.abandon(shared);

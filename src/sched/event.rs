@@ -1,8 +1,9 @@
 //! Making events: what posting threads do before anything is shared, on cores and elsewhere.
 
+use super::index::Index;
 use super::node::{Node, VtableOf, fill};
 use super::pool::Pool;
-use super::profile::{Index, OVERFLOW};
+use super::profile::OVERFLOW;
 use super::shared::{Boxed, Shared};
 use super::times::Times;
 use crate::sync::Arc;

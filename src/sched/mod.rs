@@ -11,8 +11,10 @@
 
 pub(crate) mod clock;
 pub(crate) mod core;
+pub(crate) mod counts;
 pub(crate) mod event;
 pub(crate) mod foreign;
+pub(crate) mod index;
 pub(crate) mod links;
 pub(crate) mod lists;
 pub(crate) mod lock;

@@ -74,6 +74,14 @@ impl Profile {
             .map_or_else(self.vtable.type_name, Handler::name)
     }
 
+    /// Mean and mean deviation in ns, if anything was measured.
+    pub(crate) fn learned(&self) -> Option<(u32, u32)> {
+        let time = self.handler.and_then(Handler::annotated_time);
+        let prior = if time.is_some() { PRIOR_SAMPLES } else { 0 };
+        let learned = (self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
+        (self.samples.load(Relaxed) > prior).then_some(learned)
+    }
+
     /// What one event will take, as far as is known.
     #[inline(always)]
     pub(crate) fn estimate(&self) -> Times {
@@ -155,7 +163,7 @@ const _: () = assert!(PROFILES_MAX.is_power_of_two());
 /// The profile of closures that found no profile left.
 pub(crate) const OVERFLOW: u32 = 0;
 
-type Key = (usize, usize);
+pub(super) type Key = (usize, usize);
 
 /// All profiles of a runtime, by index.
 #[derive(Debug)]
@@ -191,8 +199,15 @@ impl Profiles {
         unsafe { &*profile }
     }
 
+    /// All there are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Profile)> {
+        (0..PROFILES_MAX as u32)
+            .take_while(|&index| !self.table[index as usize].load(Acquire).is_null())
+            .map(|index| (index, self.get(index)))
+    }
+
     #[cold]
-    fn intern(&self, handler: Option<&'static Handler>, vtable: &'static Vtable) -> u32 {
+    pub(super) fn intern(&self, handler: Option<&'static Handler>, vtable: &'static Vtable) -> u32 {
         let mut keys = self.keys.lock().unwrap();
         let next = keys.len() + 1;
         *keys.entry(key(handler, vtable)).or_insert_with(|| {
@@ -219,129 +234,11 @@ impl Drop for Profiles {
 }
 
 #[inline(always)]
-fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) -> Key {
+pub(super) fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) -> Key {
     (
         handler.map_or(0, |h| std::ptr::from_ref(h).addr()),
         std::ptr::from_ref(vtable).addr(),
     )
-}
-
-/// One thread's way from a handler and closure type to the profile's index: an open-addressed
-/// table that grows, so that the common post costs one probe and no lock.
-#[derive(Debug)]
-pub(crate) struct Index {
-    /// What was found last under each hash, for closures without a handler and with one: no pointer,
-    /// no length and no second probe between a post and its profile.
-    anonymous: [(Key, u32); RECENT],
-    handled: [(Key, u32); RECENT],
-    entries: Box<[(Key, u32)]>,
-    used: usize,
-}
-
-/// Entries of the front of an [`Index`].
-const RECENT: usize = 64;
-
-impl Index {
-    pub(crate) fn new() -> Index {
-        Index {
-            anonymous: [((0, 0), 0); RECENT],
-            handled: [((0, 0), 0); RECENT],
-            entries: vec![((0, 0), 0); 64].into(),
-            used: 0,
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn find(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-        vtable: &'static Vtable,
-    ) -> u32 {
-        let key = key(handler, vtable);
-        let recent = match handler {
-            None => &self.anonymous,
-            Some(_) => &self.handled,
-        };
-        let (found, index) = recent[recent_at(key)];
-        if found.1 == key.1 && (handler.is_none() || found.0 == key.0) {
-            return index;
-        }
-        self.find_slowly(profiles, handler, vtable)
-    }
-
-    #[inline(never)]
-    fn find_slowly(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-        vtable: &'static Vtable,
-    ) -> u32 {
-        let key = key(handler, vtable);
-        let mask = self.entries.len() - 1;
-        let mut at = hash(key) & mask;
-        let index = loop {
-            let (found, index) = self.entries[at];
-            if found == key {
-                break index;
-            }
-            if found == (0, 0) {
-                break self.insert(profiles, handler, vtable);
-            }
-            at = (at + 1) & mask;
-        };
-        if index != OVERFLOW {
-            let recent = match handler {
-                None => &mut self.anonymous,
-                Some(_) => &mut self.handled,
-            };
-            recent[recent_at(key)] = (key, index);
-        }
-        index
-    }
-
-    #[cold]
-    fn insert(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-        vtable: &'static Vtable,
-    ) -> u32 {
-        let index = profiles.intern(handler, vtable);
-        if index == OVERFLOW {
-            return index;
-        }
-        if self.used * 2 >= self.entries.len() {
-            let old = std::mem::take(&mut self.entries);
-            self.entries = vec![((0, 0), 0); old.len() * 2].into();
-            for &(key, index) in old.iter().filter(|(key, _)| *key != (0, 0)) {
-                self.place(key, index);
-            }
-        }
-        self.place(key(handler, vtable), index);
-        self.used += 1;
-        index
-    }
-
-    fn place(&mut self, key: Key, index: u32) {
-        let mask = self.entries.len() - 1;
-        let mut at = hash(key) & mask;
-        while self.entries[at].0 != (0, 0) {
-            at = (at + 1) & mask;
-        }
-        self.entries[at] = (key, index);
-    }
-}
-
-/// Vtables and handlers lie side by side in the program, some words apart.
-#[inline(always)]
-fn recent_at((handler, vtable): Key) -> usize {
-    ((vtable >> 3) ^ (handler >> 4)) % RECENT
-}
-
-fn hash((handler, vtable): Key) -> usize {
-    let mixed = (handler as u64).rotate_left(32) ^ (vtable as u64);
-    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize
 }
 
 #[cfg(test)]
@@ -383,28 +280,5 @@ mod tests {
             profile.record(if i % 2 == 0 { 50 } else { 2_000 });
         }
         assert!(profile.tail_ns() > 1_000);
-    }
-
-    #[test]
-    fn the_index_finds_what_it_interned() {
-        let profiles = Profiles::new(vtable(|_| ()));
-        let mut index = Index::new();
-        let handlers: Vec<&'static Handler> = (0..500)
-            .map(|_| &*Box::leak(Box::new(Handler::new("leaked"))))
-            .collect();
-        let vtable = vtable(|_| ());
-        let found: Vec<u32> = handlers
-            .iter()
-            .map(|h| index.find(&profiles, Some(h), vtable))
-            .collect();
-        for (handler, expected) in handlers.iter().zip(&found) {
-            assert_eq!(index.find(&profiles, Some(handler), vtable), *expected);
-            assert!(std::ptr::eq(
-                profiles.get(*expected).handler.unwrap(),
-                *handler
-            ));
-        }
-        let distinct: std::collections::HashSet<_> = found.iter().collect();
-        assert_eq!(distinct.len(), 500);
     }
 }

@@ -1,5 +1,6 @@
 //! What all cores of a runtime share.
 
+use super::counts::Counts;
 use super::lists::{Limits, Lists};
 use super::lock::CoreLock;
 use super::node::{Vtable, VtableOf};
@@ -29,6 +30,7 @@ pub(crate) struct CoreShared {
     pub(crate) hint: CachePadded<Hint>,
     pub(crate) progress: CachePadded<Progress>,
     pub(crate) stats: CachePadded<Stats>,
+    pub(crate) counts: Counts,
     /// Other cores by distance, the nearest first.
     pub(crate) victims: Vec<(u32, Distance)>,
 }
@@ -228,6 +230,7 @@ impl Shared {
                         hint: CachePadded::new(Hint::new()),
                         progress: CachePadded::new(Progress::new()),
                         stats: CachePadded::new(Stats::default()),
+                        counts: Counts::new(),
                         victims,
                     })
                 })

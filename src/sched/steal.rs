@@ -11,6 +11,7 @@
 //! steal costs, and has any color or mail at all: that would otherwise wait for the handler.
 
 use super::core::Core;
+use super::node::Node;
 use super::section::Section;
 use super::shared::Shared;
 use super::sleepers::wake_nearest;
@@ -199,6 +200,12 @@ impl Core {
         stats.cost_ns.add(cost_ns);
         shared.cores[*id as usize].stats.steal_costs.add(cost_ns);
         stats.stolen_ns.add(stolen_ns);
+        for taken in checkout.iter() {
+            // SAFETY: in our checkout, so its events are ours, and it was stolen for having some.
+            let profile = unsafe { Node::header(taken.fifo.first().as_ptr()).profile };
+            let stolen = &shared.cores[*id as usize].counts.of(profile).stolen;
+            stolen.add(taken.fifo.len().into());
+        }
         true
     }
 

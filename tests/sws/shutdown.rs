@@ -51,6 +51,16 @@ fn stop_under_load(backend: &str, signal: Signal, depth: usize) {
         assert!(took < Duration::from_secs(4), "{took:?}");
         let summary = exit.summary();
         assert_eq!(summary.requests(), tally.total(), "{}", summary.text);
+        // Every answer was parsed for, and the profile says so, in no more than 100 columns.
+        let row = |name: &str| {
+            let row = summary.text.lines().find(|line| line.starts_with(name));
+            let row = row.unwrap_or_else(|| panic!("no {name} in {}", summary.text));
+            assert!(row.chars().count() <= 100, "{row}");
+            row.split_whitespace().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(row("handler"), "events");
+        let parsed: u64 = row("ParseRequest").parse().unwrap();
+        assert!(parsed >= tally.total(), "{}", summary.text);
         tally
     });
     assert!(tally.answers.iter().all(|&answers| answers > 0));

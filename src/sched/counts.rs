@@ -1,0 +1,84 @@
+//! How often each handler ran on a core, and how many of its events the core stole.
+//!
+//! Counted by runs: a core adds to a handler's counter when an event of another handler begins, when it
+//! finds nothing more to run, and now and then in between; never for an event by itself. The counters
+//! are the core's own, so adding is a load and a store on a line that no other core writes.
+
+use super::profile::{OVERFLOW, PROFILES_MAX};
+use crate::sync::relaxed::Counter;
+use crossbeam_utils::CachePadded;
+
+/// The counters of one profile.
+#[derive(Debug, Default)]
+pub(crate) struct Count {
+    pub(crate) events: Counter,
+    pub(crate) stolen: Counter,
+}
+
+/// The counters of one core, by profile: written by its thread alone, read by anyone.
+///
+/// A flat table of zeroed memory, which the system provides page by page as profiles are used: a
+/// server's events change their handler each time, and finding a chunk first took more instructions
+/// than the counting. Padded, because the neighbor in memory may be another core's.
+#[derive(Debug)]
+pub(crate) struct Counts(Box<CachePadded<[Count; PROFILES_MAX]>>);
+
+impl Counts {
+    pub(crate) fn new() -> Counts {
+        // SAFETY: all-zero bytes are a valid `Count`: two zero numbers.
+        Counts(unsafe { Box::new_zeroed().assume_init() })
+    }
+
+    /// Those of a profile: for the core's thread to add to, for others to read.
+    #[inline]
+    pub(crate) fn of(&self, profile: u32) -> &Count {
+        &self.0[profile as usize % PROFILES_MAX]
+    }
+}
+
+/// Events of one handler that a core ran in a row.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) profile: u32,
+    /// So many events of the core came before, or are counted already.
+    counted: u64,
+}
+
+impl Run {
+    pub(crate) fn new() -> Run {
+        Run {
+            profile: OVERFLOW,
+            counted: 0,
+        }
+    }
+
+    /// Counts those up to the `begun`-th event of the core.
+    #[inline]
+    pub(crate) fn count(&mut self, counts: &Counts, begun: u64) {
+        let events = begun - std::mem::replace(&mut self.counted, begun);
+        counts.of(self.profile).events.add(events);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_profile_has_its_own_counters() {
+        let counts = Counts::new();
+        let get = |profile| {
+            let count = counts.of(profile);
+            (count.events.get(), count.stolen.get())
+        };
+        let last = PROFILES_MAX as u32 - 1;
+        for profile in [0, 1, last - 1, last] {
+            assert_eq!(get(profile), (0, 0));
+            counts.of(profile).events.add(u64::from(profile) + 5);
+            counts.of(profile).stolen.add(3);
+            counts.of(profile).events.add(1);
+            assert_eq!(get(profile), (u64::from(profile) + 6, 3));
+        }
+        assert_eq!(get(2), (0, 0), "its neighbors' are not its own");
+    }
+}

@@ -1,0 +1,176 @@
+//! A thread's own way from a handler and closure type to its profile.
+
+use super::node::Vtable;
+use super::profile::{Key, OVERFLOW, Profiles, key};
+use crate::Handler;
+
+/// One thread's way from a handler and closure type to the profile's index: an open-addressed
+/// table that grows, behind a front of what was found last, so that the common post costs one probe and no lock.
+#[derive(Debug)]
+pub(crate) struct Index {
+    /// What was found last under each hash, for closures without a handler and with one: no pointer,
+    /// no length and no second probe between a post and its profile.
+    anonymous: [(Key, u32); RECENT],
+    handled: [(Key, u32); RECENT],
+    entries: Box<[(Key, u32)]>,
+    used: usize,
+}
+
+/// Entries of the front of an [`Index`]. Two pairs that share an entry evict each other for as long
+/// as they take turns, at forty instructions a post, and whether they share one is the linker's
+/// throw of the dice: a server's dozen pairs among 64 entries more often do than not.
+const RECENT: usize = if cfg!(loom) { 64 } else { 512 };
+
+impl Index {
+    pub(crate) fn new() -> Index {
+        Index {
+            anonymous: [((0, 0), 0); RECENT],
+            handled: [((0, 0), 0); RECENT],
+            entries: vec![((0, 0), 0); 64].into(),
+            used: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn find(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) -> u32 {
+        let key = key(handler, vtable);
+        let recent = match handler {
+            None => &self.anonymous,
+            Some(_) => &self.handled,
+        };
+        let (found, index) = recent[recent_at(key)];
+        if found.1 == key.1 && (handler.is_none() || found.0 == key.0) {
+            return index;
+        }
+        self.find_slowly(profiles, handler, vtable)
+    }
+
+    #[inline(never)]
+    fn find_slowly(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) -> u32 {
+        let key = key(handler, vtable);
+        let mask = self.entries.len() - 1;
+        let mut at = hash(key) & mask;
+        let index = loop {
+            let (found, index) = self.entries[at];
+            if found == key {
+                break index;
+            }
+            if found == (0, 0) {
+                break self.insert(profiles, handler, vtable);
+            }
+            at = (at + 1) & mask;
+        };
+        if index != OVERFLOW {
+            let recent = match handler {
+                None => &mut self.anonymous,
+                Some(_) => &mut self.handled,
+            };
+            recent[recent_at(key)] = (key, index);
+        }
+        index
+    }
+
+    #[cold]
+    fn insert(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) -> u32 {
+        let index = profiles.intern(handler, vtable);
+        if index == OVERFLOW {
+            return index;
+        }
+        if self.used * 2 >= self.entries.len() {
+            let old = std::mem::take(&mut self.entries);
+            self.entries = vec![((0, 0), 0); old.len() * 2].into();
+            for &(key, index) in old.iter().filter(|(key, _)| *key != (0, 0)) {
+                self.place(key, index);
+            }
+        }
+        self.place(key(handler, vtable), index);
+        self.used += 1;
+        index
+    }
+
+    fn place(&mut self, key: Key, index: u32) {
+        let mask = self.entries.len() - 1;
+        let mut at = hash(key) & mask;
+        while self.entries[at].0 != (0, 0) {
+            at = (at + 1) & mask;
+        }
+        self.entries[at] = (key, index);
+    }
+}
+
+/// Vtables and handlers lie side by side in the program, some words apart. Bits below the size of a
+/// page only, which are the same wherever the program is loaded: a build is as fast each time it runs.
+#[inline(always)]
+fn recent_at((handler, vtable): Key) -> usize {
+    const { assert!(RECENT.is_power_of_two() && RECENT << 3 <= 4096) };
+    ((vtable ^ handler) >> 3) % RECENT
+}
+
+fn hash((handler, vtable): Key) -> usize {
+    let mixed = (handler as u64).rotate_left(32) ^ (vtable as u64);
+    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cx;
+    use crate::sched::node::VtableOf;
+
+    fn vtable<F: FnOnce(&mut Cx) + Send + 'static>(_: F) -> &'static Vtable {
+        VtableOf::<F>::VTABLE
+    }
+
+    #[test]
+    fn the_index_finds_what_it_interned() {
+        let profiles = Profiles::new(vtable(|_| ()));
+        let mut index = Index::new();
+        let handlers: Vec<&'static Handler> = (0..500)
+            .map(|_| &*Box::leak(Box::new(Handler::new("leaked"))))
+            .collect();
+        let vtable = vtable(|_| ());
+        let found: Vec<u32> = handlers
+            .iter()
+            .map(|h| index.find(&profiles, Some(h), vtable))
+            .collect();
+        for (handler, expected) in handlers.iter().zip(&found) {
+            assert_eq!(index.find(&profiles, Some(handler), vtable), *expected);
+            assert!(std::ptr::eq(
+                profiles.get(*expected).handler.unwrap(),
+                *handler
+            ));
+        }
+        let distinct: std::collections::HashSet<_> = found.iter().collect();
+        assert_eq!(distinct.len(), 500);
+    }
+
+    #[test]
+    fn places_do_not_depend_on_where_the_program_is_loaded() {
+        let handlers: Vec<usize> = (0..40)
+            .map(|i| 0x5_4ff8 + i * size_of::<Handler>())
+            .collect();
+        let vtable = 0x6_1230;
+        let places = |base: usize| -> Vec<usize> {
+            let keys = handlers.iter().map(|h| (base + h, base + vtable));
+            keys.map(recent_at).collect()
+        };
+        assert_eq!(places(0), places(0x7f_1234_5000));
+        let distinct: std::collections::HashSet<_> = places(0).into_iter().collect();
+        assert_eq!(distinct.len(), handlers.len(), "neighbors share");
+    }
+}

@@ -1,0 +1,208 @@
+//! What a runtime reports of its handlers: counts, times, shares, recommendations.
+
+mod common;
+
+use common::{Bound, cores};
+use mely::{Color, Cx, Handler, HandlerProfile, OnPanic, Profile, Recommendation, Stealing};
+use std::time::{Duration, Instant};
+
+static SPIN: Handler = Handler::new("spin");
+static SHORT: Handler = Handler::new("short")
+    .time(Duration::from_secs(1))
+    .penalty(8);
+static TWICE: Handler = Handler::new("twice");
+static FAILS: Handler = Handler::new("fails");
+
+const SPIN_TIME: Duration = Duration::from_micros(300);
+const ROUNDS: u64 = 400;
+
+fn spin() {
+    let begun = Instant::now();
+    while begun.elapsed() < SPIN_TIME {
+        std::hint::spin_loop();
+    }
+}
+
+fn row<'a>(profile: &'a Profile, name: &str) -> &'a HandlerProfile {
+    let mut rows = profile.handlers.iter().filter(|row| row.name == name);
+    let row = rows
+        .next()
+        .unwrap_or_else(|| panic!("no {name} in {profile}"));
+    assert!(rows.next().is_none(), "{name} twice in {profile}");
+    row
+}
+
+/// Several handlers and closures in changing order, all on core 0 unless stolen.
+fn mixed(n: usize, stealing: Stealing) -> (Profile, mely::Stats) {
+    let mut runtime = cores(n).stealing(stealing).build().unwrap();
+    runtime
+        .run(|cx| {
+            for i in 0..ROUNDS {
+                let color = Color::from(2 * i);
+                cx.post_callback(SPIN.on(color, |_: &mut Cx| spin()));
+                cx.post_callback(SHORT.on(color, |cx: &mut Cx| {
+                    // Its own color: in the same batch, with another handler's events around it.
+                    let color = cx.color();
+                    cx.post(color, |_cx| ());
+                    cx.post_callback(TWICE.on(color, |_: &mut Cx| ()));
+                    cx.post_callback(TWICE.on(color, |_: &mut Cx| spin()));
+                }));
+            }
+            cx.stop();
+        })
+        .unwrap();
+    (runtime.profile(), runtime.stats())
+}
+
+fn check_counts(profile: &Profile, stats: &mely::Stats) {
+    let events = |name| row(profile, name).events();
+    assert_eq!(events("spin"), ROUNDS);
+    assert_eq!(events("short"), ROUNDS);
+    assert_eq!(events("twice"), 2 * ROUNDS, "one row for both closures");
+    let closures = profile
+        .handlers
+        .iter()
+        .filter(|row| row.name.contains("mixed::{{closure}}"));
+    let mut closures: Vec<u64> = closures.map(HandlerProfile::events).collect();
+    closures.sort_unstable();
+    assert_eq!(closures, [1, ROUNDS], "the start, and the anonymous one");
+    for (core, stats) in stats.cores.iter().enumerate() {
+        let its = |row: &HandlerProfile| row.events_by_core[core];
+        let sum: u64 = profile.handlers.iter().map(its).sum();
+        assert_eq!(sum, stats.events, "core {core} of {profile}");
+    }
+    for row in &profile.handlers {
+        assert!((0.0..=1.0).contains(&row.share_stolen()), "{row:?}");
+    }
+}
+
+#[test]
+fn counts_are_exact_without_stealing() {
+    let _bound = Bound::new("counts_are_exact_without_stealing");
+    for n in [1, 2] {
+        let (profile, stats) = mixed(n, Stealing::Off);
+        check_counts(&profile, &stats);
+        assert!(profile.handlers.iter().all(|row| row.events_stolen == 0));
+        assert!(profile.steals.iter().all(|at| at.steal_cost.is_none()));
+    }
+}
+
+#[test]
+fn counts_are_exact_with_stealing() {
+    let _bound = Bound::new("counts_are_exact_with_stealing");
+    let (profile, stats) = mixed(2, Stealing::default());
+    check_counts(&profile, &stats);
+    let spin = row(&profile, "spin");
+    assert!(stats.steals() > 0);
+    assert!(spin.share_stolen() > 0.0, "it is the first of each color");
+    let ran_elsewhere: u64 = profile.handlers.iter().map(|r| r.events_by_core[1]).sum();
+    assert!(ran_elsewhere > 0);
+    let stolen: u64 = profile.handlers.iter().map(|row| row.events_stolen).sum();
+    let steals: u64 = profile.steals.iter().map(|at| at.steals).sum();
+    assert!(stolen >= steals, "no color without an event is stolen");
+    assert_eq!(steals, stats.steals());
+    let at = profile.steals.iter().find(|at| at.steals > 0).unwrap();
+    assert!(at.steal_cost.unwrap() > Duration::ZERO);
+    assert!(at.stolen > Duration::ZERO);
+}
+
+#[test]
+fn times_are_learned_and_recommended() {
+    let _bound = Bound::new("times_are_learned");
+    let (profile, _) = mixed(1, Stealing::Off);
+    let spin = row(&profile, "spin");
+    let learned = spin.learned.unwrap();
+    assert!(learned.mean >= SPIN_TIME * 9 / 10, "{learned:?}");
+    assert!(learned.mean < SPIN_TIME * 100, "{learned:?}");
+    let Recommendation::Annotate { time, penalty } = spin.recommendation() else {
+        panic!("{spin:?}");
+    };
+    assert!(time.abs_diff(learned.mean) * 10 <= learned.mean);
+    assert_eq!(penalty, 1);
+    let twice = row(&profile, "twice").learned.unwrap();
+    assert!(twice.mean < learned.mean, "half of them do nothing");
+    // Annotated with a second, far from the truth, so each event is timed.
+    let short = row(&profile, "short");
+    assert_eq!(short.annotated_time, Some(Duration::from_secs(1)));
+    assert!(short.learned.unwrap().mean < Duration::from_secs(1) / 2);
+    let told = short.recommendation().to_string();
+    assert!(told.starts_with(".time(Duration::from_"), "{told}");
+    assert!(told.ends_with(".penalty(8)"), "{told}");
+    let text = profile.to_string();
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
+    assert!(text.contains(&told), "{text}");
+    // The longest in all come first.
+    let names: Vec<_> = profile.handlers.iter().map(|row| row.name).collect();
+    assert!(names[..2].contains(&"spin"), "{names:?}");
+}
+
+/// Every event of a program, seen from one of its handlers and by a poster.
+#[test]
+fn handlers_and_posters_see_it_too() {
+    let _bound = Bound::new("handlers_and_posters_see_it_too");
+    cores(1)
+        .build()
+        .unwrap()
+        .run(|cx| {
+            let seen = |profile: Profile| profile.handlers.iter().any(|row| row.name == "short");
+            cx.post_callback(SHORT.on(Color::from(1), |_: &mut Cx| ()));
+            assert!(!seen(cx.profile()), "it has not run");
+            let poster = cx.poster();
+            // Its own handler's event begins after the other's, which is thereby counted.
+            cx.post_callback(SPIN.on(Color::from(1), move |cx: &mut Cx| {
+                assert!(seen(cx.profile()));
+                assert!(seen(poster.profile()));
+                cx.stop();
+            }));
+        })
+        .unwrap();
+}
+
+#[test]
+fn an_event_that_panics_has_run() {
+    let _bound = Bound::new("an_event_that_panics_has_run");
+    let mut runtime = cores(1)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(|_| ())
+        .build()
+        .unwrap();
+    runtime
+        .run(|cx| {
+            for _ in 0..5 {
+                cx.post_callback(FAILS.on(Color::from(1), |_: &mut Cx| panic!("as it should")));
+                cx.post_callback(SHORT.on(Color::from(1), |_: &mut Cx| ()));
+            }
+            cx.stop();
+        })
+        .unwrap();
+    let profile = runtime.profile();
+    assert_eq!(row(&profile, "fails").events(), 5);
+    assert_eq!(row(&profile, "short").events(), 5);
+}
+
+/// One handler that is never followed by another, on a core that is never idle.
+#[test]
+fn a_handler_that_runs_all_the_time_is_counted_meanwhile() {
+    fn again(cx: &mut Cx, ran: u64) {
+        if ran.is_multiple_of(1_000) {
+            let profile = cx.profile();
+            if profile.handlers.iter().any(|row| row.name == "twice") {
+                return cx.stop();
+            }
+            assert!(ran < 1_000_000, "not counted: {profile}");
+        }
+        let next = move |cx: &mut Cx| again(cx, ran + 1);
+        cx.post_callback(TWICE.on(Color::from(1), next));
+    }
+    let _bound = Bound::new("a_handler_that_runs_all_the_time");
+    let mut runtime = cores(1).build().unwrap();
+    runtime.run(|cx| again(cx, 0)).unwrap();
+    assert_eq!(
+        row(&runtime.profile(), "twice").events() % 1_000,
+        0,
+        "the last one"
+    );
+}
