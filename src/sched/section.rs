@@ -280,7 +280,8 @@ impl<'a> Section<'a> {
 
     /// Whether a color may join those that are checked out, and then counts it: until their
     /// unpenalized time sums to the quantum, so that what is hidden from thieves is at most what is
-    /// not worth stealing. A color whose next event is of unknown or varying duration goes alone.
+    /// not worth stealing. A color whose next event may outlast a wake-up, or never was measured, goes
+    /// alone.
     #[inline(always)]
     fn fits(&mut self, fifo: &Fifo, checkout: &Checkout) -> bool {
         if fifo.len() == 1 {

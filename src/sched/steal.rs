@@ -2,9 +2,10 @@
 //!
 //! In order (Mely §III, §IV-B, with libasync-smp's loop around it): victims nearest first; the hint
 //! is read plainly; the lock is only tried; the victim's mail is taken, so that work that is visible
-//! only as pokes is judged too; then from the highest band down, up to half of the worthy colors; the
-//! new owner is published; the lock is released; the colors are run at once. The cost does not depend
-//! on how many events are queued: a color moves by relinking one node.
+//! only as pokes is judged too; then from the highest band that has any, up to half of the worthy
+//! colors; the new owner is published; the lock is released; a quantum of them is run at once, and the
+//! rest goes into the thief's own core-queue, where others see it. The cost does not depend on how
+//! many events are queued: a color moves with its whole FIFO. What is measured is the cost of a color.
 //!
 //! A victim is worth a visit if the time-left of its worthy colors exceeds the measured steal cost
 //! of that distance; or if it is *stuck*, that is, has been inside one handler for longer than a
