@@ -194,11 +194,15 @@ fn percentiles(runs: &[Run]) -> Option<[u64; 2]> {
 }
 
 /// How many events take about `time`: found by a run that took at least half of it, so that a thread which
-/// had to wait for its processor does not pass for events.
+/// had to wait for its processor does not pass for events. Where another run goes beside it, the longer of
+/// the two counts: a scheduler that lets one chain run ahead ends the first of them early.
 fn calibrate(row: Row, scheduler: &dyn Scheduler, time: Duration) -> Result<u64, String> {
     let mut events = 2 * row.workload.colors_end(row.cores) as u64;
     loop {
-        let took = run::spawn(row, Which::Itself, scheduler.name(), events)?.took;
+        let mut took = run::spawn(row, Which::Itself, scheduler.name(), events)?.took;
+        if row.table.beside.is_some() {
+            took = took.max(run::spawn(row, Which::Beside, scheduler.name(), events)?.took);
+        }
         let more = time.as_secs_f64() / took.as_secs_f64();
         if more <= 2.0 {
             return Ok(((events as f64 * more) as u64).max(1));
