@@ -8,7 +8,7 @@ const TABLES: [&str; 6] = [
     "chain16",
     "hop16",
     "fresh50000",
-    "unbalanced",
+    "mely-3-4-unbalanced",
     "fan-in64",
     "ping-pong",
 ];

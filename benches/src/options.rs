@@ -6,7 +6,7 @@ use std::time::Duration;
 /// What every bench understands.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only tables whose name begins with this.
+    /// Only tables whose name begins with one of these, which commas separate.
     pub table: String,
     /// Only on so many cores.
     pub cores: Option<usize>,
@@ -23,7 +23,7 @@ pub struct Options {
 /// Printed for `--help`.
 pub const HELP: &str = "\
 Options, after `--`:
-  --table NAME      only tables whose name begins with NAME
+  --table A,B       only tables whose name begins with A or B
   --cores N         only on N cores
   --seconds S       how long to measure each figure, in all repetitions together; 1 by default
   --schedulers A,B  only these

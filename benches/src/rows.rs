@@ -29,10 +29,14 @@ pub fn workload(table: &str, which: Which, cores: usize) -> Option<Workload> {
     }
 }
 
-/// The rows whose table begins with `prefix`, on each of these numbers of cores.
-pub fn select(prefix: &str, cores: &[usize]) -> Vec<Row> {
+/// The rows whose table begins with one of the `prefixes`, which commas separate, on each of these numbers
+/// of cores.
+pub fn select(prefixes: &str, cores: &[usize]) -> Vec<Row> {
     let chosen = |&cores: &usize| {
-        let chosen = tables().filter(|table| table.name.starts_with(prefix));
+        let chosen = tables().filter(|table| {
+            let mut prefixes = prefixes.split(',');
+            prefixes.any(|prefix| table.name.starts_with(prefix))
+        });
         chosen.filter_map(move |table| {
             (table.workload)(cores).map(|workload| Row {
                 table,
