@@ -208,16 +208,20 @@ impl Profiles {
 
     #[cold]
     pub(super) fn intern(&self, handler: Option<&'static Handler>, vtable: &'static Vtable) -> u32 {
+        let key = key(handler, vtable);
         let mut keys = self.keys.lock().unwrap();
+        if let Some(&index) = keys.get(&key) {
+            return index;
+        }
         let next = keys.len() + 1;
-        *keys.entry(key(handler, vtable)).or_insert_with(|| {
-            if next >= PROFILES_MAX {
-                return OVERFLOW;
-            }
-            let profile = Box::into_raw(Box::new(Profile::new(handler, vtable)));
-            self.table[next].store(profile, Release);
-            next as u32
-        })
+        if next >= PROFILES_MAX {
+            // Not noted down: the program may go on making handlers for ever.
+            return OVERFLOW;
+        }
+        let profile = Box::into_raw(Box::new(Profile::new(handler, vtable)));
+        self.table[next].store(profile, Release);
+        keys.insert(key, next as u32);
+        next as u32
     }
 }
 
@@ -280,5 +284,22 @@ mod tests {
             profile.record(if i % 2 == 0 { 50 } else { 2_000 });
         }
         assert!(profile.tail_ns() > 1_000);
+    }
+
+    #[test]
+    fn a_full_table_shares_the_last_resort_and_does_not_grow() {
+        let profiles = Profiles::new(vtable(|_| ()));
+        let vtable = vtable(|_| ());
+        let handlers: Vec<&'static Handler> = (0..PROFILES_MAX + 10)
+            .map(|_| &*Box::leak(Box::new(Handler::new("leaked"))))
+            .collect();
+        let indices: Vec<u32> = handlers
+            .iter()
+            .map(|h| profiles.intern(Some(h), vtable))
+            .collect();
+        assert_eq!(indices[PROFILES_MAX - 2] as usize, PROFILES_MAX - 1);
+        assert!(indices[PROFILES_MAX - 1..].iter().all(|&i| i == OVERFLOW));
+        assert_eq!(profiles.keys.lock().unwrap().len(), PROFILES_MAX - 1);
+        assert_eq!(profiles.intern(Some(handlers[5]), vtable), indices[5]);
     }
 }
