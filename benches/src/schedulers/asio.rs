@@ -106,10 +106,6 @@ impl Scheduler for Asio {
         "asio"
     }
 
-    fn runs(&self, _: Workload, _: usize) -> bool {
-        true
-    }
-
     fn run(
         &self,
         workload: Workload,
@@ -131,8 +127,7 @@ impl Scheduler for Asio {
                     become_worker(core);
                     let pool = cx.0.pool;
                     if core == 0 {
-                        let cores: Vec<usize> = (0..cores).collect();
-                        workload.start(&mut cx.clone(), world, &cores);
+                        workload.start_all(&mut cx.clone(), world, cores);
                     }
                     CX.set(Some(cx));
                     // SAFETY: the pool lives for ever.

@@ -98,8 +98,7 @@ impl Scheduler for BareWake {
                     core,
                     stopped: false,
                 };
-                let all: Vec<usize> = (0..cores).collect();
-                workload.start(&mut cx, world, &all);
+                workload.start_all(&mut cx, world, cores);
                 while !cx.stopped {
                     let mut rung = [0; 8];
                     read(&shared.bell, &mut rung).expect("an eventfd can be read");

@@ -170,10 +170,6 @@ impl Scheduler for Crossbeam {
         "crossbeam"
     }
 
-    fn runs(&self, _: Workload, _: usize) -> bool {
-        true
-    }
-
     fn run(
         &self,
         workload: Workload,
@@ -203,8 +199,7 @@ impl Scheduler for Crossbeam {
                         deque,
                     };
                     if core == 0 {
-                        let cores: Vec<usize> = (0..cores).collect();
-                        workload.start(&mut cx, world, &cores);
+                        workload.start_all(&mut cx, world, cores);
                     }
                     cx.work();
                 });

@@ -127,8 +127,7 @@ impl Scheduler for Mely {
             .map_err(|error| error.to_string())?;
         runtime
             .run(move |cx| {
-                let cores: Vec<usize> = (0..cores).collect();
-                workload.start(cx, world, &cores);
+                workload.start_all(cx, world, cores);
             })
             .map_err(|error| error.to_string())?;
         let stats = runtime.stats();

@@ -101,10 +101,6 @@ impl Scheduler for Rayon {
         "rayon"
     }
 
-    fn runs(&self, _: Workload, _: usize) -> bool {
-        true
-    }
-
     fn run(
         &self,
         workload: Workload,
@@ -135,9 +131,8 @@ impl Scheduler for Rayon {
         });
         pool.spawn(move || {
             WORKER.with_borrow_mut(|worker| {
-                let cores: Vec<usize> = (0..cores).collect();
                 let worker = worker.as_mut().expect("set above");
-                workload.start(&mut worker.cx, world, &cores);
+                workload.start_all(&mut worker.cx, world, cores);
             });
         });
         shared.done.wait();

@@ -66,10 +66,6 @@ impl Scheduler for Smol {
         "smol"
     }
 
-    fn runs(&self, _: Workload, _: usize) -> bool {
-        true
-    }
-
     fn run(
         &self,
         workload: Workload,
@@ -110,8 +106,7 @@ impl Scheduler for Smol {
             }
             let mut starter = cx.clone();
             let start = executor.spawn(async move {
-                let cores: Vec<usize> = (0..cores).collect();
-                workload.start(&mut starter, world, &cores);
+                workload.start_all(&mut starter, world, cores);
             });
             start.detach();
             cx.0.done.wait();

@@ -65,10 +65,6 @@ impl Scheduler for Tokio {
         "tokio"
     }
 
-    fn runs(&self, _: Workload, _: usize) -> bool {
-        true
-    }
-
     fn run(
         &self,
         workload: Workload,
@@ -105,8 +101,7 @@ impl Scheduler for Tokio {
         }
         let mut starter = cx.clone();
         runtime.spawn(async move {
-            let cores: Vec<usize> = (0..cores).collect();
-            workload.start(&mut starter, world, &cores);
+            workload.start_all(&mut starter, world, cores);
         });
         cx.0.done.wait();
         // Drops the tasks, and with them what keeps the channels, and the channels them.

@@ -147,7 +147,7 @@ fn no_workload_relies_on_more_than_is_promised() {
                 random: seed,
                 stopped: false,
             };
-            workload.start(&mut order, world, &Vec::from_iter(0..cores));
+            workload.start_all(&mut order, world, cores);
             while !order.stopped {
                 if !order.run_one() {
                     thread::yield_now();

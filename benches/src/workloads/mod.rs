@@ -149,6 +149,11 @@ macro_rules! workloads {
                 }
             }
 
+            /// As [`start`](Self::start), for all of these cores together.
+            pub fn start_all<C: Context>(self, cx: &mut C, world: &'static World, cores: usize) {
+                self.start(cx, world, &Vec::from_iter(0..cores));
+            }
+
             /// As [`Work::separable`].
             pub fn separable(self, cores: usize) -> bool {
                 match self {

@@ -65,6 +65,20 @@ impl Data {
         self.lines.touch(part, cx.core());
         &self.parts[part]
     }
+
+    /// Posts an event of the array `index`, with its handler's annotations if they are told.
+    fn post<C, F>(&self, cx: &mut C, index: u32, note: &'static Note, f: F)
+    where
+        C: Context,
+        F: FnOnce(&mut C) + Send + 'static,
+    {
+        let color = self.rounds.color(index);
+        if self.annotated {
+            cx.post_noted(color, note, f);
+        } else {
+            cx.post(color, f);
+        }
+    }
 }
 
 /// The array's parts are written with the event's number in its color.
@@ -102,13 +116,8 @@ fn post_b<C: Context>(
     index: u32,
     number: u32,
 ) {
-    let color = data.rounds.color(index);
     let b = move |cx: &mut C| b(cx, world, data, index, number);
-    if data.annotated {
-        cx.post_noted(color, &B, b);
-    } else {
-        cx.post(color, b);
-    }
+    data.post(cx, index, &B, b);
 }
 
 impl ForkJoin for Data {
@@ -120,13 +129,8 @@ impl ForkJoin for Data {
         rounds::begin_chains(&self.rounds, ARRAYS);
         let number = round * EVENTS;
         for index in 0..ARRAYS {
-            let color = self.rounds.color(index);
             let a = move |cx: &mut C| a(cx, world, self, index, number);
-            if self.annotated {
-                cx.post_noted(color, &A, a);
-            } else {
-                cx.post(color, a);
-            }
+            self.post(cx, index, &A, a);
         }
     }
 }

@@ -177,8 +177,7 @@ fn run<Q: Queues>(
                 scope.spawn(move || {
                     machine::pin(core);
                     if core == 0 {
-                        let cores: Vec<usize> = (0..cores).collect();
-                        workload.start(&mut worker, world, &cores);
+                        workload.start_all(&mut worker, world, cores);
                     }
                     worker.run();
                 })
