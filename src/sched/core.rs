@@ -12,7 +12,8 @@
 //! A core takes its own lock once a quantum. In it, in this order: finished colors are returned; the
 //! outbox is published in program order; pokes are taken; the next colors are checked out. Then it
 //! runs them with no atomics at all. Read-modify-writes: one to take the lock; one for each color of
-//! another core that was posted to, and one more if that color had no poke under way.
+//! another core that was posted to; and one for the pokes to that core, if any of those colors had
+//! none under way.
 //!
 //! **Causal order.** Posts to other colors wait in the outbox and leave it in program order; only
 //! consecutive posts to one color become one chunk. Every append to a FIFO first drains that color's
@@ -128,8 +129,6 @@ pub(crate) struct Core {
     busy: bool,
     /// A handler of this quantum was longer than a wake-up.
     pub(super) long: bool,
-    /// The event that runs is known or feared to be.
-    pub(super) known_long: bool,
     /// This core is one of those that [`Shared::searching`] counts.
     pub(super) searching: bool,
     batch_left: u32,
@@ -169,7 +168,6 @@ impl Core {
             sightings,
             busy: false,
             long: false,
-            known_long: false,
             searching: false,
             batch_left: 0,
             batch_left_ns: 0,
@@ -244,6 +242,7 @@ impl Core {
         let Core {
             id,
             shared,
+            own,
             outbox,
             bells,
             ..
@@ -256,7 +255,7 @@ impl Core {
         let worth = section.publish();
         let stealable = section.lists().stealable();
         drop(section);
-        if self.known_long && stealable > 0 && shared.policy.stealing {
+        if own.progress.is_long() && stealable > 0 && shared.policy.stealing {
             // However short it is, it would wait for the handler that posted it.
             fence(Ordering::SeqCst);
             self.wake_one();
@@ -491,7 +490,7 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.run.count(&self.own.counts, self.executed);
         let shared = &self.shared;
-        shared.cores[self.id as usize].stats.posts.max(self.posted);
+        self.own.stats.posts.max(self.posted);
         self.outbox.abandon(shared);
         if !self.checkout.is_empty() {
             let mut section = Section::enter(shared, self.id);

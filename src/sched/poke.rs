@@ -135,8 +135,15 @@ impl Taken {
     }
 }
 
+/// Sends the poke of `slot` to the core that owns the color; the module text has the argument.
+/// Cores whose doorbell must be rung are added to `bells`.
+pub(crate) fn send(shared: &Shared, slot: u32, bells: &mut Vec<u32>) {
+    send_all(shared, shared.slots.owner(slot), &[slot], bells);
+}
+
 /// Sends the pokes of several colors, at least one, to the core that owned them a moment ago: with one
-/// read-modify-write. As [`send`] otherwise.
+/// read-modify-write. If one of them has moved since, what lies there is sent on, each poke to where its
+/// color now is.
 pub(crate) fn send_all(shared: &Shared, core: u32, colors: &[u32], bells: &mut Vec<u32>) {
     let slots = &shared.slots;
     let pokes = &shared.cores[core as usize].pokes;
@@ -150,37 +157,6 @@ pub(crate) fn send_all(shared: &Shared, core: u32, colors: &[u32], bells: &mut V
             if !fault("pokes of other colors lost") {
                 send(shared, slot, bells);
             }
-        }
-    }
-}
-
-/// Sends the poke of `slot` to the core that owns the color; the module text has the argument.
-/// Cores whose doorbell must be rung are added to `bells`.
-pub(crate) fn send(shared: &Shared, slot: u32, bells: &mut Vec<u32>) {
-    let slots = &shared.slots;
-    let mut slot = slot;
-    let mut rest = Taken(EMPTY);
-    loop {
-        let core = slots.owner(slot);
-        let pokes = &shared.cores[core as usize].pokes;
-        if pokes.push(slots, &[slot]) {
-            bells.push(core);
-        }
-        if slots.owner(slot) != core && !fault("owner not read again") {
-            let mut stale = pokes.take();
-            while let Some(stale_slot) = stale.next(slots) {
-                slots
-                    .at(stale_slot)
-                    .poke_next
-                    .store(rest.0, Ordering::Relaxed);
-                if !fault("pokes of other colors lost") {
-                    rest.0 = stale_slot + 1;
-                }
-            }
-        }
-        match rest.next(slots) {
-            Some(next) => slot = next,
-            None => return,
         }
     }
 }

@@ -125,13 +125,13 @@ impl<'a> Section<'a> {
             debug_assert!(self.owns(slot));
             // SAFETY: as in `queue`: this core's, whose lock we hold.
             let mut queue = unsafe { at.queue() };
-            if !queue.is_unused() || !self.fits_lone(chunk.first, into) {
+            if !queue.is_unused() || !self.fits(chunk.first, None, into) {
                 return i;
             }
             queue.state = State::CheckedOut;
             // SAFETY: the node is the caller's and given up.
             let fifo = unsafe { Fifo::of(chunk.first) };
-            // SAFETY: `fits_lone` saw that there is room.
+            // SAFETY: `fits` saw that there is room.
             unsafe { into.push_unchecked(Taken { slot, fifo }) };
         }
         posts.len()
@@ -281,36 +281,16 @@ impl<'a> Section<'a> {
     /// Whether a color may join those that are checked out, and then counts it: until their
     /// unpenalized time sums to the quantum, so that what is hidden from thieves is at most what is
     /// not worth stealing. A color whose next event may outlast a wake-up, or never was measured, goes
-    /// alone.
+    /// alone. `turn_ns`: what the color's turn takes; without it `next` is its only event, which is
+    /// judged anew, because it may have been posted before its handler ever ran.
     #[inline(always)]
-    fn fits(&mut self, fifo: &Fifo, checkout: &Checkout) -> bool {
-        if fifo.len() == 1 {
-            return self.fits_lone(fifo.first(), checkout);
-        }
-        let time_ns = fifo.turn_ns(self.shared.policy.batch);
-        self.fits_time(fifo.first(), Some(time_ns), checkout)
-    }
-
-    /// As [`fits`](Self::fits), for a color with one event. It is judged anew: it may have been posted
-    /// before its handler ever ran.
-    #[inline(always)]
-    fn fits_lone(&mut self, node: NonNull<Node>, checkout: &Checkout) -> bool {
-        self.fits_time(node, None, checkout)
-    }
-
-    #[inline(always)]
-    fn fits_time(
-        &mut self,
-        next: NonNull<Node>,
-        time_ns: Option<u64>,
-        checkout: &Checkout,
-    ) -> bool {
+    fn fits(&mut self, next: NonNull<Node>, turn_ns: Option<u64>, checkout: &Checkout) -> bool {
         // SAFETY: held by its queue, whose owner's lock we hold, or by the caller.
         let profile = unsafe { Node::header(next.as_ptr()).profile };
         let profile = self.shared.profiles.get(profile);
         let alone = profile.tail_ns() > self.limits.alone_ns;
         let quantum_ns = u64::from(self.limits.quantum_ns);
-        let sum_ns = self.taken_ns + time_ns.unwrap_or(profile.estimate().raw_ns().into());
+        let sum_ns = self.taken_ns + turn_ns.unwrap_or(profile.estimate().raw_ns().into());
         if !checkout.is_empty() && (alone || sum_ns > quantum_ns || checkout.len() == CHECKOUT_MAX)
         {
             return false;
@@ -327,7 +307,9 @@ impl<'a> Section<'a> {
         while head != NIL {
             let slot = head;
             let mut queue = self.queue(slot);
-            if !self.fits(&queue.fifo, into) {
+            let batch = self.shared.policy.batch;
+            let turn_ns = (queue.fifo.len() > 1).then(|| queue.fifo.turn_ns(batch));
+            if !self.fits(queue.fifo.first(), turn_ns, into) {
                 break;
             }
             queue.state = State::CheckedOut;

@@ -118,8 +118,11 @@ impl Core {
         };
         (0..cores).any(|i| {
             let core = ((fullest + i) % cores) as u32;
-            let victims = &self.shared.cores[self.id as usize].victims;
-            let at = victims.iter().position(|&(victim, _)| victim == core);
+            let at = self
+                .own
+                .victims
+                .iter()
+                .position(|&(victim, _)| victim == core);
             at.is_some_and(|at| self.visit(at, now_ns))
         })
     }
@@ -127,7 +130,7 @@ impl Core {
     /// Whether the `i`-th victim has something for us, and whether it is stuck.
     fn tempting(&mut self, i: usize, now_ns: u64) -> Option<bool> {
         let shared = &self.shared;
-        let (victim, distance) = shared.cores[self.id as usize].victims[i];
+        let (victim, distance) = self.own.victims[i];
         let victim = &shared.cores[victim as usize];
         let cost_ns = shared.steal_cost_ns(distance);
         if victim.hint.worth_ns() >= cost_ns {
@@ -156,13 +159,14 @@ impl Core {
         let Core {
             id,
             shared,
+            own,
             clock,
             checkout,
             bells,
             ..
         } = self;
-        let (victim, distance) = shared.cores[*id as usize].victims[i];
-        let stats = &shared.cores[*id as usize].stats.steals[distance.index()];
+        let (victim, distance) = own.victims[i];
+        let stats = &own.stats.steals[distance.index()];
         stats.tried.add(1);
         let start_ns = clock.now_ns();
         let Some(mut section) = Section::try_enter(shared, victim) else {
@@ -199,13 +203,12 @@ impl Core {
         stats.won.add(1);
         stats.colors.add(checkout.len() as u64);
         stats.cost_ns.add(cost_ns);
-        shared.cores[*id as usize].stats.steal_costs.add(cost_ns);
+        own.stats.steal_costs.add(cost_ns);
         stats.stolen_ns.add(stolen_ns);
         for taken in checkout.iter() {
             // SAFETY: in our checkout, so its events are ours, and it was stolen for having some.
             let profile = unsafe { Node::header(taken.fifo.first().as_ptr()).profile };
-            let stolen = &shared.cores[*id as usize].counts.of(profile).stolen;
-            stolen.add(taken.fifo.len().into());
+            own.counts.of(profile).stolen.add(taken.fifo.len().into());
         }
         true
     }
@@ -214,8 +217,7 @@ impl Core {
     /// should not sleep on? Comes after the fence of [`super::sleepers`].
     pub(crate) fn anything_to_do(&mut self) -> bool {
         let shared = &self.shared;
-        let own = &shared.cores[self.id as usize];
-        if own.hint.queued() > 0 || own.pokes.any() || self.has_outbox() {
+        if self.is_called() || self.has_outbox() {
             return true;
         }
         if !shared.policy.stealing {

@@ -27,9 +27,8 @@ impl Core {
     /// Tells thieves that a long handler begins, and makes sure that nobody's work is left to wait
     /// for it: mail that came since the exchange, or queued colors.
     fn step_long(&mut self) {
-        let own = &self.shared.cores[self.id as usize];
+        let own = &self.own;
         own.progress.long(true);
-        self.known_long = true;
         if self.shared.policy.stealing && !fault("no look before a long handler") {
             // A read-modify-write of the word that pokers push onto: either we see the poke, or the
             // poker's push comes after and makes it see that we are long (`rescue`). A fence here
@@ -59,15 +58,14 @@ impl Core {
             .profiles
             .get(self.current.profile)
             .record(took_ns);
-        let stats = &self.shared.cores[self.id as usize].stats;
+        let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
         self.long |= took_ns > self.shared.wake_cost_ns;
         if self.checkout.len() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);
         }
         self.outbox_due = OUTBOX_MAX;
-        if self.known_long {
-            self.known_long = false;
+        if self.own.progress.is_long() {
             self.own.progress.long(false);
         }
         self.current.started_ns = None;
