@@ -112,6 +112,8 @@ pub mod model;
 pub mod net;
 mod runtime;
 mod sched;
+#[cfg(not(loom))]
+pub mod sim;
 mod sync;
 
 pub use crate::callback::Callback;

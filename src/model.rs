@@ -172,7 +172,7 @@ impl Core {
 
     /// One step. True if events ran.
     pub fn turn(&mut self) -> bool {
-        enter(&mut self.0, turn) == Turn::Ran
+        enter(&mut self.0, |cx| turn(cx, |_| ())) == Turn::Ran
     }
 }
 

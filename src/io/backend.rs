@@ -11,7 +11,7 @@ use super::sim::Sim;
 use super::uring::Flavor;
 use super::uring::{FLAVORS, Uring};
 use super::{
-    Choice, Completion, Config, Doorbell, Fd, How, ListenOptions, Op, Report, SendBuf, Token,
+    Choice, Completion, Config, Doorbell, Fd, How, ListenOptions, Op, Owner, Report, SendBuf, Token,
 };
 
 /// One core's event source. What its functions promise is written at the top of `super`.
@@ -140,6 +140,14 @@ impl Backend {
                 refused.push(format!("epoll: {error}"));
                 Err((error.kind(), refused))
             }
+        }
+    }
+
+    /// Whose descriptors it deals in.
+    pub(crate) fn owner(&self) -> Owner {
+        match &self.which {
+            Which::Uring(_) | Which::Epoll(_) => Owner::Kernel,
+            Which::Sim(sim) => Owner::Sim(sim.net().clone()),
         }
     }
 

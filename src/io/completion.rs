@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 
 use super::{RecvBuf, SendBuf};
 
@@ -34,15 +34,6 @@ impl Fd {
     /// The number.
     pub(crate) fn raw(self) -> RawFd {
         self.0
-    }
-
-    /// Closes a kernel's descriptor from anywhere, when no operation is under way on it; for the
-    /// layer above, where no backend is at hand.
-    pub(crate) fn close_kernel(self) {
-        debug_assert!(self.0 >= 0, "{self:?} is not a descriptor");
-        // SAFETY: the caller owns the descriptor (it was given by an accept or a connect and not
-        // closed since) and gives it up.
-        drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(self.0) });
     }
 
     /// The form that `rustix` takes.

@@ -78,6 +78,7 @@ mod epoll;
 mod ledger;
 mod limits;
 mod operation;
+mod owner;
 mod pool;
 mod signals;
 mod sim;
@@ -95,6 +96,7 @@ pub(crate) use self::completion::{Completion, Done, Fd, How, Op, Token};
 pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::doorbell::Doorbell;
 pub(crate) use self::limits::raise_open_file_limit;
+pub(crate) use self::owner::Owner;
 pub(crate) use self::signals::Signals;
 
 use self::completion::Kind;

@@ -17,7 +17,7 @@
 
 use super::driver::{Driver, control};
 use super::stream::Stream;
-use crate::io::{Fd, How, Op, RecvBuf, SendBuf};
+use crate::io::{Fd, How, Op, Owner, RecvBuf, SendBuf};
 use crate::runtime::poster::Poster;
 use crate::runtime::unique::UniqueColor;
 use crate::sched::core::Core;
@@ -86,7 +86,7 @@ pub(super) struct Home {
 pub(super) struct Conn {
     pub(super) fd: Fd,
     pub(super) home: u32,
-    pub(super) virtual_fd: bool,
+    pub(super) owner: Owner,
     pub(super) color: Color,
     pub(super) poster: Poster,
     /// Set once by `on_data`, before the first receive starts.
@@ -489,8 +489,8 @@ impl Drop for Conn {
     fn drop(&mut self) {
         // SAFETY: the last reference is gone.
         let closed = unsafe { self.at_home() }.closed;
-        if !closed && !self.virtual_fd {
-            self.fd.close_kernel();
+        if !closed {
+            self.owner.close(self.fd);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Incoming;
 use crate::callback::Callback;
-use crate::io::Fd;
+use crate::io::{Fd, Owner};
 use crate::sched::core::Core;
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -25,7 +25,7 @@ impl Connecting {
         self,
         result: io::Result<Fd>,
         home: u32,
-        virtual_fd: bool,
+        owner: &Owner,
         core: &mut Core,
     ) {
         let Connecting {
@@ -34,7 +34,7 @@ impl Connecting {
             color,
             poster,
         } = self;
-        let result = result.map(|fd| Incoming::new(fd, home, virtual_fd, poster));
+        let result = result.map(|fd| Incoming::new(fd, home, owner.clone(), poster));
         // Ignored: the driver made sure that there is room.
         let _ = core.post(handler, color, move |cx: &mut Cx| callback(cx, result));
     }

@@ -14,7 +14,7 @@ use super::connect::Connecting;
 use super::listener::Listening;
 use super::signal::Watching;
 use super::timer::Timers;
-use crate::io::{Backend, Completion, Config, Done, Fd, Op, Report, SendBuf, Token};
+use crate::io::{Backend, Completion, Config, Done, Fd, Op, Owner, Report, SendBuf, Token};
 use crate::runtime::inner::Inner;
 use crate::sched::core::Core;
 use crate::sched::shared::Bell;
@@ -79,8 +79,8 @@ pub(crate) struct Driver {
     pub(super) draining: bool,
     pub(super) core: u32,
     turns: u32,
-    /// Descriptors are the simulator's.
-    pub(super) virtual_fds: bool,
+    /// Who closes what the backend is not there to close.
+    pub(super) owner: Owner,
 }
 
 impl Driver {
@@ -91,6 +91,7 @@ impl Driver {
             None => crate::io::Choice::from_env()?,
         };
         let (backend, report) = Backend::new(choice, &Config::default())?;
+        let owner = backend.owner();
         let driver = Driver {
             backend,
             operations: Slab::new(),
@@ -103,7 +104,7 @@ impl Driver {
             draining: false,
             core,
             turns: 0,
-            virtual_fds: report.name() == "sim",
+            owner,
         };
         Ok((driver, report))
     }
@@ -186,7 +187,7 @@ impl Driver {
                 if result.is_err() {
                     self.backend.close(fd);
                 }
-                connecting.connected(result.map(|()| fd), self.core, self.virtual_fds, core);
+                connecting.connected(result.map(|()| fd), self.core, &self.owner, core);
                 return;
             }
             (operation, done) => unreachable!("{operation:?} came to {done:?}"),
@@ -213,7 +214,7 @@ impl Driver {
 
     fn post_burst(&mut self, core: &mut Core) {
         if let Some((listening, results)) = self.burst.take() {
-            Listening::accepted(listening, results, self.core, self.virtual_fds, core);
+            Listening::accepted(listening, results, self.core, &self.owner, core);
         }
     }
 
@@ -328,11 +329,17 @@ impl Driver {
         !self.completions.is_empty() || self.backend.has_work()
     }
 
+    /// When there will be something to reap though nothing completes.
+    pub(crate) fn next_ns(&mut self) -> Option<u64> {
+        let resting = self.resting.iter().map(|&(at_ns, ..)| at_ns);
+        self.timers.next_ns().into_iter().chain(resting).min()
+    }
+
     /// Blocks until there is something to reap, the doorbell rings, or a timer is due.
     pub(crate) fn wait(&mut self, now_ns: u64) {
-        let resting = self.resting.iter().map(|&(at_ns, ..)| at_ns);
-        let next_ns = self.timers.next_ns().into_iter().chain(resting).min();
-        let timeout = next_ns.map(|next| Duration::from_nanos(next.saturating_sub(now_ns)));
+        let timeout = self
+            .next_ns()
+            .map(|next| Duration::from_nanos(next.saturating_sub(now_ns)));
         if let Err(error) = self.backend.wait(timeout) {
             panic!("core {}: the event source failed: {error}", self.core);
         }
@@ -378,20 +385,17 @@ impl Drop for Driver {
     /// A run that was cut short: what the driver owns and nobody else will close. The kernel keeps
     /// what is still under way on it until the backend, dropped next, has ended that.
     fn drop(&mut self) {
-        if self.virtual_fds {
-            return;
-        }
         for (_, operation) in &self.operations {
             if let Operation::Accept { fd, .. } | Operation::Connect { fd, .. } = operation {
-                fd.close_kernel();
+                self.owner.close(*fd);
             }
         }
         for (_, _, fd) in self.resting.drain(..) {
-            fd.close_kernel();
+            self.owner.close(fd);
         }
         for completion in self.completions.drain(..).chain(self.reaped.drain(..)) {
             if let Done::Accepted(Ok(fd)) = completion.done {
-                fd.close_kernel();
+                self.owner.close(fd);
             }
         }
     }

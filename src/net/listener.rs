@@ -3,7 +3,7 @@
 use super::Incoming;
 use super::driver::control;
 use crate::callback::Callback;
-use crate::io::{Fd, ListenOptions};
+use crate::io::{Fd, ListenOptions, Owner};
 use crate::runtime::poster::Poster;
 use crate::sched::core::Core;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -46,11 +46,11 @@ impl Listening {
         this: Arc<Listening>,
         results: Vec<io::Result<Fd>>,
         home: u32,
-        virtual_fd: bool,
+        owner: &Owner,
         core: &mut Core,
     ) {
         let (handler, color) = (this.handler, this.color);
-        let incoming = |fd| Incoming::new(fd, home, virtual_fd, this.poster.clone());
+        let incoming = |fd| Incoming::new(fd, home, owner.clone(), this.poster.clone());
         let results = results.into_iter().map(|result| result.map(incoming));
         // Made now: whatever becomes of the event, they are closed.
         let results: Vec<io::Result<Incoming>> = results.collect();
@@ -125,12 +125,12 @@ where
         return Err(super::ending());
     }
     let cores: Vec<u32> = match acceptors {
-        Acceptors::PerCore if !driver.virtual_fds => all.collect(),
+        // The simulated network has nothing like REUSEPORT.
+        Acceptors::PerCore if matches!(driver.owner, Owner::Kernel) => all.collect(),
         _ => vec![here],
     };
     // Descriptors are the process's, so all are made here and now: an error is then the caller's.
     let reuse_port = cores.len() > 1;
-    let virtual_fds = driver.virtual_fds;
     let options = ListenOptions {
         reuse_port,
         ..ListenOptions::default()
@@ -145,7 +145,7 @@ where
     let mut bound = addr;
     for _ in &cores {
         let fd = driver.backend.listen(bound, &options)?;
-        fds.push(Sent(Some(fd), virtual_fds));
+        fds.push(Sent(Some(fd), driver.owner.clone()));
         bound = driver.backend.local_addr(fd)?;
     }
     let listening = Arc::new(Listening {
@@ -183,7 +183,7 @@ where
 
 /// A listener's descriptor on its way to its core: closed if it does not arrive, because another of
 /// the same listener cannot be had, or because the runtime ends before.
-struct Sent(Option<Fd>, bool);
+struct Sent(Option<Fd>, Owner);
 
 impl Sent {
     fn arrived(&mut self) -> Option<Fd> {
@@ -193,10 +193,8 @@ impl Sent {
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        if let Some(fd) = self.0.take()
-            && !self.1
-        {
-            fd.close_kernel();
+        if let Some(fd) = self.0.take() {
+            self.1.close(fd);
         }
     }
 }

@@ -5,8 +5,7 @@
 //! [`super::conn`].
 
 use super::conn::{Colored, Conn, Home, Phase, QUEUED_MAX};
-use super::driver::control;
-use crate::io::{Fd, How, RecvBuf, SendBuf};
+use crate::io::{Fd, How, Owner, RecvBuf, SendBuf};
 use crate::runtime::poster::Poster;
 use crate::runtime::unique::UniqueColor;
 use crate::sync::UnsafeCell;
@@ -24,16 +23,16 @@ use std::sync::Arc;
 pub struct Incoming {
     fd: Option<Fd>,
     home: u32,
-    virtual_fd: bool,
+    owner: Owner,
     poster: Poster,
 }
 
 impl Incoming {
-    pub(super) fn new(fd: Fd, home: u32, virtual_fd: bool, poster: Poster) -> Incoming {
+    pub(super) fn new(fd: Fd, home: u32, owner: Owner, poster: Poster) -> Incoming {
         Incoming {
             fd: Some(fd),
             home,
-            virtual_fd,
+            owner,
             poster,
         }
     }
@@ -90,7 +89,7 @@ impl Incoming {
         let conn = Conn {
             fd,
             home: self.home,
-            virtual_fd: self.virtual_fd,
+            owner: self.owner.clone(),
             color,
             poster: self.poster.clone(),
             read_handler: std::sync::OnceLock::new(),
@@ -108,19 +107,9 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        let Some(fd) = self.fd.take() else { return };
-        if !self.virtual_fd {
-            fd.close_kernel();
-            return;
+        if let Some(fd) = self.fd.take() {
+            self.owner.close(fd);
         }
-        let close = move |cx: &mut Cx| {
-            if let Some(driver) = cx.worker().source.driver() {
-                driver.backend.close(fd);
-            }
-        };
-        let _ = self
-            .poster
-            .post_own(control(&self.poster.inner, self.home), close);
     }
 }
 

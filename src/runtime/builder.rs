@@ -40,6 +40,12 @@ const CORES_MAX: usize = 512;
 const BATCH_MAX: u32 = 1 << 16;
 /// Longest spinning of a runtime that exits when idle.
 const SPIN_TO_EXIT_MAX: Duration = Duration::from_millis(1);
+/// Cores of a simulation that was not told how many.
+#[cfg(not(loom))]
+const SIMULATED_CORES: usize = 4;
+/// Longest spinning of a virtual core: while it spins, its steps find nothing.
+#[cfg(not(loom))]
+const SIMULATED_SPIN_MAX: Duration = Duration::from_micros(2);
 
 /// Configures a [`Runtime`].
 ///
@@ -223,6 +229,48 @@ impl Builder {
     /// # Errors
     /// [`BuildError`] names the setting that cannot be.
     pub fn build(mut self) -> Result<Runtime, BuildError> {
+        let topology = match self.topology.take() {
+            Some(topology) => topology,
+            None => Topology::detect().map_err(|error| BuildError::Topology(error.to_string()))?,
+        };
+        self.build_on(topology)
+    }
+
+    /// Builds the same runtime with virtual cores, which one thread steps in an order that `seed`
+    /// decides, on a virtual clock and the simulated network: see [`crate::sim`].
+    ///
+    /// The machine is the builder's [`topology`](Self::topology), else a flat one with as many
+    /// processors as cores are asked for (4 for [`Cores::All`]). The event source is the simulated one,
+    /// the builder's if it has one. [`spin`](Self::spin) is at most 2 us, and there is nothing to pin.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    #[cfg(not(loom))]
+    pub fn simulate(mut self, seed: u64) -> Result<crate::sim::Simulation, BuildError> {
+        use crate::net::{Choice, SimNet};
+        let topology = match (self.topology.take(), self.cores) {
+            (Some(topology), _) => topology,
+            (None, cores) => {
+                let cores = match cores {
+                    Cores::All => SIMULATED_CORES,
+                    Cores::Count(n) => n,
+                };
+                Topology::flat(cores).map_err(|_| BuildError::CoreCount(cores))?
+            }
+        };
+        let net = match self.config.net.choice.take() {
+            Some(Choice::Sim(net)) => net,
+            _ => SimNet::new(seed),
+        };
+        self.config.net.choice = Some(Choice::Sim(net.clone()));
+        self.oversubscribe = true;
+        self.pin = false;
+        self.spin = self.spin.min(SIMULATED_SPIN_MAX);
+        let runtime = self.build_on(topology)?;
+        Ok(crate::sim::Simulation::new(runtime, net, seed))
+    }
+
+    fn build_on(mut self, topology: Topology) -> Result<Runtime, BuildError> {
         if self.policy.batch == 0 || self.policy.batch > BATCH_MAX {
             return Err(BuildError::Batch(self.policy.batch));
         }
@@ -233,10 +281,6 @@ impl Builder {
         if self.events_max == 0 {
             return Err(BuildError::EventsMax);
         }
-        let topology = match self.topology.take() {
-            Some(topology) => topology,
-            None => Topology::detect().map_err(|error| BuildError::Topology(error.to_string()))?,
-        };
         let available = topology
             .cores()
             .len()

@@ -22,6 +22,8 @@ pub(crate) mod profile;
 mod profile_text;
 pub(crate) mod source;
 pub(crate) mod stats;
+#[cfg(not(loom))]
+pub(crate) mod threads;
 pub(crate) mod unique;
 pub(crate) mod watchdog;
 pub(crate) mod worker;
@@ -49,7 +51,7 @@ use std::fmt;
 /// ```
 #[derive(Debug)]
 pub struct Runtime {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     started: bool,
 }
 
@@ -121,6 +123,17 @@ pub struct Finish<T> {
 }
 
 impl<T: Send + 'static> Finish<T> {
+    /// With what takes the value when all is over.
+    #[cfg(not(loom))]
+    pub(crate) fn new(poster: Poster) -> (Finish<T>, impl FnOnce() -> Option<T>) {
+        let value = Arc::new(Mutex::new(None));
+        let finish = Finish {
+            value: Arc::clone(&value),
+            poster,
+        };
+        (finish, move || value.lock().unwrap().take())
+    }
+
     /// Stops the runtime, as [`Cx::stop`] does, and makes `value` what `run_until` returns. The
     /// first value wins; a later one is given back.
     ///
@@ -233,6 +246,16 @@ impl Runtime {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
+        self.begin(start)?;
+        threads::run(&self.inner)
+    }
+
+    /// Makes the first event, once.
+    #[cfg(not(loom))]
+    pub(crate) fn begin<F>(&mut self, start: F) -> Result<(), RunError>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
         if worker::inside() {
             return Err(RunError::Inside);
         }
@@ -255,7 +278,7 @@ impl Runtime {
         if let Some(stop_at) = &mut self.inner.outcome.lock().unwrap().stop_at {
             *stop_at = std::time::Instant::now();
         }
-        threads::run(&self.inner)
+        Ok(())
     }
 
     /// Like [`run`](Self::run), and returns the value that some handler gives to the [`Finish`].
@@ -277,14 +300,9 @@ impl Runtime {
         T: Send + 'static,
         F: FnOnce(&mut Cx, Finish<T>) + Send + 'static,
     {
-        let value = Arc::new(Mutex::new(None));
-        let finish = Finish {
-            value: Arc::clone(&value),
-            poster: self.poster(),
-        };
+        let (finish, value) = Finish::new(self.poster());
         self.run(move |cx| start(cx, finish))?;
-        let value = value.lock().unwrap().take();
-        value.ok_or(RunError::NoValue)
+        value().ok_or(RunError::NoValue)
     }
 }
 
@@ -303,6 +321,3 @@ impl Drop for Runtime {
         self.inner.discard_left();
     }
 }
-
-#[cfg(not(loom))]
-mod threads;

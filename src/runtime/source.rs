@@ -40,6 +40,15 @@ impl Source {
         }
     }
 
+    /// When `reap` will have something to do though nothing completes.
+    #[cfg(not(loom))]
+    pub(crate) fn next_ns(&mut self) -> Option<u64> {
+        match self {
+            Source::Null(_) => None,
+            Source::Net(driver) => driver.next_ns(),
+        }
+    }
+
     /// Blocks until there is something to do.
     pub(crate) fn wait(&mut self, core: &Core) {
         match self {

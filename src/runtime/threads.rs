@@ -36,13 +36,22 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     }
     let started = threads.len();
     let deadline_passed = supervise(inner, started);
+    let stuck = stuck(inner, &inner.outcome.lock().unwrap(), started);
+    join(threads, &stuck);
+    verdict(inner, deadline_passed, stuck)
+}
+
+/// What a run came to, once its cores have left, all but those that are stuck in a handler.
+pub(crate) fn verdict(
+    inner: &Inner,
+    deadline_passed: bool,
+    stuck: Vec<(usize, &'static str)>,
+) -> Result<(), RunError> {
     let mut outcome = inner.outcome.lock().unwrap();
-    let stuck = stuck(inner, &outcome, started);
+    outcome.all_left = stuck.is_empty();
     let failure = outcome.failure.take();
     let panic = outcome.panic.take();
     drop(outcome);
-    join(threads, &stuck);
-    inner.outcome.lock().unwrap().all_left = stuck.is_empty();
     let events_left = inner.events_left();
     if let Some(error) = failure {
         return Err(RunError::Start(error));

@@ -1,9 +1,10 @@
 //! A core's thread: turns, idling, and sleep.
 //!
-//! After each turn the worker goes on if anything ran. Otherwise it spins for a while, searching, and
-//! then sleeps by the protocol of [`crate::sched::sleepers`]: announce, fence, look again, wait. A
-//! wake-up takes the sleeper some 20 us and costs the waker 7 (peers.md's machine; the halt exit of
-//! a virtual processor), so it spins for a few of those first.
+//! [`step`] is a turn and what follows from it; [`drive`] is the thread that takes one step after the
+//! other. It goes on if anything ran. Otherwise it spins for a while, searching, and then sleeps by the
+//! protocol of [`crate::sched::sleepers`]: announce, fence, look again, wait. A wake-up takes the
+//! sleeper some 20 us and costs the waker 7 (the halt exit of a virtual processor), so it spins for a
+//! few of those first.
 
 use super::inner::Inner;
 use super::source::Source;
@@ -26,6 +27,10 @@ pub(crate) struct Worker {
     pub(crate) core: Core,
     pub(crate) inner: Arc<Inner>,
     pub(crate) source: Source,
+    /// When its turns began to find nothing.
+    idle_since_ns: Option<u64>,
+    /// The event source knows of the end.
+    draining: bool,
 }
 
 // The worker whose handler runs on this thread, for posters to recognize.
@@ -60,6 +65,8 @@ impl Worker {
             core: Core::new(Arc::clone(&inner.shared), id, clock),
             inner,
             source,
+            idle_since_ns: None,
+            draining: false,
         }
     }
 
@@ -75,15 +82,15 @@ impl Worker {
         self.core.end_event();
     }
 
-    /// Announces, looks again, and sleeps unless there is something to do. `wave` and `phase` are
-    /// what the caller acted upon.
-    fn park(&mut self, phase: Phase, wave: u64) {
+    /// Announces and looks again; true if there is nothing to do but wait. `wave` and `phase` are what
+    /// the caller acted upon.
+    fn lie_down(&mut self, phase: Phase, wave: u64) -> bool {
         let shared = Arc::clone(&self.inner.shared);
         let id = self.core.id;
         self.core.end_search(false);
         let pokes = &shared.cores[id as usize].pokes;
         if !pokes.park() {
-            return;
+            return false;
         }
         shared.sleepers.set(id);
         if !fault("sleeper's fence skipped") {
@@ -96,14 +103,33 @@ impl Worker {
                 || self.source.has_work());
         if stay {
             yield_to_model();
+            self.rise();
         } else {
             shared.cores[id as usize].stats.parks.add(1);
-            self.source.wait(&self.core);
         }
-        shared.sleepers.clear(id);
-        // Fails if a poke or a waker was first, which is as good.
-        let _ = pokes.unpark();
+        !stay
     }
+
+    /// The wait is over.
+    pub(crate) fn rise(&mut self) {
+        let shared = &self.inner.shared;
+        shared.sleepers.clear(self.core.id);
+        // Fails if a poke or a waker was first, which is as good.
+        let _ = shared.cores[self.core.id as usize].pokes.unpark();
+    }
+}
+
+/// What a core's driver does after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The next step, at once.
+    Step,
+    /// The next step, a little later: nothing was found, and it is too early to sleep.
+    Spin,
+    /// Waits for the event source and the doorbell, then calls [`Worker::rise`].
+    Wait,
+    /// The runtime has ended.
+    Leave,
 }
 
 /// Runs a core until the runtime has ended.
@@ -123,45 +149,58 @@ pub(crate) fn enter<R>(worker: &mut Worker, f: impl FnOnce(&mut Cx) -> R) -> R {
 }
 
 fn run_until_closed(cx: &mut Cx) {
-    let mut idle_since_ns = None;
-    let mut draining = false;
     loop {
-        let ran = turn(cx);
-        let worker = cx.worker();
-        let phase = worker.inner.shared.quiesce.phase();
-        if phase == Phase::Closed {
-            break;
+        match step(cx, |_| ()) {
+            Next::Step => {}
+            Next::Spin => {
+                let worker = cx.worker();
+                relax(&worker.core, worker.inner.config.oversubscribed);
+            }
+            Next::Wait => {
+                let worker = cx.worker();
+                worker.source.wait(&worker.core);
+                worker.rise();
+            }
+            Next::Leave => break,
         }
-        if phase == Phase::Draining && !std::mem::replace(&mut draining, true) {
-            // At once and not when idle: a core whose peers keep it busy would never be.
-            worker.source.begin_drain(&mut worker.core);
-        }
-        if ran == Turn::Ran {
-            idle_since_ns = None;
-            continue;
-        }
-        let now_ns = worker.core.clock.now_ns();
-        let since_ns = *idle_since_ns.get_or_insert(now_ns);
-        // A runtime that looks for its end must not spin past it.
-        let spin_ns = if draining {
-            0
-        } else {
-            worker.inner.config.spin_ns
-        };
-        if now_ns - since_ns < spin_ns {
-            relax(&worker.core, worker.inner.config.oversubscribed);
-            continue;
-        }
-        if !rest(worker, phase) {
-            break;
-        }
-        idle_since_ns = None;
     }
 }
 
-/// Sleeps, or, when the end is near, reports that this core has nothing left. False: the runtime
-/// has ended.
-fn rest(worker: &mut Worker, phase: Phase) -> bool {
+/// One step of a core: a turn, and what comes of a turn that found nothing. Never blocks: whoever
+/// drives the core, a thread or a simulation, waits for it. `between` is called after each event.
+#[inline]
+pub(crate) fn step(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
+    let ran = turn(cx, between);
+    let worker = cx.worker();
+    let phase = worker.inner.shared.quiesce.phase();
+    if phase == Phase::Closed {
+        return Next::Leave;
+    }
+    if phase == Phase::Draining && !std::mem::replace(&mut worker.draining, true) {
+        // At once and not when idle: a core whose peers keep it busy would never be.
+        worker.source.begin_drain(&mut worker.core);
+    }
+    if ran == Turn::Ran {
+        worker.idle_since_ns = None;
+        return Next::Step;
+    }
+    let now_ns = worker.core.clock.now_ns();
+    let since_ns = *worker.idle_since_ns.get_or_insert(now_ns);
+    // A runtime that looks for its end must not spin past it.
+    let spin_ns = if worker.draining {
+        0
+    } else {
+        worker.inner.config.spin_ns
+    };
+    if now_ns - since_ns < spin_ns {
+        return Next::Spin;
+    }
+    worker.idle_since_ns = None;
+    rest(worker, phase)
+}
+
+/// Lies down, or, when the end is near, reports that this core has nothing left.
+fn rest(worker: &mut Worker, phase: Phase) -> Next {
     let inner = Arc::clone(&worker.inner);
     let quiesce = &inner.shared.quiesce;
     let wave = quiesce.wave();
@@ -175,16 +214,19 @@ fn rest(worker: &mut Worker, phase: Phase) -> bool {
                 if wave % 2 == 1 {
                     yield_to_model();
                 }
-                return true;
+                return Next::Step;
             }
             Reported::Closed => {
                 inner.shared.wake_all();
-                return false;
+                return Next::Leave;
             }
         }
     }
-    worker.park(phase, wave);
-    true
+    if worker.lie_down(phase, wave) {
+        Next::Wait
+    } else {
+        Next::Step
+    }
 }
 
 /// Waits a little before the next look at the event source and at the others: some hundred nanoseconds

@@ -13,8 +13,9 @@ pub(crate) enum Turn {
 }
 
 /// One step of one core: never blocks, and is what every driver calls: the thread loop, the loom
-/// models, the seeded driver of virtual cores.
-pub(crate) fn turn(cx: &mut Cx) -> Turn {
+/// models, the simulation of virtual cores, which lets others go on `between` two events.
+#[inline]
+pub(crate) fn turn(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Turn {
     // Completions of the event source become posts.
     cx.worker().reap();
     // Return what was checked out, flush the outbox, take mail, check out the next colors.
@@ -27,8 +28,9 @@ pub(crate) fn turn(cx: &mut Cx) -> Turn {
     cx.worker().core.end_search(true);
     // Run, with no lock held and no atomics.
     let executed = cx.worker().core.executed;
-    while let Err(payload) = panics::catching(|| run_quantum(cx)) {
+    while let Err(payload) = panics::catching(|| run_quantum(cx, &between)) {
         panics::caught(cx, payload);
+        between(cx);
     }
     let core = &mut cx.worker().core;
     core.end_quantum(core.executed - executed);
@@ -37,7 +39,7 @@ pub(crate) fn turn(cx: &mut Cx) -> Turn {
 
 /// Runs the events of each color of the checkout until it is empty or its batch is over.
 #[inline]
-fn run_quantum(cx: &mut Cx) {
+fn run_quantum(cx: &mut Cx, between: &impl Fn(&mut Cx)) {
     loop {
         if cx.worker().core.is_turn_over() && !cx.worker().core.next_color() {
             return;
@@ -47,5 +49,6 @@ fn run_quantum(cx: &mut Cx) {
         // passes to `run`.
         unsafe { (event.run)(event.node, cx) };
         cx.worker().ended();
+        between(cx);
     }
 }

@@ -86,6 +86,11 @@ impl SimNet {
         })
     }
 
+    /// Closes a descriptor of its own.
+    pub(in crate::io) fn close(&self, fd: Fd) {
+        self.with(|net| net.close(fd, false));
+    }
+
     /// A descriptor that becomes readable by `notify`: stands for the pipe of a signal.
     #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
     pub(crate) fn notifier(&self) -> Fd {

@@ -19,8 +19,8 @@ use std::collections::VecDeque;
 use std::fmt;
 
 pub use self::client::{SimCall, SimClient, SimNet};
-use self::net::Random;
 use super::{Completion, Config, Doorbell, Home, Ledger, Op, Operation, Slab, operation::End};
+use crate::sim::Random;
 
 /// One simulated core's event source.
 pub(super) struct Sim {
@@ -55,6 +55,10 @@ impl Sim {
             ledger: Ledger::default(),
         };
         (sim, format!("seed {seed}"))
+    }
+
+    pub(super) fn net(&self) -> &SimNet {
+        &self.net
     }
 
     pub(super) fn doorbell(&self) -> Doorbell {

@@ -9,38 +9,11 @@ use rustix::io::Errno;
 
 use super::super::{Fd, How};
 use super::client::SimCall;
+use crate::sim::Random;
 
 /// The first number: not one that a confused test could mistake for a real descriptor.
 const FIRST_FD: i32 = 1_000_000;
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
-
-/// A small generator of numbers (xorshift64*), enough to choose an order.
-#[derive(Clone, Debug)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Random {
-        // Zero is the one state it cannot leave.
-        Random((seed ^ 0x9e37_79b9_7f4a_7c15).max(1))
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Less than `end`, which is not 0.
-    pub(super) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// Another one, for a user of its own.
-    pub(super) fn fork(&mut self) -> Random {
-        Random::new(self.next())
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Net {

@@ -1,0 +1,327 @@
+//! One driver, one seed: a whole runtime on one thread, whose every choice follows from a number.
+//!
+//! [`Builder::simulate`] builds the runtime that [`Builder::build`] would, with *virtual cores*: the
+//! same scheduler, stepped by one thread in an order that the seed decides; a virtual clock; the
+//! simulated network. From 1 to 512 cores on any topology, whatever the machine has. The same seed
+//! makes the same run, event by event, so what fails once can be looked at as often as needed.
+//!
+//! ```
+//! use mely::{Color, Colored, Cores, Runtime, sim};
+//!
+//! // Two tellers who each read the balance, think, and write it back, in events of their own.
+//! fn withdraw(account: &Colored<u64>, cx: &mut mely::Cx) {
+//!     let later = account.clone();
+//!     account.post(cx, move |balance, cx| {
+//!         let seen = *balance;
+//!         later.post(cx, move |balance, _cx| *balance = seen - 1).unwrap();
+//!     }).unwrap();
+//! }
+//! let ends_with = |seed| {
+//!     let mut simulation = Runtime::builder().cores(Cores::count(2)).exit_when_idle(true)
+//!         .simulate(seed).unwrap();
+//!     let left = std::sync::Arc::new(std::sync::Mutex::new(0));
+//!     let result = left.clone();
+//!     simulation.run(move |cx| {
+//!         let account = Colored::new(cx, Color::from(1), 10);
+//!         for teller in 2..4u64 {
+//!             let account = account.clone();
+//!             let result = result.clone();
+//!             cx.post(Color::from(teller), move |cx| {
+//!                 sim::pause(cx);
+//!                 withdraw(&account, cx);
+//!                 cx.flush();
+//!                 sim::pause(cx);
+//!                 account.post(cx, move |balance, _cx| *result.lock().unwrap() = *balance).unwrap();
+//!             });
+//!         }
+//!     }).unwrap();
+//!     *left.lock().unwrap()
+//! };
+//! // Mostly 8 are left. In some orders one withdrawal is lost.
+//! let lost = (0..200).find(|&seed| ends_with(seed) == 9).expect("some seed finds it");
+//! assert_eq!(ends_with(lost), 9, "and finds it again");
+//! ```
+//!
+//! # What is decided by the seed
+//!
+//! Which core takes the next step, how long a step takes, which of several completions comes first,
+//! how much a receive moves. Cores have *paces* that change now and then, so that some fall far behind
+//! others, as when the system takes their processor away. Between two events of a core, others may
+//! take steps; inside a handler they do where it calls [`pause`] or [`work`]. Both do nothing in a
+//! runtime that is not simulated.
+//!
+//! What is not: [`HashMap`](std::collections::HashMap)s with random keys, the time of day, other
+//! threads, addresses. A test that repeats itself keeps clear of those. [`Simulation::fingerprint`]
+//! tells whether two runs were the same.
+//!
+//! # What is checked on the way
+//!
+//! With debug assertions, the invariants of every list of the scheduler, after each step. And always:
+//! when every core sleeps and nothing will wake one, no event may be left.
+//!
+//! # What is different from a run on threads
+//!
+//! A step is a whole turn of a core, or an event of it: the interleavings *inside* the scheduler's own
+//! functions, and the orders of memory, are what the loom models explore (`loom-tests/`). Time passes
+//! only between steps and in [`work`], so handlers take no time unless they say so, and a handler that
+//! others step inside of ends when they are through, which may be late. Nobody watches for handlers
+//! over the limit ([`Builder::warn_over`](crate::Builder::warn_over)).
+//!
+//! [`Builder::simulate`]: crate::Builder::simulate
+//! [`Builder::build`]: crate::Builder::build
+
+mod check;
+mod random;
+mod trace;
+mod world;
+
+pub use self::check::check;
+pub(crate) use self::random::Random;
+
+use self::world::{Advanced, World};
+use crate::net::SimNet;
+use crate::runtime::{Finish, threads::verdict};
+use crate::{Cx, Poster, RunError, Runtime};
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Steps after which a run is given up, unless told otherwise.
+const STEPS_MAX: u64 = 50_000_000;
+
+/// A runtime whose cores are stepped by this thread; see the [module's text](self).
+#[derive(Debug)]
+pub struct Simulation {
+    world: Rc<World>,
+    runtime: Runtime,
+    net: SimNet,
+    seed: u64,
+    steps_max: u64,
+}
+
+/// What a [`Simulation::step`] was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// This core took a turn.
+    Turn {
+        /// Its number.
+        core: usize,
+    },
+    /// Every core slept, and the clock went on to the next timer.
+    Waited,
+    /// Every core sleeps, no event is left and no timer runs: until something comes from outside (a
+    /// post, a client's bytes), nothing will happen.
+    Stalled,
+    /// The run is over.
+    Ended,
+}
+
+impl Simulation {
+    pub(crate) fn new(runtime: Runtime, net: SimNet, seed: u64) -> Simulation {
+        Simulation {
+            world: Rc::new(World::new(&runtime.inner, seed)),
+            runtime,
+            net,
+            seed,
+            steps_max: STEPS_MAX,
+        }
+    }
+
+    /// Gives a [`run`](Self::run) up after so many steps; 50 million at first.
+    pub fn set_steps_max(&mut self, steps: u64) {
+        self.steps_max = steps;
+    }
+
+    /// Runs `start` as the first event, in [`Color::DEFAULT`](crate::Color::DEFAULT), and every event
+    /// after it, until the runtime is asked to stop and has drained; as [`Runtime::run`].
+    ///
+    /// # Errors
+    /// What a run on threads would end with; or that it would go on for ever: [`SimError`].
+    ///
+    /// # Panics
+    /// If an invariant of the scheduler is broken, which is a bug of mely's.
+    pub fn run<F>(&mut self, start: F) -> Result<(), SimError>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.start(start).map_err(SimError::Run)?;
+        loop {
+            match self.step() {
+                Step::Turn { .. } | Step::Waited if self.steps() < self.steps_max => {}
+                Step::Turn { .. } | Step::Waited => return Err(SimError::Endless(self.steps())),
+                Step::Stalled => return Err(SimError::Stalled),
+                Step::Ended => return self.end().map_err(SimError::Run),
+            }
+        }
+    }
+
+    /// Like [`run`](Self::run), and returns the value that some handler gives to the [`Finish`]; as
+    /// [`Runtime::run_until`].
+    ///
+    /// # Errors
+    /// See [`run`](Self::run).
+    pub fn run_until<T, F>(&mut self, start: F) -> Result<T, SimError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Cx, Finish<T>) + Send + 'static,
+    {
+        let (finish, value) = Finish::new(self.poster());
+        self.run(move |cx| start(cx, finish))?;
+        value().ok_or(SimError::Run(RunError::NoValue))
+    }
+
+    /// Posts the first event and runs nothing yet: for a test that takes the steps itself, with
+    /// clients of the simulated network or posts from outside in between.
+    ///
+    /// ```
+    /// use mely::{Color, Runtime, sim::Step};
+    /// let mut simulation = Runtime::builder().simulate(7)?;
+    /// simulation.start(|_cx| ())?;
+    /// let poster = simulation.poster();
+    /// while simulation.step() != Step::Stalled {}
+    /// poster.post(Color::from(1), |cx| cx.stop()).unwrap();
+    /// while simulation.step() != Step::Ended {}
+    /// simulation.end()?;
+    /// assert_eq!(simulation.stats().events(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RunError::Again`], [`RunError::Inside`] or [`RunError::Full`].
+    pub fn start<F>(&mut self, start: F) -> Result<(), RunError>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.runtime.begin(start)
+    }
+
+    /// One step: a turn of a core that the seed decides, with what others do inside of it.
+    ///
+    /// # Panics
+    /// See [`run`](Self::run).
+    pub fn step(&mut self) -> Step {
+        let advanced = self.world.advance();
+        self.world.fail_if_broken();
+        match advanced {
+            Advanced::Stepped(core) => Step::Turn { core },
+            Advanced::Waited => Step::Waited,
+            Advanced::Stalled => Step::Stalled,
+            Advanced::Ended => Step::Ended,
+        }
+    }
+
+    /// What the run came to. Before [`Step::Ended`], ends it at once, whatever is left.
+    ///
+    /// # Errors
+    /// See [`RunError`].
+    pub fn end(&mut self) -> Result<(), RunError> {
+        if !self.runtime.inner.ended() {
+            self.runtime.inner.force();
+        }
+        self.world.drop_cores();
+        let deadline_passed = self.world.deadline_passed.get();
+        verdict(&self.runtime.inner, deadline_passed, Vec::new())
+    }
+
+    /// A poster: what it posts between steps comes from outside.
+    pub fn poster(&self) -> Poster {
+        self.runtime.poster()
+    }
+
+    /// The network, to connect clients and to inject faults.
+    pub fn network(&self) -> &SimNet {
+        &self.net
+    }
+
+    /// The runtime's counters.
+    pub fn stats(&self) -> crate::Stats {
+        self.runtime.stats()
+    }
+
+    /// What the runtime has learned of each handler, in virtual time.
+    pub fn profile(&self) -> crate::Profile {
+        self.runtime.profile()
+    }
+
+    /// The virtual time since the beginning.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.world.now_ns())
+    }
+
+    /// Steps taken so far, those inside of others included.
+    pub fn steps(&self) -> u64 {
+        self.world.steps()
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// A number that stands for all events so far, with their cores, colors and handlers, in order:
+    /// equal for equal runs. Not the same in different builds.
+    pub fn fingerprint(&self) -> u64 {
+        self.world.trace.borrow().fingerprint()
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // Reported to who asks.
+            let _ = self.end();
+        }
+    }
+}
+
+/// Inside a handler of a simulation: lets other cores take some steps, as if this one had lost its
+/// processor here. Elsewhere it does nothing.
+pub fn pause(cx: &mut Cx) {
+    let _ = cx;
+    if let Some(world) = world::current() {
+        world.pause();
+    }
+}
+
+/// Inside a handler of a simulation: work that takes `time`, while which others take steps. Elsewhere
+/// it does nothing.
+pub fn work(cx: &mut Cx, time: Duration) {
+    let _ = cx;
+    if let Some(world) = world::current() {
+        world.work(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// Why a simulated run did not end well.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SimError {
+    /// As a run on threads would have ended.
+    Run(RunError),
+    /// Nothing is left to do, nobody has asked for the end, and nothing can come from outside.
+    Stalled,
+    /// Given up after so many steps; see [`Simulation::set_steps_max`].
+    Endless(u64),
+}
+
+impl fmt::Display for SimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SimError::Run(error) => error.fmt(f),
+            SimError::Stalled => {
+                f.write_str("nothing is left to do, and nobody has asked the runtime to stop")
+            }
+            SimError::Endless(steps) => write!(f, "given up after {steps} steps"),
+        }
+    }
+}
+
+impl std::error::Error for SimError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SimError::Run(error) => error.source(),
+            SimError::Stalled | SimError::Endless(_) => None,
+        }
+    }
+}

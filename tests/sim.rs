@@ -1,0 +1,303 @@
+//! The simulation: a run follows from its seed, on as many cores as asked for.
+
+use mely::net::{Acceptors, Stream, Timer, connect, listen};
+use mely::sim::{self, SimError, Simulation, Step};
+use mely::topology::{Distance, Shape, Topology};
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, OnPanic, RunError, Runtime};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+static CHAIN: Handler = Handler::new("chain");
+
+/// Chains of events over colors, by handlers of all sizes.
+fn chain(cx: &mut Cx, left: u64) {
+    if left == 0 {
+        return;
+    }
+    sim::work(cx, Duration::from_nanos(100 << (left % 8)));
+    let color = Color::from(cx.color().value() * 7 % 101);
+    cx.post_callback(CHAIN.on(color, move |cx: &mut Cx| chain(cx, left - 1)));
+}
+
+fn chains(seed: u64, cores: usize) -> Simulation {
+    let builder = Runtime::builder().cores(Cores::count(cores));
+    let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+    let start = |cx: &mut Cx| {
+        for color in 1..60u64 {
+            cx.post(Color::from(color), |cx| chain(cx, 40));
+        }
+    };
+    simulation.run(start).unwrap();
+    simulation
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let mut fingerprints = BTreeSet::new();
+    for seed in 0..20 {
+        let (one, other) = (chains(seed, 4), chains(seed, 4));
+        assert_eq!(one.fingerprint(), other.fingerprint(), "seed {seed}");
+        assert_eq!((one.now(), one.steps()), (other.now(), other.steps()));
+        assert_eq!(one.stats().events(), 1 + 59 * 41);
+        fingerprints.insert(one.fingerprint());
+    }
+    assert_eq!(fingerprints.len(), 20, "each seed is another run");
+}
+
+#[test]
+fn work_spreads_over_cores_nobody_has() {
+    for cores in [1, 2, 16, 128] {
+        let simulation = chains(1, cores);
+        let stats = simulation.stats();
+        assert_eq!(stats.events(), 1 + 59 * 41);
+        let used = stats.cores.iter().filter(|core| core.events > 0).count();
+        assert!(used >= cores.min(32), "{used} of {cores} cores ran events");
+        assert_eq!(stats.steals() > 0, cores > 1, "on {cores} cores");
+    }
+}
+
+#[test]
+fn the_nearest_first_on_a_machine_nobody_has() {
+    // Two packages of two cores; one core of each has work.
+    let shape = Shape {
+        packages: 2,
+        cores_per_l2: 2,
+        ..Shape::default()
+    };
+    let (mut near, mut far) = (0, 0);
+    for seed in 0..20 {
+        let topology = Topology::synthetic(shape).unwrap();
+        let builder = Runtime::builder().topology(topology).exit_when_idle(true);
+        let mut simulation = builder.simulate(seed).unwrap();
+        simulation
+            .run(|cx| {
+                for i in 1..200 {
+                    cx.post(Color::from(2 * i), |cx| {
+                        sim::work(cx, Duration::from_micros(30));
+                    });
+                }
+            })
+            .unwrap();
+        let stats = simulation.stats();
+        assert_eq!(stats.cores.len(), 4);
+        for steals in stats.cores.iter().flat_map(|core| &core.steals) {
+            if steals.distance <= Distance::SharedL3 {
+                near += steals.colors;
+            } else {
+                far += steals.colors;
+            }
+        }
+    }
+    assert!(
+        near > 3 * far,
+        "{near} colors stolen inside a package, {far} from the other"
+    );
+}
+
+#[test]
+fn what_waits_for_nothing_is_told() {
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    let error = simulation.run(|_cx| ()).unwrap_err();
+    assert!(matches!(error, SimError::Stalled), "{error}");
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    simulation.set_steps_max(1_000);
+    fn for_ever(cx: &mut Cx) {
+        cx.post(Color::from(1), for_ever);
+    }
+    let error = simulation.run(for_ever).unwrap_err();
+    assert!(matches!(error, SimError::Endless(1_000..)), "{error}");
+}
+
+#[test]
+fn panics_and_deadlines_end_a_run_as_on_threads() {
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    let error = simulation.run(|_cx| panic!("on purpose")).unwrap_err();
+    let SimError::Run(RunError::Panicked { panic, .. }) = error else {
+        panic!("{error}");
+    };
+    assert_eq!(panic.message, "on purpose");
+
+    let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+    let mut simulation = builder.simulate(1).unwrap();
+    let value = simulation.run_until(|cx, finish| {
+        cx.post(Color::DEFAULT, move |_cx| finish.finish(5).unwrap());
+        panic!("on purpose");
+    });
+    assert_eq!(value.unwrap(), 5);
+    assert_eq!(
+        simulation
+            .stats()
+            .cores
+            .iter()
+            .map(|core| core.panics)
+            .sum::<u64>(),
+        1
+    );
+
+    fn for_ever(cx: &mut Cx) {
+        cx.post(Color::from(1), for_ever);
+    }
+    let builder = Runtime::builder().drain_deadline(Duration::from_millis(1));
+    let mut simulation = builder.simulate(1).unwrap();
+    let error = simulation
+        .run(|cx| {
+            for_ever(cx);
+            cx.stop();
+        })
+        .unwrap_err();
+    let SimError::Run(RunError::Deadline { events_left, stuck }) = error else {
+        panic!("{error}");
+    };
+    assert_eq!((events_left, stuck.len()), (1, 0));
+    assert!(simulation.now() >= Duration::from_millis(1));
+}
+
+#[test]
+fn timers_take_no_time_to_wait_for() {
+    let mut simulation = Runtime::builder().exit_when_idle(true).simulate(9).unwrap();
+    let fired = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&fired);
+    simulation
+        .run(move |cx| {
+            for hours in [3, 1, 2] {
+                let log = Arc::clone(&log);
+                let callback = Callback::anonymous(Color::from(hours), move |_cx: &mut Cx| {
+                    log.lock().unwrap().push(hours);
+                });
+                let _: Timer = cx.timer(Duration::from_hours(hours), callback);
+            }
+        })
+        .unwrap();
+    assert_eq!(*fired.lock().unwrap(), [1, 2, 3]);
+    assert!(simulation.now() >= Duration::from_hours(3));
+}
+
+/// A server and clients, some of them inside the runtime.
+fn echo(seed: u64) -> u64 {
+    static ECHO: Handler = Handler::new("echo");
+    let mut simulation = Runtime::builder()
+        .cores(Cores::count(3))
+        .simulate(seed)
+        .unwrap();
+    let address = Arc::new(Mutex::new(None));
+    let told = Arc::clone(&address);
+    simulation
+        .start(move |cx| {
+            let on_accept = Callback::anonymous(Color::from(1), |cx: &mut Cx, incoming| {
+                let incoming: mely::net::Incoming = Result::unwrap(incoming);
+                let stream = incoming.open_unique(cx);
+                cx.post(stream.color(), move |cx: &mut Cx| {
+                    let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<_>| {
+                        // At the end receives are canceled.
+                        let Ok(data): Result<mely::net::RecvBuf, _> = data else {
+                            return;
+                        };
+                        stream.write(cx, data.to_vec()).unwrap();
+                    };
+                    stream.on_data(cx, &ECHO, echo).unwrap();
+                    stream.detach(cx).unwrap();
+                });
+            });
+            let any = "127.0.0.1:0".parse().unwrap();
+            let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
+            *told.lock().unwrap() = Some(listener.local_addr());
+            listener.detach();
+            // A connection of its own, which is there for as long as the runtime.
+            let address = told.lock().unwrap().unwrap();
+            let connected = Callback::anonymous(Color::from(2), |cx: &mut Cx, incoming| {
+                let incoming: mely::net::Incoming = Result::unwrap(incoming);
+                incoming.open(cx, Color::from(2)).detach(cx).unwrap();
+            });
+            connect(cx, address, connected).unwrap();
+        })
+        .unwrap();
+    while simulation.step() != Step::Stalled {}
+    let address = address.lock().unwrap().unwrap();
+    simulation.network().set_move_bytes_max(7);
+    let mut client = simulation.network().connect(address).unwrap();
+    let sent: Vec<u8> = (0..200).collect();
+    client
+        .write_all(&sent[..100])
+        .unwrap_or_else(|_| unreachable!());
+    let mut got = Vec::new();
+    let mut space = [0; 64];
+    let mut rest = &sent[100..];
+    while got.len() < sent.len() {
+        if simulation.step() == Step::Stalled {
+            assert!(
+                !rest.is_empty(),
+                "the rest does not come: {} of 200",
+                got.len()
+            );
+        }
+        if !rest.is_empty() {
+            let some = client.write(rest).unwrap_or(0);
+            rest = &rest[some..];
+        }
+        if let Ok(some) = client.read(&mut space) {
+            got.extend_from_slice(&space[..some]);
+        }
+    }
+    assert_eq!(got, sent);
+    simulation.poster().stop();
+    while simulation.step() != Step::Ended {}
+    simulation.end().unwrap();
+    drop(client);
+    assert_eq!(simulation.network().open_count(), 0);
+    simulation.fingerprint()
+}
+
+#[test]
+fn a_server_and_its_clients_follow_from_the_seed() {
+    let fingerprints: BTreeSet<u64> = (0..30).map(echo).collect();
+    assert!(fingerprints.len() > 20, "the seed decides nothing");
+    assert_eq!(echo(4), echo(4));
+}
+
+#[test]
+fn what_is_left_of_a_run_is_dropped() {
+    let alive = Arc::new(());
+    for steps in 0..60 {
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(3))
+            .simulate(steps)
+            .unwrap();
+        let held = Arc::clone(&alive);
+        simulation
+            .start(move |cx| {
+                let state = Colored::new(cx, Color::from(1), held);
+                for color in 2..30u64 {
+                    let state = state.clone();
+                    cx.post(Color::from(color), move |cx| {
+                        sim::pause(cx);
+                        state.post(cx, |_state, _cx| ()).unwrap();
+                    });
+                }
+            })
+            .unwrap();
+        for _ in 0..steps {
+            simulation.step();
+        }
+        drop(simulation);
+        assert_eq!(Arc::strong_count(&alive), 1, "after {steps} steps");
+    }
+}
+
+#[test]
+fn a_failing_seed_is_named_and_replayed() {
+    // Cannot be seen from inside but for the panic that goes on.
+    let tried = Mutex::new(Vec::new());
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        sim::check(|seed| {
+            tried.lock().unwrap().push(seed);
+            assert!(seed != 7, "seven");
+        });
+    }));
+    let payload = result.unwrap_err();
+    assert_eq!(payload.downcast_ref::<&str>(), Some(&"seven"));
+    if std::env::var_os("MELY_SIM_SEED").is_none() {
+        assert_eq!(*tried.lock().unwrap(), (0..=7).collect::<Vec<_>>());
+    }
+}
