@@ -1,0 +1,273 @@
+//! The reference: a map from color to FIFO, and for each event what had happened before its post.
+//!
+//! An event may begin if no other of its color runs, and if no event is still queued in its color whose
+//! post happened before its own: through program order inside events, through posts, or through
+//! succession in a color. A poster's events are in order by that alone.
+
+use std::collections::BTreeMap;
+
+/// The number of an event, in the order of posts.
+pub(crate) type Id = usize;
+
+/// A set of events.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known(Vec<u64>);
+
+impl Known {
+    fn insert(&mut self, id: Id) {
+        if self.0.len() <= id / 64 {
+            self.0.resize(id / 64 + 1, 0);
+        }
+        self.0[id / 64] |= 1 << (id % 64);
+    }
+
+    fn contains(&self, id: Id) -> bool {
+        self.0
+            .get(id / 64)
+            .is_some_and(|word| word >> (id % 64) & 1 != 0)
+    }
+
+    fn join(&mut self, other: &Known) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (word, more) in self.0.iter_mut().zip(&other.0) {
+            *word |= more;
+        }
+    }
+}
+
+/// How far an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// On its way into the runtime.
+    Offered,
+    /// Given back, or dropped by a post that panicked.
+    Refused,
+    Queued,
+    Running,
+    Ran,
+    /// Dropped without having run.
+    Dropped,
+}
+
+#[derive(Debug)]
+struct Event {
+    color: u64,
+    /// What happened before: its post's, and once it runs, its own.
+    known: Known,
+    state: State,
+    /// Timers are posted when they fire, and are in no order with posts.
+    timer: bool,
+    /// By its own color, before it ran.
+    canceled: bool,
+}
+
+/// See the module text.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    events: Vec<Event>,
+    /// Accepted and not begun, in the order of posts.
+    fifos: BTreeMap<u64, Vec<Id>>,
+    /// What the latest event of a color knew when it ended.
+    ends: BTreeMap<u64, Known>,
+    running: BTreeMap<u64, Id>,
+    outside: Known,
+    pub(crate) panics: u64,
+    /// The first promise that was not kept.
+    pub(crate) broken: Option<String>,
+}
+
+impl Model {
+    fn fail(&mut self, what: String) {
+        self.broken.get_or_insert(what);
+    }
+
+    /// The event `by`, or somebody outside, is about to post.
+    pub(crate) fn offer(&mut self, by: Option<Id>, color: u64, timer: bool) -> Id {
+        let known = match by {
+            Some(by) => self.events[by].known.clone(),
+            None => self.outside.clone(),
+        };
+        self.events.push(Event {
+            color,
+            known,
+            state: State::Offered,
+            timer,
+            canceled: false,
+        });
+        self.events.len() - 1
+    }
+
+    /// The post was accepted.
+    pub(crate) fn accept(&mut self, by: Option<Id>, id: Id) {
+        let event = &mut self.events[id];
+        if event.state != State::Offered {
+            let state = event.state;
+            return self.fail(format!(
+                "event {id} is {state:?} before its post has returned"
+            ));
+        }
+        event.state = State::Queued;
+        if event.timer {
+            return;
+        }
+        self.fifos.entry(event.color).or_default().push(id);
+        match by {
+            Some(by) => self.events[by].known.insert(id),
+            None => self.outside.insert(id),
+        }
+    }
+
+    /// The event begins, in an event of this color.
+    pub(crate) fn begin(&mut self, id: Id, color: u64) {
+        let Event {
+            color: its,
+            state,
+            timer,
+            canceled,
+            ..
+        } = self.events[id];
+        if state != State::Queued {
+            self.fail(format!("event {id} begins and is {state:?}"));
+        }
+        if its != color {
+            self.fail(format!("event {id} of color {its} runs as color {color}"));
+        }
+        if canceled {
+            self.fail(format!("timer {id} runs though its color canceled it"));
+        }
+        if let Some(other) = self.running.insert(color, id) {
+            self.fail(format!("events {other} and {id} of color {color} overlap"));
+        }
+        let fifo = self.fifos.entry(color).or_default();
+        fifo.retain(|&queued| queued != id);
+        let known = &self.events[id].known;
+        let before = fifo.iter().find(|&&queued| known.contains(queued));
+        if let Some(&before) = before
+            && !timer
+        {
+            self.fail(format!(
+                "event {id} of color {color} runs before event {before}, whose post came before its own"
+            ));
+        }
+        if let Some(end) = self.ends.get(&color) {
+            self.events[id].known.join(end);
+        }
+        self.events[id].known.insert(id);
+        self.events[id].state = State::Running;
+    }
+
+    /// The event ends, by a panic or not.
+    pub(crate) fn end(&mut self, id: Id, panicked: bool) {
+        let event = &mut self.events[id];
+        event.state = State::Ran;
+        self.panics += u64::from(panicked);
+        let color = event.color;
+        let known = event.known.clone();
+        self.ends.insert(color, known);
+        if self.running.remove(&color) != Some(id) {
+            self.fail(format!("event {id} ends and was not the one that ran"));
+        }
+    }
+
+    /// The timer's own color cancels it.
+    pub(crate) fn cancel(&mut self, id: Id) {
+        self.events[id].canceled = true;
+    }
+
+    /// The event's closure is gone.
+    pub(crate) fn dropped(&mut self, id: Id) {
+        let event = &mut self.events[id];
+        match event.state {
+            State::Offered => event.state = State::Refused,
+            State::Queued => {
+                event.state = State::Dropped;
+                let color = event.color;
+                self.fifos
+                    .entry(color)
+                    .or_default()
+                    .retain(|&queued| queued != id);
+            }
+            State::Ran => {}
+            state => self.fail(format!("event {id} is dropped and is {state:?}")),
+        }
+    }
+
+    /// Judges the whole run once everything is gone. `orderly`: it ended after draining. Returns the
+    /// number of events that were accepted and not run.
+    pub(crate) fn judge(&mut self, orderly: bool) -> u64 {
+        let mut left = 0;
+        for id in 0..self.events.len() {
+            let Event { state, timer, .. } = self.events[id];
+            match state {
+                State::Ran | State::Refused => {}
+                State::Dropped if timer => {}
+                State::Dropped if !orderly => left += 1,
+                state => self.fail(format!("event {id} is {state:?} at the end")),
+            }
+        }
+        left
+    }
+}
+
+/// Lies, one for each promise.
+pub(crate) fn notices() {
+    let two = || {
+        let mut model = Model::default();
+        let ids = [0, 1].map(|_| {
+            let id = model.offer(None, 7, false);
+            model.accept(None, id);
+            id
+        });
+        (model, ids)
+    };
+    let broken = |model: Model| model.broken.expect("noticed");
+
+    let (mut model, [_, second]) = two();
+    model.begin(second, 7);
+    assert!(broken(model).contains("runs before event 0"));
+
+    let (mut model, [first, second]) = two();
+    model.begin(first, 7);
+    model.begin(second, 7);
+    assert!(broken(model).contains("overlap"));
+
+    let (mut model, [first, _]) = two();
+    model.begin(first, 8);
+    assert!(broken(model).contains("as color 8"));
+
+    let (mut model, [first, _]) = two();
+    model.begin(first, 7);
+    model.end(first, false);
+    model.begin(first, 7);
+    assert!(broken(model).contains("is Ran"));
+
+    let (mut model, [first, second]) = two();
+    model.begin(first, 7);
+    model.end(first, false);
+    model.dropped(second);
+    assert_eq!(model.judge(false), 1);
+    assert_eq!(model.judge(true), 0);
+    assert!(broken(model).contains("is Dropped at the end"));
+
+    // Cause and effect over a third color: 0 posts to 7, then to 8, whose event posts to 7.
+    let mut model = Model::default();
+    let cause = model.offer(None, 7, false);
+    model.accept(None, cause);
+    let relay = model.offer(None, 8, false);
+    model.accept(None, relay);
+    model.begin(relay, 8);
+    let effect = model.offer(Some(relay), 7, false);
+    model.accept(Some(relay), effect);
+    model.end(relay, false);
+    model.begin(effect, 7);
+    assert!(broken(model).contains("runs before event 0"));
+
+    let mut model = Model::default();
+    let timer = model.offer(None, 7, true);
+    model.accept(None, timer);
+    model.cancel(timer);
+    model.begin(timer, 7);
+    assert!(broken(model).contains("canceled"));
+}

@@ -1,0 +1,171 @@
+//! What a program is, and how one is made.
+
+use mely::{Heuristics, OnPanic, Stealing};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Handlers by annotation; see `run::HANDLERS`.
+pub(crate) const HANDLERS: usize = 6;
+
+/// A runtime, its first event, and what comes from outside.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) cores: usize,
+    pub(crate) packages: usize,
+    pub(crate) stealing: Stealing,
+    pub(crate) batch: u32,
+    pub(crate) slots: usize,
+    pub(crate) events_max: usize,
+    pub(crate) on_panic: OnPanic,
+    pub(crate) exit_when_idle: bool,
+    pub(crate) start: Vec<Act>,
+    pub(crate) outside: Vec<(u32, Outside)>,
+}
+
+/// What an event does.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    /// Posts an event under one of the handlers.
+    Post(usize, u64, Vec<Act>),
+    /// Posts an event to its own color.
+    PostOwn(Vec<Act>),
+    /// Posts an event that may be refused.
+    TryPost(u64, Vec<Act>),
+    /// Posts so many events of one handler and duration to as many colors from this one on.
+    Many(u8, usize, u64, u32),
+    /// Posts an event to a color of its own, which it keeps until it has run.
+    Unique(Vec<Act>),
+    /// Takes so many ns.
+    Work(u32),
+    /// Lets others go on.
+    Pause,
+    /// Publishes what was posted so far.
+    Flush,
+    /// Moves a color to a core.
+    Place(u64, usize),
+    /// Sets a timer of so many ns.
+    Timer(u32, u64, Vec<Act>),
+    /// Cancels one of the timers that were set.
+    Cancel(usize),
+    /// Panics.
+    Panic,
+    /// Asks the runtime to stop.
+    Stop,
+}
+
+/// What comes from outside, after so many steps of the runtime.
+#[derive(Clone, Debug)]
+pub(crate) enum Outside {
+    Post(usize, u64, Vec<Act>),
+    Place(u64, usize),
+    Stop,
+}
+
+fn color() -> impl Strategy<Value = u64> {
+    // Few, so that they meet; some beyond the slots, so that they share one.
+    prop_oneof![6 => 0..6u64, 3 => 0..24u64, 1 => any::<u64>()]
+}
+
+fn leaf() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        8 => (0..20_000u32).prop_map(Act::Work),
+        6 => Just(Act::Pause),
+        3 => Just(Act::Flush),
+        4 => (color(), 0..64usize).prop_map(|(color, core)| Act::Place(color, core)),
+        6 => (1..30u8, 0..HANDLERS, color(), 0..8_000u32)
+            .prop_map(|(count, handler, color, ns)| Act::Many(count, handler, color, ns)),
+        2 => (0..8usize).prop_map(Act::Cancel),
+        1 => Just(Act::Panic),
+    ]
+}
+
+fn body() -> impl Strategy<Value = Vec<Act>> {
+    let act = leaf().prop_recursive(5, 160, 5, |act| {
+        let body = || vec(act.clone(), 0..5);
+        prop_oneof![
+            8 => (0..HANDLERS, color(), body())
+                .prop_map(|(handler, color, body)| Act::Post(handler, color, body)),
+            3 => body().prop_map(Act::PostOwn),
+            3 => (color(), body()).prop_map(|(color, body)| Act::TryPost(color, body)),
+            2 => body().prop_map(Act::Unique),
+            2 => (0..50_000u32, color(), body())
+                .prop_map(|(ns, color, body)| Act::Timer(ns, color, body)),
+        ]
+    });
+    vec(act, 0..8)
+}
+
+fn stealing() -> impl Strategy<Value = Stealing> {
+    let some = any::<(bool, bool, bool)>().prop_map(|(locality, time_left, penalty)| {
+        Stealing::On(Heuristics {
+            locality,
+            time_left,
+            penalty,
+        })
+    });
+    prop_oneof![1 => Just(Stealing::Off), 4 => Just(Stealing::default()), 4 => some]
+}
+
+fn outside() -> impl Strategy<Value = (u32, Outside)> {
+    let what = prop_oneof![
+        12 => (0..HANDLERS, color(), body())
+            .prop_map(|(handler, color, body)| Outside::Post(handler, color, body)),
+        3 => (color(), 0..64usize).prop_map(|(color, core)| Outside::Place(color, core)),
+        1 => Just(Outside::Stop),
+    ];
+    (0..60u32, what)
+}
+
+fn program(
+    cores: impl Strategy<Value = usize>,
+    start: impl Strategy<Value = Vec<Act>>,
+) -> impl Strategy<Value = Program> {
+    let machine = (cores, 1..3usize, stealing(), 1..14u32);
+    let limits = (
+        prop_oneof![Just(16usize), Just(256)],
+        prop_oneof![3 => Just(1usize << 20), 1 => Just(1)],
+        prop_oneof![Just(OnPanic::DropEvent), Just(OnPanic::Stop)],
+        any::<bool>(),
+    );
+    let events = (start, vec(outside(), 0..8));
+    (machine, limits, events).prop_map(|(machine, limits, events)| {
+        let (cores, packages, stealing, batch) = machine;
+        let (slots, events_max, on_panic, exit_when_idle) = limits;
+        let (start, outside) = events;
+        Program {
+            cores,
+            packages,
+            stealing,
+            batch,
+            slots,
+            events_max,
+            on_panic,
+            exit_when_idle,
+            start,
+            outside,
+        }
+    })
+}
+
+/// Of all kinds.
+pub(crate) fn mixed() -> impl Strategy<Value = Program> {
+    let rarely_stopped = prop_oneof![
+        9 => body(),
+        1 => body().prop_map(|mut acts| {
+            acts.push(Act::Stop);
+            acts
+        }),
+    ];
+    program(prop_oneof![6 => 1..6usize, 1 => 6..40usize], rarely_stopped)
+}
+
+/// A core with far more to do than the others.
+pub(crate) fn wide() -> impl Strategy<Value = Program> {
+    let load = (20..200u8, 0..HANDLERS, color(), 0..30_000u32)
+        .prop_map(|(count, handler, color, ns)| Act::Many(count, handler, color, ns));
+    let start = (vec(load, 1..4), body()).prop_map(|(mut acts, more)| {
+        acts.extend(more);
+        acts
+    });
+    program(prop_oneof![4 => 2..9usize, 1 => 9..129usize], start)
+}

@@ -1,0 +1,265 @@
+//! Runs a program.
+
+use crate::model::{Id, Model};
+use crate::program::{Act, HANDLERS, Outside, Program};
+use mely::net::Timer;
+use mely::sim::{self, Step};
+use mely::topology::{Shape, Topology};
+use mely::{Callback, Color, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime};
+use std::collections::VecDeque;
+use std::panic;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// More than any program takes.
+const STEPS_MAX: u64 = 3_000_000;
+
+/// What a program panics with.
+pub(crate) const ON_PURPOSE: &str = "part of the program";
+
+/// From none to long, and annotations that are lies.
+static TABLE: [Handler; HANDLERS] = [
+    Handler::new("unknown"),
+    Handler::new("short").time(Duration::from_nanos(50)),
+    Handler::new("medium").time(Duration::from_micros(3)),
+    Handler::new("long").time(Duration::from_micros(200)),
+    Handler::new("heavy")
+        .time(Duration::from_micros(3))
+        .penalty(50),
+    Handler::new("heavier")
+        .time(Duration::from_micros(20))
+        .penalty(1_000),
+];
+
+type Timers = Arc<Mutex<Vec<(Id, u64, Timer)>>>;
+
+#[derive(Clone)]
+struct Judge {
+    model: Arc<Mutex<Model>>,
+    timers: Timers,
+}
+
+/// An event's closure: tells the model when it is gone.
+struct Body {
+    id: Id,
+    acts: Vec<Act>,
+    judge: Judge,
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.judge.model.lock().unwrap().dropped(self.id);
+    }
+}
+
+/// The event that runs: ends also by a panic.
+struct Running<'a>(&'a Body);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut model = self.0.judge.model.lock().unwrap();
+        model.end(self.0.id, std::thread::panicking());
+    }
+}
+
+impl Body {
+    fn run(mut self, cx: &mut Cx) {
+        let acts = std::mem::take(&mut self.acts);
+        self.judge
+            .model
+            .lock()
+            .unwrap()
+            .begin(self.id, cx.color().value());
+        let running = Running(&self);
+        for act in acts {
+            self.act(cx, act);
+        }
+        drop(running);
+    }
+
+    fn offer(&self, color: u64, timer: bool, acts: Vec<Act>) -> Body {
+        let id = self
+            .judge
+            .model
+            .lock()
+            .unwrap()
+            .offer(Some(self.id), color, timer);
+        let judge = self.judge.clone();
+        Body { id, acts, judge }
+    }
+
+    fn accepted(&self, id: Id) {
+        self.judge.model.lock().unwrap().accept(Some(self.id), id);
+    }
+
+    fn post(&self, cx: &mut Cx, handler: usize, color: u64, acts: Vec<Act>) {
+        let body = self.offer(color, false, acts);
+        let id = body.id;
+        let event = TABLE[handler].on(Color::from(color), move |cx: &mut Cx| body.run(cx));
+        cx.post_callback(event);
+        self.accepted(id);
+    }
+
+    fn act(&self, cx: &mut Cx, act: Act) {
+        match act {
+            Act::Post(handler, color, acts) => self.post(cx, handler, color, acts),
+            Act::PostOwn(acts) => {
+                let own = cx.color().value();
+                self.post(cx, 0, own, acts);
+            }
+            Act::TryPost(color, acts) => {
+                let body = self.offer(color, false, acts);
+                let id = body.id;
+                match cx.try_post(Color::from(color), move |cx: &mut Cx| body.run(cx)) {
+                    Ok(()) => self.accepted(id),
+                    Err(PostError::Full(refused)) => drop(refused),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            Act::Many(count, handler, color, ns) => {
+                for i in 0..u64::from(count) {
+                    self.post(cx, handler, color.wrapping_add(i), vec![Act::Work(ns)]);
+                }
+            }
+            Act::Unique(acts) => {
+                let unique = cx.unique_color();
+                let color = unique.color();
+                let body = self.offer(color.value(), false, acts);
+                let id = body.id;
+                cx.post(color, move |cx: &mut Cx| {
+                    body.run(cx);
+                    drop(unique);
+                });
+                self.accepted(id);
+            }
+            Act::Work(ns) => sim::work(cx, Duration::from_nanos(ns.into())),
+            Act::Pause => sim::pause(cx),
+            Act::Flush => cx.flush(),
+            Act::Place(color, core) => cx.place(Color::from(color), core % cx.cores()),
+            Act::Timer(ns, color, acts) => {
+                let body = self.offer(color, true, acts);
+                let id = body.id;
+                self.accepted(id);
+                let callback = move |cx: &mut Cx| body.run(cx);
+                let callback = Callback::anonymous(Color::from(color), callback);
+                let timer = cx.timer(Duration::from_nanos(ns.into()), callback);
+                self.judge.timers.lock().unwrap().push((id, color, timer));
+            }
+            Act::Cancel(which) => self.cancel(cx, which),
+            Act::Panic => panic::panic_any(ON_PURPOSE),
+            Act::Stop => cx.stop(),
+        }
+    }
+
+    fn cancel(&self, cx: &mut Cx, which: usize) {
+        let mut timers = self.judge.timers.lock().unwrap();
+        if timers.is_empty() {
+            return;
+        }
+        let at = which % timers.len();
+        let (id, color, timer) = timers.swap_remove(at);
+        drop(timers);
+        timer.cancel(cx);
+        if color == cx.color().value() {
+            self.judge.model.lock().unwrap().cancel(id);
+        }
+    }
+}
+
+/// Runs `program` in the order of `seed`.
+///
+/// # Errors
+/// The first promise that was not kept.
+pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
+    let shape = Shape {
+        packages: program.packages,
+        cores_per_l2: program.cores.div_ceil(program.packages),
+        ..Shape::default()
+    };
+    let topology = Topology::synthetic(shape).expect("a machine");
+    let mut simulation = Runtime::builder()
+        .topology(topology)
+        .cores(Cores::count(program.cores))
+        .stealing(program.stealing)
+        .batch(program.batch)
+        .color_slots(program.slots)
+        .events_max(program.events_max)
+        .on_panic(program.on_panic)
+        .exit_when_idle(program.exit_when_idle)
+        .simulate(seed)
+        .expect("what a program asks for can be built");
+    let judge = Judge {
+        model: Arc::default(),
+        timers: Arc::default(),
+    };
+    let offer = |color: u64, acts: &[Act]| {
+        let id = judge.model.lock().unwrap().offer(None, color, false);
+        let (acts, judge) = (acts.to_vec(), judge.clone());
+        Body { id, acts, judge }
+    };
+    let accepted = |id: Id| judge.model.lock().unwrap().accept(None, id);
+    let first = offer(0, &program.start);
+    let id = first.id;
+    simulation
+        .start(move |cx| first.run(cx))
+        .map_err(|error| error.to_string())?;
+    accepted(id);
+    let poster = simulation.poster();
+    let mut outside: VecDeque<_> = program.outside.iter().collect();
+    let mut gap = 0;
+    loop {
+        let step = simulation.step();
+        if let Some(broken) = judge.model.lock().unwrap().broken.clone() {
+            return Err(broken);
+        }
+        if simulation.steps() > STEPS_MAX {
+            return Err("goes on for ever".into());
+        }
+        let stalled = step == Step::Stalled;
+        match step {
+            Step::Ended => break,
+            Step::Stalled if outside.is_empty() => poster.stop(),
+            _ => {}
+        }
+        gap += 1;
+        let Some((_, what)) = outside.pop_front_if(|(at, _)| gap >= *at || stalled) else {
+            continue;
+        };
+        gap = 0;
+        match what {
+            Outside::Post(handler, color, acts) => {
+                let body = offer(*color, acts);
+                let id = body.id;
+                let run = move |cx: &mut Cx| body.run(cx);
+                let callback = TABLE[*handler].on(Color::from(*color), run);
+                match poster.post_callback(callback) {
+                    Ok(()) => accepted(id),
+                    Err(refused) => drop(refused),
+                }
+            }
+            Outside::Place(color, core) => {
+                poster.place(Color::from(*color), core % program.cores);
+            }
+            Outside::Stop => poster.stop(),
+        }
+    }
+    let result = simulation.end();
+    drop(simulation);
+    judge.timers.lock().unwrap().clear();
+    let mut model = judge.model.lock().unwrap();
+    let left = model.judge(result.is_ok());
+    let panics_matter = model.panics > 0 && program.on_panic == OnPanic::Stop;
+    match result {
+        Ok(()) if panics_matter => return Err("a panic did not stop the runtime".into()),
+        Ok(()) => {}
+        Err(RunError::Panicked { events_left, .. }) if panics_matter => {
+            if events_left < left {
+                return Err(format!(
+                    "{events_left} events are said to be left of {left}"
+                ));
+            }
+        }
+        Err(error) => return Err(format!("ended by {error}")),
+    }
+    model.broken.take().map_or(Ok(()), Err)
+}
