@@ -69,6 +69,7 @@ fn buy(hall: &Colored<Hall>, cx: &mut Cx) {
 fn seats_sold(seed: u64, buy: Buy) -> Result<(usize, u64), SimError> {
     let builder = Runtime::builder().cores(Cores::count(4));
     let mut simulation = builder
+        .color_slots(256)
         .exit_when_idle(true)
         .simulate(seed)
         .expect("four virtual cores can be had anywhere");

@@ -33,6 +33,8 @@ const COMPLETIONS_MAX: usize = 256;
 const BURST_MAX: usize = 64;
 /// How long to wait before accepting again after accept failed, for want of descriptors say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
+/// Buffers to receive into of a simulated core.
+const SIMULATED_BUFFERS: u16 = 64;
 
 /// What an operation was started for.
 #[derive(Debug)]
@@ -90,7 +92,12 @@ impl Driver {
             Some(choice) => choice.clone(),
             None => crate::io::Choice::from_env()?,
         };
-        let (backend, report) = Backend::new(choice, &Config::default())?;
+        let mut config = Config::default();
+        if let crate::io::Choice::Sim(_) = choice {
+            // Simulations come by the thousand, and few buffers are sooner used up.
+            config.buffers = SIMULATED_BUFFERS;
+        }
+        let (backend, report) = Backend::new(choice, &config)?;
         let owner = backend.owner();
         let driver = Driver {
             backend,
