@@ -112,7 +112,7 @@ pub mod model;
 pub mod net;
 mod runtime;
 mod sched;
-#[cfg(not(loom))]
+#[cfg(feature = "sim")]
 pub mod sim;
 mod sync;
 

@@ -41,10 +41,10 @@ const BATCH_MAX: u32 = 1 << 16;
 /// Longest spinning of a runtime that exits when idle.
 const SPIN_TO_EXIT_MAX: Duration = Duration::from_millis(1);
 /// Cores of a simulation that was not told how many.
-#[cfg(not(loom))]
+#[cfg(feature = "sim")]
 const SIMULATED_CORES: usize = 4;
 /// Longest spinning of a virtual core: while it spins, its steps find nothing.
-#[cfg(not(loom))]
+#[cfg(feature = "sim")]
 const SIMULATED_SPIN_MAX: Duration = Duration::from_micros(2);
 
 /// Configures a [`Runtime`].
@@ -245,7 +245,7 @@ impl Builder {
     ///
     /// # Errors
     /// As [`build`](Self::build).
-    #[cfg(not(loom))]
+    #[cfg(feature = "sim")]
     pub fn simulate(mut self, seed: u64) -> Result<crate::sim::Simulation, BuildError> {
         use crate::net::{Choice, SimNet};
         let topology = match (self.topology.take(), self.cores) {

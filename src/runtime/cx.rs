@@ -9,6 +9,7 @@ use crate::sched::queue::NIL;
 use crate::{Color, Handler};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// What a handler can do: post events, ask where it is, open connections, stop the runtime.
 ///
@@ -155,6 +156,12 @@ impl Cx {
     /// The core this handler runs on, from 0.
     pub fn core(&self) -> usize {
         self.worker_ref().core.id as usize
+    }
+
+    /// The time since the runtime was built, by its own clock: the machine's monotonic one, or the
+    /// virtual one of a simulation (`mely::sim`).
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.worker_ref().core.clock.now_ns())
     }
 
     /// The number of cores of this runtime.

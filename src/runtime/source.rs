@@ -41,7 +41,7 @@ impl Source {
     }
 
     /// When `reap` will have something to do though nothing completes.
-    #[cfg(not(loom))]
+    #[cfg(feature = "sim")]
     pub(crate) fn next_ns(&mut self) -> Option<u64> {
         match self {
             Source::Null(_) => None,

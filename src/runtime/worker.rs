@@ -148,6 +148,16 @@ pub(crate) fn enter<R>(worker: &mut Worker, f: impl FnOnce(&mut Cx) -> R) -> R {
     result
 }
 
+/// Runs `f` as if this thread were inside no worker: while a virtual core is left in the middle of a
+/// step, others are on this thread.
+#[cfg(feature = "sim")]
+pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
+    let before = CURRENT.with(|current| current.replace(std::ptr::null_mut()));
+    let result = f();
+    CURRENT.with(|current| current.set(before));
+    result
+}
+
 fn run_until_closed(cx: &mut Cx) {
     loop {
         match step(cx, |_| ()) {

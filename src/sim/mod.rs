@@ -44,11 +44,11 @@
 //!
 //! # What is decided by the seed
 //!
-//! Which core takes the next step, how long a step takes, which of several completions comes first,
-//! how much a receive moves. Cores have *paces* that change now and then, so that some fall far behind
-//! others, as when the system takes their processor away. Between two events of a core, others may
-//! take steps; inside a handler they do where it calls [`pause`] or [`work`]. Both do nothing in a
-//! runtime that is not simulated.
+//! Which of the cores that could go on does, how long each step takes, which of several completions
+//! comes first, how much a receive moves. Cores have *paces* that change now and then, so that some fall
+//! far behind others, as when the system takes their processor away. A core may be left between any two
+//! events, and inside a handler where that calls [`pause`] or [`work`]; both do nothing in a runtime that
+//! is not simulated.
 //!
 //! What is not: [`HashMap`](std::collections::HashMap)s with random keys, the time of day, other
 //! threads, addresses. A test that repeats itself keeps clear of those. [`Simulation::fingerprint`]
@@ -56,27 +56,30 @@
 //!
 //! # What is checked on the way
 //!
-//! With debug assertions, the invariants of every list of the scheduler, after each step. And always:
-//! when every core sleeps and nothing will wake one, no event may be left.
+//! With debug assertions, the invariants of the scheduler's lists after each step: those of all cores,
+//! or with more than eight those of the core that took it and of one other. And always: when every core
+//! sleeps and nothing will wake one, no event may be left.
 //!
 //! # What is different from a run on threads
 //!
-//! A step is a whole turn of a core, or an event of it: the interleavings *inside* the scheduler's own
-//! functions, and the orders of memory, are what the loom models explore (`loom-tests/`). Time passes
-//! only between steps and in [`work`], so handlers take no time unless they say so, and a handler that
-//! others step inside of ends when they are through, which may be late. Nobody watches for handlers
-//! over the limit ([`Builder::warn_over`](crate::Builder::warn_over)).
+//! The scheduler's own functions are not interrupted: the interleavings inside of them, and the orders
+//! of memory, are what the loom models explore (`loom-tests/`). Time passes between steps and in
+//! [`work`], so a handler takes no time unless it says so. Nobody watches for handlers over the limit
+//! ([`Builder::warn_over`](crate::Builder::warn_over)).
+//!
+//! # How
+//!
+//! Each virtual core is a coroutine with a stack of its own (2 MiB, provided as far as it is used): hence
+//! the feature `sim`, and a dependency that a server does not need.
 //!
 //! [`Builder::simulate`]: crate::Builder::simulate
 //! [`Builder::build`]: crate::Builder::build
 
 mod check;
-mod random;
 mod trace;
 mod world;
 
 pub use self::check::check;
-pub(crate) use self::random::Random;
 
 use self::world::{Advanced, World};
 use crate::net::SimNet;
@@ -120,7 +123,7 @@ pub enum Step {
 impl Simulation {
     pub(crate) fn new(runtime: Runtime, net: SimNet, seed: u64) -> Simulation {
         Simulation {
-            world: Rc::new(World::new(&runtime.inner, seed)),
+            world: World::new(&runtime.inner, seed),
             runtime,
             net,
             seed,
@@ -275,22 +278,18 @@ impl Drop for Simulation {
     }
 }
 
-/// Inside a handler of a simulation: lets other cores take some steps, as if this one had lost its
-/// processor here. Elsewhere it does nothing.
+/// Inside a handler of a simulation: leaves this core for a moment, in which others go on. Elsewhere,
+/// and while a panic unwinds, it does nothing.
 pub fn pause(cx: &mut Cx) {
     let _ = cx;
-    if let Some(world) = world::current() {
-        world.pause();
-    }
+    world::pause();
 }
 
-/// Inside a handler of a simulation: work that takes `time`, while which others take steps. Elsewhere
-/// it does nothing.
+/// Inside a handler of a simulation: work that takes `time`, in which others go on. Elsewhere, and while
+/// a panic unwinds, it does nothing.
 pub fn work(cx: &mut Cx, time: Duration) {
     let _ = cx;
-    if let Some(world) = world::current() {
-        world.work(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-    }
+    world::work(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
 }
 
 /// Why a simulated run did not end well.

@@ -23,13 +23,12 @@ impl Trace {
     }
 
     /// An event has run.
-    pub(super) fn event(&mut self, now_ns: u64, depth: usize, cx: &Cx) {
+    pub(super) fn event(&mut self, now_ns: u64, cx: &Cx) {
         let (core, color, handler) = (cx.core(), cx.color().value(), cx.handler());
         (core, color, handler).hash(&mut self.hasher);
         if self.printed {
-            let inside = "  ".repeat(depth - 1);
             let us = now_ns as f64 / 1e3;
-            eprintln!("{us:12.3} us {inside}core {core} color {color} {handler}");
+            eprintln!("{us:12.3} us core {core} color {color} {handler}");
         }
     }
 

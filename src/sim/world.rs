@@ -1,12 +1,17 @@
 //! The virtual cores of a simulation, and who of them goes next.
+//!
+//! Each core is a coroutine that takes one step after the other, and can be left in the middle of one:
+//! between two events, and where a handler pauses or works. Time is that of a discrete-event
+//! simulation: whatever a core does keeps it busy until some moment, and when all are busy the clock
+//! goes on to the first that is not.
 
-use super::random::Random;
 use super::trace::Trace;
 use crate::Cx;
+use crate::io::Random;
 use crate::net::Driver;
 use crate::runtime::inner::Inner;
 use crate::runtime::source::Source;
-use crate::runtime::worker::{Next, Worker, enter, step};
+use crate::runtime::worker::{Next, Worker, enter, outside, step};
 use crate::sched::clock::Clock;
 use crate::sched::quiesce::Phase;
 #[cfg(debug_assertions)]
@@ -15,37 +20,44 @@ use crate::sched::shared::Bell;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::relaxed;
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
-/// Cores in the middle of something at once, one inside the other on the stack.
-const DEPTH_MAX: usize = 16;
+/// The stack of a virtual core: as large as a thread's, of which the system provides what is used.
+const STACK_BYTES: usize = 2 << 20;
 /// Steps for which the cores keep their paces.
 const PACE_STEPS: u64 = 64;
 /// The slowest pace is 2 to this power times as slow as the fastest.
-const PACES_LOG: usize = 7;
-/// A step takes at most 2 to this power of ns.
-const STEP_NS_LOG: usize = 10;
-/// Between two events the others go on once in so many times.
+const PACES_LOG: usize = 5;
+/// A step at the fastest pace takes at most 2 to this power of ns.
+const STEP_NS_LOG: usize = 7;
+/// A core is left between two events once in so many times.
 const BETWEEN_PERIOD: usize = 4;
-/// At a pause the others take up to so many steps.
-const PAUSE_STEPS_MAX: usize = 4;
 /// With so many cores, the lists of all of them are checked after each step; with more, those of the
 /// core that took it and of one other.
 #[cfg(debug_assertions)]
 const CHECK_ALL_MAX: usize = 8;
 
+type Step = Coroutine<(), (), ()>;
+
 /// One virtual core.
-#[derive(Debug)]
 struct VirtualCore {
-    /// Away while the core takes a step, which others may take steps inside of.
+    /// Away while the core runs. None after the end.
+    coroutine: Option<Step>,
+    /// With the coroutine, while that is in the middle of a step.
     worker: Option<Box<Worker>>,
+    /// What leaves the coroutine, from inside.
+    yielder: *const Yielder<(), ()>,
+    /// Nothing happens on it before.
+    busy_until_ns: u64,
+    /// Its steps take 2 to this power times as long as at the fastest pace.
+    pace: usize,
     sleeps: bool,
     left: bool,
-    /// How likely it is to go next, against the others.
-    pace: u64,
     bell: Arc<VirtualBell>,
 }
 
@@ -60,39 +72,38 @@ impl Bell for Arc<VirtualBell> {
 }
 
 /// See the module text.
-#[derive(Debug)]
 pub(super) struct World {
     inner: Arc<Inner>,
     cores: RefCell<Vec<VirtualCore>>,
     now_ns: Arc<relaxed::AtomicU64>,
     random: RefCell<Random>,
     pub(super) trace: RefCell<Trace>,
-    depth: Cell<usize>,
     steps: Cell<u64>,
+    /// Nobody is left in the middle of a step any more.
+    finishing: Cell<bool>,
     /// When the end was asked for.
     stopping_since_ns: Cell<Option<u64>>,
     pub(super) deadline_passed: Cell<bool>,
-    /// An assertion of the runtime's own failed, in a step that may have been inside another: nothing
-    /// goes on.
+    /// An assertion of the runtime's own failed: nothing goes on.
     broken: RefCell<Option<Box<dyn Any + Send>>>,
 }
 
 std::thread_local! {
-    /// The worlds that this thread is inside of, the innermost last.
-    static WORLDS: RefCell<Vec<Rc<World>>> = const { RefCell::new(Vec::new()) };
+    /// The worlds that this thread is inside of, the innermost last, each with the core that runs.
+    static RUNNING: RefCell<Vec<(Rc<World>, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The world whose handler calls.
-pub(super) fn current() -> Option<Rc<World>> {
-    WORLDS.with_borrow(|worlds| worlds.last().cloned())
+/// The world and the core whose handler calls.
+fn running() -> Option<(Rc<World>, usize)> {
+    RUNNING.with_borrow(|running| running.last().cloned())
 }
 
 /// What [`World::advance`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advanced {
-    /// This core took a step.
+    /// This core took a step, or a part of one.
     Stepped(usize),
-    /// The clock went on to the next timer.
+    /// The clock went on to when something happens.
     Waited,
     /// Every core sleeps, and nothing that is known will wake one.
     Stalled,
@@ -101,49 +112,31 @@ pub(super) enum Advanced {
 }
 
 impl World {
-    pub(super) fn new(inner: &Arc<Inner>, seed: u64) -> World {
-        let now_ns = Arc::new(relaxed::AtomicU64::new(0));
-        let cores = (0..inner.shared.cores.len())
-            .map(|id| {
-                let (driver, report) = Driver::new(inner, id as u32)
-                    .expect("the simulated event source refuses nothing by default");
-                inner.outcome.lock().unwrap().backends.push((id, report));
-                let bell = Arc::new(VirtualBell(AtomicBool::new(false)));
-                inner
-                    .shared
-                    .hang_bell(id as u32, Box::new(Arc::clone(&bell)));
-                let clock = Clock::Virtual(Arc::clone(&now_ns));
-                let source = Source::Net(Box::new(driver));
-                let worker = Worker::new(Arc::clone(inner), id as u32, clock, source);
-                VirtualCore {
-                    worker: Some(Box::new(worker)),
-                    sleeps: false,
-                    left: false,
-                    pace: 1,
-                    bell,
-                }
-            })
-            .collect();
-        World {
-            inner: Arc::clone(inner),
-            cores: RefCell::new(cores),
-            now_ns,
-            random: RefCell::new(Random::new(seed)),
-            trace: RefCell::new(Trace::new()),
-            depth: Cell::new(0),
-            steps: Cell::new(0),
-            stopping_since_ns: Cell::new(None),
-            deadline_passed: Cell::new(false),
-            broken: RefCell::new(None),
-        }
+    pub(super) fn new(inner: &Arc<Inner>, seed: u64) -> Rc<World> {
+        Rc::new_cyclic(|world| {
+            let now_ns = Arc::new(relaxed::AtomicU64::new(0));
+            let cores = 0..inner.shared.cores.len();
+            World {
+                inner: Arc::clone(inner),
+                cores: RefCell::new(
+                    cores
+                        .map(|id| VirtualCore::new(inner, id, &now_ns, Weak::clone(world)))
+                        .collect(),
+                ),
+                now_ns,
+                random: RefCell::new(Random::new(seed)),
+                trace: RefCell::new(Trace::new()),
+                steps: Cell::new(0),
+                finishing: Cell::new(false),
+                stopping_since_ns: Cell::new(None),
+                deadline_passed: Cell::new(false),
+                broken: RefCell::new(None),
+            }
+        })
     }
 
     pub(super) fn now_ns(&self) -> u64 {
         self.now_ns.load(relaxed::Ordering::Relaxed)
-    }
-
-    fn set_now_ns(&self, ns: u64) {
-        self.now_ns.store(ns, relaxed::Ordering::Relaxed);
     }
 
     pub(super) fn steps(&self) -> u64 {
@@ -155,17 +148,19 @@ impl World {
         self.random.borrow_mut().below(end)
     }
 
-    /// One step of one core, or on to the next timer.
+    /// Lets one core go on, or the clock.
     pub(super) fn advance(self: &Rc<World>) -> Advanced {
-        if let Some(at) = self.step_some() {
-            return Advanced::Stepped(at);
+        if let Some(core) = self.choose() {
+            self.take_time(core);
+            self.resume(core);
+            return Advanced::Stepped(core);
         }
         if self.cores.borrow().iter().all(|core| core.left) {
             return Advanced::Ended;
         }
         match self.next_ns() {
             Some(at_ns) => {
-                self.set_now_ns(at_ns.max(self.now_ns()));
+                self.now_ns.store(at_ns, relaxed::Ordering::Relaxed);
                 self.look_at_deadline();
                 Advanced::Waited
             }
@@ -180,56 +175,63 @@ impl World {
         }
     }
 
-    /// Lets some core that can take a step. None: no core can, for now.
-    fn step_some(self: &Rc<World>) -> Option<usize> {
-        if self.depth.get() > DEPTH_MAX || self.broken.borrow().is_some() {
-            return None;
-        }
-        let core = self.choose()?;
-        self.step_core(core);
-        Some(core)
+    /// Draws the core that goes next from those that can now.
+    fn choose(&self) -> Option<usize> {
+        let mut cores = self.cores.borrow_mut();
+        let now_ns = self.now_ns();
+        let able: Vec<usize> = cores
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(id, core)| core.is_able(now_ns).then_some(id))
+            .collect();
+        (!able.is_empty()).then(|| able[self.draw(able.len())])
     }
 
-    /// Draws the core that goes next from those that can. Each keeps a pace for a while, so that some
-    /// fall far behind others, as they do when the system takes their processor away.
-    fn choose(&self) -> Option<usize> {
+    /// What a core is about to do takes time, at its pace. Paces change now and then, so that some fall
+    /// far behind others, as they do when the system takes their processor away.
+    fn take_time(&self, id: usize) {
         let mut cores = self.cores.borrow_mut();
         if self.steps.get().is_multiple_of(PACE_STEPS) {
             for core in &mut *cores {
-                core.pace = 1 << self.draw(PACES_LOG + 1);
+                core.pace = self.draw(PACES_LOG + 1);
             }
         }
-        let now_ns = self.now_ns();
-        let able = |core: &mut VirtualCore| {
-            let sleeps = core.sleeps;
-            let rung = core.bell.0.load(Ordering::Acquire);
-            core.worker.as_mut().is_some_and(|worker| {
-                !sleeps
-                    || rung
-                    || worker.source.has_work()
-                    || worker.source.next_ns().is_some_and(|at_ns| at_ns <= now_ns)
-            })
-        };
-        let paces: Vec<u64> = cores
-            .iter_mut()
-            .map(|core| if able(core) { core.pace } else { 0 })
-            .collect();
-        let sum: u64 = paces.iter().sum();
-        if sum == 0 {
-            return None;
-        }
-        let mut at = self.draw(sum as usize) as u64;
-        paces.iter().position(|&pace| {
-            let found = at < pace;
-            at = at.wrapping_sub(pace);
-            found
-        })
+        self.steps.set(self.steps.get() + 1);
+        let core = &mut cores[id];
+        core.busy_until_ns = self.now_ns() + (1 << (self.draw(STEP_NS_LOG + 1) + core.pace));
     }
 
-    fn step_core(self: &Rc<World>, id: usize) {
+    /// Runs a core until it is left, at the end of a step or in the middle of one.
+    fn resume(self: &Rc<World>, id: usize) {
+        let coroutine = self.cores.borrow_mut()[id].coroutine.take();
+        let mut coroutine = coroutine.expect("only this function takes it, and gives it back");
+        RUNNING.with_borrow_mut(|running| running.push((Rc::clone(self), id)));
+        // Handlers' panics are caught further in: what comes out is a failed assertion of the
+        // runtime's own.
+        let result = catch_unwind(AssertUnwindSafe(|| coroutine.resume(())));
+        RUNNING.with_borrow_mut(|running| running.pop());
+        match result {
+            Ok(CoroutineResult::Yield(())) => {
+                self.cores.borrow_mut()[id].coroutine = Some(coroutine);
+            }
+            Ok(CoroutineResult::Return(())) => self.cores.borrow_mut()[id].left = true,
+            Err(payload) => {
+                self.broken.borrow_mut().get_or_insert(payload);
+            }
+        }
+        self.look_at_deadline();
+        #[cfg(debug_assertions)]
+        self.check_lists(id);
+    }
+
+    /// A whole step of a core, in its coroutine. False: it has left, or was dropped.
+    fn step(self: &Rc<World>, id: usize) -> bool {
         let mut worker = {
             let core = &mut self.cores.borrow_mut()[id];
-            let mut worker = core.worker.take().expect("chosen from those that have one");
+            let Some(mut worker) = core.worker.take() else {
+                // Dropped, and the coroutine is to end.
+                return false;
+            };
             if std::mem::take(&mut core.sleeps) {
                 core.bell.0.store(false, Ordering::Release);
                 // Returns at once in a simulation, and forgets that it was rung for.
@@ -238,36 +240,16 @@ impl World {
             }
             worker
         };
-        self.steps.set(self.steps.get() + 1);
-        self.take_time(1 << self.draw(STEP_NS_LOG + 1));
-        self.depth.set(self.depth.get() + 1);
-        WORLDS.with_borrow_mut(|worlds| worlds.push(Rc::clone(self)));
-        let stepped = catch_unwind(AssertUnwindSafe(|| {
-            enter(&mut worker, |cx| step(cx, |cx| self.between(cx)))
-        }));
-        WORLDS.with_borrow_mut(|worlds| worlds.pop());
-        self.depth.set(self.depth.get() - 1);
-        let next = match stepped {
-            Ok(next) => next,
-            Err(payload) => {
-                // Handlers' panics are caught further in. What an inconsistent core would do when it
-                // is dropped, nobody knows.
-                std::mem::forget(worker);
-                self.broken.borrow_mut().get_or_insert(payload);
-                return;
-            }
-        };
+        let next = enter(&mut worker, |cx| step(cx, |cx| self.between(cx)));
         if next == Next::Leave {
-            self.cores.borrow_mut()[id].left = true;
             // Not under the borrow: what it drops may be the user's.
             drop(worker);
-        } else {
-            let core = &mut self.cores.borrow_mut()[id];
-            core.sleeps = next == Next::Wait;
-            core.worker = Some(worker);
+            return false;
         }
-        #[cfg(debug_assertions)]
-        self.check_lists(id);
+        let core = &mut self.cores.borrow_mut()[id];
+        core.sleeps = next == Next::Wait;
+        core.worker = Some(worker);
+        true
     }
 
     /// The invariants of the lists that a step may have changed.
@@ -289,15 +271,9 @@ impl World {
         }
     }
 
-    fn take_time(&self, ns: u64) {
-        self.set_now_ns(self.now_ns() + ns);
-        self.look_at_deadline();
-    }
-
     /// Ends by force what has not drained in time.
     fn look_at_deadline(&self) {
-        let quiesce = &self.inner.shared.quiesce;
-        if quiesce.phase() != Phase::Draining {
+        if self.inner.shared.quiesce.phase() != Phase::Draining {
             return;
         }
         let now_ns = self.now_ns();
@@ -309,68 +285,168 @@ impl World {
         }
     }
 
-    /// When something will happen though every core sleeps: a timer, or the deadline.
+    /// When something will happen, though nothing can now: a core is busy until then, or has a timer, or
+    /// the deadline comes.
     fn next_ns(&self) -> Option<u64> {
+        let now_ns = self.now_ns();
         let mut cores = self.cores.borrow_mut();
-        let timers = cores
-            .iter_mut()
-            .filter_map(|core| core.worker.as_mut()?.source.next_ns());
+        let moments = cores.iter_mut().filter_map(VirtualCore::next_ns);
         let deadline_ns = self.stopping_since_ns.get().and_then(|since_ns| {
             let ns = u64::try_from(self.inner.config.drain_deadline.as_nanos()).ok()?;
             since_ns.checked_add(ns)
         });
-        timers.chain(deadline_ns).min()
+        // A core is never busy for ever.
+        let later = moments.chain(deadline_ns).filter(|&ns| ns > now_ns);
+        later.min()
     }
 
     /// After each event of a core.
-    fn between(self: &Rc<World>, cx: &mut Cx) {
-        let depth = self.depth.get();
-        self.trace.borrow_mut().event(self.now_ns(), depth, cx);
+    fn between(&self, cx: &mut Cx) {
+        self.trace.borrow_mut().event(self.now_ns(), cx);
         if self.draw(BETWEEN_PERIOD) == 0 {
-            let _ = self.step_some();
+            self.leave(cx.core(), 0);
         }
     }
 
-    /// Inside a handler: lets others go on.
-    pub(super) fn pause(self: &Rc<World>) {
-        for _ in 0..=self.draw(PAUSE_STEPS_MAX) {
-            if self.step_some().is_none() {
-                return;
-            }
+    /// Leaves the core in the middle of its step, for at least `ns`. Called in its coroutine.
+    fn leave(&self, id: usize, ns: u64) {
+        // A coroutine cannot be left while its stack unwinds: the thread would seem to panic to others.
+        if self.finishing.get() || std::thread::panicking() {
+            return;
         }
+        let yielder = {
+            let core = &mut self.cores.borrow_mut()[id];
+            core.busy_until_ns = core.busy_until_ns.max(self.now_ns()).saturating_add(ns);
+            core.yielder
+        };
+        outside(|| {
+            // SAFETY: the coroutine's own, which lives at the bottom of the very stack that we are on.
+            unsafe { &*yielder }.suspend(());
+        });
     }
 
-    /// Inside a handler, for which this is `ns` of work.
-    pub(super) fn work(self: &Rc<World>, ns: u64) {
-        let end_ns = self.now_ns().saturating_add(ns);
-        while self.now_ns() < end_ns {
-            if self.step_some().is_some() {
-                continue;
-            }
-            // Nobody can until the next timer of those that sleep.
-            let next_ns = self.next_ns().filter(|&at_ns| at_ns > self.now_ns());
-            self.set_now_ns(next_ns.map_or(end_ns, |at_ns| at_ns.min(end_ns)));
-            self.look_at_deadline();
-        }
-    }
-
-    /// Goes on with what a failed assertion of the runtime's own began, outside of all steps.
+    /// Goes on with what a failed assertion of the runtime's own began.
     pub(super) fn fail_if_broken(&self) {
         let broken = self.broken.borrow_mut().take();
         if let Some(payload) = broken {
+            // What an inconsistent runtime would do when its cores are dropped, nobody knows.
             for core in &mut *self.cores.borrow_mut() {
+                std::mem::forget(core.coroutine.take());
                 std::mem::forget(core.worker.take());
             }
             resume_unwind(payload);
         }
     }
 
-    /// Drops the cores that have not left, with what they have under way.
-    pub(super) fn drop_cores(&self) {
-        let workers: Vec<_> = {
-            let mut cores = self.cores.borrow_mut();
-            cores.iter_mut().map(|core| core.worker.take()).collect()
+    /// Drops the cores that have not left, with what they have under way; handlers in the middle run to
+    /// their ends first.
+    pub(super) fn drop_cores(self: &Rc<World>) {
+        self.finishing.set(true);
+        for id in 0..self.inner.shared.cores.len() {
+            while self.cores.borrow()[id].is_in_step() {
+                self.resume(id);
+            }
+        }
+        for id in 0..self.inner.shared.cores.len() {
+            // Not under the borrow: what it drops may be the user's.
+            let worker = self.cores.borrow_mut()[id].worker.take();
+            drop(worker);
+            if self.cores.borrow()[id].coroutine.is_some() {
+                self.resume(id);
+            }
+        }
+    }
+}
+
+impl VirtualCore {
+    fn new(
+        inner: &Arc<Inner>,
+        id: usize,
+        now_ns: &Arc<relaxed::AtomicU64>,
+        world: Weak<World>,
+    ) -> VirtualCore {
+        let (driver, report) = Driver::new(inner, id as u32)
+            .expect("the simulated event source refuses nothing by default");
+        inner.outcome.lock().unwrap().backends.push((id, report));
+        let bell = Arc::new(VirtualBell(AtomicBool::new(false)));
+        inner
+            .shared
+            .hang_bell(id as u32, Box::new(Arc::clone(&bell)));
+        let clock = Clock::Virtual(Arc::clone(now_ns));
+        let source = Source::Net(Box::new(driver));
+        let worker = Worker::new(Arc::clone(inner), id as u32, clock, source);
+        let stack = DefaultStack::new(STACK_BYTES).expect("memory for a stack");
+        let coroutine = Step::with_stack(stack, move |yielder, ()| {
+            let world = || world.upgrade().expect("the world resumes its cores");
+            world().cores.borrow_mut()[id].yielder = yielder;
+            while world().step(id) {
+                yielder.suspend(());
+            }
+        });
+        VirtualCore {
+            coroutine: Some(coroutine),
+            worker: Some(Box::new(worker)),
+            yielder: std::ptr::null(),
+            busy_until_ns: 0,
+            pace: 0,
+            sleeps: false,
+            left: false,
+            bell,
+        }
+    }
+
+    fn is_in_step(&self) -> bool {
+        self.coroutine.is_some() && self.worker.is_none()
+    }
+
+    fn is_able(&mut self, now_ns: u64) -> bool {
+        if self.coroutine.is_none() || self.busy_until_ns > now_ns {
+            return false;
+        }
+        if !self.sleeps || self.bell.0.load(Ordering::Acquire) {
+            return true;
+        }
+        let Some(worker) = &mut self.worker else {
+            unreachable!("a core sleeps between two steps");
         };
-        drop(workers);
+        let due = |at_ns| at_ns <= now_ns;
+        worker.source.has_work() || worker.source.next_ns().is_some_and(due)
+    }
+
+    /// When it will be able to go on by itself.
+    fn next_ns(&mut self) -> Option<u64> {
+        self.coroutine.as_ref()?;
+        let busy_until_ns = self.busy_until_ns;
+        if !self.sleeps || self.bell.0.load(Ordering::Acquire) {
+            return Some(busy_until_ns);
+        }
+        let source = &mut self.worker.as_mut()?.source;
+        if source.has_work() {
+            return Some(busy_until_ns);
+        }
+        source.next_ns().map(|at_ns| at_ns.max(busy_until_ns))
+    }
+}
+
+/// Inside a handler: lets others go on.
+pub(super) fn pause() {
+    if let Some((world, core)) = running() {
+        world.leave(core, 0);
+    }
+}
+
+/// Inside a handler, for which this is `ns` of work.
+pub(super) fn work(ns: u64) {
+    if let Some((world, core)) = running() {
+        world.leave(core, ns);
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("now_ns", &self.now_ns())
+            .field("steps", &self.steps())
+            .finish_non_exhaustive()
     }
 }

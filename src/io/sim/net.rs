@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::super::{Fd, How};
 use super::client::SimCall;
-use crate::sim::Random;
+use super::random::Random;
 
 /// The first number: not one that a confused test could mistake for a real descriptor.
 const FIRST_FD: i32 = 1_000_000;
