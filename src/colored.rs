@@ -133,12 +133,14 @@ pub struct Colored<T: Send + 'static> {
 struct Cell<T: Send + 'static> {
     inner: Arc<Inner>,
     color: Color,
-    state: UnsafeCell<State<T>>,
+    loan: UnsafeCell<Loans>,
+    /// A cell of its own, because the other one is looked at while this one is lent. Taken by the drop
+    /// only.
+    value: UnsafeCell<Option<T>>,
 }
 
-struct State<T> {
-    /// Taken by the drop only.
-    value: Option<T>,
+#[derive(Default)]
+struct Loans {
     lent: bool,
     poisoned: bool,
 }
@@ -188,15 +190,11 @@ impl std::error::Error for Refused {}
 impl<T: Send + 'static> Colored<T> {
     /// State `value` of `color`, in the runtime of `to`.
     pub fn new(to: &mut impl Post, color: Color, value: T) -> Colored<T> {
-        let state = State {
-            value: Some(value),
-            lent: false,
-            poisoned: false,
-        };
         let cell = Cell {
             inner: to.to_poster().inner,
             color,
-            state: UnsafeCell::new(state),
+            loan: UnsafeCell::new(Loans::default()),
+            value: UnsafeCell::new(Some(value)),
         };
         Colored {
             cell: CountedArc::new(cell),
@@ -283,21 +281,23 @@ impl<T: Send + 'static> Colored<T> {
             });
         }
         // SAFETY: we are inside an event of this runtime and color (module text, 1), so no other
-        // thread is here; and `lent` says that no frame of ours further up has the state.
-        let mut state = unsafe { cell.state.borrow_mut() };
-        if state.lent {
+        // thread is here; and no user code runs while this borrow lives.
+        let mut loan = unsafe { cell.loan.borrow_mut() };
+        if loan.lent {
             return Err(Refused::Lent);
         }
-        if state.poisoned {
+        if loan.poisoned {
             return Err(Refused::Poisoned);
         }
-        state.lent = true;
-        let value: *mut T = state.value.as_mut().expect("taken by the last drop only");
-        state.end();
+        loan.lent = true;
+        loan.end();
         // Ends the loan also when `f` panics, and then poisons the state.
         let loan = Loan(cell);
-        // SAFETY: `lent` keeps every other access away until the loan ends.
-        let result = f(unsafe { &mut *value }, cx);
+        // SAFETY: no other thread is here, as above; and `lent`, which no frame of ours further up had
+        // set, keeps every other access away until the loan ends.
+        let mut value = unsafe { cell.value.borrow_mut() };
+        let result = f(value.as_mut().expect("taken by the last drop only"), cx);
+        value.end();
         drop(loan);
         Ok(result)
     }
@@ -308,16 +308,16 @@ struct Loan<'a, T: Send + 'static>(&'a Cell<T>);
 impl<T: Send + 'static> Drop for Loan<'_, T> {
     fn drop(&mut self) {
         // SAFETY: still inside the event that took the loan; the loaned reference is dead.
-        let mut state = unsafe { self.0.state.borrow_mut() };
-        state.lent = false;
-        state.poisoned |= std::thread::panicking();
+        let mut loan = unsafe { self.0.loan.borrow_mut() };
+        loan.lent = false;
+        loan.poisoned |= std::thread::panicking();
     }
 }
 
 impl<T: Send + 'static> Drop for Cell<T> {
     fn drop(&mut self) {
         // SAFETY: the last handle is gone.
-        let value = unsafe { self.state.borrow_mut() }.value.take();
+        let value = unsafe { self.value.borrow_mut() }.take();
         let poster = Poster {
             inner: self.inner.clone(),
         };
