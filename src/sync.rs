@@ -114,7 +114,9 @@ pub(crate) use std::thread::yield_now;
 
 #[cfg(not(loom))]
 mod cell {
+    use std::marker::PhantomData;
     use std::ops::{Deref, DerefMut};
+    use std::ptr::NonNull;
 
     /// `std::cell::UnsafeCell` behind the interface that loom's can also offer.
     #[derive(Debug, Default)]
@@ -132,14 +134,18 @@ mod cell {
         /// No other access to the cell may overlap the life of the returned guard.
         #[inline(always)]
         pub(crate) unsafe fn borrow_mut(&self) -> CellMut<'_, T> {
-            // SAFETY: exclusive for the guard's life by this function's own contract.
-            CellMut(unsafe { &mut *self.0.get() })
+            // SAFETY: the address of a cell is not null.
+            CellMut(unsafe { NonNull::new_unchecked(self.0.get()) }, PhantomData)
         }
     }
 
     /// Exclusive access to an [`UnsafeCell`]'s content.
+    //
+    // A pointer and not a reference, which as an argument of a function, or inside one, would claim
+    // the content until that function returns, also when the guard has ended long before (`end`, a
+    // lock's release).
     #[derive(Debug)]
-    pub(crate) struct CellMut<'a, T>(&'a mut T);
+    pub(crate) struct CellMut<'a, T>(NonNull<T>, PhantomData<&'a mut T>);
 
     impl<T> CellMut<'_, T> {
         /// Ends the borrow here.
@@ -151,14 +157,16 @@ mod cell {
         type Target = T;
         #[inline(always)]
         fn deref(&self) -> &T {
-            self.0
+            // SAFETY: exclusive for the guard's life by the contract of `borrow_mut`.
+            unsafe { self.0.as_ref() }
         }
     }
 
     impl<T> DerefMut for CellMut<'_, T> {
         #[inline(always)]
         fn deref_mut(&mut self) -> &mut T {
-            self.0
+            // SAFETY: as above, and `self` is borrowed exclusively.
+            unsafe { self.0.as_mut() }
         }
     }
 }
