@@ -4,7 +4,10 @@ mod common;
 
 use common::{Alive, Bound, cores};
 use mely::{Callback, Color, Colored, Handler, OnPanic, PanicReport, Refused, RunError};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 static FAULTY: Handler = Handler::new("faulty");
@@ -287,6 +290,36 @@ fn the_hook_may_post() {
     runtime
         .run(|cx| cx.post(Color::from(3), |_cx| panic!("told")))
         .unwrap();
+}
+
+/// A hook that panics, which it must not, ends the thread, and `run` says so. What is dropped on that
+/// thread after the worker finds no worker.
+#[test]
+fn a_hook_that_panics() {
+    struct PostsWhenDropped(mely::Poster, Sender<bool>);
+    impl Drop for PostsWhenDropped {
+        fn drop(&mut self) {
+            let refused = self.0.post(Color::from(1), |_cx| ()).is_err();
+            self.1.send(refused).unwrap();
+        }
+    }
+    thread_local! {
+        static LAST: RefCell<Option<PostsWhenDropped>> = const { RefCell::new(None) };
+    }
+    let _bound = Bound::new("a_hook_that_panics");
+    let (send, receive) = channel();
+    let mut runtime = cores(1)
+        .panic_hook(|_report| panic!("in the hook"))
+        .build()
+        .unwrap();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        runtime.run(move |cx| {
+            LAST.set(Some(PostsWhenDropped(cx.poster(), send)));
+            panic!("in the handler");
+        })
+    }));
+    assert!(outcome.is_err());
+    assert_eq!(receive.recv(), Ok(true), "posted to a worker that is gone");
 }
 
 #[test]

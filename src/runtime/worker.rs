@@ -140,12 +140,20 @@ pub(crate) fn drive(worker: &mut Worker) {
 /// Makes this thread the worker's for the time of `f`.
 pub(crate) fn enter<R>(worker: &mut Worker, f: impl FnOnce(&mut Cx) -> R) -> R {
     let worker = NonNull::from(worker);
-    let before = CURRENT.with(|current| current.replace(worker.as_ptr()));
+    let _restore = Restore(CURRENT.with(|current| current.replace(worker.as_ptr())));
     // SAFETY: the worker outlives this function, is this thread's, and has no other context.
     let mut cx = unsafe { Cx::new(worker) };
-    let result = f(&mut cx);
-    CURRENT.with(|current| current.set(before));
-    result
+    f(&mut cx)
+}
+
+/// Who was this thread's worker before. Put back also by a panic (of a hook, say): what is dropped
+/// after it on this thread may post, and must not find a worker that is gone.
+struct Restore(*mut Worker);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        CURRENT.with(|current| current.set(self.0));
+    }
 }
 
 /// Runs `f` as if this thread were inside no worker: while a virtual core is left in the middle of a
