@@ -146,9 +146,20 @@ fn full_before_the_first_event() {
     let _bound = Bound::new("full_before_the_first");
     let mut runtime = cores(1).events_max(1).build().unwrap();
     let poster = runtime.poster();
-    while poster.post(Color::from(1), |_cx| ()).is_ok() {}
+    // They hold what keeps them: only the runtime's drop can free them.
+    let alive = Alive::default();
+    loop {
+        let (own, payload) = (poster.clone(), alive.payload());
+        let event = move |_cx: &mut mely::Cx| drop((own, payload));
+        if poster.post(Color::from(1), event).is_err() {
+            break;
+        }
+    }
     let outcome = runtime.run(|_cx| unreachable!());
     assert!(matches!(outcome, Err(RunError::Full)), "{outcome:?}");
+    assert!(alive.count() > 0);
+    drop(runtime);
+    assert_eq!(alive.count(), 0, "what was queued has leaked");
 }
 
 /// With no room for another event, what the network brings waits and is not lost.

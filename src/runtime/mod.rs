@@ -259,7 +259,7 @@ impl Runtime {
         if worker::inside() {
             return Err(RunError::Inside);
         }
-        if std::mem::replace(&mut self.started, true) {
+        if self.started {
             return Err(RunError::Again);
         }
         let shared = &self.inner.shared;
@@ -272,6 +272,7 @@ impl Runtime {
         let Ok((event, _)) = made else {
             return Err(RunError::Full);
         };
+        self.started = true;
         shared.quiesce.owner_post();
         foreign::publish(shared, Color::DEFAULT, event);
         // A stop that was asked for before counts from now: until now nobody could drain.
