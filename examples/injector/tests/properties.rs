@@ -11,8 +11,8 @@ use super::reference;
 use crate::response::{Progress, Reader, Wrong};
 use crate::work::Check;
 
-/// The same cases on every run, unless the environment asks for others. A failing case becomes a test of its
-/// own, not a line in a file.
+/// The same cases on every run, unless the environment asks for others. A failing case becomes a
+/// test of its own, not a line in a file.
 fn config() -> Config {
     Config {
         cases: 8192,
@@ -109,7 +109,8 @@ proptest! {
 
     #[test]
     fn a_response_is_taken_for_what_it_was_made_as(
-        (body, (head, told)) in vec(any::<u8>(), 0..40).prop_flat_map(|body| (Just(body.clone()), head(&body))),
+        (body, (head, told)) in vec(any::<u8>(), 0..40)
+            .prop_flat_map(|body| (Just(body.clone()), head(&body))),
         // A byte changed, some missing, one too many.
         damage in prop_oneof![Just(0), 1..4_u8],
         place in any::<Index>(),
@@ -149,7 +150,8 @@ proptest! {
         (head, _) in head(b"hello"),
         body in select(&["hello", "hell", "hello!", "", "hallo"][..]),
         edits in vec((any::<Index>(), 0..16_usize, select(&[
-            "", "\r\n", "\n", "\r\n\r\n", "\n\n", "\r", "\0", " ", "\t", ":", "5", "HTTP/1.0 ", "200", "\u{e9}",
+            "", "\r\n", "\n", "\r\n\r\n", "\n\n", "\r", "\0", " ", "\t", ":", "5", "HTTP/1.0 ",
+            "200", "\u{e9}",
             "Content-Length: 5\r\n", "Connection: close\r\n",
         ][..])), 0..4),
         cuts in vec(any::<Index>(), 0..9),

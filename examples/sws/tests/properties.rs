@@ -13,8 +13,8 @@ use super::reference::{self, FIGURES};
 use crate::path;
 use crate::site::{Entry, Site};
 
-/// The same cases on every run, unless the environment asks for others. A failing case becomes a test of its
-/// own, not a line in a file.
+/// The same cases on every run, unless the environment asks for others. A failing case becomes a
+/// test of its own, not a line in a file.
 fn config() -> Config {
     Config {
         cases: 8192,
@@ -157,7 +157,8 @@ proptest! {
     fn a_target_has_the_key_that_the_reference_says(
         start in select(&["/", "/", "/", "", "http://h", "hTTps://h/"][..]),
         parts in vec(select(&[
-            "/", "//", "..", ".", "%2e", "%2E", "%2f", "%5c", "\\", "a", "%61", "%", "%0", "%00", "?", "#", "%25",
+            "/", "//", "..", ".", "%2e", "%2E", "%2f", "%5c", "\\", "a", "%61", "%", "%0", "%00",
+            "?", "#", "%25",
             "http://h", "\u{e9}", "%c3", ":", "@",
         ][..]), 0..10),
     ) {
