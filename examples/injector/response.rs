@@ -81,7 +81,7 @@ impl Reader {
     }
 
     fn more(&self) -> Result<Progress, Wrong> {
-        if self.head.len() > HEAD_BYTES_MAX {
+        if self.head.len() >= HEAD_BYTES_MAX {
             return Err(Wrong::Framing);
         }
         Ok(Progress::More)
@@ -98,11 +98,15 @@ impl Reader {
             return Err(Wrong::Body);
         }
         let end = body.got + bytes.len();
+        // A wrong byte before one too many: they may also have come one after the other.
+        if check == Check::Bytes {
+            let wanted = &expected[body.got..end.min(body.length)];
+            if &bytes[..wanted.len()] != wanted {
+                return Err(Wrong::Body);
+            }
+        }
         if end > body.length {
             return Err(Wrong::Framing);
-        }
-        if check == Check::Bytes && bytes != &expected[body.got..end] {
-            return Err(Wrong::Body);
         }
         body.got = end;
         if body.got < body.length {
@@ -114,22 +118,38 @@ impl Reader {
     }
 }
 
-/// Where the head ends, blank line included; nothing before `from` has to be looked at.
+/// Where the head ends, blank line included; nothing before `from` has to be looked at. One that is
+/// too long has no end, whether it came in pieces or at once.
 fn end_of_head(bytes: &[u8], from: usize) -> Option<usize> {
-    memchr::memmem::find(&bytes[from..], b"\r\n\r\n").map(|at| from + at + 4)
+    let window = &bytes[from..bytes.len().min(HEAD_BYTES_MAX)];
+    memchr::memmem::find(window, b"\r\n\r\n").map(|at| from + at + 4)
 }
 
 fn parse(head: &[u8]) -> Result<Body, Wrong> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
-    response.parse(head).map_err(|_| Wrong::Framing)?;
-    let (mut length, mut close) = (None, response.version == Some(0));
+    match response.parse(head) {
+        Ok(httparse::Status::Complete(bytes)) if bytes == head.len() => {}
+        // An end before the one we found, `\n\n`, would make the rest of it body.
+        _ => return Err(Wrong::Framing),
+    }
+    let (mut length, mut close, mut keep_alive) = (None, false, false);
     for header in response.headers.iter() {
-        if header.name.eq_ignore_ascii_case("content-length") {
-            let text = std::str::from_utf8(header.value).map_err(|_| Wrong::Framing)?;
-            length = Some(text.parse().map_err(|_| Wrong::Framing)?);
-        } else if header.name.eq_ignore_ascii_case("connection") {
-            close = header.value.eq_ignore_ascii_case(b"close");
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if is("content-length") {
+            let bytes = length_of(header.value)?;
+            if length.is_some_and(|before| before != bytes) {
+                return Err(Wrong::Framing);
+            }
+            length = Some(bytes);
+        } else if is("transfer-encoding") {
+            // It would outweigh the length, and nobody was asked for it.
+            return Err(Wrong::Framing);
+        } else if is("connection") {
+            for option in header.value.split(|&b| b == b',') {
+                close |= option.trim_ascii().eq_ignore_ascii_case(b"close");
+                keep_alive |= option.trim_ascii().eq_ignore_ascii_case(b"keep-alive");
+            }
         }
     }
     if response.code != Some(200) {
@@ -138,8 +158,16 @@ fn parse(head: &[u8]) -> Result<Body, Wrong> {
     Ok(Body {
         length: length.ok_or(Wrong::Framing)?,
         got: 0,
-        close,
+        close: close || (response.version == Some(0) && !keep_alive),
     })
+}
+
+fn length_of(value: &[u8]) -> Result<usize, Wrong> {
+    // `usize::from_str` takes a sign.
+    let digits = value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value).ok().filter(|_| digits);
+    text.and_then(|text| text.parse().ok())
+        .ok_or(Wrong::Framing)
 }
 
 #[cfg(test)]
@@ -223,5 +251,63 @@ mod tests {
             read(&old, 7, Check::Bytes),
             Ok(Progress::Done { close: true })
         );
+    }
+
+    #[test]
+    fn two_opinions_on_the_framing_are_wrong() {
+        for (good, bad) in [
+            (
+                "content-length: 5",
+                "content-length: 5\r\nContent-Length: 6",
+            ),
+            (
+                "content-length: 5",
+                "content-length: 6\r\nContent-Length: 5",
+            ),
+            ("content-length: 5", "content-length: +5"),
+            ("Server: x", "Transfer-Encoding: chunked"),
+            // The first blank line ends the head for some, the second for others.
+            ("5\r\n\r\nhello", "5\n\nhello\r\n\r\nhello"),
+            ("HTTP", "\r\n\r\nHTTP"),
+        ] {
+            let response = GOOD.replace(good, bad);
+            for piece in [1, response.len()] {
+                let last = read(&response, piece, Check::Bytes);
+                assert_eq!(last, Err(Wrong::Framing), "{bad:?} in pieces of {piece}");
+            }
+        }
+        let twice = GOOD.replace("Server: x", "Content-Length: 5");
+        assert_eq!(
+            read(&twice, 9, Check::Bytes),
+            Ok(Progress::Done { close: false })
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_does_not_depend_on_the_pieces() {
+        let filler = "x".repeat(HEAD_BYTES_MAX);
+        let long = GOOD.replace("Server: x", &format!("Server: {filler}"));
+        let other_and_long = format!("{}!", GOOD.replace("hello", "hallo"));
+        for piece in [1, 1000, usize::MAX] {
+            assert_eq!(read(&long, piece, Check::None), Err(Wrong::Framing));
+            assert_eq!(read(&other_and_long, piece, Check::Bytes), Err(Wrong::Body));
+        }
+    }
+
+    #[test]
+    fn close_may_be_one_of_several_options() {
+        for (version, options, close) in [
+            ("1.1", "x, Close", true),
+            ("1.1", "close\r\nConnection: x", true),
+            ("1.1", "closed", false),
+            ("1.0", "x", true),
+            ("1.0", "Keep-Alive", false),
+        ] {
+            let response = GOOD
+                .replace("1.1", version)
+                .replace("Server: x", &format!("Connection: {options}"));
+            let last = read(&response, 7, Check::Bytes);
+            assert_eq!(last, Ok(Progress::Done { close }), "{version} {options}");
+        }
     }
 }

@@ -1,4 +1,7 @@
-//! Whole runs, against a server of blocking threads.
+//! Whole runs, against a server of blocking threads; and what any response has to be taken for.
+
+mod properties;
+mod reference;
 
 use crate::file_set::{FileSet, Kind};
 use crate::measure::Outcome;

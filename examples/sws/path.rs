@@ -55,8 +55,8 @@ fn authority_end(target: &[u8]) -> Option<usize> {
 fn is_plain(path: &[u8]) -> bool {
     let mut previous = 0;
     path.iter().all(|&byte| {
-        let special =
-            matches!(byte, b'%' | b'?' | b'#') || (previous == b'/' && matches!(byte, b'/' | b'.'));
+        let special = matches!(byte, 0 | b'%' | b'?' | b'#')
+            || (previous == b'/' && matches!(byte, b'/' | b'.'));
         previous = byte;
         !special
     })
@@ -195,6 +195,7 @@ mod tests {
             "/%+1",
             "/%00",
             "/a%00.html",
+            "/a\0.html",
             "/#a",
             "/a#",
             "?q",

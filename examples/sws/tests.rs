@@ -3,5 +3,7 @@
 mod connection;
 mod conversations;
 mod driver;
-mod fuzz;
+mod generate;
 mod loading;
+mod properties;
+mod reference;

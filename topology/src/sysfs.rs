@@ -39,7 +39,7 @@ impl Topology {
     /// | `node/nodeN/cpulist` | a node without cores; a core without a node is in the first one |
     ///
     /// Files that contradict each other count for as much as they agree on: cores share a cache when
-    /// each of them names the same sharers.
+    /// each of them names the same sharers, and a physical core when each names the same siblings.
     ///
     /// For the machine this process runs on use [`detect`](Self::detect), which knows which part of
     /// it the process may use.
@@ -122,8 +122,10 @@ impl Reader {
             return Err(Error::NoCores);
         }
         let nodes = self.nodes(cpus);
-        let drafts: Vec<DraftCore> = cpus.iter().map(|cpu| self.core(cpu, nodes[&cpu])).collect();
+        let (mut drafts, siblings): (Vec<DraftCore>, Vec<CpuList>) =
+            cpus.iter().map(|cpu| self.core(cpu, nodes[&cpu])).unzip();
         self.check_agreement(cpus, &drafts);
+        self.join_siblings(cpus, &mut drafts, &siblings);
         assemble(drafts, self.warnings.into_vec(&self.cpus_folder))
     }
 
@@ -202,7 +204,8 @@ impl Reader {
         Vec::new()
     }
 
-    fn core(&mut self, cpu: u32, node: u32) -> DraftCore {
+    /// What is known of a core, on a physical core of its own; and its SMT siblings, itself included.
+    fn core(&mut self, cpu: u32, node: u32) -> (DraftCore, CpuList) {
         let folder = self.cpus_folder.join(format!("cpu{cpu}"));
         let mut core = DraftCore {
             node,
@@ -214,17 +217,16 @@ impl Reader {
                 "no such folder",
                 "a physical core of its own in package 0",
             );
-            return core;
+            return (core, [cpu].into_iter().collect());
         }
-        core.physical = self.siblings(&folder, cpu);
+        let siblings = self.siblings(&folder, cpu);
         let path = folder.join("topology/physical_package_id");
         core.package = self.required(&path, "package 0", parse_number).unwrap_or(0);
         core.caches = self.caches(&folder, cpu);
-        core
+        (core, siblings)
     }
 
-    /// The lowest CPU number among the SMT siblings.
-    fn siblings(&mut self, folder: &Path, cpu: u32) -> u32 {
+    fn siblings(&mut self, folder: &Path, cpu: u32) -> CpuList {
         let current = folder.join("topology/core_cpus_list");
         let older = folder.join("topology/thread_siblings_list");
         let path = if current.exists() || !older.exists() {
@@ -233,9 +235,32 @@ impl Reader {
             older
         };
         let siblings = self.required(&path, "a physical core of its own", cpus_with(cpu));
-        siblings
-            .and_then(|siblings| siblings.first())
-            .unwrap_or(cpu)
+        siblings.unwrap_or_else(|| [cpu].into_iter().collect())
+    }
+
+    /// Puts siblings onto one physical core, if all of them name the same ones.
+    fn join_siblings(&mut self, cpus: &CpuList, drafts: &mut [DraftCore], siblings: &[CpuList]) {
+        let mut by_first: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
+        for (core, list) in siblings.iter().enumerate() {
+            by_first.entry(list.first()).or_default().push(core);
+        }
+        for (first, cores) in by_first {
+            let list = &siblings[cores[0]];
+            let alike = cores.iter().all(|&core| siblings[core] == *list);
+            if alike && list.iter().filter(|&cpu| cpus.contains(cpu)).count() == cores.len() {
+                for core in cores {
+                    drafts[core].physical = first.unwrap_or(drafts[core].cpu);
+                }
+            } else {
+                // The longest names the most of those who ought to agree.
+                let lists = cores.iter().map(|&core| &siblings[core]);
+                let longest = lists.max_by_key(|list| list.len()).unwrap_or(list);
+                let named = excerpt(&longest.to_string());
+                let reason = format!("the siblings {named} do not all name each other");
+                let assumed = "a physical core of its own for each";
+                self.warnings.add(&self.cpus_folder, reason, assumed);
+            }
+        }
     }
 
     fn caches(&mut self, folder: &Path, cpu: u32) -> Vec<DraftCache> {
@@ -282,6 +307,7 @@ impl Reader {
         }
         for ((level, kind, sharers), count) in described {
             if sharers.iter().filter(|&cpu| cpus.contains(cpu)).count() != count {
+                let sharers = excerpt(&sharers.to_string());
                 let reason = format!(
                     "the level {level} {kind} cache of CPUs {sharers} is not described alike by all"
                 );
@@ -343,8 +369,9 @@ fn cpus_with(cpu: u32) -> impl Parse<CpuList> {
 }
 
 fn parse_number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse()
-        .map_err(|_| format!("{:?} is not a number that fits", excerpt(text)))
+    // `from_str` takes a plus sign; the kernel never writes one.
+    let number = text.parse().ok().filter(|_| !text.starts_with('+'));
+    number.ok_or_else(|| format!("{:?} is not a number that fits", excerpt(text)))
 }
 
 fn parse_level(text: &str) -> Result<u8, String> {
@@ -387,7 +414,16 @@ mod tests {
         assert_eq!(parse_size("32M"), Ok(32 << 20));
         assert_eq!(parse_size("1G"), Ok(1 << 30));
         assert_eq!(parse_size("100"), Ok(100));
-        for bad in ["", "K", "-1K", "4.5M", "1KB", "18446744073709551615K", "9é"] {
+        for bad in [
+            "",
+            "K",
+            "-1K",
+            "+1K",
+            "4.5M",
+            "1KB",
+            "18446744073709551615K",
+            "9é",
+        ] {
             assert!(parse_size(bad).is_err(), "{bad:?}");
         }
     }

@@ -101,10 +101,17 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// Whether the client knows that there is no more to come.
+    pub(super) fn is_over(&self) -> bool {
+        self.lingers || self.end != End::Open
+    }
+
     /// What the client has read, and whether it knows that there is no more.
     pub(super) fn outcome(&self) -> (String, bool) {
-        let over = self.lingers || self.end != End::Open;
-        (String::from_utf8_lossy(&self.sent).into_owned(), over)
+        (
+            String::from_utf8_lossy(&self.sent).into_owned(),
+            self.is_over(),
+        )
     }
 }
 

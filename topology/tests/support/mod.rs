@@ -1,6 +1,8 @@
 //! Machines written down in `fixtures/*.machine`, and temporary folders to unfold them in.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod reference;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

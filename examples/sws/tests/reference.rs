@@ -1,0 +1,365 @@
+//! What SWS has to answer to any bytes, said a second time and in the plainest way: the whole input
+//! at once, no httparse, no resumed search, no shortcut. Slow, and easy to hold against RFC 9112.
+//!
+//! The cargo-fuzz package includes this file too.
+
+use crate::site::{Entry, File, Site};
+use crate::status::Status;
+
+const LINE_BYTES_MAX: usize = 8192;
+const HEAD_BYTES_MAX: usize = 16_384;
+const FIELDS_MAX: usize = 64;
+const BODY_BYTES_MAX: u128 = 16_384;
+
+/// What stands in for the page of live figures.
+pub(super) const FIGURES: &str = "<figures>";
+
+/// All that is sent in answer to `input`, and whether the client then knows that there is no more.
+pub(super) fn conversation(site: &Site, input: &[u8]) -> (Vec<u8>, bool) {
+    let (mut sent, mut rest) = (Vec::new(), input);
+    loop {
+        while let Some(after) = rest.strip_prefix(b"\r\n").or(rest.strip_prefix(b"\n")) {
+            rest = after;
+        }
+        if matches!(rest, [] | [b'\r']) {
+            return (sent, false);
+        }
+        match head_of(rest).and_then(|head| Ok((head, head.map(ask).transpose()?))) {
+            Ok((Some(head), Some(asked))) => {
+                sent.extend(answer(site, &asked));
+                if !asked.keeps() {
+                    return (sent, true);
+                }
+                rest = &rest[head.len()..];
+                rest = &rest[asked.body_bytes.unwrap_or(0).min(rest.len())..];
+            }
+            Ok(_) => return (sent, false),
+            Err(status) => {
+                sent.extend_from_slice(status.response(false, true));
+                return (sent, true);
+            }
+        }
+    }
+}
+
+/// What is known of one request.
+struct Asked {
+    head_only: bool,
+    key: Result<Vec<u8>, Status>,
+    keep_alive: bool,
+    body_bytes: Option<usize>,
+    tags: Option<Vec<u8>>,
+    since: Option<Vec<u8>>,
+}
+
+impl Asked {
+    fn keeps(&self) -> bool {
+        let refused_for_good = |status: &Status| {
+            !matches!(
+                status,
+                Status::Forbidden | Status::NotFound | Status::MethodNotAllowed
+            )
+        };
+        self.keep_alive
+            && self.body_bytes.is_some()
+            && !self.key.as_ref().is_err_and(refused_for_good)
+    }
+}
+
+/// The head that `bytes` begin with, its empty line included; `None` if it is not all there and
+/// nothing is wrong with it so far.
+fn head_of(bytes: &[u8]) -> Result<Option<&[u8]>, Status> {
+    let line = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
+    let is_end = |&b: &u8| b != b'\r' && b.is_ascii_control();
+    let line_end = match line.iter().position(is_end) {
+        None if line.len() == LINE_BYTES_MAX => return Err(Status::UriTooLong),
+        None => return Ok(None),
+        Some(at) if line[at] != b'\n' => return Err(Status::BadRequest),
+        Some(at) => at,
+    };
+    request_line(without_end(&line[..=line_end]))?;
+    for end in line_end + 2..=bytes.len().min(HEAD_BYTES_MAX) {
+        let head = &bytes[..end];
+        if head.ends_with(b"\n\n") || head.ends_with(b"\n\r\n") {
+            return Ok(Some(head));
+        }
+    }
+    if bytes.len() < HEAD_BYTES_MAX {
+        Ok(None)
+    } else {
+        Err(Status::HeadersTooLarge)
+    }
+}
+
+/// A line without its `\n`, and without the `\r` before that.
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+fn is_token(bytes: &[u8]) -> bool {
+    let good = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b);
+    !bytes.is_empty() && bytes.iter().all(good)
+}
+
+/// Method, target and minor version.
+fn request_line(line: &[u8]) -> Result<(&[u8], &[u8], u8), Status> {
+    let words: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
+    let [method, target, version] = words[..] else {
+        return Err(Status::BadRequest);
+    };
+    let visible = |b: &u8| *b > b' ' && *b != 0x7f;
+    let good_target = !target.is_empty() && target.iter().all(visible);
+    if !is_token(method) || !good_target || std::str::from_utf8(target).is_err() {
+        return Err(Status::BadRequest);
+    }
+    match version {
+        b"HTTP/1.0" => Ok((method, target, 0)),
+        b"HTTP/1.1" => Ok((method, target, 1)),
+        // These have a digit too many, which makes no version (RFC 9112, section 2.3).
+        _ if version.starts_with(b"HTTP/1.0") || version.starts_with(b"HTTP/1.1") => {
+            Err(Status::BadRequest)
+        }
+        _ => {
+            let numbers = version.strip_prefix(b"HTTP/").unwrap_or_default();
+            let numbers: Vec<&[u8]> = numbers.split(|&b| b == b'.').collect();
+            let is_number = |n: &&[u8]| !n.is_empty() && n.iter().all(u8::is_ascii_digit);
+            Err(match numbers.len() <= 2 && numbers.iter().all(is_number) {
+                true => Status::VersionUnsupported,
+                false => Status::BadRequest,
+            })
+        }
+    }
+}
+
+/// Names in lower case, and values.
+fn fields_of(lines: &[&[u8]]) -> Result<Vec<(String, Vec<u8>)>, Status> {
+    let mut fields = Vec::new();
+    for line in lines {
+        let colon = line.iter().position(|&b| b == b':');
+        let (name, value) = line.split_at(colon.ok_or(Status::BadRequest)?);
+        let value = value[1..].trim_ascii();
+        if !is_token(name) || line.iter().any(|&b| b.is_ascii_control() && b != b'\t') {
+            return Err(Status::BadRequest);
+        }
+        if fields.len() == FIELDS_MAX {
+            return Err(Status::HeadersTooLarge);
+        }
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        fields.push((name, value.to_vec()));
+    }
+    Ok(fields)
+}
+
+/// Reads a whole head.
+fn ask(head: &[u8]) -> Result<Asked, Status> {
+    let lines: Vec<&[u8]> = head
+        .split_inclusive(|&b| b == b'\n')
+        .map(without_end)
+        .collect();
+    let (method, target, minor) = request_line(lines[0])?;
+    let fields = fields_of(&lines[1..lines.len() - 1])?;
+    let values = |name: &str| -> Vec<&[u8]> {
+        let named = fields.iter().filter(|field| field.0 == name);
+        named.map(|field| &field.1[..]).collect()
+    };
+    let joined =
+        |name: &str| Some(values(name).join(&b", "[..])).filter(|_| !values(name).is_empty());
+    let listed = |name: &str| -> Vec<Vec<u8>> {
+        let all = joined(name).unwrap_or_default().to_ascii_lowercase();
+        let items = all.split(|&b| b == b',').map(<[u8]>::trim_ascii);
+        items.map(<[u8]>::to_vec).collect()
+    };
+
+    let hosts = values("host");
+    let in_host = |b: &u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+;=:[]%".contains(b);
+    if hosts.len() > 1 || hosts.iter().any(|host| !host.iter().all(in_host)) {
+        return Err(Status::BadRequest);
+    }
+    let mut length = None;
+    for text in values("content-length")
+        .iter()
+        .flat_map(|v| v.split(|&b| b == b','))
+    {
+        let digits = text.trim_ascii();
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return Err(Status::BadRequest);
+        }
+        let digits = digits.iter().skip_while(|&&b| b == b'0').copied();
+        let digits = String::from_utf8(digits.collect()).unwrap_or_default();
+        // What has more digits than this is too large, and as good as any other that is.
+        let bytes = match digits.len() {
+            0 => 0,
+            1..=19 => digits.parse::<u128>().map_err(|_| Status::BadRequest)?,
+            _ => u128::from(u64::MAX).min(digits.parse().unwrap_or(u128::MAX)),
+        };
+        if length.is_some_and(|before| before != bytes) {
+            return Err(Status::BadRequest);
+        }
+        length = Some(bytes);
+    }
+    let codings = values("transfer-encoding");
+    if codings.len() > 1
+        || (minor == 1 && hosts.is_empty())
+        || (!codings.is_empty() && (minor == 0 || length.is_some()))
+    {
+        return Err(Status::BadRequest);
+    }
+    let codings = listed("transfer-encoding");
+    let refused_body = match codings.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] {
+        _ if values("transfer-encoding").is_empty() => {
+            (length > Some(BODY_BYTES_MAX)).then_some(Status::ContentTooLarge)
+        }
+        [b"chunked"] => Some(Status::ContentTooLarge),
+        [.., b"chunked"] => Some(Status::NotImplemented),
+        _ => return Err(Status::BadRequest),
+    };
+    let refused_method = match method {
+        b"GET" | b"HEAD" => None,
+        b"POST" | b"PUT" | b"DELETE" | b"CONNECT" | b"OPTIONS" | b"TRACE" | b"PATCH" => {
+            Some(Status::MethodNotAllowed)
+        }
+        _ => return Err(Status::NotImplemented),
+    };
+    let key = match (refused_body, refused_method) {
+        (Some(Status::NotImplemented), _) => Err(Status::NotImplemented),
+        (_, Some(status)) | (Some(status), None) => Err(status),
+        (None, None) => key_of(target),
+    };
+    let says = |option: &[u8]| listed("connection").iter().any(|item| item == option);
+    let body_in_doubt = !values("expect").is_empty() && length > Some(0);
+    Ok(Asked {
+        head_only: method == b"HEAD",
+        key,
+        keep_alive: !says(b"close") && !body_in_doubt && (minor == 1 || says(b"keep-alive")),
+        body_bytes: refused_body
+            .is_none()
+            .then_some(length.unwrap_or(0) as usize),
+        tags: joined("if-none-match"),
+        since: joined("if-modified-since"),
+    })
+}
+
+/// The key that a request target names.
+pub(super) fn key_of(target: &[u8]) -> Result<Vec<u8>, Status> {
+    let lower = target.to_ascii_lowercase();
+    let scheme_bytes = match lower {
+        _ if lower.starts_with(b"/") => None,
+        _ if lower.starts_with(b"http://") => Some(7),
+        _ if lower.starts_with(b"https://") => Some(8),
+        _ => return Err(Status::BadRequest),
+    };
+    let mut path = target;
+    if let Some(scheme_bytes) = scheme_bytes {
+        let after = &target[scheme_bytes..];
+        let end = after.iter().position(|b| b"/?#".contains(b));
+        let (authority, rest) = after.split_at(end.unwrap_or(after.len()));
+        if authority.is_empty() {
+            return Err(Status::BadRequest);
+        }
+        path = rest;
+    }
+    if path.contains(&b'#') {
+        return Err(Status::BadRequest);
+    }
+    let mut path = path.split(|&b| b == b'?').next().unwrap_or_default();
+    let mut decoded = Vec::new();
+    while let [first, rest @ ..] = path {
+        path = rest;
+        let mut byte = *first;
+        if byte == b'%' {
+            let digits = rest.get(..2).ok_or(Status::BadRequest)?;
+            if !digits.iter().all(u8::is_ascii_hexdigit) {
+                return Err(Status::BadRequest);
+            }
+            let digits = String::from_utf8_lossy(digits);
+            byte = u8::from_str_radix(&digits, 16).map_err(|_| Status::BadRequest)?;
+            path = &rest[2..];
+        }
+        if byte == 0 {
+            return Err(Status::BadRequest);
+        }
+        decoded.push(byte);
+    }
+    let mut names: Vec<&[u8]> = Vec::new();
+    let mut last: &[u8] = b"";
+    for name in decoded.split(|&b| b == b'/') {
+        last = name;
+        match name {
+            b"" | b"." => {}
+            b".." => drop(names.pop().ok_or(Status::Forbidden)?),
+            name => names.push(name),
+        }
+    }
+    // A directory is named with a slash at the end; the root is one too.
+    if matches!(last, b"" | b"." | b"..") {
+        names.push(b"");
+    }
+    Ok([b"/", &names.join(&b'/')[..]].concat())
+}
+
+/// The bytes of the answer. That the prebuilt ones are right is the business of `site` and `status`.
+fn answer(site: &Site, asked: &Asked) -> Vec<u8> {
+    let close = !asked.keeps();
+    let refuse = |status: Status| status.response(asked.head_only, close).to_vec();
+    let key = match &asked.key {
+        Ok(key) => key,
+        Err(status) => return refuse(*status),
+    };
+    let (forms, head_only) = match site.get(key) {
+        _ if key == b"/_mely" => {
+            let connection = if close { "close" } else { "keep-alive" };
+            let body = if asked.head_only { "" } else { FIGURES };
+            return format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\
+                 Cache-Control: no-store\r\nConnection: {connection}\r\n\r\n{body}",
+                FIGURES.len()
+            )
+            .into_bytes();
+        }
+        None => return refuse(Status::NotFound),
+        Some(Entry::Redirect(forms)) => (forms, asked.head_only),
+        Some(Entry::File(file)) if is_fresh(file, asked) => (&file.not_modified, false),
+        Some(Entry::File(file)) => (&file.ok, asked.head_only),
+    };
+    let form = forms.pick(close);
+    let bytes = if head_only {
+        form.head_bytes
+    } else {
+        form.all.len()
+    };
+    form.all[..bytes].to_vec()
+}
+
+fn is_fresh(file: &File, asked: &Asked) -> bool {
+    if let Some(tags) = &asked.tags {
+        return names_tag(tags, file.etag.as_bytes());
+    }
+    let (Some(since), Some((modified, _))) = (&asked.since, &file.modified) else {
+        return false;
+    };
+    let since = std::str::from_utf8(since).ok();
+    since
+        .and_then(|text| httpdate::parse_http_date(text).ok())
+        .is_some_and(|since| *modified <= since)
+}
+
+/// Whether a list of tags has this one, up to the first thing in it that is no tag.
+fn names_tag(list: &[u8], wanted: &[u8]) -> bool {
+    if list.trim_ascii() == b"*" {
+        return true;
+    }
+    // Of `"a", W/"b"` every second part stands between quotes.
+    let parts: Vec<&[u8]> = list.split(|&b| b == b'"').collect();
+    // An odd quote at the end opens nothing.
+    for pair in parts.chunks_exact(2).take((parts.len() - 1) / 2) {
+        let before = pair[0].strip_suffix(b"W/").unwrap_or(pair[0]);
+        if !before.iter().all(|b| b" \t,".contains(b)) {
+            return false;
+        }
+        if pair[1] == &wanted[1..wanted.len() - 1] {
+            return true;
+        }
+    }
+    false
+}
