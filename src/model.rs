@@ -9,13 +9,15 @@ use crate::runtime::source::{NullBell, Source};
 use crate::runtime::worker::{Worker, drive, enter};
 use crate::sched::clock::Clock;
 use crate::sched::lock::spin;
+use crate::sched::mail::has_any;
 use crate::sched::policy::Policy;
 use crate::sched::section::Section;
-use crate::sched::shared::{Setup, Shared};
+use crate::sched::shared::{Bell, Setup, Shared};
 use crate::sched::turn::{Turn, turn};
-use crate::sync::{Arc, relaxed};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Arc, Condvar, Mutex, relaxed};
 use crate::topology::Distance;
-use crate::{Color, Heuristics, OnPanic, Poster, Stealing};
+use crate::{Callback, Color, Cx, Handler, Heuristics, OnPanic, Poster, Stealing, sched};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -44,15 +46,18 @@ pub struct Plan {
     pub stealing: Stealing,
     /// Whether they leave when nothing is left to do.
     pub exit_when_idle: bool,
+    /// log2 of the number of color slots.
+    pub slot_bits: u32,
 }
 
 impl Plan {
     /// So many cores, which steal by all heuristics and stop when asked to.
-    pub fn cores(cores: usize) -> Plan {
+    pub const fn cores(cores: usize) -> Plan {
         Plan {
             cores,
             stealing: Stealing::On(Heuristics::ALL),
             exit_when_idle: false,
+            slot_bits: crate::color::SLOT_BITS_MIN,
         }
     }
 }
@@ -74,7 +79,7 @@ impl World {
         let cores = plan.cores as u32;
         let others = |core| (1..cores).map(move |i| ((core + i) % cores, Distance::SharedL1));
         let shared = Shared::new(Setup {
-            slot_bits: crate::color::SLOT_BITS_MIN,
+            slot_bits: plan.slot_bits,
             victims: (0..cores).map(|core| others(core).collect()).collect(),
             policy: Policy {
                 stealing,
@@ -103,12 +108,27 @@ impl World {
     /// A core, to be stepped or driven by whichever thread takes it; each once.
     pub fn core(&self, id: usize) -> Core {
         let bell = NullBell::new();
-        let shared = &self.inner.shared;
-        shared.hang_bell(id as u32, Box::new(Arc::clone(&bell)));
+        self.core_with(id, Box::new(Arc::clone(&bell)), Source::Null(bell))
+    }
+
+    /// A core with an event source that completes what [`Wire`] is told.
+    pub fn core_with_wire(&self, id: usize, wire: &Arc<Wire>) -> Core {
+        let bell = Box::new(Arc::clone(wire));
+        self.core_with(id, bell, Source::Wire(Arc::clone(wire)))
+    }
+
+    fn core_with(&self, id: usize, bell: Box<dyn Bell>, source: Source) -> Core {
+        self.inner.shared.hang_bell(id as u32, bell);
         let clock = Clock::Virtual(Arc::clone(&self.now_ns));
         let inner = Arc::clone(&self.inner);
-        let worker = Worker::new(inner, id as u32, clock, Source::Null(bell));
-        Core(Box::new(worker))
+        Core(Box::new(Worker::new(inner, id as u32, clock, source)))
+    }
+
+    /// Moves the clock, and then looks at the timers of `wire`, as a kernel does.
+    pub fn advance(&self, ns: u64, wire: &Wire) {
+        self.now_ns.fetch_add(ns, Ordering::Relaxed);
+        let _events = wire.events.lock().unwrap();
+        wire.changed.notify_one();
     }
 
     /// A poster.
@@ -139,6 +159,13 @@ impl World {
         slots.owner(slots.map.slot(color)) as usize
     }
 
+    /// The profiles of a handler: one for each type of closure that was posted under it.
+    pub fn profiles(&self, handler: &'static Handler) -> usize {
+        let of = |its: Option<&'static Handler>| its.is_some_and(|its| std::ptr::eq(its, handler));
+        let profiles = self.inner.shared.profiles.iter();
+        profiles.filter(|(_, profile)| of(profile.handler)).count()
+    }
+
     /// Walks all lists of all cores.
     ///
     /// # Panics
@@ -147,6 +174,43 @@ impl World {
         let shared = &self.inner.shared;
         for core in 0..shared.cores.len() {
             Section::enter(shared, core as u32).assert_valid();
+        }
+    }
+
+    /// Nothing is left anywhere: no event, no mail, no poke, no wish, and nobody who sleeps. Called
+    /// when no core is in a turn.
+    ///
+    /// # Panics
+    /// If something is.
+    pub fn assert_at_rest(&self) {
+        self.assert_valid();
+        let shared = &self.inner.shared;
+        for (core, own) in (0..).zip(&shared.cores) {
+            assert_eq!(
+                own.hint.queued(),
+                0,
+                "ORACLE: core {core} has colors queued"
+            );
+            assert!(!own.pokes.any(), "ORACLE: core {core} has pokes");
+            assert!(
+                !shared.sleepers.contains(core) && !own.pokes.unpark(),
+                "ORACLE: core {core} sleeps"
+            );
+        }
+        for slot in 0..shared.slots.len() {
+            let at = shared.slots.at(slot);
+            assert!(
+                !has_any(at),
+                "ORACLE: slot {slot} has mail, or a poke's mark"
+            );
+            // SAFETY: nobody is in a turn, by this function's contract; loom checks it.
+            let queue = unsafe { at.queue() };
+            assert!(queue.is_unused(), "ORACLE: slot {slot} is in use");
+            assert_eq!(
+                at.wanted.load(Ordering::Relaxed),
+                0,
+                "ORACLE: a wish for slot {slot} is left"
+            );
         }
     }
 
@@ -173,6 +237,115 @@ impl Core {
     /// One step. True if events ran.
     pub fn turn(&mut self) -> bool {
         enter(&mut self.0, |cx| turn(cx, |_| ())) == Turn::Ran
+    }
+}
+
+/// An event source for models: other threads say what completes on it, and its core sleeps on it until
+/// something has, a timer is due, or the doorbell rings. It has what the contract of the real ones
+/// says, and a lock where they have a kernel.
+#[derive(Debug)]
+pub struct Wire {
+    events: Mutex<Events>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    rung: bool,
+    /// Operations that are not completed yet.
+    under_way: usize,
+    completed: Vec<Completed>,
+    /// When it is due, and what happens then.
+    timer: Option<(u64, Completed)>,
+}
+
+/// What a completion is turned into.
+struct Completed(Box<dyn FnOnce(&mut sched::core::Core) + Send>);
+
+impl std::fmt::Debug for Completed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Completed")
+    }
+}
+
+impl Completed {
+    fn posts<F: FnOnce(&mut Cx) + Send + 'static>(callback: Callback<F>) -> Completed {
+        Completed(Box::new(move |core| {
+            let posted = core.post(callback.handler, callback.color, callback.f);
+            assert!(posted.is_ok(), "the world is not full");
+        }))
+    }
+}
+
+impl Wire {
+    /// With so many operations under way.
+    pub fn new(under_way: usize) -> Arc<Wire> {
+        let events = Events {
+            under_way,
+            ..Events::default()
+        };
+        Arc::new(Wire {
+            events: Mutex::new(events),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// One of the operations completes, and becomes this event.
+    pub fn complete<F: FnOnce(&mut Cx) + Send + 'static>(&self, callback: Callback<F>) {
+        let mut events = self.events.lock().unwrap();
+        events.under_way -= 1;
+        events.completed.push(Completed::posts(callback));
+        self.changed.notify_one();
+    }
+
+    /// Arms the one timer, before its core runs.
+    pub fn at<F: FnOnce(&mut Cx) + Send + 'static>(&self, ns: u64, callback: Callback<F>) {
+        let timer = Some((ns, Completed::posts(callback)));
+        self.events.lock().unwrap().timer = timer;
+    }
+
+    pub(crate) fn reap(&self, core: &mut sched::core::Core) {
+        let mut events = self.events.lock().unwrap();
+        let mut completed = std::mem::take(&mut events.completed);
+        if events.is_due(&core.clock) {
+            completed.extend(events.timer.take().map(|(_, timer)| timer));
+        }
+        drop(events);
+        completed
+            .into_iter()
+            .for_each(|completed| completed.0(core));
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.events.lock().unwrap().completed.is_empty()
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        let events = self.events.lock().unwrap();
+        let quiet = events.under_way == 0 && events.completed.is_empty() && events.timer.is_none();
+        quiet || fault("event source not asked")
+    }
+
+    pub(crate) fn wait(&self, clock: &Clock) {
+        let mut events = self.events.lock().unwrap();
+        while !events.rung && events.completed.is_empty() && !events.is_due(clock) {
+            events = self.changed.wait(events).unwrap();
+        }
+        events.rung = false;
+    }
+}
+
+impl Events {
+    fn is_due(&self, clock: &Clock) -> bool {
+        let timer = self.timer.as_ref();
+        timer.is_some_and(|&(at_ns, _)| at_ns <= clock.now_ns())
+    }
+}
+
+impl Bell for Arc<Wire> {
+    fn ring(&self) {
+        self.events.lock().unwrap().rung = true;
+        self.changed.notify_one();
     }
 }
 

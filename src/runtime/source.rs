@@ -13,6 +13,9 @@ pub(crate) enum Source {
         reason = "the loom models and the scheduler's own tests construct it"
     )]
     Null(Arc<NullBell>),
+    /// The models', which completes what a model's thread says.
+    #[cfg(loom)]
+    Wire(Arc<crate::model::Wire>),
     /// The network.
     #[cfg(not(loom))]
     Net(Box<crate::net::Driver>),
@@ -26,6 +29,8 @@ impl Source {
             Source::Null(_) => {
                 let _ = core;
             }
+            #[cfg(loom)]
+            Source::Wire(wire) => wire.reap(core),
             #[cfg(not(loom))]
             Source::Net(driver) => driver.reap(core),
         }
@@ -35,6 +40,8 @@ impl Source {
     pub(crate) fn has_work(&self) -> bool {
         match self {
             Source::Null(_) => false,
+            #[cfg(loom)]
+            Source::Wire(wire) => wire.has_work(),
             #[cfg(not(loom))]
             Source::Net(driver) => driver.has_work(),
         }
@@ -56,6 +63,8 @@ impl Source {
                 let _ = core;
                 bell.wait();
             }
+            #[cfg(loom)]
+            Source::Wire(wire) => wire.wait(&core.clock),
             #[cfg(not(loom))]
             Source::Net(driver) => driver.wait(core.clock.now_ns()),
         }
@@ -76,6 +85,8 @@ impl Source {
             Source::Null(_) => {
                 let _ = core;
             }
+            #[cfg(loom)]
+            Source::Wire(_) => {}
             #[cfg(not(loom))]
             Source::Net(driver) => driver.begin_drain(core),
         }
@@ -85,6 +96,8 @@ impl Source {
     pub(crate) fn is_quiet(&self) -> bool {
         match self {
             Source::Null(_) => true,
+            #[cfg(loom)]
+            Source::Wire(wire) => wire.is_quiet(),
             #[cfg(not(loom))]
             Source::Net(driver) => driver.is_quiet(),
         }

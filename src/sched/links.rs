@@ -7,7 +7,7 @@ use super::lists::Ends;
 use super::queue::{ColorQueue, NIL, State};
 use super::section::Section;
 use super::slots::Slot;
-use crate::sync::CellMut;
+use crate::sync::{CellMut, fault};
 
 impl<'a> Section<'a> {
     /// Links a color that has events at the tail of the core-queue, and into its band.
@@ -58,7 +58,7 @@ impl<'a> Section<'a> {
             queue.band,
         );
         queue.end();
-        if band != 0 {
+        if band != 0 && !fault("left in its band") {
             self.unband(slot);
         }
         if prev == NIL {
@@ -161,7 +161,9 @@ impl<'a> Section<'a> {
             self.queue(next).band_prev = prev;
         }
         self.lists.bands[band] = Ends { head, tail };
-        self.lists.worthy -= 1;
+        if !fault("band not counted") {
+            self.lists.worthy -= 1;
+        }
     }
 
     /// Walks all lists and checks every invariant.
@@ -196,13 +198,19 @@ impl<'a> Section<'a> {
             prev = at;
             at = queue.core_next;
         }
-        assert_eq!(self.lists.core_queue.tail, prev);
+        let core = self.core;
+        assert_eq!(self.lists.core_queue.tail, prev, "core {core}: tail");
         assert_eq!(
             (self.lists.queued, self.lists.stealable()),
-            (queued, stealable)
+            (queued, stealable),
+            "core {core}: colors queued"
         );
-        assert_eq!(self.lists.events, events);
-        assert_eq!((self.lists.worthy, self.lists.worth_ns), (worthy, worth_ns));
+        assert_eq!(self.lists.events, events, "core {core}: events queued");
+        assert_eq!(
+            (self.lists.worthy, self.lists.worth_ns),
+            (worthy, worth_ns),
+            "core {core}: worthy colors"
+        );
         let mut banded = 0;
         for (band, ends) in self.lists.bands.iter().enumerate() {
             let (mut prev, mut at) = (NIL, ends.head);
@@ -218,8 +226,8 @@ impl<'a> Section<'a> {
                 prev = at;
                 at = queue.band_next;
             }
-            assert_eq!(ends.tail, prev);
+            assert_eq!(ends.tail, prev, "core {core}: tail of band {band}");
         }
-        assert_eq!(banded, worthy);
+        assert_eq!(banded, worthy, "core {core}: colors in bands");
     }
 }

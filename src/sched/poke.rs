@@ -68,7 +68,11 @@ impl Pokes {
         let (first, last) = (pokes[0], pokes[pokes.len() - 1]);
         let mut head = first_look(|| self.0.load(Ordering::Relaxed), EMPTY);
         loop {
-            let next = if head == PARKED { EMPTY } else { head };
+            let next = if head == PARKED || fault("earlier pokes cut off") {
+                EMPTY
+            } else {
+                head
+            };
             slots.at(last).poke_next.store(next, Ordering::Relaxed);
             match self
                 .0
@@ -112,6 +116,9 @@ impl Pokes {
     /// it must ring the owner's doorbell.
     #[must_use]
     pub(crate) fn unpark(&self) -> bool {
+        if fault("awake stored") {
+            return self.0.swap(EMPTY, Ordering::AcqRel) == PARKED;
+        }
         self.0
             .compare_exchange(PARKED, EMPTY, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()

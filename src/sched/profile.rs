@@ -5,14 +5,16 @@
 //! the mean deviation are moving averages of sampled runs; an annotation is their prior
 //! (Mely §IV-B has annotations only; measuring them is its future work, checklist K11).
 //!
-//! Nothing here decides about ownership or order, so the cells are `relaxed` ones, and two cores
-//! that update a mean at once may lose a sample.
+//! What is measured decides about neither ownership nor order, so its cells are `relaxed` ones, and two
+//! cores that update a mean at once may lose a sample. The table does: its entries are published.
 
 use super::node::{Node, Vtable};
 use super::times::Times;
+use crate::sync::atomic::AtomicPtr;
 use crate::sync::relaxed::{
-    AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
+use crate::sync::{Mutex, check, fault};
 use crate::{Cx, Handler};
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -194,6 +196,7 @@ impl Profiles {
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> &Profile {
         let profile = self.table[index as usize % PROFILES_MAX].load(Acquire);
+        check!(!profile.is_null(), "profile {index} is not there");
         // SAFETY: an index is handed out by `intern` after its entry was stored, and entries are
         // freed only with the table.
         unsafe { &*profile }
@@ -210,7 +213,9 @@ impl Profiles {
     pub(super) fn intern(&self, handler: Option<&'static Handler>, vtable: &'static Vtable) -> u32 {
         let key = key(handler, vtable);
         let mut keys = self.keys.lock().unwrap();
-        if let Some(&index) = keys.get(&key) {
+        if let Some(&index) = keys.get(&key)
+            && !fault("registered anew")
+        {
             return index;
         }
         let next = keys.len() + 1;
@@ -219,6 +224,12 @@ impl Profiles {
             return OVERFLOW;
         }
         let profile = Box::into_raw(Box::new(Profile::new(handler, vtable)));
+        if fault("registered before it is there") {
+            keys.insert(key, next as u32);
+            drop(keys);
+            self.table[next].store(profile, Release);
+            return next as u32;
+        }
         self.table[next].store(profile, Release);
         keys.insert(key, next as u32);
         next as u32
@@ -227,8 +238,8 @@ impl Profiles {
 
 impl Drop for Profiles {
     fn drop(&mut self) {
-        for entry in self.table.iter_mut() {
-            let profile = *entry.get_mut();
+        for entry in self.table.iter() {
+            let profile = entry.load(Acquire);
             if !profile.is_null() {
                 // SAFETY: made by `Box::into_raw` in `intern` or `new`, and freed here only.
                 drop(unsafe { Box::from_raw(profile) });

@@ -119,7 +119,10 @@ impl<'a> Section<'a> {
         for (i, &Outgoing { slot, chunk }) in posts.iter().enumerate() {
             let at = slots.at(slot);
             // A color that never was posted to is not settled and takes the other way.
-            if !at.is_settled(settled) || mail::has_any(at) || chunk.first != chunk.last {
+            if !at.is_settled(settled) && !fault("lone post to a color that left")
+                || mail::has_any(at) && !fault("lone post overtakes mail")
+                || chunk.first != chunk.last
+            {
                 return i;
             }
             debug_assert!(self.owns(slot));
@@ -246,11 +249,16 @@ impl<'a> Section<'a> {
     pub(crate) fn give_back(&mut self, taken: &Taken, bells: &mut Vec<u32>) {
         let at = self.shared.slots.at(taken.slot);
         let mut queue = self.queue(taken.slot);
-        if taken.fifo.len() > 0 || queue.fifo.len() > 0 || at.wanted.load(Ordering::Relaxed) != 0 {
+        let wish = at.wanted.load(Ordering::Relaxed) != 0 && !fault("wish forgotten at the return");
+        if taken.fifo.len() > 0 || queue.fifo.len() > 0 || wish {
             queue.end();
             return self.give_back_rest(taken, bells);
         }
-        check!(self.owns(taken.slot) && queue.state == State::CheckedOut);
+        check!(
+            self.owns(taken.slot) && queue.state == State::CheckedOut,
+            "slot {} is returned and not out",
+            taken.slot
+        );
         queue.state = State::Idle;
     }
 
@@ -258,15 +266,22 @@ impl<'a> Section<'a> {
     #[inline(never)]
     fn give_back_rest(&mut self, taken: &Taken, bells: &mut Vec<u32>) {
         let slot = taken.slot;
-        check!(self.owns(slot));
+        check!(self.owns(slot), "slot {slot} is returned to another core");
         let mut queue = self.queue(slot);
-        check!(queue.state == State::CheckedOut);
+        check!(
+            queue.state == State::CheckedOut,
+            "slot {slot} is returned and not out"
+        );
         if fault("appended meanwhile and forgotten") {
             queue.fifo = Fifo::EMPTY;
         }
         if taken.fifo.len() > 0 {
+            let mut earlier = taken.fifo;
+            if fault("what is left goes behind") {
+                std::mem::swap(&mut earlier, &mut queue.fifo);
+            }
             // SAFETY: the checkout is the calling thread's, and we hold the owner's lock.
-            unsafe { queue.fifo.prepend(taken.fifo) };
+            unsafe { queue.fifo.prepend(earlier) };
         }
         queue.state = State::Idle;
         let len = queue.fifo.len();
@@ -346,7 +361,9 @@ impl<'a> Section<'a> {
     /// Unlinks a color and takes its events out.
     #[inline]
     fn take_out(&mut self, slot: u32) -> Taken {
-        self.unlink(slot);
+        if !fault("left in the core-queue") {
+            self.unlink(slot);
+        }
         let mut queue = self.queue(slot);
         queue.state = State::CheckedOut;
         let fifo = queue.fifo.take();
@@ -423,6 +440,8 @@ impl<'a> Section<'a> {
     /// Writes the hint that thieves and would-be sleepers read.
     #[inline]
     pub(crate) fn publish(&self) -> Worth {
+        #[cfg(loom)]
+        self.assert_valid();
         let hint = &self.shared.cores[self.core as usize].hint;
         let policy = &self.shared.policy;
         let stealable = self.lists.stealable();

@@ -274,6 +274,9 @@ impl Shared {
         for (core, shared) in self.cores.iter().enumerate() {
             if shared.pokes.unpark() {
                 self.ring(core as u32);
+                if fault("only one woken") {
+                    return;
+                }
             }
         }
     }

@@ -38,7 +38,7 @@ impl Core {
         if found || !fault("doorbells not rung after a search in vain") {
             self.ring();
         }
-        if found && self.checkout.len() > 1 {
+        if found && self.checkout.len() > 1 && !fault("stolen colors not shared out") {
             self.share_out();
         }
         found

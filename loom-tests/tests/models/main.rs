@@ -13,7 +13,13 @@ mod causal_order;
 #[cfg(loom)]
 mod colored;
 #[cfg(loom)]
+mod complete;
+#[cfg(loom)]
+mod event_source;
+#[cfg(loom)]
 mod migration;
+#[cfg(loom)]
+mod nodes;
 #[cfg(loom)]
 mod parking;
 #[cfg(loom)]
@@ -21,8 +27,16 @@ mod post_and_return;
 #[cfg(loom)]
 mod post_and_steal;
 #[cfg(loom)]
+mod profiles;
+#[cfg(loom)]
 mod shutdown;
 #[cfg(loom)]
 mod spin_lock;
 #[cfg(loom)]
+mod stealing;
+#[cfg(loom)]
 mod support;
+#[cfg(loom)]
+mod unique_colors;
+#[cfg(loom)]
+mod waking;

@@ -3,15 +3,17 @@
 //! The old owner is inside a handler for good: whatever stays in its mailbox of pokes is lost until
 //! that handler ends. So once the color has moved, its new owner alone must find all of its events.
 
-use crate::support::{SHORT, WORTHY, settle, within};
+use crate::support::{LONG, SHORT, WORTHY, settle, within};
 use loom::thread;
 use mely::Color;
 use mely::model::{Plan, World};
 use mely_loom_tests::{Model, Oracle, must_fail};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 const MOVES: Color = Color::new(2);
 const STAYS: Color = Color::new(0);
+/// A color of core 0 of three.
+const PLACED: Color = Color::new(3);
 
 /// A foreign post meets a steal.
 #[test]
@@ -28,7 +30,7 @@ fn poke() {
         let mut thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
-            cx.post_callback(WORTHY.on(MOVES, seen.event(0, 0)));
+            seen.event(0, 0).post(cx, &WORTHY, MOVES);
             cx.flush();
             thread::spawn(move || {
                 thief.turn();
@@ -36,10 +38,7 @@ fn poke() {
             })
         });
         let event = oracle.event(1, 0);
-        world
-            .poster()
-            .post_callback(SHORT.on(MOVES, event))
-            .unwrap();
+        event.post_from(&world.poster(), &SHORT, MOVES);
         let mut thief = stealing.join().unwrap();
         let moved = world.owner(MOVES) == 1;
         for events in 1..3 {
@@ -52,13 +51,11 @@ fn poke() {
             if events == 1 {
                 // No poke is left with the old owner that keeps this one from being sent.
                 let event = oracle.event(1, 1);
-                world
-                    .poster()
-                    .post_callback(SHORT.on(MOVES, event))
-                    .unwrap();
+                event.post_from(&world.poster(), &SHORT, MOVES);
             }
         }
-        world.assert_valid();
+        settle(&mut [&mut victim, &mut thief]);
+        world.assert_at_rest();
         drop((victim, thief, world));
         oracle.assert_no_leak();
     });
@@ -80,7 +77,7 @@ fn pokes_of_two_colors() {
         let mut thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
-            cx.post_callback(WORTHY.on(MOVES, seen.event(0, 0)));
+            seen.event(0, 0).post(cx, &WORTHY, MOVES);
             cx.flush();
             thread::spawn(move || {
                 thief.turn();
@@ -89,13 +86,10 @@ fn pokes_of_two_colors() {
         });
         let (poster, event) = (world.poster(), oracle.event(2, 0));
         let posting = thread::spawn(move || {
-            poster.post_callback(SHORT.on(STAYS, event)).unwrap();
+            event.post_from(&poster, &SHORT, STAYS);
         });
         let event = oracle.event(1, 0);
-        world
-            .poster()
-            .post_callback(SHORT.on(MOVES, event))
-            .unwrap();
+        event.post_from(&world.poster(), &SHORT, MOVES);
         posting.join().unwrap();
         let mut thief = stealing.join().unwrap();
         if world.owner(MOVES) == 1 {
@@ -107,15 +101,12 @@ fn pokes_of_two_colors() {
         oracle.assert_ran(STAYS, &[(2, 1)]);
         // No mark is left behind without its poke.
         for (color, event) in [(MOVES, oracle.event(1, 1)), (STAYS, oracle.event(2, 1))] {
-            world
-                .poster()
-                .post_callback(SHORT.on(color, event))
-                .unwrap();
+            event.post_from(&world.poster(), &SHORT, color);
         }
         settle(&mut [&mut victim, &mut thief]);
         oracle.assert_ran(MOVES, &[(0, 1), (1, 2)]);
         oracle.assert_ran(STAYS, &[(2, 2)]);
-        world.assert_valid();
+        world.assert_at_rest();
         drop((victim, thief, world));
         oracle.assert_no_leak();
     });
@@ -137,9 +128,9 @@ fn place() {
         let (poster, event) = (world.poster(), oracle.event(1, 0));
         let seen = Arc::clone(&oracle);
         let (posting, running) = within(&world, &mut old, &SHORT, move |cx| {
-            cx.post_callback(SHORT.on(MOVES, seen.event(0, 0)));
+            seen.event(0, 0).post(cx, &SHORT, MOVES);
             let posting = thread::spawn(move || {
-                poster.post_callback(SHORT.on(MOVES, event)).unwrap();
+                event.post_from(&poster, &SHORT, MOVES);
             });
             let running = thread::spawn(move || {
                 new.turn();
@@ -156,16 +147,112 @@ fn place() {
         oracle.assert_ran(MOVES, &[(0, 1), (1, 1)]);
         assert_eq!(world.owner(MOVES), 1, "ORACLE: not placed");
         let event = oracle.event(1, 1);
-        world
-            .poster()
-            .post_callback(SHORT.on(MOVES, event))
-            .unwrap();
+        event.post_from(&world.poster(), &SHORT, MOVES);
         settle(&mut [&mut new]);
         oracle.assert_ran(MOVES, &[(0, 1), (1, 2)]);
-        world.assert_valid();
+        settle(&mut [&mut old, &mut new]);
+        world.assert_at_rest();
         drop((old, new, world));
         oracle.assert_no_leak();
     });
+}
+
+/// A color is placed on a third core while a thief steals it and a foreign thread posts to it.
+#[test]
+fn place_and_steal() {
+    Model {
+        name: "migration::place_and_steal",
+        preemptions_max: 2,
+        iterations_min: 500,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(3));
+        let mut victim = world.core(0);
+        let mut thief = world.core(1);
+        let mut third = world.core(2);
+        let seen = Arc::clone(&oracle);
+        let stealing = within(&world, &mut victim, &SHORT, move |cx| {
+            seen.event(0, 0).post(cx, &WORTHY, PLACED);
+            cx.flush();
+            thread::spawn(move || {
+                thief.turn();
+                thief.turn();
+                thief
+            })
+        });
+        let poster = world.poster();
+        let event = oracle.event(1, 0);
+        let placing = thread::spawn(move || {
+            poster.place(PLACED, 2);
+            event.post_from(&poster, &SHORT, PLACED);
+        });
+        victim.turn();
+        placing.join().unwrap();
+        let mut thief = stealing.join().unwrap();
+        settle(&mut [&mut victim, &mut thief, &mut third]);
+        oracle.assert_ran(PLACED, &[(0, 1), (1, 1)]);
+        assert_eq!(world.owner(PLACED), 2, "ORACLE: not placed");
+        world.assert_at_rest();
+        drop((victim, thief, third, world));
+        oracle.assert_no_leak();
+    });
+}
+
+/// A color is placed elsewhere while it runs, and a thief consumes the poke that says so.
+#[test]
+fn place_running() {
+    Model {
+        name: "migration::place_running",
+        preemptions_max: 2,
+        iterations_min: 50,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut owner = world.core(0);
+        let mut thief = world.core(1);
+        let poster = world.poster();
+        let (sender, receiver) = mpsc::channel();
+        let runs = oracle.event(0, 0).then(move |_cx| {
+            let placing = thread::spawn(move || poster.place(MOVES, 1));
+            let stealing = thread::spawn(move || {
+                thief.turn();
+                thief
+            });
+            sender.send((placing, stealing)).unwrap();
+        });
+        runs.post_from(&world.poster(), &LONG, MOVES);
+        owner.turn();
+        owner.turn();
+        let (placing, stealing) = receiver.recv().unwrap();
+        placing.join().unwrap();
+        let mut thief = stealing.join().unwrap();
+        settle(&mut [&mut owner, &mut thief]);
+        assert_eq!(world.owner(MOVES), 1, "ORACLE: not placed");
+        oracle.assert_ran(MOVES, &[(0, 1)]);
+        world.assert_at_rest();
+        drop((owner, thief, world));
+        oracle.assert_no_leak();
+    });
+}
+
+#[test]
+fn finds_a_wish_forgotten_at_the_return() {
+    must_fail(
+        "migration::place_running",
+        "wish forgotten at the return",
+        &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_a_wish_forgotten_by_its_holder() {
+    must_fail(
+        "migration::place_and_steal",
+        "running mark ignored",
+        &["is returned to another core"],
+    );
 }
 
 #[test]

@@ -3,8 +3,7 @@
 //! In each model somebody waits for an event to run, so that a wake-up that is lost is a deadlock,
 //! which loom reports.
 
-use crate::support::{LONG, RUNS, SHORT, WORTHY, within};
-use loom::sync::Notify;
+use crate::support::{Done, LONG, RUNS, SHORT, WORTHY, within};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx};
@@ -19,39 +18,6 @@ const THIRDS: Color = Color::new(3);
 /// A color of core 0 of four.
 const FOURTHS: Color = Color::new(4);
 const SIXTHS: Color = Color::new(6);
-
-/// Tells whoever waits that events have run.
-#[derive(Clone)]
-struct Done(Arc<(Notify, AtomicU32)>);
-
-impl Done {
-    /// Of so many events.
-    fn of(events: u32) -> Done {
-        Done(Arc::new((Notify::new(), AtomicU32::new(events))))
-    }
-
-    /// Waits. What comes after is not explored: the shutdown has models of its own.
-    fn wait(&self) {
-        // Loom's notification may come without cause.
-        while self.0.1.load(Ordering::Relaxed) > 0 {
-            self.0.0.wait();
-        }
-        loom::stop_exploring();
-    }
-
-    /// `event`, which tells when it has run.
-    fn after(
-        &self,
-        event: impl FnOnce(&mut Cx) + Send + 'static,
-    ) -> impl FnOnce(&mut Cx) + Send + 'static {
-        let done = self.clone();
-        move |cx| {
-            event(cx);
-            done.0.1.fetch_sub(1, Ordering::Relaxed);
-            done.0.0.notify();
-        }
-    }
-}
 
 /// A post to a core that parks.
 #[test]
@@ -68,16 +34,15 @@ fn post_to_parked() {
         let driven = thread::spawn(move || core.drive());
         let done = Done::of(1);
         let poster = world.poster();
-        poster
-            .post_callback(SHORT.on(RUNS, oracle.event(0, 0)))
-            .unwrap();
+        oracle.event(0, 0).post_from(&poster, &SHORT, RUNS);
         let last = done.after(oracle.event(0, 1));
-        poster.post_callback(SHORT.on(RUNS, last)).unwrap();
+        last.post_from(&poster, &SHORT, RUNS);
         done.wait();
         world.stop();
         driven.join().unwrap();
         oracle.assert_ran(RUNS, &[(0, 2)]);
         assert_eq!(world.events_left(), 0);
+        world.assert_at_rest();
         drop((world, poster));
         oracle.assert_no_leak();
     });
@@ -99,7 +64,7 @@ fn hint_to_parked() {
         let done = Done::of(1);
         let event = done.after(oracle.event(0, 0));
         let start = move |cx: &mut Cx| {
-            cx.post_callback(LONG.on(OTHER, event));
+            event.post(cx, &LONG, OTHER);
             cx.flush();
             done.wait();
         };
@@ -111,7 +76,9 @@ fn hint_to_parked() {
         driven.join().unwrap();
         oracle.assert_ran(OTHER, &[(0, 1)]);
         assert_eq!(world.events_left(), 0);
-        drop((busy, world));
+        drop(busy);
+        world.assert_at_rest();
+        drop(world);
         oracle.assert_no_leak();
     });
 }
@@ -133,11 +100,11 @@ fn hint_rises_again() {
         let done = Done::of(1);
         let (first, second) = (oracle.event(0, 0), done.after(oracle.event(0, 0)));
         let start = move |cx: &mut Cx| {
-            cx.post_callback(LONG.on(OTHER, first));
+            first.post(cx, &LONG, OTHER);
             cx.flush();
             thief.turn();
             let driven = thread::spawn(move || thief.drive());
-            cx.post_callback(LONG.on(THIRD, second));
+            second.post(cx, &LONG, THIRD);
             cx.flush();
             done.wait();
             driven
@@ -149,7 +116,9 @@ fn hint_rises_again() {
         oracle.assert_ran(OTHER, &[(0, 1)]);
         oracle.assert_ran(THIRD, &[(0, 1)]);
         assert_eq!(world.events_left(), 0);
-        drop((busy, world));
+        drop(busy);
+        world.assert_at_rest();
+        drop(world);
         oracle.assert_no_leak();
     });
 }
@@ -175,7 +144,7 @@ fn thief_raises_hint() {
             let events = [(); 2].map(|()| done.after(seen.event(0, 0)));
             let posting = thread::spawn(move || {
                 for (color, event) in [THIRDS, SIXTHS].into_iter().zip(events) {
-                    poster.post_callback(LONG.on(color, event)).unwrap();
+                    event.post_from(&poster, &LONG, color);
                 }
             });
             posting.join().unwrap();
@@ -192,7 +161,9 @@ fn thief_raises_hint() {
         oracle.assert_ran(THIRDS, &[(0, 1)]);
         oracle.assert_ran(SIXTHS, &[(0, 1)]);
         assert_eq!(world.events_left(), 0);
-        drop((busy, thief, world));
+        drop((busy, thief));
+        world.assert_at_rest();
+        drop(world);
         oracle.assert_no_leak();
     });
 }
@@ -215,20 +186,19 @@ fn nudge() {
         let posts = [OTHER, THIRD].map(|color| {
             let (event, left) = (oracle.event(0, 0), Arc::clone(&left));
             let world = Arc::clone(&world);
-            let event = move |cx: &mut Cx| {
-                event(cx);
+            let event = event.then(move |_cx| {
                 if left.fetch_sub(1, Ordering::Relaxed) == 1 {
                     loom::stop_exploring();
                     world.force();
                 }
-            };
-            SHORT.on(color, event)
+            });
+            (color, event)
         });
         let poster = world.poster();
         let stealing = within(&world, &mut victim, &LONG, move |_cx| {
             thread::spawn(move || {
-                for post in posts {
-                    poster.post_callback(post).unwrap();
+                for (color, event) in posts {
+                    event.post_from(&poster, &SHORT, color);
                 }
                 thief.turn();
             })
@@ -238,7 +208,9 @@ fn nudge() {
         oracle.assert_ran(OTHER, &[(0, 1)]);
         oracle.assert_ran(THIRD, &[(0, 1)]);
         assert_eq!(world.events_left(), 0);
-        drop((victim, world));
+        drop(victim);
+        world.assert_at_rest();
+        drop(world);
         oracle.assert_no_leak();
     });
 }
@@ -262,7 +234,7 @@ fn forwarded_poke() {
         let event = done.after(oracle.event(0, 0));
         let start = move |cx: &mut Cx| {
             cx.place(FOURTHS, 2);
-            cx.post_callback(WORTHY.on(FOURTHS, event));
+            event.post(cx, &WORTHY, FOURTHS);
             cx.flush();
             thief.turn();
             done.wait();
@@ -276,7 +248,9 @@ fn forwarded_poke() {
         driven.join().unwrap();
         oracle.assert_ran(FOURTHS, &[(0, 1)]);
         assert_eq!(world.events_left(), 0);
-        drop((busy, thief, world));
+        drop((busy, thief));
+        world.assert_at_rest();
+        drop(world);
         oracle.assert_no_leak();
     });
 }
@@ -297,14 +271,12 @@ fn rescue() {
         let mut sleeper = world.core(1);
         let done = Done::of(1);
         let event = done.after(oracle.event(0, 0));
-        world
-            .poster()
-            .post_callback(LONG.on(RUNS, move |_cx: &mut Cx| done.wait()))
-            .unwrap();
+        let waits = move |_cx: &mut Cx| done.wait();
+        world.poster().post_callback(LONG.on(RUNS, waits)).unwrap();
         let driven = thread::spawn(move || sleeper.drive());
         let poster = world.poster();
         let posting = thread::spawn(move || {
-            poster.post_callback(SHORT.on(OTHER, event)).unwrap();
+            event.post_from(&poster, &SHORT, OTHER);
         });
         busy.turn();
         posting.join().unwrap();
@@ -313,7 +285,9 @@ fn rescue() {
         driven.join().unwrap();
         oracle.assert_ran(OTHER, &[(0, 1)]);
         assert_eq!(world.events_left(), 0);
-        drop((busy, world));
+        drop(busy);
+        world.assert_at_rest();
+        drop(world);
         oracle.assert_no_leak();
     });
 }

@@ -2,8 +2,8 @@
 
 use crate::support::{LONG, SHORT, settle};
 use loom::thread;
+use mely::Color;
 use mely::model::{Plan, World};
-use mely::{Color, Cx};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::{Arc, mpsc};
 
@@ -26,11 +26,11 @@ fn foreign_post() {
         let poster = world.poster();
         let seen = Arc::clone(&oracle);
         let (sender, receiver) = mpsc::channel();
-        let first = move |cx: &mut Cx| {
+        let first = oracle.event(0, 0).then(move |_cx| {
             let posts = [seen.event(1, 0), seen.event(1, 1)];
             let posting = thread::spawn(move || {
                 for event in posts {
-                    poster.post_callback(SHORT.on(OUT, event)).unwrap();
+                    event.post_from(&poster, &SHORT, OUT);
                 }
             });
             let stealing = thread::spawn(move || {
@@ -39,9 +39,8 @@ fn foreign_post() {
                 thief
             });
             sender.send((posting, stealing)).unwrap();
-            seen.event(0, 0)(cx);
-        };
-        world.poster().post_callback(LONG.on(OUT, first)).unwrap();
+        });
+        first.post_from(&world.poster(), &LONG, OUT);
         owner.turn();
         owner.turn();
         let (posting, stealing) = receiver.recv().unwrap();
@@ -51,10 +50,10 @@ fn foreign_post() {
         oracle.assert_ran(OUT, &[(0, 1), (1, 2)]);
         // Nothing is left behind that keeps the next post from being noticed.
         let event = oracle.event(1, 2);
-        world.poster().post_callback(SHORT.on(OUT, event)).unwrap();
+        event.post_from(&world.poster(), &SHORT, OUT);
         settle(&mut [&mut owner, &mut thief]);
         oracle.assert_ran(OUT, &[(0, 1), (1, 3)]);
-        world.assert_valid();
+        world.assert_at_rest();
         drop((owner, thief, world));
         oracle.assert_no_leak();
     });

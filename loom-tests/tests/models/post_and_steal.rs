@@ -27,7 +27,7 @@ fn own_post() {
         let mut thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let thread = within(&world, &mut victim, &SHORT, move |cx| {
-            cx.post_callback(WORTHY.on(STOLEN, seen.event(0, 0)));
+            seen.event(0, 0).post(cx, &WORTHY, STOLEN);
             cx.flush();
             // A second turn returns the color, under the thief's lock.
             let thread = thread::spawn(move || {
@@ -35,16 +35,16 @@ fn own_post() {
                 thief.turn();
                 thief
             });
-            cx.post_callback(WORTHY.on(STOLEN, seen.event(0, 1)));
+            seen.event(0, 1).post(cx, &WORTHY, STOLEN);
             cx.flush();
-            cx.post_callback(WORTHY.on(STOLEN, seen.event(0, 2)));
+            seen.event(0, 2).post(cx, &WORTHY, STOLEN);
             thread
         });
         victim.turn();
         let mut thief = thread.join().unwrap();
         settle(&mut [&mut victim, &mut thief]);
         oracle.assert_ran(STOLEN, &[(0, 3)]);
-        world.assert_valid();
+        world.assert_at_rest();
         drop((victim, thief, world));
         oracle.assert_no_leak();
     });
@@ -65,7 +65,7 @@ fn foreign_post() {
         let mut thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let thread = within(&world, &mut victim, &SHORT, move |cx| {
-            cx.post_callback(WORTHY.on(STOLEN, seen.event(0, 0)));
+            seen.event(0, 0).post(cx, &WORTHY, STOLEN);
             cx.flush();
             thread::spawn(move || {
                 thief.turn();
@@ -76,17 +76,17 @@ fn foreign_post() {
         let poster = world.poster();
         for number in 0..2 {
             let event = oracle.event(1, number);
-            poster.post_callback(SHORT.on(STOLEN, event)).unwrap();
+            event.post_from(&poster, &SHORT, STOLEN);
         }
         let mut thief = thread.join().unwrap();
         settle(&mut [&mut victim, &mut thief]);
         oracle.assert_ran(STOLEN, &[(0, 1), (1, 2)]);
         // No mark is left behind without its poke.
         let event = oracle.event(1, 2);
-        poster.post_callback(SHORT.on(STOLEN, event)).unwrap();
+        event.post_from(&poster, &SHORT, STOLEN);
         settle(&mut [&mut victim, &mut thief]);
         oracle.assert_ran(STOLEN, &[(0, 1), (1, 3)]);
-        world.assert_valid();
+        world.assert_at_rest();
         drop((victim, thief, world));
         oracle.assert_no_leak();
     });
@@ -107,5 +107,14 @@ fn finds_a_poke_dropped() {
         "post_and_steal::foreign_post",
         "poke forwarded to nobody",
         &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_a_lone_post_to_a_color_that_left() {
+    must_fail(
+        "post_and_steal::own_post",
+        "lone post to a color that left",
+        &["Causality violation"],
     );
 }

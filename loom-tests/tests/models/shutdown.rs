@@ -3,25 +3,23 @@
 use crate::support::{RUNS, SHORT};
 use loom::thread;
 use mely::model::{Plan, World};
-use mely::{Color, Cx, PostError, Poster, Stealing};
+use mely::{Color, Poster, Stealing};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::Arc;
 
 /// Colors of core 1 and, another one, of core 0.
 const THERE: Color = Color::new(1);
 const HERE: Color = Color::new(2);
+/// A color of core 2 of three.
+const FAR: Color = Color::new(2);
 
 /// Posts two events; how many were accepted. What is refused is refused for good.
 fn post_two(poster: &Poster, oracle: &Arc<Oracle>) -> u32 {
     let mut accepted = 0;
     for number in 0..2 {
-        match poster.post_callback(SHORT.on(RUNS, oracle.event(1, number))) {
-            Ok(()) => {
-                assert_eq!(accepted, number, "ORACLE: accepted after a refusal");
-                accepted += 1;
-            }
-            Err(PostError::Ended(_event)) => {}
-            Err(PostError::Full(_event)) => panic!("ORACLE: the world is not full"),
+        if oracle.event(1, number).offer(poster, &SHORT, RUNS) {
+            assert_eq!(accepted, number, "ORACLE: accepted after a refusal");
+            accepted += 1;
         }
     }
     accepted
@@ -48,6 +46,7 @@ fn stop() {
         assert!(world.ended());
         oracle.assert_ran(RUNS, &[(1, accepted)]);
         assert_eq!(world.events_left(), 0);
+        world.assert_at_rest();
         drop(world);
         oracle.assert_no_leak();
     });
@@ -74,6 +73,7 @@ fn exit_when_idle() {
         assert!(world.ended());
         oracle.assert_ran(RUNS, &[(1, accepted)]);
         assert_eq!(world.events_left(), 0);
+        world.assert_at_rest();
         drop(world);
         oracle.assert_no_leak();
     });
@@ -94,26 +94,16 @@ fn drain() {
             ..Plan::cores(2)
         });
         let cores = [world.core(0), world.core(1)];
-        let (there, here, last) = (oracle.event(0, 1), oracle.event(0, 0), oracle.event(0, 1));
+        let (there, last) = (oracle.event(0, 1), oracle.event(0, 1));
         let third = oracle.event(0, 0);
-        let third = move |cx: &mut Cx| {
-            cx.post_callback(SHORT.on(RUNS, last));
-            third(cx);
-        };
-        let seen = Arc::clone(&oracle);
-        let second = move |cx: &mut Cx| {
-            cx.post_callback(SHORT.on(THERE, there));
-            cx.post_callback(SHORT.on(HERE, third));
-            here(cx);
-        };
-        let first = move |cx: &mut Cx| {
-            cx.post_callback(SHORT.on(RUNS, second));
-            seen.event(0, 0)(cx);
-        };
-        world
-            .poster()
-            .post_callback(SHORT.on(THERE, first))
-            .unwrap();
+        let third = third.then(move |cx| last.post(cx, &SHORT, RUNS));
+        let second = oracle.event(0, 0).then(move |cx| {
+            there.post(cx, &SHORT, THERE);
+            third.post(cx, &SHORT, HERE);
+        });
+        let first = oracle.event(0, 0);
+        let first = first.then(move |cx| second.post(cx, &SHORT, RUNS));
+        first.post_from(&world.poster(), &SHORT, THERE);
         world.stop();
         let [mut zero, mut one] = cores;
         let driven = thread::spawn(move || one.drive());
@@ -124,9 +114,58 @@ fn drain() {
         oracle.assert_ran(THERE, &[(0, 2)]);
         oracle.assert_ran(HERE, &[(0, 1)]);
         assert_eq!(world.events_left(), 0);
-        drop((zero, world));
+        drop(zero);
+        world.assert_at_rest();
+        drop(world);
         oracle.assert_no_leak();
     });
+}
+
+/// Three cores that hand one event after another on to the next while the end is decided.
+#[test]
+fn three_cores() {
+    Model {
+        name: "shutdown::three_cores",
+        preemptions_max: 1,
+        iterations_min: 1_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan {
+            stealing: Stealing::Off,
+            ..Plan::cores(3)
+        });
+        let [mut zero, mut one, mut two] = [0, 1, 2].map(|core| world.core(core));
+        let third = oracle.event(0, 0);
+        let second = oracle.event(0, 0);
+        let second = second.then(move |cx| third.post(cx, &SHORT, RUNS));
+        let first = oracle.event(0, 0);
+        let first = first.then(move |cx| second.post(cx, &SHORT, FAR));
+        first.post_from(&world.poster(), &SHORT, THERE);
+        world.stop();
+        let driven = [
+            thread::spawn(move || one.drive()),
+            thread::spawn(move || two.drive()),
+        ];
+        zero.drive();
+        for thread in driven {
+            thread.join().unwrap();
+        }
+        assert!(world.ended());
+        for color in [RUNS, THERE, FAR] {
+            oracle.assert_ran(color, &[(0, 1)]);
+        }
+        assert_eq!(world.events_left(), 0);
+        drop(zero);
+        world.assert_at_rest();
+        drop(world);
+        oracle.assert_no_leak();
+    });
+}
+
+#[test]
+fn finds_only_one_woken() {
+    must_fail("shutdown::three_cores", "only one woken", &["deadlock"]);
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! What several models need.
 
+use loom::sync::Notify;
 use mely::model::{Core, World};
 use mely::{Color, Cx, Handler};
-use std::sync::mpsc;
+use mely_loom_tests::Event;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// A color of core 0, which no model steals: what runs while the others are at work.
@@ -14,6 +17,35 @@ pub(crate) static SHORT: Handler = Handler::new("short").time(Duration::from_nan
 pub(crate) static WORTHY: Handler = Handler::new("worthy").time(Duration::from_nanos(900));
 /// Worth a steal and a wake-up, and known to be long.
 pub(crate) static LONG: Handler = Handler::new("long").time(Duration::from_nanos(5_000));
+
+/// Tells whoever waits that events have run.
+#[derive(Clone)]
+pub(crate) struct Done(Arc<(Notify, AtomicU32)>);
+
+impl Done {
+    /// Of so many events.
+    pub(crate) fn of(events: u32) -> Done {
+        Done(Arc::new((Notify::new(), AtomicU32::new(events))))
+    }
+
+    /// Waits. What comes after is not explored: the shutdown has models of its own.
+    pub(crate) fn wait(&self) {
+        // Loom's notification may come without cause.
+        while self.0.1.load(Ordering::Relaxed) > 0 {
+            self.0.0.wait();
+        }
+        loom::stop_exploring();
+    }
+
+    /// `event`, which tells when it has run.
+    pub(crate) fn after(&self, event: Event) -> Event {
+        let done = self.clone();
+        event.then(move |_cx| {
+            done.0.1.fetch_sub(1, Ordering::Relaxed);
+            done.0.0.notify();
+        })
+    }
+}
 
 /// Steps cores in turn until none of them finds anything.
 pub(crate) fn settle(cores: &mut [&mut Core]) {
