@@ -53,6 +53,7 @@
 //! | poke and forward, against a steal | `migration::poke`: the owner changes between a poster's look and its push; the old one never looks again | 3 | `second look after a steal skipped`; `owner not read again`; `poke forwarded to nobody` |
 //! | pokes of several colors | `migration::pokes_of_two_colors`: a poster takes back pokes that are not its own | 2 | `pokes of other colors lost` |
 //! | placement | `migration::place`: a color is placed elsewhere while it gets mail | 2 | `placed without a poke` |
+//! | placement, against the outbox | `causal_order::placed_with_posts_waiting`: a color leaves a core on which its posts are not published yet | 3 | `colors leave before their posts` |
 //! | | `migration::place_running`: while it runs, the poke consumed by a thief | 2 | `wish forgotten at the return` |
 //! | placement, against a steal | `migration::place_and_steal`: the same while it is stolen, on three cores | 2 | `running mark ignored` |
 //! | two thieves on one victim | `stealing::two_thieves`: three colors, and what one thief links the other may find | 2 | `left in the core-queue` |

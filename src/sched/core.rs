@@ -10,10 +10,10 @@
 //! ```
 //!
 //! A core takes its own lock once a quantum. In it, in this order: finished colors are returned; the
-//! outbox is published in program order; pokes are taken; the next colors are checked out. Then it
-//! runs them with no atomics at all. Read-modify-writes: one to take the lock; one for each color of
-//! another core that was posted to; and one for the pokes to that core, if any of those colors had
-//! none under way.
+//! outbox is published in program order; colors wanted elsewhere go; pokes are taken; the next colors
+//! are checked out. Then it runs them with no atomics at all. Read-modify-writes: one to take the lock;
+//! one for each color of another core that was posted to; and one for the pokes to that core, if any of
+//! those colors had none under way.
 //!
 //! **Causal order.** Posts to other colors wait in the outbox and leave it in program order; only
 //! consecutive posts to one color become one chunk. Every append to a FIFO first drains that color's
@@ -287,10 +287,14 @@ impl Core {
             self.run.count(&own.counts, self.executed);
         }
         for taken in checkout.iter() {
-            section.give_back(taken, bells);
+            section.give_back(taken);
         }
         checkout.clear();
+        if fault("colors leave before their posts") {
+            section.see_off(bells);
+        }
         outbox.publish(&mut section, shared, *id, Some(checkout), bells);
+        section.see_off(bells);
         if own.pokes.any() {
             section.take_mail(bells);
         }
@@ -495,9 +499,8 @@ impl Drop for Core {
         if !self.checkout.is_empty() {
             let mut section = Section::enter(shared, self.id);
             for taken in &self.checkout {
-                // Whom a wish would have to be told to, is told in vain: the core's end is the
-                // runtime's.
-                section.give_back(taken, &mut self.bells);
+                // Nobody is seen off any more: the core's end is the runtime's.
+                section.give_back(taken);
             }
         }
     }

@@ -16,6 +16,7 @@ use super::shared::Shared;
 use super::slots::Slot;
 use crate::sync::atomic::Ordering;
 use crate::sync::{CellMut, check, fault};
+use arrayvec::ArrayVec;
 use std::ptr::NonNull;
 
 /// A core's lock, held. Dropping it unlocks.
@@ -29,6 +30,8 @@ pub(crate) struct Section<'a> {
     pub(super) limits: Limits,
     /// What is checked out so far in this section takes so long, in ns.
     taken_ns: u64,
+    /// Colors that were given back in it and are wanted elsewhere.
+    leaving: ArrayVec<u32, CHECKOUT_MAX>,
 }
 
 /// What the hint says a core's worthy colors are worth, in ns.
@@ -67,6 +70,7 @@ impl<'a> Section<'a> {
             limits: lists.limits,
             lists,
             taken_ns: 0,
+            leaving: ArrayVec::new(),
         }
     }
 
@@ -244,15 +248,16 @@ impl<'a> Section<'a> {
     }
 
     /// Returns a color that the core's own thread had checked out: what is left of its events goes
-    /// before what was appended meanwhile.
+    /// before what was appended meanwhile. A color that is wanted elsewhere stays until
+    /// [`see_off`](Self::see_off).
     #[inline(always)]
-    pub(crate) fn give_back(&mut self, taken: &Taken, bells: &mut Vec<u32>) {
+    pub(crate) fn give_back(&mut self, taken: &Taken) {
         let at = self.shared.slots.at(taken.slot);
         let mut queue = self.queue(taken.slot);
         let wish = at.wanted.load(Ordering::Relaxed) != 0 && !fault("wish forgotten at the return");
         if taken.fifo.len() > 0 || queue.fifo.len() > 0 || wish {
             queue.end();
-            return self.give_back_rest(taken, bells);
+            return self.give_back_rest(taken, wish);
         }
         check!(
             self.owns(taken.slot) && queue.state == State::CheckedOut,
@@ -264,7 +269,7 @@ impl<'a> Section<'a> {
 
     /// As [`give_back`](Self::give_back), when there is anything to go on with.
     #[inline(never)]
-    fn give_back_rest(&mut self, taken: &Taken, bells: &mut Vec<u32>) {
+    fn give_back_rest(&mut self, taken: &Taken, wish: bool) {
         let slot = taken.slot;
         check!(self.owns(slot), "slot {slot} is returned to another core");
         let mut queue = self.queue(slot);
@@ -286,10 +291,39 @@ impl<'a> Section<'a> {
         queue.state = State::Idle;
         let len = queue.fifo.len();
         queue.end();
-        if let Some(target) = self.wish(slot) {
-            self.emigrate(slot, target, bells);
-        } else if len > 0 {
+        if len > 0 {
             self.link(slot);
+        }
+        if wish {
+            // There is room: of one checkout there are no more.
+            self.leaving.push(slot);
+        }
+    }
+
+    /// Lets colors go that were given back and are wanted elsewhere. After the outbox is published, and
+    /// not before: once a color has gone it runs there, and what it posts there must not overtake what it
+    /// posted here.
+    #[inline(always)]
+    pub(crate) fn see_off(&mut self, bells: &mut Vec<u32>) {
+        if !self.leaving.is_empty() {
+            self.see_off_all(bells);
+        }
+    }
+
+    #[cold]
+    fn see_off_all(&mut self, bells: &mut Vec<u32>) {
+        while let Some(slot) = self.leaving.pop() {
+            let state = self.queue(slot).state;
+            if state == State::CheckedOut {
+                // Taken again with what was just posted to it: another time.
+                continue;
+            }
+            if let Some(target) = self.wish(slot) {
+                if state == State::Queued {
+                    self.unlink(slot);
+                }
+                self.emigrate(slot, target, bells);
+            }
         }
     }
 

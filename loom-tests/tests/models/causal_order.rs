@@ -1,7 +1,7 @@
 //! If a post to a color happened before another post to it, its event runs first, whatever cores,
 //! posters and mailboxes lie between.
 
-use crate::support::{LONG, RUNS, SHORT, settle};
+use crate::support::{HALF, LONG, RUNS, SHORT, settle};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx, Stealing};
@@ -86,6 +86,53 @@ fn a_cause_and_its_effect(known: bool) {
     oracle.assert_no_leak();
 }
 
+/// A color is placed on core 1 while core 0 has checked it out, with posts of its own still waiting there to be
+/// published, and goes on posting from core 1.
+#[test]
+fn placed_with_posts_waiting() {
+    Model {
+        name: "causal_order::placed_with_posts_waiting",
+        preemptions_max: 3,
+        iterations_min: 500,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan {
+            stealing: Stealing::Off,
+            ..Plan::cores(2)
+        });
+        let mut here = world.core(0);
+        let mut there = world.core(1);
+        // Two fill a turn of the color.
+        for number in 0..3 {
+            let effect = oracle.event(1, number);
+            oracle
+                .event(0, number)
+                .then(move |cx| effect.post(cx, &SHORT, TARGET))
+                .post_from(&world.poster(), &HALF, SELF);
+        }
+        here.turn();
+        let poster = world.poster();
+        let placing = thread::spawn(move || poster.place(SELF, 1));
+        let running = thread::spawn(move || {
+            for _ in 0..3 {
+                there.turn();
+            }
+            there
+        });
+        here.turn();
+        placing.join().unwrap();
+        let mut there = running.join().unwrap();
+        settle(&mut [&mut here, &mut there]);
+        oracle.assert_ran(SELF, &[(0, 3)]);
+        oracle.assert_ran(TARGET, &[(1, 3)]);
+        assert_eq!(world.owner(SELF), 1, "ORACLE: not placed");
+        world.assert_at_rest();
+        drop((here, there, world));
+        oracle.assert_no_leak();
+    });
+}
+
 /// An event posts to its own color, and to another one, whose event on core 1 posts to the first; core
 /// 1, which sees a poke behind a long handler, takes that mail before the event has ended.
 #[test]
@@ -164,5 +211,14 @@ fn finds_what_is_left_behind_what_came() {
         "causal_order::self_post",
         "what is left goes behind",
         &["before its cause"],
+    );
+}
+
+#[test]
+fn finds_a_color_that_leaves_before_its_posts() {
+    must_fail(
+        "causal_order::placed_with_posts_waiting",
+        "colors leave before their posts",
+        &["ORACLE"],
     );
 }

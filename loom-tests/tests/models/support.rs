@@ -13,6 +13,8 @@ pub(crate) const RUNS: Color = Color::new(0);
 
 /// Not worth a steal, let alone a wake-up.
 pub(crate) static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(100));
+/// Two fill a quantum, and one does not.
+pub(crate) static HALF: Handler = Handler::new("half").time(Duration::from_nanos(500));
 /// Worth a steal, and not long.
 pub(crate) static WORTHY: Handler = Handler::new("worthy").time(Duration::from_nanos(900));
 /// Worth a steal and a wake-up, and known to be long.
