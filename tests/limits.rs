@@ -144,11 +144,20 @@ fn foreign_threads_at_the_limit() {
 #[test]
 fn full_before_the_first_event() {
     let _bound = Bound::new("full_before_the_first");
+    let alive = Alive::default();
     let mut runtime = cores(1).events_max(1).build().unwrap();
     let poster = runtime.poster();
-    while poster.post(Color::from(1), |_cx| ()).is_ok() {}
+    // Each keeps the runtime alive by a poster: it must go with the `Runtime` all the same.
+    let event = || {
+        let held = (alive.payload(), poster.clone());
+        move |_: &mut Cx| drop(held)
+    };
+    while poster.post(Color::from(1), event()).is_ok() {}
     let outcome = runtime.run(|_cx| unreachable!());
     assert!(matches!(outcome, Err(RunError::Full)), "{outcome:?}");
+    assert!(alive.count() > 0);
+    drop(runtime);
+    assert_eq!(alive.count(), 0, "left by a run that never began");
 }
 
 /// With no room for another event, what the network brings waits and is not lost.

@@ -247,6 +247,8 @@ impl Runtime {
             .unwrap()
             .make(shared, None, Color::DEFAULT, start);
         let Ok((event, _)) = made else {
+            // No core has begun, so the drop need not fear that one is still there.
+            self.started = false;
             return Err(RunError::Full);
         };
         shared.quiesce.owner_post();
