@@ -47,7 +47,7 @@ impl Event {
         if world.lies(Plant::Overlap) {
             let _ = cell.enter();
         }
-        cell.arrive(at.color, &stamp);
+        cell.arrive(at.side, at.color, &stamp);
         if world.lies(Plant::Leak) {
             std::mem::forget(Arc::clone(&world));
         }

@@ -70,7 +70,7 @@ impl Cell {
     }
 
     /// An event with this stamp has come to the color, the group's `index`-th; the caller is inside.
-    pub(crate) fn arrive(&self, index: usize, stamp: &Stamp) {
+    pub(crate) fn arrive(&self, side: usize, index: usize, stamp: &Stamp) {
         let lanes = self.came.len();
         let Stamp {
             lane,
@@ -80,7 +80,7 @@ impl Cell {
         let before = self.came[*lane].swap(*number, Relaxed);
         if before + 1 != *number {
             fail(&format!(
-                "FIFO: post {number} of lane {lane} to {:?} came after post {before}",
+                "FIFO: post {number} of lane {lane} to {:?} of runtime {side} came after post {before}",
                 self.color
             ));
         }
@@ -88,7 +88,7 @@ impl Cell {
             let came = self.came[other].load(Relaxed);
             if came < *known {
                 fail(&format!(
-                    "causal order: an event of lane {lane} came to {:?} when {came} of lane {other} had, \
+                    "causal order: an event of lane {lane} came to {:?} of runtime {side} when {came} of lane {other} had, \
                      and its poster knew of {known}",
                     self.color
                 ));
