@@ -736,6 +736,52 @@ fn sending_ends_with_an_error_when_the_peer_vanishes() {
     }
 }
 
+/// A peer that never reads costs its connection's limit of memory, and the others nothing.
+#[test]
+fn a_peer_that_never_reads_holds_up_nobody() {
+    const LIMIT: usize = 1 << 16;
+    const PIECE: usize = 1 << 12;
+    for backend in all_backends() {
+        let at = backend.clone();
+        let (tell, told) = channel();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let tell = tell.clone();
+            with_stream(cx, incoming, move |cx, stream| {
+                stream.set_write_limit(cx, LIMIT).unwrap();
+                let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    let Ok(data) = data else { return };
+                    if !data.starts_with(b"flood") {
+                        let _ = stream.write(cx, data.to_vec());
+                        return;
+                    }
+                    // More than any kernel takes for a peer that does not read.
+                    let full = (0..BIG / PIECE).any(|_| {
+                        matches!(stream.write(cx, pattern(PIECE)), Err(WriteError::Full(_)))
+                    });
+                    tell.send((full, stream.queued_bytes(cx).unwrap())).unwrap();
+                };
+                stream.on_data(cx, &READ, answer).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        let builder = cores(1).backend(backend.clone());
+        with_server("a_peer_that_never_reads", builder, serve, move |addr| {
+            let mut silent = Client::connect(&at, addr);
+            silent.write_all(b"flood").unwrap();
+            let (full, queued_bytes) = told.recv_timeout(LONG).unwrap();
+            assert!(full, "{queued_bytes} bytes queued for who does not read");
+            assert!(queued_bytes <= LIMIT, "{queued_bytes}");
+            let mut other = Client::connect(&at, addr);
+            for n in 0..100u8 {
+                other.write_all(&[n; 100]).unwrap();
+                assert_eq!(other.exactly(100), [n; 100]);
+            }
+            // It ends when the peer does, with all that was queued.
+            silent.reset();
+        });
+    }
+}
+
 /// What was written before a close, or before a stop, arrives whole.
 #[test]
 fn what_was_written_arrives_before_the_end() {

@@ -191,6 +191,52 @@ pub(super) fn cancel_races_with_sends(make: Make<'_>) {
     world.backend.close(fd);
 }
 
+/// Connections that come while accepting ends: with this accept or with the next, and none is lost.
+pub(super) fn cancel_races_with_accepts(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (listener, addr) = world.listen();
+    let mut clients = Vec::new();
+    let mut accepted = Vec::new();
+    for round in 0..150 {
+        let (token, op) = world.accept(listener);
+        if round % 3 == 0 {
+            world.turn();
+        }
+        clients.extend((0..round % 4).map(|_| world.client(addr)));
+        if round % 2 == 0 {
+            world.turn();
+        }
+        world.backend.cancel(op);
+        loop {
+            let completion = world.next(token);
+            match completion.done {
+                Done::Accepted(Ok(fd)) => accepted.push(fd),
+                Done::Accepted(Err(error)) => assert_eq!(error.raw_os_error(), canceled()),
+                other => panic!("{other:?}"),
+            }
+            if !completion.more {
+                break;
+            }
+        }
+    }
+    let accept = world.accept(listener);
+    while accepted.len() < clients.len() {
+        accepted.push(world.accepted(accept.0));
+    }
+    world.quiet();
+    for fd in accepted {
+        world.backend.close(fd);
+    }
+    for client in &mut clients {
+        assert_eq!(
+            world.read_end(client).unwrap(),
+            0,
+            "each was somebody's to close"
+        );
+    }
+    world.hang_up(listener, accept);
+}
+
 pub(super) fn dropped_with_everything_under_way(make: Make<'_>) {
     let mut world = make(&Config {
         buffers: 2,

@@ -1,6 +1,7 @@
 //! One suite for the contract, run over every backend; and what needs a process of its own.
 
 mod cancel;
+mod full;
 mod process;
 mod seeds;
 mod sleep;
@@ -44,7 +45,9 @@ suite! {
         sent_by_another_core, connections_by_the_thousand, many_at_once, accept_goes_on_after_dead_ones;
     cancel: cancel_accept, cancel_recv, cancel_readable, cancel_send, cancel_connect,
         cancel_twice_and_late, cancel_races_with_receives, cancel_races_with_sends,
+        cancel_races_with_accepts,
         dropped_with_everything_under_way;
+    full: more_completes_than_is_polled, more_starts_than_is_polled;
     starve: all_buffers_held, fewer_buffers_than_connections, buffers_outlive_the_backend,
         canceled_while_starved;
     sleep: doorbell_wakes_a_sleeper, doorbell_before_the_wait, doorbell_seen_by_a_poll,

@@ -252,6 +252,13 @@ impl World {
         got
     }
 
+    /// Whether something of this operation has arrived, without looking for more.
+    pub(super) fn has_arrived(&self, token: Token) -> bool {
+        self.arrived
+            .iter()
+            .any(|completion| completion.token == token)
+    }
+
     pub(super) fn sent(&mut self, token: Token) -> (io::Result<()>, SendBuf, usize) {
         match self.next(token).done {
             Done::Sent {

@@ -1,0 +1,173 @@
+//! The odd things that events do: placements, state, colors of one's own, timers, other runtimes.
+
+use crate::event::{Place, accepted, cross, post};
+use crate::server;
+use crate::ticket::Ticket;
+use crate::verdict::{PLANTED, fail};
+use crate::world::{State, World};
+use mely::{Callback, Colored, Cx, OnPanic, PostError, UniqueColor};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Does one of them; the caller is inside `at`.
+pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    match rng.u32(..12) {
+        0 => {
+            let color = world.sides[at.side].groups[at.group][rng.usize(..world.draw.colors)].color;
+            cx.place(color, rng.usize(..cx.cores()));
+        }
+        1 => cx.flush(),
+        2 | 3 => new_state(cx, world, at, rng),
+        4 | 5 => use_state(cx, world, at, rng),
+        6 => unique(cx, world, rng),
+        7 | 8 => timer(cx, world, at, rng),
+        9 => cancel(cx, world, at),
+        10 => server::connect_to_any(cx, world, at, rng),
+        _ => cross(world, at, rng),
+    }
+}
+
+/// A new `Colored` in the place of another, whose handle is dropped: the last one, or not.
+fn new_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let Some(ticket) = Ticket::loose(world) else {
+        return;
+    };
+    let side = &world.sides[at.side];
+    let color = side.groups[at.group][rng.usize(..world.draw.colors)].color;
+    let state = State {
+        color,
+        inside: false,
+        _ticket: ticket,
+    };
+    let state = Colored::new(cx, color, state);
+    let slot = &side.states[rng.usize(..side.states.len())];
+    let dropped = slot.lock().unwrap().replace(state);
+    drop(dropped);
+}
+
+/// Posts to one, or drops its handle.
+fn use_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let slots = &world.sides[at.side].states;
+    let slot = &slots[rng.usize(..slots.len())];
+    if rng.u32(..4) == 0 {
+        let dropped = slot.lock().unwrap().take();
+        drop(dropped);
+        return;
+    }
+    let Some(state) = slot.lock().unwrap().clone() else {
+        return;
+    };
+    // Loose: if the state is poisoned, its closure is not called.
+    let Some(ticket) = Ticket::loose(world) else {
+        return;
+    };
+    let panics = world.draw.panics > 0
+        && world.draw.sides[at.side].on_panic == OnPanic::DropEvent
+        && rng.u32(..20) == 0;
+    let posted = state.post(cx, move |state, cx| {
+        ticket.runs();
+        if std::mem::replace(&mut state.inside, true) {
+            fail(&format!("two events in the state of {:?}", state.color));
+        }
+        if cx.color() != state.color {
+            fail(&format!(
+                "the state of {:?} in {:?}",
+                state.color,
+                cx.color()
+            ));
+        }
+        if panics {
+            std::panic::panic_any(PLANTED);
+        }
+        state.inside = false;
+    });
+    match posted {
+        Ok(()) | Err(PostError::Full(())) => {}
+        Err(error) => fail(&format!("a post from inside: {error}")),
+    }
+}
+
+/// What checks a color of its own.
+struct Chain {
+    inside: AtomicBool,
+    last: AtomicU32,
+}
+
+/// A color of its own, given back by the last of three events.
+fn unique(cx: &mut Cx, world: &Arc<World>, rng: &mut fastrand::Rng) {
+    let own = if rng.bool() {
+        cx.unique_color()
+    } else {
+        cx.unique_color_on(rng.usize(..cx.cores()))
+    };
+    let color = own.color();
+    let chain = Arc::new(Chain {
+        inside: AtomicBool::new(false),
+        last: AtomicU32::new(0),
+    });
+    let mut own: Option<UniqueColor> = Some(own);
+    for number in 1..=3 {
+        let Some(ticket) = Ticket::new(world) else {
+            return;
+        };
+        let (id, chain) = (ticket.id(), Arc::clone(&chain));
+        let own = if number == 3 { own.take() } else { None };
+        let posted = cx.try_post(color, move |cx: &mut Cx| {
+            ticket.runs();
+            if chain.inside.swap(true, Relaxed) {
+                fail("two events of a unique color at once");
+            }
+            if chain.last.swap(number, Relaxed) >= number || cx.color() != color {
+                fail("the events of a unique color are out of order, or of another");
+            }
+            chain.inside.store(false, Relaxed);
+            drop(own);
+        });
+        accepted(world, id, posted);
+    }
+}
+
+/// A timer, which is left alone, canceled at once, or given to whoever cancels.
+fn timer(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let Some(ticket) = Ticket::loose(world) else {
+        return;
+    };
+    let to = Place {
+        color: rng.usize(..world.draw.colors),
+        ..at
+    };
+    let color = world.sides[at.side].groups[at.group][to.color].color;
+    let own = to.color == at.color;
+    let canceled = Arc::new(AtomicBool::new(false));
+    let gone = Arc::clone(&canceled);
+    let mut its = rng.fork();
+    let fires = move |cx: &mut Cx| {
+        ticket.runs();
+        let world = Arc::clone(ticket.world());
+        let cell = &world.sides[to.side].groups[to.group][to.color];
+        let _inside = cell.enter();
+        if gone.load(Relaxed) {
+            fail("a timer that its own color has canceled runs");
+        }
+        post(cx, &world, to, &mut its);
+    };
+    let after = Duration::from_micros(rng.u64(..3_000));
+    let timer = cx.timer(after, Callback::anonymous(color, fires));
+    match rng.u32(..3) {
+        0 => drop(timer),
+        1 => {
+            canceled.store(own, Relaxed);
+            timer.cancel(cx);
+        }
+        _ => world.sides[at.side].timers.lock().unwrap().push(timer),
+    }
+}
+
+/// Cancels some timer, on whatever core, of whatever color, over or not.
+fn cancel(cx: &mut Cx, world: &Arc<World>, at: Place) {
+    let timer = world.sides[at.side].timers.lock().unwrap().pop();
+    if let Some(timer) = timer {
+        timer.cancel(cx);
+    }
+}

@@ -1,0 +1,153 @@
+//! Connections as the runtimes of a round serve and make them.
+
+use crate::event::Place;
+use crate::verdict::{PLANTED, fail};
+use crate::world::World;
+use mely::net::{Incoming, RecvBuf, Stream, connect, listen};
+use mely::{Callback, Color, Cx, Handler, OnPanic};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+static SERVE: Handler = Handler::new("serve");
+static ASK: Handler = Handler::new("ask");
+
+/// The listeners' colors and those of connections that have none of their own.
+const NET_COLORS: u64 = 1 << 40;
+
+/// The first byte of a connection says how it is served.
+pub(crate) mod manner {
+    /// Everything comes back.
+    pub(crate) const ECHO: u8 = b'e';
+    /// The same, and the receive is paused and resumed after each piece.
+    pub(crate) const PAUSE: u8 = b'p';
+    /// Closed after the first piece was sent back.
+    pub(crate) const CLOSE: u8 = b'c';
+    /// Cut off after the first piece.
+    pub(crate) const ABORT: u8 = b'a';
+    /// The end of the stream is sent after the first piece.
+    pub(crate) const SHUT: u8 = b's';
+    /// The handler panics.
+    pub(crate) const PANIC: u8 = b'x';
+    /// Those after which everything sent comes back.
+    pub(crate) const POLITE: [u8; 2] = [ECHO, PAUSE];
+    pub(crate) const ALL: [u8; 6] = [ECHO, PAUSE, CLOSE, ABORT, SHUT, PANIC];
+}
+
+/// The n-th byte of what is sent over a connection.
+pub(crate) fn byte(manner: u8, n: usize) -> u8 {
+    if n == 0 { manner } else { (n % 251) as u8 }
+}
+
+/// Listens, and says where.
+pub(crate) fn start(cx: &mut Cx, world: &Arc<World>, side: usize) {
+    let draw = &world.draw.sides[side];
+    if draw.clients == 0 {
+        return;
+    }
+    let its = Arc::clone(world);
+    let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| match incoming {
+        Ok(incoming) => open(cx, &its, side, incoming),
+        Err(error) => fail(&format!("accept: {error}")),
+    };
+    let addr = "127.0.0.1:0".parse().expect("an address");
+    let callback = Callback::anonymous(Color::from(NET_COLORS), accept);
+    match listen(cx, addr, draw.acceptors, callback) {
+        Ok(listener) => {
+            let _ = world.sides[side].addr.set(listener.local_addr());
+            *world.sides[side].listener.lock().unwrap() = Some(listener);
+        }
+        // Asked to stop before it began.
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        Err(error) => fail(&format!("listen: {error}")),
+    }
+}
+
+fn open(cx: &mut Cx, world: &Arc<World>, side: usize, incoming: Incoming) {
+    let number = incoming.fd() as u64;
+    let stream = if number.is_multiple_of(2) {
+        incoming.open_unique(cx)
+    } else {
+        incoming.open(cx, Color::from(NET_COLORS + number % 5))
+    };
+    let panics = world.draw.sides[side].on_panic == OnPanic::DropEvent;
+    // Kept by the callback, which the runtime must free.
+    let held = Arc::clone(world);
+    // Refused at the limit of events: then the stream is dropped with the closure, and closed.
+    let _ = cx.try_post(stream.color(), move |cx: &mut Cx| {
+        let mut manner = None;
+        let serve = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+            let _held = &held;
+            let Ok(data) = data else { return };
+            if let Some(&first) = data.first() {
+                let manner = *manner.get_or_insert(first);
+                serve(cx, stream, manner, &data, panics);
+            }
+        };
+        if stream.on_data(cx, &SERVE, serve).is_err() || stream.detach(cx).is_err() {
+            fail("refused in its own color");
+        }
+    });
+}
+
+fn serve(cx: &mut Cx, stream: &Stream, manner: u8, data: &[u8], panics: bool) {
+    // Refused when the peer has gone, or the end was sent before.
+    let _ = stream.write(cx, data.to_vec());
+    match manner {
+        manner::PAUSE => {
+            let _ = stream.pause(cx);
+            cx.place(cx.color(), data.len() % cx.cores());
+            let _ = stream.resume(cx);
+        }
+        manner::CLOSE => stream.close(cx),
+        manner::ABORT => stream.abort(cx),
+        manner::SHUT => drop(stream.shutdown_write(cx)),
+        manner::PANIC if panics => std::panic::panic_any(PLANTED),
+        _ => {}
+    }
+}
+
+/// Most bytes that a handler's connection sends.
+const ASKED_MAX: usize = 20_000;
+
+/// Connects to a runtime of the round, sends, and reads what comes back.
+pub(crate) fn connect_to_any(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let to = rng.usize(..world.sides.len());
+    let Some(&addr) = world.sides[to].addr.get() else {
+        return;
+    };
+    let manner = manner::ALL[rng.usize(..manner::ALL.len())];
+    let len = rng.usize(1..=ASKED_MAX);
+    let abort_at = rng.bool().then(|| rng.usize(..len));
+    let world = Arc::clone(world);
+    let connected = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+        let Ok(incoming) = incoming else { return };
+        let stream = incoming.open_unique(cx);
+        let _ = cx.try_post(stream.color(), move |cx: &mut Cx| {
+            let mut got = 0;
+            let read = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                let Ok(data) = data else { return };
+                for &found in &*data {
+                    if found != byte(manner, got) {
+                        fail(&format!("byte {got} of a connection is {found}"));
+                    }
+                    got += 1;
+                }
+                if abort_at.is_some_and(|at| got > at) {
+                    stream.abort(cx);
+                } else if got == len {
+                    world.served.fetch_add(1, Relaxed);
+                    stream.close(cx);
+                }
+            };
+            let bytes: Vec<u8> = (0..len).map(|n| byte(manner, n)).collect();
+            let _ = stream.write(cx, bytes);
+            if stream.on_data(cx, &ASK, read).is_err() || stream.detach(cx).is_err() {
+                fail("refused in its own color");
+            }
+        });
+    };
+    let color = Color::from(NET_COLORS + 10 + at.color as u64);
+    // Refused when the runtime is ending.
+    let _ = connect(cx, addr, Callback::anonymous(color, connected));
+}

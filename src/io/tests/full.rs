@@ -1,0 +1,170 @@
+//! Queues that are full, and a kernel that takes nothing for the moment.
+
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter,
+};
+
+use super::super::uring::{FLAVORS, Flavor};
+use super::super::{Config, Done, How, Op, Token};
+use super::world::{Client, PATIENCE, World};
+use super::{Make, ring};
+
+/// More than the completion queue of the tiny ring holds, by far.
+const MANY: usize = 100;
+
+/// All of it is known to be there without another sleep, although it overflows the queue.
+pub(super) fn more_completes_than_is_polled(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let mut pairs: Vec<_> = (0..MANY).map(|_| world.pair()).collect();
+    let recvs: Vec<_> = pairs.iter().map(|pair| world.recv(pair.0)).collect();
+    world.quiet();
+    for (_, client) in &mut pairs {
+        world.write_now(client, b"x");
+    }
+    // Acknowledged, so it is there, also on a machine that is slow to deliver.
+    let start = Instant::now();
+    while pairs.iter().any(|(_, client)| client.unacknowledged() > 0) {
+        assert!(start.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(1));
+    }
+    world.backend.wait(None).unwrap();
+    // In portions, so that some stay in the queue while more want to come.
+    world.limit = 7;
+    while world.backend.has_work() {
+        world.turn();
+    }
+    let here = |world: &World, op: &(Token, Op)| world.has_arrived(op.0);
+    assert!(recvs.iter().all(|recv| here(&world, recv)));
+    // A receive is armed anew, and that enter brings out what overflowed. After sends nothing is.
+    let sends: Vec<_> = pairs.iter().map(|pair| world.send(pair.0, "x")).collect();
+    while world.backend.has_work() {
+        world.turn();
+    }
+    assert!(sends.iter().all(|send| here(&world, send)));
+    for ((fd, _), recv) in pairs.into_iter().zip(recvs) {
+        world.hang_up(fd, recv);
+    }
+}
+
+/// The same on short queues of each kind: only the kernel's overflow flag tells of it on a bare ring,
+/// where nothing is deferred.
+#[test]
+fn overflow_is_seen_on_every_ring() {
+    for flavor in FLAVORS {
+        more_completes_than_is_polled(&|config| {
+            let short = Config {
+                submissions: 4,
+                completions: 16,
+                ..config.clone()
+            };
+            ring(flavor, &short)
+        });
+    }
+}
+
+/// More is started at once than the submission queue of the tiny ring holds, and then ended.
+pub(super) fn more_starts_than_is_polled(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let pairs: Vec<_> = (0..MANY).map(|_| world.pair()).collect();
+    let recvs: Vec<_> = pairs.iter().map(|pair| world.recv(pair.0)).collect();
+    for &(_, op) in &recvs {
+        world.backend.cancel(op);
+    }
+    let canceled = Some(Errno::CANCELED.raw_os_error());
+    for &(token, _) in &recvs {
+        assert_eq!(world.failure(token), canceled);
+    }
+    // All at once, of another kind.
+    let sends: Vec<_> = pairs.iter().map(|pair| world.send(pair.0, "out")).collect();
+    for (token, _) in sends {
+        world.sent(token).0.unwrap();
+    }
+    for (fd, _) in pairs {
+        world.backend.shutdown(fd, How::Both);
+        world.backend.close(fd);
+    }
+}
+
+/// The kernel refuses to take three entries at once: with more it takes them. For a moment, and
+/// whatever the reason, nothing is lost and nobody is told.
+#[test]
+fn refused_enters_pass() {
+    for errno in [Errno::BUSY, Errno::AGAIN, Errno::INTR] {
+        for flavor in FLAVORS {
+            thread::spawn(move || refused(errno, flavor))
+                .join()
+                .unwrap();
+        }
+    }
+}
+
+fn refused(errno: Errno, flavor: Flavor) {
+    let mut world = ring(flavor, &Config::default());
+    let mut pairs: Vec<_> = (0..4).map(|_| world.pair()).collect();
+    world.quiet();
+    refuse_three(errno);
+    let mut recvs: Vec<(Token, Op)> = (0..3).map(|i| world.recv(pairs[i].0)).collect();
+    for (_, client) in &mut pairs {
+        world.write_now(client, b"all");
+    }
+    // Again and again, and the entries stay in the queue.
+    for _ in 0..5 {
+        assert_eq!(world.turn(), 0, "{errno:?}, {flavor:?}");
+        assert!(world.backend.has_work());
+        world.backend.wait(None).unwrap();
+    }
+    recvs.push(world.recv(pairs[3].0));
+    for recv in &recvs {
+        match world.next(recv.0).done {
+            Done::Received(Ok(buf)) => assert_eq!(&*buf, b"all"),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Their receives are armed again by now, four at once or one by one.
+    for ((fd, _), recv) in pairs.into_iter().zip(recvs) {
+        world.hang_up(fd, recv);
+    }
+}
+
+/// This thread's enters with three entries to submit come to this from now on.
+fn refuse_three(errno: Errno) {
+    let three = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 3).unwrap();
+    let rules = [(
+        libc::SYS_io_uring_enter,
+        vec![SeccompRule::new(vec![three]).unwrap()],
+    )];
+    let filter = SeccompFilter::new(
+        rules.into_iter().collect(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno.raw_os_error() as u32),
+        std::env::consts::ARCH.try_into().unwrap(),
+    )
+    .unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    apply_filter(&program).unwrap();
+}
+
+impl Client {
+    /// Bytes written that the peer's kernel does not have.
+    fn unacknowledged(&self) -> i32 {
+        let Client::Tcp(stream) = self else { return 0 };
+        let mut bytes = 0;
+        // SAFETY: the descriptor is open, and this request writes one `int`.
+        let res = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        assert_eq!(res, 0);
+        bytes
+    }
+}
+
+impl World {
+    /// Writes what fits for sure, and lets nothing turn meanwhile.
+    fn write_now(&self, client: &mut Client, bytes: &[u8]) {
+        assert_eq!(client.write(bytes).unwrap(), bytes.len());
+    }
+}
