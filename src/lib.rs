@@ -58,6 +58,8 @@
 //! | [`Profile`] | what every handler takes, and the annotation it should have |
 //! | [`net`] | connections, timers, signals |
 //! | [`topology`] | the machine: caches, distances, victim orders |
+//! | `sim` (with the feature `sim`) | the same runtime on virtual cores: one thread, one seed |
+//! | [`promises`], [`checks`] | what holds, and what makes sure of it |
 //!
 //! The crate itself: `sched` is the scheduler, pure, without threads, I/O or a clock; its `turn` is the
 //! whole algorithm on one screen. `runtime` has the threads that drive it, `io` the event sources
@@ -129,6 +131,12 @@ pub use crate::runtime::stats::{CoreStats, Stats, StealStats};
 pub use crate::runtime::{Finish, RunError, Runtime};
 pub use crate::sched::policy::{Heuristics, Stealing};
 pub use mely_topology as topology;
+
+#[doc = include_str!("../docs/promises.md")]
+pub mod promises {}
+
+#[doc = include_str!("../docs/checks.md")]
+pub mod checks {}
 
 /// The README's examples compile.
 #[cfg(doctest)]
