@@ -15,4 +15,4 @@ echo "== integration tests on epoll (above: on io_uring, where the kernel allows
 MELY_BACKEND=epoll cargo test --tests --examples
 
 echo "== the scheduler under loom"
-RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p mely-loom-tests
+RUSTFLAGS="--cfg loom" cargo test --profile loom --target-dir target/loom -p mely-loom-tests

@@ -1,7 +1,7 @@
 //! The scheduler of mely, explored by loom, with seeded faults that must be found.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --release -p mely-loom-tests
+//! RUSTFLAGS="--cfg loom" cargo test --profile loom -p mely-loom-tests
 //! ```
 //!
 //! takes some two minutes on two cores and prints the time of each model. `LOOM_MAX_PREEMPTIONS=4`
