@@ -52,7 +52,9 @@
 //! | checkout and return, against post and thief | `post_and_return::foreign_post`: mail for a color that is on its way back, its poke consumed by a thief | 3 | `appended meanwhile and forgotten`; `running mark ignored` |
 //! | poke and forward, against a steal | `migration::poke`: the owner changes between a poster's look and its push; the old one never looks again | 3 | `second look after a steal skipped`; `owner not read again`; `poke forwarded to nobody` |
 //! | pokes of several colors | `migration::pokes_of_two_colors`: a poster takes back pokes that are not its own | 2 | `pokes of other colors lost` |
+//! | pokes sent at once | `migration::pokes_at_once`: the first of two colors is stolen meanwhile | 2 | `only the last owner read again` |
 //! | placement | `migration::place`: a color is placed elsewhere while it gets mail | 2 | `placed without a poke` |
+//! | | `migration::place_behind_a_poke`: from outside, while mail and its poke are under way | 3 | `mark only looked at` |
 //! | placement, against the outbox | `causal_order::placed_with_posts_waiting`: a color leaves a core on which its posts are not published yet | 3 | `colors leave before their posts` |
 //! | | `migration::place_running`: while it runs, the poke consumed by a thief | 2 | `wish forgotten at the return` |
 //! | placement, against a steal | `migration::place_and_steal`: the same while it is stolen, on three cores | 2 | `running mark ignored` |
@@ -126,15 +128,13 @@
 //! | `steal.rs` | who ends its search tells so relaxed | `parking::thief_raises_hint` |
 //! | `shared.rs` | a long handler is not announced | `parking::rescue` |
 //! | `lock.rs` | the lock is taken without an acquire | `spin_lock::excludes_and_publishes` |
-//! | `poke.rs` | of several pokes sent at once, only the last color's owner is read again | none |
-//! | `mail.rs` | a mark that is there is looked at, not written again, when a color is placed | none |
+//! | `poke.rs` | of several pokes sent at once, only the last color's owner is read again | none then; `migration::pokes_at_once` |
+//! | `mail.rs` | a mark that is there is looked at, not written again, when a color is placed | none then; `migration::place_behind_a_poke` |
 //! | `section.rs` | a color that is in use may go straight to the checkout | none |
 //! | `quiesce.rs` | a core that reports again counts twice in its wave | none |
 //!
-//! Those that no model found: the first loses time and no event, as long as the handlers of that core end.
-//! The second may leave a color where it was not wished. The third is a matter of one thread, which posts
-//! to A, to B and to A again; the return of colors checks for it, in debug builds too. The last is found
-//! by the unit tests in `quiesce.rs`.
+//! Of the two that no model finds, the first is a matter of one thread, which posts to A, to B and to A
+//! again: simulated programs find it (`mutants/`). The last is found by the unit tests in `quiesce.rs`.
 
 #[cfg(loom)]
 mod explore;

@@ -4,7 +4,7 @@
 #[test]
 fn compiled_without_loom() {
     panic!(
-        "no model was explored: run `RUSTFLAGS=\"--cfg loom\" cargo test --release -p mely-loom-tests`"
+        "no model was explored: run `RUSTFLAGS=\"--cfg loom\" cargo test --profile loom -p mely-loom-tests`"
     );
 }
 

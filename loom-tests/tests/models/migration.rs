@@ -5,8 +5,8 @@
 
 use crate::support::{LONG, SHORT, WORTHY, settle, within};
 use loom::thread;
-use mely::Color;
 use mely::model::{Plan, World};
+use mely::{Color, Cx};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::{Arc, mpsc};
 
@@ -112,6 +112,54 @@ fn pokes_of_two_colors() {
     });
 }
 
+/// The pokes of two colors that one core sends at once, while the first of the two is stolen: whoever
+/// sends them looks again for each.
+#[test]
+fn pokes_at_once() {
+    Model {
+        name: "migration::pokes_at_once",
+        preemptions_max: 2,
+        iterations_min: 50,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(3));
+        let mut victim = world.core(0);
+        let mut thief = world.core(1);
+        let mut sender = world.core(2);
+        let seen = Arc::clone(&oracle);
+        let stealing = within(&world, &mut victim, &SHORT, move |cx| {
+            seen.event(0, 0).post(cx, &WORTHY, PLACED);
+            cx.flush();
+            thread::spawn(move || {
+                thief.turn();
+                thief
+            })
+        });
+        let seen = Arc::clone(&oracle);
+        let send = move |cx: &mut Cx| {
+            seen.event(1, 0).post(cx, &SHORT, PLACED);
+            seen.event(1, 0).post(cx, &SHORT, STAYS);
+            cx.flush();
+        };
+        let of_the_sender = Color::new(5);
+        let event = SHORT.on(of_the_sender, send);
+        world.poster().post_callback(event).unwrap();
+        sender.turn();
+        let mut thief = stealing.join().unwrap();
+        if world.owner(PLACED) == 1 {
+            settle(&mut [&mut thief]);
+            oracle.assert_ran(PLACED, &[(0, 1), (1, 1)]);
+        }
+        settle(&mut [&mut victim, &mut thief, &mut sender]);
+        oracle.assert_ran(PLACED, &[(0, 1), (1, 1)]);
+        oracle.assert_ran(STAYS, &[(1, 1)]);
+        world.assert_at_rest();
+        drop((victim, thief, sender, world));
+        oracle.assert_no_leak();
+    });
+}
+
 /// A color is placed on another core while a foreign thread posts to it.
 #[test]
 fn place() {
@@ -195,6 +243,37 @@ fn place_and_steal() {
         assert_eq!(world.owner(PLACED), 2, "ORACLE: not placed");
         world.assert_at_rest();
         drop((victim, thief, third, world));
+        oracle.assert_no_leak();
+    });
+}
+
+/// A foreign thread places a color whose poke, another thread's, is on its way already.
+#[test]
+fn place_behind_a_poke() {
+    Model {
+        name: "migration::place_behind_a_poke",
+        preemptions_max: 3,
+        iterations_min: 100,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut old = world.core(0);
+        let mut new = world.core(1);
+        let (poster, event) = (world.poster(), oracle.event(1, 0));
+        let posting = thread::spawn(move || event.post_from(&poster, &SHORT, MOVES));
+        let poster = world.poster();
+        let placing = thread::spawn(move || poster.place(MOVES, 1));
+        // The second returns the color.
+        old.turn();
+        old.turn();
+        posting.join().unwrap();
+        placing.join().unwrap();
+        settle(&mut [&mut old, &mut new]);
+        oracle.assert_ran(MOVES, &[(1, 1)]);
+        assert_eq!(world.owner(MOVES), 1, "ORACLE: not placed");
+        world.assert_at_rest();
+        drop((old, new, world));
         oracle.assert_no_leak();
     });
 }
@@ -284,6 +363,24 @@ fn finds_pokes_of_others_lost() {
     must_fail(
         "migration::pokes_of_two_colors",
         "pokes of other colors lost",
+        &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_only_the_last_owner_read_again() {
+    must_fail(
+        "migration::pokes_at_once",
+        "only the last owner read again",
+        &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_a_mark_that_is_only_looked_at() {
+    must_fail(
+        "migration::place_behind_a_poke",
+        "mark only looked at",
         &["ORACLE"],
     );
 }
