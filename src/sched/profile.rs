@@ -159,7 +159,7 @@ impl Profile {
 
 /// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
 /// time without end; further closures are boxed and share the profile [`OVERFLOW`].
-pub(crate) const PROFILES_MAX: usize = if cfg!(loom) { 64 } else { 1 << 14 };
+pub(crate) const PROFILES_MAX: usize = if cfg!(any(loom, miri)) { 64 } else { 1 << 14 };
 const _: () = assert!(PROFILES_MAX.is_power_of_two());
 
 /// The profile of closures that found no profile left.
