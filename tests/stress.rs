@@ -89,6 +89,8 @@ fn storm(core_count: usize, colors: usize, threads: usize, per_thread: usize, st
     let mut runtime = cores(core_count)
         .stealing(stealing)
         .spin(Duration::from_micros(20))
+        // Nothing here is about time, and a sanitizer takes ten times as long.
+        .drain_deadline(Duration::from_secs(3_600))
         .build()
         .unwrap();
     let children = Arc::new(AtomicU64::new(0));
