@@ -226,7 +226,7 @@ impl Drop for Witness {
 #[test]
 fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
     let _bound = Bound::new("the_last_handle_dropped_elsewhere");
-    for _ in 0..50 {
+    for _ in 0..if cfg!(miri) { 2 } else { 50 } {
         let mut runtime = cores(2).build().unwrap();
         let places = Arc::new(Mutex::new(Vec::new()));
         let running = Arc::new(AtomicBool::new(false));

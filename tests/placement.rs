@@ -137,13 +137,12 @@ fn a_core_that_is_not_there_is_refused() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "needs more slots than there are under Miri")]
 fn unique_colors_start_where_they_are_wanted() {
     let _bound = Bound::new("unique_colors_start");
     fixed(2)
         .run(|cx| {
             let mut seen = HashSet::new();
-            for i in 0..200 {
+            for i in 0..if cfg!(miri) { 8 } else { 200 } {
                 let core = i % 2;
                 let mine = cx.unique_color_on(core);
                 assert!(seen.insert(mine.color()));
@@ -217,7 +216,7 @@ fn unique_colors_beyond_the_slots() {
 #[test]
 fn under_load_loses_nothing() {
     const COLORS: u64 = 16;
-    const EVENTS: u64 = if cfg!(miri) { 6 } else { 4_000 };
+    const EVENTS: u64 = if cfg!(miri) { 3 } else { 4_000 };
     let _bound = Bound::new("under_load_loses_nothing");
     for stealing in [Stealing::default(), Stealing::Off] {
         let next: Arc<Vec<AtomicU64>> = Arc::new((0..COLORS).map(|_| AtomicU64::new(0)).collect());

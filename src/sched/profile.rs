@@ -261,6 +261,7 @@ mod tests {
     use super::*;
     use crate::Cx;
     use crate::sched::node::VtableOf;
+    use std::sync::LazyLock;
     use std::time::Duration;
 
     static ANNOTATED: Handler = Handler::new("annotated")
@@ -299,18 +300,20 @@ mod tests {
 
     #[test]
     fn a_full_table_shares_the_last_resort_and_does_not_grow() {
+        static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
+            (0..PROFILES_MAX + 10)
+                .map(|_| Handler::new("made at run time"))
+                .collect()
+        });
         let profiles = Profiles::new(vtable(|_| ()));
         let vtable = vtable(|_| ());
-        let handlers: Vec<&'static Handler> = (0..PROFILES_MAX + 10)
-            .map(|_| &*Box::leak(Box::new(Handler::new("leaked"))))
-            .collect();
-        let indices: Vec<u32> = handlers
+        let indices: Vec<u32> = HANDLERS
             .iter()
             .map(|h| profiles.intern(Some(h), vtable))
             .collect();
         assert_eq!(indices[PROFILES_MAX - 2] as usize, PROFILES_MAX - 1);
         assert!(indices[PROFILES_MAX - 1..].iter().all(|&i| i == OVERFLOW));
         assert_eq!(profiles.keys.lock().unwrap().len(), PROFILES_MAX - 1);
-        assert_eq!(profiles.intern(Some(handlers[5]), vtable), indices[5]);
+        assert_eq!(profiles.intern(Some(&HANDLERS[5]), vtable), indices[5]);
     }
 }
