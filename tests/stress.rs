@@ -177,14 +177,11 @@ fn storm_without_stealing() {
     storm(2, 64, 4, 25_000, Stealing::Off);
 }
 
-/// Miri takes a thousand times as long.
-const SCALE: usize = if cfg!(miri) { 1_000 } else { 1 };
-
 /// Handlers post numbered events to every color: order per posting color, through migrations.
 #[test]
 fn handlers_keep_order_per_poster() {
     const COLORS: usize = 24;
-    const ROUNDS: u32 = 3_000 / SCALE as u32;
+    const ROUNDS: u32 = if cfg!(miri) { 3 } else { 3_000 };
     let world = World::new(COLORS, COLORS);
     let mut runtime = cores(4).build().unwrap();
     let left = Arc::new(AtomicU64::new(COLORS as u64));
@@ -254,7 +251,7 @@ fn spin(iterations: u32) {
 /// to C. x must come first, although B never posted before A's event ended.
 #[test]
 fn causal_order_with_three_parties() {
-    const ROUNDS: u32 = 20_000 / SCALE as u32;
+    const ROUNDS: u32 = if cfg!(miri) { 3 } else { 20_000 };
     const GROUPS: u64 = 8;
     let expected = Arc::new((0..GROUPS).map(|_| AtomicU32::new(0)).collect::<Vec<_>>());
     let left = Arc::new(AtomicU64::new(GROUPS));
@@ -308,7 +305,7 @@ fn causal_order_with_three_parties() {
 /// A poster used inside a handler cannot overtake `cx.post`.
 #[test]
 fn poster_inside_a_handler_keeps_program_order() {
-    const EVENTS: u32 = 50_000 / SCALE as u32;
+    const EVENTS: u32 = if cfg!(miri) { 50 } else { 50_000 };
     let mut runtime = cores(2).build().unwrap();
     let poster: Poster = runtime.poster();
     let next = Arc::new(AtomicU32::new(0));
