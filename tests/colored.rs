@@ -226,7 +226,7 @@ impl Drop for Witness {
 #[test]
 fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
     let _bound = Bound::new("the_last_handle_dropped_elsewhere");
-    for _ in 0..50 {
+    for _ in 0..if cfg!(miri) { 2 } else { 50 } {
         let mut runtime = cores(2).build().unwrap();
         let places = Arc::new(Mutex::new(Vec::new()));
         let running = Arc::new(AtomicBool::new(false));
@@ -309,6 +309,7 @@ fn state_of_a_runtime_that_is_gone() {
 /// Handles dropped by thousands on every side, with events under way.
 #[test]
 fn handles_come_and_go() {
+    const HANDLES: u64 = if cfg!(miri) { 20 } else { 5_000 };
     let _bound = Bound::new("handles_come_and_go");
     let alive = Alive::default();
     let given = alive.clone();
@@ -317,7 +318,7 @@ fn handles_come_and_go() {
     let ran = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&ran);
     let thread = std::thread::spawn(move || {
-        for i in 0..5_000u64 {
+        for i in 0..HANDLES {
             let state = Colored::new(&mut &poster, Color::from(i % 40), given.payload());
             let count = Arc::clone(&count);
             state
@@ -327,11 +328,11 @@ fn handles_come_and_go() {
                 .unwrap();
             drop(state);
         }
-        eventually("every event", || count.load(Ordering::Relaxed) == 5_000);
+        eventually("every event", || count.load(Ordering::Relaxed) == HANDLES);
         eventually("every drop", || given.count() == 0);
         poster.stop();
     });
     runtime.run(|_cx| ()).unwrap();
     thread.join().unwrap();
-    assert_eq!(ran.load(Ordering::Relaxed), 5_000);
+    assert_eq!(ran.load(Ordering::Relaxed), HANDLES);
 }

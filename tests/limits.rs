@@ -393,6 +393,8 @@ fn closures_of_all_sizes() {
     let ran = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&ran);
     static RAN_EMPTY: AtomicU64 = AtomicU64::new(0);
+    const ROUNDS: u64 = if cfg!(miri) { 2 } else { 1_000 };
+    const HUGE: usize = if cfg!(miri) { 2_000 } else { 100_000 };
     fn sized<const N: usize>(cx: &mut Cx, count: &Arc<AtomicU64>, alive: &Alive) {
         let (count, payload, bytes) = (Arc::clone(count), alive.payload(), [N as u8; N]);
         let event = move |_cx: &mut Cx| {
@@ -406,7 +408,7 @@ fn closures_of_all_sizes() {
         .build()
         .unwrap()
         .run(move |cx| {
-            for _ in 0..1_000 {
+            for _ in 0..ROUNDS {
                 cx.post(Color::from(9), |_cx| {
                     RAN_EMPTY.fetch_add(1, Ordering::Relaxed);
                 });
@@ -416,7 +418,7 @@ fn closures_of_all_sizes() {
                 sized::<9>(cx, &count, &given);
                 sized::<16>(cx, &count, &given);
                 sized::<1_000>(cx, &count, &given);
-                sized::<100_000>(cx, &count, &given);
+                sized::<HUGE>(cx, &count, &given);
                 let (wide, count) = (Wide([7; 64]), Arc::clone(&count));
                 cx.post(Color::from(10), move |_cx| {
                     assert_eq!((&raw const wide).addr() % 64, 0, "aligned");
@@ -427,8 +429,8 @@ fn closures_of_all_sizes() {
             cx.stop();
         })
         .unwrap();
-    assert_eq!(RAN_EMPTY.load(Ordering::Relaxed), 1_000);
-    assert_eq!(ran.load(Ordering::Relaxed), 7_000);
+    assert_eq!(RAN_EMPTY.load(Ordering::Relaxed), ROUNDS);
+    assert_eq!(ran.load(Ordering::Relaxed), 7 * ROUNDS);
     assert_eq!(alive.count(), 0);
 }
 

@@ -58,6 +58,7 @@ fn stops_the_runtime_and_names_the_handler() {
 
 #[test]
 fn events_that_were_left_are_counted_and_freed() {
+    const EVENTS: u64 = if cfg!(miri) { 200 } else { 1_000 };
     let _bound = Bound::new("events_that_were_left");
     let alive = Alive::default();
     let mut runtime = cores(1).build().unwrap();
@@ -65,7 +66,7 @@ fn events_that_were_left_are_counted_and_freed() {
     let poster = runtime.poster();
     let outcome = runtime.run(move |cx| {
         cx.post(Color::from(1), |_cx| panic!("stop here"));
-        for _ in 0..1_000 {
+        for _ in 0..EVENTS {
             // As handlers are: with a way to post more, which leads back to the runtime.
             let (payload, poster) = (given.payload(), poster.clone());
             cx.post(Color::from(1), move |_cx| drop((payload, poster)));
@@ -75,7 +76,8 @@ fn events_that_were_left_are_counted_and_freed() {
         panic!("{outcome:?}");
     };
     // The batch that panicked may go on for a few.
-    assert!((900..=1_000).contains(&events_left), "{events_left}");
+    let expected = EVENTS - 100..=EVENTS;
+    assert!(expected.contains(&events_left), "{events_left}");
     drop(runtime);
     assert_eq!(alive.count(), 0, "closures left behind");
 }
@@ -229,6 +231,7 @@ fn in_the_drop_of_a_closure() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the payload is leaked, as is meant")]
 fn a_payload_that_is_no_text() {
     let _bound = Bound::new("a_payload_that_is_no_text");
     let outcome = cores(1).build().unwrap().run(|cx| {
@@ -336,7 +339,7 @@ fn of_the_first_event() {
 #[test]
 fn on_many_cores_at_once() {
     let _bound = Bound::new("on_many_cores_at_once");
-    for _ in 0..20 {
+    for _ in 0..if cfg!(miri) { 1 } else { 20 } {
         let mut runtime = cores(4).build().unwrap();
         let outcome = runtime.run(|cx| {
             for i in 0..64 {

@@ -86,7 +86,7 @@ fn moves_the_running_color() {
     let _bound = Bound::new("moves_the_running_color");
     fixed(2)
         .run(|cx| {
-            hop(cx, 1_000);
+            hop(cx, if cfg!(miri) { 10 } else { 1_000 });
             fn hop(cx: &mut Cx, left: u32) {
                 if left == 0 {
                     cx.stop();
@@ -142,7 +142,7 @@ fn unique_colors_start_where_they_are_wanted() {
     fixed(2)
         .run(|cx| {
             let mut seen = HashSet::new();
-            for i in 0..200 {
+            for i in 0..if cfg!(miri) { 8 } else { 200 } {
                 let core = i % 2;
                 let mine = cx.unique_color_on(core);
                 assert!(seen.insert(mine.color()));
@@ -174,7 +174,7 @@ fn unique_colors_are_reused_under_new_values() {
         .unwrap()
         .run(|cx| {
             let mut seen = HashSet::new();
-            for i in 0..1_000 {
+            for i in 0..if cfg!(miri) { 50 } else { 1_000 } {
                 let mine = cx.unique_color_on(i % 2);
                 assert!(seen.insert(mine.color()), "{:?} again", mine.color());
             }
@@ -216,7 +216,7 @@ fn unique_colors_beyond_the_slots() {
 #[test]
 fn under_load_loses_nothing() {
     const COLORS: u64 = 16;
-    const EVENTS: u64 = 4_000;
+    const EVENTS: u64 = if cfg!(miri) { 3 } else { 4_000 };
     let _bound = Bound::new("under_load_loses_nothing");
     for stealing in [Stealing::default(), Stealing::Off] {
         let next: Arc<Vec<AtomicU64>> = Arc::new((0..COLORS).map(|_| AtomicU64::new(0)).collect());

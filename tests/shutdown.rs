@@ -324,7 +324,8 @@ fn a_runtime_that_never_ran_drops_what_was_posted() {
     let alive = Alive::default();
     let runtime = cores(2).build().unwrap();
     let poster = runtime.poster();
-    for i in 0..1_000 {
+    const EVENTS: u64 = if cfg!(miri) { 20 } else { 1_000 };
+    for i in 0..EVENTS {
         let payload = alive.payload();
         // A way back to the runtime inside must not keep it for ever.
         let inside = poster.clone();
@@ -333,7 +334,7 @@ fn a_runtime_that_never_ran_drops_what_was_posted() {
             .post(Color::from(i), move |_cx| drop((payload, inside, large)))
             .unwrap();
     }
-    assert_eq!(alive.count(), 1_000);
+    assert_eq!(alive.count(), EVENTS);
     drop(runtime);
     assert_eq!(alive.count(), 0);
     assert!(poster.post(Color::from(1), |_cx| ()).is_err());
@@ -448,7 +449,7 @@ fn work_that_waits_for_its_timers_end() {
 #[test]
 fn posts_that_race_with_an_idle_exit() {
     let _bound = Bound::new("posts_that_race");
-    for _ in 0..200 {
+    for _ in 0..if cfg!(miri) { 2 } else { 200 } {
         let mut runtime = cores(2).exit_when_idle(true).build().unwrap();
         let executed = Arc::new(AtomicU64::new(0));
         let (poster, count) = (runtime.poster(), Arc::clone(&executed));
@@ -476,7 +477,7 @@ fn posts_that_race_with_an_idle_exit() {
 #[test]
 fn dropped_elsewhere_while_posters_post() {
     let _bound = Bound::new("dropped_elsewhere");
-    for _ in 0..50 {
+    for _ in 0..if cfg!(miri) { 2 } else { 50 } {
         let alive = Alive::default();
         let runtime = cores(2).build().unwrap();
         let (poster, given) = (runtime.poster(), alive.clone());

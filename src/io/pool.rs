@@ -364,14 +364,24 @@ mod tests {
     #[test]
     fn returns_from_many_threads_lose_nothing() {
         let mut home = home(64);
-        for round in 0..200u8 {
+        for round in 0..if cfg!(miri) { 3 } else { 200u8 } {
             let lent: Vec<RecvBuf> = (0..64).map(|_| fill(&mut home, round).unwrap()).collect();
             assert!(fill(&mut home, 0).is_none());
             std::thread::scope(|scope| {
                 let mut lent = lent.into_iter();
                 for _ in 0..4 {
                     let part: Vec<RecvBuf> = lent.by_ref().take(16).collect();
-                    scope.spawn(move || part.iter().for_each(|buf| assert_eq!(&**buf, [round; 3])));
+                    scope.spawn(move || {
+                        // By the byte: a comparison of slices is a call that ThreadSanitizer skips.
+                        let is_ours = |buf: &RecvBuf| buf.iter().all(|&byte| byte == round);
+                        assert!(part.iter().all(is_ours));
+                    });
+                }
+                // Meanwhile home writes again what they have just given up.
+                for _ in 0..64 {
+                    while fill(&mut home, 0).is_none() {
+                        std::thread::yield_now();
+                    }
                 }
             });
         }

@@ -60,19 +60,23 @@ pub(crate) fn catching(run: impl FnOnce()) -> Result<(), Box<dyn Any + Send>> {
 /// The running event has panicked.
 #[cold]
 pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
-    let message = payload
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "(not text)".to_owned());
+    let message = match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => match payload.downcast::<&'static str>() {
+            Ok(text) => (*text).to_owned(),
+            Err(payload) => {
+                // It may panic when dropped, and nothing is left to catch that: it is leaked instead.
+                std::mem::forget(payload);
+                "(not text)".to_owned()
+            }
+        },
+    };
     let report = PanicReport {
         handler: cx.handler(),
         color: cx.color(),
         core: cx.core(),
         message,
     };
-    // A payload may panic when dropped, and nothing is left to catch that: it is leaked instead.
-    std::mem::forget(payload);
     let worker = cx.worker();
     worker.ended();
     let core = worker.core.id;

@@ -159,7 +159,7 @@ impl Profile {
 
 /// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
 /// time without end; further closures are boxed and share the profile [`OVERFLOW`].
-pub(crate) const PROFILES_MAX: usize = if cfg!(loom) { 64 } else { 1 << 14 };
+pub(crate) const PROFILES_MAX: usize = if cfg!(any(loom, miri)) { 64 } else { 1 << 14 };
 const _: () = assert!(PROFILES_MAX.is_power_of_two());
 
 /// The profile of closures that found no profile left.
@@ -261,6 +261,7 @@ mod tests {
     use super::*;
     use crate::Cx;
     use crate::sched::node::VtableOf;
+    use std::sync::LazyLock;
     use std::time::Duration;
 
     static ANNOTATED: Handler = Handler::new("annotated")
@@ -299,18 +300,20 @@ mod tests {
 
     #[test]
     fn a_full_table_shares_the_last_resort_and_does_not_grow() {
+        static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
+            (0..PROFILES_MAX + 10)
+                .map(|_| Handler::new("made at run time"))
+                .collect()
+        });
         let profiles = Profiles::new(vtable(|_| ()));
         let vtable = vtable(|_| ());
-        let handlers: Vec<&'static Handler> = (0..PROFILES_MAX + 10)
-            .map(|_| &*Box::leak(Box::new(Handler::new("leaked"))))
-            .collect();
-        let indices: Vec<u32> = handlers
+        let indices: Vec<u32> = HANDLERS
             .iter()
             .map(|h| profiles.intern(Some(h), vtable))
             .collect();
         assert_eq!(indices[PROFILES_MAX - 2] as usize, PROFILES_MAX - 1);
         assert!(indices[PROFILES_MAX - 1..].iter().all(|&i| i == OVERFLOW));
         assert_eq!(profiles.keys.lock().unwrap().len(), PROFILES_MAX - 1);
-        assert_eq!(profiles.intern(Some(handlers[5]), vtable), indices[5]);
+        assert_eq!(profiles.intern(Some(&HANDLERS[5]), vtable), indices[5]);
     }
 }

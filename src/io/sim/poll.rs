@@ -80,6 +80,10 @@ impl Sim {
 
     /// Sleeping is for those who have a clock.
     pub(in crate::io) fn wait(&mut self, _timeout: Option<Duration>) -> io::Result<()> {
+        if cfg!(miri) {
+            // There the simulator has real threads, which run one at a time.
+            std::thread::yield_now();
+        }
         self.doorbell.take_flag();
         if self.starved {
             // The returner rings, as with the other backends.
