@@ -31,25 +31,29 @@ fn tick(cx: &mut Cx, left: u32) {
     }
 }
 
-/// With a second core that wakes now and then: one long event of `handler` in color 2, and behind it on the same core so many short ones of colors
-/// of their own. Returns when it ended, its core, and the log of the short ones.
+/// On two cores: one long event of `handler` in color 2, and behind it on the same core so many short ones
+/// of colors of their own. `awake`: the other core wakes now and then. Returns when the long one ended, and
+/// when the short ones began.
 fn behind_a_long_one(
     seed: u64,
     handler: &'static Handler,
     short: u64,
-) -> (Duration, usize, Vec<(u64, Duration, usize)>) {
+    awake: bool,
+) -> (Duration, Vec<Duration>) {
     let builder = Runtime::builder().cores(Cores::count(2)).color_slots(4096);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let shorts = Log::default();
-    let long = Arc::new(Mutex::new(None));
+    let long = Arc::new(Mutex::new(Duration::ZERO));
     let (log_of_shorts, end) = (Arc::clone(&shorts), Arc::clone(&long));
     simulation
         .run(move |cx| {
-            cx.place(Color::from(1), 1);
-            cx.post(Color::from(1), |cx| tick(cx, 1_200));
+            if awake {
+                cx.place(Color::from(1), 1);
+                cx.post(Color::from(1), |cx| tick(cx, 1_200));
+            }
             let work = move |cx: &mut Cx| {
                 sim::work(cx, LONG);
-                *end.lock().unwrap() = Some((cx.now(), cx.core()));
+                *end.lock().unwrap() = cx.now();
             };
             cx.post_callback(handler.on(Color::from(2), work));
             for i in 2..short + 2 {
@@ -59,25 +63,22 @@ fn behind_a_long_one(
             }
         })
         .unwrap();
-    let (end, core) = long.lock().unwrap().expect("it ran");
-    let shorts = shorts.lock().unwrap().clone();
-    assert_eq!(shorts.len() as u64, short);
-    (end, core, shorts)
+    let end = *long.lock().unwrap();
+    let began: Vec<Duration> = shorts.lock().unwrap().iter().map(|entry| entry.1).collect();
+    assert_eq!(began.len() as u64, short);
+    (end, began)
 }
 
 #[test]
 fn nothing_waits_behind_a_handler_that_is_known_or_feared_to_be_long() {
     for seed in 0..50 {
         for handler in [&ANNOTATED, &UNKNOWN] {
-            let (end, _, shorts) = behind_a_long_one(seed, handler, 20);
-            // The other core was idle or soon would be: it took them, long before the end.
-            let late = shorts
-                .iter()
-                .filter(|(_, began, _)| *began + LONG / 2 > end);
-            assert_eq!(
-                late.count(),
-                0,
-                "seed {seed}, {handler:?}: {shorts:?} of {end:?}"
+            let (end, began) = behind_a_long_one(seed, handler, 20, false);
+            // The other core sleeps, is woken, and takes them in a hundredth of the time.
+            let last = began.iter().max().unwrap();
+            assert!(
+                *last < LONG / 100,
+                "seed {seed}, {handler:?}: {last:?} of {end:?}"
             );
         }
     }
@@ -87,16 +88,23 @@ fn nothing_waits_behind_a_handler_that_is_known_or_feared_to_be_long() {
 fn behind_a_misjudged_handler_waits_at_most_a_checkout() {
     let mut waited = 0;
     for seed in 0..50 {
-        let (end, core, shorts) = behind_a_long_one(seed, &MISJUDGED, 1_000);
-        let late = shorts
-            .iter()
-            .filter(|(_, began, on)| *began >= end && *on == core);
-        // Colors are taken out together until their time is thought to sum to a quantum.
-        let late = late.count();
-        assert!(late <= 64, "seed {seed}: {late} events waited");
+        let (end, began) = behind_a_long_one(seed, &MISJUDGED, 1_000, true);
+        // Colors are taken out together until their time is thought to sum to a quantum of 600 ns.
+        let late = began.iter().filter(|began| **began >= end).count();
+        assert!(late <= 12, "seed {seed}: {late} events waited");
         waited += late;
     }
     assert!(waited > 0, "the case did not occur");
+}
+
+#[test]
+fn behind_a_misjudged_handler_all_waits_while_the_other_core_sleeps() {
+    // Not promised, but said: who sleeps cannot see that a handler takes longer than was thought.
+    let waits = |seed| {
+        let (end, began) = behind_a_long_one(seed, &MISJUDGED, 20, false);
+        began.iter().any(|began| *began >= end)
+    };
+    assert!((0..50).any(waits));
 }
 
 #[test]
@@ -135,29 +143,61 @@ fn a_burst_of_one_color_leaves_others_their_turns() {
 }
 
 #[test]
+fn a_turn_of_a_color_takes_at_most_a_quantum() {
+    // Two colors of short events, and a batch threshold that never counts.
+    let builder = Runtime::builder().cores(Cores::count(1)).batch(1_000);
+    let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
+    let order = Log::default();
+    let its = Arc::clone(&order);
+    simulation
+        .run(move |cx| {
+            for color in 1..3u64 {
+                for _ in 0..120 {
+                    let its = Arc::clone(&its);
+                    let event = move |cx: &mut Cx| log(&its, cx);
+                    cx.post_callback(SHORT.on(Color::from(color), event));
+                }
+            }
+        })
+        .unwrap();
+    let order = order.lock().unwrap();
+    let longest = order.chunk_by(|one, next| one.0 == next.0).map(<[_]>::len);
+    // 50 ns each, as annotated.
+    assert_eq!(longest.max(), Some(12));
+}
+
+#[test]
 fn a_timer_is_late_by_the_handlers_of_its_core_only() {
     for seed in 0..50 {
-        let builder = Runtime::builder().cores(Cores::count(3));
+        let builder = Runtime::builder().cores(Cores::count(2));
         let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
         let fired = Log::default();
         let its = Arc::clone(&fired);
         simulation
             .run(move |cx| {
-                for color in 1..40u64 {
+                // One core has long handlers back to back; the other one has the timers.
+                let here = cx.core();
+                cx.place(Color::from(1), 1 - here);
+                for _ in 0..10 {
+                    let work = |cx: &mut Cx| sim::work(cx, LONG);
+                    cx.post_callback(ANNOTATED.on(Color::from(1), work));
+                }
+                for after in 1..40u64 {
                     let its = Arc::clone(&its);
-                    let callback = Callback::anonymous(Color::from(color), move |cx: &mut Cx| {
-                        log(&its, cx);
-                    });
-                    cx.timer(Duration::from_millis(color), callback);
+                    let callback =
+                        Callback::anonymous(Color::from(2 * after), move |cx: &mut Cx| {
+                            log(&its, cx);
+                        });
+                    cx.timer(Duration::from_millis(after), callback);
                 }
             })
             .unwrap();
-        for &(color, at, _) in &*fired.lock().unwrap() {
-            let due = Duration::from_millis(color);
-            // Nothing else runs: what a few steps take.
-            let late = at.checked_sub(due).expect("never early");
-            assert!(late < Duration::from_micros(200), "seed {seed}: {late:?}");
+        let fired = fired.lock().unwrap();
+        for &(color, at, _) in &*fired {
+            let late = at.checked_sub(Duration::from_millis(color / 2));
+            let late = late.expect("never early");
+            assert!(late < Duration::from_micros(100), "seed {seed}: {late:?}");
         }
-        assert_eq!(fired.lock().unwrap().len(), 39);
+        assert_eq!(fired.len(), 39);
     }
 }

@@ -3,9 +3,11 @@
 use mely::net::{Acceptors, Stream, Timer, connect, listen};
 use mely::sim::{self, SimError, Simulation, Step};
 use mely::topology::{Distance, Shape, Topology};
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, OnPanic, RunError, Runtime};
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -300,4 +302,241 @@ fn a_failing_seed_is_named_and_replayed() {
     if std::env::var_os("MELY_SIM_SEED").is_none() {
         assert_eq!(*tried.lock().unwrap(), (0..=7).collect::<Vec<_>>());
     }
+}
+
+thread_local! {
+    static OTHER: RefCell<Option<Simulation>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn one_may_step_another_and_be_gone_before_it() {
+    let mut other = Runtime::builder()
+        .cores(Cores::count(1))
+        .simulate(1)
+        .unwrap();
+    other
+        .start(|cx| {
+            sim::pause(cx);
+            cx.stop();
+        })
+        .unwrap();
+    OTHER.set(Some(other));
+    let step = || OTHER.with_borrow_mut(|other| other.as_mut().unwrap().step());
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let builder = Runtime::builder().cores(Cores::count(2));
+    let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
+    let (first, second) = (Arc::clone(&log), Arc::clone(&log));
+    simulation
+        .run(move |cx| {
+            let poster = cx.poster();
+            cx.post(Color::from(1), move |_cx| first.lock().unwrap().push(1));
+            step();
+            // Still an event of this runtime: its poster keeps program order.
+            let event = move |_cx: &mut Cx| second.lock().unwrap().push(2);
+            assert!(poster.post(Color::from(1), event).is_ok());
+            sim::work(cx, Duration::from_micros(500));
+        })
+        .unwrap();
+    assert_eq!(*log.lock().unwrap(), [1, 2]);
+    let poster = simulation.poster();
+    drop(simulation);
+    while step() != Step::Ended {
+        assert!(poster.post(Color::from(3), |_cx| ()).is_err());
+    }
+    OTHER.set(None);
+}
+
+#[test]
+fn a_handler_that_pauses_for_ever_is_stuck() {
+    let spin = |cx: &mut Cx| {
+        loop {
+            sim::pause(cx);
+        }
+    };
+    let builder = || Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    // Given up, and dropped.
+    let mut simulation = builder().simulate(1).unwrap();
+    simulation.set_steps_max(1_000);
+    let error = simulation.run(spin).unwrap_err();
+    assert!(matches!(error, SimError::Endless(_)), "{error}");
+    drop(simulation);
+    // Past its deadline.
+    let builder = builder().drain_deadline(Duration::from_millis(1));
+    let mut simulation = builder.simulate(1).unwrap();
+    let error = simulation
+        .run(move |cx| {
+            cx.stop();
+            spin(cx);
+        })
+        .unwrap_err();
+    let SimError::Run(RunError::Deadline { stuck, .. }) = error else {
+        panic!("{error}");
+    };
+    assert_eq!(stuck.len(), 1, "{stuck:?}");
+}
+
+#[test]
+fn handlers_that_wait_for_each_other_end_before_a_drop() {
+    let flag = Arc::new(AtomicBool::new(false));
+    let mut simulation = Runtime::builder()
+        .cores(Cores::count(2))
+        .simulate(1)
+        .unwrap();
+    let (sets, waits) = (Arc::clone(&flag), Arc::clone(&flag));
+    simulation
+        .start(move |cx| {
+            cx.post(Color::from(1), move |cx| {
+                sim::work(cx, Duration::from_millis(1));
+                sets.store(true, Ordering::Relaxed);
+            });
+            cx.flush();
+            while !waits.load(Ordering::Relaxed) {
+                sim::pause(cx);
+            }
+        })
+        .unwrap();
+    for _ in 0..20 {
+        simulation.step();
+    }
+    assert!(!flag.load(Ordering::Relaxed));
+    drop(simulation);
+    assert!(flag.load(Ordering::Relaxed));
+}
+
+#[test]
+fn other_threads_may_post() {
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    simulation.start(|_cx| ()).unwrap();
+    let poster = simulation.poster();
+    let posting = std::thread::spawn(move || {
+        for i in 0..5_000u64 {
+            assert!(poster.post(Color::from(i % 7), |_cx| ()).is_ok());
+        }
+    });
+    while !posting.is_finished() {
+        simulation.step();
+    }
+    posting.join().unwrap();
+    while simulation.step() != Step::Stalled {}
+    assert_eq!(simulation.stats().events(), 5_001);
+}
+
+#[test]
+fn an_end_is_told_once_and_truly() {
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    simulation
+        .start(|cx| {
+            for color in 1..50u64 {
+                cx.post(Color::from(color), |_cx| ());
+            }
+        })
+        .unwrap();
+    while simulation.stats().events() == 0 {
+        simulation.step();
+    }
+    let ran = simulation.stats().events();
+    let error = simulation.end().unwrap_err();
+    let RunError::Deadline { events_left, stuck } = error else {
+        panic!("{error}");
+    };
+    assert_eq!((events_left, stuck.len()), (50 - ran, 0));
+    assert!(matches!(simulation.end(), Err(RunError::Again)));
+    assert_eq!(simulation.step(), Step::Ended);
+
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    simulation.end().unwrap();
+    let error = simulation.run(|_cx| unreachable!()).unwrap_err();
+    assert!(matches!(error, SimError::Run(RunError::Again)), "{error}");
+}
+
+#[test]
+fn times_beyond_all_reckoning() {
+    let builder = Runtime::builder().cores(Cores::count(2));
+    let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
+    simulation
+        .run(|cx| {
+            for after in [Duration::MAX, Duration::from_nanos(u64::MAX)] {
+                cx.timer(
+                    after,
+                    Callback::anonymous(Color::from(1), |_cx: &mut Cx| ()),
+                );
+            }
+            sim::work(cx, Duration::MAX);
+            sim::work(cx, Duration::MAX);
+        })
+        .unwrap();
+    assert_eq!(simulation.stats().events(), 3);
+}
+
+#[test]
+fn once_a_stop_was_asked_for_nothing_comes_from_outside() {
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    simulation
+        .start(|cx| {
+            cx.stop();
+            // What it posts itself is still run.
+            cx.post(Color::from(1), |cx| {
+                sim::work(cx, Duration::from_micros(50))
+            });
+        })
+        .unwrap();
+    let poster = simulation.poster();
+    while simulation.stats().events() == 0 {
+        simulation.step();
+    }
+    let refused = poster.post(Color::from(1), |_cx| unreachable!());
+    assert!(matches!(refused, Err(PostError::Ended(_))), "{refused:?}");
+    while simulation.step() != Step::Ended {}
+    simulation.end().unwrap();
+    assert_eq!(simulation.stats().events(), 2);
+}
+
+/// Posts when it is dropped, in the middle of whatever the runtime is doing then.
+struct Posts(mely::Poster, Arc<Mutex<u32>>);
+
+impl Drop for Posts {
+    fn drop(&mut self) {
+        let dropped = Arc::clone(&self.1);
+        let event = move |_cx: &mut Cx| *dropped.lock().unwrap() += 1;
+        let _ = self.0.post(Color::from(3), event);
+        self.0.place(Color::from(3), 1);
+    }
+}
+
+#[test]
+fn what_is_dropped_may_post() {
+    let dropped = Arc::new(Mutex::new(0));
+    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = builder.on_panic(OnPanic::DropEvent).events_max(1);
+    let mut simulation = builder.exit_when_idle(true).simulate(5).unwrap();
+    let (poster, counts) = (simulation.poster(), Arc::clone(&dropped));
+    simulation
+        .run(move |cx| {
+            let posts = || Posts(poster.clone(), Arc::clone(&counts));
+            // By an event that runs, by one that panics, by a timer that is canceled, by state that goes.
+            let held = posts();
+            cx.post(Color::from(1), move |_cx| drop(held));
+            let held = posts();
+            cx.post(Color::from(2), move |_cx| {
+                let _held = held;
+                panic!("on purpose");
+            });
+            let held = posts();
+            let callback = Callback::anonymous(Color::from(4), move |_cx: &mut Cx| drop(held));
+            cx.timer(Duration::from_secs(1), callback).cancel(cx);
+            drop(Colored::new(cx, Color::from(5), posts()));
+            // And by one that is refused at the limit.
+            loop {
+                let held = posts();
+                if cx
+                    .try_post(Color::from(6), move |_cx| std::mem::forget(held))
+                    .is_err()
+                {
+                    break;
+                }
+            }
+        })
+        .unwrap();
+    // The refused one's own post may have found no room either.
+    assert!((4..=5).contains(&*dropped.lock().unwrap()));
 }

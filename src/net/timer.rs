@@ -211,7 +211,9 @@ impl Cx {
         let core = self.core() as u32;
         let worker = self.worker();
         let now_ns = worker.core.clock.now_ns();
-        let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX / 2);
+        // Three hundred years are for ever.
+        let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        let after_ns = after_ns.min(u64::MAX / 2);
         let (index, generation) = match worker.source.driver() {
             Some(driver) if !driver.draining => {
                 driver.timers.add(now_ns.saturating_add(after_ns), pending)

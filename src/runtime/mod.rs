@@ -259,7 +259,7 @@ impl Runtime {
         if worker::inside() {
             return Err(RunError::Inside);
         }
-        if self.started {
+        if self.started || self.inner.ended() {
             return Err(RunError::Again);
         }
         let shared = &self.inner.shared;

@@ -51,7 +51,7 @@
 //! is not simulated.
 //!
 //! What is not: [`HashMap`](std::collections::HashMap)s with random keys, the time of day, other
-//! threads, addresses. A test that repeats itself keeps clear of those. [`Simulation::fingerprint`]
+//! threads, addresses; and thread-local variables are shared by all virtual cores. A test that repeats itself keeps clear of those. [`Simulation::fingerprint`]
 //! tells whether two runs were the same.
 //!
 //! # What is checked on the way
@@ -100,6 +100,8 @@ pub struct Simulation {
     net: SimNet,
     seed: u64,
     steps_max: u64,
+    /// Its end was told.
+    over: bool,
 }
 
 /// What a [`Simulation::step`] was.
@@ -114,7 +116,7 @@ pub enum Step {
     /// Every core slept, and the clock went on to the next timer.
     Waited,
     /// Every core sleeps, no event is left and no timer runs: until something comes from outside (a
-    /// post, a client's bytes), nothing will happen.
+    /// post, perhaps another thread's, or a client's bytes), nothing will happen.
     Stalled,
     /// The run is over.
     Ended,
@@ -128,6 +130,7 @@ impl Simulation {
             net,
             seed,
             steps_max: STEPS_MAX,
+            over: false,
         }
     }
 
@@ -214,17 +217,24 @@ impl Simulation {
         }
     }
 
-    /// What the run came to. Before [`Step::Ended`], ends it at once, whatever is left.
+    /// What the run came to, told once. Before [`Step::Ended`], ends it at once, as a deadline would;
+    /// handlers in the middle run to their ends.
     ///
     /// # Errors
-    /// See [`RunError`].
+    /// See [`RunError`]. [`RunError::Deadline`] also if the run was cut short with events left, and
+    /// [`RunError::Again`] if it was asked before.
     pub fn end(&mut self) -> Result<(), RunError> {
-        if !self.runtime.inner.ended() {
-            self.runtime.inner.force();
+        if std::mem::replace(&mut self.over, true) {
+            return Err(RunError::Again);
         }
-        self.world.drop_cores();
-        let deadline_passed = self.world.deadline_passed.get();
-        verdict(&self.runtime.inner, deadline_passed, Vec::new())
+        let inner = &self.runtime.inner;
+        let cut_short = !inner.ended();
+        if cut_short {
+            inner.force();
+        }
+        let stuck = self.world.drop_cores();
+        let cut_short = cut_short && inner.events_left() > 0;
+        verdict(inner, cut_short || self.world.deadline_passed.get(), stuck)
     }
 
     /// A poster: what it posts between steps comes from outside.
@@ -271,7 +281,9 @@ impl Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        // A handler must not go on while its thread unwinds, nor without the thread's variables: then
+        // what is in the middle of a step is leaked.
+        if !std::thread::panicking() && world::can_run() {
             // Reported to who asks.
             let _ = self.end();
         }
@@ -280,13 +292,15 @@ impl Drop for Simulation {
 
 /// Inside a handler of a simulation: leaves this core for a moment, in which others go on. Elsewhere,
 /// and while a panic unwinds, it does nothing.
+///
+/// All virtual cores are on one thread: hold no lock here that another handler waits for.
 pub fn pause(cx: &mut Cx) {
     let _ = cx;
     world::pause();
 }
 
 /// Inside a handler of a simulation: work that takes `time`, in which others go on. Elsewhere, and while
-/// a panic unwinds, it does nothing.
+/// a panic unwinds, it does nothing. As for [`pause`], hold no lock.
 pub fn work(cx: &mut Cx, time: Duration) {
     let _ = cx;
     world::work(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));

@@ -11,6 +11,7 @@ use crate::io::Random;
 use crate::net::Driver;
 use crate::runtime::inner::Inner;
 use crate::runtime::source::Source;
+use crate::runtime::watchdog::running as running_handler;
 use crate::runtime::worker::{Next, Worker, enter, outside, step};
 use crate::sched::clock::Clock;
 use crate::sched::quiesce::Phase;
@@ -19,7 +20,7 @@ use crate::sched::section::Section;
 use crate::sched::shared::Bell;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::relaxed;
+use crate::sync::{relaxed, yield_now};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::any::Any;
@@ -37,6 +38,13 @@ const PACES_LOG: usize = 5;
 const STEP_NS_LOG: usize = 7;
 /// A core is left between two events once in so many times.
 const BETWEEN_PERIOD: usize = 4;
+/// Looks for what another thread has posted, before its absence is called a bug.
+const LOOKS_MAX: usize = 10_000;
+/// Work ends by then, some three hundred years from the beginning.
+const TIME_MAX_NS: u64 = u64::MAX / 2;
+/// So many steps a core has to leave once the runtime has ended, or what is in the middle of one to
+/// finish it: after that it is stuck.
+const STEPS_TO_LEAVE_MAX: u64 = 100_000;
 /// With so many cores, the lists of all of them are checked after each step; with more, those of the
 /// core that took it and of one other.
 #[cfg(debug_assertions)]
@@ -79,13 +87,17 @@ pub(super) struct World {
     random: RefCell<Random>,
     pub(super) trace: RefCell<Trace>,
     steps: Cell<u64>,
-    /// Nobody is left in the middle of a step any more.
-    finishing: Cell<bool>,
+    /// Steps since the runtime has ended.
+    steps_since_end: Cell<u64>,
+    /// For checks, which must not change what is checked.
+    #[cfg(debug_assertions)]
+    check_random: RefCell<Random>,
     /// When the end was asked for.
     stopping_since_ns: Cell<Option<u64>>,
     pub(super) deadline_passed: Cell<bool>,
     /// An assertion of the runtime's own failed: nothing goes on.
     broken: RefCell<Option<Box<dyn Any + Send>>>,
+    failed: Cell<bool>,
 }
 
 std::thread_local! {
@@ -96,6 +108,11 @@ std::thread_local! {
 /// The world and the core whose handler calls.
 fn running() -> Option<(Rc<World>, usize)> {
     RUNNING.with_borrow(|running| running.last().cloned())
+}
+
+/// Whether this thread can still run virtual cores: not while its own variables are dropped.
+pub(super) fn can_run() -> bool {
+    RUNNING.try_with(|_| ()).is_ok()
 }
 
 /// What [`World::advance`] came to.
@@ -127,10 +144,13 @@ impl World {
                 random: RefCell::new(Random::new(seed)),
                 trace: RefCell::new(Trace::new()),
                 steps: Cell::new(0),
-                finishing: Cell::new(false),
+                steps_since_end: Cell::new(0),
+                #[cfg(debug_assertions)]
+                check_random: RefCell::new(Random::new(seed)),
                 stopping_since_ns: Cell::new(None),
                 deadline_passed: Cell::new(false),
                 broken: RefCell::new(None),
+                failed: Cell::new(false),
             }
         })
     }
@@ -150,6 +170,15 @@ impl World {
 
     /// Lets one core go on, or the clock.
     pub(super) fn advance(self: &Rc<World>) -> Advanced {
+        assert!(!self.failed.get(), "this simulation has failed before");
+        if self.inner.ended() {
+            let steps = self.steps_since_end.get();
+            self.steps_since_end.set(steps + 1);
+            if steps > STEPS_TO_LEAVE_MAX {
+                // Whoever has not left by now is stuck in a handler.
+                return Advanced::Ended;
+            }
+        }
         if let Some(core) = self.choose() {
             self.take_time(core);
             self.resume(core);
@@ -165,12 +194,18 @@ impl World {
                 Advanced::Waited
             }
             None => {
+                // Another thread that posts is first counted, then seen.
+                for _ in 0..LOOKS_MAX {
+                    if self.inner.events_left() == 0 {
+                        return Advanced::Stalled;
+                    }
+                    if self.choose().is_some() {
+                        return Advanced::Waited;
+                    }
+                    yield_now();
+                }
                 let left = self.inner.events_left();
-                assert!(
-                    left == 0,
-                    "a bug of mely's: every core sleeps, and {left} events are left"
-                );
-                Advanced::Stalled
+                panic!("a bug of mely's: every core sleeps, and {left} events are left");
             }
         }
     }
@@ -198,7 +233,8 @@ impl World {
         }
         self.steps.set(self.steps.get() + 1);
         let core = &mut cores[id];
-        core.busy_until_ns = self.now_ns() + (1 << (self.draw(STEP_NS_LOG + 1) + core.pace));
+        let takes_ns = 1 << (self.draw(STEP_NS_LOG + 1) + core.pace);
+        core.busy_until_ns = self.now_ns().saturating_add(takes_ns);
     }
 
     /// Runs a core until it is left, at the end of a step or in the middle of one.
@@ -208,7 +244,9 @@ impl World {
         RUNNING.with_borrow_mut(|running| running.push((Rc::clone(self), id)));
         // Handlers' panics are caught further in: what comes out is a failed assertion of the
         // runtime's own.
-        let result = catch_unwind(AssertUnwindSafe(|| coroutine.resume(())));
+        // Outside of whatever handler calls, of another world's or of a runtime's: what a core restores
+        // when its step ends must not be somebody else's worker, who may be gone by then.
+        let result = outside(|| catch_unwind(AssertUnwindSafe(|| coroutine.resume(()))));
         RUNNING.with_borrow_mut(|running| running.pop());
         match result {
             Ok(CoroutineResult::Yield(())) => {
@@ -263,7 +301,7 @@ impl World {
                 (0..cores).for_each(check);
             } else {
                 check(stepped);
-                check(self.draw(cores));
+                check(self.check_random.borrow_mut().below(cores));
             }
         }));
         if let Err(payload) = result {
@@ -311,12 +349,13 @@ impl World {
     /// Leaves the core in the middle of its step, for at least `ns`. Called in its coroutine.
     fn leave(&self, id: usize, ns: u64) {
         // A coroutine cannot be left while its stack unwinds: the thread would seem to panic to others.
-        if self.finishing.get() || std::thread::panicking() {
+        if std::thread::panicking() {
             return;
         }
         let yielder = {
             let core = &mut self.cores.borrow_mut()[id];
-            core.busy_until_ns = core.busy_until_ns.max(self.now_ns()).saturating_add(ns);
+            let end_ns = core.busy_until_ns.max(self.now_ns()).saturating_add(ns);
+            core.busy_until_ns = end_ns.min(TIME_MAX_NS).max(self.now_ns());
             core.yielder
         };
         outside(|| {
@@ -329,6 +368,7 @@ impl World {
     pub(super) fn fail_if_broken(&self) {
         let broken = self.broken.borrow_mut().take();
         if let Some(payload) = broken {
+            self.failed.set(true);
             // What an inconsistent runtime would do when its cores are dropped, nobody knows.
             for core in &mut *self.cores.borrow_mut() {
                 std::mem::forget(core.coroutine.take());
@@ -339,13 +379,26 @@ impl World {
     }
 
     /// Drops the cores that have not left, with what they have under way; handlers in the middle run to
-    /// their ends first.
-    pub(super) fn drop_cores(self: &Rc<World>) {
-        self.finishing.set(true);
-        for id in 0..self.inner.shared.cores.len() {
-            while self.cores.borrow()[id].is_in_step() {
-                self.resume(id);
+    /// their ends first. Returns those that do not come to an end, which are left behind, with their
+    /// handlers.
+    pub(super) fn drop_cores(self: &Rc<World>) -> Vec<(usize, &'static str)> {
+        let in_step = |id: &usize| self.cores.borrow()[*id].is_in_step();
+        let cores = 0..self.inner.shared.cores.len();
+        for _ in 0..STEPS_TO_LEAVE_MAX {
+            // In rounds: one may wait for another.
+            let staying: Vec<usize> = cores.clone().filter(in_step).collect();
+            if staying.is_empty() {
+                break;
             }
+            staying.into_iter().for_each(|id| self.resume(id));
+        }
+        let stuck = cores.clone().filter(in_step);
+        let stuck: Vec<_> = stuck
+            .map(|id| (id, running_handler(&self.inner, id).unwrap_or("(leaving)")))
+            .collect();
+        for &(id, _) in &stuck {
+            // Its stack holds what only it can drop.
+            std::mem::forget(self.cores.borrow_mut()[id].coroutine.take());
         }
         for id in 0..self.inner.shared.cores.len() {
             // Not under the borrow: what it drops may be the user's.
@@ -355,6 +408,7 @@ impl World {
                 self.resume(id);
             }
         }
+        stuck
     }
 }
 

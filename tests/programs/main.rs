@@ -38,7 +38,7 @@ fn check(strategy: impl Fn() -> proptest::strategy::BoxedStrategy<Program>) {
         let config = Config {
             cases: 1,
             failure_persistence: None,
-            max_shrink_iters: 20_000,
+            max_shrink_iters: 2_000,
             ..Config::default()
         };
         let mut bytes = [0; 32];

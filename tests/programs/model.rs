@@ -61,6 +61,8 @@ struct Event {
     timer: bool,
     /// By its own color, before it ran.
     canceled: bool,
+    /// Canceled by somebody.
+    may_not_fire: bool,
 }
 
 /// See the module text.
@@ -74,12 +76,14 @@ pub(crate) struct Model {
     running: BTreeMap<u64, Id>,
     outside: Known,
     pub(crate) panics: u64,
+    /// The program has asked for the end: timers need not fire.
+    pub(crate) stopped: bool,
     /// The first promise that was not kept.
     pub(crate) broken: Option<String>,
 }
 
 impl Model {
-    fn fail(&mut self, what: String) {
+    pub(crate) fn fail(&mut self, what: String) {
         self.broken.get_or_insert(what);
     }
 
@@ -95,6 +99,7 @@ impl Model {
             state: State::Offered,
             timer,
             canceled: false,
+            may_not_fire: false,
         });
         self.events.len() - 1
     }
@@ -176,6 +181,22 @@ impl Model {
         self.events[id].canceled = true;
     }
 
+    /// Somebody cancels the timer.
+    pub(crate) fn may_not_fire(&mut self, id: Id) {
+        self.events[id].may_not_fire = true;
+    }
+
+    /// The event has published its posts, and now tells the outside, past the runtime, what it knows.
+    pub(crate) fn signal(&mut self, id: Id) {
+        let known = self.events[id].known.clone();
+        self.outside.join(&known);
+    }
+
+    /// Timers that were set.
+    pub(crate) fn timers(&self) -> u64 {
+        self.events.iter().filter(|event| event.timer).count() as u64
+    }
+
     /// The event's closure is gone.
     pub(crate) fn dropped(&mut self, id: Id) {
         let event = &mut self.events[id];
@@ -199,10 +220,15 @@ impl Model {
     pub(crate) fn judge(&mut self, orderly: bool) -> u64 {
         let mut left = 0;
         for id in 0..self.events.len() {
-            let Event { state, timer, .. } = self.events[id];
+            let Event {
+                state,
+                timer,
+                may_not_fire,
+                ..
+            } = self.events[id];
             match state {
                 State::Ran | State::Refused => {}
-                State::Dropped if timer => {}
+                State::Dropped if timer && (may_not_fire || self.stopped || !orderly) => {}
                 State::Dropped if !orderly => left += 1,
                 state => self.fail(format!("event {id} is {state:?} at the end")),
             }

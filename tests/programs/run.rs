@@ -5,7 +5,9 @@ use crate::program::{Act, HANDLERS, Outside, Program};
 use mely::net::Timer;
 use mely::sim::{self, Step};
 use mely::topology::{Shape, Topology};
-use mely::{Callback, Color, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime};
+use mely::{
+    Callback, Color, Cores, Cx, Handler, OnPanic, PanicReport, PostError, RunError, Runtime,
+};
 use std::collections::VecDeque;
 use std::panic;
 use std::sync::{Arc, Mutex};
@@ -134,20 +136,38 @@ impl Body {
             }
             Act::Work(ns) => sim::work(cx, Duration::from_nanos(ns.into())),
             Act::Pause => sim::pause(cx),
-            Act::Flush => cx.flush(),
+            Act::Flush => {
+                cx.flush();
+                // What is posted from outside after this is posted after all that this event knows of.
+                self.judge.model.lock().unwrap().signal(self.id);
+            }
             Act::Place(color, core) => cx.place(Color::from(color), core % cx.cores()),
             Act::Timer(ns, color, acts) => {
                 let body = self.offer(color, true, acts);
                 let id = body.id;
                 self.accepted(id);
-                let callback = move |cx: &mut Cx| body.run(cx);
+                let due = cx.now() + Duration::from_nanos(ns.into());
+                let callback = move |cx: &mut Cx| {
+                    if cx.now() < due {
+                        let early = due - cx.now();
+                        body.judge
+                            .model
+                            .lock()
+                            .unwrap()
+                            .fail(format!("{early:?} early"));
+                    }
+                    body.run(cx);
+                };
                 let callback = Callback::anonymous(Color::from(color), callback);
                 let timer = cx.timer(Duration::from_nanos(ns.into()), callback);
                 self.judge.timers.lock().unwrap().push((id, color, timer));
             }
             Act::Cancel(which) => self.cancel(cx, which),
             Act::Panic => panic::panic_any(ON_PURPOSE),
-            Act::Stop => cx.stop(),
+            Act::Stop => {
+                self.judge.model.lock().unwrap().stopped = true;
+                cx.stop();
+            }
         }
     }
 
@@ -160,8 +180,22 @@ impl Body {
         let (id, color, timer) = timers.swap_remove(at);
         drop(timers);
         timer.cancel(cx);
+        self.judge.model.lock().unwrap().may_not_fire(id);
         if color == cx.color().value() {
             self.judge.model.lock().unwrap().cancel(id);
+        }
+    }
+}
+
+/// Whatever panics must be part of the program, or its limit: not an assertion of the runtime's own.
+fn panic_hook(judge: &Judge, program: &Program) -> impl Fn(&PanicReport) + Send + Sync + 'static {
+    let model = Arc::clone(&judge.model);
+    let limited = program.events_max == 1;
+    move |report| {
+        let meant = report.message == ON_PURPOSE
+            || limited && report.message.contains("limit of queued events");
+        if !meant {
+            model.lock().unwrap().fail(report.to_string());
         }
     }
 }
@@ -177,6 +211,10 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         ..Shape::default()
     };
     let topology = Topology::synthetic(shape).expect("a machine");
+    let judge = Judge {
+        model: Arc::default(),
+        timers: Arc::default(),
+    };
     let mut simulation = Runtime::builder()
         .topology(topology)
         .cores(Cores::count(program.cores))
@@ -186,12 +224,9 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         .events_max(program.events_max)
         .on_panic(program.on_panic)
         .exit_when_idle(program.exit_when_idle)
+        .panic_hook(panic_hook(&judge, program))
         .simulate(seed)
         .expect("what a program asks for can be built");
-    let judge = Judge {
-        model: Arc::default(),
-        timers: Arc::default(),
-    };
     let offer = |color: u64, acts: &[Act]| {
         let id = judge.model.lock().unwrap().offer(None, color, false);
         let (acts, judge) = (acts.to_vec(), judge.clone());
@@ -240,7 +275,10 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
             Outside::Place(color, core) => {
                 poster.place(Color::from(*color), core % program.cores);
             }
-            Outside::Stop => poster.stop(),
+            Outside::Stop => {
+                judge.model.lock().unwrap().stopped = true;
+                poster.stop();
+            }
         }
     }
     let result = simulation.end();
@@ -253,7 +291,8 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         Ok(()) if panics_matter => return Err("a panic did not stop the runtime".into()),
         Ok(()) => {}
         Err(RunError::Panicked { events_left, .. }) if panics_matter => {
-            if events_left < left {
+            // To cancel a timer from elsewhere is an event of the runtime's own, and so is to drop it.
+            if !(left..=left + 2 * model.timers()).contains(&events_left) {
                 return Err(format!(
                     "{events_left} events are said to be left of {left}"
                 ));
