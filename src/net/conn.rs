@@ -295,34 +295,52 @@ impl Conn {
         }
     }
 
-    /// Sends at once what the kernel takes at once, which is mostly all of it: an answer then costs
-    /// no operation and no completion, and leaves before this handler's turn ends. Only what is
-    /// left is an operation.
-    pub(super) fn start_send(self: Arc<Conn>, cx: &mut Cx, mut buf: SendBuf) {
-        let handler = {
-            // SAFETY: called from events of the color only.
-            let mut colored = unsafe { self.colored() };
-            colored.sending = true;
-            colored.drained_handler.unwrap_or(&SENT)
-        };
-        let worker = cx.worker();
-        let Some(driver) = worker.source.driver() else {
+    /// Sends, and posts what it came to: an event and not a call, because the application is not
+    /// called back while it writes.
+    pub(super) fn start_send(self: Arc<Conn>, cx: &mut Cx, buf: SendBuf) {
+        let len = buf.len();
+        let Some(handler) = self.try_send(cx, buf) else {
             return;
         };
+        let color = self.color;
+        // Until that event, what is written waits.
+        // SAFETY: called from events of the color only.
+        unsafe { self.colored() }.sending = true;
+        let core = &mut cx.worker().core;
+        core.post_own(Some(handler), color, move |cx: &mut Cx| {
+            self.after_send(cx, len, Ok(()))
+        });
+    }
+
+    /// Sends, and says whether nothing is left to send; if not, the outcome will be an event.
+    pub(super) fn send_now(self: &Arc<Conn>, cx: &mut Cx, buf: SendBuf) -> bool {
+        let len = buf.len();
+        let sent = self.try_send(cx, buf).is_some();
+        if sent {
+            // SAFETY: called from events of the color only.
+            unsafe { self.colored() }.queued_bytes -= len;
+        }
+        sent
+    }
+
+    /// Sends at once what the kernel takes at once, which is mostly all of it: an answer then costs
+    /// no operation and no completion, and leaves before this handler's turn ends. Then it gives the
+    /// handler under which to say so. What is left is an operation.
+    fn try_send(self: &Arc<Conn>, cx: &mut Cx, mut buf: SendBuf) -> Option<&'static Handler> {
+        let worker = cx.worker();
+        let driver = worker.source.driver()?;
+        // SAFETY: called from events of the color only.
+        let mut colored = unsafe { self.colored() };
+        let handler = colored.drained_handler.unwrap_or(&SENT);
         let len = buf.len();
         let sent = driver.backend.send_now(self.fd, &buf);
-        if sent < len {
-            buf.skip(sent);
-            driver.send(self, handler, buf, len);
-            return;
+        if sent == len {
+            return Some(handler);
         }
-        let color = self.color;
-        // An event and not a call: the application is not called back while it writes.
-        worker
-            .core
-            .post_own(Some(handler), color, move |cx: &mut Cx| {
-                self.after_send(cx, len, Ok(()))
-            });
+        colored.sending = true;
+        buf.skip(sent);
+        driver.send(Arc::clone(self), handler, buf, len);
+        None
     }
 
     /// Closes when what is queued has been sent, or at once.

@@ -144,18 +144,26 @@ impl Driver {
             }
             self.accept_again(now_ns);
         }
-        if self.completions.is_empty() {
-            // Only a kernel that refuses to go on fails here: the core cannot be served any more.
-            if let Err(error) = self.backend.poll(&mut self.reaped, COMPLETIONS_MAX) {
-                panic!("core {}: the event source failed: {error}", self.core);
-            }
-            self.completions.extend(self.reaped.drain(..));
-        }
-        // Without room for another event the rest waits here, and the kernel's behind it.
+        // What had no room at the last look; while there is some, the kernel's rest waits behind it.
         while core.has_room()
             && let Some(completion) = self.completions.pop_front()
         {
             self.complete(completion, core);
+        }
+        if self.completions.is_empty() {
+            let mut reaped = std::mem::take(&mut self.reaped);
+            // Only a kernel that refuses to go on fails here: the core cannot be served any more.
+            if let Err(error) = self.backend.poll(&mut reaped, COMPLETIONS_MAX) {
+                panic!("core {}: the event source failed: {error}", self.core);
+            }
+            for completion in reaped.drain(..) {
+                if core.has_room() {
+                    self.complete(completion, core);
+                } else {
+                    self.completions.push_back(completion);
+                }
+            }
+            self.reaped = reaped;
         }
         self.post_burst(core);
     }

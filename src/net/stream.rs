@@ -212,32 +212,47 @@ impl Stream {
     /// than the [limit](Self::set_write_limit) would be queued (a single buffer is always taken
     /// when nothing is queued); closed if the connection is closing or broken.
     pub fn write(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<(), WriteError> {
-        let bytes = bytes.into();
+        if let Some(bytes) = self.admit(cx, bytes.into())? {
+            Arc::clone(&self.conn).start_send(cx, bytes);
+        }
+        Ok(())
+    }
+
+    /// Like [`write`](Self::write), and says at once what [`on_drained`](Self::on_drained) would say
+    /// in an event of its own: true if everything queued has left. Then `on_drained` is not called for
+    /// it. False: it will be.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_now(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<bool, WriteError> {
+        match self.admit(cx, bytes.into())? {
+            Some(bytes) => Ok(self.conn.send_now(cx, bytes)),
+            None => Ok(false),
+        }
+    }
+
+    /// Counts bytes as queued; they come back if they can be sent now, because none are before them.
+    fn admit(&self, cx: &Cx, bytes: SendBuf) -> Result<Option<SendBuf>, WriteError> {
         if let Err(refused) = self.conn.is_ours(cx) {
             return Err(WriteError::Refused(refused, bytes));
         }
-        let send = {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
-            if colored.phase != Phase::Open || colored.broken || colored.shutdown {
-                return Err(WriteError::Closed(bytes));
-            }
-            let queued = colored.queued_bytes + bytes.len();
-            if colored.queued_bytes > 0 && queued > colored.queued_bytes_max {
-                return Err(WriteError::Full(bytes));
-            }
-            colored.queued_bytes = queued;
-            colored.queue.push_back(bytes);
-            if colored.sending {
-                None
-            } else {
-                colored.next()
-            }
-        };
-        if let Some(buf) = send {
-            Arc::clone(&self.conn).start_send(cx, buf);
+        // SAFETY: checked: an event of the color.
+        let mut colored = unsafe { self.conn.colored() };
+        if colored.phase != Phase::Open || colored.broken || colored.shutdown {
+            return Err(WriteError::Closed(bytes));
         }
-        Ok(())
+        let queued = colored.queued_bytes + bytes.len();
+        if colored.queued_bytes > 0 && queued > colored.queued_bytes_max {
+            return Err(WriteError::Full(bytes));
+        }
+        colored.queued_bytes = queued;
+        if colored.sending {
+            colored.queue.push_back(bytes);
+            return Ok(None);
+        }
+        // What waits in the queue waits for the send under way.
+        debug_assert!(colored.queue.is_empty());
+        Ok(Some(bytes))
     }
 
     /// Calls `f`, in the connection's color and under `handler`, each time everything queued has been
