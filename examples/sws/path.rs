@@ -50,17 +50,37 @@ fn authority_end(target: &[u8]) -> Option<usize> {
     (authority_bytes > 0).then_some(after_scheme + authority_bytes)
 }
 
-/// Whether `path` is already a key, and nothing comes after it. Any segment that begins with a dot takes the slow way, which
-/// costs such names an allocation and keeps this loop simple.
+/// Whether `path` is already a key, and nothing comes after it. Any segment that begins with a dot
+/// takes the slow way, which costs such names an allocation and keeps this loop simple: it looks at
+/// every byte of every request's path, so it has no branch but its end.
 fn is_plain(path: &[u8]) -> bool {
-    let mut previous = 0;
-    path.iter().all(|&byte| {
-        let special = matches!(byte, 0 | b'%' | b'?' | b'#')
-            || (previous == b'/' && matches!(byte, b'/' | b'.'));
-        previous = byte;
-        !special
-    })
+    let mut refused = 0;
+    let mut forbidden = SPECIAL;
+    for &byte in path {
+        let class = CLASSES[usize::from(byte)];
+        refused |= class & forbidden;
+        forbidden = SPECIAL | ((class & SLASH) * (AFTER_SLASH / SLASH));
+    }
+    refused == 0
 }
+
+/// Never in a plain path.
+const SPECIAL: u8 = 1;
+/// A slash.
+const SLASH: u8 = 2;
+/// Not after a slash.
+const AFTER_SLASH: u8 = 4;
+
+const CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    classes[0] = SPECIAL;
+    classes[b'%' as usize] = SPECIAL;
+    classes[b'?' as usize] = SPECIAL;
+    classes[b'#' as usize] = SPECIAL;
+    classes[b'/' as usize] = SLASH | AFTER_SLASH;
+    classes[b'.' as usize] = AFTER_SLASH;
+    classes
+};
 
 fn percent_decode(path: &[u8]) -> Result<Vec<u8>, Status> {
     let digit = |byte: Option<&u8>| {

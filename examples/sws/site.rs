@@ -75,7 +75,8 @@ pub(crate) struct File {
 /// All paths. Keys are as `path::key_of` makes them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Site {
-    entries: HashMap<Box<[u8]>, Entry>,
+    /// A fast hash will do: the keys are the server's own, and nobody else can add any.
+    entries: HashMap<Box<[u8]>, Entry, foldhash::fast::RandomState>,
 }
 
 impl Site {
