@@ -212,6 +212,62 @@ fn half_closed_by_the_client() {
     }
 }
 
+/// `write_now` says that everything has left, or `on_drained` does: never both, never neither.
+#[test]
+fn what_has_left_is_told_once() {
+    for backend in all_backends() {
+        let (at, len) = match &backend {
+            Choice::Sim(_) => (backend.clone(), 300_000),
+            _ => (backend.clone(), BIG),
+        };
+        let simulated = matches!(&backend, Choice::Sim(_));
+        let (tell, told) = channel();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let tell = tell.clone();
+            with_stream(cx, incoming, move |cx, stream| {
+                // Set before anything is sent, so it would hear of every send.
+                let waiting = Arc::new(AtomicUsize::new(0));
+                let its = Arc::clone(&waiting);
+                let drained = move |_: &mut Cx, _: &Stream, sent: io::Result<()>| {
+                    sent.unwrap();
+                    tell.send(its.swap(0, Ordering::Relaxed)).unwrap();
+                };
+                stream.on_drained(cx, &DRAINED, drained).unwrap();
+                stream.set_write_limit(cx, usize::MAX).unwrap();
+                for (bytes, small) in [(pattern(5), true), (pattern(len), false)] {
+                    let left = stream.write_now(cx, bytes).unwrap();
+                    assert!(left == small || simulated, "{small}");
+                    assert_eq!(left, stream.queued_bytes(cx).unwrap() == 0);
+                    waiting.fetch_add(usize::from(!left), Ordering::Relaxed);
+                }
+                if !simulated {
+                    // Behind what is under way it waits, however small it is.
+                    assert!(!stream.write_now(cx, "last").unwrap());
+                    waiting.fetch_add(1, Ordering::Relaxed);
+                }
+                // Closes when the client has, so that what is told late is told.
+                stream.on_data(cx, &READ, |_, _, _| {}).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        with_server("what_has_left", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            assert!(client.exactly(5) == pattern(5));
+            assert!(client.exactly(len) == pattern(len));
+            if !simulated {
+                assert_eq!(client.exactly(4), b"last");
+                assert_eq!(told.recv_timeout(LONG), Ok(2));
+            }
+            client.shutdown_write();
+            assert_eq!(client.rest(), b"");
+            let late: Vec<usize> = told.try_iter().collect();
+            // Simulated kernels take what they like at once, and then nobody is told twice.
+            assert!(late.len() <= usize::from(simulated), "{late:?}");
+            assert!(late.iter().all(|&waited| waited > 0), "{late:?}");
+        });
+    }
+}
+
 /// The end of the stream follows what is queued; from then on writes are refused, receiving goes on.
 #[test]
 fn half_closed_by_the_server() {
