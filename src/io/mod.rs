@@ -1,8 +1,9 @@
 //! The event source: one backend a core, completion-shaped.
 //!
-//! Three backends meet one contract: `uring` (the kernel completes), `epoll` (the kernel tells
-//! that something is ready, we do it, and it looks completed) and `sim` (no kernel, no clock: an
-//! in-memory network that a seed can replay). `tests/` runs one suite over all three. None of them
+//! Three backends meet one contract: `uring` (the kernel completes, but for receives, which it
+//! announces), `epoll` (the kernel tells that something is ready, we do it, and it looks completed)
+//! and `sim` (no kernel, no clock: an in-memory network that a seed can replay). All receive into
+//! one kind of pool (`pool.rs`). `tests/` runs one suite over all three. None of them
 //! knows of colors, events or handlers; the layer above owns the tables of connections and turns
 //! completions into events.
 //!
@@ -104,7 +105,7 @@ pub(crate) use self::sim::Random;
 use self::completion::Kind;
 use self::ledger::Ledger;
 use self::operation::{Operation, State};
-use self::pool::{Home, Pool};
+use self::pool::Home;
 use self::slab::Slab;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Receive buffers: one pool a core, lent out to handlers on any core, given back from anywhere.
 //!
-//! **Where a buffer is.** Each is in exactly one place: with the home backend (its free list, or
-//! the kernel's ring of provided buffers), in one [`RecvBuf`], or on the stack of returned ones.
-//! Whoever has it may touch its bytes and nobody else does. It goes from home to a `RecvBuf` by
-//! [`Pool::lend`], to the stack when that is dropped, and home by [`Pool::take_returned`].
+//! **Where a buffer is.** Each is in exactly one place: at home (on [`Home`]'s free list), in one
+//! [`RecvBuf`], or on the stack of returned ones. Whoever has it may touch its bytes and nobody else
+//! does. It goes from home to a `RecvBuf` by [`Home::fill`], to the stack when that is dropped, and
+//! home by [`Home::reclaim`]. What came back last, which is warm, is filled first.
 //!
 //! **Lend, never copy.** Copying small data out would keep the buffer home and cost an allocation
 //! on one core and its free on another, which was measured at about the price of the returned
@@ -36,7 +36,7 @@ const STARVED: u64 = 1 << 32;
 /// The head comes first so that it lies next to the reference count: a return from another core
 /// then moves one cache line, not two.
 #[repr(C)]
-pub(super) struct Pool {
+struct Pool {
     /// Low half: the last returned buffer plus one, 0 for none. Then the mark.
     head: AtomicU64,
     /// For each returned buffer the one returned before it, in the same spelling.
@@ -57,7 +57,7 @@ unsafe impl Sync for Pool {}
 
 impl Pool {
     /// A pool with all buffers at home. `config` has been checked.
-    pub(super) fn new(config: &Config, doorbell: Doorbell) -> Arc<Pool> {
+    fn new(config: &Config, doorbell: Doorbell) -> Arc<Pool> {
         let buffer_bytes = config.buffer_bytes as usize;
         let total_bytes = (buffer_bytes + SKEW_BYTES) * usize::from(config.buffers);
         let layout = Layout::from_size_align(total_bytes, 4096)
@@ -77,12 +77,12 @@ impl Pool {
         })
     }
 
-    pub(super) fn buffer_bytes(&self) -> usize {
+    fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
     /// Where buffer `id` begins.
-    pub(super) fn start_of(&self, id: u16) -> NonNull<u8> {
+    fn start_of(&self, id: u16) -> NonNull<u8> {
         assert!(
             usize::from(id) < self.below.len(),
             "there is no buffer {id}"
@@ -98,9 +98,9 @@ impl Pool {
     ///
     /// # Safety
     ///
-    /// The buffer is at home, and the caller forgets it: it has left the free list or the kernel's
-    /// ring, so that nobody writes to it until it has been returned.
-    pub(super) unsafe fn lend(pool: &Arc<Pool>, id: u16, len: usize) -> RecvBuf {
+    /// The buffer is at home, and has just left the free list: nobody writes to it until it has been
+    /// returned.
+    unsafe fn lend(pool: &Arc<Pool>, id: u16, len: usize) -> RecvBuf {
         debug_assert!(usize::from(id) < pool.below.len() && len <= pool.buffer_bytes);
         // A `len` beyond the buffer could only come from a broken kernel; it must not become a
         // slice beyond it.
@@ -131,13 +131,13 @@ impl Pool {
     }
 
     /// Whether something was returned: one load.
-    pub(super) fn has_returned(&self) -> bool {
+    fn has_returned(&self) -> bool {
         self.head.load(Ordering::Relaxed) as u32 != 0
     }
 
     /// Home takes back what was returned. Only home calls it: two takers would still be sound, but
     /// the mark would be lost.
-    pub(super) fn take_returned(&self, mut each: impl FnMut(u16)) {
+    fn take_returned(&self, mut each: impl FnMut(u16)) {
         if !self.has_returned() {
             return;
         }
@@ -151,15 +151,15 @@ impl Pool {
 
     /// Home says that it is starved. `false` when something was returned in the meantime: take it.
     /// `true`: the next return rings the doorbell.
-    pub(super) fn mark_starved(&self) -> bool {
+    fn mark_starved(&self) -> bool {
         self.head.fetch_or(STARVED, Ordering::AcqRel) as u32 == 0
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout. The last reference is gone: home dropped
-        // its own only after the kernel was done with the buffers, and each `RecvBuf` holds one.
+        // SAFETY: allocated in `new` with this layout. The last reference is gone: home held one, and
+        // each `RecvBuf` does.
         unsafe { dealloc(self.bytes.as_ptr(), self.layout) }
     }
 }
@@ -239,7 +239,7 @@ impl fmt::Debug for RecvBuf {
     }
 }
 
-/// Home's side of a pool for the backends that fill buffers themselves.
+/// Home's side of a pool.
 #[derive(Debug)]
 pub(super) struct Home {
     pool: Arc<Pool>,

@@ -126,6 +126,33 @@ pub(super) fn cancel_twice_and_late(make: Make<'_>) {
     world.quiet();
 }
 
+/// What was taken comes first, and the rest is the next receive's.
+pub(super) fn cancel_with_more_to_read(make: Make<'_>) {
+    let mut world = make(&Config {
+        buffer_bytes: 16,
+        ..Config::default()
+    });
+    let (fd, mut client) = world.pair();
+    let bytes: Vec<u8> = (0..1000).map(|n| n as u8).collect();
+    world.write(&mut client, &bytes);
+    world.limit = 4;
+    let (token, op) = world.recv(fd);
+    let mut got = world.received(token).unwrap().to_vec();
+    world.backend.cancel(op);
+    let end = loop {
+        match world.received(token) {
+            Ok(buf) => got.extend_from_slice(&buf),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(end.raw_os_error(), canceled());
+    assert!(got.len() < bytes.len(), "there was more");
+    let recv = world.recv(fd);
+    got.extend(world.received_bytes(recv.0, bytes.len() - got.len()));
+    assert!(got == bytes);
+    world.hang_up(fd, recv);
+}
+
 pub(super) fn cancel_races_with_receives(make: Make<'_>) {
     let mut world = make(&Config {
         buffers: 4,
@@ -272,7 +299,7 @@ pub(super) fn dropped_with_everything_under_way(make: Make<'_>) {
 
 impl World {
     /// Whatever comes at first, and then nothing.
-    fn quiet_after_some(&mut self) {
+    pub(super) fn quiet_after_some(&mut self) {
         self.until(|world| {
             let busy = (0..5).any(|_| {
                 world

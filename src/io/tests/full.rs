@@ -11,7 +11,7 @@ use seccompiler::{
 };
 
 use super::super::uring::{FLAVORS, Flavor};
-use super::super::{Config, Done, How, Op, Token};
+use super::super::{Config, Done, Fd, How, Op, Token};
 use super::world::{Client, PATIENCE, World};
 use super::{Make, ring};
 
@@ -24,15 +24,7 @@ pub(super) fn more_completes_than_is_polled(make: Make<'_>) {
     let mut pairs: Vec<_> = (0..MANY).map(|_| world.pair()).collect();
     let recvs: Vec<_> = pairs.iter().map(|pair| world.recv(pair.0)).collect();
     world.quiet();
-    for (_, client) in &mut pairs {
-        world.write_now(client, b"x");
-    }
-    // Acknowledged, so it is there, also on a machine that is slow to deliver.
-    let start = Instant::now();
-    while pairs.iter().any(|(_, client)| client.unacknowledged() > 0) {
-        assert!(start.elapsed() < PATIENCE);
-        thread::sleep(Duration::from_millis(1));
-    }
+    everybody_writes(&world, &mut pairs);
     world.backend.wait(None).unwrap();
     // In portions, so that some stay in the queue while more want to come.
     world.limit = 7;
@@ -41,14 +33,34 @@ pub(super) fn more_completes_than_is_polled(make: Make<'_>) {
     }
     let here = |world: &World, op: &(Token, Op)| world.has_arrived(op.0);
     assert!(recvs.iter().all(|recv| here(&world, recv)));
-    // A receive is armed anew, and that enter brings out what overflowed. After sends nothing is.
     let sends: Vec<_> = pairs.iter().map(|pair| world.send(pair.0, "x")).collect();
     while world.backend.has_work() {
         world.turn();
     }
     assert!(sends.iter().all(|send| here(&world, send)));
+    // A kernel that finds the queue full stops telling of more: it has been asked again.
+    for recv in &recvs {
+        world.received(recv.0).unwrap();
+    }
+    everybody_writes(&world, &mut pairs);
+    for recv in &recvs {
+        assert_eq!(world.received_bytes(recv.0, 1), b"x");
+    }
     for ((fd, _), recv) in pairs.into_iter().zip(recvs) {
         world.hang_up(fd, recv);
+    }
+}
+
+/// And no core has looked yet.
+fn everybody_writes(world: &World, pairs: &mut [(Fd, Client)]) {
+    for (_, client) in &mut *pairs {
+        world.write_now(client, b"x");
+    }
+    // Acknowledged, so it is there, also on a machine that is slow to deliver.
+    let start = Instant::now();
+    while pairs.iter().any(|(_, client)| client.unacknowledged() > 0) {
+        assert!(start.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -66,6 +78,35 @@ fn overflow_is_seen_on_every_ring() {
             ring(flavor, &short)
         });
     }
+}
+
+/// They fill all the room there is, turn for turn.
+pub(super) fn those_who_send_much_keep_nobody_waiting(make: Make<'_>) {
+    let mut world = make(&Config {
+        buffer_bytes: 64,
+        ..Config::default()
+    });
+    let mut pairs: Vec<_> = (0..4).map(|_| world.pair()).collect();
+    let recvs: Vec<_> = pairs.iter().map(|pair| world.recv(pair.0).0).collect();
+    world.quiet();
+    world.limit = 2;
+    let (quiet, much) = pairs.split_last_mut().unwrap();
+    let sent = much
+        .iter_mut()
+        .map(|(_, client)| client.write(&[1; 50_000]).unwrap());
+    let rounds = sent.min().unwrap() / 64;
+    // All of them are at it when the last one asks.
+    for recv in &recvs[..3] {
+        world.received(*recv).unwrap();
+    }
+    quiet.1.write(b"x").unwrap();
+    let mut turns = 0;
+    while !world.has_arrived(recvs[3]) {
+        world.turn();
+        turns += 1;
+        assert!(turns < rounds, "only after the others");
+    }
+    drop(world);
 }
 
 /// More is started at once than the submission queue of the tiny ring holds, and then ended.
@@ -126,7 +167,6 @@ fn refused(errno: Errno, flavor: Flavor) {
             other => panic!("{other:?}"),
         }
     }
-    // Their receives are armed again by now, four at once or one by one.
     for ((fd, _), recv) in pairs.into_iter().zip(recvs) {
         world.hang_up(fd, recv);
     }

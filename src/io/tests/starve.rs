@@ -59,6 +59,24 @@ pub(super) fn all_buffers_held(make: Make<'_>) {
     world.hang_up(fd, recv);
 }
 
+/// No further edge tells of the end: it was heard of when there was no buffer.
+pub(super) fn hung_up_while_starved(make: Make<'_>) {
+    let mut world = make(&four_buffers());
+    let (fd, mut client) = world.pair();
+    let recv = world.recv(fd);
+    let bytes: Vec<u8> = (0..1000).map(|n| n as u8).collect();
+    world.write(&mut client, &bytes);
+    let held: Vec<RecvBuf> = (0..4).map(|_| world.received(recv.0).unwrap()).collect();
+    client.shutdown_write();
+    world.quiet_after_some();
+    let mut got: Vec<u8> = held.iter().flat_map(|buf| buf.to_vec()).collect();
+    drop(held);
+    got.extend(world.received_bytes(recv.0, bytes.len() - got.len()));
+    assert!(got == bytes);
+    assert!(world.received(recv.0).unwrap().is_end());
+    world.backend.close(fd);
+}
+
 pub(super) fn fewer_buffers_than_connections(make: Make<'_>) {
     let mut world = make(&four_buffers());
     let mut pairs: Vec<_> = (0..40).map(|_| world.pair()).collect();

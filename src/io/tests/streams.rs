@@ -2,9 +2,12 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::super::{Config, Done, How, ListenOptions, SendBuf, SimCall};
 use super::Make;
+use super::world::PATIENCE;
 
 pub(super) fn round_trip(make: Make<'_>) {
     let mut world = make(&Config::default());
@@ -110,6 +113,26 @@ pub(super) fn half_closed(make: Make<'_>) {
     world.sent(send).0.unwrap();
     assert_eq!(world.read(&mut client, 11), b"still heard");
     world.backend.close(fd);
+}
+
+/// Once the end was told, nothing of this core's keeps the connection open: it need not turn again.
+pub(super) fn closed_at_once_after_the_end(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (fd, mut client) = world.pair();
+    let (recv, _) = world.recv(fd);
+    world.quiet();
+    client.shutdown_write();
+    assert!(world.received(recv).unwrap().is_end());
+    world.backend.close(fd);
+    let start = Instant::now();
+    loop {
+        match client.read(&mut [0; 16]) {
+            Ok(len) => break assert_eq!(len, 0),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        assert!(start.elapsed() < PATIENCE, "still open");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 pub(super) fn shut_down_by_us(make: Make<'_>) {

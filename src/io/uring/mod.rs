@@ -1,18 +1,18 @@
 //! The io_uring backend: the kernel completes, we keep the table.
 //!
 //! - `setup.rs`: the ring and its flags, and what is asked of the kernel;
-//! - `buffers.rs`: the ring of provided buffers that receives take from;
 //! - `ops.rs`: operations into submission entries;
+//! - `recv.rs`: receiving, which the kernel only announces;
 //! - `poll.rs`: completion entries into completions, and sleeping;
 //! - here: the state, and how it ends.
 //!
 //! All `unsafe` of this backend rests on one invariant: **what the kernel may touch is owned by the
-//! table (`ops`) or the buffer pool until the terminal completion entry has been reaped**, and both
-//! outlive the ring (`Drop`).
+//! table (`ops`) until the terminal completion entry has been reaped**, and the table outlives the
+//! ring (`Drop`).
 
-mod buffers;
 mod ops;
 mod poll;
+mod recv;
 mod setup;
 
 use std::collections::VecDeque;
@@ -23,10 +23,11 @@ use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, squeue, types};
 
-use self::buffers::Provided;
+use self::recv::{Place, Receive};
 pub(super) use self::setup::{FLAVORS, Flavor};
 use super::{
-    Completion, Config, Done, Doorbell, Ledger, Op, Operation, Pool, Slab, operation::End, socket,
+    Completion, Config, Done, Doorbell, Home, Ledger, Op, Operation, Slab, State, operation::End,
+    socket,
 };
 
 /// The `user_data` of the doorbell's poll, of cancels. No key of the table has this low half.
@@ -40,14 +41,16 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Uring {
     /// First, so that it is dropped before what the kernel may point into.
     ring: IoUring,
-    buffers: Provided,
-    ops: Slab<Operation>,
+    ops: Slab<Item>,
+    home: Home,
     /// Submission entries that found the queue full while the kernel would take no more.
     backlog: VecDeque<squeue::Entry>,
     /// Completions that come from us and not from the kernel.
     ready: VecDeque<Completion>,
-    /// Receives that pause for want of a buffer, the longest-waiting first. The kernel has nothing
-    /// armed for them: arming without buffers fails at once, even on an idle connection.
+    /// Receives that may get something without hearing from the kernel; served in turn. May hold
+    /// keys of operations that are over.
+    active: VecDeque<Op>,
+    /// Receives with something to read and no buffer, the longest-waiting first.
     parked: VecDeque<Op>,
     doorbell: Doorbell,
     /// A ring was seen that no `wait` has returned for.
@@ -57,17 +60,24 @@ pub(super) struct Uring {
     ledger: Ledger,
 }
 
+#[derive(Debug)]
+struct Item {
+    operation: Operation,
+    /// Of use to receives only.
+    receive: Receive,
+}
+
 impl Uring {
     pub(super) fn new(flavor: Flavor, config: &Config) -> io::Result<Uring> {
         let ring = setup::ring(flavor, config)?;
         let doorbell = Doorbell::eventfd()?;
-        let buffers = Provided::new(&ring, Pool::new(config, doorbell.clone()), config)?;
         let mut uring = Uring {
             ring,
-            buffers,
             ops: Slab::new(),
+            home: Home::new(config, doorbell.clone()),
             backlog: VecDeque::new(),
             ready: VecDeque::new(),
+            active: VecDeque::new(),
             parked: VecDeque::new(),
             doorbell,
             rung: false,
@@ -96,7 +106,7 @@ impl Uring {
 
     /// The operation is over.
     fn finish(&mut self, op: Op, end: End) -> Option<Completion> {
-        let operation = self.ops.remove(op)?;
+        let Item { operation, .. } = self.ops.remove(op)?;
         self.ledger.end(operation.fd, operation.kind());
         Some(operation.end(end))
     }
@@ -106,14 +116,19 @@ impl Uring {
     fn drain(&mut self) -> bool {
         let deadline = Instant::now() + DRAIN_TIME_MAX;
         let mut reaped: Vec<Completion> = Vec::new();
+        self.active.clear();
+        self.parked.clear();
         let all: Vec<Op> = self.ops.keys().collect();
         for op in all {
-            if let Some(operation) = self.ops.get_mut(op) {
-                operation.canceled = true;
+            let Some(Item { operation, receive }) = self.ops.get_mut(op) else {
+                continue;
+            };
+            operation.canceled = true;
+            if matches!(operation.state, State::Recv) && !receive.armed {
+                self.finish(op, End::CANCELED);
+            } else {
+                receive.place = Place::Over(End::CANCELED);
             }
-        }
-        while let Some(op) = self.parked.pop_front() {
-            self.finish(op, End::CANCELED);
         }
         loop {
             close_untold(&mut reaped);
@@ -149,13 +164,10 @@ fn close_untold(reaped: &mut Vec<Completion>) {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        if self.drain() {
-            self.buffers.unregister(&self.ring);
-        } else {
-            // The kernel still holds buffers of ours. Closing the ring makes it let go some time
+        if !self.drain() {
+            // The kernel still reads memory of ours. Closing the ring makes it let go some time
             // later, without telling us: what it may touch must never be freed.
             mem::forget(mem::replace(&mut self.ops, Slab::new()));
-            self.buffers.leak();
         }
     }
 }
@@ -164,8 +176,9 @@ impl fmt::Debug for Uring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Uring")
             .field("in_flight", &self.in_flight())
+            .field("active", &self.active.len())
             .field("parked", &self.parked.len())
-            .field("buffers", &self.buffers)
+            .field("buffers", &self.home)
             .finish_non_exhaustive()
     }
 }

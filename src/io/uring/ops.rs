@@ -4,20 +4,20 @@ use std::io;
 use std::net::SocketAddr;
 
 use io_uring::{opcode, squeue, types};
+use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use std::os::fd::AsRawFd;
 
 use super::super::{
     Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::End, socket,
 };
-use super::{CANCEL, DOORBELL, Uring, buffers};
+use super::{CANCEL, DOORBELL, Item, Receive, Uring};
 
 /// Let the kernel go on by itself after a short send, and no SIGPIPE.
 const SEND_FLAGS: i32 = (RecvFlags::WAITALL.bits() | SendFlags::NOSIGNAL.bits()) as i32;
 const ACCEPT_FLAGS: i32 = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK).bits() as i32;
-/// The kernel's `IORING_RECVSEND_POLL_FIRST` (5.19), which the crate does not export.
-const POLL_FIRST: u16 = 1;
-const POLL_IN: u32 = rustix::event::PollFlags::IN.bits() as u32;
+const POLL_IN: u32 = PollFlags::IN.bits() as u32;
+const POLL_RECV: u32 = PollFlags::IN.union(PollFlags::RDHUP).bits() as u32;
 
 impl Uring {
     pub(in crate::io) fn listen(
@@ -66,21 +66,24 @@ impl Uring {
     }
 
     pub(in crate::io) fn cancel(&mut self, op: Op) {
-        let Some(operation) = self.ops.get_mut(op) else {
+        let Some(Item { operation, .. }) = self.ops.get_mut(op) else {
             return;
         };
         if operation.canceled {
             return;
         }
         operation.canceled = true;
-        if let Some(at) = self.parked.iter().position(|&parked| parked == op) {
-            // Paused: the kernel does not know of it.
-            self.parked.remove(at);
-            let completion = self.finish(op, End::CANCELED);
+        if matches!(operation.state, State::Recv) {
+            let completion = self.end_recv(op, End::CANCELED);
             self.ready.extend(completion);
         } else {
-            self.push(opcode::AsyncCancel::new(op.0).build().user_data(CANCEL));
+            self.disarm(op);
         }
+    }
+
+    /// Asks the kernel to end what it has of this name.
+    pub(super) fn disarm(&mut self, op: Op) {
+        self.push(opcode::AsyncCancel::new(op.0).build().user_data(CANCEL));
     }
 
     pub(in crate::io) fn shutdown(&mut self, fd: Fd, how: How) {
@@ -95,30 +98,23 @@ impl Uring {
     fn start(&mut self, token: Token, fd: Fd, state: State) -> Op {
         let operation = Operation::new(token, fd, state);
         self.ledger.start(fd, operation.kind());
-        let op = self.ops.insert(operation);
+        let receive = Receive::default();
+        let op = self.ops.insert(Item { operation, receive });
         self.arm(op);
         op
     }
 
-    /// Hands an operation of the table to the kernel: at its start, after a short send or a receive, and when a
+    /// Hands an operation of the table to the kernel: at its start, after a short send, and when a
     /// multishot ended for a reason of the kernel's own.
     pub(super) fn arm(&mut self, op: Op) {
-        let Some(operation) = self.ops.get(op) else {
+        let Some(Item { operation, receive }) = self.ops.get_mut(op) else {
             return;
         };
+        receive.armed = true;
         let fd = types::Fd(operation.fd.raw());
         let entry = match &operation.state {
             State::Accept => opcode::AcceptMulti::new(fd).flags(ACCEPT_FLAGS).build(),
-            // One receive at a time, armed anew after each, and not a multishot: that one can take
-            // the data and miss a reset or an end which comes meanwhile (seen with Linux 6.18, as
-            // in liburing issue 1549), and then the connection stays open for good. Armed anew, it
-            // looks at the socket first. And it asks whether there is something before it tries:
-            // mostly there is nothing yet, and a receive that fails costs more than the question.
-            State::Recv => opcode::Recv::new(fd, std::ptr::null_mut(), 0)
-                .ioprio(POLL_FIRST)
-                .buf_group(buffers::GROUP)
-                .build()
-                .flags(squeue::Flags::BUFFER_SELECT),
+            State::Recv => opcode::PollAdd::new(fd, POLL_RECV).multi(true).build(),
             State::Readable => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
             State::Send { buf, sent_bytes } => {
                 let rest = &buf[*sent_bytes..];
@@ -176,8 +172,8 @@ impl Uring {
     fn try_push(&mut self, entry: &squeue::Entry) -> bool {
         // SAFETY: what the entry points to (the bytes of a send, the address of a connect) is owned
         // by the operation in the table that its `user_data` names, at a stable address, until the
-        // terminal completion is reaped; `Uring::drop` sees to it at the end. Cancels, polls,
-        // accepts and receives point to nothing (receives take provided buffers).
+        // terminal completion is reaped; `Uring::drop` sees to it at the end. Cancels, polls
+        // and accepts point to nothing.
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 }

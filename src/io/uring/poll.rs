@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::super::operation::is_about_one_connection;
 use super::super::{Completion, Done, Fd, Op, State, operation::End};
-use super::{CANCEL, DOORBELL, Uring};
+use super::{CANCEL, DOORBELL, Item, Uring};
 
 /// Entries are copied out of the queue by so many, and acted on afterwards.
 const BATCH: usize = 64;
@@ -31,7 +31,8 @@ impl Uring {
         out: &mut Vec<Completion>,
         limit: usize,
     ) -> io::Result<()> {
-        self.refill();
+        self.home.reclaim();
+        self.unpark();
         self.flush_backlog();
         let glance = self.glance();
         if glance.queued || glance.pending {
@@ -39,6 +40,9 @@ impl Uring {
             tolerate(self.ring.submit())?;
         }
         let full = out.len().saturating_add(limit);
+        // Those with more to read have at most half the room, and before the others: neither they
+        // nor what the kernel has completed can keep the other waiting for good.
+        self.receive_on(out, limit.div_ceil(2));
         let mut batch = ArrayVec::<cqueue::Entry, BATCH>::new();
         loop {
             // Entries may have caused completions of our own.
@@ -62,28 +66,23 @@ impl Uring {
 
     pub(in crate::io) fn has_work(&self) -> bool {
         let glance = self.glance();
-        glance.queued
-            || glance.pending
-            || glance.completed > 0
-            || !self.ready.is_empty()
-            || (!self.parked.is_empty()
-                && (self.buffers.available() > 0 || self.buffers.pool().has_returned()))
+        glance.queued || glance.pending || glance.completed > 0 || self.has_own_work()
+    }
+
+    /// Work that the kernel has no part in.
+    fn has_own_work(&self) -> bool {
+        !self.ready.is_empty()
+            || !self.active.is_empty()
+            || (!self.parked.is_empty() && self.home.has_free())
     }
 
     pub(in crate::io) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.refill();
-        while !self.parked.is_empty() && self.buffers.available() == 0 {
-            if self.buffers.pool().mark_starved() {
-                break;
-            }
-            self.refill();
-        }
         self.flush_backlog();
         let could_go_on = self.rung
-            || !self.ready.is_empty()
+            || self.has_own_work()
             || !self.backlog.is_empty()
             || self.glance().completed > 0
-            || (!self.parked.is_empty() && self.buffers.available() > 0);
+            || (!self.parked.is_empty() && !self.home.starve());
         self.rung = false;
         if !could_go_on {
             let submitter = self.ring.submitter();
@@ -113,17 +112,6 @@ impl Uring {
         }
     }
 
-    /// Hands returned buffers to the kernel, and goes on with as many paused receives as there are
-    /// buffers: more would only fail again.
-    fn refill(&mut self) {
-        self.buffers.reclaim();
-        for _ in 0..self.buffers.available().min(self.parked.len()) {
-            if let Some(op) = self.parked.pop_front() {
-                self.arm(op);
-            }
-        }
-    }
-
     fn complete(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
         let known_to_wait = self.told > 0;
         self.told = self.told.saturating_sub(1);
@@ -141,37 +129,13 @@ impl Uring {
             }
             key => Op(key),
         };
-        let buffer = cqueue::buffer_select(entry.flags());
-        let received = match (buffer, res) {
-            (Some(id), 1..) if self.is_recv(op) => {
-                // SAFETY: the entry was reaped just now and is used once.
-                Some(unsafe { self.buffers.lend(id, res as usize) })
-            }
-            (Some(id), _) => {
-                self.buffers.back(id);
-                None
-            }
-            (None, _) => None,
-        };
         // An entry for an operation that is over would be a bug of the kernel or of ours; the
         // generation in the key keeps it from reaching the slot's next tenant.
-        let operation = self.ops.get_mut(op)?;
-        let (token, canceled) = (operation.token, operation.canceled);
+        let Item { operation, .. } = self.ops.get_mut(op)?;
+        let token = operation.token;
         let errno = (res < 0).then(|| Errno::from_raw_os_error(-res));
         let done = match &mut operation.state {
-            State::Recv => match errno {
-                None if res > 0 => Done::Received(Ok(received?)),
-                None if more => return None,
-                None => return self.finish(op, End::Eof),
-                Some(Errno::NOBUFS) if !canceled => {
-                    self.parked.push_back(op);
-                    return None;
-                }
-                Some(errno) => {
-                    let passing = is_passing(errno) || errno == Errno::NOBUFS;
-                    return self.stop(op, errno, passing);
-                }
-            },
+            State::Recv => return self.hear(op, res, more),
             State::Accept => match errno {
                 None => Done::Accepted(Ok(Fd::from_raw(res))),
                 Some(errno) => {
@@ -199,8 +163,7 @@ impl Uring {
             }
         };
         if !more {
-            // A receive always ends with its entry, to be armed anew; a multishot did for a reason
-            // of the kernel's (a full queue).
+            // A multishot that ended for a reason of the kernel's (a full queue).
             let last = self.stop(op, Errno::CANCELED, true);
             self.ready.extend(last);
         }
@@ -214,7 +177,7 @@ impl Uring {
     /// The kernel has ended this stretch of the operation: go on if that was for a passing reason,
     /// unless it is to end anyway.
     fn stop(&mut self, op: Op, errno: Errno, passing: bool) -> Option<Completion> {
-        if self.ops.get(op)?.canceled {
+        if self.ops.get(op)?.operation.canceled {
             let end = if passing {
                 End::CANCELED
             } else {
@@ -228,16 +191,10 @@ impl Uring {
         }
         self.finish(op, End::Failed(errno))
     }
-
-    fn is_recv(&self, op: Op) -> bool {
-        self.ops
-            .get(op)
-            .is_some_and(|operation| matches!(operation.state, State::Recv))
-    }
 }
 
 /// Says nothing about the descriptor; trying again is right.
-fn is_passing(errno: Errno) -> bool {
+pub(super) fn is_passing(errno: Errno) -> bool {
     matches!(errno, Errno::INTR | Errno::AGAIN)
 }
 
