@@ -32,7 +32,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The kernel's limit on a ring of provided buffers.
+    /// Buffers are numbered in 16 bits, and some numbers mean none.
     pub(crate) const BUFFERS_MAX: u16 = 1 << 15;
     /// A buffer is lent out whole, so a large one is mostly waste.
     pub(crate) const BUFFER_BYTES_MAX: u32 = 1 << 20;
