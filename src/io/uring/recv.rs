@@ -80,7 +80,8 @@ impl Uring {
                 return self.end_recv(op, End::Failed(errno));
             }
         } else {
-            let told = PollFlags::from_bits_retain(res as u16);
+            // The bits' type depends on who makes rustix's system calls: under Miri it is libc.
+            let told = PollFlags::from_bits_retain(res as _);
             receive.hung_up |= told.intersects(HUNG_UP);
         }
         match receive.place {
