@@ -12,11 +12,11 @@ static UNKNOWN: Handler = Handler::new("unknown");
 static MISJUDGED: Handler = Handler::new("misjudged").time(Duration::from_nanos(50));
 static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(50));
 
-/// What ran, in order: the color, when it began, the core.
-type Log = Arc<Mutex<Vec<(u64, Duration, usize)>>>;
+/// What ran, in order: the color, and when it began.
+type Log = Arc<Mutex<Vec<(u64, Duration)>>>;
 
 fn log(log: &Log, cx: &Cx) {
-    let entry = (cx.color().value(), cx.now(), cx.core());
+    let entry = (cx.color().value(), cx.now());
     log.lock().unwrap().push(entry);
 }
 
@@ -107,31 +107,36 @@ fn behind_a_misjudged_handler_all_waits_while_the_other_core_sleeps() {
     assert!((0..50).any(waits));
 }
 
+/// On one core, so many events of 50 ns, as annotated, in each of so many colors. Returns how many of a
+/// color ran in a row, each time.
+fn turns(seed: u64, batch: u32, colors: u64, events: usize) -> Vec<usize> {
+    let builder = Runtime::builder().cores(Cores::count(1)).batch(batch);
+    let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+    let order = Log::default();
+    let its = Arc::clone(&order);
+    simulation
+        .run(move |cx| {
+            for color in 1..=colors {
+                for _ in 0..events {
+                    let its = Arc::clone(&its);
+                    let event = move |cx: &mut Cx| log(&its, cx);
+                    cx.post_callback(SHORT.on(Color::from(color), event));
+                }
+            }
+        })
+        .unwrap();
+    let order = order.lock().unwrap();
+    let runs = order.chunk_by(|one, next| one.0 == next.0).map(<[_]>::len);
+    let runs: Vec<usize> = runs.collect();
+    assert_eq!(runs.iter().sum::<usize>(), colors as usize * events);
+    runs
+}
+
 #[test]
 fn a_burst_of_one_color_leaves_others_their_turns() {
     const BATCH: u32 = 4;
     for seed in 0..20 {
-        let builder = Runtime::builder().cores(Cores::count(1)).batch(BATCH);
-        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
-        let order = Log::default();
-        let its = Arc::clone(&order);
-        simulation
-            .run(move |cx| {
-                for color in 1..4u64 {
-                    for _ in 0..100 {
-                        let its = Arc::clone(&its);
-                        let event = move |cx: &mut Cx| log(&its, cx);
-                        cx.post_callback(SHORT.on(Color::from(color), event));
-                    }
-                }
-            })
-            .unwrap();
-        let order = order.lock().unwrap();
-        assert_eq!(order.len(), 300);
-        let runs: Vec<usize> = order
-            .chunk_by(|one, next| one.0 == next.0)
-            .map(<[_]>::len)
-            .collect();
+        let runs = turns(seed, BATCH, 3, 100);
         // A full batch each time, and never more, until the other two have nothing left.
         let (turns, rest) = runs.split_at(runs.len() - 3);
         assert!(
@@ -144,26 +149,8 @@ fn a_burst_of_one_color_leaves_others_their_turns() {
 
 #[test]
 fn a_turn_of_a_color_takes_at_most_a_quantum() {
-    // Two colors of short events, and a batch threshold that never counts.
-    let builder = Runtime::builder().cores(Cores::count(1)).batch(1_000);
-    let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
-    let order = Log::default();
-    let its = Arc::clone(&order);
-    simulation
-        .run(move |cx| {
-            for color in 1..3u64 {
-                for _ in 0..120 {
-                    let its = Arc::clone(&its);
-                    let event = move |cx: &mut Cx| log(&its, cx);
-                    cx.post_callback(SHORT.on(Color::from(color), event));
-                }
-            }
-        })
-        .unwrap();
-    let order = order.lock().unwrap();
-    let longest = order.chunk_by(|one, next| one.0 == next.0).map(<[_]>::len);
-    // 50 ns each, as annotated.
-    assert_eq!(longest.max(), Some(12));
+    // A batch threshold that never counts, and a quantum of 600 ns.
+    assert_eq!(turns(1, 1_000, 2, 120).into_iter().max(), Some(12));
 }
 
 #[test]
@@ -193,7 +180,7 @@ fn a_timer_is_late_by_the_handlers_of_its_core_only() {
             })
             .unwrap();
         let fired = fired.lock().unwrap();
-        for &(color, at, _) in &*fired {
+        for &(color, at) in &*fired {
             let late = at.checked_sub(Duration::from_millis(color / 2));
             let late = late.expect("never early");
             assert!(late < Duration::from_micros(100), "seed {seed}: {late:?}");

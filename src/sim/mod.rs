@@ -81,7 +81,7 @@ mod world;
 
 pub use self::check::check;
 
-use self::world::{Advanced, World};
+use self::world::World;
 use crate::net::SimNet;
 use crate::runtime::{Finish, threads::verdict};
 use crate::{Cx, Poster, RunError, Runtime};
@@ -108,12 +108,12 @@ pub struct Simulation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
-    /// This core took a turn.
+    /// This core took a turn, or a part of one.
     Turn {
         /// Its number.
         core: usize,
     },
-    /// Every core slept, and the clock went on to the next timer.
+    /// No core could go on, and the clock did: to the end of what one is busy with, or to a timer.
     Waited,
     /// Every core sleeps, no event is left and no timer runs: until something comes from outside (a
     /// post, perhaps another thread's, or a client's bytes), nothing will happen.
@@ -202,19 +202,14 @@ impl Simulation {
         self.runtime.begin(start)
     }
 
-    /// One step: a turn of a core that the seed decides, with what others do inside of it.
+    /// One step: a core that the seed decides goes on, to the end of its turn or to where it is left.
     ///
     /// # Panics
     /// See [`run`](Self::run).
     pub fn step(&mut self) -> Step {
-        let advanced = self.world.advance();
+        let step = self.world.advance();
         self.world.fail_if_broken();
-        match advanced {
-            Advanced::Stepped(core) => Step::Turn { core },
-            Advanced::Waited => Step::Waited,
-            Advanced::Stalled => Step::Stalled,
-            Advanced::Ended => Step::Ended,
-        }
+        step
     }
 
     /// What the run came to, told once. Before [`Step::Ended`], ends it at once, as a deadline would;
@@ -262,7 +257,7 @@ impl Simulation {
         Duration::from_nanos(self.world.now_ns())
     }
 
-    /// Steps taken so far, those inside of others included.
+    /// Steps of cores so far.
     pub fn steps(&self) -> u64 {
         self.world.steps()
     }
@@ -296,7 +291,7 @@ impl Drop for Simulation {
 /// All virtual cores are on one thread: hold no lock here that another handler waits for.
 pub fn pause(cx: &mut Cx) {
     let _ = cx;
-    world::pause();
+    world::work(0);
 }
 
 /// Inside a handler of a simulation: work that takes `time`, in which others go on. Elsewhere, and while

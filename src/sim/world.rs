@@ -5,6 +5,7 @@
 //! simulation: whatever a core does keeps it busy until some moment, and when all are busy the clock
 //! goes on to the first that is not.
 
+use super::Step;
 use super::trace::Trace;
 use crate::Cx;
 use crate::io::Random;
@@ -50,12 +51,13 @@ const STEPS_TO_LEAVE_MAX: u64 = 100_000;
 #[cfg(debug_assertions)]
 const CHECK_ALL_MAX: usize = 8;
 
-type Step = Coroutine<(), (), ()>;
+/// Takes one step after the other.
+type Steps = Coroutine<(), (), ()>;
 
 /// One virtual core.
 struct VirtualCore {
     /// Away while the core runs. None after the end.
-    coroutine: Option<Step>,
+    coroutine: Option<Steps>,
     /// With the coroutine, while that is in the middle of a step.
     worker: Option<Box<Worker>>,
     /// What leaves the coroutine, from inside.
@@ -115,19 +117,6 @@ pub(super) fn can_run() -> bool {
     RUNNING.try_with(|_| ()).is_ok()
 }
 
-/// What [`World::advance`] came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Advanced {
-    /// This core took a step, or a part of one.
-    Stepped(usize),
-    /// The clock went on to when something happens.
-    Waited,
-    /// Every core sleeps, and nothing that is known will wake one.
-    Stalled,
-    /// Every core has left.
-    Ended,
-}
-
 impl World {
     pub(super) fn new(inner: &Arc<Inner>, seed: u64) -> Rc<World> {
         Rc::new_cyclic(|world| {
@@ -169,38 +158,38 @@ impl World {
     }
 
     /// Lets one core go on, or the clock.
-    pub(super) fn advance(self: &Rc<World>) -> Advanced {
+    pub(super) fn advance(self: &Rc<World>) -> Step {
         assert!(!self.failed.get(), "this simulation has failed before");
         if self.inner.ended() {
             let steps = self.steps_since_end.get();
             self.steps_since_end.set(steps + 1);
             if steps > STEPS_TO_LEAVE_MAX {
                 // Whoever has not left by now is stuck in a handler.
-                return Advanced::Ended;
+                return Step::Ended;
             }
         }
         if let Some(core) = self.choose() {
             self.take_time(core);
             self.resume(core);
-            return Advanced::Stepped(core);
+            return Step::Turn { core };
         }
         if self.cores.borrow().iter().all(|core| core.left) {
-            return Advanced::Ended;
+            return Step::Ended;
         }
         match self.next_ns() {
             Some(at_ns) => {
                 self.now_ns.store(at_ns, relaxed::Ordering::Relaxed);
                 self.look_at_deadline();
-                Advanced::Waited
+                Step::Waited
             }
             None => {
                 // Another thread that posts is first counted, then seen.
                 for _ in 0..LOOKS_MAX {
                     if self.inner.events_left() == 0 {
-                        return Advanced::Stalled;
+                        return Step::Stalled;
                     }
                     if self.choose().is_some() {
-                        return Advanced::Waited;
+                        return Step::Waited;
                     }
                     yield_now();
                 }
@@ -430,7 +419,7 @@ impl VirtualCore {
         let source = Source::Net(Box::new(driver));
         let worker = Worker::new(Arc::clone(inner), id as u32, clock, source);
         let stack = DefaultStack::new(STACK_BYTES).expect("memory for a stack");
-        let coroutine = Step::with_stack(stack, move |yielder, ()| {
+        let coroutine = Steps::with_stack(stack, move |yielder, ()| {
             let world = || world.upgrade().expect("the world resumes its cores");
             world().cores.borrow_mut()[id].yielder = yielder;
             while world().step(id) {
@@ -479,13 +468,6 @@ impl VirtualCore {
             return Some(busy_until_ns);
         }
         source.next_ns().map(|at_ns| at_ns.max(busy_until_ns))
-    }
-}
-
-/// Inside a handler: lets others go on.
-pub(super) fn pause() {
-    if let Some((world, core)) = running() {
-        world.leave(core, 0);
     }
 }
 

@@ -10,7 +10,7 @@ use mely::{
 };
 use std::collections::VecDeque;
 use std::panic;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// More than any program takes.
@@ -41,6 +41,19 @@ struct Judge {
     timers: Timers,
 }
 
+impl Judge {
+    fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap()
+    }
+
+    /// An event that `by`, or somebody outside, is about to post.
+    fn offer(&self, by: Option<Id>, color: u64, timer: bool, acts: Vec<Act>) -> Body {
+        let id = self.model().offer(by, color, timer);
+        let judge = self.clone();
+        Body { id, acts, judge }
+    }
+}
+
 /// An event's closure: tells the model when it is gone.
 struct Body {
     id: Id,
@@ -50,7 +63,7 @@ struct Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        self.judge.model.lock().unwrap().dropped(self.id);
+        self.judge.model().dropped(self.id);
     }
 }
 
@@ -59,7 +72,7 @@ struct Running<'a>(&'a Body);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        let mut model = self.0.judge.model.lock().unwrap();
+        let mut model = self.0.judge.model();
         model.end(self.0.id, std::thread::panicking());
     }
 }
@@ -67,11 +80,7 @@ impl Drop for Running<'_> {
 impl Body {
     fn run(mut self, cx: &mut Cx) {
         let acts = std::mem::take(&mut self.acts);
-        self.judge
-            .model
-            .lock()
-            .unwrap()
-            .begin(self.id, cx.color().value());
+        self.judge.model().begin(self.id, cx.color().value());
         let running = Running(&self);
         for act in acts {
             self.act(cx, act);
@@ -80,18 +89,11 @@ impl Body {
     }
 
     fn offer(&self, color: u64, timer: bool, acts: Vec<Act>) -> Body {
-        let id = self
-            .judge
-            .model
-            .lock()
-            .unwrap()
-            .offer(Some(self.id), color, timer);
-        let judge = self.judge.clone();
-        Body { id, acts, judge }
+        self.judge.offer(Some(self.id), color, timer, acts)
     }
 
     fn accepted(&self, id: Id) {
-        self.judge.model.lock().unwrap().accept(Some(self.id), id);
+        self.judge.model().accept(Some(self.id), id);
     }
 
     fn post(&self, cx: &mut Cx, handler: usize, color: u64, acts: Vec<Act>) {
@@ -139,7 +141,7 @@ impl Body {
             Act::Flush => {
                 cx.flush();
                 // What is posted from outside after this is posted after all that this event knows of.
-                self.judge.model.lock().unwrap().signal(self.id);
+                self.judge.model().signal(self.id);
             }
             Act::Place(color, core) => cx.place(Color::from(color), core % cx.cores()),
             Act::Timer(ns, color, acts) => {
@@ -150,11 +152,7 @@ impl Body {
                 let callback = move |cx: &mut Cx| {
                     if cx.now() < due {
                         let early = due - cx.now();
-                        body.judge
-                            .model
-                            .lock()
-                            .unwrap()
-                            .fail(format!("{early:?} early"));
+                        body.judge.model().fail(format!("{early:?} early"));
                     }
                     body.run(cx);
                 };
@@ -165,7 +163,7 @@ impl Body {
             Act::Cancel(which) => self.cancel(cx, which),
             Act::Panic => panic::panic_any(ON_PURPOSE),
             Act::Stop => {
-                self.judge.model.lock().unwrap().stopped = true;
+                self.judge.model().stopped = true;
                 cx.stop();
             }
         }
@@ -180,9 +178,9 @@ impl Body {
         let (id, color, timer) = timers.swap_remove(at);
         drop(timers);
         timer.cancel(cx);
-        self.judge.model.lock().unwrap().may_not_fire(id);
+        self.judge.model().may_not_fire(id);
         if color == cx.color().value() {
-            self.judge.model.lock().unwrap().cancel(id);
+            self.judge.model().cancel(id);
         }
     }
 }
@@ -227,12 +225,8 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         .panic_hook(panic_hook(&judge, program))
         .simulate(seed)
         .expect("what a program asks for can be built");
-    let offer = |color: u64, acts: &[Act]| {
-        let id = judge.model.lock().unwrap().offer(None, color, false);
-        let (acts, judge) = (acts.to_vec(), judge.clone());
-        Body { id, acts, judge }
-    };
-    let accepted = |id: Id| judge.model.lock().unwrap().accept(None, id);
+    let offer = |color: u64, acts: &[Act]| judge.offer(None, color, false, acts.to_vec());
+    let accepted = |id: Id| judge.model().accept(None, id);
     let first = offer(0, &program.start);
     let id = first.id;
     simulation
@@ -244,7 +238,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     let mut gap = 0;
     loop {
         let step = simulation.step();
-        if let Some(broken) = judge.model.lock().unwrap().broken.clone() {
+        if let Some(broken) = judge.model().broken.clone() {
             return Err(broken);
         }
         if simulation.steps() > STEPS_MAX {
@@ -276,7 +270,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
                 poster.place(Color::from(*color), core % program.cores);
             }
             Outside::Stop => {
-                judge.model.lock().unwrap().stopped = true;
+                judge.model().stopped = true;
                 poster.stop();
             }
         }
@@ -284,7 +278,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     let result = simulation.end();
     drop(simulation);
     judge.timers.lock().unwrap().clear();
-    let mut model = judge.model.lock().unwrap();
+    let mut model = judge.model();
     let left = model.judge(result.is_ok());
     let panics_matter = model.panics > 0 && program.on_panic == OnPanic::Stop;
     match result {
