@@ -1,8 +1,6 @@
 //! Who closes a descriptor where no backend is at hand.
 
-use std::os::fd::{FromRawFd, OwnedFd};
-
-use super::{Fd, SimNet};
+use super::{Fd, SimNet, socket};
 
 /// Whose descriptors the numbers of a backend are.
 #[derive(Clone, Debug)]
@@ -18,11 +16,7 @@ impl Owner {
     /// by an accept, a connect or a listen of this owner's, and not closed since.
     pub(crate) fn close(&self, fd: Fd) {
         match self {
-            Owner::Kernel => {
-                debug_assert!(fd.raw() >= 0, "{fd:?} is not a descriptor");
-                // SAFETY: the caller owns the descriptor and gives it up.
-                drop(unsafe { OwnedFd::from_raw_fd(fd.raw()) });
-            }
+            Owner::Kernel => socket::close(fd),
             Owner::Sim(net) => net.close(fd),
         }
     }

@@ -4,12 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, bind, getpeername, getsockname,
-    listen, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, bind, getpeername,
+    getsockname, listen, socket_with, sockopt,
 };
 
-use super::{Fd, How, ListenOptions};
+use super::{Fd, Home, How, ListenOptions, RecvBuf};
 
 /// A listener. `flags` says whether it blocks: the ring polls by itself and older kernels report
 /// `EAGAIN` from a non-blocking one; epoll must not block.
@@ -77,7 +78,20 @@ pub(super) fn send_now(fd: Fd, bytes: &[u8]) -> usize {
     rustix::net::send(fd.borrow(), bytes, flags).unwrap_or(0)
 }
 
+/// Receives into a buffer of `home` what is there, without waiting. True: and that was all, since it
+/// did not fill the buffer. `None` as for [`Home::fill`].
+pub(super) fn receive(home: &mut Home, fd: Fd) -> Option<Result<(RecvBuf, bool), Errno>> {
+    let mut short = false;
+    let filled = home.fill(|space| {
+        let (_, len) = rustix::net::recv(fd.borrow(), &mut *space, RecvFlags::DONTWAIT)?;
+        short = len < space.len();
+        Ok(len)
+    })?;
+    Some(filled.map(|buf| (buf, short)))
+}
+
 pub(super) fn close(fd: Fd) {
+    debug_assert!(fd.raw() >= 0, "{fd:?} is not a descriptor");
     // SAFETY: the contract makes the caller the owner of `fd` and this call its last use. Should it
     // lie, a descriptor of somebody else is closed, which is wrong but no memory is touched.
     unsafe { rustix::io::close(fd.raw()) }

@@ -1,7 +1,7 @@
 //! If a post to a color happened before another post to it, its event runs first, whatever cores,
 //! posters and mailboxes lie between.
 
-use crate::support::{HALF, LONG, RUNS, SHORT, settle};
+use crate::support::{HALF, LONG, RUNS, SHORT, settle, turns};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx, Stealing};
@@ -69,12 +69,7 @@ fn a_cause_and_its_effect(known: bool) {
     let posting = thread::spawn(move || {
         event.post_from(&poster, &SHORT, TARGET);
     });
-    let running = thread::spawn(move || {
-        for _ in 0..3 {
-            there.turn();
-        }
-        there
-    });
+    let running = turns(there, 3);
     here.turn();
     posting.join().unwrap();
     let mut there = running.join().unwrap();
@@ -102,7 +97,7 @@ fn placed_with_posts_waiting() {
             ..Plan::cores(2)
         });
         let mut here = world.core(0);
-        let mut there = world.core(1);
+        let there = world.core(1);
         // Two fill a turn of the color.
         for number in 0..3 {
             let effect = oracle.event(1, number);
@@ -114,12 +109,7 @@ fn placed_with_posts_waiting() {
         here.turn();
         let poster = world.poster();
         let placing = thread::spawn(move || poster.place(SELF, 1));
-        let running = thread::spawn(move || {
-            for _ in 0..3 {
-                there.turn();
-            }
-            there
-        });
+        let running = turns(there, 3);
         here.turn();
         placing.join().unwrap();
         let mut there = running.join().unwrap();
@@ -146,16 +136,11 @@ fn self_post() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
         let mut here = world.core(0);
-        let mut there = world.core(1);
+        let there = world.core(1);
         let seen = Arc::clone(&oracle);
         let (sender, receiver) = mpsc::channel();
         let start = oracle.event(0, 0).then(move |cx| {
-            let running = thread::spawn(move || {
-                for _ in 0..3 {
-                    there.turn();
-                }
-                there
-            });
+            let running = turns(there, 3);
             seen.event(1, 0).post(cx, &SHORT, SELF);
             let effect = seen.event(2, 0);
             seen.event(1, 0)

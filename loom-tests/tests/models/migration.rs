@@ -3,7 +3,7 @@
 //! The old owner is inside a handler for good: whatever stays in its mailbox of pokes is lost until
 //! that handler ends. So once the color has moved, its new owner alone must find all of its events.
 
-use crate::support::{LONG, SHORT, WORTHY, settle, within};
+use crate::support::{LONG, SHORT, WORTHY, settle, turns, within};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx};
@@ -27,15 +27,12 @@ fn poke() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
         let mut victim = world.core(0);
-        let mut thief = world.core(1);
+        let thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, MOVES);
             cx.flush();
-            thread::spawn(move || {
-                thief.turn();
-                thief
-            })
+            turns(thief, 1)
         });
         let event = oracle.event(1, 0);
         event.post_from(&world.poster(), &SHORT, MOVES);
@@ -74,15 +71,12 @@ fn pokes_of_two_colors() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
         let mut victim = world.core(0);
-        let mut thief = world.core(1);
+        let thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, MOVES);
             cx.flush();
-            thread::spawn(move || {
-                thief.turn();
-                thief
-            })
+            turns(thief, 1)
         });
         let (poster, event) = (world.poster(), oracle.event(2, 0));
         let posting = thread::spawn(move || {
@@ -125,16 +119,13 @@ fn pokes_at_once() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(3));
         let mut victim = world.core(0);
-        let mut thief = world.core(1);
+        let thief = world.core(1);
         let mut sender = world.core(2);
         let seen = Arc::clone(&oracle);
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, PLACED);
             cx.flush();
-            thread::spawn(move || {
-                thief.turn();
-                thief
-            })
+            turns(thief, 1)
         });
         let seen = Arc::clone(&oracle);
         let send = move |cx: &mut Cx| {
@@ -172,7 +163,7 @@ fn place() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
         let mut old = world.core(0);
-        let mut new = world.core(1);
+        let new = world.core(1);
         let (poster, event) = (world.poster(), oracle.event(1, 0));
         let seen = Arc::clone(&oracle);
         let (posting, running) = within(&world, &mut old, &SHORT, move |cx| {
@@ -180,11 +171,7 @@ fn place() {
             let posting = thread::spawn(move || {
                 event.post_from(&poster, &SHORT, MOVES);
             });
-            let running = thread::spawn(move || {
-                new.turn();
-                new.turn();
-                new
-            });
+            let running = turns(new, 2);
             cx.place(MOVES, 1);
             (posting, running)
         });
@@ -217,17 +204,13 @@ fn place_and_steal() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(3));
         let mut victim = world.core(0);
-        let mut thief = world.core(1);
+        let thief = world.core(1);
         let mut third = world.core(2);
         let seen = Arc::clone(&oracle);
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, PLACED);
             cx.flush();
-            thread::spawn(move || {
-                thief.turn();
-                thief.turn();
-                thief
-            })
+            turns(thief, 2)
         });
         let poster = world.poster();
         let event = oracle.event(1, 0);
@@ -290,15 +273,12 @@ fn place_running() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
         let mut owner = world.core(0);
-        let mut thief = world.core(1);
+        let thief = world.core(1);
         let poster = world.poster();
         let (sender, receiver) = mpsc::channel();
         let runs = oracle.event(0, 0).then(move |_cx| {
             let placing = thread::spawn(move || poster.place(MOVES, 1));
-            let stealing = thread::spawn(move || {
-                thief.turn();
-                thief
-            });
+            let stealing = turns(thief, 1);
             sender.send((placing, stealing)).unwrap();
         });
         runs.post_from(&world.poster(), &LONG, MOVES);

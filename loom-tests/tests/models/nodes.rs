@@ -1,6 +1,6 @@
 //! Event memory goes round: a core spills what it has run, and posters refill from that.
 
-use crate::support::{RUNS, SHORT, settle};
+use crate::support::{RUNS, SHORT, settle, turns};
 use loom::thread;
 use mely::Color;
 use mely::model::{Plan, World};
@@ -33,11 +33,7 @@ fn through_the_depot() {
         for number in 2 * BATCH..3 * BATCH {
             oracle.event(0, number).post_from(&poster, &SHORT, RUNS);
         }
-        let running = thread::spawn(move || {
-            core.turn();
-            core.turn();
-            core
-        });
+        let running = turns(core, 2);
         let (other, event) = (world.poster(), oracle.event(1, 0));
         let posting = thread::spawn(move || event.post_from(&other, &SHORT, OTHER));
         oracle.event(2, 0).post_from(&poster, &SHORT, OTHER);

@@ -1,6 +1,6 @@
 //! A color gets mail while it is checked out and on its way back, and a thief consumes the poke.
 
-use crate::support::{LONG, SHORT, settle};
+use crate::support::{LONG, SHORT, settle, turns};
 use loom::thread;
 use mely::Color;
 use mely::model::{Plan, World};
@@ -22,7 +22,7 @@ fn foreign_post() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
         let mut owner = world.core(0);
-        let mut thief = world.core(1);
+        let thief = world.core(1);
         let poster = world.poster();
         let seen = Arc::clone(&oracle);
         let (sender, receiver) = mpsc::channel();
@@ -33,11 +33,7 @@ fn foreign_post() {
                     event.post_from(&poster, &SHORT, OUT);
                 }
             });
-            let stealing = thread::spawn(move || {
-                thief.turn();
-                thief.turn();
-                thief
-            });
+            let stealing = turns(thief, 2);
             sender.send((posting, stealing)).unwrap();
         });
         first.post_from(&world.poster(), &LONG, OUT);

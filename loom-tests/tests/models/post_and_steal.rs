@@ -3,8 +3,7 @@
 //! Core 0 is inside an event; a worthy color waits in its core-queue; core 1 comes to steal it while
 //! core 0, or a foreign thread, posts more.
 
-use crate::support::{SHORT, WORTHY, settle, within};
-use loom::thread;
+use crate::support::{SHORT, WORTHY, settle, turns, within};
 use mely::Color;
 use mely::model::{Plan, World};
 use mely_loom_tests::{Model, Oracle, must_fail};
@@ -24,17 +23,13 @@ fn own_post() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
         let mut victim = world.core(0);
-        let mut thief = world.core(1);
+        let thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let thread = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, STOLEN);
             cx.flush();
             // A second turn returns the color, under the thief's lock.
-            let thread = thread::spawn(move || {
-                thief.turn();
-                thief.turn();
-                thief
-            });
+            let thread = turns(thief, 2);
             seen.event(0, 1).post(cx, &WORTHY, STOLEN);
             cx.flush();
             seen.event(0, 2).post(cx, &WORTHY, STOLEN);
@@ -62,16 +57,12 @@ fn foreign_post() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
         let mut victim = world.core(0);
-        let mut thief = world.core(1);
+        let thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let thread = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, STOLEN);
             cx.flush();
-            thread::spawn(move || {
-                thief.turn();
-                thief.turn();
-                thief
-            })
+            turns(thief, 2)
         });
         let poster = world.poster();
         for number in 0..2 {

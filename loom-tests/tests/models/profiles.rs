@@ -1,6 +1,6 @@
 //! The table of handlers, which posters add to while others read it.
 
-use crate::support::{SHORT, settle};
+use crate::support::{SHORT, settle, turns};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx, Handler, Stealing};
@@ -30,16 +30,13 @@ fn two_register() {
         });
         let world = Arc::new(world);
         let mut zero = world.core(0);
-        let mut one = world.core(1);
+        let one = world.core(1);
         let posts = |event: Event, color| move |cx: &mut Cx| event.post(cx, &NEW, color);
         let first = oracle.event(0, 0).then(posts(oracle.event(0, 1), HERE));
         first.post_from(&world.poster(), &SHORT, HERE);
         let first = oracle.event(1, 0).then(posts(oracle.event(1, 1), THERE));
         first.post_from(&world.poster(), &SHORT, THERE);
-        let posting = thread::spawn(move || {
-            one.turn();
-            one
-        });
+        let posting = turns(one, 1);
         let onlooker = Arc::clone(&world);
         let looking = thread::spawn(move || onlooker.profiles(&NEW));
         zero.turn();

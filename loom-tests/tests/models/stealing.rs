@@ -1,6 +1,6 @@
 //! Several colors are stolen at once, by more than one thief.
 
-use crate::support::{SHORT, WORTHY, settle, within};
+use crate::support::{SHORT, WORTHY, settle, turns, within};
 use loom::thread;
 use mely::Color;
 use mely::model::{Plan, World};
@@ -36,12 +36,7 @@ fn two_thieves() {
                 seen.event(0, 0).post(cx, &WORTHY, color);
             }
             cx.flush();
-            thieves.map(|mut thief| {
-                thread::spawn(move || {
-                    thief.turn();
-                    thief
-                })
-            })
+            thieves.map(|thief| turns(thief, 1))
         });
         victim.turn();
         let [mut one, mut two] = stealing.map(|thread| thread.join().unwrap());
@@ -74,17 +69,14 @@ fn batch() {
         });
         let world = Arc::new(world);
         let mut victim = world.core(0);
-        let mut thief = world.core(1);
+        let thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
             for color in COLORS {
                 seen.event(0, 0).post(cx, &WORTHY, color);
             }
             cx.flush();
-            thread::spawn(move || {
-                thief.turn();
-                thief
-            })
+            turns(thief, 1)
         });
         let onlooker = Arc::clone(&world);
         let looking = thread::spawn(move || onlooker.assert_valid());

@@ -1,6 +1,7 @@
 //! What several models need.
 
 use loom::sync::Notify;
+use loom::thread::{self, JoinHandle};
 use mely::model::{Core, World};
 use mely::{Color, Cx, Handler};
 use mely_loom_tests::Event;
@@ -47,6 +48,16 @@ impl Done {
             done.0.0.notify();
         })
     }
+}
+
+/// A thread of its own that steps the core so often, and gives it back.
+pub(crate) fn turns(mut core: Core, count: usize) -> JoinHandle<Core> {
+    thread::spawn(move || {
+        for _ in 0..count {
+            core.turn();
+        }
+        core
+    })
 }
 
 /// Steps cores in turn until none of them finds anything.

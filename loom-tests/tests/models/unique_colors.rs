@@ -1,6 +1,6 @@
 //! A unique color is given back while its events are under way, and its slot is given out again.
 
-use crate::support::{SHORT, WORTHY, settle, within};
+use crate::support::{SHORT, WORTHY, settle, turns, within};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx};
@@ -23,7 +23,7 @@ fn slot_reuse() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
         let mut victim = world.core(0);
-        let mut thief = world.core(1);
+        let thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let (others, old, new, threads) = within(&world, &mut victim, &SHORT, move |cx| {
             let others: Vec<_> = (1..SLOTS).map(|_| cx.unique_color_on(1)).collect();
@@ -31,11 +31,7 @@ fn slot_reuse() {
             let color = old.color();
             seen.event(0, 0).post(cx, &WORTHY, color);
             cx.flush();
-            let stealing = thread::spawn(move || {
-                thief.turn();
-                thief.turn();
-                thief
-            });
+            let stealing = turns(thief, 2);
             let giving_back = thread::spawn(move || drop(old));
             let new = cx.unique_color();
             for number in 0..2 {

@@ -5,7 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
+use rustix::net::{SendFlags, SocketFlags, accept_with, send, sockopt};
 
 use super::super::operation::is_about_one_connection;
 use super::super::{Completion, Done, Op, State, operation::End, socket};
@@ -163,20 +163,14 @@ impl Epoll {
         let (token, fd, hung_up) = (item.operation.token, item.operation.fd, item.hung_up);
         let most = RECEIVES_MAX.min(full - out.len());
         for _ in 0..most {
-            let mut short = false;
-            let filled = self.home.fill(|space| {
-                let (_, len) = recv(fd.borrow(), &mut *space, RecvFlags::empty())?;
-                short = len < space.len();
-                Ok(len)
-            });
-            match filled {
+            match socket::receive(&mut self.home, fd) {
                 None => {
                     self.ops.get_mut(op)?.place = Place::Parked;
                     self.parked.push_back(op);
                     return None;
                 }
-                Some(Ok(buf)) if buf.is_end() => return self.finish(op, End::Eof),
-                Some(Ok(buf)) => {
+                Some(Ok((buf, _))) if buf.is_end() => return self.finish(op, End::Eof),
+                Some(Ok((buf, short))) => {
                     out.push(Completion {
                         token,
                         done: Done::Received(Ok(buf)),

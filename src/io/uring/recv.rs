@@ -33,9 +33,8 @@
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 
-use super::super::{Completion, Done, Op, operation::End};
+use super::super::{Completion, Done, Op, operation::End, socket};
 use super::poll::is_passing;
 use super::{Item, Uring};
 
@@ -123,20 +122,14 @@ impl Uring {
     fn step_recv(&mut self, op: Op) -> Option<Completion> {
         let Item { operation, receive } = self.ops.get_mut(op)?;
         let (token, fd) = (operation.token, operation.fd);
-        let mut short = false;
-        let filled = self.home.fill(|space| {
-            let (_, len) = recv(fd.borrow(), &mut *space, RecvFlags::DONTWAIT)?;
-            short = len < space.len();
-            Ok(len)
-        });
-        match filled {
+        match socket::receive(&mut self.home, fd) {
             None => {
                 receive.place = Place::Parked;
                 self.parked.push_back(op);
                 None
             }
-            Some(Ok(buf)) if buf.is_end() => self.end_recv(op, End::Eof),
-            Some(Ok(buf)) => {
+            Some(Ok((buf, _))) if buf.is_end() => self.end_recv(op, End::Eof),
+            Some(Ok((buf, short))) => {
                 if short && !receive.hung_up {
                     self.await_edge(op);
                 } else {
