@@ -1,10 +1,10 @@
 //! Chains of events of some 50 ns that all start on one core: how evenly do they end up on all? The
 //! first chain to reach its length ends the others. Beside it the same chains, spread from the start.
 
+use super::spin::{iterations, spin};
 use super::{Table, Work, Workload, finish};
 use crate::world::Verdict;
 use crate::{Context, World};
-use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// See the module text.
@@ -47,14 +47,22 @@ pub const TABLES: &[Table] = &[
         .remarks(REMARKS),
 ];
 
-#[derive(Debug, Default)]
+const EVENT_NS: u64 = 50;
+
+#[derive(Debug)]
 struct Race {
     over: AtomicBool,
+    /// Of [`EVENT_NS`].
+    iterations: u32,
 }
 
 impl Work for Skew {
     fn world(self, events: u64, cores: usize) -> World {
-        World::for_events(events, self.chains, self.chains, cores, true).with(Race::default())
+        let race = Race {
+            over: AtomicBool::new(false),
+            iterations: iterations(EVENT_NS),
+        };
+        World::for_events(events, self.chains, self.chains, cores, true).with(race)
     }
 
     fn colors_end(self, cores: usize) -> usize {
@@ -97,7 +105,7 @@ fn step<C: Context>(
 ) {
     let cell = u32::from(chain);
     world.pass(cell, number);
-    work();
+    spin(race.iterations);
     if number + 1 == world.length || race.over.load(Relaxed) {
         race.over.store(true, Relaxed);
         world.set_length(cell, number + 1);
@@ -107,13 +115,4 @@ fn step<C: Context>(
             step(cx, world, race, chain, stride, number + 1);
         });
     }
-}
-
-/// About 50 ns: each multiplication waits for the one before.
-fn work() {
-    let mut x = black_box(1u64);
-    for _ in 0..50 {
-        x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
-    }
-    black_box(x);
 }
