@@ -30,7 +30,7 @@ use super::queue::{Fifo, NIL, Totals};
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
-use super::steal::Sighting;
+use super::steal::{Sighting, compare};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
@@ -125,6 +125,8 @@ pub(crate) struct Core {
     /// Cores whose doorbells are to be rung as soon as no lock is held.
     pub(super) bells: Vec<u32>,
     pub(super) sightings: Vec<Sighting>,
+    /// The victim, by its place among ours, of which more is due than a round.
+    pub(super) levelling: Option<usize>,
     /// See [`Core::is_busy`].
     busy: bool,
     /// A handler of this quantum was longer than a wake-up.
@@ -166,6 +168,7 @@ impl Core {
             until_sample: 1,
             bells: Vec::new(),
             sightings,
+            levelling: None,
             busy: false,
             long: false,
             searching: false,
@@ -285,6 +288,8 @@ impl Core {
         if own.stats.quanta.get().is_multiple_of(QUANTA_LIMITS) {
             self.quantum_ns = section.renew_limits();
             self.run.count(&own.counts, self.executed);
+            let looks = own.stats.quanta.get() / QUANTA_LIMITS;
+            self.levelling = compare(&section, own, looks);
         }
         for taken in checkout.iter() {
             section.give_back(taken);
@@ -441,6 +446,9 @@ impl Core {
         self.own.stats.events.add(events);
         self.busy = !self.long;
         self.long = false;
+        if let Some(victim) = self.levelling {
+            self.level(victim);
+        }
     }
 
     /// Whether somebody has sent this core something since it found nothing: to be looked at as often

@@ -4,10 +4,18 @@
 //! and those of its neighbors only.
 
 use super::lists::Ends;
+use super::prefetch;
+#[cfg(any(test, debug_assertions, loom))]
+use super::queue::Endurance;
 use super::queue::{ColorQueue, NIL, State};
 use super::section::Section;
 use super::slots::Slot;
 use crate::sync::{CellMut, fault};
+
+/// A core-queue with fewer colors is in the first cache.
+const SCOUTED_MIN: u32 = 64;
+/// So many colors before they are taken, memory is asked for.
+const SCOUT_LEAD: u32 = 8;
 
 impl<'a> Section<'a> {
     /// Links a color that has events at the tail of the core-queue, and into its band.
@@ -26,7 +34,8 @@ impl<'a> Section<'a> {
         queue.state = State::Queued;
         queue.core_prev = tail;
         queue.core_next = NIL;
-        let len = queue.fifo.len();
+        let (len, left_ns) = (queue.fifo.len(), queue.worth_ns());
+        let lasts = queue.endurance.lasts();
         let want = self.want(&queue);
         queue.end();
         if tail == NIL {
@@ -41,6 +50,8 @@ impl<'a> Section<'a> {
             return;
         }
         self.lists.events += u64::from(len);
+        self.lists.left_ns += u64::from(left_ns);
+        self.lists.lasting += u32::from(lasts);
         if want != 0 {
             self.band(slot, want);
         }
@@ -51,12 +62,9 @@ impl<'a> Section<'a> {
     pub(super) fn unlink(&mut self, slot: u32) {
         let queue = self.queue(slot);
         debug_assert_eq!(queue.state, State::Queued);
-        let (prev, next, len, band) = (
-            queue.core_prev,
-            queue.core_next,
-            queue.fifo.len(),
-            queue.band,
-        );
+        let (prev, next, band) = (queue.core_prev, queue.core_next, queue.band);
+        let (len, left_ns) = (queue.fifo.len(), queue.worth_ns());
+        let lasts = queue.endurance.lasts();
         queue.end();
         if band != 0 && !fault("left in its band") {
             self.unband(slot);
@@ -71,11 +79,16 @@ impl<'a> Section<'a> {
         } else {
             self.queue(next).core_prev = prev;
         }
+        if self.lists.scout == slot {
+            self.lists.scout = next;
+        }
         self.lists.queued -= 1;
         if self.is_control(slot) {
             self.lists.controls -= 1;
         } else {
             self.lists.events -= u64::from(len);
+            self.lists.left_ns -= u64::from(left_ns);
+            self.lists.lasting -= u32::from(lasts);
         }
     }
 
@@ -87,8 +100,10 @@ impl<'a> Section<'a> {
         }
         self.lists.events += u64::from(queue.fifo.len() - before.0);
         let (band, want) = (queue.band, self.want(&queue));
+        let more_ns = u64::from(queue.worth_ns() - before.1);
+        self.lists.left_ns += more_ns;
         if band != 0 {
-            self.lists.worth_ns += u64::from(queue.fifo.raw_ns() - before.1);
+            self.lists.worth_ns += more_ns;
         }
         queue.end();
         if band != want {
@@ -99,18 +114,45 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The color of the core-queue up to which memory was asked for. In a long queue that is some way behind
+    /// the head: each color is on a line of its own, which says where the next one is, so one after the
+    /// other they would have to be waited for.
+    #[inline(always)]
+    pub(super) fn scout(&self) -> u32 {
+        if self.lists.queued < SCOUTED_MIN || self.lists.scout != NIL {
+            return self.lists.scout;
+        }
+        self.send_scout()
+    }
+
+    #[cold]
+    fn send_scout(&self) -> u32 {
+        (0..SCOUT_LEAD).fold(self.lists.core_queue.head, |at, _| self.ask_for(at))
+    }
+
+    /// Asks for the first event of this queued color, and for the next color, which it returns.
+    #[inline(always)]
+    pub(super) fn ask_for(&self, slot: u32) -> u32 {
+        let queue = self.queue(slot);
+        prefetch::to_write(queue.fifo.first());
+        let next = queue.core_next;
+        if next != NIL {
+            prefetch::to_write(self.shared.slots.at(next).into());
+        }
+        next
+    }
+
     /// The band that a color deserves, plus one; 0 for what is not worth stealing, which is most of
     /// what a busy server runs.
     #[inline(always)]
     fn want(&self, queue: &ColorQueue) -> u8 {
-        let fifo = &queue.fifo;
-        if fifo.raw_ns() < self.limits.worthy_ns {
+        let worth_ns = queue.worth_ns();
+        if worth_ns < self.limits.worthy_ns {
             return 0;
         }
-        let policy = &self.shared.policy;
-        policy.band(
-            fifo.raw_ns().into(),
-            fifo.times().penalized_ns().into(),
+        self.shared.policy.band(
+            worth_ns.into(),
+            queue.penalized_ns().into(),
             self.limits.cost_ns,
         )
     }
@@ -124,7 +166,7 @@ impl<'a> Section<'a> {
             queue.band = want;
             queue.band_prev = ends.tail;
             queue.band_next = NIL;
-            self.lists.worth_ns += u64::from(queue.fifo.raw_ns());
+            self.lists.worth_ns += u64::from(queue.worth_ns());
         }
         if ends.tail == NIL {
             ends.head = slot;
@@ -146,7 +188,7 @@ impl<'a> Section<'a> {
                 return;
             }
             queue.band = 0;
-            self.lists.worth_ns -= u64::from(queue.fifo.raw_ns());
+            self.lists.worth_ns -= u64::from(queue.worth_ns());
             (usize::from(band) - 1, queue.band_prev, queue.band_next)
         };
         let Ends { mut head, mut tail } = self.lists.bands[band];
@@ -171,7 +213,9 @@ impl<'a> Section<'a> {
     pub(crate) fn assert_valid(&self) {
         let slots = &self.shared.slots;
         let (mut prev, mut at) = (NIL, self.lists.core_queue.head);
-        let (mut queued, mut stealable, mut events, mut worthy, mut worth_ns) = (0, 0, 0, 0, 0);
+        let (mut queued, mut stealable, mut events, mut left_ns, mut lasting) = (0, 0, 0, 0, 0);
+        let (mut worthy, mut worth_ns) = (0, 0);
+        let mut scouted = self.lists.scout == NIL;
         while at != NIL {
             assert!(
                 self.owns(at),
@@ -184,20 +228,25 @@ impl<'a> Section<'a> {
             queued += 1;
             if slots.map.is_control(at) {
                 assert_eq!(
-                    queue.band, 0,
+                    (queue.band, queue.endurance),
+                    (0, Endurance::NONE),
                     "slot {at}: a control color is never worth stealing"
                 );
             } else {
                 stealable += 1;
                 events += u64::from(queue.fifo.len());
+                left_ns += u64::from(queue.worth_ns());
+                lasting += u32::from(queue.endurance.lasts());
             }
             if queue.band != 0 {
                 worthy += 1;
-                worth_ns += u64::from(queue.fifo.raw_ns());
+                worth_ns += u64::from(queue.worth_ns());
             }
+            scouted |= self.lists.scout == at;
             prev = at;
             at = queue.core_next;
         }
+        assert!(scouted, "the scout is in the core-queue");
         let core = self.core;
         assert_eq!(self.lists.core_queue.tail, prev, "core {core}: tail");
         assert_eq!(
@@ -205,7 +254,11 @@ impl<'a> Section<'a> {
             (queued, stealable),
             "core {core}: colors queued"
         );
-        assert_eq!(self.lists.events, events, "core {core}: events queued");
+        assert_eq!(
+            (self.lists.events, self.lists.left_ns, self.lists.lasting),
+            (events, left_ns, lasting),
+            "core {core}: events queued"
+        );
         assert_eq!(
             (self.lists.worthy, self.lists.worth_ns),
             (worthy, worth_ns),

@@ -3,10 +3,13 @@
 //! Both are doubly linked through the slots' indices, so linking needs no pointers and no `unsafe`
 //! of its own; access to the private parts comes from [`super::section`].
 
-use super::queue::NIL;
+use super::queue::{Endurance, NIL};
 
 /// Number of bands of the stealing-queue: Mely's three time-left intervals (§IV-B).
 pub(crate) const BANDS: usize = 3;
+
+/// What an event takes besides its handler where it has waited for long, in ns.
+pub(crate) const EVENT_NS: u64 = 50;
 
 /// Ends of a doubly linked list of slots.
 #[derive(Clone, Copy, Debug)]
@@ -54,10 +57,18 @@ pub(crate) struct Lists {
     pub(crate) controls: u32,
     /// Events of the stealable colors in the core-queue.
     pub(crate) events: u64,
+    /// The time-left of those colors ([`super::queue::ColorQueue::worth_ns`]), in ns.
+    pub(crate) left_ns: u64,
     /// Colors in the stealing-queue.
     pub(crate) worthy: u32,
-    /// Their summed raw time-left, in ns.
+    /// Their summed time-left, in ns.
     pub(crate) worth_ns: u64,
+    /// A color of the core-queue some way behind its head, or [`NIL`]: see `Section::scout`.
+    pub(crate) scout: u32,
+    /// Stealable colors that last ([`super::queue::Endurance::lasts`]), in the core-queue.
+    pub(crate) lasting: u32,
+    /// Those that are checked out: of what is shared with a thief, the core's own part.
+    pub(crate) lasting_out: u32,
 }
 
 impl Lists {
@@ -69,9 +80,19 @@ impl Lists {
             queued: 0,
             controls: 0,
             events: 0,
+            left_ns: 0,
             worthy: 0,
             worth_ns: 0,
+            scout: NIL,
+            lasting: 0,
+            lasting_out: 0,
         }
+    }
+
+    /// What the core has to do that a thief could, in ns, its own part included.
+    pub(crate) fn load_ns(&self) -> u64 {
+        let own_ns = u64::from(self.lasting_out) * Endurance::MAX_NS;
+        self.left_ns + self.events * EVENT_NS + own_ns
     }
 
     /// Colors in the core-queue that a thief may take.

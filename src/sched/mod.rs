@@ -24,6 +24,7 @@ pub(crate) mod outbox;
 pub(crate) mod poke;
 pub(crate) mod policy;
 pub(crate) mod pool;
+pub(crate) mod prefetch;
 pub(crate) mod profile;
 pub(crate) mod queue;
 pub(crate) mod quiesce;

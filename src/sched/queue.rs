@@ -220,6 +220,44 @@ impl Fifo {
     }
 }
 
+/// For how long a color has run without ever being finished: what its turns took, since it last had no
+/// events left.
+///
+/// What has lasted is expected to last as long again. A color that posts to itself has a single event
+/// queued, of some nanoseconds, whenever it is looked at: by that it would never be worth stealing,
+/// however long it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Endurance(u16);
+
+impl Endurance {
+    pub(crate) const NONE: Endurance = Endurance(0);
+    /// Counted in so many ns.
+    const UNIT_NS: u64 = 128;
+    /// Beyond this, all that go on count the same: what is shared are colors and not their pasts. More than
+    /// a wake-up costs.
+    pub(crate) const MAX_NS: u64 = 16_384;
+    /// From here on it is likely to keep a core busy for longer than a steal takes.
+    const LASTS: u64 = 2_048;
+    const MAX: u64 = Endurance::MAX_NS / Endurance::UNIT_NS;
+
+    /// As it is after one more turn.
+    #[inline]
+    pub(crate) fn and(self, turn_ns: u64) -> Endurance {
+        let turn = turn_ns.div_ceil(Endurance::UNIT_NS);
+        Endurance((u64::from(self.0) + turn).min(Endurance::MAX) as u16)
+    }
+
+    #[inline(always)]
+    pub(crate) fn ns(self) -> u32 {
+        u32::from(self.0) * Endurance::UNIT_NS as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn lasts(self) -> bool {
+        self.0 >= (Endurance::LASTS / Endurance::UNIT_NS) as u16
+    }
+}
+
 /// The private part of a color slot. All zero is an idle, empty queue.
 #[repr(C)]
 #[derive(Debug)]
@@ -229,6 +267,8 @@ pub(crate) struct ColorQueue {
     /// 0: not in the stealing-queue, else its band plus one. Stored, because the steal cost that
     /// decided on it may have moved since.
     pub(crate) band: u8,
+    /// See [`Endurance`].
+    pub(crate) endurance: Endurance,
     pub(crate) core_prev: u32,
     pub(crate) core_next: u32,
     pub(crate) band_prev: u32,
@@ -236,6 +276,26 @@ pub(crate) struct ColorQueue {
 }
 
 impl ColorQueue {
+    /// Time-left by which thieves judge, in ns: what is queued, and what is expected besides.
+    #[inline(always)]
+    pub(crate) fn worth_ns(&self) -> u32 {
+        self.fifo.raw_ns().saturating_add(self.endurance.ns())
+    }
+
+    /// The same divided by penalties, in ns.
+    #[inline(always)]
+    pub(crate) fn penalized_ns(&self) -> u32 {
+        let times = self.fifo.times();
+        let (raw_ns, penalized_ns) = (times.raw_ns(), times.penalized_ns());
+        let expected_ns = self.endurance.ns();
+        let expected_ns = if raw_ns == penalized_ns {
+            expected_ns
+        } else {
+            (u64::from(expected_ns) * u64::from(penalized_ns) / u64::from(raw_ns.max(1))) as u32
+        };
+        penalized_ns.saturating_add(expected_ns)
+    }
+
     /// In no list and without events.
     #[inline(always)]
     pub(crate) fn is_unused(&self) -> bool {
@@ -252,6 +312,7 @@ impl ColorQueue {
             band_next: 0,
             state: State::Idle,
             band: 0,
+            endurance: Endurance::NONE,
         }
     }
 }

@@ -11,9 +11,11 @@ use super::mail;
 use super::node::Node;
 use super::outbox::Outgoing;
 use super::poke;
-use super::queue::{Chunk, ColorQueue, Fifo, NIL, State};
+use super::prefetch;
+use super::queue::{Chunk, ColorQueue, Endurance, Fifo, NIL, State};
 use super::shared::Shared;
 use super::slots::Slot;
+use super::steal::Loot;
 use crate::sync::atomic::Ordering;
 use crate::sync::{CellMut, check, fault};
 use arrayvec::ArrayVec;
@@ -165,7 +167,7 @@ impl<'a> Section<'a> {
             self.link_at(slot, at, queue);
             return true;
         }
-        let before = (queue.fifo.len(), queue.fifo.raw_ns());
+        let before = (queue.fifo.len(), queue.worth_ns());
         if mail {
             // SAFETY: we hold the owner's lock.
             unsafe { mail::drain(&self.shared.slots, slot, &mut queue.fifo) };
@@ -198,7 +200,7 @@ impl<'a> Section<'a> {
                 continue;
             }
             let mut queue = self.queue(slot);
-            let before = (queue.fifo.len(), queue.fifo.raw_ns());
+            let before = (queue.fifo.len(), queue.worth_ns());
             // SAFETY: we hold the owner's lock, and the color's poke is in our hands.
             unsafe { mail::consume(&shared.slots, slot, &mut queue.fifo) };
             let (state, len) = (queue.state, queue.fifo.len());
@@ -265,11 +267,40 @@ impl<'a> Section<'a> {
             taken.slot
         );
         queue.state = State::Idle;
+        queue.endurance = Endurance::NONE;
     }
 
     /// As [`give_back`](Self::give_back), when there is anything to go on with.
     #[inline(never)]
     fn give_back_rest(&mut self, taken: &Taken, wish: bool) {
+        let left = &taken.fifo;
+        {
+            let mut queue = self.queue(taken.slot);
+            let policy = &self.shared.policy;
+            let counts = policy.stealing && policy.heuristics.time_left;
+            queue.endurance = if left.len() > 0 && counts && !self.is_control(taken.slot) {
+                let turn_ns = u64::from(left.raw_ns() / left.len()) * u64::from(policy.batch);
+                queue.endurance.and(turn_ns)
+            } else {
+                Endurance::NONE
+            };
+        }
+        self.put_in(taken);
+        if wish {
+            // There is room: of one checkout there are no more.
+            self.leaving.push(taken.slot);
+        }
+    }
+
+    /// Makes a color this core's that was stolen for it. A wish to have it elsewhere is seen to when it has
+    /// had a turn.
+    pub(crate) fn adopt(&mut self, stolen: &Taken) {
+        self.put_in(stolen);
+    }
+
+    /// Links a color that was checked out, if there are any events: what was taken out goes before what was
+    /// appended meanwhile.
+    fn put_in(&mut self, taken: &Taken) {
         let slot = taken.slot;
         check!(self.owns(slot), "slot {slot} is returned to another core");
         let mut queue = self.queue(slot);
@@ -293,10 +324,6 @@ impl<'a> Section<'a> {
         queue.end();
         if len > 0 {
             self.link(slot);
-        }
-        if wish {
-            // There is room: of one checkout there are no more.
-            self.leaving.push(slot);
         }
     }
 
@@ -352,33 +379,56 @@ impl<'a> Section<'a> {
     #[inline]
     pub(crate) fn check_out(&mut self, into: &mut Checkout) {
         let mut head = self.lists.core_queue.head;
-        let (mut colors, mut events) = (0, 0);
+        let (mut colors, mut events, mut left_ns) = (0, 0, 0);
+        let (mut lasting, mut lasting_max) = (0, 0);
+        let mut scout = self.scout();
         while head != NIL {
             let slot = head;
             let mut queue = self.queue(slot);
+            let lasts = queue.endurance.lasts();
+            if lasts {
+                // Some that go on and on all fit into one quantum: then no thief would ever see them.
+                if lasting == 0 {
+                    lasting_max = self.lasting_max();
+                }
+                if lasting == lasting_max {
+                    break;
+                }
+            }
             let batch = self.shared.policy.batch;
             let turn_ns = (queue.fifo.len() > 1).then(|| queue.fifo.turn_ns(batch));
             if !self.fits(queue.fifo.first(), turn_ns, into) {
                 break;
             }
             queue.state = State::CheckedOut;
-            let (next, band) = (queue.core_next, queue.band);
+            let (next, band, worth_ns) = (queue.core_next, queue.band, queue.worth_ns());
             if band != 0 {
                 queue.end();
                 self.unband(slot);
                 queue = self.queue(slot);
             }
             let fifo = queue.fifo.take();
+            queue.end();
+            if scout == slot {
+                scout = next;
+            }
+            if scout != NIL {
+                scout = self.ask_for(scout);
+            }
             head = next;
             colors += 1;
             if self.is_control(slot) {
                 self.lists.controls -= 1;
             } else {
                 events += u64::from(fifo.len());
+                left_ns += u64::from(worth_ns);
+                lasting += u32::from(lasts);
             }
             // SAFETY: `fits` saw that there is room.
             unsafe { into.push_unchecked(Taken { slot, fifo }) };
         }
+        self.lists.lasting_out = lasting;
+        self.lists.scout = scout;
         // What is unlinking one by one, at once.
         if colors > 0 {
             self.lists.core_queue.head = head;
@@ -389,6 +439,19 @@ impl<'a> Section<'a> {
             }
             self.lists.queued -= colors;
             self.lists.events -= events;
+            self.lists.left_ns -= left_ns;
+            self.lists.lasting -= lasting;
+        }
+    }
+
+    /// How many colors that last the core takes at once: half of them while anybody has nothing to do.
+    fn lasting_max(&self) -> u32 {
+        let shared = self.shared;
+        let idle = shared.searching.load(Ordering::Relaxed) > 0 || shared.sleepers.any();
+        if shared.policy.stealing && idle {
+            self.lists.lasting.div_ceil(2)
+        } else {
+            u32::MAX
         }
     }
 
@@ -404,39 +467,48 @@ impl<'a> Section<'a> {
         Taken { slot, fifo }
     }
 
-    /// Moves colors to `thief`, best first, as checked out by it.
+    /// Moves colors to `thief`, best first, as checked out by it: as many as `into` has room for, until the
+    /// thief, which has `has_ns` worth of its own, has as much as is left here. True if more is due.
     ///
     /// `stuck`: this core has been inside one handler for longer than a steal costs, so any color of
     /// its is worth taking, whatever its time.
-    pub(crate) fn rob(&mut self, thief: u32, stuck: bool, into: &mut Checkout) {
+    pub(crate) fn rob(&mut self, thief: u32, stuck: bool, has_ns: u64, into: &mut Loot) -> bool {
         let policy = &self.shared.policy;
         if !policy.heuristics.bands() {
             if let Some(slot) = self.base_choice(stuck) {
                 self.hand_over(slot, thief, into);
             }
-            return;
+            return false;
         }
-        // Half of the worthy colors, rounded up: a lone one goes too, what runs besides is the
-        // victim's half. Of one band only: what a penalty has put lower is left for as long as there
-        // is anything else.
-        let half = |colors: u32| colors.div_ceil(2).min(into.remaining_capacity() as u32 / 2);
+        // Of one band only: what a penalty has put lower is left for as long as there is anything else. A
+        // lone color goes too: what runs besides is the victim's half.
         let bands = 0..self.lists.bands.len();
         if let Some(band) = bands.rev().find(|&b| self.lists.bands[b].head != NIL) {
-            for _ in 0..half(self.lists.worthy) {
+            let both_ns = has_ns + self.lists.load_ns();
+            loop {
                 let slot = self.lists.bands[band].head;
                 if slot == NIL {
-                    break;
+                    return false;
                 }
                 self.hand_over(slot, thief, into);
+                if self.lists.load_ns() <= both_ns / 2 {
+                    return false;
+                }
+                if into.is_full() {
+                    return true;
+                }
             }
-        } else if stuck {
-            for _ in 0..half(self.lists.stealable()) {
+        }
+        if stuck {
+            let half = self.lists.stealable().div_ceil(2);
+            for _ in 0..half.min(into.remaining_capacity() as u32) {
                 let Some(slot) = self.first_stealable() else {
                     break;
                 };
                 self.hand_over(slot, thief, into);
             }
         }
+        false
     }
 
     /// The base algorithm's choice: the first color with fewer than half of the queued events
@@ -461,8 +533,10 @@ impl<'a> Section<'a> {
         (slot != NIL).then_some(slot)
     }
 
-    fn hand_over(&mut self, slot: u32, thief: u32, into: &mut Checkout) {
+    fn hand_over(&mut self, slot: u32, thief: u32, into: &mut Loot) {
         let taken = self.take_out(slot);
+        // Of which the thief will want to know much, soon.
+        prefetch::to_write(taken.fifo.first());
         // Published before the lock is released: from now on every poster and every poke goes to
         // the thief, and the slot's private part belongs to the thief's lock.
         if !fault("owner published after the unlock") {
@@ -493,7 +567,7 @@ impl<'a> Section<'a> {
             0
         };
         let before_ns = hint.worth_ns();
-        hint.publish(worth_ns, stealable, self.lists.queued, self.lists.events);
+        hint.publish(worth_ns, stealable, &self.lists);
         Worth {
             before_ns,
             now_ns: worth_ns,

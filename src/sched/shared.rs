@@ -41,6 +41,7 @@ pub(crate) struct Hint {
     worth_ns: AtomicU64,
     stealable: AtomicU32,
     queued: AtomicU32,
+    lasting: relaxed::AtomicU32,
     events: relaxed::AtomicU64,
 }
 
@@ -50,17 +51,22 @@ impl Hint {
             worth_ns: AtomicU64::new(0),
             stealable: AtomicU32::new(0),
             queued: AtomicU32::new(0),
+            lasting: relaxed::AtomicU32::new(0),
             events: relaxed::AtomicU64::new(0),
         }
     }
 
     #[inline]
-    pub(crate) fn publish(&self, worth_ns: u64, stealable: u32, queued: u32, events: u64) {
+    pub(crate) fn publish(&self, worth_ns: u64, stealable: u32, lists: &Lists) {
+        let (queued, lasting, events) = (lists.queued, lists.lasting, lists.events);
         // What is unchanged is not stored: others poll this line, and a store takes it from them and
         // costs a transfer each way. One writer at a time, under the lock, so what it reads is the
         // latest.
         if self.queued.load(Ordering::Relaxed) != queued {
             self.queued.store(queued, Ordering::Relaxed);
+        }
+        if self.lasting.load(Ordering::Relaxed) != lasting {
+            self.lasting.store(lasting, Ordering::Relaxed);
         }
         if self.events.load(Ordering::Relaxed) != events {
             self.events.store(events, Ordering::Relaxed);
@@ -89,6 +95,11 @@ impl Hint {
     #[inline]
     pub(crate) fn queued(&self) -> u32 {
         self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Stealable colors that last, in the core-queue.
+    pub(crate) fn lasting(&self) -> u32 {
+        self.lasting.load(Ordering::Relaxed)
     }
 
     /// Stealable events, for the base algorithm's fullest-first order and for reports.

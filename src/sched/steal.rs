@@ -2,22 +2,37 @@
 //!
 //! In order (Mely §III, §IV-B, with libasync-smp's loop around it): victims nearest first; the hint
 //! is read plainly; the lock is only tried; the victim's mail is taken, so that work that is visible
-//! only as pokes is judged too; then from the highest band that has any, up to half of the worthy
-//! colors; the new owner is published; the lock is released; a quantum of them is run at once, and the
-//! rest goes into the thief's own core-queue, where others see it. The cost does not depend on how
-//! many events are queued: a color moves with its whole FIFO. What is measured is the cost of a color.
+//! only as pokes is judged too; then from the highest band that has any, worthy colors until thief and
+//! victim have the same, but at most [`ROUND`] in one critical section; the new owner is published; the
+//! lock is released; a quantum of them is run at once, and the rest goes into the thief's own core-queue,
+//! where others see it. If more was due than a round, the thief *levels*: after each of its next quanta it
+//! takes another round, until the two have the same. The cost does not depend on how many events are
+//! queued: a color moves with its whole FIFO. What is measured is the cost of a color.
+//!
+//! Two things are not in the papers, and without them colors that post to themselves stay where they
+//! started. By its one queued event such a color is never worth a steal: so what it took since it last was
+//! finished counts too ([`super::queue::Endurance`]). And a core with a single one of them is never idle
+//! again, whatever another has: so every core now and then [`compare`]s.
 //!
 //! A victim is worth a visit if the time-left of its worthy colors exceeds the measured steal cost
 //! of that distance; or if it is *stuck*, that is, has been inside one handler for longer than a
 //! steal costs, and has any color or mail at all: that would otherwise wait for the handler.
 
-use super::core::Core;
+use super::core::{Core, Taken};
+use super::lists::EVENT_NS;
 use super::node::Node;
 use super::section::Section;
-use super::shared::Shared;
+use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
+use arrayvec::ArrayVec;
+
+/// Most colors that are moved in one critical section: a few microseconds, for which the victim may wait.
+const ROUND: usize = if cfg!(loom) { 2 } else { 32 };
+
+/// Colors that were stolen and are in no list yet.
+pub(crate) type Loot = ArrayVec<Taken, ROUND>;
 
 /// When a thief first saw a victim at its present turn.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,23 +47,54 @@ impl Core {
         if !self.shared.policy.stealing || self.sightings.is_empty() || !self.begin_search() {
             return false;
         }
-        let found = self.search();
+        let mut loot = Loot::new();
+        let found = self.search(&mut loot);
         // Also after a search in vain: a poke may have been forwarded to a core that sleeps, or a
         // victim nudged, and this core may be about to sleep itself.
         if found || !fault("doorbells not rung after a search in vain") {
             self.ring();
         }
-        if found && self.checkout.len() > 1 && !fault("stolen colors not shared out") {
-            self.share_out();
+        if loot.len() > 1 && !fault("stolen colors not shared out") {
+            // What is more than a quantum others should see.
+            self.adopt(&loot);
+            self.exchange_stolen();
+        } else {
+            self.begun = 0;
+            self.checkout.extend(loot);
         }
         found
     }
 
-    /// What is more than a quantum of the stolen colors goes into our own core-queue, for others to
-    /// see.
     #[inline(never)]
-    fn share_out(&mut self) {
+    fn exchange_stolen(&mut self) {
         self.exchange();
+    }
+
+    /// Links what was stolen into our own core-queue.
+    fn adopt(&mut self, loot: &Loot) {
+        let mut section = Section::enter(&self.shared, self.id);
+        for stolen in loot {
+            section.adopt(stolen);
+        }
+        section.publish();
+    }
+
+    /// Takes a round from the `i`-th victim, unless that has no more than we do.
+    #[inline(never)]
+    pub(super) fn level(&mut self, i: usize) {
+        self.levelling = None;
+        let (victim, _) = self.own.victims[i];
+        let hint = &self.shared.cores[victim as usize].hint;
+        let theirs_ns = hint.worth_ns() + hint.events() * EVENT_NS;
+        let ours_ns = Section::enter(&self.shared, self.id).lists().load_ns();
+        if theirs_ns > ours_ns {
+            let now_ns = self.clock.now_ns();
+            let mut loot = Loot::new();
+            if self.visit(i, now_ns, ours_ns, &mut loot) {
+                self.adopt(&loot);
+            }
+            self.ring();
+        }
     }
 
     /// Makes this core one of the searching ones, of which there are at most half of all cores:
@@ -103,10 +149,10 @@ impl Core {
         })
     }
 
-    fn search(&mut self) -> bool {
+    fn search(&mut self, loot: &mut Loot) -> bool {
         let now_ns = self.clock.now_ns();
         if self.shared.policy.heuristics.locality {
-            return (0..self.sightings.len()).any(|i| self.visit(i, now_ns));
+            return (0..self.sightings.len()).any(|i| self.visit(i, now_ns, 0, loot));
         }
         // The base algorithm's order: the core with the most queued events, then the successive
         // core numbers (Mely §II-B).
@@ -123,7 +169,7 @@ impl Core {
                 .victims
                 .iter()
                 .position(|&(victim, _)| victim == core);
-            at.is_some_and(|at| self.visit(at, now_ns))
+            at.is_some_and(|at| self.visit(at, now_ns, 0, loot))
         })
     }
 
@@ -151,7 +197,7 @@ impl Core {
         stuck.then_some(true)
     }
 
-    fn visit(&mut self, i: usize, now_ns: u64) -> bool {
+    fn visit(&mut self, i: usize, now_ns: u64, has_ns: u64, loot: &mut Loot) -> bool {
         let Some(stuck) = self.tempting(i, now_ns) else {
             return false;
         };
@@ -161,7 +207,7 @@ impl Core {
             shared,
             own,
             clock,
-            checkout,
+            levelling,
             bells,
             ..
         } = self;
@@ -173,9 +219,9 @@ impl Core {
             return false;
         };
         section.take_mail(bells);
-        section.rob(*id, stuck, checkout);
+        let more = section.rob(*id, stuck, has_ns, loot);
         // Once more, now that the new owner is published: see `super::poke`.
-        if !checkout.is_empty()
+        if !loot.is_empty()
             && !fault("second look after a steal skipped")
             && shared.cores[victim as usize].pokes.any_ordered()
         {
@@ -185,7 +231,7 @@ impl Core {
         let left = section.lists().queued;
         drop(section);
         if fault("owner published after the unlock") {
-            for taken in checkout.iter() {
+            for taken in loot.iter() {
                 shared.slots.set_owner(taken.slot, *id);
             }
         }
@@ -193,19 +239,19 @@ impl Core {
             // We may have linked what it does not know of, and it may be on its way to sleep.
             nudge(shared, victim, bells);
         }
-        if checkout.is_empty() {
+        if loot.is_empty() {
             return false;
         }
+        *levelling = more.then_some(i);
         let cost_ns = clock.now_ns() - start_ns;
-        shared.record_steal(distance, cost_ns / checkout.len() as u64);
-        self.begun = 0;
-        let stolen_ns = checkout.iter().map(|t| u64::from(t.fifo.raw_ns())).sum();
+        shared.record_steal(distance, cost_ns / loot.len() as u64);
+        let stolen_ns = loot.iter().map(|t| u64::from(t.fifo.raw_ns())).sum();
         stats.won.add(1);
-        stats.colors.add(checkout.len() as u64);
+        stats.colors.add(loot.len() as u64);
         stats.cost_ns.add(cost_ns);
         own.stats.steal_costs.add(cost_ns);
         stats.stolen_ns.add(stolen_ns);
-        for taken in checkout.iter() {
+        for taken in loot.iter() {
             // SAFETY: in our checkout, so its events are ours, and it was stolen for having some.
             let profile = unsafe { Node::header(taken.fifo.first().as_ptr()).profile };
             own.counts.of(profile).stolen.add(taken.fifo.len().into());
@@ -226,6 +272,17 @@ impl Core {
         let now_ns = self.clock.now_ns();
         (0..self.sightings.len()).any(|i| self.tempting(i, now_ns).is_some())
     }
+}
+
+/// Looks, now and then and at one after the other, whether a victim has clearly more colors that last than
+/// this core, whose lock is held: neither would ever be idle, and steal. Which of the victims it is.
+#[inline(never)]
+pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Option<usize> {
+    let i = (looks as usize).checked_rem(own.victims.len())?;
+    let (victim, _) = own.victims[i];
+    let theirs = section.shared.cores[victim as usize].hint.lasting();
+    let ours = section.lists().lasting + section.lists().lasting_out;
+    (theirs > 1 + ours + ours / 4).then_some(i)
 }
 
 /// Makes sure that `core` looks at its queue, whether it sleeps or is about to.
