@@ -85,6 +85,45 @@ fn nothing_waits_behind_a_handler_that_is_known_or_feared_to_be_long() {
 }
 
 #[test]
+fn posts_of_a_long_handler_do_not_wait_for_its_end_twice() {
+    for seed in 0..20 {
+        let builder = Runtime::builder().cores(Cores::count(2)).color_slots(4096);
+        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let shorts = Log::default();
+        let log_of_shorts = Arc::clone(&shorts);
+        simulation
+            .run(move |cx| {
+                // The first is over when it has posted, as if it were long only because of that. The others
+                // work on.
+                for (round, works) in [Duration::ZERO, LONG, LONG].into_iter().enumerate() {
+                    let shorts = Arc::clone(&log_of_shorts);
+                    let event = move |cx: &mut Cx| {
+                        for i in 0..20 {
+                            let color = Color::from(10 + 2 * (20 * round as u64 + i));
+                            let its = Arc::clone(&shorts);
+                            cx.post_callback(SHORT.on(color, move |cx: &mut Cx| log(&its, cx)));
+                        }
+                        sim::work(cx, works);
+                    };
+                    cx.post_callback(ANNOTATED.on(Color::from(2), event));
+                }
+            })
+            .unwrap();
+        let mut began = shorts.lock().unwrap().clone();
+        began.sort_unstable();
+        let [_, second, third] = [0, 1, 2].map(|round| &began[20 * round..20 * (round + 1)]);
+        let waited = |round: &[(u64, Duration)], since: Duration| {
+            let late = |began: &&(u64, Duration)| began.1 > since + LONG / 2;
+            round.iter().filter(late).count()
+        };
+        // All but the first wait in the second round, which shows that the handler is not of that kind.
+        let start = second[0].1;
+        assert_eq!(waited(second, start), 19, "seed {seed}: {second:?}");
+        assert_eq!(waited(third, start + LONG), 0, "seed {seed}: {third:?}");
+    }
+}
+
+#[test]
 fn behind_a_misjudged_handler_waits_at_most_a_checkout() {
     let mut waited = 0;
     for seed in 0..50 {

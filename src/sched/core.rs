@@ -25,6 +25,7 @@ use super::counts::Run;
 use super::event::Maker;
 use super::node::Node;
 use super::outbox::{OUTBOX_MAX, Outbox};
+use super::prefetch;
 use super::profile::PROFILES_MAX;
 use super::queue::{Fifo, NIL, Totals};
 use super::section::{Section, Worth};
@@ -103,6 +104,8 @@ pub(crate) struct Core {
     /// So many chunks in the outbox are published: one, while an event runs that is known or feared
     /// to be long.
     pub(super) outbox_due: usize,
+    /// When the first post of such an event was published, and how many had been posted by then.
+    pub(super) first_post: Option<(u64, u64)>,
     pub(super) checkout: Checkout,
     /// How many of the checkout have had their turn, the running one included.
     pub(super) begun: usize,
@@ -155,6 +158,7 @@ impl Core {
             maker: Maker::new(&shared),
             outbox: Outbox::new(),
             outbox_due: OUTBOX_MAX,
+            first_post: None,
             checkout: Checkout::new(),
             begun: 0,
             running: Fifo::EMPTY,
@@ -222,6 +226,8 @@ impl Core {
         if self.outbox.is_last(slot) {
             return self.join_out(node);
         }
+        // By the time it is published the line will be here.
+        prefetch::to_write(self.shared.slots.at(slot).into());
         self.outbox.put(slot, node);
         if self.outbox.len() >= self.outbox_due {
             self.flush();
@@ -264,6 +270,9 @@ impl Core {
             self.wake_one();
         }
         self.make_known(worth);
+        if self.outbox_due == 1 && self.first_post.is_none() {
+            self.published_first();
+        }
     }
 
     /// The one critical section of a quantum; see the module text. Leaves the next colors to run in

@@ -5,15 +5,13 @@
 
 use super::lists::Ends;
 use super::prefetch;
-#[cfg(any(test, debug_assertions, loom))]
-use super::queue::Endurance;
-use super::queue::{ColorQueue, NIL, State};
+use super::queue::{ColorQueue, Endurance, NIL, State};
 use super::section::Section;
 use super::slots::Slot;
 use crate::sync::{CellMut, fault};
 
-/// A core-queue with fewer colors is in the first cache.
-const SCOUTED_MIN: u32 = 64;
+/// A core-queue with fewer colors is in some near cache.
+const SCOUTED_MIN: u32 = 1_024;
 /// So many colors before they are taken, memory is asked for.
 const SCOUT_LEAD: u32 = 8;
 
@@ -34,8 +32,7 @@ impl<'a> Section<'a> {
         queue.state = State::Queued;
         queue.core_prev = tail;
         queue.core_next = NIL;
-        let (len, left_ns) = (queue.fifo.len(), queue.worth_ns());
-        let lasts = queue.endurance.lasts();
+        let (len, endurance) = (queue.fifo.len(), queue.endurance);
         let want = self.want(&queue);
         queue.end();
         if tail == NIL {
@@ -50,8 +47,9 @@ impl<'a> Section<'a> {
             return;
         }
         self.lists.events += u64::from(len);
-        self.lists.left_ns += u64::from(left_ns);
-        self.lists.lasting += u32::from(lasts);
+        if endurance != Endurance::NONE {
+            self.lists.lasting += u32::from(endurance.lasts());
+        }
         if want != 0 {
             self.band(slot, want);
         }
@@ -63,8 +61,7 @@ impl<'a> Section<'a> {
         let queue = self.queue(slot);
         debug_assert_eq!(queue.state, State::Queued);
         let (prev, next, band) = (queue.core_prev, queue.core_next, queue.band);
-        let (len, left_ns) = (queue.fifo.len(), queue.worth_ns());
-        let lasts = queue.endurance.lasts();
+        let (len, endurance) = (queue.fifo.len(), queue.endurance);
         queue.end();
         if band != 0 && !fault("left in its band") {
             self.unband(slot);
@@ -87,8 +84,7 @@ impl<'a> Section<'a> {
             self.lists.controls -= 1;
         } else {
             self.lists.events -= u64::from(len);
-            self.lists.left_ns -= u64::from(left_ns);
-            self.lists.lasting -= u32::from(lasts);
+            self.lists.lasting -= u32::from(endurance.lasts());
         }
     }
 
@@ -100,10 +96,8 @@ impl<'a> Section<'a> {
         }
         self.lists.events += u64::from(queue.fifo.len() - before.0);
         let (band, want) = (queue.band, self.want(&queue));
-        let more_ns = u64::from(queue.worth_ns() - before.1);
-        self.lists.left_ns += more_ns;
         if band != 0 {
-            self.lists.worth_ns += more_ns;
+            self.lists.worth_ns += u64::from(queue.worth_ns() - before.1);
         }
         queue.end();
         if band != want {
@@ -146,10 +140,10 @@ impl<'a> Section<'a> {
     /// what a busy server runs.
     #[inline(always)]
     fn want(&self, queue: &ColorQueue) -> u8 {
-        let worth_ns = queue.worth_ns();
-        if worth_ns < self.limits.worthy_ns {
+        if queue.endurance == Endurance::NONE && queue.fifo.raw_ns() < self.limits.worthy_ns {
             return 0;
         }
+        let worth_ns = queue.worth_ns();
         self.shared.policy.band(
             worth_ns.into(),
             queue.penalized_ns().into(),
@@ -213,7 +207,7 @@ impl<'a> Section<'a> {
     pub(crate) fn assert_valid(&self) {
         let slots = &self.shared.slots;
         let (mut prev, mut at) = (NIL, self.lists.core_queue.head);
-        let (mut queued, mut stealable, mut events, mut left_ns, mut lasting) = (0, 0, 0, 0, 0);
+        let (mut queued, mut stealable, mut events, mut lasting) = (0, 0, 0, 0);
         let (mut worthy, mut worth_ns) = (0, 0);
         let mut scouted = self.lists.scout == NIL;
         while at != NIL {
@@ -235,7 +229,6 @@ impl<'a> Section<'a> {
             } else {
                 stealable += 1;
                 events += u64::from(queue.fifo.len());
-                left_ns += u64::from(queue.worth_ns());
                 lasting += u32::from(queue.endurance.lasts());
             }
             if queue.band != 0 {
@@ -255,9 +248,9 @@ impl<'a> Section<'a> {
             "core {core}: colors queued"
         );
         assert_eq!(
-            (self.lists.events, self.lists.left_ns, self.lists.lasting),
-            (events, left_ns, lasting),
-            "core {core}: events queued"
+            (self.lists.events, self.lists.lasting),
+            (events, lasting),
+            "core {core}: events and lasting colors queued"
         );
         assert_eq!(
             (self.lists.worthy, self.lists.worth_ns),

@@ -8,8 +8,9 @@ use super::queue::{Endurance, NIL};
 /// Number of bands of the stealing-queue: Mely's three time-left intervals (§IV-B).
 pub(crate) const BANDS: usize = 3;
 
-/// What an event takes besides its handler where it has waited for long, in ns.
-pub(crate) const EVENT_NS: u64 = 50;
+/// What an event takes that is not worth stealing, in ns, roughly: the scheduler's part included, and
+/// memory that has gone cold.
+pub(crate) const EVENT_NS: u64 = 100;
 
 /// Ends of a doubly linked list of slots.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +58,6 @@ pub(crate) struct Lists {
     pub(crate) controls: u32,
     /// Events of the stealable colors in the core-queue.
     pub(crate) events: u64,
-    /// The time-left of those colors ([`super::queue::ColorQueue::worth_ns`]), in ns.
-    pub(crate) left_ns: u64,
     /// Colors in the stealing-queue.
     pub(crate) worthy: u32,
     /// Their summed time-left, in ns.
@@ -80,7 +79,6 @@ impl Lists {
             queued: 0,
             controls: 0,
             events: 0,
-            left_ns: 0,
             worthy: 0,
             worth_ns: 0,
             scout: NIL,
@@ -92,7 +90,7 @@ impl Lists {
     /// What the core has to do that a thief could, in ns, its own part included.
     pub(crate) fn load_ns(&self) -> u64 {
         let own_ns = u64::from(self.lasting_out) * Endurance::MAX_NS;
-        self.left_ns + self.events * EVENT_NS + own_ns
+        self.worth_ns + self.events * EVENT_NS + own_ns
     }
 
     /// Colors in the core-queue that a thief may take.

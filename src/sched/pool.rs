@@ -118,15 +118,13 @@ impl Pool {
     /// A node that the caller then holds; none if the runtime's limit is reached.
     #[inline(always)]
     pub(crate) fn alloc(&mut self) -> Option<NonNull<Node>> {
-        match self.free.pop() {
-            Some(node) => {
-                if let Some(&later) = self.free.get(self.free.len().wrapping_sub(AHEAD)) {
-                    prefetch::to_write(later);
-                }
-                Some(node)
-            }
-            None => self.alloc_more(),
-        }
+        let Some(last) = self.free.len().checked_sub(1) else {
+            return self.alloc_more();
+        };
+        // SAFETY: at most the index of the last one.
+        let later = unsafe { self.free.get_unchecked(last.saturating_sub(AHEAD)) };
+        prefetch::to_write(*later);
+        self.free.pop()
     }
 
     /// Whether the next [`alloc`](Self::alloc) is sure to succeed.

@@ -26,6 +26,14 @@ pub(crate) const UNKNOWN_NS: u32 = 10_000;
 /// An annotation counts for as many samples.
 const PRIOR_SAMPLES: u32 = 8;
 
+/// What a post takes at most where nothing is done between two; if each is published by itself; and what may
+/// come on top once, in ns.
+const POST_NS: u64 = 100;
+const LONE_POST_NS: u64 = 400;
+const POSTS_NS: u64 = 1_000;
+/// From so many posts on it is worth the while to publish them together.
+const POSTS_MIN: u64 = 8;
+
 /// The weight of a new sample is one over this, once there are as many.
 const WEIGHT: u32 = 16;
 
@@ -47,6 +55,8 @@ pub(crate) struct Profile {
     tail_ns: AtomicU32,
     /// 1: see [`Profile::wants_timing`].
     watch: AtomicU32,
+    /// 1: see [`Profile::posts_in_a_row`].
+    in_a_row: AtomicU32,
 }
 
 impl Profile {
@@ -65,6 +75,7 @@ impl Profile {
             estimate: AtomicU64::new(0),
             tail_ns: AtomicU32::new(0),
             watch: AtomicU32::new(0),
+            in_a_row: AtomicU32::new(0),
         };
         profile.derive(samples, time_ns, 0);
         profile
@@ -101,6 +112,22 @@ impl Profile {
     #[inline(always)]
     pub(crate) fn wants_timing(&self) -> bool {
         self.watch.load(Relaxed) != 0
+    }
+
+    /// Whether its events, when last looked at, posted one event after the other and then were over. If so
+    /// they are long because of that, and what they posted need not be published event by event.
+    pub(crate) fn posts_in_a_row(&self) -> bool {
+        self.in_a_row.load(Relaxed) != 0
+    }
+
+    /// Takes note of an event that took `ns` from its first post on, and posted so many more.
+    pub(crate) fn record_posts(&self, more: u64, ns: u64) {
+        let before = self.posts_in_a_row();
+        let post_ns = if before { POST_NS } else { LONE_POST_NS };
+        let in_a_row = ns <= POSTS_NS + more * post_ns;
+        if in_a_row != before && (more >= POSTS_MIN || !in_a_row) {
+            self.in_a_row.store(in_a_row.into(), Relaxed);
+        }
     }
 
     /// Works out what events are judged by.

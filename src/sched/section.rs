@@ -379,14 +379,13 @@ impl<'a> Section<'a> {
     #[inline]
     pub(crate) fn check_out(&mut self, into: &mut Checkout) {
         let mut head = self.lists.core_queue.head;
-        let (mut colors, mut events, mut left_ns) = (0, 0, 0);
+        let (mut colors, mut events) = (0, 0);
         let (mut lasting, mut lasting_max) = (0, 0);
         let mut scout = self.scout();
         while head != NIL {
             let slot = head;
             let mut queue = self.queue(slot);
-            let lasts = queue.endurance.lasts();
-            if lasts {
+            if queue.endurance.lasts() {
                 // Some that go on and on all fit into one quantum: then no thief would ever see them.
                 if lasting == 0 {
                     lasting_max = self.lasting_max();
@@ -394,14 +393,16 @@ impl<'a> Section<'a> {
                 if lasting == lasting_max {
                     break;
                 }
+                lasting += 1;
             }
             let batch = self.shared.policy.batch;
             let turn_ns = (queue.fifo.len() > 1).then(|| queue.fifo.turn_ns(batch));
             if !self.fits(queue.fifo.first(), turn_ns, into) {
+                lasting -= u32::from(queue.endurance.lasts());
                 break;
             }
             queue.state = State::CheckedOut;
-            let (next, band, worth_ns) = (queue.core_next, queue.band, queue.worth_ns());
+            let (next, band) = (queue.core_next, queue.band);
             if band != 0 {
                 queue.end();
                 self.unband(slot);
@@ -421,8 +422,6 @@ impl<'a> Section<'a> {
                 self.lists.controls -= 1;
             } else {
                 events += u64::from(fifo.len());
-                left_ns += u64::from(worth_ns);
-                lasting += u32::from(lasts);
             }
             // SAFETY: `fits` saw that there is room.
             unsafe { into.push_unchecked(Taken { slot, fifo }) };
@@ -439,7 +438,6 @@ impl<'a> Section<'a> {
             }
             self.lists.queued -= colors;
             self.lists.events -= events;
-            self.lists.left_ns -= left_ns;
             self.lists.lasting -= lasting;
         }
     }

@@ -1,4 +1,11 @@
 //! Taking the time of events, and what a core does before one that is known or feared to be long.
+//!
+//! What such an event posts is published at once, post by post, because it might go on for long after. That
+//! costs several times the post. Events that are long *because* they post (a broadcast, say) are spared it:
+//! an event that posted its last soon after its first, for the number of posts, and then was over, shows
+//! that its handler *posts in a row*. Of such an event the first post is published at once, and the rest
+//! together, at [`OUTBOX_MAX`] colors or at its end. If it does take longer after all, its posts have waited
+//! once, and the handler is no longer taken for one that posts in a row.
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
@@ -47,17 +54,28 @@ impl Core {
         }
     }
 
+    /// The first post of a long event is published, and known to all. If its handler is known to post in a
+    /// row, the others may wait for each other.
+    #[inline(never)]
+    pub(super) fn published_first(&mut self) {
+        self.first_post = Some((self.clock.now_ns(), self.posted));
+        let profile = self.shared.profiles.get(self.current.profile);
+        if profile.posts_in_a_row() {
+            self.outbox_due = OUTBOX_MAX;
+        }
+    }
+
     #[inline(never)]
     pub(super) fn end_watch(&mut self, started_ns: u64) {
-        let took_ns = self
-            .clock
-            .now_ns()
+        let now_ns = self.clock.now_ns();
+        let took_ns = now_ns
             .saturating_sub(started_ns + self.clock_cost_ns)
             .max(EVENT_MIN_NS);
-        self.shared
-            .profiles
-            .get(self.current.profile)
-            .record(took_ns);
+        let profile = self.shared.profiles.get(self.current.profile);
+        profile.record(took_ns);
+        if let Some((first_ns, first)) = self.first_post.take() {
+            profile.record_posts(self.posted - first, now_ns - first_ns);
+        }
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
         self.long |= took_ns > self.shared.wake_cost_ns;

@@ -1,5 +1,6 @@
 //! Fresh colors: a handler posts one event to each of its colors, which then all run, and so on. A
-//! poster for each core, to the colors of that core.
+//! poster for each core, to the colors of that core: in their order, in which a processor guesses what
+//! memory comes next, or scattered, as requests come in.
 
 use super::{Table, Work, Workload, finish};
 use crate::{Context, World};
@@ -9,16 +10,31 @@ use crate::{Context, World};
 pub struct Fresh {
     /// Of all posters together.
     pub colors: usize,
+    /// Not in their order.
+    pub scattered: bool,
+}
+
+const fn fresh(scattered: bool) -> Option<Workload> {
+    Some(Workload::Fresh(Fresh {
+        colors: 50_000,
+        scattered,
+    }))
 }
 
 /// The tables of this workload.
-pub const TABLES: &[Table] = &[Table::new("fresh50000", |_| {
-    Some(Workload::Fresh(Fresh { colors: 50_000 }))
-})];
+pub const TABLES: &[Table] = &[
+    Table::new("fresh50000", |_| fresh(false)),
+    Table::new("scattered50000", |_| fresh(true)),
+];
+
+/// From one color to the next: a prime that divides no number of colors, or one.
+const STRIDE: u64 = 12_289;
 
 impl Work for Fresh {
     fn world(self, events: u64, cores: usize) -> World {
-        World::for_events(events, self.colors, cores, cores, false)
+        assert!(!(self.colors as u64).is_multiple_of(STRIDE));
+        let stride = if self.scattered { STRIDE } else { 1 };
+        World::for_events(events, self.colors, cores, cores, false).with(stride)
     }
 
     fn colors_end(self, cores: usize) -> usize {
@@ -45,38 +61,51 @@ fn poster_color(world: &World, core: u32) -> u32 {
     (world.colors().next_multiple_of(world.cores())) as u32 + core
 }
 
-fn round<C: Context>(cx: &mut C, world: &'static World, core: u32, number: u32) {
+/// The colors that a core's poster posts to, in this order, from the `from`-th on.
+fn colors_from(world: &World, core: u32, from: u32) -> impl Iterator<Item = u32> + use<> {
     let cores = world.cores() as u32;
-    let mut last = core;
-    for color in (core..world.colors() as u32).step_by(cores as usize) {
+    let colors = (world.colors() as u32 - core).div_ceil(cores);
+    let stride = (world.data::<u64>() % u64::from(colors)) as u32;
+    let mut at = (u64::from(from) * u64::from(stride) % u64::from(colors)) as u32;
+    (from..colors).map(move |_| {
+        let color = core + at * cores;
+        at += stride;
+        if at >= colors {
+            at -= colors;
+        }
+        color
+    })
+}
+
+fn round<C: Context>(cx: &mut C, world: &'static World, core: u32, number: u32) {
+    let mut posted = 0;
+    for color in colors_from(world, core, 0) {
         cx.post(color, move |_| world.pass(color, number));
-        last = color;
+        posted += 1;
     }
     // Rounds may overlap by a few events on several cores; each color still has its order. Only
     // after the last round nothing may be left, so that is looked at from the first color on.
-    let from = if number + 1 < world.length {
-        last
-    } else {
-        core
-    };
+    let last = number + 1 == world.length;
+    let from = if last { 0 } else { posted - 1 };
+    let cores = world.cores() as u32;
     cx.post(poster_color(world, core) + cores, move |cx| {
-        end_round(cx, world, number, from);
+        end_round(cx, world, core, number, from);
     });
 }
 
 /// Posted after all events of a round, so usually it runs after them. Where it does not, some of
-/// them are on another core, and it looks again. The colors before `from` are known to have run.
-fn end_round<C: Context>(cx: &mut C, world: &'static World, number: u32, from: u32) {
+/// them are on another core, and it looks again. The colors before the `from`-th are known to have run.
+fn end_round<C: Context>(cx: &mut C, world: &'static World, core: u32, number: u32, from: u32) {
     let cores = world.cores() as u32;
-    let core = from % cores;
-    let behind = (from..world.colors() as u32)
-        .step_by(cores as usize)
-        .find(|&color| world.passed(color) <= number);
-    if let Some(from) = behind {
+    let behind = colors_from(world, core, from).position(|color| world.passed(color) <= number);
+    if let Some(at) = behind {
+        let from = from + at as u32;
         cx.post(poster_color(world, core) + cores, move |cx| {
-            end_round(cx, world, number, from);
+            end_round(cx, world, core, number, from);
         });
-    } else if number + 1 < world.length {
+        return;
+    }
+    if number + 1 < world.length {
         cx.post(poster_color(world, core), move |cx| {
             round(cx, world, core, number + 1);
         });
