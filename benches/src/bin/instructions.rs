@@ -55,11 +55,13 @@ unsafe extern "C" fn clock_gettime(_clock: i32, time: *mut Timespec) -> i32 {
 }
 
 /// One core's tables.
-const TABLES: [&str; 6] = [
+const TABLES: [&str; 8] = [
     "chain1",
     "chain16",
     "chain1000",
     "hop16",
+    "ping-pong",
+    "scattered50000",
     "hop1000",
     "fresh50000",
 ];
