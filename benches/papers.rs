@@ -5,6 +5,7 @@
 
 use mely_bench::options::{HELP, Options};
 use mely_bench::{chart, machine, measure, report, rows, run, schedulers, thesis};
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -88,7 +89,10 @@ fn measure_all(options: &Options) -> Result<(), String> {
         done.push(measured);
     }
     if let Some(file) = &options.chart {
-        std::fs::write(file, chart::svg(&done))
+        // Cargo runs benches in their package's folder: not where the user is, who named the file.
+        let here = std::env::var_os("PWD").unwrap_or_default();
+        let file = Path::new(&here).join(file);
+        std::fs::write(&file, chart::svg(&done))
             .map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! How evenly colors that go on and on are shared between cores, in the virtual time of simulated runs.
 
-use mely::sim;
+use mely::sim::{self, Simulation};
 use mely::{Color, Cores, Cx, Handler, Runtime, Stealing};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,44 +13,92 @@ struct Race {
     end: u32,
 }
 
-/// An event of 50 ns that posts the next of its chain, until one chain is at its end.
-fn step(cx: &mut Cx, race: &Arc<Race>, chain: usize) {
-    sim::work(cx, Duration::from_nanos(50));
-    let ended = {
-        let mut lengths = race.lengths.lock().unwrap();
-        lengths[chain] += 1;
-        lengths.contains(&race.end)
-    };
-    if !ended {
-        let next = Arc::clone(race);
-        cx.post_callback(SHORT.on(cx.color(), move |cx: &mut Cx| step(cx, &next, chain)));
+impl Race {
+    fn new(chains: usize, end: u32) -> Arc<Race> {
+        Arc::new(Race {
+            lengths: Mutex::new(vec![0; chains]),
+            end,
+        })
+    }
+
+    /// The longest and the shortest.
+    fn ends(&self) -> (u32, u32) {
+        let lengths = self.lengths.lock().unwrap();
+        let (longest, shortest) = (lengths.iter().max(), lengths.iter().min());
+        (*longest.unwrap(), *shortest.unwrap())
     }
 }
 
-/// So many chains that all start on the first core. The longest and the shortest when one is at its end.
-fn race(seed: u64, cores: usize, chains: usize, stealing: Stealing) -> (u32, u32) {
+/// An event of 50 ns that posts the next of its chain, until one chain is at its end. Returns how far this
+/// one has come.
+fn step(cx: &mut Cx, race: &Arc<Race>, chain: usize) -> u32 {
+    sim::work(cx, Duration::from_nanos(50));
+    let (length, ended) = {
+        let mut lengths = race.lengths.lock().unwrap();
+        lengths[chain] += 1;
+        (lengths[chain], lengths.contains(&race.end))
+    };
+    if !ended {
+        start(cx, cx.color(), race, chain);
+    }
+    length
+}
+
+fn start(cx: &mut Cx, color: Color, race: &Arc<Race>, chain: usize) {
+    let race = Arc::clone(race);
+    cx.post_callback(SHORT.on(color, move |cx: &mut Cx| {
+        step(cx, &race, chain);
+    }));
+}
+
+fn simulation(seed: u64, cores: usize, stealing: Stealing) -> Simulation {
     let builder = Runtime::builder().cores(Cores::count(cores));
     let builder = builder.color_slots(8_192).stealing(stealing);
-    let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
-    let race = Arc::new(Race {
-        lengths: Mutex::new(vec![0; chains]),
-        end: 3_000,
-    });
+    builder.exit_when_idle(true).simulate(seed).unwrap()
+}
+
+/// So many chains that all start on the first core.
+fn race(seed: u64, cores: usize, chains: usize, stealing: Stealing) -> (u32, u32) {
+    let race = Race::new(chains, 3_000);
     let all = Arc::clone(&race);
-    simulation
+    simulation(seed, cores, stealing)
         .run(move |cx| {
             for chain in 0..chains {
-                let color = Color::from((chain * cores) as u64);
-                let race = Arc::clone(&all);
-                cx.post_callback(SHORT.on(color, move |cx: &mut Cx| step(cx, &race, chain)));
+                start(cx, Color::from((chain * cores) as u64), &all, chain);
             }
         })
         .unwrap();
-    let lengths = race.lengths.lock().unwrap();
-    (
-        *lengths.iter().max().unwrap(),
-        *lengths.iter().min().unwrap(),
-    )
+    race.ends()
+}
+
+/// On two cores: one chain has the second to itself, and when it has come some way starts the others on the
+/// first.
+fn race_against_one(seed: u64, chains: usize) -> (u32, u32) {
+    fn first(cx: &mut Cx, race: &Arc<Race>) {
+        sim::work(cx, Duration::from_nanos(50));
+        let (ahead, chains) = {
+            let mut lengths = race.lengths.lock().unwrap();
+            lengths[0] += 1;
+            (lengths[0], lengths.len())
+        };
+        if ahead == 500 {
+            for chain in 1..chains {
+                start(cx, Color::from(2 * chain as u64), race, chain);
+            }
+        }
+        if ahead < race.end {
+            let race = Arc::clone(race);
+            cx.post_callback(SHORT.on(cx.color(), move |cx: &mut Cx| first(cx, &race)));
+        }
+    }
+    let race = Race::new(chains, 3_000);
+    let all = Arc::clone(&race);
+    simulation(seed, 2, Stealing::default())
+        .run(move |cx| {
+            cx.post_callback(SHORT.on(Color::from(1), move |cx: &mut Cx| first(cx, &all)));
+        })
+        .unwrap();
+    race.ends()
 }
 
 #[test]
@@ -64,6 +112,18 @@ fn chains_that_start_on_one_core_end_up_on_all() {
                 "seed {seed}, {chains} chains on {cores} cores: {longest} and {shortest}"
             );
         }
+    }
+}
+
+#[test]
+fn chains_are_shared_while_no_core_is_idle() {
+    // All that are on the first core fit into one quantum: nobody ever sees them queued.
+    for (chains, seed) in [(5, 0), (7, 0), (9, 1)] {
+        let (longest, shortest) = race_against_one(seed, chains);
+        assert!(
+            shortest * 3 > longest,
+            "{chains} chains: {longest} and {shortest}"
+        );
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) struct Core {
     maker: Maker,
     outbox: Outbox,
     /// So many chunks in the outbox are published: one, while an event runs that is known or feared
-    /// to be long.
+    /// to be long and not to post in a row ([`super::watch`]).
     pub(super) outbox_due: usize,
     /// When the first post of such an event was published, and how many had been posted by then.
     pub(super) first_post: Option<(u64, u64)>,
@@ -128,7 +128,7 @@ pub(crate) struct Core {
     /// Cores whose doorbells are to be rung as soon as no lock is held.
     pub(super) bells: Vec<u32>,
     pub(super) sightings: Vec<Sighting>,
-    /// The victim, by its place among ours, of which more is due than a round.
+    /// The victim, by its place among ours, to take a round from after this quantum.
     pub(super) levelling: Option<usize>,
     /// See [`Core::is_busy`].
     busy: bool,
@@ -227,10 +227,10 @@ impl Core {
             return self.join_out(node);
         }
         // By the time it is published the line will be here.
-        prefetch::to_write(self.shared.slots.at(slot).into());
+        prefetch::line(self.shared.slots.at(slot).into());
         self.outbox.put(slot, node);
         if self.outbox.len() >= self.outbox_due {
-            self.flush();
+            self.flush_due();
         }
     }
 
@@ -238,7 +238,15 @@ impl Core {
     fn join_out(&mut self, node: NonNull<Node>) {
         self.outbox.join(node);
         if self.outbox.len() >= self.outbox_due {
-            self.flush();
+            self.flush_due();
+        }
+    }
+
+    #[inline(never)]
+    fn flush_due(&mut self) {
+        self.flush();
+        if self.outbox_due == 1 && self.first_post.is_none() {
+            self.published_first();
         }
     }
 
@@ -270,9 +278,6 @@ impl Core {
             self.wake_one();
         }
         self.make_known(worth);
-        if self.outbox_due == 1 && self.first_post.is_none() {
-            self.published_first();
-        }
     }
 
     /// The one critical section of a quantum; see the module text. Leaves the next colors to run in
@@ -298,7 +303,11 @@ impl Core {
             self.quantum_ns = section.renew_limits();
             self.run.count(&own.counts, self.executed);
             let looks = own.stats.quanta.get() / QUANTA_LIMITS;
-            self.levelling = compare(&section, own, looks);
+            self.levelling = self.levelling.or_else(|| compare(&section, own, looks));
+        } else if !self.busy {
+            // After a long handler: there may be no 64 of them for a while.
+            let looks = own.stats.quanta.get();
+            self.levelling = self.levelling.or_else(|| compare(&section, own, looks));
         }
         for taken in checkout.iter() {
             section.give_back(taken);
@@ -327,7 +336,7 @@ impl Core {
     /// Rings the doorbells that are due, and wakes a sleeper if there is enough to steal; see
     /// [`super::sleepers`] for the protocol. Called without any lock.
     #[inline]
-    fn make_known(&mut self, worth: Worth) {
+    pub(super) fn make_known(&mut self, worth: Worth) {
         let enough_ns = self.shared.wake_cost_ns;
         if worth.now_ns >= enough_ns {
             if worth.rises_to(enough_ns) && !fault("waker's fence skipped") {

@@ -128,10 +128,10 @@ impl<'a> Section<'a> {
     #[inline(always)]
     pub(super) fn ask_for(&self, slot: u32) -> u32 {
         let queue = self.queue(slot);
-        prefetch::to_write(queue.fifo.first());
+        prefetch::line(queue.fifo.first());
         let next = queue.core_next;
         if next != NIL {
-            prefetch::to_write(self.shared.slots.at(next).into());
+            prefetch::line(self.shared.slots.at(next).into());
         }
         next
     }

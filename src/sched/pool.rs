@@ -123,7 +123,7 @@ impl Pool {
         };
         // SAFETY: at most the index of the last one.
         let later = unsafe { self.free.get_unchecked(last.saturating_sub(AHEAD)) };
-        prefetch::to_write(*later);
+        prefetch::line(*later);
         self.free.pop()
     }
 

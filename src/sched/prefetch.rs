@@ -3,19 +3,18 @@
 
 use std::ptr::NonNull;
 
-/// Asks for a line that will be written, which spares a second trip where another core has it.
+/// Asks for the line at this address, without waiting for it.
 #[inline(always)]
-pub(super) fn to_write<T>(at: NonNull<T>) {
+pub(super) fn line<T>(at: NonNull<T>) {
     ask(at.as_ptr());
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 fn ask<T>(at: *const T) {
-    use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-    // SAFETY: a prefetch accesses nothing and is defined for any address; this one is no operation where the
-    // processor does not know it.
-    unsafe { _mm_prefetch::<_MM_HINT_ET0>(at.cast()) };
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch accesses nothing and is defined for any address; it is part of SSE, which x86-64 has.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]

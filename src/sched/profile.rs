@@ -31,6 +31,8 @@ const PRIOR_SAMPLES: u32 = 8;
 const POST_NS: u64 = 100;
 const LONE_POST_NS: u64 = 400;
 const POSTS_NS: u64 = 1_000;
+/// So many events have to show it.
+const IN_A_ROW_MIN: u32 = 3;
 /// From so many posts on it is worth the while to publish them together.
 const POSTS_MIN: u64 = 8;
 
@@ -55,7 +57,7 @@ pub(crate) struct Profile {
     tail_ns: AtomicU32,
     /// 1: see [`Profile::wants_timing`].
     watch: AtomicU32,
-    /// 1: see [`Profile::posts_in_a_row`].
+    /// So many events, one after the other: see [`Profile::posts_in_a_row`].
     in_a_row: AtomicU32,
 }
 
@@ -114,10 +116,10 @@ impl Profile {
         self.watch.load(Relaxed) != 0
     }
 
-    /// Whether its events, when last looked at, posted one event after the other and then were over. If so
+    /// Whether its last few events posted one event after the other and then were over. If so
     /// they are long because of that, and what they posted need not be published event by event.
     pub(crate) fn posts_in_a_row(&self) -> bool {
-        self.in_a_row.load(Relaxed) != 0
+        self.in_a_row.load(Relaxed) >= IN_A_ROW_MIN
     }
 
     /// Takes note of an event that took `ns` from its first post on, and posted so many more.
@@ -125,8 +127,13 @@ impl Profile {
         let before = self.posts_in_a_row();
         let post_ns = if before { POST_NS } else { LONE_POST_NS };
         let in_a_row = ns <= POSTS_NS + more * post_ns;
-        if in_a_row != before && (more >= POSTS_MIN || !in_a_row) {
-            self.in_a_row.store(in_a_row.into(), Relaxed);
+        let seen = self.in_a_row.load(Relaxed);
+        if !in_a_row {
+            if seen > 0 {
+                self.in_a_row.store(0, Relaxed);
+            }
+        } else if more >= POSTS_MIN && seen < IN_A_ROW_MIN {
+            self.in_a_row.store(seen + 1, Relaxed);
         }
     }
 

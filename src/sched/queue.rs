@@ -220,8 +220,8 @@ impl Fifo {
     }
 }
 
-/// For how long a color has run without ever being finished: what its turns took, since it last had no
-/// events left.
+/// For how long a color has run without ever being finished: about what its turns took, since it last had
+/// no events left.
 ///
 /// What has lasted is expected to last as long again. A color that posts to itself has a single event
 /// queued, of some nanoseconds, whenever it is looked at: by that it would never be worth stealing,

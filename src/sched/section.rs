@@ -292,10 +292,20 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Makes a color this core's that was stolen for it. A wish to have it elsewhere is seen to when it has
-    /// had a turn.
+    /// Links a color that was stolen for this core. One that is wanted elsewhere stays until
+    /// [`see_off`](Self::see_off).
     pub(crate) fn adopt(&mut self, stolen: &Taken) {
         self.put_in(stolen);
+        if self
+            .shared
+            .slots
+            .at(stolen.slot)
+            .wanted
+            .load(Ordering::Relaxed)
+            != 0
+        {
+            self.leaving.push(stolen.slot);
+        }
     }
 
     /// Links a color that was checked out, if there are any events: what was taken out goes before what was
@@ -442,12 +452,16 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// How many colors that last the core takes at once: half of them while anybody has nothing to do.
+    /// How many colors that last the core takes at once: half of them while anybody could come for the rest.
     fn lasting_max(&self) -> u32 {
         let shared = self.shared;
-        let idle = shared.searching.load(Ordering::Relaxed) > 0 || shared.sleepers.any();
-        if shared.policy.stealing && idle {
-            self.lists.lasting.div_ceil(2)
+        let lasting = self.lists.lasting;
+        let wakes = || u64::from(lasting / 2) * Endurance::MAX_NS >= shared.wake_cost_ns;
+        let wanted = shared.searching.load(Ordering::Relaxed) > 0
+            || shared.cores[self.core as usize].hint.is_asked()
+            || wakes() && shared.sleepers.any();
+        if wanted {
+            lasting.div_ceil(2)
         } else {
             u32::MAX
         }
@@ -534,7 +548,7 @@ impl<'a> Section<'a> {
     fn hand_over(&mut self, slot: u32, thief: u32, into: &mut Loot) {
         let taken = self.take_out(slot);
         // Of which the thief will want to know much, soon.
-        prefetch::to_write(taken.fifo.first());
+        prefetch::line(taken.fifo.first());
         // Published before the lock is released: from now on every poster and every poke goes to
         // the thief, and the slot's private part belongs to the thief's lock.
         if !fault("owner published after the unlock") {

@@ -42,6 +42,7 @@ pub(crate) struct Hint {
     stealable: AtomicU32,
     queued: AtomicU32,
     lasting: relaxed::AtomicU32,
+    asked: relaxed::AtomicU32,
     events: relaxed::AtomicU64,
 }
 
@@ -52,13 +53,15 @@ impl Hint {
             stealable: AtomicU32::new(0),
             queued: AtomicU32::new(0),
             lasting: relaxed::AtomicU32::new(0),
+            asked: relaxed::AtomicU32::new(0),
             events: relaxed::AtomicU64::new(0),
         }
     }
 
     #[inline]
     pub(crate) fn publish(&self, worth_ns: u64, stealable: u32, lists: &Lists) {
-        let (queued, lasting, events) = (lists.queued, lists.lasting, lists.events);
+        let (queued, events) = (lists.queued, lists.events);
+        let lasting = lists.lasting + lists.lasting_out;
         // What is unchanged is not stored: others poll this line, and a store takes it from them and
         // costs a transfer each way. One writer at a time, under the lock, so what it reads is the
         // latest.
@@ -97,9 +100,20 @@ impl Hint {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Stealable colors that last, in the core-queue.
+    /// Stealable colors that last, checked out or not.
     pub(crate) fn lasting(&self) -> u32 {
         self.lasting.load(Ordering::Relaxed)
+    }
+
+    /// Asks the core to leave some of those in its core-queue, or no longer.
+    pub(crate) fn ask(&self, asked: bool) {
+        if self.is_asked() != asked {
+            self.asked.store(asked.into(), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) != 0
     }
 
     /// Stealable events, for the base algorithm's fullest-first order and for reports.

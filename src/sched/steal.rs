@@ -1,4 +1,5 @@
-//! Stealing: an idle core takes whole colors, from the nearest core that has something worth it.
+//! Stealing: an idle core takes whole colors, from the nearest core that has something worth it; a busy one
+//! does where colors that go on and on are shared unevenly.
 //!
 //! In order (Mely §III, §IV-B, with libasync-smp's loop around it): victims nearest first; the hint
 //! is read plainly; the lock is only tried; the victim's mail is taken, so that work that is visible
@@ -56,27 +57,36 @@ impl Core {
         }
         if loot.len() > 1 && !fault("stolen colors not shared out") {
             // What is more than a quantum others should see.
-            self.adopt(&loot);
-            self.exchange_stolen();
+            self.adopt(&loot, true);
         } else {
             self.begun = 0;
             self.checkout.extend(loot);
         }
-        found
+        !self.checkout.is_empty()
     }
 
-    #[inline(never)]
-    fn exchange_stolen(&mut self) {
-        self.exchange();
-    }
-
-    /// Links what was stolen into our own core-queue.
-    fn adopt(&mut self, loot: &Loot) {
-        let mut section = Section::enter(&self.shared, self.id);
+    /// Links what was stolen into our own core-queue. `run`: and checks out a quantum.
+    fn adopt(&mut self, loot: &Loot, run: bool) {
+        let Core {
+            id,
+            shared,
+            checkout,
+            bells,
+            ..
+        } = self;
+        let mut section = Section::enter(shared, *id);
         for stolen in loot {
             section.adopt(stolen);
         }
-        section.publish();
+        // No posts of ours to them are waiting: until now they were another's.
+        section.see_off(bells);
+        if run {
+            section.check_out(checkout);
+            self.begun = 0;
+        }
+        let worth = section.publish();
+        drop(section);
+        self.make_known(worth);
     }
 
     /// Takes a round from the `i`-th victim, unless that has no more than we do.
@@ -91,7 +101,12 @@ impl Core {
             let now_ns = self.clock.now_ns();
             let mut loot = Loot::new();
             if self.visit(i, now_ns, ours_ns, &mut loot) {
-                self.adopt(&loot);
+                self.adopt(&loot, false);
+            }
+            // We may have raised the victim's hint by linking its mail: see `end_search`.
+            fence(Ordering::SeqCst);
+            if self.is_more_to_steal() {
+                self.wake_one();
             }
             self.ring();
         }
@@ -280,9 +295,12 @@ impl Core {
 pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Option<usize> {
     let i = (looks as usize).checked_rem(own.victims.len())?;
     let (victim, _) = own.victims[i];
-    let theirs = section.shared.cores[victim as usize].hint.lasting();
+    let hint = &section.shared.cores[victim as usize].hint;
     let ours = section.lists().lasting + section.lists().lasting_out;
-    (theirs > 1 + ours + ours / 4).then_some(i)
+    let more = hint.lasting() > 1 + ours + ours / 4;
+    // All of them may fit into one quantum: then there is nothing to take unless it leaves some.
+    hint.ask(more);
+    more.then_some(i)
 }
 
 /// Makes sure that `core` looks at its queue, whether it sleeps or is about to.
