@@ -47,6 +47,14 @@ fn pattern(len: usize) -> Vec<u8> {
 
 const BIG: usize = 32 << 20;
 
+/// As many bytes as are not taken at once; fewer where the network is simulated.
+fn big(backend: &Choice) -> usize {
+    match backend {
+        Choice::Sim(_) => 300_000,
+        _ => BIG,
+    }
+}
+
 #[test]
 fn echoes() {
     for backend in all_backends() {
@@ -216,10 +224,7 @@ fn half_closed_by_the_client() {
 #[test]
 fn what_has_left_is_told_once() {
     for backend in all_backends() {
-        let (at, len) = match &backend {
-            Choice::Sim(_) => (backend.clone(), 300_000),
-            _ => (backend.clone(), BIG),
-        };
+        let (at, len) = (backend.clone(), big(&backend));
         let simulated = matches!(&backend, Choice::Sim(_));
         let (tell, told) = channel();
         let serve = move |cx: &mut Cx, incoming: Incoming| {
@@ -272,10 +277,7 @@ fn what_has_left_is_told_once() {
 #[test]
 fn half_closed_by_the_server() {
     for backend in all_backends() {
-        let (at, len) = match &backend {
-            Choice::Sim(_) => (backend.clone(), 300_000),
-            _ => (backend.clone(), BIG),
-        };
+        let (at, len) = (backend.clone(), big(&backend));
         let (tell, told) = channel();
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let tell = tell.clone();

@@ -7,17 +7,21 @@ use std::time::Duration;
 
 static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(50));
 
-/// How far each chain has come, and to where the first one runs.
+/// To where the first chain runs.
+const END: u32 = 3_000;
+
+/// How far each chain has come.
 struct Race {
     lengths: Mutex<Vec<u32>>,
-    end: u32,
+    /// The first chain starts the others when it has come so far; none: all are started.
+    starts_others_at: Option<u32>,
 }
 
 impl Race {
-    fn new(chains: usize, end: u32) -> Arc<Race> {
+    fn new(chains: usize, starts_others_at: Option<u32>) -> Arc<Race> {
         Arc::new(Race {
             lengths: Mutex::new(vec![0; chains]),
-            end,
+            starts_others_at,
         })
     }
 
@@ -29,26 +33,27 @@ impl Race {
     }
 }
 
-/// An event of 50 ns that posts the next of its chain, until one chain is at its end. Returns how far this
-/// one has come.
-fn step(cx: &mut Cx, race: &Arc<Race>, chain: usize) -> u32 {
+/// An event of 50 ns that posts the next of its chain, until one chain is at its end.
+fn step(cx: &mut Cx, race: &Arc<Race>, chain: usize) {
     sim::work(cx, Duration::from_nanos(50));
-    let (length, ended) = {
+    let (length, chains, ended) = {
         let mut lengths = race.lengths.lock().unwrap();
         lengths[chain] += 1;
-        (lengths[chain], lengths.contains(&race.end))
+        (lengths[chain], lengths.len(), lengths.contains(&END))
     };
+    if chain == 0 && Some(length) == race.starts_others_at {
+        for other in 1..chains {
+            start(cx, Color::from(2 * other as u64), race, other);
+        }
+    }
     if !ended {
         start(cx, cx.color(), race, chain);
     }
-    length
 }
 
 fn start(cx: &mut Cx, color: Color, race: &Arc<Race>, chain: usize) {
     let race = Arc::clone(race);
-    cx.post_callback(SHORT.on(color, move |cx: &mut Cx| {
-        step(cx, &race, chain);
-    }));
+    cx.post_callback(SHORT.on(color, move |cx: &mut Cx| step(cx, &race, chain)));
 }
 
 fn simulation(seed: u64, cores: usize, stealing: Stealing) -> Simulation {
@@ -59,7 +64,7 @@ fn simulation(seed: u64, cores: usize, stealing: Stealing) -> Simulation {
 
 /// So many chains that all start on the first core.
 fn race(seed: u64, cores: usize, chains: usize, stealing: Stealing) -> (u32, u32) {
-    let race = Race::new(chains, 3_000);
+    let race = Race::new(chains, None);
     let all = Arc::clone(&race);
     simulation(seed, cores, stealing)
         .run(move |cx| {
@@ -74,29 +79,10 @@ fn race(seed: u64, cores: usize, chains: usize, stealing: Stealing) -> (u32, u32
 /// On two cores: one chain has the second to itself, and when it has come some way starts the others on the
 /// first.
 fn race_against_one(seed: u64, chains: usize) -> (u32, u32) {
-    fn first(cx: &mut Cx, race: &Arc<Race>) {
-        sim::work(cx, Duration::from_nanos(50));
-        let (ahead, chains) = {
-            let mut lengths = race.lengths.lock().unwrap();
-            lengths[0] += 1;
-            (lengths[0], lengths.len())
-        };
-        if ahead == 500 {
-            for chain in 1..chains {
-                start(cx, Color::from(2 * chain as u64), race, chain);
-            }
-        }
-        if ahead < race.end {
-            let race = Arc::clone(race);
-            cx.post_callback(SHORT.on(cx.color(), move |cx: &mut Cx| first(cx, &race)));
-        }
-    }
-    let race = Race::new(chains, 3_000);
+    let race = Race::new(chains, Some(500));
     let all = Arc::clone(&race);
     simulation(seed, 2, Stealing::default())
-        .run(move |cx| {
-            cx.post_callback(SHORT.on(Color::from(1), move |cx: &mut Cx| first(cx, &all)));
-        })
+        .run(move |cx| start(cx, Color::from(1), &all, 0))
         .unwrap();
     race.ends()
 }

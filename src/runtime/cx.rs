@@ -126,11 +126,11 @@ impl Cx {
 
     /// Publishes what this handler has posted so far.
     ///
-    /// Posts to other colors are otherwise published when the handler's turn ends, or one by one if
-    /// it is known to be long (except if it is so only because it posts much). Call this before a long computation, and before signaling another
-    /// thread by means of your own (a channel, an atomic): only then do the posts before come before
-    /// what that thread posts. (Except what an event that is already running posts to its own color:
-    /// that never looks at what others have sent meanwhile.)
+    /// Posts to other colors are otherwise published when the handler's turn ends, or one by one if it is
+    /// known to be long (except if it is so only because it posts much). Call this before a long
+    /// computation, and before signaling another thread by means of your own (a channel, an atomic): only
+    /// then do the posts before come before what that thread posts. (Except what an event that is already
+    /// running posts to its own color: that never looks at what others have sent meanwhile.)
     pub fn flush(&mut self) {
         self.worker().core.flush();
     }

@@ -102,9 +102,9 @@ pub(crate) struct Core {
     maker: Maker,
     outbox: Outbox,
     /// So many chunks in the outbox are published: one, while an event runs that is known or feared
-    /// to be long and not to post in a row ([`super::watch`]).
+    /// to be long; but after its first post see [`super::watch`].
     pub(super) outbox_due: usize,
-    /// When the first post of such an event was published, and how many had been posted by then.
+    /// When the first post of such an event was published, in ns, and how many had been posted by then.
     pub(super) first_post: Option<(u64, u64)>,
     pub(super) checkout: Checkout,
     /// How many of the checkout have had their turn, the running one included.
@@ -299,15 +299,20 @@ impl Core {
         own.stats.quanta.add(1);
         own.stats.posts.max(self.posted);
         let mut section = Section::enter(shared, *id);
-        if own.stats.quanta.get().is_multiple_of(QUANTA_LIMITS) {
+        let quanta = own.stats.quanta.get();
+        let renew = quanta.is_multiple_of(QUANTA_LIMITS);
+        if renew {
             self.quantum_ns = section.renew_limits();
             self.run.count(&own.counts, self.executed);
-            let looks = own.stats.quanta.get() / QUANTA_LIMITS;
-            self.levelling = self.levelling.or_else(|| compare(&section, own, looks));
-        } else if !self.busy {
-            // After a long handler: there may be no 64 of them for a while.
-            let looks = own.stats.quanta.get();
-            self.levelling = self.levelling.or_else(|| compare(&section, own, looks));
+        }
+        // After a long handler too: there may be no so many quanta for a while.
+        if (renew || !self.busy) && self.levelling.is_none() {
+            let looks = if renew {
+                quanta / QUANTA_LIMITS
+            } else {
+                quanta
+            };
+            self.levelling = compare(&section, own, looks);
         }
         for taken in checkout.iter() {
             section.give_back(taken);

@@ -34,15 +34,15 @@ pub(crate) fn place(shared: &Shared, color: Color, core: usize) {
     if shared.slots.map.is_control(slot) {
         return;
     }
-    let wanted = &shared.slots.at(slot).wanted;
+    let at = shared.slots.at(slot);
     if shared.slots.owner(slot) as usize == core {
         // It is there already; but it must not leave for an earlier wish.
-        if wanted.load(Ordering::Relaxed) != 0 {
-            wanted.store(0, Ordering::Relaxed);
+        if at.is_wanted() {
+            at.wanted.store(0, Ordering::Relaxed);
         }
         return;
     }
-    wanted.store(core as u16 + 1, Ordering::Release);
+    at.wanted.store(core as u16 + 1, Ordering::Release);
     if mail::mark_poked(&shared.slots, slot) {
         let mut bells = Vec::new();
         poke::send(shared, slot, &mut bells);

@@ -47,8 +47,8 @@ impl<'a> Section<'a> {
             return;
         }
         self.lists.events += u64::from(len);
-        if endurance != Endurance::NONE {
-            self.lists.lasting += u32::from(endurance.lasts());
+        if endurance.lasts() {
+            self.lists.lasting += 1;
         }
         if want != 0 {
             self.band(slot, want);

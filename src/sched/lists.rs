@@ -87,6 +87,11 @@ impl Lists {
         }
     }
 
+    /// Colors of this core that last, its own part included.
+    pub(crate) fn all_lasting(&self) -> u32 {
+        self.lasting + self.lasting_out
+    }
+
     /// What the core has to do that a thief could, in ns, its own part included.
     pub(crate) fn load_ns(&self) -> u64 {
         let own_ns = u64::from(self.lasting_out) * Endurance::MAX_NS;

@@ -28,6 +28,7 @@ pub(crate) mod prefetch;
 pub(crate) mod profile;
 pub(crate) mod queue;
 pub(crate) mod quiesce;
+pub(crate) mod rob;
 pub(crate) mod section;
 pub(crate) mod shared;
 pub(crate) mod sleepers;

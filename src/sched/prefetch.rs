@@ -6,17 +6,13 @@ use std::ptr::NonNull;
 /// Asks for the line at this address, without waiting for it.
 #[inline(always)]
 pub(super) fn line<T>(at: NonNull<T>) {
-    ask(at.as_ptr());
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch accesses nothing and is defined for any address; it is part of SSE, which
+        // x86-64 has.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
 }
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(always)]
-fn ask<T>(at: *const T) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch accesses nothing and is defined for any address; it is part of SSE, which x86-64 has.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-}
-
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-#[inline(always)]
-fn ask<T>(_at: *const T) {}

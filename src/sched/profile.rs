@@ -124,16 +124,19 @@ impl Profile {
 
     /// Takes note of an event that took `ns` from its first post on, and posted so many more.
     pub(crate) fn record_posts(&self, more: u64, ns: u64) {
-        let before = self.posts_in_a_row();
-        let post_ns = if before { POST_NS } else { LONE_POST_NS };
-        let in_a_row = ns <= POSTS_NS + more * post_ns;
         let seen = self.in_a_row.load(Relaxed);
-        if !in_a_row {
-            if seen > 0 {
-                self.in_a_row.store(0, Relaxed);
-            }
-        } else if more >= POSTS_MIN && seen < IN_A_ROW_MIN {
-            self.in_a_row.store(seen + 1, Relaxed);
+        let together = seen >= IN_A_ROW_MIN;
+        let post_ns = if together { POST_NS } else { LONE_POST_NS };
+        let now = if ns > POSTS_NS + more * post_ns {
+            0
+        } else if more >= POSTS_MIN && !together {
+            seen + 1
+        } else {
+            return;
+        };
+        // Every post reads this line: what is unchanged is not stored.
+        if now != seen {
+            self.in_a_row.store(now, Relaxed);
         }
     }
 

@@ -61,7 +61,7 @@ impl Hint {
     #[inline]
     pub(crate) fn publish(&self, worth_ns: u64, stealable: u32, lists: &Lists) {
         let (queued, events) = (lists.queued, lists.events);
-        let lasting = lists.lasting + lists.lasting_out;
+        let lasting = lists.all_lasting();
         // What is unchanged is not stored: others poll this line, and a store takes it from them and
         // costs a transfer each way. One writer at a time, under the lock, so what it reads is the
         // latest.

@@ -60,6 +60,12 @@ impl Slot {
         self.owner.load(Ordering::Acquire) == settled
     }
 
+    /// Whether somebody asked to place the color on a core.
+    #[inline(always)]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) != 0
+    }
+
     /// The private part.
     ///
     /// # Safety

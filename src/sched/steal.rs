@@ -267,7 +267,7 @@ impl Core {
         own.stats.steal_costs.add(cost_ns);
         stats.stolen_ns.add(stolen_ns);
         for taken in loot.iter() {
-            // SAFETY: in our checkout, so its events are ours, and it was stolen for having some.
+            // SAFETY: checked out by us, so its events are ours, and it was stolen for having some.
             let profile = unsafe { Node::header(taken.fifo.first().as_ptr()).profile };
             own.counts.of(profile).stolen.add(taken.fifo.len().into());
         }
@@ -293,10 +293,13 @@ impl Core {
 /// this core, whose lock is held: neither would ever be idle, and steal. Which of the victims it is.
 #[inline(never)]
 pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Option<usize> {
+    if !section.shared.policy.stealing {
+        return None;
+    }
     let i = (looks as usize).checked_rem(own.victims.len())?;
     let (victim, _) = own.victims[i];
     let hint = &section.shared.cores[victim as usize].hint;
-    let ours = section.lists().lasting + section.lists().lasting_out;
+    let ours = section.lists().all_lasting();
     let more = hint.lasting() > 1 + ours + ours / 4;
     // All of them may fit into one quantum: then there is nothing to take unless it leaves some.
     hint.ask(more);

@@ -2,10 +2,10 @@
 //!
 //! What such an event posts is published at once, post by post, because it might go on for long after. That
 //! costs several times the post. Events that are long *because* they post (a broadcast, say) are spared it:
-//! an event that posted its last soon after its first, for the number of posts, and then was over, shows
-//! that its handler *posts in a row*. Of such an event the first post is published at once, and the rest
-//! together, at [`OUTBOX_MAX`] colors or at its end. If it does take longer after all, its posts have waited
-//! once, and the handler is no longer taken for one that posts in a row.
+//! a few that posted their last soon after their first, for the number of posts, and then were over, show
+//! that their handler *posts in a row*. Of its next event the first post is published at once, and the rest
+//! together, at [`OUTBOX_MAX`] colors or at its end. If that does take longer after all, its posts have
+//! waited, and the handler is no longer taken for one that posts in a row.
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;

@@ -60,10 +60,10 @@ const TABLES: [&str; 8] = [
     "chain16",
     "chain1000",
     "hop16",
-    "ping-pong",
-    "scattered50000",
     "hop1000",
+    "ping-pong",
     "fresh50000",
+    "scattered50000",
 ];
 const SCHEDULERS: [&str; 2] = ["boxes", "mely"];
 /// Far beyond what the first samples of a handler decide, and whole rounds of every workload.

@@ -27,7 +27,7 @@ pub const TABLES: &[Table] = &[
     Table::new("scattered50000", |_| fresh(true)),
 ];
 
-/// From one color to the next: a prime that divides no number of colors, or one.
+/// From one color to the next of those that are scattered: a prime, which must not divide their number.
 const STRIDE: u64 = 12_289;
 
 impl Work for Fresh {
@@ -103,9 +103,7 @@ fn end_round<C: Context>(cx: &mut C, world: &'static World, core: u32, number: u
         cx.post(poster_color(world, core) + cores, move |cx| {
             end_round(cx, world, core, number, from);
         });
-        return;
-    }
-    if number + 1 < world.length {
+    } else if number + 1 < world.length {
         cx.post(poster_color(world, core), move |cx| {
             round(cx, world, core, number + 1);
         });
