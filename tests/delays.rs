@@ -1,7 +1,7 @@
 //! How long an event waits, in the virtual time of simulated runs.
 
 use mely::sim;
-use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
+use mely::{Callback, Color, Cores, Cx, Handler, Runtime, Stealing};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -226,5 +226,87 @@ fn a_timer_is_late_by_the_handlers_of_its_core_only() {
             assert!(late < Duration::from_micros(100), "seed {seed}: {late:?}");
         }
         assert_eq!(fired.len(), 39);
+    }
+}
+
+/// Some turns of a virtual core. The pair below goes on for several hundred us.
+const SOON: Duration = Duration::from_micros(20);
+
+/// On core 0 colors 2 and 4 post to each other; meanwhile color 1, on core 1, runs `meddle`. Returns what the
+/// pair ran: color, core, and when it began; and what `meddle` logged.
+fn pair(
+    seed: u64,
+    meddle: fn(&mut Cx, &Log),
+) -> (Vec<(u64, usize, Duration)>, Vec<(u64, Duration)>) {
+    type Hops = Arc<Mutex<Vec<(u64, usize, Duration)>>>;
+    fn hop(cx: &mut Cx, hops: &Hops, left: u32) {
+        let entry = (cx.color().value(), cx.core(), cx.now());
+        hops.lock().unwrap().push(entry);
+        sim::work(cx, Duration::from_nanos(50));
+        if left > 0 {
+            let (to, hops) = (6 - cx.color().value(), Arc::clone(hops));
+            let next = move |cx: &mut Cx| hop(cx, &hops, left - 1);
+            cx.post_callback(SHORT.on(Color::from(to), next));
+        }
+    }
+    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+    let mut simulation = builder.simulate(seed).unwrap();
+    let (hops, others) = (Hops::default(), Log::default());
+    let (its, log_of_others) = (Arc::clone(&hops), Arc::clone(&others));
+    simulation
+        .run(move |cx| {
+            let start = move |cx: &mut Cx| hop(cx, &its, 2_000);
+            cx.timer(Duration::from_micros(20), SHORT.on(Color::from(2), start));
+            let its = move |cx: &mut Cx| meddle(cx, &log_of_others);
+            cx.timer(
+                Duration::from_micros(70),
+                Callback::anonymous(Color::from(1), its),
+            );
+        })
+        .unwrap();
+    let (hops, others) = (hops.lock().unwrap().clone(), others.lock().unwrap().clone());
+    assert_eq!(hops.len(), 2_001, "seed {seed}");
+    (hops, others)
+}
+
+#[test]
+fn colors_that_post_to_each_other_let_others_in() {
+    for seed in 0..50 {
+        // To one of the pair, which its core has at hand all the time, and to another color of that core.
+        let (hops, others) = pair(seed, |cx, others| {
+            log(others, cx);
+            for color in [4, 6] {
+                let others = Arc::clone(others);
+                let event = move |cx: &mut Cx| log(&others, cx);
+                cx.post_callback(SHORT.on(Color::from(color), event));
+            }
+        });
+        assert!(hops.iter().all(|hop| hop.1 == 0));
+        let posted = others[0].1;
+        for (color, began) in &others[1..] {
+            assert!(
+                *began < posted + SOON,
+                "seed {seed}: {color} at {began:?}, posted at {posted:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_color_that_is_at_hand_all_the_time_can_be_placed() {
+    for seed in 0..50 {
+        let (hops, others) = pair(seed, |cx, others| {
+            log(others, cx);
+            cx.place(Color::from(4), 1);
+        });
+        let placed = others[0].1;
+        let of_the_color = |hop: &&(u64, usize, Duration)| hop.0 == 4 && hop.2 > placed + SOON;
+        let later: Vec<_> = hops.iter().filter(of_the_color).collect();
+        assert!(!later.is_empty());
+        assert!(
+            later.iter().all(|hop| hop.1 == 1),
+            "seed {seed}: placed at {placed:?}, {later:?}"
+        );
     }
 }

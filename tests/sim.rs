@@ -503,6 +503,40 @@ impl Drop for Posts {
     }
 }
 
+/// Two colors post to each other, each time an event that is timed, because little is known of its handler
+/// yet, and then one that need not be.
+#[test]
+fn a_handler_that_is_not_known_yet_is_not_overtaken() {
+    static KNOWN: Handler = Handler::new("known").time(Duration::from_nanos(50));
+    type Order = Arc<Mutex<Vec<(u64, bool)>>>;
+    fn known(cx: &mut Cx, order: &Order, left: u32) {
+        let color = cx.color().value();
+        order.lock().unwrap().push((color, true));
+        if left > 0 {
+            let to = Color::from(3 - color);
+            let (its, order) = (Arc::clone(order), Arc::clone(order));
+            let new = move |cx: &mut Cx| its.lock().unwrap().push((cx.color().value(), false));
+            cx.post(to, new);
+            let next = move |cx: &mut Cx| known(cx, &order, left - 1);
+            cx.post_callback(KNOWN.on(to, next));
+        }
+    }
+    let builder = Runtime::builder().cores(Cores::count(1));
+    let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
+    let order = Order::default();
+    let its = Arc::clone(&order);
+    let start = move |cx: &mut Cx| known(cx, &its, 20);
+    let start = |cx: &mut Cx| cx.post_callback(KNOWN.on(Color::from(1), start));
+    simulation.run(start).unwrap();
+    let order = order.lock().unwrap();
+    for color in [1, 2] {
+        let its = order.iter().filter(|ran| ran.0 == color).map(|ran| ran.1);
+        // The first event of color 1 had none before it.
+        let its: Vec<bool> = its.skip(2 - color as usize).collect();
+        assert_eq!(its, [false, true].repeat(10), "color {color}");
+    }
+}
+
 #[test]
 fn what_is_dropped_may_post() {
     let dropped = Arc::new(Mutex::new(0));

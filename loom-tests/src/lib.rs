@@ -49,21 +49,22 @@
 //! | core lock | `spin_lock::excludes_and_publishes`: the spin lock, two threads | 3 | `unlocked without a release` |
 //! | mailbox push and drain, against a steal | `post_and_steal::foreign_post`: a foreign thread posts to a color that is being stolen | 3 | `poke forwarded to nobody` |
 //! | owner publication, against a steal | `post_and_steal::own_post`: the victim posts to a color while it is stolen | 3 | `owner published after the unlock`; `lone post to a color that left` |
-//! | checkout and return, against post and thief | `post_and_return::foreign_post`: mail for a color that is on its way back, its poke consumed by a thief | 3 | `appended meanwhile and forgotten`; `running mark ignored` |
+//! | checkout and return, against post and thief | `post_and_return::foreign_post`: mail for a color that is on its way back, its poke consumed by a thief | 3 | `mail of a running color forgotten`; `running mark ignored` |
 //! | poke and forward, against a steal | `migration::poke`: the owner changes between a poster's look and its push; the old one never looks again | 3 | `second look after a steal skipped`; `owner not read again`; `poke forwarded to nobody` |
 //! | pokes of several colors | `migration::pokes_of_two_colors`: a poster takes back pokes that are not its own | 2 | `pokes of other colors lost` |
 //! | pokes sent at once | `migration::pokes_at_once`: the first of two colors is stolen meanwhile | 2 | `only the last owner read again` |
 //! | placement | `migration::place`: a color is placed elsewhere while it gets mail | 2 | `placed without a poke` |
 //! | | `migration::place_behind_a_poke`: from outside, while mail and its poke are under way | 3 | `mark only looked at` |
 //! | placement, against the outbox | `causal_order::placed_with_posts_waiting`: a color leaves a core on which its posts are not published yet | 3 | `colors leave before their posts` |
-//! | | `migration::place_running`: while it runs, the poke consumed by a thief | 2 | `wish forgotten at the return` |
+//! | | `migration::place_running`: while it runs, the poke taken by a thief | 2 | `mail of a running color forgotten` |
 //! | placement, against a steal | `migration::place_and_steal`: the same while it is stolen, on three cores | 2 | `running mark ignored` |
 //! | two thieves on one victim | `stealing::two_thieves`: three colors, and what one thief links the other may find | 2 | `left in the core-queue` |
 //! | band membership, batch, share-out | `stealing::batch`: two of three colors are stolen while a foreign thread posts to all, and an onlooker walks the lists | 2 | `left in its band`; `band not counted` |
 //! | share-out, against park | `waking::share_out`: a thief runs one of two stolen colors, which waits for the other; a third core sleeps | 1 | `stolen colors not shared out` |
 //! | outbox order, causal FIFO | `causal_order::three_parties`: cause before effect over two cores and a foreign poster | 4 | `mailbox not drained before an append`; `outbox out of order` |
 //! | posts straight to the checkout | `causal_order::lone_post`: the same, when nothing is queued for the target | 3 | `lone post overtakes mail` |
-//! | self-post order | `causal_order::self_post`: a thief takes the mail of a running color that its own posts have caused | 3 | `what is left goes behind` |
+//! | posts to colors in the checkout | `causal_order::post_to_a_held_color`: the target is there, and has mail | 3 | `post to a held color overtakes mail`; `held color's mail left` |
+//! | self-post order | `causal_order::self_post`: a thief takes the mail of a running color that its own posts have caused | 3 | `running mark ignored` |
 //! | doorbell and park, one waker | `parking::post_to_parked`: poke against park | 3 | `parked stored`; `doorbell not rung` |
 //! | | `parking::hint_to_parked`: hint against a would-be sleeper | 2 | `waker's fence skipped`; `sleeper's fence skipped`; `second look before parking skipped` |
 //! | | `parking::hint_rises_again`: the same when a thief has emptied the hint before | 2 | `waker's fence skipped` |
@@ -120,7 +121,6 @@
 //! | `poke.rs` | pokes are taken relaxed | `causal_order::lone_post` |
 //! | `links.rs` | a grown color's time is not added to its core's | `migration::poke` |
 //! | `section.rs` | the new head of the core-queue keeps its back link | `waking::share_out` |
-//! | `section.rs` | a wish is not looked for at the return of an empty color | none then; `migration::place_running` |
 //! | `steal.rs` | the victim's hint is not published after a steal | `parking::nudge` |
 //! | `steal.rs` | who may not search stays counted as searching | `parking::thief_raises_hint` |
 //! | `core.rs` | a hint that rises wakes nobody | `parking::hint_rises_again` |

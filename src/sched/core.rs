@@ -1,25 +1,28 @@
 //! One core's side of the scheduler: what belongs to its thread alone.
 //!
 //! ```text
-//!     post to own color ------> FIFO of the running color           (no atomics at all)
-//!     post to another color --> outbox --+
-//!                                        |  exchange(): the one critical section of a quantum
-//!     checkout, run out -----------------+--> return, flush, take mail, check out
-//!                                        |
-//!     checkout, next quantum <-----------+
+//!     post to own color -----------> FIFO of the running color       (no atomics at all)
+//!     post to a color at hand -----> its FIFO in the checkout        (a look at its mailbox)
+//!     post to any other -----------> outbox --+
+//!                                             |  exchange(): the one critical section of a quantum
+//!     checkout, run out ----------------------+--> return, flush, take mail, check out
+//!                                             |
+//!     checkout, next quantum <----------------+
 //! ```
 //!
-//! A core takes its own lock once a quantum. In it, in this order: finished colors are returned; the
-//! outbox is published in program order; colors wanted elsewhere go; pokes are taken; the next colors
-//! are checked out. Then it runs them with no atomics at all. Read-modify-writes: one to take the lock;
-//! one for each color of another core that was posted to; and one for the pokes to that core, if any of
-//! those colors had none under way.
+//! A core takes its own lock once a quantum. In it, in this order: colors are returned, but for those that
+//! are [held](super::checkout); the outbox is published in program order; pokes are taken, and colors wanted
+//! elsewhere go; the next colors are checked out. Then it runs them with no read-modify-write at all.
+//! Read-modify-writes: one to take the lock; one for each color of another core that was posted to; and one
+//! for the pokes to that core, if any of those colors had none under way.
 //!
-//! **Causal order.** Posts to other colors wait in the outbox and leave it in program order; only
-//! consecutive posts to one color become one chunk. Every append to a FIFO first drains that color's
-//! mailbox, except a self-post: what lies in the mailbox of a running color was posted by events
-//! that nothing the running event does can have caused, so it may come after.
+//! **Causal order.** Posts to other colors leave the outbox in program order, or go to a color at hand when
+//! nothing for it is in the outbox; only consecutive posts to one color become one chunk. Every append to a
+//! FIFO comes after what is in that color's mailbox, except a self-post: what lies in the mailbox of a
+//! running color was posted by events that nothing the running event does can have caused, so it may come
+//! after.
 
+use super::checkout::Checkout;
 use super::clock::Clock;
 use super::counts::Run;
 use super::event::Maker;
@@ -27,7 +30,8 @@ use super::node::Node;
 use super::outbox::{OUTBOX_MAX, Outbox};
 use super::prefetch;
 use super::profile::PROFILES_MAX;
-use super::queue::{Fifo, NIL, Totals};
+use super::queue::NIL;
+use super::running::Running;
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
@@ -35,11 +39,8 @@ use super::steal::{Sighting, compare};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
-use arrayvec::ArrayVec;
 use std::ptr::NonNull;
 
-/// Most colors a core takes at once.
-pub(crate) const CHECKOUT_MAX: usize = 64;
 /// The events of one color in so many are timed, of those that need no closer watch: two readings of
 /// the clock are several events. A prime, so that no regular program hides from it; whole batches, so
 /// that a color's second event is sampled as often as its first.
@@ -49,16 +50,6 @@ const SAMPLE_PERIOD: u32 = 251;
 const QUANTA_LIMITS: u64 = 64;
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
-
-/// A color that was taken out of its core's lists to be run, its events with it.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    pub(crate) slot: u32,
-    pub(crate) fifo: Fifo,
-}
-
-/// The colors a core has taken to run without its lock.
-pub(crate) type Checkout = ArrayVec<Taken, CHECKOUT_MAX>;
 
 /// The event that runs.
 #[derive(Clone, Copy, Debug)]
@@ -107,17 +98,12 @@ pub(crate) struct Core {
     /// When the first post of such an event was published, in ns, and how many had been posted by then.
     pub(super) first_post: Option<(u64, u64)>,
     pub(super) checkout: Checkout,
-    /// How many of the checkout have had their turn, the running one included.
-    pub(super) begun: usize,
-    /// What is left of the running color's events, and what it posts to itself.
-    running: Fifo,
+    running: Running,
     pub(crate) current: Current,
     /// What may be hidden from thieves: about a steal cost, in ns.
     pub(super) quantum_ns: u32,
     /// [`Policy::batch`](super::policy::Policy).
     batch_max: u32,
-    /// Most events in the batch of the running color, and how many of them are left.
-    batch: u32,
     /// Events posted and executed by this core since it began.
     pub(crate) posted: u64,
     pub(crate) executed: u64,
@@ -136,10 +122,6 @@ pub(crate) struct Core {
     pub(super) long: bool,
     /// This core is one of those that [`Shared::searching`] counts.
     pub(super) searching: bool,
-    batch_left: u32,
-    batch_left_ns: i64,
-    /// The penalized time of what ran in it.
-    batch_penalized_ns: u64,
     /// Each event of the batch is timed.
     pub(super) sampling: bool,
 }
@@ -160,12 +142,10 @@ impl Core {
             outbox_due: OUTBOX_MAX,
             first_post: None,
             checkout: Checkout::new(),
-            begun: 0,
-            running: Fifo::EMPTY,
+            running: Running::NONE,
             current: NO_EVENT,
             quantum_ns: shared.limits(id).quantum_ns,
             batch_max: shared.policy.batch,
-            batch: 0,
             posted: 0,
             executed: 0,
             run: Run::new(),
@@ -176,9 +156,6 @@ impl Core {
             busy: false,
             long: false,
             searching: false,
-            batch_left: 0,
-            batch_left_ns: 0,
-            batch_penalized_ns: 0,
             sampling: false,
             shared,
         }
@@ -199,9 +176,8 @@ impl Core {
         self.posted += 1;
         let slot = self.shared.slots.map.slot(color);
         if slot == self.current.slot {
-            let totals = Totals { count: 1, times };
-            // SAFETY: the running color's events are ours, and so is the new node.
-            unsafe { self.running.append(node, node, totals) };
+            // SAFETY: the new node is ours and given up.
+            unsafe { self.running.append(node, times) };
         } else {
             self.put_out(slot, node);
         }
@@ -223,7 +199,11 @@ impl Core {
     /// rarer ways on from here are tail calls.
     #[inline(never)]
     fn put_out(&mut self, slot: u32, node: NonNull<Node>) {
-        if self.outbox.is_last(slot) {
+        // SAFETY: the node is ours, and given up if it was put in.
+        if unsafe { self.checkout.put(&self.shared, slot, node) } {
+            return;
+        }
+        if self.outbox.last() == Some(slot) {
             return self.join_out(node);
         }
         // By the time it is published the line will be here.
@@ -261,17 +241,27 @@ impl Core {
             shared,
             own,
             outbox,
+            checkout,
+            running,
+            current,
             bells,
             ..
         } = self;
         if outbox.is_empty() {
             return;
         }
+        let in_turn = current.slot != NIL;
+        if in_turn {
+            *checkout.running() = running.put_down();
+        }
         let mut section = Section::enter(shared, *id);
-        outbox.publish(&mut section, shared, *id, None, bells);
+        outbox.publish(&mut section, shared, *id, checkout, false, bells);
         let worth = section.publish();
         let stealable = section.lists().stealable();
         drop(section);
+        if in_turn {
+            running.take_up(checkout.running());
+        }
         if own.progress.is_long() && stealable > 0 && shared.policy.stealing {
             // However short it is, it would wait for the handler that posted it.
             fence(Ordering::SeqCst);
@@ -314,19 +304,24 @@ impl Core {
             };
             self.levelling = compare(&section, own, looks);
         }
-        for taken in checkout.iter() {
-            section.give_back(taken);
-        }
-        checkout.clear();
+        // As a sign that there will be something to run: the last post was to this core.
+        let goes_on = || outbox.last().is_some_and(|slot| section.owns(slot));
+        let holds = section.lists().queued == 0 && !renew && goes_on();
+        checkout.give_back(&mut section, holds);
         if fault("colors leave before their posts") {
-            section.see_off(bells);
-        }
-        outbox.publish(&mut section, shared, *id, Some(checkout), bells);
-        section.see_off(bells);
-        if own.pokes.any() {
             section.take_mail(bells);
         }
-        section.check_out(checkout);
+        outbox.publish(&mut section, shared, *id, checkout, true, bells);
+        // Not before the outbox is published: colors that are wanted elsewhere leave, and what such a color
+        // posts there must not overtake what it posted here.
+        if own.pokes.any() || section.lists().left.any() {
+            if holds {
+                // Among them may be those whom the pokes are for.
+                checkout.let_go(&mut section);
+            }
+            section.take_mail(bells);
+        }
+        checkout.begin_quantum(&mut section);
         let worth = section.publish();
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]
@@ -334,7 +329,6 @@ impl Core {
             section.assert_valid();
         }
         drop(section);
-        self.begun = 0;
         self.make_known(worth);
     }
 
@@ -372,35 +366,31 @@ impl Core {
     /// Whether the running color's events are finished, or its batch is over.
     #[inline(always)]
     pub(crate) fn is_turn_over(&self) -> bool {
-        self.running.len() == 0 || self.batch_left == 0 || self.batch_left_ns <= 0
+        self.running.is_over()
     }
 
-    /// Puts the color that ran back into the checkout and begins the next one's batch; false if all
+    /// Ends the turn of the color that ran and begins the next one's batch; false if all
     /// have had their turn.
     #[inline(always)]
     pub(crate) fn next_color(&mut self) -> bool {
-        if self.running.len() > 0 {
+        if !self.running.is_empty() {
             self.put_back();
         }
-        self.executed += u64::from(self.batch - self.batch_left);
-        let Some(taken) = self.checkout.get_mut(self.begun) else {
-            self.current.slot = NIL;
-            self.batch_left = self.batch;
-            return false;
-        };
-        self.begun += 1;
-        self.current.slot = taken.slot;
-        self.running = taken.fifo.hand_over();
-        self.own.progress.step();
-        self.batch = self.batch_max;
-        if self.checkout.len() == 1 && self.own.hint.queued() == 0 {
+        self.executed += self.running.begun();
+        let mut batch = self.batch_max;
+        if self.checkout.turns() == 1 && self.own.hint.queued() == 0 {
             // Nobody waits behind it. The time limit still holds, so that mail is not left for
             // longer than the quantum.
-            self.batch = self.batch.max(BATCH_ALONE);
+            batch = batch.max(BATCH_ALONE);
         }
-        self.batch_left = self.batch;
-        self.batch_left_ns = self.quantum_ns.into();
-        self.batch_penalized_ns = 0;
+        let Some(taken) = self.checkout.begin() else {
+            self.current.slot = NIL;
+            self.running.end();
+            return false;
+        };
+        self.current.slot = taken.slot;
+        self.running.begin(&mut taken.fifo, batch, self.quantum_ns);
+        self.own.progress.step();
         self.until_sample -= 1;
         self.sampling = self.until_sample == 0;
         if self.sampling {
@@ -411,25 +401,19 @@ impl Core {
 
     #[inline(never)]
     fn put_back(&mut self) {
-        let ran_ns = i64::from(self.quantum_ns) - self.batch_left_ns;
-        self.running
-            .subtract(ran_ns as u64, self.batch_penalized_ns);
-        self.checkout[self.begun - 1].fifo = self.running.hand_over();
+        *self.checkout.running() = self.running.put_down();
     }
 
     /// The next event of the running color, which has one.
     #[inline(always)]
     pub(crate) fn begin_event(&mut self) -> Event {
-        // SAFETY: the running color's events are ours, and there is one.
-        let node = unsafe { self.running.pop() };
-        let (color, profile_index, raw_ns) = {
+        // SAFETY: the turn is not over, so there is one.
+        let (node, times) = unsafe { self.running.pop() };
+        let (color, profile_index) = {
             // SAFETY: popped, so held by us.
             let header = unsafe { Node::header(node.as_ptr()) };
-            self.batch_penalized_ns += u64::from(header.times.penalized_ns());
-            (header.color, header.profile, header.times.raw_ns())
+            (header.color, header.profile)
         };
-        self.batch_left -= 1;
-        self.batch_left_ns -= i64::from(raw_ns);
         let profile = self.shared.profiles.get(profile_index);
         let run = profile.run;
         let watch = profile.wants_timing();
@@ -438,7 +422,7 @@ impl Core {
             self.note(profile_index);
         }
         if watch | self.sampling {
-            self.watch(watch, raw_ns);
+            self.watch(watch, times.raw_ns());
         }
         Event { node, run }
     }
@@ -450,7 +434,7 @@ impl Core {
         self.current.profile = profile;
         self.own.progress.running(profile + 1);
         // All that began before this one were of the handler noted before.
-        let begun = self.executed + u64::from(self.batch - self.batch_left) - 1;
+        let begun = self.executed + self.running.begun() - 1;
         self.run.count(&self.own.counts, begun);
         self.run.profile = profile;
     }
@@ -529,10 +513,7 @@ impl Drop for Core {
         self.outbox.abandon(shared);
         if !self.checkout.is_empty() {
             let mut section = Section::enter(shared, self.id);
-            for taken in &self.checkout {
-                // Nobody is seen off any more: the core's end is the runtime's.
-                section.give_back(taken);
-            }
+            self.checkout.give_back(&mut section, false);
         }
     }
 }

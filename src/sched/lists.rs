@@ -3,6 +3,7 @@
 //! Both are doubly linked through the slots' indices, so linking needs no pointers and no `unsafe`
 //! of its own; access to the private parts comes from [`super::section`].
 
+use super::poke::Chain;
 use super::queue::{Endurance, NIL};
 
 /// Number of bands of the stealing-queue: Mely's three time-left intervals (§IV-B).
@@ -68,6 +69,9 @@ pub(crate) struct Lists {
     pub(crate) lasting: u32,
     /// Those that are checked out: of what is shared with a thief, the core's own part.
     pub(crate) lasting_out: u32,
+    /// Pokes of colors that were checked out when they came: their mail is for the core's own thread, at
+    /// its next exchange.
+    pub(crate) left: Chain,
 }
 
 impl Lists {
@@ -84,6 +88,7 @@ impl Lists {
             scout: NIL,
             lasting: 0,
             lasting_out: 0,
+            left: Chain::EMPTY,
         }
     }
 

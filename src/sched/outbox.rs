@@ -2,7 +2,7 @@
 //!
 //! Only consecutive posts to one color become one chunk: regrouping would break causal order.
 
-use super::core::Checkout;
+use super::checkout::Checkout;
 use super::mail;
 use super::node::{Link, Node};
 use super::poke;
@@ -43,10 +43,10 @@ impl Outbox {
         self.0.len()
     }
 
-    /// Whether the last post was to this color.
+    /// The color of the last post.
     #[inline(always)]
-    pub(super) fn is_last(&self, slot: u32) -> bool {
-        self.0.last().is_some_and(|last| last.slot == slot)
+    pub(super) fn last(&self) -> Option<u32> {
+        self.0.last().map(|last| last.slot)
     }
 
     /// Adds an event, which the outbox then holds. The caller publishes at [`OUTBOX_MAX`] at the
@@ -71,14 +71,16 @@ impl Outbox {
         join(&mut last.chunk, node);
     }
 
-    /// Empties the outbox in program order, under the lock of core `id`, whose thread this is.
+    /// Empties the outbox in program order, under the lock of core `id`, whose thread this is. `lone`: what
+    /// can go straight to the checkout does, because a quantum is about to begin.
     #[inline]
     pub(super) fn publish(
         &mut self,
         section: &mut Section<'_>,
         shared: &Shared,
         id: u32,
-        mut checkout: Option<&mut Checkout>,
+        checkout: &mut Checkout,
+        lone: bool,
         bells: &mut Vec<u32>,
     ) {
         if fault("outbox out of order") {
@@ -90,7 +92,7 @@ impl Outbox {
         };
         let mut rest = &self.0[..];
         loop {
-            if let Some(checkout) = checkout.as_deref_mut() {
+            if lone {
                 // SAFETY: the outbox gives up what is taken.
                 let taken = unsafe { section.take_lone(rest, checkout) };
                 rest = &rest[taken..];
@@ -100,7 +102,7 @@ impl Outbox {
             };
             rest = others;
             // SAFETY: the outbox gives its nodes up.
-            if !unsafe { section.append(slot, chunk) } {
+            if !unsafe { section.append(slot, chunk, checkout) } {
                 calls.post(shared, slot, chunk, id, bells);
             }
         }

@@ -85,17 +85,17 @@ impl Pokes {
     }
 
     /// Takes all pokes. A parked core stays parked.
-    pub(crate) fn take(&self) -> Taken {
+    pub(crate) fn take(&self) -> Chain {
         let mut head = self.0.load(Ordering::Relaxed);
         loop {
             if matches!(head, EMPTY | PARKED) {
-                return Taken(EMPTY);
+                return Chain::EMPTY;
             }
             match self
                 .0
                 .compare_exchange_weak(head, EMPTY, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(_) => return Taken(head),
+                Ok(_) => return Chain(head),
                 Err(now) => head = now,
             }
         }
@@ -128,9 +128,22 @@ impl Pokes {
 /// Pokes in the hands of whoever took them.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Taken(u32);
+pub(crate) struct Chain(u32);
 
-impl Taken {
+impl Chain {
+    pub(crate) const EMPTY: Chain = Chain(EMPTY);
+
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        self.0 != EMPTY
+    }
+
+    /// Adds the poke of `slot`, which the caller took out of another.
+    pub(crate) fn add(&mut self, slots: &Slots, slot: u32) {
+        slots.at(slot).poke_next.store(self.0, Ordering::Relaxed);
+        self.0 = slot + 1;
+    }
+
     pub(crate) fn next(&mut self, slots: &Slots) -> Option<u32> {
         if self.0 == EMPTY {
             return None;

@@ -5,17 +5,18 @@
 //!   Idle ---------------------------------------> Queued -------------------> CheckedOut
 //!    ^                                              ^                              |
 //!    |                    something left            +------------------------------+
-//!    +---------------------- nothing left (mailbox looked at) ---------------------+
+//!    +-------------------------------- nothing left -------------------------------+
 //! ```
 //!
 //! The private part belongs to whoever holds the lock of the owning core, always. Checking a color out
-//! moves its events out of the slot and into the checkout of the thread that will run them; what others
-//! append to the slot meanwhile comes behind what is left of those when the color is returned. An
-//! `Idle` color may hold events for a moment: one that was placed on another core is linked there
-//! when its poke arrives ([`super::section`]).
+//! moves its events out of the slot and into the checkout of the thread that will run them, and until it is
+//! returned the slot's FIFO stays empty: what comes meanwhile goes to the checkout or stays in the mailbox
+//! ([`super::checkout`]). An `Idle` color may hold events for a moment: one that was placed on another core
+//! is linked there when its poke arrives ([`super::section`]).
 
 use super::node::Node;
 use super::times::Times;
+use std::hint::select_unpredictable;
 use std::ptr::NonNull;
 
 /// "No slot" in a link.
@@ -57,10 +58,10 @@ pub(crate) struct Totals {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
 pub(crate) struct Fifo {
-    head: *mut Node,
-    tail: *mut Node,
-    times: Times,
-    len: u32,
+    pub(super) head: *mut Node,
+    pub(super) tail: *mut Node,
+    pub(super) times: Times,
+    pub(super) len: u32,
 }
 
 impl Fifo {
@@ -145,78 +146,48 @@ impl Fifo {
         self.times = self.times().plus(totals.times);
     }
 
-    /// Puts `earlier` before what is here.
+    /// Appends one event, whose node the FIFO then holds; returns whether it is the only one. Without a
+    /// branch: where events hop from color to color, whether they meet is as good as random.
     ///
     /// # Safety
-    /// The caller owns both.
-    pub(crate) unsafe fn prepend(&mut self, earlier: Fifo) {
-        let later = std::mem::replace(self, earlier);
-        if later.len > 0 {
-            let totals = Totals {
-                count: later.len,
-                times: later.times,
-            };
-            // SAFETY: not empty, so both ends are nodes.
-            let last = unsafe { NonNull::new_unchecked(later.tail) };
-            if self.len == 0 {
-                *self = later;
-            } else {
-                // SAFETY: both are the caller's.
-                unsafe { self.append(later.first(), last, totals) };
-            }
-        }
-    }
-
-    /// Takes all events out. What stays behind is empty, and its sums mean nothing until it is
-    /// overwritten.
+    /// The caller owns this FIFO, and gives up the node.
     #[inline(always)]
-    pub(crate) fn hand_over(&mut self) -> Fifo {
-        // Field by field: so were the stores that filled it, and a wider load would wait for them.
-        let fifo = Fifo {
-            head: self.head,
-            tail: self.tail,
-            times: self.times,
-            len: self.len,
-        };
-        self.len = 0;
-        fifo
+    pub(crate) unsafe fn append_one(&mut self, node: NonNull<Node>) -> bool {
+        let (ptr, alone) = (node.as_ptr(), self.len == 0);
+        // The last node's link means nothing, so a lone one may be linked to itself.
+        let last = select_unpredictable(alone, ptr, self.tail);
+        // SAFETY: the tail is held by this FIFO, which the caller owns, and the node is the caller's.
+        unsafe { Node::header(last).next = ptr };
+        // SAFETY: as above.
+        let times = unsafe { Node::header(ptr).times };
+        self.head = select_unpredictable(alone, ptr, self.head);
+        self.tail = ptr;
+        self.len += 1;
+        let before = select_unpredictable(alone, Times::ZERO, self.times());
+        self.times = before.plus(times);
+        alone
     }
 
     /// Takes all events out and leaves an empty FIFO.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Fifo {
-        let fifo = self.hand_over();
+        let fifo = *self;
+        self.len = 0;
         self.times = Times::ZERO;
         fifo
     }
 
-    /// Takes the first event out, which the caller then holds, and leaves the sums as they are: they
-    /// are set right at the end of the batch.
+    /// Takes the first event out, which the caller then holds, of a FIFO that is to be discarded: the sums
+    /// stay as they are.
     ///
     /// # Safety
     /// The caller owns this FIFO, and it is not empty.
-    #[inline(always)]
     pub(crate) unsafe fn pop(&mut self) -> NonNull<Node> {
         let node = self.first();
         self.len -= 1;
-        // The last node's link is not read: it was never set.
-        if self.len > 0 {
-            // SAFETY: queued nodes are held by the FIFO, which the caller owns.
-            self.head = unsafe { Node::header(node.as_ptr()).next };
-        }
+        // SAFETY: queued nodes are held by the FIFO, which the caller owns.
+        self.head = unsafe { Node::header(node.as_ptr()).next };
         node
-    }
-
-    /// Accounts for events that were popped.
-    pub(crate) fn subtract(&mut self, raw_ns: u64, penalized_ns: u64) {
-        if self.len == 0 {
-            self.times = Times::ZERO;
-        } else if self.raw_ns() != u32::MAX {
-            self.times = Times::new(
-                self.raw_ns() - raw_ns as u32,
-                self.times().penalized_ns() - penalized_ns as u32,
-            );
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which colors a thief gets, and how they leave: under the victim's lock ([`super::section`]).
 
-use super::core::Taken;
+use super::checkout::Taken;
 use super::prefetch;
 use super::queue::{NIL, State};
 use super::section::Section;

@@ -4,19 +4,18 @@
 //! where colors change owner, and where the private part of a slot is touched. How colors are linked
 //! is in [`super::links`], what thieves take of them in [`super::rob`].
 
-use super::core::{CHECKOUT_MAX, Checkout, Taken};
+use super::checkout::{Checkout, Taken};
 use super::lists::{Limits, Lists};
 use super::lock::Guard;
 use super::mail;
 use super::node::Node;
 use super::outbox::Outgoing;
-use super::poke;
+use super::poke::{self, Chain};
 use super::queue::{Chunk, ColorQueue, Endurance, Fifo, NIL, State};
 use super::shared::Shared;
 use super::slots::Slot;
 use crate::sync::atomic::Ordering;
 use crate::sync::{CellMut, check, fault};
-use arrayvec::ArrayVec;
 use std::ptr::NonNull;
 
 /// A core's lock, held. Dropping it unlocks.
@@ -30,8 +29,6 @@ pub(crate) struct Section<'a> {
     pub(super) limits: Limits,
     /// What is checked out so far in this section takes so long, in ns.
     taken_ns: u64,
-    /// Colors that were given back or adopted in it and are wanted elsewhere.
-    leaving: ArrayVec<u32, CHECKOUT_MAX>,
 }
 
 /// What the hint says a core's worthy colors are worth, in ns.
@@ -70,7 +67,6 @@ impl<'a> Section<'a> {
             limits: lists.limits,
             lists,
             taken_ns: 0,
-            leaving: ArrayVec::new(),
         }
     }
 
@@ -100,6 +96,16 @@ impl<'a> Section<'a> {
         &self.lists
     }
 
+    /// What may be put straight into the checkout until what is hidden from thieves is a quantum, in ns;
+    /// negative: nothing, because others wait for their turn.
+    #[inline(always)]
+    pub(super) fn room_ns(&self) -> i64 {
+        if self.lists.core_queue.head != NIL {
+            return -1;
+        }
+        i64::from(self.limits.quantum_ns) - self.taken_ns as i64
+    }
+
     /// Takes up what steals cost by now. Returns the quantum, in ns.
     pub(crate) fn renew_limits(&mut self) -> u32 {
         self.limits = self.shared.limits(self.core);
@@ -108,7 +114,7 @@ impl<'a> Section<'a> {
     }
 
     /// Takes single events from the front of `posts` straight into the checkout, as long as each is for
-    /// a color of this core without other events, fits, and nothing is queued before it: where
+    /// a color of this core without other events, or one that is held, fits, and nothing is queued before it: where
     /// [`append`](Self::append) and [`check_out`](Self::check_out) would put them one by one. Returns
     /// how many. Most of what a core's handlers post to each other takes this way.
     ///
@@ -132,7 +138,21 @@ impl<'a> Section<'a> {
             debug_assert!(self.owns(slot));
             // SAFETY: as in `queue`: this core's, whose lock we hold.
             let mut queue = unsafe { at.queue() };
-            if !queue.is_unused() || !self.fits(chunk.first, None, into) {
+            if queue.state == State::CheckedOut {
+                let Some(place) = into.find(slot) else {
+                    return i;
+                };
+                queue.end();
+                if !self.fits(chunk.first, None, into) {
+                    return i;
+                }
+                // SAFETY: the node is the caller's and given up, and `fits` saw that there is room.
+                unsafe { into.append(place, chunk.first) };
+                continue;
+            }
+            // Nothing is queued, and what was placed here has a poke under way, which shows in its mailbox.
+            debug_assert!(queue.is_unused());
+            if !self.fits(chunk.first, None, into) {
                 return i;
             }
             queue.state = State::CheckedOut;
@@ -146,12 +166,13 @@ impl<'a> Section<'a> {
 
     /// Appends a chunk to a color of this core; false if the color is another core's.
     ///
-    /// Drains the color's mailbox first: what lies there may have happened before this post.
+    /// Drains the color's mailbox first: what lies there may have happened before this post. The events of
+    /// a color that is checked out are in the checkout, `out`, and so go there.
     ///
     /// # Safety
     /// The caller gives up the chunk's nodes if this returns true.
     #[inline]
-    pub(crate) unsafe fn append(&mut self, slot: u32, chunk: Chunk) -> bool {
+    pub(crate) unsafe fn append(&mut self, slot: u32, chunk: Chunk, out: &mut Checkout) -> bool {
         if !self.owns(slot) {
             return false;
         }
@@ -165,6 +186,15 @@ impl<'a> Section<'a> {
             self.link_at(slot, at, queue);
             return true;
         }
+        if queue.state == State::CheckedOut {
+            queue.end();
+            if !out.withdraw(self, slot) {
+                // SAFETY: the chunk is the caller's.
+                unsafe { out.append_all(&self.shared.slots, slot, chunk) };
+                return true;
+            }
+            queue = self.queue(slot);
+        }
         let before = (queue.fifo.len(), queue.worth_ns());
         if mail {
             // SAFETY: we hold the owner's lock.
@@ -174,23 +204,26 @@ impl<'a> Section<'a> {
         let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
         // SAFETY: we hold the owner's lock, and the chunk is the caller's.
         unsafe { queue.fifo.append(chunk.first, chunk.last, totals) };
-        match queue.state {
-            State::Idle => {
-                queue.end();
-                self.link(slot);
-            }
-            State::Queued => self.grown(slot, queue, before),
-            // Linked by its own thread when it returns the color.
-            State::CheckedOut => {}
+        if queue.state == State::Queued {
+            self.grown(slot, queue, before);
+        } else {
+            queue.end();
+            self.link(slot);
         }
         true
     }
 
     /// Takes the core's pokes: links the colors that have mail, forwards what is not this core's.
     pub(crate) fn take_mail(&mut self, bells: &mut Vec<u32>) {
+        let left = std::mem::replace(&mut self.lists.left, Chain::EMPTY);
+        self.deliver(left, bells);
+        let taken = self.shared.cores[self.core as usize].pokes.take();
+        self.deliver(taken, bells);
+    }
+
+    fn deliver(&mut self, mut pokes: Chain, bells: &mut Vec<u32>) {
         let shared = self.shared;
-        let mut taken = shared.cores[self.core as usize].pokes.take();
-        while let Some(slot) = taken.next(&shared.slots) {
+        while let Some(slot) = pokes.next(&shared.slots) {
             if !self.owns(slot) {
                 if !fault("poke forwarded to nobody") {
                     poke::send(shared, slot, bells);
@@ -198,15 +231,20 @@ impl<'a> Section<'a> {
                 continue;
             }
             let mut queue = self.queue(slot);
+            let state = queue.state;
+            if state == State::CheckedOut && !fault("running mark ignored") {
+                // Its own thread has it, perhaps right now, and we may be a thief. That thread goes by what
+                // it sees in the mailbox ([`super::checkout`]).
+                queue.end();
+                if !fault("mail of a running color forgotten") {
+                    self.lists.left.add(&shared.slots, slot);
+                }
+                continue;
+            }
             let before = (queue.fifo.len(), queue.worth_ns());
             // SAFETY: we hold the owner's lock, and the color's poke is in our hands.
             unsafe { mail::consume(&shared.slots, slot, &mut queue.fifo) };
-            let (state, len) = (queue.state, queue.fifo.len());
-            if state == State::CheckedOut && !fault("running mark ignored") {
-                // Its own thread has it, perhaps right now, and we may be a thief. That thread links
-                // what came meanwhile, and grants the wish, when it returns the color.
-                continue;
-            }
+            let len = queue.fifo.len();
             if state == State::Queued {
                 self.grown(slot, queue, before);
             } else {
@@ -247,112 +285,52 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Returns a color that the core's own thread had checked out: what is left of its events goes
-    /// before what was appended meanwhile. A color that is wanted elsewhere stays until
-    /// [`see_off`](Self::see_off).
+    /// Returns a color that the core's own thread had checked out or stolen, and links it if it has
+    /// events left.
     #[inline(always)]
     pub(crate) fn give_back(&mut self, taken: &Taken) {
-        let at = self.shared.slots.at(taken.slot);
-        let mut queue = self.queue(taken.slot);
-        let wish = at.is_wanted() && !fault("wish forgotten at the return");
-        if taken.fifo.len() > 0 || queue.fifo.len() > 0 || wish {
-            queue.end();
-            return self.give_back_rest(taken, wish);
+        if taken.fifo.len() > 0 {
+            return self.give_back_rest(taken);
         }
-        check!(
-            self.owns(taken.slot) && queue.state == State::CheckedOut,
-            "slot {} is returned and not out",
-            taken.slot
-        );
-        queue.state = State::Idle;
+        let mut queue = self.returned(taken.slot);
         queue.endurance = Endurance::NONE;
     }
 
     /// As [`give_back`](Self::give_back), when there is anything to go on with.
     #[inline(never)]
-    fn give_back_rest(&mut self, taken: &Taken, wish: bool) {
+    fn give_back_rest(&mut self, taken: &Taken) {
         let left = &taken.fifo;
-        {
-            let mut queue = self.queue(taken.slot);
-            let policy = &self.shared.policy;
-            let counts = policy.stealing && policy.heuristics.time_left;
-            queue.endurance = if left.len() > 0 && counts && !self.is_control(taken.slot) {
-                let turn_ns = u64::from(left.raw_ns() / left.len()) * u64::from(policy.batch);
-                queue.endurance.and(turn_ns)
-            } else {
-                Endurance::NONE
-            };
-        }
-        self.put_in(taken);
-        if wish {
-            // There is room: of one checkout there are no more.
-            self.leaving.push(taken.slot);
-        }
+        let policy = &self.shared.policy;
+        let counts = policy.stealing && policy.heuristics.time_left;
+        let mut queue = self.queue(taken.slot);
+        queue.endurance = if counts && !self.is_control(taken.slot) {
+            let turn_ns = u64::from(left.raw_ns() / left.len()) * u64::from(policy.batch);
+            queue.endurance.and(turn_ns)
+        } else {
+            Endurance::NONE
+        };
+        queue.end();
+        self.adopt(taken);
     }
 
-    /// Links a color that was stolen for this core. One that is wanted elsewhere stays until
-    /// [`see_off`](Self::see_off).
-    pub(crate) fn adopt(&mut self, stolen: &Taken) {
-        self.put_in(stolen);
-        if self.shared.slots.at(stolen.slot).is_wanted() {
-            self.leaving.push(stolen.slot);
-        }
+    /// Links a color that was checked out, or stolen for this core, and has events.
+    pub(crate) fn adopt(&mut self, taken: &Taken) {
+        let mut queue = self.returned(taken.slot);
+        queue.fifo = taken.fifo;
+        queue.end();
+        self.link(taken.slot);
     }
 
-    /// Links a color that was checked out, if there are any events: what was taken out goes before what was
-    /// appended meanwhile.
-    fn put_in(&mut self, taken: &Taken) {
-        let slot = taken.slot;
-        check!(self.owns(slot), "slot {slot} is returned to another core");
+    /// A color that comes back: idle, and its events are where they were taken.
+    #[inline(always)]
+    fn returned(&self, slot: u32) -> CellMut<'a, ColorQueue> {
         let mut queue = self.queue(slot);
         check!(
-            queue.state == State::CheckedOut,
+            self.owns(slot) && queue.state == State::CheckedOut && queue.fifo.len() == 0,
             "slot {slot} is returned and not out"
         );
-        if fault("appended meanwhile and forgotten") {
-            queue.fifo = Fifo::EMPTY;
-        }
-        if taken.fifo.len() > 0 {
-            let mut earlier = taken.fifo;
-            if fault("what is left goes behind") {
-                std::mem::swap(&mut earlier, &mut queue.fifo);
-            }
-            // SAFETY: the checkout is the calling thread's, and we hold the owner's lock.
-            unsafe { queue.fifo.prepend(earlier) };
-        }
         queue.state = State::Idle;
-        let len = queue.fifo.len();
-        queue.end();
-        if len > 0 {
-            self.link(slot);
-        }
-    }
-
-    /// Lets colors go that were given back and are wanted elsewhere. After the outbox is published, and
-    /// not before: once a color has gone it runs there, and what it posts there must not overtake what it
-    /// posted here.
-    #[inline(always)]
-    pub(crate) fn see_off(&mut self, bells: &mut Vec<u32>) {
-        if !self.leaving.is_empty() {
-            self.see_off_all(bells);
-        }
-    }
-
-    #[cold]
-    fn see_off_all(&mut self, bells: &mut Vec<u32>) {
-        while let Some(slot) = self.leaving.pop() {
-            let state = self.queue(slot).state;
-            if state == State::CheckedOut {
-                // Taken again with what was just posted to it: another time.
-                continue;
-            }
-            if let Some(target) = self.wish(slot) {
-                if state == State::Queued {
-                    self.unlink(slot);
-                }
-                self.emigrate(slot, target, bells);
-            }
-        }
+        queue
     }
 
     /// Whether a color may join those that are checked out, and then counts it: until their
@@ -368,8 +346,7 @@ impl<'a> Section<'a> {
         let alone = profile.tail_ns() > self.limits.alone_ns;
         let quantum_ns = u64::from(self.limits.quantum_ns);
         let sum_ns = self.taken_ns + turn_ns.unwrap_or(profile.estimate().raw_ns().into());
-        if !checkout.is_empty() && (alone || sum_ns > quantum_ns || checkout.len() == CHECKOUT_MAX)
-        {
+        if checkout.turns() > 0 && (alone || sum_ns > quantum_ns || checkout.is_full()) {
             return false;
         }
         self.taken_ns = if alone { quantum_ns + 1 } else { sum_ns };

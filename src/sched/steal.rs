@@ -19,7 +19,8 @@
 //! of that distance; or if it is *stuck*, that is, has been inside one handler for longer than a
 //! steal costs, and has any color or mail at all: that would otherwise wait for the handler.
 
-use super::core::{Core, Taken};
+use super::checkout::Taken;
+use super::core::Core;
 use super::lists::EVENT_NS;
 use super::node::Node;
 use super::section::Section;
@@ -59,8 +60,9 @@ impl Core {
             // What is more than a quantum others should see.
             self.adopt(&loot, true);
         } else {
-            self.begun = 0;
-            self.checkout.extend(loot);
+            for taken in loot {
+                self.checkout.push(taken);
+            }
         }
         !self.checkout.is_empty()
     }
@@ -78,11 +80,11 @@ impl Core {
         for stolen in loot {
             section.adopt(stolen);
         }
-        // No posts of ours to them are waiting: until now they were another's.
-        section.see_off(bells);
+        if section.lists().left.any() {
+            section.take_mail(bells);
+        }
         if run {
             section.check_out(checkout);
-            self.begun = 0;
         }
         let worth = section.publish();
         drop(section);

@@ -23,6 +23,7 @@ impl Core {
         if watch {
             if raw_ns >= self.quantum_ns {
                 self.outbox_due = 1;
+                self.checkout.close();
             }
             if u64::from(raw_ns) >= self.shared.wake_cost_ns {
                 self.step_long();
@@ -79,7 +80,7 @@ impl Core {
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
         self.long |= took_ns > self.shared.wake_cost_ns;
-        if self.checkout.len() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
+        if self.checkout.turns() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);
         }
         self.outbox_due = OUTBOX_MAX;

@@ -11,6 +11,7 @@ use std::sync::{Arc, mpsc};
 /// Colors of core 1.
 const TARGET: Color = Color::new(1);
 const BETWEEN: Color = Color::new(3);
+const OTHER: Color = Color::new(5);
 /// A color of core 0.
 const SELF: Color = Color::new(2);
 
@@ -88,7 +89,7 @@ fn placed_with_posts_waiting() {
     Model {
         name: "causal_order::placed_with_posts_waiting",
         preemptions_max: 3,
-        iterations_min: 500,
+        iterations_min: 300,
     }
     .explore(|| {
         let oracle = Oracle::new();
@@ -163,6 +164,80 @@ fn self_post() {
     });
 }
 
+/// The target is in the checkout, where core 1 put it, when it gets mail from core 0, which then has an
+/// event of core 1 post to it.
+#[test]
+fn post_to_a_held_color() {
+    Model {
+        name: "causal_order::post_to_a_held_color",
+        preemptions_max: 3,
+        iterations_min: 1_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan {
+            stealing: Stealing::Off,
+            ..Plan::cores(2)
+        });
+        let mut here = world.core(0);
+        let mut there = world.core(1);
+        oracle
+            .event(3, 0)
+            .post_from(&world.poster(), &SHORT, TARGET);
+        settle(&mut [&mut there]);
+        let seen = Arc::clone(&oracle);
+        oracle
+            .event(3, 1)
+            .then(move |cx| seen.event(4, 0).post(cx, &SHORT, TARGET))
+            .post_from(&world.poster(), &SHORT, OTHER);
+        let seen = Arc::clone(&oracle);
+        let start = oracle.event(0, 0).then(move |cx| {
+            // So that core 1 takes its mail, whatever else comes until then.
+            seen.event(1, 0).post(cx, &SHORT, OTHER);
+            cx.flush();
+            seen.event(1, 0).post(cx, &SHORT, TARGET);
+            let effect = seen.event(2, 0);
+            let between = seen.event(1, 0).then(move |cx| {
+                effect.post(cx, &SHORT, TARGET);
+                cx.flush();
+            });
+            between.post(cx, &SHORT, BETWEEN);
+        });
+        start.post_from(&world.poster(), &SHORT, SELF);
+        let running = thread::spawn(move || {
+            there.turn();
+            there.turn();
+            there
+        });
+        here.turn();
+        here.turn();
+        let mut there = running.join().unwrap();
+        settle(&mut [&mut here, &mut there]);
+        oracle.assert_ran(TARGET, &[(1, 1), (2, 1), (3, 1), (4, 1)]);
+        world.assert_at_rest();
+        drop((here, there, world));
+        oracle.assert_no_leak();
+    });
+}
+
+#[test]
+fn finds_a_post_to_a_held_color_that_overtakes() {
+    must_fail(
+        "causal_order::post_to_a_held_color",
+        "post to a held color overtakes mail",
+        &["before its cause"],
+    );
+}
+
+#[test]
+fn finds_the_mail_of_a_held_color_left() {
+    must_fail(
+        "causal_order::post_to_a_held_color",
+        "held color's mail left",
+        &["before its cause"],
+    );
+}
+
 #[test]
 fn finds_a_mailbox_not_drained() {
     must_fail(
@@ -191,11 +266,11 @@ fn finds_a_lone_post_that_overtakes() {
 }
 
 #[test]
-fn finds_what_is_left_behind_what_came() {
+fn finds_the_mail_of_a_running_color_taken() {
     must_fail(
         "causal_order::self_post",
-        "what is left goes behind",
-        &["before its cause"],
+        "running mark ignored",
+        &["before its cause", "Causality violation"],
     );
 }
 

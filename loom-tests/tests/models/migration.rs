@@ -297,10 +297,10 @@ fn place_running() {
 }
 
 #[test]
-fn finds_a_wish_forgotten_at_the_return() {
+fn finds_a_wish_for_a_running_color_forgotten() {
     must_fail(
         "migration::place_running",
-        "wish forgotten at the return",
+        "mail of a running color forgotten",
         &["ORACLE"],
     );
 }
@@ -310,7 +310,7 @@ fn finds_a_wish_forgotten_by_its_holder() {
     must_fail(
         "migration::place_and_steal",
         "running mark ignored",
-        &["is returned to another core"],
+        &["is returned and not out"],
     );
 }
 

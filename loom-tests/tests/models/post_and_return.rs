@@ -56,10 +56,10 @@ fn foreign_post() {
 }
 
 #[test]
-fn finds_what_came_meanwhile_forgotten() {
+fn finds_mail_that_came_meanwhile_forgotten() {
     must_fail(
         "post_and_return::foreign_post",
-        "appended meanwhile and forgotten",
+        "mail of a running color forgotten",
         &["ORACLE"],
     );
 }

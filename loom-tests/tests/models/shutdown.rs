@@ -10,6 +10,8 @@ use std::sync::Arc;
 /// Colors of core 1 and, another one, of core 0.
 const THERE: Color = Color::new(1);
 const HERE: Color = Color::new(2);
+const NEXT: Color = Color::new(4);
+const LAST: Color = Color::new(6);
 /// A color of core 2 of three.
 const FAR: Color = Color::new(2);
 
@@ -94,9 +96,11 @@ fn drain() {
             ..Plan::cores(2)
         });
         let cores = [world.core(0), world.core(1)];
-        let (there, last) = (oracle.event(0, 1), oracle.event(0, 1));
+        let (there, last) = (oracle.event(0, 1), oracle.event(0, 0));
+        let next = oracle.event(0, 0);
+        let next = next.then(move |cx| last.post(cx, &SHORT, LAST));
         let third = oracle.event(0, 0);
-        let third = third.then(move |cx| last.post(cx, &SHORT, RUNS));
+        let third = third.then(move |cx| next.post(cx, &SHORT, NEXT));
         let second = oracle.event(0, 0).then(move |cx| {
             there.post(cx, &SHORT, THERE);
             third.post(cx, &SHORT, HERE);
@@ -110,9 +114,11 @@ fn drain() {
         zero.drive();
         driven.join().unwrap();
         assert!(world.ended());
-        oracle.assert_ran(RUNS, &[(0, 2)]);
+        oracle.assert_ran(RUNS, &[(0, 1)]);
         oracle.assert_ran(THERE, &[(0, 2)]);
         oracle.assert_ran(HERE, &[(0, 1)]);
+        oracle.assert_ran(NEXT, &[(0, 1)]);
+        oracle.assert_ran(LAST, &[(0, 1)]);
         assert_eq!(world.events_left(), 0);
         drop(zero);
         world.assert_at_rest();
