@@ -229,17 +229,16 @@ fn a_timer_is_late_by_the_handlers_of_its_core_only() {
     }
 }
 
+/// Color, core, and when it began.
+type Hop = (u64, usize, Duration);
+
 /// Some turns of a virtual core. The pair below goes on for several hundred us.
 const SOON: Duration = Duration::from_micros(20);
 
 /// On core 0 colors 2 and 4 post to each other; meanwhile color 1, on core 1, runs `meddle`. Returns what the
 /// pair ran: color, core, and when it began; and what `meddle` logged.
-fn pair(
-    seed: u64,
-    meddle: fn(&mut Cx, &Log),
-) -> (Vec<(u64, usize, Duration)>, Vec<(u64, Duration)>) {
-    type Hops = Arc<Mutex<Vec<(u64, usize, Duration)>>>;
-    fn hop(cx: &mut Cx, hops: &Hops, left: u32) {
+fn pair(seed: u64, meddle: fn(&mut Cx, &Log)) -> (Vec<Hop>, Vec<(u64, Duration)>) {
+    fn hop(cx: &mut Cx, hops: &Arc<Mutex<Vec<Hop>>>, left: u32) {
         let entry = (cx.color().value(), cx.core(), cx.now());
         hops.lock().unwrap().push(entry);
         sim::work(cx, Duration::from_nanos(50));
@@ -252,7 +251,7 @@ fn pair(
     let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
     let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
     let mut simulation = builder.simulate(seed).unwrap();
-    let (hops, others) = (Hops::default(), Log::default());
+    let (hops, others) = (Arc::<Mutex<Vec<Hop>>>::default(), Log::default());
     let (its, log_of_others) = (Arc::clone(&hops), Arc::clone(&others));
     simulation
         .run(move |cx| {
@@ -301,7 +300,7 @@ fn a_color_that_is_at_hand_all_the_time_can_be_placed() {
             cx.place(Color::from(4), 1);
         });
         let placed = others[0].1;
-        let of_the_color = |hop: &&(u64, usize, Duration)| hop.0 == 4 && hop.2 > placed + SOON;
+        let of_the_color = |hop: &&Hop| hop.0 == 4 && hop.2 > placed + SOON;
         let later: Vec<_> = hops.iter().filter(of_the_color).collect();
         assert!(!later.is_empty());
         assert!(
@@ -309,4 +308,120 @@ fn a_color_that_is_at_hand_all_the_time_can_be_placed() {
             "seed {seed}: placed at {placed:?}, {later:?}"
         );
     }
+}
+
+/// On two cores, where colors 2, 4 and 6 are on core 0 and post to each other until they are at hand: then
+/// color 2 runs `first`, with the log. Returns when color 4 logged, all times counted from then.
+fn beside_a_long_one(seed: u64, handler: &'static Handler, first: fn(&mut Cx, Log)) -> Duration {
+    fn round<F>(cx: &mut Cx, left: u32, then: Callback<F>)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let color = cx.color().value();
+        let to = Color::from(if color == 6 { 2 } else { color + 2 });
+        if left > 0 || to != Color::from(2) {
+            let next = move |cx: &mut Cx| round(cx, left.saturating_sub(1), then);
+            cx.post_callback(SHORT.on(to, next));
+        } else {
+            cx.post_callback(then);
+        }
+    }
+    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+    let log = Log::default();
+    let its = Arc::clone(&log);
+    let start = Arc::new(Mutex::new(Duration::ZERO));
+    let started = Arc::clone(&start);
+    simulation
+        .run(move |cx| {
+            let first = move |cx: &mut Cx| {
+                *started.lock().unwrap() = cx.now();
+                first(cx, its);
+            };
+            let first = handler.on(Color::from(2), first);
+            let begin = move |cx: &mut Cx| round(cx, 300, first);
+            cx.post_callback(SHORT.on(Color::from(2), begin));
+        })
+        .unwrap();
+    let start = *start.lock().unwrap();
+    let log = log.lock().unwrap();
+    let [(4, began)] = log[..] else {
+        panic!("seed {seed}: {log:?}")
+    };
+    began.saturating_sub(start)
+}
+
+fn post_log(cx: &mut Cx, log_of_four: Log) {
+    cx.post_callback(SHORT.on(Color::from(4), move |cx: &mut Cx| log(&log_of_four, cx)));
+}
+
+#[test]
+fn what_is_at_hand_does_not_wait_for_a_long_handler() {
+    type Case = (&'static Handler, fn(&mut Cx, Log));
+    let cases: [Case; 4] = [
+        // A long handler posts to a color that was at hand.
+        (&ANNOTATED, |cx, log| {
+            post_log(cx, log);
+            sim::work(cx, LONG);
+        }),
+        // A short one posts there, and then a long event to itself.
+        (&SHORT, |cx, log| {
+            post_log(cx, log);
+            cx.post_callback(ANNOTATED.on(cx.color(), |cx: &mut Cx| sim::work(cx, LONG)));
+        }),
+        // Or to another color that it has posted to before, so that the long event could run in its turn.
+        (&SHORT, |cx, log| {
+            cx.post_callback(SHORT.on(Color::from(6), |_: &mut Cx| ()));
+            post_log(cx, log);
+            cx.post_callback(ANNOTATED.on(Color::from(6), |cx: &mut Cx| sim::work(cx, LONG)));
+        }),
+        // The same, published in the middle.
+        (&SHORT, |cx, log| {
+            cx.post_callback(SHORT.on(Color::from(6), |_: &mut Cx| ()));
+            post_log(cx, log);
+            cx.post_callback(ANNOTATED.on(Color::from(6), |cx: &mut Cx| sim::work(cx, LONG)));
+            cx.flush();
+        }),
+    ];
+    for (i, (handler, first)) in cases.into_iter().enumerate() {
+        for seed in 0..50 {
+            let waited = beside_a_long_one(seed, handler, first);
+            assert!(waited < LONG / 100, "case {i}, seed {seed}: {waited:?}");
+        }
+    }
+}
+
+#[test]
+fn the_time_left_of_a_color_that_flushes_is_exact() {
+    static TEN: Handler = Handler::new("ten").time(Duration::from_micros(10));
+    fn go(cx: &mut Cx, left: u32) {
+        sim::work(cx, Duration::from_micros(10));
+        // Published at once, in the last event of this color, which then has another.
+        cx.post_callback(SHORT.on(Color::from(4), |_: &mut Cx| ()));
+        if left > 0 {
+            let next = move |cx: &mut Cx| go(cx, left - 1);
+            cx.post_callback(TEN.on(Color::from(2), next));
+        }
+    }
+    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
+    simulation
+        .run(|cx| {
+            cx.place(Color::from(1), 1);
+            cx.post_callback(ANNOTATED.on(Color::from(1), |cx: &mut Cx| sim::work(cx, LONG)));
+            cx.post_callback(TEN.on(Color::from(2), |cx: &mut Cx| go(cx, 1_000)));
+            // Not to be stolen before, nor with it.
+            cx.post_callback(SHORT.on(Color::from(2), |_: &mut Cx| ()));
+        })
+        .unwrap();
+    let stats = simulation.stats();
+    let stolen = stats.cores.iter().flat_map(|core| &core.steals);
+    let (colors, time) = stolen.fold((0, Duration::ZERO), |sum, steals| {
+        (sum.0 + steals.colors, sum.1 + steals.stolen)
+    });
+    assert!(colors > 0);
+    assert!(
+        time / (colors as u32) < 4 * LONG / 100,
+        "{time:?} in {colors} colors"
+    );
 }

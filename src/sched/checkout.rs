@@ -1,23 +1,26 @@
 //! What a core has taken to run without its lock: colors, their events with them, and the order of
 //! their turns.
 //!
-//! A color whose events ran out stays here, *held*, for as long as nobody waits and nobody else wants
-//! anything of it: over many quanta, if the core has few colors to run. An event for a held color is
-//! put straight in, with no lock and nothing published; a pair of colors that post to each other, say,
+//! A color whose events ran out stays here, *held*, if at the exchange nobody waits and nobody else wants
+//! anything of it: over many quanta, if the core has few colors to run. An event for a color that is here
+//! is put straight in, with no lock and nothing published; a pair of colors that post to each other, say,
 //! takes the lock once a quantum and not once an event.
 //!
 //! What is put in counts towards the quantum like what was checked out, so no more is hidden from
-//! thieves than before. And nothing is overtaken:
+//! thieves than before. What is long, or not known, is not put in; and before an event that is long runs,
+//! and at each flush, all colors but the running one are [given back](Checkout::release), so that thieves
+//! can take them and what is posted to them. Nothing is overtaken:
 //!
 //! - What lies in the color's mailbox may have happened before. Nobody but the core's own thread empties
-//!   the mailbox of a color that is checked out ([`Section::take_mail`]), and where it does, what it finds
-//!   is appended here; so a look at the mailbox tells.
-//! - What this thread posted to the color through the outbox comes first. Once a post was refused here,
-//!   all are until the next exchange, which publishes the outbox.
+//!   the mailbox of a color that is checked out ([`Section::take_mail`] leaves it), and no event is put in
+//!   while the mailbox has anything.
+//! - What this thread posted to the color through the outbox comes first. A post to a color that is not
+//!   here is no matter: within a quantum none comes to be here, nor in the index. Once a post was refused
+//!   for another reason, all are until the next exchange, which publishes the outbox.
 
 use super::mail;
 use super::node::Node;
-use super::queue::{Chunk, Fifo};
+use super::queue::{Chunk, Fifo, NIL};
 use super::section::Section;
 use super::shared::Shared;
 use super::slots::Slots;
@@ -29,8 +32,10 @@ use std::ptr::NonNull;
 pub(crate) const CHECKOUT_MAX: usize = 64;
 /// More colors are not held beyond the quantum.
 const HELD_MAX: usize = 32;
-/// Most quanta from one try to hold colors to the next.
-const WAIT_MAX: u8 = 63;
+/// Holding is tried for so many quanta: a single event that goes round so many colors comes back to the first.
+const TRIES_MAX: u8 = 16;
+/// Most quanta from one try to the next.
+const WAIT_MAX: u8 = 127;
 /// Most turns in one quantum. All of what was checked out gets one.
 const TURNS_MAX: usize = 2 * CHECKOUT_MAX;
 /// Places in the index.
@@ -58,6 +63,8 @@ pub(crate) struct Checkout {
     /// What may still be put straight in, in ns of estimated time; negative: nothing, until the next
     /// exchange.
     room_ns: i64,
+    /// What is checked out alone is not put in either: see [`Limits`](super::lists::Limits).
+    alone_ns: u32,
     trial: Trial,
 }
 
@@ -66,8 +73,8 @@ pub(crate) struct Checkout {
 struct Trial {
     /// Something was put in since the last exchange.
     hit: bool,
-    /// Colors were held then.
-    tried: bool,
+    /// Quanta since, in which colors were held.
+    tries: u8,
     /// Quanta until the next try, and how many there were before the last.
     wait: u8,
     waited: u8,
@@ -78,14 +85,17 @@ impl Trial {
     #[inline(always)]
     fn holds(&mut self) -> bool {
         if self.hit {
-            (self.wait, self.waited) = (0, 0);
-        } else if self.tried {
-            self.waited = (2 * self.waited + 1).min(WAIT_MAX);
-            self.wait = self.waited;
+            *self = Trial::default();
+        } else if self.wait > 0 {
+            self.wait -= 1;
+            return false;
+        } else if self.tries == TRIES_MAX {
+            self.waited = self.waited.saturating_mul(2).clamp(TRIES_MAX, WAIT_MAX);
+            (self.tries, self.wait) = (0, self.waited);
+            return false;
         }
-        (self.hit, self.tried) = (false, self.wait == 0);
-        self.wait = self.wait.saturating_sub(1);
-        self.tried
+        self.tries += 1;
+        true
     }
 }
 
@@ -97,6 +107,7 @@ impl Checkout {
             begun: 0,
             index: [0; INDEX_LEN],
             room_ns: -1,
+            alone_ns: 0,
             trial: Trial::default(),
         }
     }
@@ -135,11 +146,12 @@ impl Checkout {
         }
     }
 
-    /// Takes a color with its events, if there is room.
+    /// Takes a stolen color with its events, for a quantum of its own.
     pub(super) fn push(&mut self, taken: Taken) {
         assert!(!self.is_full());
         // SAFETY: just looked.
         unsafe { self.push_unchecked(taken) };
+        self.close();
     }
 
     /// Where a color is held, if it is and has its place in the index.
@@ -147,13 +159,6 @@ impl Checkout {
     pub(super) fn find(&self, slot: u32) -> Option<usize> {
         let at = usize::from(self.index[slot as usize % INDEX_LEN]);
         (self.held.get(at)?.slot == slot).then_some(at)
-    }
-
-    /// Where a color is that is held. Not by the index, where another may have taken its place.
-    fn place(&self, slot: u32) -> usize {
-        let mut places = 0..self.held.len();
-        let place = places.find(|&at| self.held[at].slot == slot);
-        place.expect("what is checked out is here")
     }
 
     /// Appends an event to the color at this place, which gets a turn if it had no events.
@@ -191,7 +196,7 @@ impl Checkout {
         let (raw_ns, profile) = {
             // SAFETY: the node is the caller's.
             let header = unsafe { Node::header(node.as_ptr()) };
-            (header.times.raw_ns(), header.profile)
+            (header.times.raw_ns(), shared.profiles.get(header.profile))
         };
         self.room_ns -= i64::from(raw_ns);
         let overtakes =
@@ -200,7 +205,8 @@ impl Checkout {
         if overtakes
             || self.room_ns < 0
             || self.turns.is_full()
-            || shared.profiles.get(profile).wants_timing()
+            || profile.wants_timing()
+            || profile.tail_ns() > self.alone_ns
         {
             self.close();
             return false;
@@ -217,43 +223,46 @@ impl Checkout {
         self.room_ns = -1;
     }
 
-    /// Gives back a color whose events do not fit into the quantum that is about to begin. False: it has some
-    /// that do, or the quantum has begun.
+    /// Gives back a color, before the quantum begins: there is an event for it that does not fit, and what it
+    /// has already is not to have that one run in its turn.
     #[inline(never)]
-    pub(super) fn withdraw(&mut self, section: &mut Section<'_>, slot: u32) -> bool {
-        if self.begun > 0 {
-            return false;
-        }
-        let at = self.place(slot);
-        if self.held[at].fifo.len() > 0 {
-            return false;
-        }
+    pub(super) fn withdraw(&mut self, section: &mut Section<'_>, slot: u32) {
+        debug_assert_eq!(self.begun, 0);
+        let mut places = 0..self.held.len();
+        let at = places.find(|&at| self.held[at].slot == slot);
+        // Not by the index, where another may have taken its place.
+        let at = at.expect("what is checked out is here");
         section.give_back(&self.held.swap_remove(at));
+        let (is, was) = (at as u8, self.held.len() as u8);
+        self.turns.retain(|turn| *turn != is);
         if let Some(moved) = self.held.get(at) {
-            self.index[moved.slot as usize % INDEX_LEN] = at as u8;
-            let (was, is) = (self.held.len() as u8, at as u8);
+            self.index[moved.slot as usize % INDEX_LEN] = is;
             if let Some(turn) = self.turns.iter_mut().find(|turn| **turn == was) {
                 *turn = is;
             }
         }
-        true
     }
 
-    /// Appends a chunk, behind the color's mail, to a color that is checked out; under the lock. It gets no
-    /// turn by that: what is still there at the exchange goes back.
+    /// Whether this color is running: then it alone is here, as after [`release`](Self::release).
+    #[inline(always)]
+    pub(super) fn is_running(&self, slot: u32) -> bool {
+        self.begun > 0 && self.held[0].slot == slot
+    }
+
+    /// Appends a chunk, as always behind the color's mail, to the running color, which is put down; under the
+    /// lock.
     ///
     /// # Safety
     /// The caller gives up the chunk's nodes.
     #[inline(never)]
-    pub(super) unsafe fn append_all(&mut self, slots: &Slots, slot: u32, chunk: Chunk) {
-        let at = self.place(slot);
-        let fifo = &mut self.held[at].fifo;
+    pub(super) unsafe fn append_running(&mut self, slots: &Slots, chunk: Chunk) {
+        let Taken { slot, fifo } = &mut self.held[0];
         if fifo.len() == 0 {
             *fifo = Fifo::EMPTY;
         }
-        if !fault("held color's mail left") && mail::has_mail(slots.at(slot)) {
+        if mail::has_mail(slots.at(*slot)) {
             // SAFETY: the color is checked out by the calling thread, which holds its core's lock.
-            unsafe { mail::drain(slots, slot, fifo) };
+            unsafe { mail::drain(slots, *slot, fifo) };
         }
         // SAFETY: the chunk is the caller's.
         let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
@@ -276,8 +285,44 @@ impl Checkout {
 
     /// Where the running color's events belong while it does not run.
     pub(super) fn running(&mut self) -> &mut Fifo {
-        let at = self.turns[self.begun - 1];
-        &mut self.held[usize::from(at)].fifo
+        let at = self.turn();
+        &mut self.held[at].fifo
+    }
+
+    /// How many colors are here besides the running one.
+    #[inline(always)]
+    pub(super) fn others(&self, in_turn: bool) -> usize {
+        self.held.len() - usize::from(in_turn)
+    }
+
+    /// Gives back all colors but the running one, which is put down; those that wait for their turn to where
+    /// they were taken from.
+    #[inline(never)]
+    pub(super) fn release(&mut self, section: &mut Section<'_>, in_turn: bool) {
+        let running = in_turn.then(|| self.turn());
+        let kept = running.map(|at| std::mem::replace(&mut self.held[at].slot, NIL));
+        for &at in self.turns[self.begun..].iter().rev() {
+            let taken = &mut self.held[usize::from(at)];
+            section.give_back_first(taken);
+            taken.slot = NIL;
+        }
+        for taken in self.held.iter().filter(|taken| taken.slot != NIL) {
+            section.give_back(taken);
+        }
+        let fifo = running.map(|at| self.held[at].fifo);
+        self.held.clear();
+        self.turns.clear();
+        self.begun = 0;
+        if let Some((slot, fifo)) = kept.zip(fifo) {
+            self.held.push(Taken { slot, fifo });
+            self.turns.push(0);
+            self.begun = 1;
+        }
+    }
+
+    /// Where the color is whose turn it is.
+    fn turn(&self) -> usize {
+        self.turns[self.begun - 1].into()
     }
 
     /// Ends the quantum: gives the colors back, at most without those that have no events, if nothing and
@@ -305,6 +350,7 @@ impl Checkout {
                 section.give_back(taken);
                 return false;
             }
+            section.finished(taken.slot);
             index[taken.slot as usize % INDEX_LEN] = held;
             held += 1;
             true
@@ -316,15 +362,12 @@ impl Checkout {
     pub(super) fn begin_quantum(&mut self, section: &mut Section<'_>) {
         section.check_out(self);
         self.room_ns = section.room_ns();
-        // Nothing is held behind a long handler, nor while anything waits, nor by a core that has nothing to run.
+        self.alone_ns = section.limits.alone_ns;
+        // Nothing is held behind a handler that is known to be long, nor while anything waits, nor by a core
+        // that has nothing to run.
         let idle = self.held.len() > self.turns.len();
         if idle && (self.room_ns < 0 || self.turns.is_empty()) {
             self.let_go(section);
-            if self.is_empty() {
-                // They may have been given events.
-                section.check_out(self);
-                self.room_ns = section.room_ns();
-            }
         }
     }
 

@@ -230,8 +230,8 @@ impl Core {
         }
     }
 
-    /// Publishes the outbox in program order: everything posted so far is in its color's queue or
-    /// mailbox when this returns.
+    /// Publishes the outbox in program order, and before it gives back all colors but the running one:
+    /// everything posted so far to other colors is in their queues or mailboxes when this returns.
     #[inline(never)]
     pub(crate) fn flush(&mut self) {
         // Borrowed, not cloned, here and in `exchange`: a reference count is a read-modify-write on a
@@ -247,15 +247,19 @@ impl Core {
             bells,
             ..
         } = self;
-        if outbox.is_empty() {
+        let in_turn = current.slot != NIL;
+        if outbox.is_empty() && checkout.others(in_turn) == 0 {
             return;
         }
-        let in_turn = current.slot != NIL;
         if in_turn {
             *checkout.running() = running.put_down();
         }
         let mut section = Section::enter(shared, *id);
+        checkout.release(&mut section, in_turn);
         outbox.publish(&mut section, shared, *id, checkout, false, bells);
+        if section.lists().left.any() {
+            section.take_mail(bells);
+        }
         let worth = section.publish();
         let stealable = section.lists().stealable();
         drop(section);

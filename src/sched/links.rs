@@ -55,6 +55,26 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Moves the color that was linked last to the head of the core-queue.
+    pub(super) fn move_to_front(&mut self, slot: u32) {
+        let Ends { head, tail } = self.lists.core_queue;
+        debug_assert_eq!(tail, slot);
+        if head == slot {
+            return;
+        }
+        let prev = {
+            let mut queue = self.queue(slot);
+            queue.core_next = head;
+            std::mem::replace(&mut queue.core_prev, NIL)
+        };
+        self.queue(prev).core_next = NIL;
+        self.queue(head).core_prev = slot;
+        self.lists.core_queue = Ends {
+            head: slot,
+            tail: prev,
+        };
+    }
+
     /// Takes a color out of the core-queue and out of its band. Its state is the caller's to change.
     #[inline]
     pub(super) fn unlink(&mut self, slot: u32) {

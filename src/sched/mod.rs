@@ -1,9 +1,9 @@
 //! The heart: pure scheduling. No threads, no I/O, no clock of its own.
 //!
-//! Read in this order: [`turn`] is one step of one core; [`core`] is that core; [`section`] is the
-//! critical section, where colors are linked and change owner; [`checkout`] is what a core runs
-//! without its lock; [`queue`] is a color; [`mail`] and [`poke`] are how events reach a color on another core; [`steal`] and [`sleepers`] are what an
-//! idle core does; [`quiesce`] is how a run ends.
+//! Read in this order: [`turn`] is one step of one core; [`core`] is that core; [`checkout`] is what it
+//! runs without its lock; [`section`] is the critical section, where colors are linked and change owner;
+//! [`queue`] is a color; [`mail`] and [`poke`] are how events reach a color on another core; [`steal`] and
+//! [`sleepers`] are what an idle core does; [`quiesce`] is how a run ends.
 //!
 //! What can never happen: two cores in one color; two events of a color out of the order of their
 //! posts; a color with events that no list, mailbox or checkout leads to; a core asleep with mail; a

@@ -61,8 +61,10 @@ impl Running {
 
     /// Gives away what is left of the color's events.
     pub(super) fn put_down(&mut self) -> Fifo {
-        // A sum that reached its end stays there.
-        if self.times.raw_ns() != u32::MAX && self.len > 0 {
+        if self.len == 0 {
+            self.times = Times::ZERO;
+        } else if self.times.raw_ns() != u32::MAX {
+            // A sum that reached its end stays there, until there are no events.
             self.times = Times::new(
                 self.times.raw_ns() - (self.settled_ns - self.left_ns) as u32,
                 self.times.penalized_ns() - self.penalized_ns as u32,

@@ -114,8 +114,8 @@ impl<'a> Section<'a> {
     }
 
     /// Takes single events from the front of `posts` straight into the checkout, as long as each is for
-    /// a color of this core without other events, or one that is held, fits, and nothing is queued before it: where
-    /// [`append`](Self::append) and [`check_out`](Self::check_out) would put them one by one. Returns
+    /// a color of this core that has no other events, or is in the checkout, and fits, and nothing is
+    /// queued before it: where [`append`](Self::append) and [`check_out`](Self::check_out) would put them one by one. Returns
     /// how many. Most of what a core's handlers post to each other takes this way.
     ///
     /// # Safety
@@ -167,7 +167,7 @@ impl<'a> Section<'a> {
     /// Appends a chunk to a color of this core; false if the color is another core's.
     ///
     /// Drains the color's mailbox first: what lies there may have happened before this post. The events of
-    /// a color that is checked out are in the checkout, `out`, and so go there.
+    /// a color that is checked out are in the checkout, `out`: it is withdrawn from there, unless it runs.
     ///
     /// # Safety
     /// The caller gives up the chunk's nodes if this returns true.
@@ -188,11 +188,12 @@ impl<'a> Section<'a> {
         }
         if queue.state == State::CheckedOut {
             queue.end();
-            if !out.withdraw(self, slot) {
+            if out.is_running(slot) {
                 // SAFETY: the chunk is the caller's.
-                unsafe { out.append_all(&self.shared.slots, slot, chunk) };
+                unsafe { out.append_running(&self.shared.slots, chunk) };
                 return true;
             }
+            out.withdraw(self, slot);
             queue = self.queue(slot);
         }
         let before = (queue.fifo.len(), queue.worth_ns());
@@ -292,8 +293,13 @@ impl<'a> Section<'a> {
         if taken.fifo.len() > 0 {
             return self.give_back_rest(taken);
         }
-        let mut queue = self.returned(taken.slot);
-        queue.endurance = Endurance::NONE;
+        self.returned(taken.slot).endurance = Endurance::NONE;
+    }
+
+    /// Takes note that a color that stays checked out has run out of events.
+    #[inline(always)]
+    pub(super) fn finished(&self, slot: u32) {
+        self.queue(slot).endurance = Endurance::NONE;
     }
 
     /// As [`give_back`](Self::give_back), when there is anything to go on with.
@@ -311,6 +317,12 @@ impl<'a> Section<'a> {
         };
         queue.end();
         self.adopt(taken);
+    }
+
+    /// Returns a color that was checked out and did not have its turn, to the head of the core-queue.
+    pub(super) fn give_back_first(&mut self, taken: &Taken) {
+        self.adopt(taken);
+        self.move_to_front(taken.slot);
     }
 
     /// Links a color that was checked out, or stolen for this core, and has events.

@@ -84,7 +84,7 @@ impl Core {
             section.take_mail(bells);
         }
         if run {
-            section.check_out(checkout);
+            checkout.begin_quantum(&mut section);
         }
         let worth = section.publish();
         drop(section);

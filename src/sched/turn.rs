@@ -26,7 +26,7 @@ pub(crate) fn turn(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Turn {
         return Turn::Idle;
     }
     cx.worker().core.end_search(true);
-    // Run, with no lock held and no atomics.
+    // Run, with no lock held and no read-modify-write.
     let executed = cx.worker().core.executed;
     while let Err(payload) = panics::catching(|| run_quantum(cx, &between)) {
         panics::caught(cx, payload);

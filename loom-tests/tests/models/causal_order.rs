@@ -230,15 +230,6 @@ fn finds_a_post_to_a_held_color_that_overtakes() {
 }
 
 #[test]
-fn finds_the_mail_of_a_held_color_left() {
-    must_fail(
-        "causal_order::post_to_a_held_color",
-        "held color's mail left",
-        &["before its cause"],
-    );
-}
-
-#[test]
 fn finds_a_mailbox_not_drained() {
     must_fail(
         "causal_order::three_parties",
