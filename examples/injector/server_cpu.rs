@@ -22,8 +22,10 @@ pub(crate) fn used_by(pid: u32) -> io::Result<Duration> {
                     named(io::Error::new(io::ErrorKind::InvalidData, text.clone()))
                 })?;
             }
-            // It ended while we looked.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // It ended while we looked, before the file was opened or before it was read.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    || error.raw_os_error() == Some(libc::ESRCH) => {}
             Err(error) => return Err(named(error)),
         }
     }

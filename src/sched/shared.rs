@@ -183,6 +183,9 @@ impl Progress {
 
 /// The least quantum, in ns: some ten times what returning, flushing and checking out take.
 const QUANTUM_MIN_NS: u32 = 600;
+/// The quantum where nobody could steal what it hides, in ns: what waits, waits no longer than for a system
+/// call or two.
+const QUANTUM_ALONE_NS: u32 = 2_400;
 
 /// The steal cost before anything was measured, in ns; and the bounds of what is believed.
 const STEAL_COST_PRIOR_NS: u32 = 600;
@@ -348,7 +351,11 @@ fn limits(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, map: ColorMap) -> Li
     Limits {
         cost_ns,
         worthy_ns: policy.worthy_ns(cost_ns),
-        quantum_ns: (cost_ns as u32).max(QUANTUM_MIN_NS),
+        quantum_ns: if policy.stealing {
+            (cost_ns as u32).max(QUANTUM_MIN_NS)
+        } else {
+            QUANTUM_ALONE_NS
+        },
         // Nobody is kept waiting by it where nobody could steal.
         alone_ns: if policy.stealing {
             wake_cost_ns.try_into().unwrap_or(u32::MAX)
