@@ -3,6 +3,8 @@
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(asio)");
     println!("cargo::rerun-if-changed=src/schedulers/asio.cpp");
+    // Installed later, it is noticed: as long as it is not there, cargo asks again in each build.
+    println!("cargo::rerun-if-changed=/usr/include/asio.hpp");
     let mut build = cc::Build::new();
     build
         .cpp(true)
