@@ -71,7 +71,7 @@ pub(crate) struct Checkout {
 /// Whether holding is worth the while, which it is where colors are posted to again soon: tried now and then.
 #[derive(Debug, Default)]
 struct Trial {
-    /// Something was put in since the last exchange.
+    /// Something was put in since this was last asked.
     hit: bool,
     /// Quanta since, in which colors were held.
     tries: u8,
@@ -232,7 +232,12 @@ impl Checkout {
         let at = places.find(|&at| self.held[at].slot == slot);
         // Not by the index, where another may have taken its place.
         let at = at.expect("what is checked out is here");
-        section.give_back(&self.held.swap_remove(at));
+        let taken = self.held.swap_remove(at);
+        if taken.fifo.len() > 0 {
+            section.adopt(&taken);
+        } else {
+            section.give_back(&taken);
+        }
         let (is, was) = (at as u8, self.held.len() as u8);
         self.turns.retain(|turn| *turn != is);
         if let Some(moved) = self.held.get(at) {
@@ -313,6 +318,7 @@ impl Checkout {
         self.held.clear();
         self.turns.clear();
         self.begun = 0;
+        section.out_only(kept);
         if let Some((slot, fifo)) = kept.zip(fifo) {
             self.held.push(Taken { slot, fifo });
             self.turns.push(0);

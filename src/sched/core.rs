@@ -234,6 +234,12 @@ impl Core {
     /// everything posted so far to other colors is in their queues or mailboxes when this returns.
     #[inline(never)]
     pub(crate) fn flush(&mut self) {
+        self.publish();
+    }
+
+    /// As [`flush`](Self::flush). Returns whether a sleeper was looked for.
+    #[inline(never)]
+    pub(super) fn publish(&mut self) -> bool {
         // Borrowed, not cloned, here and in `exchange`: a reference count is a read-modify-write on a
         // line that all cores share.
         let Core {
@@ -249,7 +255,7 @@ impl Core {
         } = self;
         let in_turn = current.slot != NIL;
         if outbox.is_empty() && checkout.others(in_turn) == 0 {
-            return;
+            return false;
         }
         if in_turn {
             *checkout.running() = running.put_down();
@@ -270,8 +276,11 @@ impl Core {
             // However short it is, it would wait for the handler that posted it.
             fence(Ordering::SeqCst);
             self.wake_one();
+            self.ring();
+            return true;
         }
         self.make_known(worth);
+        false
     }
 
     /// The one critical section of a quantum; see the module text. Leaves the next colors to run in

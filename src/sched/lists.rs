@@ -70,7 +70,7 @@ pub(crate) struct Lists {
     /// Those that are checked out: of what is shared with a thief, the core's own part.
     pub(crate) lasting_out: u32,
     /// Pokes of colors that were checked out when they came: their mail is for the core's own thread, at
-    /// its next exchange.
+    /// its next exchange or flush.
     pub(crate) left: Chain,
 }
 

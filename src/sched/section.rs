@@ -325,6 +325,12 @@ impl<'a> Section<'a> {
         self.move_to_front(taken.slot);
     }
 
+    /// Takes note that of what lasts, at most this color is still out.
+    pub(super) fn out_only(&mut self, kept: Option<u32>) {
+        let lasts = |slot| self.queue(slot).endurance.lasts();
+        self.lists.lasting_out = kept.is_some_and(lasts).into();
+    }
+
     /// Links a color that was checked out, or stolen for this core, and has events.
     pub(crate) fn adopt(&mut self, taken: &Taken) {
         let mut queue = self.returned(taken.slot);

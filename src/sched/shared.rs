@@ -185,7 +185,7 @@ impl Progress {
 const QUANTUM_MIN_NS: u32 = 600;
 /// The quantum where nobody could steal what it hides, in ns: what waits, waits no longer than for a system
 /// call or two.
-const QUANTUM_ALONE_NS: u32 = 2_400;
+const QUANTUM_ALONE_NS: u32 = if cfg!(loom) { QUANTUM_MIN_NS } else { 2_400 };
 
 /// The steal cost before anything was measured, in ns; and the bounds of what is believed.
 const STEAL_COST_PRIOR_NS: u32 = 600;

@@ -20,26 +20,25 @@ impl Core {
     /// sure beforehand that others are not left to wait for it.
     #[inline(never)]
     pub(super) fn watch(&mut self, watch: bool, raw_ns: u32) {
-        if watch {
-            if raw_ns >= self.quantum_ns {
-                self.outbox_due = 1;
-                if !fault("stolen colors not shared out") {
-                    // What waits is for others to see.
-                    self.flush();
-                }
+        if watch && raw_ns >= self.quantum_ns {
+            let long = u64::from(raw_ns) >= self.shared.wake_cost_ns;
+            self.outbox_due = 1;
+            if long {
+                self.own.progress.long(true);
             }
-            if u64::from(raw_ns) >= self.shared.wake_cost_ns {
-                self.step_long();
+            // What waits is for others to see.
+            let looked = !fault("stolen colors not shared out") && self.publish();
+            if long {
+                self.look_before_long(looked);
             }
         }
         self.current.started_ns = Some(self.clock.now_ns());
     }
 
-    /// Tells thieves that a long handler begins, and makes sure that nobody's work is left to wait
-    /// for it: mail that came since the exchange, or queued colors.
-    fn step_long(&mut self) {
+    /// Makes sure that nobody's work is left to wait for the long handler that begins: mail that came since
+    /// the exchange, or queued colors. `looked`: a sleeper was looked for just now, and one is enough.
+    fn look_before_long(&mut self, looked: bool) {
         let own = &self.own;
-        own.progress.long(true);
         if self.shared.policy.stealing && !fault("no look before a long handler") {
             // A read-modify-write of the word that pokers push onto: either we see the poke, or the
             // poker's push comes after and makes it see that we are long (`rescue`). A fence here
@@ -49,7 +48,7 @@ impl Core {
             } else {
                 own.pokes.any_ordered()
             };
-            if poked || own.hint.stealable() > 0 {
+            if (poked || own.hint.stealable() > 0) && !looked {
                 // Pairs with the fence of a core on its way to sleep.
                 fence(Ordering::SeqCst);
                 self.wake_one();
