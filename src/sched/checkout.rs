@@ -20,16 +20,15 @@
 
 use super::mail;
 use super::node::Node;
-use super::queue::{Chunk, Fifo, NIL};
+use super::queue::{Fifo, NIL};
 use super::section::Section;
 use super::shared::Shared;
-use super::slots::Slots;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 use std::ptr::NonNull;
 
 /// Most colors a core takes at once.
-pub(crate) const CHECKOUT_MAX: usize = 64;
+const CHECKOUT_MAX: usize = 64;
 /// More colors are not held beyond the quantum.
 const HELD_MAX: usize = 32;
 /// Holding is tried for so many quanta: a single event that goes round so many colors comes back to the first.
@@ -254,27 +253,6 @@ impl Checkout {
         self.begun > 0 && self.held[0].slot == slot
     }
 
-    /// Appends a chunk, as always behind the color's mail, to the running color, which is put down; under the
-    /// lock.
-    ///
-    /// # Safety
-    /// The caller gives up the chunk's nodes.
-    #[inline(never)]
-    pub(super) unsafe fn append_running(&mut self, slots: &Slots, chunk: Chunk) {
-        let Taken { slot, fifo } = &mut self.held[0];
-        if fifo.len() == 0 {
-            *fifo = Fifo::EMPTY;
-        }
-        if mail::has_mail(slots.at(*slot)) {
-            // SAFETY: the color is checked out by the calling thread, which holds its core's lock.
-            unsafe { mail::drain(slots, *slot, fifo) };
-        }
-        // SAFETY: the chunk is the caller's.
-        let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
-        // SAFETY: what is held is ours, and the chunk is the caller's and given up.
-        unsafe { fifo.append(chunk.first, chunk.last, totals) };
-    }
-
     /// The color whose turn is next, if there is any.
     #[inline(always)]
     pub(super) fn begin(&mut self) -> Option<&mut Taken> {
@@ -288,7 +266,7 @@ impl Checkout {
         Some(unsafe { self.held.get_unchecked_mut(usize::from(at)) })
     }
 
-    /// Where the running color's events belong while it does not run.
+    /// Where the running color's events are while it is put down.
     pub(super) fn running(&mut self) -> &mut Fifo {
         let at = self.turn();
         &mut self.held[at].fifo
@@ -371,15 +349,18 @@ impl Checkout {
         self.alone_ns = section.limits.alone_ns;
         // Nothing is held behind a handler that is known to be long, nor while anything waits, nor by a core
         // that has nothing to run.
-        let idle = self.held.len() > self.turns.len();
-        if idle && (self.room_ns < 0 || self.turns.is_empty()) {
+        if self.room_ns < 0 || self.turns.is_empty() {
             self.let_go(section);
         }
     }
 
-    /// Gives back the colors that have no turn. Before the quantum begins.
+    /// Gives back the colors that have no turn, if there are any. Before the quantum begins.
     #[inline(never)]
     pub(super) fn let_go(&mut self, section: &mut Section<'_>) {
+        // Until then none has two.
+        if self.held.len() == self.turns.len() {
+            return;
+        }
         let with_turn = self.turns.iter().fold(0_u64, |all, &at| all | 1 << at);
         let mut places = [0; CHECKOUT_MAX];
         let (index, mut at, mut kept) = (&mut self.index, 0, 0);

@@ -232,14 +232,9 @@ impl Core {
 
     /// Publishes the outbox in program order, and before it gives back all colors but the running one:
     /// everything posted so far to other colors is in their queues or mailboxes when this returns.
+    /// Returns whether a sleeper was looked for, because a long handler runs.
     #[inline(never)]
-    pub(crate) fn flush(&mut self) {
-        self.publish();
-    }
-
-    /// As [`flush`](Self::flush). Returns whether a sleeper was looked for.
-    #[inline(never)]
-    pub(super) fn publish(&mut self) -> bool {
+    pub(crate) fn flush(&mut self) -> bool {
         // Borrowed, not cloned, here and in `exchange`: a reference count is a read-modify-write on a
         // line that all cores share.
         let Core {
@@ -328,10 +323,8 @@ impl Core {
         // Not before the outbox is published: colors that are wanted elsewhere leave, and what such a color
         // posts there must not overtake what it posted here.
         if own.pokes.any() || section.lists().left.any() {
-            if holds {
-                // Among them may be those whom the pokes are for.
-                checkout.let_go(&mut section);
-            }
+            // Among them may be those whom the pokes are for.
+            checkout.let_go(&mut section);
             section.take_mail(bells);
         }
         checkout.begin_quantum(&mut section);

@@ -115,8 +115,8 @@ impl<'a> Section<'a> {
 
     /// Takes single events from the front of `posts` straight into the checkout, as long as each is for
     /// a color of this core that has no other events, or is in the checkout, and fits, and nothing is
-    /// queued before it: where [`append`](Self::append) and [`check_out`](Self::check_out) would put them one by one. Returns
-    /// how many. Most of what a core's handlers post to each other takes this way.
+    /// queued before it: where [`append`](Self::append) and [`check_out`](Self::check_out) would put them
+    /// one by one. Returns how many. Most of what a core's handlers post to each other takes this way.
     ///
     /// # Safety
     /// The caller gives up the nodes of the posts that are taken.
@@ -189,22 +189,16 @@ impl<'a> Section<'a> {
         if queue.state == State::CheckedOut {
             queue.end();
             if out.is_running(slot) {
-                // SAFETY: the chunk is the caller's.
-                unsafe { out.append_running(&self.shared.slots, chunk) };
+                // SAFETY: we are its owner's thread and hold its lock, and the chunk is the caller's.
+                unsafe { self.append_behind_mail(slot, mail, out.running(), chunk) };
                 return true;
             }
             out.withdraw(self, slot);
             queue = self.queue(slot);
         }
         let before = (queue.fifo.len(), queue.worth_ns());
-        if mail {
-            // SAFETY: we hold the owner's lock.
-            unsafe { mail::drain(&self.shared.slots, slot, &mut queue.fifo) };
-        }
-        // SAFETY: the chunk is the caller's.
-        let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
         // SAFETY: we hold the owner's lock, and the chunk is the caller's.
-        unsafe { queue.fifo.append(chunk.first, chunk.last, totals) };
+        unsafe { self.append_behind_mail(slot, mail, &mut queue.fifo, chunk) };
         if queue.state == State::Queued {
             self.grown(slot, queue, before);
         } else {
@@ -212,6 +206,22 @@ impl<'a> Section<'a> {
             self.link(slot);
         }
         true
+    }
+
+    /// Appends a chunk to a color's FIFO, after what is in its mailbox, if it has `mail`.
+    ///
+    /// # Safety
+    /// The caller owns the FIFO and the color's private part, and gives up the chunk's nodes.
+    #[inline(always)]
+    unsafe fn append_behind_mail(&self, slot: u32, mail: bool, fifo: &mut Fifo, chunk: Chunk) {
+        if mail {
+            // SAFETY: the private part is the caller's.
+            unsafe { mail::drain(&self.shared.slots, slot, fifo) };
+        }
+        // SAFETY: the chunk is the caller's.
+        let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
+        // SAFETY: the FIFO is the caller's, and the chunk too and given up.
+        unsafe { fifo.append(chunk.first, chunk.last, totals) };
     }
 
     /// Takes the core's pokes: links the colors that have mail, forwards what is not this core's.

@@ -20,14 +20,17 @@ impl Core {
     /// sure beforehand that others are not left to wait for it.
     #[inline(never)]
     pub(super) fn watch(&mut self, watch: bool, raw_ns: u32) {
-        if watch && raw_ns >= self.quantum_ns {
+        if watch {
             let long = u64::from(raw_ns) >= self.shared.wake_cost_ns;
-            self.outbox_due = 1;
             if long {
                 self.own.progress.long(true);
             }
-            // What waits is for others to see.
-            let looked = !fault("stolen colors not shared out") && self.publish();
+            let mut looked = false;
+            if raw_ns >= self.quantum_ns {
+                self.outbox_due = 1;
+                // What waits is for others to see.
+                looked = !fault("stolen colors not shared out") && self.flush();
+            }
             if long {
                 self.look_before_long(looked);
             }

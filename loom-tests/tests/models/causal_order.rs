@@ -204,11 +204,7 @@ fn post_to_a_held_color() {
             between.post(cx, &SHORT, BETWEEN);
         });
         start.post_from(&world.poster(), &SHORT, SELF);
-        let running = thread::spawn(move || {
-            there.turn();
-            there.turn();
-            there
-        });
+        let running = turns(there, 2);
         here.turn();
         here.turn();
         let mut there = running.join().unwrap();
