@@ -15,12 +15,18 @@
 //! | `load` | the virtual clients as events, one color a core |
 //! | `run` | warm-up, measured time, the end |
 //! | `master` | several injectors, started together |
+//! | `out` | how anything is printed |
+
+// They panic when the output is gone.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 mod file_set;
 mod load;
 mod master;
 mod measure;
+#[path = "../common/out.rs"]
+mod out;
 mod report;
 mod response;
 mod run;
@@ -33,26 +39,26 @@ use args::{Args, Command, Role};
 use mely::{Cores, Runtime, Stealing};
 use std::process::ExitCode;
 
+/// What its messages begin with.
+const NAME: &str = "injector";
+
 fn main() -> ExitCode {
     let command = match args::parse(std::env::args_os().skip(1)) {
         Ok(command) => command,
         Err(error) => {
-            eprintln!("injector: {error}\nTry 'injector --help'.");
+            out::say(NAME, format_args!("{error}\nTry 'injector --help'."));
             return ExitCode::from(2);
         }
     };
     let done = match command {
-        Command::Help => {
-            print!("{}", args::HELP);
-            Ok(())
-        }
+        Command::Help => print(args::HELP),
         Command::Files { dir, set } => set.write_to(&dir).map_err(Into::into),
         Command::Inject(args) => inject(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("injector: {error}");
+            out::say(NAME, error);
             ExitCode::FAILURE
         }
     }
@@ -89,9 +95,13 @@ fn inject(args: &Args) -> master::Result<()> {
         Role::Join(master) => return master::join(&mut runtime, *master),
     };
     if args.json {
-        println!("{}", report::json(&outcome));
+        print(&format!("{}\n", report::json(&outcome)))
     } else {
-        print!("{}", report::text(&outcome));
+        print(&report::text(&outcome))
     }
-    Ok(())
+}
+
+/// Figures that nobody gets are an error, however well they were measured.
+fn print(text: &str) -> master::Result<()> {
+    out::print(text).map_err(|error| format!("standard output: {error}").into())
 }

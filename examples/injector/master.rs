@@ -11,8 +11,10 @@
 //!
 //! Each message is a line.
 
+use crate::NAME;
 use crate::args::{self, Args, Command, Role};
 use crate::measure::{Measure, Outcome};
+use crate::out;
 use crate::run::{self, Clock};
 use crate::work::{Until, Work};
 use mely::net::{Acceptors, Incoming, Listener, RecvBuf, Stream, connect, listen};
@@ -111,11 +113,8 @@ impl Master {
         };
         let callback = MASTER.on(MASTER_COLOR, accept);
         let listener = listen(cx, addr, Acceptors::Single, callback)?;
-        eprintln!(
-            "injector: waiting for {} on {}",
-            self.wanted,
-            listener.local_addr()
-        );
+        let (wanted, addr) = (self.wanted, listener.local_addr());
+        out::try_say(NAME, format_args!("waiting for {wanted} on {addr}"));
         self.me = Some(me);
         self.listener = Some(listener);
         Ok(())

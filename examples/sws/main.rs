@@ -12,6 +12,10 @@
 //! | `respond`, `status`, `bytes` | which prebuilt bytes answer a request |
 //! | `server` | the paper's handlers as events of the runtime |
 //! | `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
+//! | `out` | how anything is printed |
+
+// They panic when the output is gone.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 mod builtin;
@@ -20,6 +24,8 @@ mod conn;
 mod fields;
 mod figures;
 mod load;
+#[path = "../common/out.rs"]
+mod out;
 mod path;
 mod request;
 mod respond;
@@ -48,39 +54,46 @@ static ALLOCATOR: tcmalloc::TCMalloc = tcmalloc::TCMalloc;
 fn main() -> ExitCode {
     let args = match args::parse(std::env::args_os().skip(1)) {
         Ok(args::Command::Serve(args)) => args,
-        Ok(args::Command::Help) => {
-            print!("{}", args::HELP);
-            return ExitCode::SUCCESS;
-        }
+        Ok(args::Command::Help) => return help(),
         Err(error) => {
-            eprintln!("sws: {error}\nTry 'sws --help'.");
+            out::say(NAME, format_args!("{error}\nTry 'sws --help'."));
             return ExitCode::from(2);
         }
     };
-    let site = match &args.root {
-        None => builtin::site(),
-        Some(root) => match load::read_directory(root, load::Limits::default()) {
-            Ok(loaded) => {
-                for warning in &loaded.warnings {
-                    eprintln!("sws: {warning}");
-                }
-                loaded.site
-            }
-            Err(error) => {
-                eprintln!("sws: {error}");
-                return ExitCode::FAILURE;
-            }
-        },
-    };
-    match serve(site, args) {
+    let done = site(&args).and_then(|site| serve(site, args));
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sws: {error}");
+            out::say(NAME, error);
             ExitCode::FAILURE
         }
     }
 }
 
+fn help() -> ExitCode {
+    match out::print(args::HELP) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            out::say(NAME, format_args!("standard output: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is to be served; says what of it is left out.
+fn site(args: &args::Args) -> Result<site::Site, Box<dyn Error>> {
+    let Some(root) = &args.root else {
+        return Ok(builtin::site());
+    };
+    let loaded = load::read_directory(root, load::Limits::default())?;
+    for warning in &loaded.warnings {
+        out::say(NAME, warning);
+    }
+    Ok(loaded.site)
+}
+
+/// What its messages begin with.
+const NAME: &str = "sws";
 /// How long an idle core looks for work before it sleeps.
 const SPIN: Duration = Duration::from_micros(5);
 
@@ -88,7 +101,10 @@ const SPIN: Duration = Duration::from_micros(5);
 fn serve(site: site::Site, args: args::Args) -> Result<(), Box<dyn Error>> {
     // A descriptor a connection; with fewer than asked for, accepting pauses when they run out.
     if let Err(error) = mely::net::raise_open_file_limit() {
-        eprintln!("sws: the limit of open files stays as it is: {error}");
+        out::say(
+            NAME,
+            format_args!("the limit of open files stays as it is: {error}"),
+        );
     }
     // About what going to sleep and being woken takes of the processor. More would be a little quicker to
     // answer, and burn whatever of a core the requests leave.
@@ -119,7 +135,10 @@ fn serve(site: site::Site, args: args::Args) -> Result<(), Box<dyn Error>> {
     if let Some(error) = failure.lock().unwrap().take() {
         return Err(format!("cannot serve on {listen}: {error}").into());
     }
-    print!("{}", summary::render(&server.figures()));
-    print!("\n{}", runtime.profile());
+    let summary = summary::render(&server.figures());
+    if let Err(error) = out::print(&format!("{summary}\n{}", runtime.profile())) {
+        // All the same a good end: what was served was served.
+        out::say(NAME, format_args!("the summary is lost: {error}"));
+    }
     Ok(())
 }

@@ -17,17 +17,19 @@
 //! at once, as mostly, is accounted for by WriteResponse; ResponseSent, which the paper does not
 //! have, is an event only for what had to wait. So a request is three events.
 
+use crate::NAME;
 use crate::args::{Accept, Args};
 use crate::bytes::Bytes;
 use crate::conn::Conn;
 use crate::figures::{self, Figures};
+use crate::out;
 use crate::site::Site;
 use crate::stats_page;
 use crate::step::{Deadline, Next, Timer};
 use mely::net::{Acceptors, Incoming, Listener, RecvBuf, SendBuf, Stream, listen};
 use mely::{Color, Colored, Cx, Handler, Poster};
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -182,8 +184,12 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     clients
         .post_as(cx, &ACCEPT, keep)
         .map_err(io::Error::other)?;
-    println!("listening on {addr}");
-    io::stdout().flush()?;
+    if let Err(error) = out::print(&format!("listening on {addr}\n")) {
+        out::try_say(
+            NAME,
+            format_args!("listening on {addr}; standard output: {error}"),
+        );
+    }
     Ok(addr)
 }
 
@@ -194,7 +200,7 @@ impl Clients {
             Ok(incoming) => incoming,
             Err(error) => {
                 // The runtime goes on a little later: connections wait in the kernel meanwhile.
-                eprintln!("sws: accept: {error}");
+                out::try_say(NAME, format_args!("accept: {error}"));
                 return;
             }
         };

@@ -20,6 +20,7 @@ mod garbage;
 mod http;
 mod limits;
 mod load;
+mod output;
 mod program;
 mod root;
 mod server;

@@ -1,32 +1,42 @@
-//! The program under test.
+//! The programs under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-/// Where the program is, of the same profile as this test.
+/// The server.
+pub fn sws() -> &'static Path {
+    static PATH: LazyLock<PathBuf> = LazyLock::new(|| path("sws"));
+    &PATH
+}
+
+/// What loads it.
+pub fn injector() -> &'static Path {
+    static PATH: LazyLock<PathBuf> = LazyLock::new(|| path("injector"));
+    &PATH
+}
+
+/// Where a program is, of the same profile as this test.
 ///
 /// Cargo builds examples for a plain `cargo test`, but not for `cargo test --test sws`: then there
 /// may be none, or, worse, one older than its sources. So it is built here if need be.
-pub fn path() -> &'static Path {
-    static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
-        let test = std::env::current_exe().expect("this test has a path");
-        let profile = test
-            .ancestors()
-            .nth(2)
-            .expect("tests are in target/PROFILE/deps");
-        let program = profile.join("examples/sws");
-        if modified(&program).is_none_or(|built| built < sources_modified()) {
-            build(profile);
-        }
-        assert!(
-            program.is_file(),
-            "there is no {program:?}: run `cargo build --example sws` with the profile of this test"
-        );
-        program
-    });
-    &PATH
+fn path(example: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("this test has a path");
+    let profile = test
+        .ancestors()
+        .nth(2)
+        .expect("tests are in target/PROFILE/deps");
+    let program = profile.join("examples").join(example);
+    if modified(&program).is_none_or(|built| built < sources_modified(example)) {
+        build(profile, example);
+    }
+    assert!(
+        program.is_file(),
+        "there is no {program:?}: run `cargo build --example {example}` with the profile of this \
+         test"
+    );
+    program
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
@@ -34,12 +44,13 @@ fn modified(path: &Path) -> Option<SystemTime> {
 }
 
 /// When the newest file that the program is made of last changed.
-fn sources_modified() -> SystemTime {
+fn sources_modified(example: &str) -> SystemTime {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut newest = SystemTime::UNIX_EPOCH;
-    let mut directories: Vec<PathBuf> = ["src", "examples/sws", "topology/src"]
+    let mut directories: Vec<PathBuf> = ["src", "examples/common", "topology/src"]
         .map(|directory| root.join(directory))
         .into();
+    directories.push(root.join("examples").join(example));
     while let Some(directory) = directories.pop() {
         for entry in directory.read_dir().into_iter().flatten().flatten() {
             let path = entry.path();
@@ -52,7 +63,7 @@ fn sources_modified() -> SystemTime {
     newest
 }
 
-fn build(profile_directory: &Path) {
+fn build(profile_directory: &Path, example: &str) {
     let name = |path: &Path| {
         path.file_name()
             .unwrap_or_default()
@@ -71,7 +82,7 @@ fn build(profile_directory: &Path) {
     cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args([
         "build",
         "--example",
-        "sws",
+        example,
         "--profile",
         &profile,
     ]);
@@ -84,6 +95,6 @@ fn build(profile_directory: &Path) {
     let status = cargo.arg("--target-dir").arg(&target).status();
     assert!(
         status.as_ref().is_ok_and(|status| status.success()),
-        "`cargo build --example sws` failed: {status:?}"
+        "`cargo build --example {example}` failed: {status:?}"
     );
 }

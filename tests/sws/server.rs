@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,7 @@ fn ask_for_a_ring() -> bool {
 /// A server to be started.
 pub struct Setup {
     command: Command,
+    heard_once: bool,
 }
 
 impl Setup {
@@ -52,7 +53,16 @@ impl Setup {
 
     /// A server without any arguments.
     pub fn bare() -> Setup {
-        let mut command = Command::new(program::path());
+        Setup::of(program::sws())
+    }
+
+    /// What loads servers, without any arguments.
+    pub fn injector() -> Setup {
+        Setup::of(program::injector())
+    }
+
+    fn of(program: &Path) -> Setup {
+        let mut command = Command::new(program);
         command
             .env_remove("MELY_BACKEND")
             .stdin(Stdio::null())
@@ -66,7 +76,10 @@ impl Setup {
                 Ok(())
             });
         }
-        Setup { command }
+        Setup {
+            command,
+            heard_once: false,
+        }
     }
 
     pub fn args(mut self, args: &[&str]) -> Setup {
@@ -81,6 +94,24 @@ impl Setup {
 
     pub fn env(mut self, name: &str, value: &str) -> Setup {
         self.command.env(name, value);
+        self
+    }
+
+    /// Gives the server another standard output than a pipe that is read to its end.
+    pub fn stdout(mut self, to: Stdio) -> Setup {
+        self.command.stdout(to);
+        self
+    }
+
+    /// Gives it another standard error.
+    pub fn stderr(mut self, to: Stdio) -> Setup {
+        self.command.stderr(to);
+        self
+    }
+
+    /// Its standard output has a reader until it has said where it listens.
+    pub fn heard_once(mut self) -> Setup {
+        self.heard_once = true;
         self
     }
 
@@ -151,37 +182,85 @@ impl Setup {
     pub fn try_start(mut self) -> Result<Server, Exit> {
         let mut child = self.command.spawn().expect("the program can be started");
         let (send, lines) = channel();
-        let out = child.stdout.take().expect("piped");
-        thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                if send.send(line).is_err() {
-                    return;
+        if let Some(out) = child.stdout.take() {
+            let once = self.heard_once;
+            thread::spawn(move || {
+                for line in BufReader::new(out).lines().map_while(Result::ok) {
+                    if send.send(line).is_err() || once {
+                        return;
+                    }
                 }
-            }
-        });
-        let mut err = child.stderr.take().expect("piped");
-        let err = thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = err.read_to_end(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
+            });
+        } else {
+            drop(send);
+        }
+        let heard = Arc::new(Heard::default());
+        let listener = child.stderr.take().map(|err| {
+            let heard = Arc::clone(&heard);
+            thread::spawn(move || heard.listen(err))
         });
         let mut server = Server {
             child,
             lines,
-            err: Some(err),
+            heard,
+            listener,
             addr: SocketAddr::from(([0, 0, 0, 0], 0)),
             exited: false,
         };
-        match server.lines.recv_timeout(START_TIMEOUT) {
-            Ok(line) => {
-                let addr = line
-                    .strip_prefix("listening on ")
-                    .unwrap_or_else(|| panic!("the first line is {line:?}"));
-                server.addr = addr.parse().expect("an address");
-                Ok(server)
-            }
-            Err(RecvTimeoutError::Disconnected) => Err(server.wait(String::new())),
+        let line = match server.lines.recv_timeout(START_TIMEOUT) {
+            Ok(line) => line,
+            // Said on the other output, if this one is gone from the start.
+            Err(RecvTimeoutError::Disconnected) => match server.heard.line("listening on ") {
+                Some(line) => line,
+                None => return Err(server.wait(String::new())),
+            },
             Err(RecvTimeoutError::Timeout) => panic!("the server says nothing"),
+        };
+        let addr = line.split_once("listening on ");
+        let (_, addr) = addr.unwrap_or_else(|| panic!("the first line is {line:?}"));
+        let end = addr.find([';', ' ']).unwrap_or(addr.len());
+        server.addr = addr[..end].parse().expect("an address");
+        Ok(server)
+    }
+}
+
+/// What a server has said on its standard error so far.
+#[derive(Default)]
+struct Heard {
+    /// The text, and whether there will be no more.
+    text: Mutex<(String, bool)>,
+    changed: Condvar,
+}
+
+impl Heard {
+    fn listen(&self, mut err: impl Read) {
+        let mut chunk = [0; 4096];
+        loop {
+            let read = err.read(&mut chunk).unwrap_or(0);
+            let mut text = self.text.lock().unwrap();
+            text.0 += &String::from_utf8_lossy(&chunk[..read]);
+            text.1 = read == 0;
+            self.changed.notify_all();
+            if read == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Waits for a line with `part` in it; `None` if there will be none.
+    fn line(&self, part: &str) -> Option<String> {
+        let mut text = self.text.lock().unwrap();
+        loop {
+            let whole = text.0.rfind('\n').map_or("", |end| &text.0[..end]);
+            if let Some(line) = whole.lines().find(|line| line.contains(part)) {
+                return Some(line.to_owned());
+            }
+            if text.1 {
+                return None;
+            }
+            let waited = self.changed.wait_timeout(text, START_TIMEOUT).unwrap();
+            assert!(!waited.1.timed_out(), "it does not say {part:?}");
+            text = waited.0;
         }
     }
 }
@@ -190,7 +269,8 @@ impl Setup {
 pub struct Server {
     child: Child,
     lines: Receiver<String>,
-    err: Option<thread::JoinHandle<String>>,
+    heard: Arc<Heard>,
+    listener: Option<thread::JoinHandle<()>>,
     addr: SocketAddr,
     exited: bool,
 }
@@ -198,6 +278,11 @@ pub struct Server {
 impl Server {
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// What it has said on its standard error so far.
+    pub fn said(&self) -> String {
+        self.heard.text.lock().unwrap().0.clone()
     }
 
     fn pid(&self) -> Pid {
@@ -238,11 +323,13 @@ impl Server {
     fn wait(&mut self, out: String) -> Exit {
         let status = self.child.wait().expect("it is our child");
         self.exited = true;
-        let err = self.err.take().expect("waited for once");
+        if let Some(listener) = self.listener.take() {
+            listener.join().expect("it only reads");
+        }
         Exit {
             code: status.code(),
             out,
-            err: err.join().expect("it only reads"),
+            err: self.said(),
         }
     }
 
@@ -299,10 +386,11 @@ impl Drop for Server {
         if !self.exited {
             let _ = self.child.kill();
             let _ = self.child.wait();
-            if thread::panicking()
-                && let Some(err) = self.err.take()
-            {
-                eprintln!("the server said: {}", err.join().unwrap_or_default());
+            if thread::panicking() {
+                if let Some(listener) = self.listener.take() {
+                    let _ = listener.join();
+                }
+                eprintln!("the server said: {}", self.said());
             }
         }
     }
