@@ -10,7 +10,7 @@
 //! | `conn`, `step` | one connection, cut at the paper's handlers: read, parse, check in cache, write, close |
 //! | `request`, `fields`, `path` | the request head, its framing and conditions, its path |
 //! | `respond`, `status`, `bytes` | which prebuilt bytes answer a request |
-//! | `server` | the paper's handlers as events of the runtime |
+//! | `server`, `clients`, `session` | the paper's handlers as events of the runtime |
 //! | `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
 //! | `out` | how anything is printed |
 
@@ -20,6 +20,7 @@
 mod args;
 mod builtin;
 mod bytes;
+mod clients;
 mod conn;
 mod fields;
 mod figures;
@@ -30,6 +31,7 @@ mod path;
 mod request;
 mod respond;
 mod server;
+mod session;
 mod site;
 mod stats_page;
 mod status;
@@ -127,7 +129,7 @@ fn serve(site: site::Site, args: args::Args) -> Result<(), Box<dyn Error>> {
     let failure = Arc::new(Mutex::new(None));
     let its = Arc::clone(&failure);
     runtime.run(move |cx| {
-        if let Err(error) = server::start(cx, server) {
+        if let Err(error) = clients::start(cx, server) {
             *its.lock().unwrap() = Some(error);
             cx.stop();
         }

@@ -1,0 +1,264 @@
+//! One connection as events: the handlers of the paper around [`Conn`], and its deadlines.
+
+use crate::bytes::Bytes;
+use crate::clients::Clients;
+use crate::conn::Conn;
+use crate::server::Server;
+use crate::stats_page;
+use crate::step::{Deadline, Next, Timer};
+use mely::net::{Incoming, RecvBuf, SendBuf, Stream};
+use mely::{Color, Colored, Cx, Handler};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+static READ_REQUEST: Handler = Handler::new("ReadRequest");
+static PARSE_REQUEST: Handler = Handler::new("ParseRequest");
+static WRITE_RESPONSE: Handler = Handler::new("WriteResponse");
+pub(crate) static CLOSE: Handler = Handler::new("Close");
+static RESPONSE_SENT: Handler = Handler::new("ResponseSent");
+static DEADLINE: Handler = Handler::new("Deadline");
+
+/// How long a connection's last answer may take to be read before the connection is cut.
+const LINGER: Duration = Duration::from_secs(2);
+/// A slow client has one write deadline for each of these.
+const PIECE_BYTES_MAX: usize = 64 * 1024;
+
+/// The state of one connection's color.
+pub(crate) struct Session {
+    server: &'static Server,
+    http: Conn,
+    stream: Stream,
+    /// Itself, from `begin` to `close`.
+    me: Option<Colored<Session>>,
+    timer: Option<mely::net::Timer>,
+    /// The deadline that applied at the last tick, and since when.
+    noted: (Timer, Instant),
+    paused: bool,
+    /// To be closed when the last answer has been sent, or has not been for too long.
+    closing: bool,
+    clients: Colored<Clients>,
+    number: u64,
+}
+
+impl Session {
+    /// Gives a connection its color and its state; one that is `refused` gets a 503.
+    pub(crate) fn open(
+        cx: &mut Cx,
+        server: &'static Server,
+        incoming: Incoming,
+        clients: Colored<Clients>,
+        number: u64,
+        refused: bool,
+    ) -> Colored<Session> {
+        let color = Color::from(incoming.fd() as u64);
+        let session = Session {
+            server,
+            http: Conn::default(),
+            stream: incoming.open(cx, color),
+            me: None,
+            timer: None,
+            noted: (
+                Timer {
+                    deadline: Deadline::None,
+                    round: 0,
+                },
+                Instant::now(),
+            ),
+            paused: false,
+            closing: false,
+            clients,
+            number,
+        };
+        let session = Colored::new(cx, color, session);
+        let its = session.clone();
+        let begin = move |session: &mut Session, cx: &mut Cx| session.begin(cx, its, refused);
+        // Refused only once the runtime has ended.
+        let _ = session.post_as(cx, &READ_REQUEST, begin);
+        session
+    }
+
+    fn begin(&mut self, cx: &mut Cx, me: Colored<Session>, refused: bool) {
+        let its = me.clone();
+        let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+            let _ = its.with(cx, |session, cx| session.read_request(cx, data));
+        };
+        let its = me.clone();
+        let on_drained = move |cx: &mut Cx, _: &Stream, sent: io::Result<()>| {
+            let _ = its.with(cx, |session, cx| session.response_sent(cx, sent));
+        };
+        self.me = Some(me);
+        self.noted = (self.http.timer(), Instant::now());
+        self.tick_later(cx);
+        // Not refused: this is the stream's color. `Conn` bounds what is queued, to a little and one
+        // answer of any size; a bound of the stream's own could only lose a part of that.
+        let _ = self.stream.set_write_limit(cx, usize::MAX);
+        let _ = self.stream.on_drained(cx, &RESPONSE_SENT, on_drained);
+        let _ = self.stream.on_data(cx, &READ_REQUEST, on_data);
+        if refused {
+            let next = self.http.turn_away();
+            self.go(cx, next);
+        }
+    }
+
+    /// ReadRequest.
+    fn read_request(&mut self, cx: &mut Cx, data: io::Result<RecvBuf>) {
+        let next = match data {
+            Ok(data) if data.is_empty() => self.http.on_eof(),
+            Ok(data) => self.http.read_request(&data),
+            // Reset by the client, or the runtime is ending: nobody is there to answer.
+            Err(_) => Next::Abort,
+        };
+        self.go(cx, next);
+    }
+
+    fn parse_request(&mut self, cx: &mut Cx) {
+        let next = self.http.parse_request();
+        self.go(cx, next);
+    }
+
+    fn check_in_cache(&mut self, cx: &mut Cx) {
+        let server = self.server;
+        let next = self
+            .http
+            .check_in_cache(&server.site, || stats_page::render(&server.figures()));
+        self.go(cx, next);
+    }
+
+    /// WriteResponse.
+    fn write_response(&mut self, cx: &mut Cx) {
+        let (bytes, next) = self.http.write_response();
+        let mut sent = false;
+        if let Some(bytes) = bytes {
+            self.server.requests.fetch_add(1, Ordering::Relaxed);
+            for piece in pieces(bytes) {
+                // Never full: see `begin`. A stream that is broken says so to `on_drained`.
+                sent = self.stream.write_now(cx, piece).unwrap_or(false);
+            }
+        }
+        self.go(cx, next);
+        if sent {
+            self.response_sent(cx, Ok(()));
+        }
+    }
+
+    fn response_sent(&mut self, cx: &mut Cx, sent: io::Result<()>) {
+        let next = match sent {
+            Ok(()) => self.http.on_drained(),
+            Err(_) => Next::Abort,
+        };
+        self.go(cx, next);
+    }
+
+    /// The server was told to stop: an idle connection ends, a busy one after its request.
+    pub(crate) fn wind_down(&mut self, cx: &mut Cx) {
+        let next = self.http.wind_down();
+        self.go(cx, next);
+    }
+
+    /// Posts the next handler of the paper's flow.
+    fn go(&mut self, cx: &mut Cx, next: Next) {
+        let Some(me) = &self.me else { return };
+        match next {
+            Next::Wait => {}
+            Next::ParseRequest => drop(me.post_as(cx, &PARSE_REQUEST, Session::parse_request)),
+            // A look at a table needs no event of its own.
+            Next::CheckInCache => return self.check_in_cache(cx),
+            Next::WriteResponse => drop(me.post_as(cx, &WRITE_RESPONSE, Session::write_response)),
+            Next::Close => self.closing = true,
+            Next::Abort => drop(me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true))),
+            Next::Linger => {
+                let _ = self.stream.shutdown_write(cx);
+            }
+        }
+        if self.closing && self.http.timer().deadline != Deadline::Write {
+            self.closing = false;
+            let me = self.me.as_ref().expect("looked at above");
+            drop(me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, false)));
+        }
+        self.throttle(cx);
+    }
+
+    /// Stops receiving while the client does not read its answers.
+    fn throttle(&mut self, cx: &mut Cx) {
+        let paused = !self.http.wants_input();
+        if paused != self.paused {
+            self.paused = paused;
+            let _ = if paused {
+                self.stream.pause(cx)
+            } else {
+                self.stream.resume(cx)
+            };
+        }
+    }
+
+    /// Close.
+    pub(crate) fn close(&mut self, cx: &mut Cx, at_once: bool) {
+        if self.me.take().is_none() {
+            return;
+        }
+        if let Some(timer) = self.timer.take() {
+            timer.cancel(cx);
+        }
+        if at_once {
+            self.stream.abort(cx);
+        } else {
+            self.stream.close(cx);
+        }
+        Clients::closed(&self.clients, cx, self.number);
+    }
+
+    /// Looks at the deadlines a little later. One timer a connection, not one a request: it looks
+    /// twice in the shortest deadline, so each is met to within half of that.
+    fn tick_later(&mut self, cx: &mut Cx) {
+        let Some(me) = self.me.clone() else { return };
+        let args = &self.server.args;
+        let shortest = args.idle_timeout_ms.min(args.header_timeout_ms);
+        let period = Duration::from_millis(shortest).min(LINGER) / 2;
+        let tick = move |cx: &mut Cx| {
+            // Not refused: the timer's color is the session's.
+            let _ = me.with(cx, Session::tick);
+        };
+        self.timer = Some(cx.timer(period, DEADLINE.on(self.stream.color(), tick)));
+    }
+
+    fn tick(&mut self, cx: &mut Cx) {
+        // A part of what is queued may have left: that is progress, and restarts the deadline.
+        let queued_bytes = self.stream.queued_bytes(cx).unwrap_or(0);
+        let sent_bytes = self.http.queued_bytes().saturating_sub(queued_bytes);
+        if sent_bytes > 0 {
+            let next = self.http.on_sent(sent_bytes);
+            self.go(cx, next);
+        }
+        let now = self.http.timer();
+        if now != self.noted.0 {
+            self.noted = (now, Instant::now());
+        } else if self.noted.1.elapsed() >= self.limit(now.deadline) {
+            let next = self.http.on_deadline(now.deadline);
+            self.go(cx, next);
+        }
+        self.tick_later(cx);
+    }
+
+    fn limit(&self, deadline: Deadline) -> Duration {
+        match deadline {
+            Deadline::None => Duration::MAX,
+            Deadline::Idle | Deadline::Write => {
+                Duration::from_millis(self.server.args.idle_timeout_ms)
+            }
+            Deadline::Header => Duration::from_millis(self.server.args.header_timeout_ms),
+            Deadline::Linger => LINGER,
+        }
+    }
+}
+
+/// What is sent at once. Large answers are cut, so that a slow client is seen to make progress.
+fn pieces(bytes: Bytes) -> impl Iterator<Item = SendBuf> {
+    let (whole, shared): (Option<SendBuf>, &'static [u8]) = match bytes {
+        Bytes::Static(bytes) => (None, bytes),
+        Bytes::Owned(bytes) => (Some(bytes.into()), &[]),
+    };
+    whole
+        .into_iter()
+        .chain(shared.chunks(PIECE_BYTES_MAX).map(SendBuf::from))
+}
