@@ -5,10 +5,14 @@ use crate::site::Site;
 /// The built-in site. It has no dates, since it has no files; its entity tags do for caches.
 pub(crate) fn site() -> Site {
     let mut site = Site::default();
-    site.add_file("/index.html", include_bytes!("builtin/index.html"), None);
-    site.add_file("/how/index.html", include_bytes!("builtin/how.html"), None);
-    // Browsers ask for one with every page; an answer keeps the tally of 404s meaningful.
-    site.add_file("/favicon.svg", include_bytes!("builtin/favicon.svg"), None);
+    for (key, page) in [
+        ("/index.html", include_str!("builtin/index.html")),
+        ("/how/index.html", include_str!("builtin/how.html")),
+        // Browsers ask for one with every page; an answer keeps the tally of 404s meaningful.
+        ("/favicon.svg", include_str!("builtin/favicon.svg")),
+    ] {
+        site.add_file(key, page.into(), None);
+    }
     site
 }
 

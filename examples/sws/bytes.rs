@@ -1,16 +1,16 @@
 //! Bytes on their way to a client, owned in the cheapest way their origin allows.
 
-/// What one send carries. Prebuilt responses are shared, never copied.
+/// What an answer ends with. What was there before the question is shared, never copied.
 #[derive(Clone, Debug)]
 pub(crate) enum Bytes {
-    /// A prebuilt response, or its head alone for a HEAD, which lives as long as the program.
+    /// Of the site, or a refusal, which live as long as the program.
     Static(&'static [u8]),
-    /// A page rendered for this one request.
+    /// Made for this one answer.
     Owned(Vec<u8>),
 }
 
 impl Bytes {
-    /// How many bytes go out.
+    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.as_ref().len()
     }

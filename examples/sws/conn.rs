@@ -15,9 +15,8 @@
 //! so at most that and one response are. [`Conn::wants_input`] turns false when input piles up
 //! meanwhile; then the receive should be stopped, and TCP slows the client down.
 
-use crate::bytes::Bytes;
 use crate::request::{self, Parsed, Request, Scanner};
-use crate::respond::{self, Reply};
+use crate::respond::{self, Live, Reply};
 use crate::site::Site;
 use crate::status::Status;
 use crate::step::{Deadline, Next, Timer};
@@ -146,22 +145,17 @@ impl Conn {
         }
     }
 
-    /// CheckInCache: finds the answer. `figures_page` renders the page of live figures, if asked.
+    /// CheckInCache: finds the answer. `live` renders what is different each time, if asked for.
     pub(crate) fn check_in_cache(
         &mut self,
         site: &Site,
-        figures_page: impl FnOnce() -> String,
+        live: impl FnOnce(Live) -> String,
     ) -> Next {
         let Some(mut request) = self.request.take() else {
             return Next::Wait;
         };
         request.keep_alive &= !self.last;
-        self.reply = Some(respond::reply_to(
-            site,
-            self.pending(),
-            &request,
-            figures_page,
-        ));
+        self.reply = Some(respond::reply_to(site, self.pending(), &request, live));
         self.consume(request.head_bytes);
         match request.body_bytes {
             None => self.unread = true,
@@ -174,13 +168,13 @@ impl Conn {
         Next::WriteResponse
     }
 
-    /// WriteResponse: hands out the bytes to send; `None` if the connection ended meanwhile.
-    pub(crate) fn write_response(&mut self) -> (Option<Bytes>, Next) {
+    /// WriteResponse: hands out the answer to send; `None` if the connection ended meanwhile.
+    pub(crate) fn write_response(&mut self) -> (Option<Reply>, Next) {
         let Some(reply) = self.reply.take() else {
             return (None, Next::Wait);
         };
         self.answers += 1;
-        self.queued_bytes += reply.bytes.len();
+        self.queued_bytes += reply.len();
         let next = if reply.close || self.last {
             self.finish()
         } else if self.ended && self.pending().is_empty() {
@@ -188,7 +182,7 @@ impl Conn {
         } else {
             self.parse_if_possible()
         };
-        (Some(reply.bytes), next)
+        (Some(reply), next)
     }
 
     /// `bytes` more of what was queued have left for the client.

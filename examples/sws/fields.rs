@@ -25,13 +25,25 @@ impl Text {
     }
 }
 
+/// The conditions that a request is made under (RFC 9110, section 13.1), each with its lines
+/// joined: two dates make no date, and are ignored as such.
+#[derive(Debug, Default)]
+pub(crate) struct Conditions {
+    /// If-Match.
+    pub(crate) if_match: Option<Text>,
+    /// If-Unmodified-Since.
+    pub(crate) if_unmodified_since: Option<Text>,
+    /// If-None-Match.
+    pub(crate) if_none_match: Option<Text>,
+    /// If-Modified-Since.
+    pub(crate) if_modified_since: Option<Text>,
+}
+
 /// What the header section says, as far as SWS cares.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
-    /// If-None-Match, its lines joined.
-    pub(crate) if_none_match: Option<Text>,
-    /// If-Modified-Since, its lines joined (two dates make no date, and are ignored as such).
-    pub(crate) if_modified_since: Option<Text>,
+    /// Boxed, since most requests have none and all are moved about.
+    pub(crate) conditions: Option<Box<Conditions>>,
     hosts: usize,
     close: bool,
     keep_alive: bool,
@@ -58,14 +70,19 @@ impl Fields {
         for field in fields {
             let (name, value) = (field.name, field.value);
             let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
+            let mut condition = |of: fn(&mut Conditions) -> &mut Option<Text>| {
+                join(of(all.conditions.get_or_insert_default()), head, value);
+            };
             // By length first: most fields of a browser are none of these.
             match name.len() {
                 4 if is("host") => all.host(value)?,
                 6 if is("expect") => all.expects = true,
                 10 if is("connection") => all.connection(value),
-                13 if is("if-none-match") => join(&mut all.if_none_match, head, value),
+                8 if is("if-match") => condition(|c| &mut c.if_match),
+                13 if is("if-none-match") => condition(|c| &mut c.if_none_match),
                 14 if is("content-length") => all.content_length(value)?,
-                17 if is("if-modified-since") => join(&mut all.if_modified_since, head, value),
+                17 if is("if-modified-since") => condition(|c| &mut c.if_modified_since),
+                19 if is("if-unmodified-since") => condition(|c| &mut c.if_unmodified_since),
                 17 if is("transfer-encoding") => all.transfer_encoding(value)?,
                 _ => {}
             }
@@ -285,13 +302,18 @@ mod tests {
 
     #[test]
     fn conditions_are_joined_over_lines() {
+        assert!(read("X: y\r\n").unwrap().conditions.is_none());
         let one = "If-None-Match:  \"a\" \r\n";
+        let conditions = read(one).unwrap().conditions.unwrap();
         assert_eq!(
-            read(one).unwrap().if_none_match.unwrap().of(one.as_bytes()),
+            conditions.if_none_match.unwrap().of(one.as_bytes()),
             b"\"a\""
         );
-        let two = "If-None-Match: \"a\"\r\nX: y\r\nif-none-match: \"b\"\r\n";
-        let joined = read(two).unwrap().if_none_match;
-        assert_eq!(joined, Some(Text::Owned(b"\"a\", \"b\"".to_vec())));
+        assert_eq!(conditions.if_match, None);
+        let two = "If-Match: \"a\"\r\nX: y\r\nif-match: \"b\"\r\nIf-Unmodified-Since: x\r\n";
+        let conditions = read(two).unwrap().conditions.unwrap();
+        let joined = Text::Owned(b"\"a\", \"b\"".to_vec());
+        assert_eq!(conditions.if_match, Some(joined));
+        assert!(conditions.if_unmodified_since.is_some());
     }
 }

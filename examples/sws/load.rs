@@ -168,7 +168,7 @@ impl Loader<'_> {
         let room = self.limits.bytes_max - self.bytes;
         self.bytes += file.take(room + 1).read_to_end(&mut body)? as u64;
         if self.bytes <= self.limits.bytes_max {
-            self.loaded.site.add_file(key, &body, modified);
+            self.loaded.site.add_file(key, body, modified);
         }
         Ok(())
     }

@@ -9,7 +9,8 @@
 //! | `site`, `load`, `builtin` | the paper's cache: path to prebuilt response, filled once at start-up |
 //! | `conn`, `step` | one connection, cut at the paper's handlers: read, parse, check in cache, write, close |
 //! | `request`, `fields`, `path` | the request head, its framing and conditions, its path |
-//! | `respond`, `status`, `bytes` | which prebuilt bytes answer a request |
+//! | `respond`, `condition`, `status`, `bytes` | which prebuilt bytes answer a request |
+//! | `outgoing`, `clock` | an answer with its date, as what the kernel gets |
 //! | `server`, `clients`, `session` | the paper's handlers as events of the runtime |
 //! | `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
 //! | `out` | how anything is printed |
@@ -21,12 +22,15 @@ mod args;
 mod builtin;
 mod bytes;
 mod clients;
+mod clock;
+mod condition;
 mod conn;
 mod fields;
 mod figures;
 mod load;
 #[path = "../common/out.rs"]
 mod out;
+mod outgoing;
 mod path;
 mod request;
 mod respond;

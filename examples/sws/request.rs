@@ -10,7 +10,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::fields::{Body, Fields, Text};
+use crate::fields::{Body, Conditions, Fields, Text};
 use crate::path;
 use crate::status::Status;
 
@@ -42,10 +42,10 @@ pub(crate) struct Request {
     pub(crate) path: Result<Text, Status>,
     /// Whether the connection goes on after the answer.
     pub(crate) keep_alive: bool,
-    /// If-None-Match.
-    pub(crate) if_none_match: Option<Text>,
-    /// If-Modified-Since.
-    pub(crate) if_modified_since: Option<Text>,
+    /// Where in the head its target is.
+    target: (u32, u32),
+    /// The conditions, if there are any.
+    pub(crate) conditions: Option<Box<Conditions>>,
     /// Bytes of the head, to be consumed.
     pub(crate) head_bytes: usize,
     /// Bytes of body after it, to be skipped; `None` if it is refused, so that nothing after the
@@ -258,11 +258,12 @@ fn judge(head: &[u8], parsed: &httparse::Request<'_, '_>) -> Result<Request, Sta
         "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => Method::Other,
         _ => return Err(Status::NotImplemented),
     };
+    let offset = target.as_ptr().addr() - head.as_ptr().addr();
     let path = match (body, method) {
         (Body::Unknown, _) => Err(Status::NotImplemented),
         (_, Method::Other) => Err(Status::MethodNotAllowed),
         (Body::TooLarge, _) => Err(Status::ContentTooLarge),
-        (Body::Skip(_), _) => key_text(head, target),
+        (Body::Skip(_), _) => key_text(offset, target),
     };
     let body_bytes = if let Body::Skip(bytes) = body {
         Some(bytes)
@@ -277,15 +278,27 @@ fn judge(head: &[u8], parsed: &httparse::Request<'_, '_>) -> Result<Request, Sta
         method,
         path,
         keep_alive: fields.keeps_alive(minor) && body_bytes.is_some() && may_keep_alive,
-        if_none_match: fields.if_none_match,
-        if_modified_since: fields.if_modified_since,
+        target: (offset as u32, (offset + target.len()) as u32),
+        conditions: fields.conditions,
         head_bytes: head.len(),
         body_bytes,
     })
 }
 
-fn key_text(head: &[u8], target: &str) -> Result<Text, Status> {
-    let offset = target.as_ptr().addr() - head.as_ptr().addr();
+impl Request {
+    /// The query of its target, with the question mark; empty if there is none. `head` is the
+    /// request's.
+    pub(crate) fn query<'a>(&self, head: &'a [u8]) -> &'a [u8] {
+        let target = &head[self.target.0 as usize..self.target.1 as usize];
+        match target.iter().position(|&b| b == b'?') {
+            Some(at) => &target[at..],
+            None => b"",
+        }
+    }
+}
+
+/// The key of a target that stands at `offset` of the head.
+fn key_text(offset: usize, target: &str) -> Result<Text, Status> {
     Ok(match path::key_of(target.as_bytes())? {
         Text::Range(start, end) => Text::Range(offset + start, offset + end),
         owned => owned,
@@ -304,7 +317,9 @@ mod tests {
             panic!()
         };
         assert_eq!(request.path, Ok(Text::Range(4, 6)));
-        assert_eq!(request.if_none_match.unwrap().of(head), b"\"x\"");
+        assert_eq!(request.query(head), b"?b");
+        let conditions = request.conditions.unwrap();
+        assert_eq!(conditions.if_none_match.unwrap().of(head), b"\"x\"");
         assert_eq!(
             (request.head_bytes, request.body_bytes),
             (head.len() - 3, Some(0))

@@ -1,156 +1,182 @@
-//! Which bytes answer a request. Nothing is computed here that could have been at start-up, except
-//! whether the client's copy is still good.
+//! What answers a request. Nothing is computed here that could have been at start-up, except what
+//! the conditions of the request come to.
 
 use crate::bytes::Bytes;
+use crate::condition::{self, Verdict};
 use crate::request::{Method, Request};
-use crate::site::{Entry, File, Forms, Site};
+use crate::site::{Entry, File, Site};
 use crate::status::Status;
 
-/// The path of the live figures. It is looked up before the site, which cannot have such a file.
-pub(crate) const FIGURES_PATH: &[u8] = b"/_mely";
+/// The length of what follows [`Status::lead`]: a date of HTTP and the end of its line.
+pub(crate) const DATE_BYTES: usize = 31;
 
-/// One answer, ready to be sent.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    /// Head and body.
-    pub(crate) bytes: Bytes,
-    /// Whether the connection ends with it.
-    pub(crate) close: bool,
+/// What is live is not for caches; with the empty line.
+const NO_STORE: &str = "Cache-Control: no-store\r\n\r\n";
+
+/// What is not in the site, since it is different each time. These paths are looked up before the
+/// site, which cannot have such files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Live {
+    /// The page of live figures.
+    Page,
+    /// What its script asks for, to renew the figures in place.
+    Values,
 }
 
-/// Answers `request`, whose head is `head`. `figures_page` renders the page of live figures; it is
-/// called only if that is what was asked for.
+impl Live {
+    fn at(key: &[u8]) -> Option<Live> {
+        // Whatever else is asked for, this is all that it costs.
+        match key.strip_prefix(b"/_mely")? {
+            b"" => Some(Live::Page),
+            b"/values" => Some(Live::Values),
+            _ => None,
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Live::Page => "text/html; charset=utf-8",
+            Live::Values => "application/json",
+        }
+    }
+}
+
+/// One answer, all but its date.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// Its status.
+    pub(crate) status: Status,
+    /// Whether the connection ends with it.
+    pub(crate) close: bool,
+    /// The fields that are not in every answer, the empty line, and the body.
+    pub(crate) rest: Bytes,
+}
+
+impl Reply {
+    /// How many bytes go out.
+    pub(crate) fn len(&self) -> usize {
+        self.lead().len() + DATE_BYTES + self.rest.len()
+    }
+
+    /// What goes out before the date; after it comes `rest`.
+    pub(crate) fn lead(&self) -> &'static str {
+        self.status.lead(self.close)
+    }
+}
+
+/// Answers `request`, whose head is `head`. `live` renders what is different each time; it is called
+/// only if that is what was asked for.
 pub(crate) fn reply_to(
     site: &Site,
     head: &[u8],
     request: &Request,
-    figures_page: impl FnOnce() -> String,
+    live: impl FnOnce(Live) -> String,
 ) -> Reply {
-    let head_only = request.method == Method::Head;
-    let close = !request.keep_alive;
-    let key = match &request.path {
-        Ok(path) => path.of(head),
-        Err(status) => return error(*status, head_only, close),
+    let found = match &request.path {
+        Ok(path) => find(site, head, path.of(head), request, live),
+        Err(status) => Err(*status),
     };
-    if key == FIGURES_PATH {
-        return Reply {
-            bytes: Bytes::Owned(live(figures_page(), head_only, close)),
-            close,
-        };
-    }
-    let (forms, head_only) = match site.get(key) {
-        None => return error(Status::NotFound, head_only, close),
-        Some(Entry::Redirect(forms)) => (forms, head_only),
-        Some(Entry::File(file)) if is_fresh(file, head, request) => (&file.not_modified, false),
-        Some(Entry::File(file)) => (&file.ok, head_only),
+    let (status, rest) = match found {
+        Ok((status, rest)) => (status, rest),
+        Err(status) => {
+            let head_only = request.method == Method::Head;
+            let text = status.refusal(head_only);
+            (status, Bytes::Static(text.as_bytes()))
+        }
     };
     Reply {
-        bytes: prebuilt(forms, head_only, close),
-        close,
+        status,
+        close: !request.keep_alive || !status.may_keep_alive(),
+        rest,
     }
 }
 
 /// Answers bytes that are no request, a deadline, or a client too many; always the last answer.
 pub(crate) fn refuse(status: Status) -> Reply {
-    error(status, false, true)
-}
-
-fn error(status: Status, head_only: bool, close: bool) -> Reply {
-    let close = close || !status.may_keep_alive();
     Reply {
-        bytes: Bytes::Static(status.response(head_only, close)),
-        close,
+        status,
+        close: true,
+        rest: Bytes::Static(status.refusal(false).as_bytes()),
     }
 }
 
-fn prebuilt(forms: &Forms, head_only: bool, close: bool) -> Bytes {
-    let form = forms.pick(close);
-    Bytes::Static(if head_only {
-        &form.all[..form.head_bytes]
-    } else {
-        form.all
-    })
-}
-
-fn live(page: String, head_only: bool, close: bool) -> Vec<u8> {
-    let connection = if close { "close" } else { "keep-alive" };
-    let mut bytes = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\
-         Cache-Control: no-store\r\nConnection: {connection}\r\n\r\n",
-        page.len()
-    );
-    if !head_only {
-        bytes += &page;
-    }
-    bytes.into_bytes()
-}
-
-/// Whether the client has this very content: by tag if it gave tags, else by date (RFC 9110,
-/// section 13.2.2). A date that cannot be read counts as not given.
-fn is_fresh(file: &File, head: &[u8], request: &Request) -> bool {
-    if let Some(tags) = &request.if_none_match {
-        return any_tag_matches(tags.of(head), file.etag.as_bytes());
-    }
-    let (Some(since), Some((modified, date))) = (&request.if_modified_since, &file.modified) else {
-        return false;
+fn find(
+    site: &Site,
+    head: &[u8],
+    key: &[u8],
+    request: &Request,
+    live: impl FnOnce(Live) -> String,
+) -> Result<(Status, Bytes), Status> {
+    let verdict = |file: Option<&File>| match &request.conditions {
+        Some(conditions) => condition::verdict(conditions, head, file),
+        None => Verdict::Answer,
     };
-    let since = since.of(head);
-    // Clients send back what they were given, so most dates need no parsing.
-    since == date.as_bytes()
-        || std::str::from_utf8(since)
-            .ok()
-            .and_then(|text| httpdate::parse_http_date(text).ok())
-            .is_some_and(|since| *modified <= since)
+    let head_only = request.method == Method::Head;
+    if let Some(which) = Live::at(key) {
+        return match verdict(None) {
+            Verdict::Answer => Ok((Status::Ok, figures(which, live(which), head_only))),
+            Verdict::NotModified => Ok((Status::NotModified, Bytes::Static(NO_STORE.as_bytes()))),
+            Verdict::Failed => Err(Status::PreconditionFailed),
+        };
+    }
+    let file = match site.get(key) {
+        None => return Err(Status::NotFound),
+        Some(Entry::Redirect(location)) => {
+            let rest = redirect(location, request.query(head), head_only);
+            return Ok((Status::MovedPermanently, rest));
+        }
+        Some(Entry::File(file)) => file,
+    };
+    match verdict(Some(file)) {
+        Verdict::Answer => Ok((Status::Ok, Bytes::Static(file.ok(head_only)))),
+        Verdict::NotModified => Ok((Status::NotModified, Bytes::Static(file.not_modified()))),
+        Verdict::Failed => Err(Status::PreconditionFailed),
+    }
 }
 
-/// Compares weakly, as If-None-Match wants: `W/"x"` matches `"x"`. Reading stops at the first thing
-/// that is no tag, for what follows it could be anything.
-fn any_tag_matches(list: &[u8], etag: &[u8]) -> bool {
-    let mut rest = list.trim_ascii();
-    if rest == b"*" {
-        return true;
-    }
-    loop {
-        while let [b' ' | b'\t' | b',', after @ ..] = rest {
-            rest = after;
+/// Fields, with the empty line, and the text that they announce.
+fn with_text(fields: String, text: &str, head_only: bool) -> Bytes {
+    let text = if head_only { "" } else { text };
+    Bytes::Owned((fields + text).into_bytes())
+}
+
+fn figures(which: Live, text: String, head_only: bool) -> Bytes {
+    let (content_type, length) = (which.content_type(), text.len());
+    let fields = format!("Content-Type: {content_type}\r\nContent-Length: {length}\r\n{NO_STORE}");
+    with_text(fields, &text, head_only)
+}
+
+/// To a directory's name with the slash that it lacked, and with the query that was asked for.
+fn redirect(location: &str, query: &[u8], head_only: bool) -> Bytes {
+    let mut location = location.to_owned();
+    for &byte in query {
+        // What RFC 3986 allows in a query, and nothing that means something in a header.
+        if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%".contains(&byte) {
+            location.push(char::from(byte));
+        } else {
+            location += &format!("%{byte:02X}");
         }
-        let tag = rest.strip_prefix(b"W/").unwrap_or(rest);
-        // A tag may hold commas, so it is its quotes that delimit it.
-        let [b'"', inner @ ..] = tag else {
-            return false;
-        };
-        let Some(inner_bytes) = inner.iter().position(|&b| b == b'"') else {
-            return false;
-        };
-        let (tag, after) = tag.split_at(inner_bytes + 2);
-        if tag == etag {
-            return true;
-        }
-        rest = after;
     }
+    let text = format!("301 Moved Permanently: {location}\n");
+    let fields = format!(
+        "Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+         Location: {location}\r\n\r\n",
+        text.len()
+    );
+    with_text(fields, &text, head_only)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::request::{Parsed, Scanner};
-    use std::time::{Duration, SystemTime};
-
-    const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    use crate::tests::driver::wire;
 
     fn site() -> Site {
         let mut site = Site::default();
-        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        site.add_file("/a", b"body", Some(at));
-        site.add_file("/d/index.html", b"index", None);
+        site.add_file("/a", b"body".to_vec(), None);
+        site.add_file("/d/index.html", b"index".to_vec(), None);
         site
-    }
-
-    fn etag() -> String {
-        match site().get(b"/a") {
-            Some(Entry::File(file)) => file.etag.clone(),
-            other => panic!("{other:?}"),
-        }
     }
 
     fn ask(method_and_path: &str, fields: &str) -> String {
@@ -158,93 +184,56 @@ mod tests {
         let Parsed::Request(request) = Scanner::default().advance(head.as_bytes()) else {
             panic!("{head}")
         };
-        let reply = reply_to(&site(), head.as_bytes(), &request, || {
-            "<figures>".to_owned()
-        });
-        let text = String::from_utf8(reply.bytes.as_ref().to_vec()).unwrap();
+        let figures = |which| format!("<{which:?}>");
+        let reply = reply_to(&site(), head.as_bytes(), &request, figures);
+        let text = String::from_utf8(wire(&reply)).unwrap();
+        assert_eq!(reply.len(), text.len());
         assert_eq!(reply.close, text.contains("\r\nConnection: close\r\n"));
         text
     }
 
     #[test]
     fn head_is_get_without_the_body() {
-        for path in ["/a", "/d", "/nope", "/../x"] {
+        for path in ["/a", "/d", "/d?x", "/nope", "/../x", "/_mely"] {
             let get = ask(&format!("GET {path}"), "");
             let head = ask(&format!("HEAD {path}"), "");
             let (expected, body) = get.split_once("\r\n\r\n").unwrap();
             assert_eq!(head, format!("{expected}\r\n\r\n"));
-            assert!(!body.is_empty(), "{path}");
+            let length = format!("\r\nContent-Length: {}\r\n", body.len());
+            assert!(!body.is_empty() && head.contains(&length), "{path}");
+        }
+        let refused = "If-Match: \"x\"\r\n";
+        let head = ask("HEAD /a", refused);
+        assert!(head.starts_with("HTTP/1.1 412 ") && head.ends_with("\r\n\r\n"));
+        let get = ask("GET /a", refused);
+        assert!(get.ends_with("\r\n\r\n412 Precondition Failed\n"), "{get}");
+    }
+
+    #[test]
+    fn conditions_do_not_touch_what_is_no_200() {
+        for condition in ["If-None-Match: *\r\n", "If-Match: \"x\"\r\n"] {
+            assert!(ask("GET /nope", condition).starts_with("HTTP/1.1 404 "));
+            assert!(ask("GET /d", condition).starts_with("HTTP/1.1 301 "));
+            assert!(ask("GET /..", condition).starts_with("HTTP/1.1 403 "));
+            assert!(ask("PUT /a", condition).starts_with("HTTP/1.1 405 "));
         }
     }
 
     #[test]
-    fn tags_win_over_dates_and_compare_weakly() {
-        let tag = etag();
-        for (fields, fresh) in [
-            (format!("If-None-Match: {tag}\r\n"), true),
-            (format!("If-None-Match: W/{tag}\r\n"), true),
-            (
-                format!("If-None-Match: \"x\", W/\"y,z\" ,, {tag}\r\n"),
-                true,
-            ),
-            (
-                format!("If-None-Match: \"x\"\r\nIf-None-Match: {tag}\r\n"),
-                true,
-            ),
-            ("If-None-Match: *\r\n".to_owned(), true),
-            ("If-None-Match: \"*\"\r\n".to_owned(), false),
-            (format!("If-None-Match: \"x{tag}\r\n"), false),
-            (format!("If-None-Match: x, {tag}\r\n"), false),
-            (
-                format!("If-None-Match: {}\r\n", tag.replace('"', "")),
-                false,
-            ),
-            ("If-None-Match:\r\n".to_owned(), false),
-            (
-                format!("If-None-Match: \"x\"\r\nIf-Modified-Since: {DATE}\r\n"),
-                false,
-            ),
-            (
-                format!("If-None-Match: {tag}\r\nIf-Modified-Since: nonsense\r\n"),
-                true,
-            ),
+    fn a_redirect_keeps_the_query_and_lets_nothing_else_through() {
+        for (target, location) in [
+            ("/d", "/d/"),
+            ("/d?", "/d/?"),
+            ("/%64?a=b&c=%20/?+", "/d/?a=b&c=%20/?+"),
+            ("http://h//d?x", "/d/?x"),
+            ("/d?\"<\u{e9}>'", "/d/?%22%3C%C3%A9%3E'"),
         ] {
-            for method in ["GET", "HEAD"] {
-                let answer = ask(&format!("{method} /a"), &fields);
-                assert_eq!(
-                    answer.starts_with("HTTP/1.1 304 "),
-                    fresh,
-                    "{fields}\n{answer}"
-                );
-                assert!(!fresh || answer.ends_with("\r\n\r\n"));
-            }
+            let answer = ask(&format!("GET {target}"), "");
+            let field = format!("\r\nLocation: {location}\r\n");
+            assert!(answer.contains(&field), "{target}: {answer}");
+            let text = format!("\r\n\r\n301 Moved Permanently: {location}\n");
+            assert!(answer.ends_with(&text), "{target}: {answer}");
         }
-    }
-
-    #[test]
-    fn dates() {
-        for (date, fresh) in [
-            (DATE, true),
-            ("Sunday, 06-Nov-94 08:49:37 GMT", true),
-            ("Sun Nov  6 08:49:37 1994", true),
-            ("Sun, 06 Nov 1994 08:49:38 GMT", true),
-            ("Sun, 06 Nov 1994 08:49:36 GMT", false),
-            ("yesterday", false),
-            ("", false),
-        ] {
-            let answer = ask("GET /a", &format!("If-Modified-Since: {date}\r\n"));
-            assert_eq!(answer.starts_with("HTTP/1.1 304 "), fresh, "{date}");
-        }
-        // The index has no date, so no date can vouch for a copy of it.
-        let answer = ask("GET /d/", &format!("If-Modified-Since: {DATE}\r\n"));
-        assert!(answer.starts_with("HTTP/1.1 200 "));
-    }
-
-    #[test]
-    fn conditions_do_not_touch_what_is_no_file() {
-        assert!(ask("GET /nope", "If-None-Match: *\r\n").starts_with("HTTP/1.1 404 "));
-        assert!(ask("GET /d", "If-None-Match: *\r\n").starts_with("HTTP/1.1 301 "));
-        assert!(ask("GET /_mely", "If-None-Match: *\r\n").ends_with("\r\n\r\n<figures>"));
     }
 
     #[test]
@@ -253,11 +242,20 @@ mod tests {
         let Parsed::Request(request) = Scanner::default().advance(head) else {
             panic!()
         };
-        reply_to(&site(), head, &request, || panic!("rendered"));
-        let page = ask("HEAD /_mely?x", "");
-        assert!(
-            page.contains("\r\nContent-Length: 9\r\nCache-Control: no-store\r\n"),
-            "{page}"
-        );
+        reply_to(&site(), head, &request, |_| panic!("rendered"));
+        for (path, content_type, text) in [
+            ("/_mely?x", "text/html; charset=utf-8", "<Page>"),
+            ("/_mely/values", "application/json", "<Values>"),
+        ] {
+            let page = ask(&format!("GET {path}"), "");
+            for expected in [
+                format!("\r\nContent-Type: {content_type}\r\n"),
+                "\r\nCache-Control: no-store\r\n".to_owned(),
+                format!("\r\n\r\n{text}"),
+            ] {
+                assert!(page.contains(&expected), "{page}");
+            }
+        }
+        assert!(ask("GET /_mely/", "").starts_with("HTTP/1.1 404 "));
     }
 }

@@ -1,12 +1,13 @@
 //! One connection as events: the handlers of the paper around [`Conn`], and its deadlines.
 
-use crate::bytes::Bytes;
 use crate::clients::Clients;
+use crate::clock;
 use crate::conn::Conn;
+use crate::outgoing;
 use crate::server::Server;
 use crate::stats_page;
 use crate::step::{Deadline, Next, Timer};
-use mely::net::{Incoming, RecvBuf, SendBuf, Stream};
+use mely::net::{Incoming, RecvBuf, Stream};
 use mely::{Color, Colored, Cx, Handler};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -21,8 +22,6 @@ static DEADLINE: Handler = Handler::new("Deadline");
 
 /// How long a connection's last answer may take to be read before the connection is cut.
 const LINGER: Duration = Duration::from_secs(2);
-/// A slow client has one write deadline for each of these.
-const PIECE_BYTES_MAX: usize = 64 * 1024;
 
 /// The state of one connection's color.
 pub(crate) struct Session {
@@ -121,25 +120,30 @@ impl Session {
         let server = self.server;
         let next = self
             .http
-            .check_in_cache(&server.site, || stats_page::render(&server.figures()));
+            .check_in_cache(&server.site, |_| stats_page::render(&server.figures()));
         self.go(cx, next);
     }
 
     /// WriteResponse.
     fn write_response(&mut self, cx: &mut Cx) {
-        let (bytes, next) = self.http.write_response();
+        let (reply, next) = self.http.write_response();
         let mut sent = false;
-        if let Some(bytes) = bytes {
+        if let Some(reply) = reply {
             self.server.requests.fetch_add(1, Ordering::Relaxed);
-            for piece in pieces(bytes) {
+            let date = clock::date(clock::at_tick());
+            let alone = self.http.queued_bytes() == reply.len();
+            for buffer in outgoing::buffers(reply, &date, alone) {
                 // Never full: see `begin`. A stream that is broken says so to `on_drained`.
-                sent = self.stream.write_now(cx, piece).unwrap_or(false);
+                sent = self.stream.write_now(cx, buffer).unwrap_or(false);
             }
         }
-        self.go(cx, next);
-        if sent {
-            self.response_sent(cx, Ok(()));
-        }
+        // What `on_drained` would have said in an event of its own. If the connection goes on anyway,
+        // there is nothing more to it.
+        let drained = match sent {
+            true => self.http.on_drained(),
+            false => Next::Wait,
+        };
+        self.go(cx, if next == Next::Wait { drained } else { next });
     }
 
     fn response_sent(&mut self, cx: &mut Cx, sent: io::Result<()>) {
@@ -250,15 +254,4 @@ impl Session {
             Deadline::Linger => LINGER,
         }
     }
-}
-
-/// What is sent at once. Large answers are cut, so that a slow client is seen to make progress.
-fn pieces(bytes: Bytes) -> impl Iterator<Item = SendBuf> {
-    let (whole, shared): (Option<SendBuf>, &'static [u8]) = match bytes {
-        Bytes::Static(bytes) => (None, bytes),
-        Bytes::Owned(bytes) => (Some(bytes.into()), &[]),
-    };
-    whole
-        .into_iter()
-        .chain(shared.chunks(PIECE_BYTES_MAX).map(SendBuf::from))
 }

@@ -1,71 +1,33 @@
-//! The paper's cache: a map from path to prebuilt responses, filled once and only read afterwards.
+//! The paper's cache: a map from path to what answers it, filled once and only read afterwards.
 //!
-//! Responses carry no Date. RFC 9110 asks a server with a clock for one, and this is a deliberate
-//! omission: a date would make every response either a copy, patched each second, or two sends,
-//! while the paper's point (taken from Flash) is that an answer is one buffer that exists before
-//! the question. Recipients are told to note the time of receipt where there is no Date, so caches
-//! and conditional requests work as well. It also keeps every answer byte-exact for tests.
+//! An answer exists before the question, but for the line that says how the connection goes on and
+//! the date, which every answer begins with ([`Status::lead`](crate::status::Status::lead)). So
+//! there is one copy of each file, whatever is asked for and however.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
-
-/// One response on the wire, shared by all who ask.
-#[derive(Clone, Debug)]
-pub(crate) struct Prebuilt {
-    /// Head and body. Leaked: they are there as long as the program, and a reference that is
-    /// `'static` costs no count in each answer.
-    pub(crate) all: &'static [u8],
-    /// Length of the head, which alone answers a HEAD.
-    pub(crate) head_bytes: usize,
-}
-
-/// A response in the two forms that differ by their Connection field. The body is there twice:
-/// memory is cheap beside a second send for every connection's last answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Forms {
-    keep: Prebuilt,
-    close: Prebuilt,
-}
-
-impl Forms {
-    /// The form for a connection that goes on, or for one that ends.
-    pub(crate) fn pick(&self, close: bool) -> &Prebuilt {
-        if close { &self.close } else { &self.keep }
-    }
-
-    /// `head` is the status line and the fields, each with its line end, without Connection.
-    fn new(head: &str, body: &[u8]) -> Forms {
-        let form = |connection| {
-            let head = format!("{head}Connection: {connection}\r\n\r\n");
-            Prebuilt {
-                all: [head.as_bytes(), body].concat().leak(),
-                head_bytes: head.len(),
-            }
-        };
-        Forms {
-            keep: form("keep-alive"),
-            close: form("close"),
-        }
-    }
-}
 
 /// What is known about one path.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     /// A file.
     File(File),
-    /// A directory named without its slash: 301 to the name with it, so that the relative links of
-    /// its index work. The query of the request, meaningless to static files, is not carried over.
-    Redirect(Forms),
+    /// A directory named without its slash: where it is, percent-encoded. The client is sent there,
+    /// so that the relative links of its index work.
+    Redirect(String),
 }
 
 /// A file and its validators.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
-    /// 200 with the body.
-    pub(crate) ok: Forms,
-    /// 304.
-    pub(crate) not_modified: Forms,
+    /// The fields of a 200 that are not in every answer, the empty line and the content. Leaked: they
+    /// are there as long as the program, and a reference that is `'static` costs no count in each
+    /// answer.
+    all: &'static [u8],
+    /// Where the content begins.
+    body_at: usize,
+    /// Where those fields begin that a 304 has, too.
+    validators_at: usize,
     /// The strong entity tag, with its quotes.
     pub(crate) etag: String,
     /// When it last changed, if known, as sent; whole seconds, since HTTP dates have no more.
@@ -93,14 +55,15 @@ impl Site {
 
     /// Adds a file at `key`. An `index.html` also answers for its directory, with and without the
     /// slash at the end.
-    pub(crate) fn add_file(&mut self, key: &str, body: &[u8], modified: Option<SystemTime>) {
+    pub(crate) fn add_file(&mut self, key: &str, body: Vec<u8>, modified: Option<SystemTime>) {
         let entry = Entry::File(File::new(content_type(key), body, modified));
         if let Some(directory) = key.strip_suffix("index.html")
             && directory.ends_with('/')
         {
             self.insert(directory, entry.clone());
             if let Some(name @ [_, ..]) = directory.strip_suffix('/').map(str::as_bytes) {
-                self.entries.insert(name.into(), redirect_to(directory));
+                let redirect = Entry::Redirect(percent_encode(directory));
+                self.entries.insert(name.into(), redirect);
             }
         }
         self.insert(key, entry);
@@ -112,41 +75,47 @@ impl Site {
 }
 
 impl File {
-    fn new(content_type: &str, body: &[u8], modified: Option<SystemTime>) -> File {
-        let etag = etag(body);
+    fn new(content_type: &str, mut body: Vec<u8>, modified: Option<SystemTime>) -> File {
+        let etag = etag(&body);
         // A file from the future would be one that never changed for any client: not later than now.
         // Nor before the epoch or after the year 9999, which HTTP dates cannot say.
         let modified = modified
             .map(|at| at.clamp(SystemTime::UNIX_EPOCH, SystemTime::now()))
             .map(httpdate::fmt_http_date)
             .and_then(|text| Some((httpdate::parse_http_date(&text).ok()?, text)));
-        let mut validators = format!("ETag: {etag}\r\n");
+        let length = body.len();
+        let mut fields = format!("Content-Type: {content_type}\r\nContent-Length: {length}\r\n");
+        let validators_at = fields.len();
+        fields += &format!("ETag: {etag}\r\n");
         if let Some((_, text)) = &modified {
-            validators += &format!("Last-Modified: {text}\r\n");
+            fields += &format!("Last-Modified: {text}\r\n");
         }
-        let ok = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n{validators}",
-            body.len()
-        );
-        let not_modified = format!("HTTP/1.1 304 Not Modified\r\n{validators}");
+        fields += "\r\n";
+        let body_at = fields.len();
+        // In place, if there is room: a large file is not to be there twice even for a moment.
+        body.splice(0..0, fields.into_bytes());
         File {
-            ok: Forms::new(&ok, body),
-            not_modified: Forms::new(&not_modified, b""),
+            all: body.leak(),
+            body_at,
+            validators_at,
             etag,
             modified,
         }
     }
-}
 
-fn redirect_to(key: &str) -> Entry {
-    let location = percent_encode(key);
-    let body = format!("301 Moved Permanently: {location}\n");
-    let head = format!(
-        "HTTP/1.1 301 Moved Permanently\r\nContent-Type: text/plain; charset=utf-8\r\n\
-         Content-Length: {}\r\nLocation: {location}\r\n",
-        body.len()
-    );
-    Entry::Redirect(Forms::new(&head, body.as_bytes()))
+    /// What a 200 has after the lines that every answer has; without the body for a HEAD.
+    pub(crate) fn ok(&self, head_only: bool) -> &'static [u8] {
+        if head_only {
+            &self.all[..self.body_at]
+        } else {
+            self.all
+        }
+    }
+
+    /// The same of a 304.
+    pub(crate) fn not_modified(&self) -> &'static [u8] {
+        &self.all[self.validators_at..self.body_at]
+    }
 }
 
 /// Everything but the unreserved characters and the slash, so that a name can add neither a line
@@ -213,10 +182,6 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn text(prebuilt: &Prebuilt) -> &str {
-        std::str::from_utf8(prebuilt.all).unwrap()
-    }
-
     fn file<'a>(site: &'a Site, key: &str) -> &'a File {
         match site.get(key.as_bytes()) {
             Some(Entry::File(file)) => file,
@@ -225,41 +190,48 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_byte_exact() {
+    fn answers_are_byte_exact() {
         let mut site = Site::default();
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(784_111_777_999);
-        site.add_file("/a.txt", b"hello\n", Some(at));
+        site.add_file("/a.txt", b"hello\n".to_vec(), Some(at));
         let file = file(&site, "/a.txt");
         let validators = "ETag: \"6-a9bc80cca21f28b3\"\r\n\
-            Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-        let ok = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\n\
-             Content-Length: 6\r\n{validators}Connection: keep-alive\r\n\r\nhello\n"
-        );
-        assert_eq!(text(file.ok.pick(false)), ok);
-        assert_eq!(file.ok.pick(false).head_bytes, ok.len() - 6);
-        assert_eq!(text(file.ok.pick(true)), ok.replace("keep-alive", "close"));
-        let not_modified =
-            format!("HTTP/1.1 304 Not Modified\r\n{validators}Connection: keep-alive\r\n\r\n");
-        assert_eq!(text(file.not_modified.pick(false)), not_modified);
+            Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n";
+        let fields =
+            format!("Content-Type: text/plain; charset=utf-8\r\nContent-Length: 6\r\n{validators}");
+        assert_eq!(file.ok(true), fields.as_bytes());
+        assert_eq!(file.ok(false), (fields + "hello\n").as_bytes());
+        assert_eq!(file.not_modified(), validators.as_bytes());
+    }
+
+    #[test]
+    fn a_body_is_there_once_and_where_it_was_read() {
+        let mut body = Vec::with_capacity(1000);
+        body.extend_from_slice(b"<p>index");
+        let read_at = body.as_ptr();
+        let mut site = Site::default();
+        site.add_file("/d/index.html", body, None);
+        for key in ["/d/", "/d/index.html"] {
+            assert_eq!(file(&site, key).ok(false).as_ptr(), read_at, "{key}");
+        }
     }
 
     #[test]
     fn an_index_answers_for_its_directory() {
         let mut site = Site::default();
-        site.add_file("/index.html", b"root", None);
-        site.add_file("/a b/index.html", b"sub", None);
-        site.add_file("/notindex.html", b"x", None);
-        assert!(text(file(&site, "/").ok.pick(false)).ends_with("\r\n\r\nroot"));
-        assert!(text(file(&site, "/a b/").ok.pick(false)).ends_with("\r\n\r\nsub"));
-        assert!(text(file(&site, "/a b/index.html").ok.pick(false)).ends_with("\r\n\r\nsub"));
-        let Some(Entry::Redirect(forms)) = site.get(b"/a b") else {
+        site.add_file("/index.html", b"root".to_vec(), None);
+        site.add_file("/a b/index.html", b"sub".to_vec(), None);
+        site.add_file("/notindex.html", b"x".to_vec(), None);
+        for (key, body) in [("/", "root"), ("/a b/", "sub"), ("/a b/index.html", "sub")] {
+            assert!(
+                file(&site, key).ok(false).ends_with(body.as_bytes()),
+                "{key}"
+            );
+        }
+        let Some(Entry::Redirect(location)) = site.get(b"/a b") else {
             panic!("no redirect")
         };
-        let expected = "HTTP/1.1 301 Moved Permanently\r\n\
-            Content-Type: text/plain; charset=utf-8\r\nContent-Length: 31\r\n\
-            Location: /a%20b/\r\nConnection: keep-alive\r\n\r\n301 Moved Permanently: /a%20b/\n";
-        assert_eq!(text(forms.pick(false)), expected);
+        assert_eq!(location, "/a%20b/");
         assert_eq!(site.len(), 6);
         assert!(site.get(b"").is_none() && site.get(b"/not").is_none());
     }
@@ -272,7 +244,7 @@ mod tests {
             (before, Some("Thu, 01 Jan 1970 00:00:00 GMT")),
             (after, None),
         ] {
-            let (time, date) = File::new("x/y", b"", Some(at)).modified.unwrap();
+            let (time, date) = File::new("x/y", Vec::new(), Some(at)).modified.unwrap();
             assert!(time <= SystemTime::now());
             assert!(expected.is_none_or(|expected| expected == date), "{date}");
         }

@@ -2,7 +2,7 @@
 
 mod connection;
 mod conversations;
-mod driver;
+pub(crate) mod driver;
 mod generate;
 mod loading;
 mod properties;

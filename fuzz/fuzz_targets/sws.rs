@@ -7,6 +7,8 @@
 
 #[path = "../../examples/sws/bytes.rs"]
 mod bytes;
+#[path = "../../examples/sws/condition.rs"]
+mod condition;
 #[path = "../../examples/sws/conn.rs"]
 mod conn;
 #[path = "../../examples/sws/tests/driver.rs"]

@@ -3,7 +3,7 @@
 use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long a client waits for anything: long enough for a machine that is busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -32,6 +32,17 @@ impl Answer {
     /// The value of a field that is there once.
     pub fn field(&self, name: &str) -> Option<&str> {
         field(self.head(), name)
+    }
+
+    /// The answer without its date, as text; its date is that of its time.
+    pub fn undated(&self) -> String {
+        let date = self.field("Date").expect("every answer has a date");
+        let at = httpdate::parse_http_date(date).expect("a date");
+        // To the second, and some for a test that was held up since the answer came.
+        let age = SystemTime::now().duration_since(at);
+        assert!(age.is_ok_and(|age| age < 2 * PATIENCE), "{date}");
+        let head = self.head().replacen(&format!("Date: {date}\r\n"), "", 1);
+        head + &String::from_utf8_lossy(self.body())
     }
 
     pub fn closes(&self) -> bool {

@@ -1,6 +1,6 @@
 //! What a connection does over time: deadlines, backpressure, its bounds, its end.
 
-use super::driver::{Driver, End, site};
+use super::driver::{Driver, End, site, wire};
 use crate::conn::{Conn, INPUT_BYTES_MAX, INPUT_PAUSE_BYTES, LINGER_BYTES_MAX, OUTPUT_BYTES_MAX};
 use crate::request::HEAD_BYTES_MAX;
 use crate::step::{Deadline, Next};
@@ -11,7 +11,7 @@ const GET: &[u8] = b"GET /a.txt HTTP/1.1\r\nHost: h\r\n\r\n";
 fn each_step_handles_one_request_and_names_the_next() {
     let site = site();
     let mut conn = Conn::default();
-    let page = || unreachable!("nobody asked for figures");
+    let page = |_| unreachable!("nobody asked for figures");
     assert_eq!(conn.read_request(&GET.repeat(2)), Next::ParseRequest);
     assert_eq!(
         conn.read_request(&GET[..5]),
@@ -33,8 +33,8 @@ fn each_step_handles_one_request_and_names_the_next() {
     assert_eq!(conn.check_in_cache(&site, page), Next::WriteResponse);
     assert_eq!(conn.timer().deadline, Deadline::None);
     for expected in [Next::ParseRequest, Next::ParseRequest, Next::Wait] {
-        let (bytes, next) = conn.write_response();
-        assert!(bytes.unwrap().as_ref().ends_with(b"\r\n\r\nhello\n"));
+        let (reply, next) = conn.write_response();
+        assert!(wire(&reply.unwrap()).ends_with(b"\r\n\r\nhello\n"));
         assert_eq!(next, expected);
         if next == Next::ParseRequest {
             assert_eq!(conn.parse_request(), Next::CheckInCache);
@@ -47,7 +47,7 @@ fn each_step_handles_one_request_and_names_the_next() {
 #[test]
 fn what_arrives_between_two_steps_counts() {
     let site = site();
-    let page = || unreachable!("nobody asked for figures");
+    let page = |_| unreachable!("nobody asked for figures");
     // The end of input: the answer under way is the last.
     let mut conn = Conn::default();
     assert_eq!(conn.read_request(GET), Next::ParseRequest);
@@ -296,7 +296,7 @@ fn an_ending_server_answers_what_is_under_way_and_no_more() {
 
     // An answer that was decided on before.
     let mut conn = Conn::default();
-    let page = || unreachable!("nobody asked for figures");
+    let page = |_| unreachable!("nobody asked for figures");
     assert_eq!(conn.read_request(&GET.repeat(2)), Next::ParseRequest);
     assert_eq!(conn.parse_request(), Next::CheckInCache);
     assert_eq!(conn.check_in_cache(&site, page), Next::WriteResponse);

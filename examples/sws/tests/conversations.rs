@@ -1,20 +1,22 @@
 //! A table of byte-exact conversations, each also cut at every position and sent byte by byte.
 
-use super::driver::{Driver, End, site};
+use super::driver::{DATE, Driver, End, site};
 use crate::fields::BODY_BYTES_MAX;
 use crate::request::{FIELDS_MAX, HEAD_BYTES_MAX, LINE_BYTES_MAX};
 use crate::site::Site;
 
-const DATE: &str = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+const MODIFIED: &str = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 const HELLO: &str = "ETag: \"6-a9bc80cca21f28b3\"\r\n";
 
 fn answer(status: &str, fields: &str, connection: &str, body: &str) -> String {
-    format!("HTTP/1.1 {status}\r\n{fields}Connection: {connection}\r\n\r\n{body}")
+    let date = std::str::from_utf8(DATE).unwrap();
+    format!("HTTP/1.1 {status}\r\nConnection: {connection}\r\nDate: {date}{fields}\r\n{body}")
 }
 
 fn hello(connection: &str, body: &str) -> String {
-    let fields =
-        format!("Content-Type: text/plain; charset=utf-8\r\nContent-Length: 6\r\n{HELLO}{DATE}");
+    let fields = format!(
+        "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 6\r\n{HELLO}{MODIFIED}"
+    );
     answer("200 OK", &fields, connection, body)
 }
 
@@ -58,15 +60,19 @@ fn table() -> Vec<(String, String, bool)> {
     let version = || error("505 HTTP Version Not Supported", "", "close");
     let uri_too_long = || error("414 URI Too Long", "", "close");
     let fields_too_large = || error("431 Request Header Fields Too Large", "", "close");
-    let redirect = answer(
-        "301 Moved Permanently",
-        "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 27\r\nLocation: /d/\r\n",
-        "keep-alive",
-        "301 Moved Permanently: /d/\n",
-    );
+    let redirect = |location: &str| {
+        let body = format!("301 Moved Permanently: {location}\n");
+        let fields = format!(
+            "Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+             Location: {location}\r\n",
+            body.len()
+        );
+        answer("301 Moved Permanently", &fields, "keep-alive", &body)
+    };
+    let failed = || error("412 Precondition Failed", "", "keep-alive");
     let not_modified = answer(
         "304 Not Modified",
-        &format!("{HELLO}{DATE}"),
+        &format!("{HELLO}{MODIFIED}"),
         "keep-alive",
         "",
     );
@@ -90,7 +96,8 @@ fn table() -> Vec<(String, String, bool)> {
         ),
         (closed_by_client(""), hello("close", "hello\n"), true),
         (g.replace("GET", "HEAD"), hello("keep-alive", ""), false),
-        (get("/d"), redirect, false),
+        (get("/d"), redirect("/d/"), false),
+        (get("/d?a=/../%&b"), redirect("/d/?a=/../%&b"), false),
         (get("/a.txt?q=/../%"), keep(), false),
         (get("/./d/..//%61.txt"), keep(), false),
         (get("http://other/a.txt"), keep(), false),
@@ -100,8 +107,24 @@ fn table() -> Vec<(String, String, bool)> {
             false,
         ),
         (
-            with(&DATE.replace("Last-Modified", "If-Modified-Since")),
+            with(&MODIFIED.replace("Last-Modified", "If-Modified-Since")),
+            not_modified.clone(),
+            false,
+        ),
+        (
+            with(&format!("If-Match: \"x\", {}", &HELLO[6..])),
+            keep(),
+            false,
+        ),
+        (with("If-Match: \"x\"\r\n") + &g, failed() + &keep(), false),
+        (
+            with(&format!("If-Match: *\r\nIf-None-Match: {}", &HELLO[6..])),
             not_modified,
+            false,
+        ),
+        (
+            with("If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT\r\n"),
+            failed(),
             false,
         ),
         // Several at once, in order; and what comes after the last answer is nobody's.

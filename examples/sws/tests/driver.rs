@@ -2,9 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
+pub(crate) use super::reference::DATE;
 use crate::conn::Conn;
+use crate::respond::Reply;
 use crate::site::Site;
 use crate::step::{Deadline, Next};
+
+/// An answer as it is sent.
+pub(crate) fn wire(reply: &Reply) -> Vec<u8> {
+    [reply.lead().as_bytes(), DATE, reply.rest.as_ref()].concat()
+}
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,11 +80,10 @@ impl<'a> Driver<'a> {
                 Next::ParseRequest => self.conn.parse_request(),
                 Next::CheckInCache => self
                     .conn
-                    .check_in_cache(self.site, || "<figures>".to_owned()),
+                    .check_in_cache(self.site, |_| "<figures>".to_owned()),
                 Next::WriteResponse => {
-                    let (bytes, next) = self.conn.write_response();
-                    self.sent
-                        .extend_from_slice(bytes.expect("an answer").as_ref());
+                    let (reply, next) = self.conn.write_response();
+                    self.sent.extend(wire(&reply.expect("an answer")));
                     next
                 }
                 Next::Close => {
@@ -119,10 +125,10 @@ impl<'a> Driver<'a> {
 pub(super) fn site() -> Site {
     let mut site = Site::default();
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-    site.add_file("/index.html", b"<p>index\n", Some(at));
-    site.add_file("/a.txt", b"hello\n", Some(at));
-    site.add_file("/d/index.html", b"<p>d\n", Some(at));
-    site.add_file("/a b", b"space", None);
-    site.add_file("/etc/passwd", b"public", None);
+    site.add_file("/index.html", b"<p>index\n".to_vec(), Some(at));
+    site.add_file("/a.txt", b"hello\n".to_vec(), Some(at));
+    site.add_file("/d/index.html", b"<p>d\n".to_vec(), Some(at));
+    site.add_file("/a b", b"space".to_vec(), None);
+    site.add_file("/etc/passwd", b"public".to_vec(), None);
     site
 }

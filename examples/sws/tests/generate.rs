@@ -46,6 +46,7 @@ const KEYS: &[&str] = &[
     "/a b",
     "/etc/passwd",
     "/_mely",
+    "/_mely/values",
     "/nope",
     "/a.txt/",
     "/%2e%2e/a.txt",
@@ -61,6 +62,7 @@ const FILLERS: &[&str] = &[
     "Cookie: a=b; c=\"d\"",
     "If-None-Match: \"other\"",
     "If-Modified-Since: never",
+    "If-Unmodified-Since: never",
     "If-Range: \"x\"",
     "Range: bytes=0-1",
     "Content-Length-X: 9",
@@ -289,6 +291,9 @@ const WORDS: &[&str] = &[
     "Expect: x\r\n",
     "Connection: close\r\n",
     "If-None-Match: *\r\n",
+    "If-Match: \"x\"\r\n",
+    "If-Match: W/\"6-a9bc80cca21f28b3\"\r\n",
+    "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT\r\n",
     "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
 ];
 

@@ -9,9 +9,10 @@ use proptest::test_runner::{Config, RngSeed};
 
 use super::driver::{Driver, End, site};
 use super::generate::{Made, Told, bad, damaged, good};
-use super::reference::{self, FIGURES};
+use super::reference;
 use crate::path;
 use crate::site::{Entry, Site};
+use crate::status::Status;
 
 /// The same cases on every run, unless the environment asks for others. A failing case becomes a
 /// test of its own, not a line in a file.
@@ -48,39 +49,26 @@ fn play(site: &Site, input: &[u8], cuts: &[Index]) -> (Vec<u8>, bool) {
 
 /// The answer that `made` was made for.
 fn answer_to(site: &Site, made: &Made) -> Vec<u8> {
-    let of_length = |bytes: &[u8], head_bytes| match made.head_only {
-        true => bytes[..head_bytes].to_vec(),
-        false => bytes.to_vec(),
-    };
-    match made.told {
-        Told::Refused(status) => status.response(made.head_only, made.close).to_vec(),
+    let (close, head_only) = (made.close, made.head_only);
+    let key = match made.told {
+        Told::Refused(status) => return reference::refusal(status, close, head_only),
         Told::Key("/_mely") => {
-            let asked = format!(
-                "{} /_mely HTTP/1.1\r\nHost: h\r\n{}\r\n",
-                if made.head_only { "HEAD" } else { "GET" },
-                if made.close {
-                    "Connection: close\r\n"
-                } else {
-                    ""
-                },
-            );
-            let (sent, _) = play(site, asked.as_bytes(), &[]);
-            assert_eq!(sent.ends_with(FIGURES.as_bytes()), !made.head_only);
-            sent
+            return reference::live("text/html; charset=utf-8", close, head_only);
         }
-        Told::Key(key) => match site.get(key.as_bytes()) {
-            None => crate::status::Status::NotFound
-                .response(made.head_only, made.close)
-                .to_vec(),
-            Some(Entry::Redirect(forms)) => {
-                let form = forms.pick(made.close);
-                of_length(form.all, form.head_bytes)
-            }
-            Some(Entry::File(file)) => {
-                let form = file.ok.pick(made.close);
-                of_length(form.all, form.head_bytes)
-            }
-        },
+        Told::Key("/_mely/values") => {
+            return reference::live("application/json", close, head_only);
+        }
+        Told::Key(key) => key,
+    };
+    match site.get(key.as_bytes()) {
+        None => reference::refusal(Status::NotFound, close, head_only),
+        Some(Entry::Redirect(location)) => {
+            let target = made.bytes.split(|&b| b == b' ').nth(1).unwrap();
+            let path_bytes = target.iter().position(|&b| b == b'?');
+            let query = &target[path_bytes.unwrap_or(target.len())..];
+            reference::redirect(location, query, close, head_only)
+        }
+        Some(Entry::File(file)) => reference::wire(Status::Ok, close, file.ok(head_only)),
     }
 }
 

@@ -11,6 +11,9 @@ const HEAD_BYTES_MAX: usize = 16_384;
 const FIELDS_MAX: usize = 64;
 const BODY_BYTES_MAX: u128 = 16_384;
 
+/// The time at which all answers are given here, and the end of its line.
+pub(crate) const DATE: &[u8; 31] = b"Tue, 15 Nov 1994 08:12:31 GMT\r\n";
+
 /// What stands in for the page of live figures.
 pub(super) const FIGURES: &str = "<figures>";
 
@@ -35,7 +38,7 @@ pub(super) fn conversation(site: &Site, input: &[u8]) -> (Vec<u8>, bool) {
             }
             Ok(_) => return (sent, false),
             Err(status) => {
-                sent.extend_from_slice(status.response(false, true));
+                sent.extend(refusal(status, true, false));
                 return (sent, true);
             }
         }
@@ -48,8 +51,9 @@ struct Asked {
     key: Result<Vec<u8>, Status>,
     keep_alive: bool,
     body_bytes: Option<usize>,
-    tags: Option<Vec<u8>>,
-    since: Option<Vec<u8>>,
+    query: Vec<u8>,
+    /// If-Match, If-Unmodified-Since, If-None-Match, If-Modified-Since.
+    conditions: [Option<Vec<u8>>; 4],
 }
 
 impl Asked {
@@ -235,8 +239,16 @@ fn ask(head: &[u8]) -> Result<Asked, Status> {
         body_bytes: refused_body
             .is_none()
             .then_some(length.unwrap_or(0) as usize),
-        tags: joined("if-none-match"),
-        since: joined("if-modified-since"),
+        query: match target.iter().position(|&b| b == b'?') {
+            Some(at) => target[at..].to_vec(),
+            None => Vec::new(),
+        },
+        conditions: [
+            joined("if-match"),
+            joined("if-unmodified-since"),
+            joined("if-none-match"),
+            joined("if-modified-since"),
+        ],
     })
 }
 
@@ -298,54 +310,113 @@ pub(super) fn key_of(target: &[u8]) -> Result<Vec<u8>, Status> {
     Ok([b"/", &names.join(&b'/')[..]].concat())
 }
 
-/// The bytes of the answer. That the prebuilt ones are right is the business of `site` and `status`.
-fn answer(site: &Site, asked: &Asked) -> Vec<u8> {
-    let close = !asked.keeps();
-    let refuse = |status: Status| status.response(asked.head_only, close).to_vec();
-    let key = match &asked.key {
-        Ok(key) => key,
-        Err(status) => return refuse(*status),
-    };
-    let (forms, head_only) = match site.get(key) {
-        _ if key == b"/_mely" => {
-            let connection = if close { "close" } else { "keep-alive" };
-            let body = if asked.head_only { "" } else { FIGURES };
-            return format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\
-                 Cache-Control: no-store\r\nConnection: {connection}\r\n\r\n{body}",
-                FIGURES.len()
-            )
-            .into_bytes();
-        }
-        None => return refuse(Status::NotFound),
-        Some(Entry::Redirect(forms)) => (forms, asked.head_only),
-        Some(Entry::File(file)) if is_fresh(file, asked) => (&file.not_modified, false),
-        Some(Entry::File(file)) => (&file.ok, asked.head_only),
-    };
-    let form = forms.pick(close);
-    let bytes = if head_only {
-        form.head_bytes
-    } else {
-        form.all.len()
-    };
-    form.all[..bytes].to_vec()
+/// An answer on the wire; `rest` is what follows the lines that all have.
+pub(super) fn wire(status: Status, close: bool, rest: &[u8]) -> Vec<u8> {
+    let connection = if close { "close" } else { "keep-alive" };
+    // The text of a refusal is its status line's.
+    let text = status.refusal(false);
+    let line = text.trim_end().lines().next_back().unwrap_or_default();
+    let date = String::from_utf8_lossy(DATE);
+    let head = format!("HTTP/1.1 {line}\r\nConnection: {connection}\r\nDate: {date}");
+    [head.as_bytes(), rest].concat()
 }
 
-fn is_fresh(file: &File, asked: &Asked) -> bool {
-    if let Some(tags) = &asked.tags {
-        return names_tag(tags, file.etag.as_bytes());
+/// A refusal on the wire.
+pub(super) fn refusal(status: Status, close: bool, head_only: bool) -> Vec<u8> {
+    wire(status, close, status.refusal(head_only).as_bytes())
+}
+
+/// A redirect on the wire.
+pub(super) fn redirect(location: &str, query: &[u8], close: bool, head_only: bool) -> Vec<u8> {
+    let mut location = location.to_owned();
+    for &byte in query {
+        let in_query = |b: u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%".contains(&b);
+        location += &match in_query(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        };
     }
-    let (Some(since), Some((modified, _))) = (&asked.since, &file.modified) else {
-        return false;
+    let body = format!("301 Moved Permanently: {location}\n");
+    let fields = format!(
+        "Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+         Location: {location}\r\n\r\n",
+        body.len()
+    );
+    let rest = if head_only { fields } else { fields + &body };
+    wire(Status::MovedPermanently, close, rest.as_bytes())
+}
+
+/// What answers a request for live figures.
+pub(super) fn live(content_type: &str, close: bool, head_only: bool) -> Vec<u8> {
+    let fields = format!(
+        "Content-Type: {content_type}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n\r\n",
+        FIGURES.len()
+    );
+    let rest = if head_only { fields } else { fields + FIGURES };
+    wire(Status::Ok, close, rest.as_bytes())
+}
+
+/// The bytes of the answer. That the prebuilt ones are right is the business of `site` and `status`.
+fn answer(site: &Site, asked: &Asked) -> Vec<u8> {
+    let (close, head_only) = (!asked.keeps(), asked.head_only);
+    let key = match &asked.key {
+        Ok(key) => key,
+        Err(status) => return refusal(*status, close, head_only),
     };
-    let since = std::str::from_utf8(since).ok();
-    since
-        .and_then(|text| httpdate::parse_http_date(text).ok())
-        .is_some_and(|since| *modified <= since)
+    let live_type = match &key[..] {
+        b"/_mely" => Some("text/html; charset=utf-8"),
+        b"/_mely/values" => Some("application/json"),
+        _ => None,
+    };
+    let file = match (live_type, site.get(key)) {
+        (Some(_), _) => None,
+        (None, None) => return refusal(Status::NotFound, close, head_only),
+        (None, Some(Entry::Redirect(to))) => return redirect(to, &asked.query, close, head_only),
+        (None, Some(Entry::File(file))) => Some(file),
+    };
+    let no_store = b"Cache-Control: no-store\r\n\r\n".as_slice();
+    match (verdict(&asked.conditions, file), live_type, file) {
+        (412, ..) => refusal(Status::PreconditionFailed, close, head_only),
+        (304, ..) => {
+            let rest = file.map_or(no_store, File::not_modified);
+            wire(Status::NotModified, close, rest)
+        }
+        (_, Some(content_type), _) => live(content_type, close, head_only),
+        (_, None, Some(file)) => wire(Status::Ok, close, file.ok(head_only)),
+        (_, None, None) => unreachable!("looked at above"),
+    }
+}
+
+/// RFC 9110, section 13.2.2, step by step.
+fn verdict(conditions: &[Option<Vec<u8>>; 4], file: Option<&File>) -> u16 {
+    let [if_match, unmodified, none_match, modified] = conditions;
+    let etag = file.map(|file| file.etag.as_bytes());
+    let newer_than = |date: &[u8]| {
+        let date = httpdate::parse_http_date(std::str::from_utf8(date).ok()?).ok()?;
+        Some(file?.modified.as_ref()?.0 > date)
+    };
+    if let Some(tags) = if_match {
+        if !names_tag(tags, etag, false) {
+            return 412;
+        }
+    } else if unmodified.as_deref().and_then(newer_than) == Some(true) {
+        return 412;
+    }
+    if let Some(tags) = none_match {
+        return if names_tag(tags, etag, true) {
+            304
+        } else {
+            200
+        };
+    }
+    match modified {
+        Some(date) if newer_than(date) == Some(false) => 304,
+        _ => 200,
+    }
 }
 
 /// Whether a list of tags has this one, up to the first thing in it that is no tag.
-fn names_tag(list: &[u8], wanted: &[u8]) -> bool {
+fn names_tag(list: &[u8], wanted: Option<&[u8]>, weak_too: bool) -> bool {
     if list.trim_ascii() == b"*" {
         return true;
     }
@@ -357,7 +428,9 @@ fn names_tag(list: &[u8], wanted: &[u8]) -> bool {
         if !before.iter().all(|b| b" \t,".contains(b)) {
             return false;
         }
-        if pair[1] == &wanted[1..wanted.len() - 1] {
+        let strong = before.len() == pair[0].len();
+        let tag = [b"\"", pair[1], b"\""].concat();
+        if wanted == Some(&tag[..]) && (strong || weak_too) {
             return true;
         }
     }
