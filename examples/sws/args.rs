@@ -17,13 +17,18 @@ usage: sws [options]
                            are left out, except .well-known
   --listen ADDR:PORT       where to listen (default 127.0.0.1:8080; port 0 picks a free one)
   --cores N                run on N cores (default: all this process may use)
-  --max-clients N          simultaneous clients before new ones get a 503 (default 10000)
+  --max-clients N          simultaneous clients before new ones get a 503 (default 10000);
+                           each takes a file descriptor: with fewer, SWS says at its start
+                           how many clients there is room for
   --stealing on|off        work stealing between cores (default on)
   --accept percore|single  a listener on every core, or one acceptor (default percore)
   --backend auto|io_uring|epoll
                            the event source (default auto: io_uring, else epoll)
-  --idle-timeout-ms N      close a connection that asks nothing for so long (default 30000)
+  --idle-timeout-ms N      close a connection that asks nothing for so long, or takes nothing
+                           of its answer (default 30000)
   --header-timeout-ms N    answer 408 to a request head that takes longer (default 10000)
+  --linger-timeout-ms N    close a connection that its client does not close for so long after
+                           the last answer (default 2000); it no longer counts as a client
   --help                   print this text
 
 The page /_mely shows what every core is doing. SIGINT or SIGTERM finishes the requests under
@@ -72,6 +77,8 @@ pub(crate) struct Args {
     pub(crate) idle_timeout_ms: u64,
     /// How long a request head may take from its first byte.
     pub(crate) header_timeout_ms: u64,
+    /// How long a client may stay after its last answer.
+    pub(crate) linger_timeout_ms: u64,
 }
 
 impl Default for Args {
@@ -86,6 +93,7 @@ impl Default for Args {
             backend: Backend::Auto,
             idle_timeout_ms: 30_000,
             header_timeout_ms: 10_000,
+            linger_timeout_ms: 2_000,
         }
     }
 }
@@ -130,6 +138,7 @@ where
             "max-clients" => args.clients_max = count(&mut parser, &name)?,
             "idle-timeout-ms" => args.idle_timeout_ms = millis(&mut parser, &name)?,
             "header-timeout-ms" => args.header_timeout_ms = millis(&mut parser, &name)?,
+            "linger-timeout-ms" => args.linger_timeout_ms = millis(&mut parser, &name)?,
             "stealing" => {
                 args.stealing = value(&mut parser, &name, "on or off", |text| match text {
                     "on" => Some(true),
@@ -207,7 +216,8 @@ mod tests {
     #[test]
     fn everything_given() {
         let line = "--root www --listen [::1]:0 --cores 2 --max-clients=7 --stealing off \
-            --accept single --backend epoll --idle-timeout-ms 5 --header-timeout-ms 6";
+            --accept single --backend epoll --idle-timeout-ms 5 --header-timeout-ms 6 \
+            --linger-timeout-ms 7";
         let expected = Args {
             root: Some("www".into()),
             listen: "[::1]:0".parse().unwrap(),
@@ -218,6 +228,7 @@ mod tests {
             backend: Backend::Epoll,
             idle_timeout_ms: 5,
             header_timeout_ms: 6,
+            linger_timeout_ms: 7,
         };
         assert_eq!(serve(line), Ok(expected));
     }

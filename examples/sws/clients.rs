@@ -1,9 +1,12 @@
 //! Who is connected: Accept and DecClientAccepted of the paper, and the end of the server.
 
 use crate::args::Accept;
+use crate::leaving::Leaving;
+use crate::places::{self, Places};
 use crate::server::Server;
 use crate::session::{CLOSE, Session};
-use crate::{NAME, out};
+use crate::voice::{QUIET, Voice};
+use crate::{NAME, clock, out};
 use mely::net::{Acceptors, Incoming, Listener, listen};
 use mely::{Color, Colored, Cx, Handler};
 use std::collections::HashMap;
@@ -18,6 +21,8 @@ static STOP: Handler = Handler::new("Stop");
 
 /// The paper's color of Accept.
 const ACCEPT_COLOR: Color = Color::new(1);
+/// What the runtime opens to hear signals.
+const SIGNAL_DESCRIPTORS: u64 = 4;
 /// How long connections have to finish once the server was told to stop.
 const FINISH: Duration = Duration::from_secs(5);
 
@@ -25,20 +30,34 @@ const FINISH: Duration = Duration::from_secs(5);
 pub(crate) struct Clients {
     server: &'static Server,
     listener: Option<Listener>,
-    /// By the number that Accept gave them.
+    places: Places,
+    /// Those that are served, by the number that Accept gave them.
     open: HashMap<u64, Colored<Session>>,
+    /// Those that are about to be told that there is no room.
+    refused: HashMap<u64, Colored<Session>>,
+    /// Those that had their last answer.
+    leaving: Leaving<Colored<Session>>,
     next: u64,
     stopping: bool,
+    voice: Voice,
+    /// What [`Voice`] holds back is said when a timer fires that was set.
+    says_later: bool,
 }
 
 /// Listens, and announces it. An error is the reason why the server cannot run.
 pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAddr> {
+    let places = plan(cx, server).map_err(io::Error::other)?;
     let clients = Clients {
         server,
         listener: None,
+        places,
         open: HashMap::new(),
+        refused: HashMap::new(),
+        leaving: Leaving::new(places.leaving as usize),
         next: 0,
         stopping: false,
+        voice: Voice::default(),
+        says_later: false,
     };
     let clients = Colored::new(cx, ACCEPT_COLOR, clients);
     let acceptors = match server.args.accept {
@@ -69,6 +88,9 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     clients
         .post_as(cx, &ACCEPT, keep)
         .map_err(io::Error::other)?;
+    if let Some(warning) = places.warning(server.args.clients_max as u64) {
+        out::try_say(NAME, warning);
+    }
     if let Err(error) = out::print(&format!("listening on {addr}\n")) {
         out::try_say(
             NAME,
@@ -78,19 +100,28 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     Ok(addr)
 }
 
+/// How many clients there is room for.
+fn plan(cx: &Cx, server: &Server) -> Result<Places, String> {
+    let clients = server.args.clients_max as u64;
+    let open = places::open_descriptors().map_err(|error| format!("/proc/self/fd: {error}"))?;
+    // The listeners are yet to be made, and what hears signals.
+    let open = open + cx.cores() as u64 + SIGNAL_DESCRIPTORS;
+    let places = Places::plan(clients, open, server.files_max)?;
+    let _ = server.places.set(places);
+    Ok(places)
+}
+
 impl Clients {
     /// Accept.
     fn accept(&mut self, cx: &mut Cx, me: &Colored<Clients>, incoming: io::Result<Incoming>) {
         let incoming = match incoming {
             Ok(incoming) => incoming,
-            Err(error) => {
-                // The runtime goes on a little later: connections wait in the kernel meanwhile.
-                out::try_say(NAME, format_args!("accept: {error}"));
-                return;
-            }
+            // The runtime goes on a little later: connections wait in the kernel meanwhile.
+            Err(error) => return self.say(cx, me, format!("accept: {error}")),
         };
         let server = self.server;
-        let refused = self.open.len() >= server.args.clients_max || self.stopping;
+        let full = self.open.len() as u64 >= self.places.clients;
+        let refused = full || self.stopping;
         let counter = if refused {
             &server.rejected
         } else {
@@ -101,26 +132,84 @@ impl Clients {
         self.next += 1;
         let session = Session::open(cx, server, incoming, me.clone(), number, refused);
         if !refused {
-            server.open.fetch_add(1, Ordering::Relaxed);
             self.open.insert(number, session);
+            self.count();
+            return;
         }
+        self.refused.insert(number, session);
+        if full {
+            let clients = server.args.clients_max as u64;
+            self.say(cx, me, self.places.full(clients));
+        }
+    }
+
+    /// A client has had its last answer: from now on it only takes a descriptor, until it closes.
+    pub(crate) fn leaves(me: &Colored<Clients>, cx: &mut Cx, number: u64) {
+        let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number, true);
+        // Refused only once the runtime has ended, here and below.
+        let _ = me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
     }
 
     /// A connection has closed.
     pub(crate) fn closed(me: &Colored<Clients>, cx: &mut Cx, number: u64) {
-        let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number);
-        // Refused only once the runtime has ended.
+        let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number, false);
         let _ = me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
     }
 
-    /// DecClientAccepted.
-    fn dec_client_accepted(&mut self, cx: &mut Cx, number: u64) {
-        if self.open.remove(&number).is_some() {
-            self.server.open.fetch_sub(1, Ordering::Relaxed);
+    /// DecClientAccepted: makes room for another client.
+    fn dec_client_accepted(&mut self, cx: &mut Cx, number: u64, lingers: bool) {
+        let session = self.open.remove(&number);
+        let session = session.or_else(|| self.refused.remove(&number));
+        match session {
+            Some(session) if lingers => self.wait_for(cx, number, session),
+            _ => self.leaving.remove(number),
         }
-        if self.stopping && self.open.is_empty() {
-            cx.stop();
+        self.count();
+        if self.stopping {
+            self.end_if_empty(cx);
         }
+    }
+
+    /// Waits for a client to close, as long as not too many others do.
+    fn wait_for(&mut self, cx: &mut Cx, number: u64, session: Colored<Session>) {
+        if let Some(oldest) = self.leaving.add(number, session) {
+            self.server.cut.fetch_add(1, Ordering::Relaxed);
+            let _ = oldest.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true));
+        }
+    }
+
+    /// For the figures.
+    fn count(&self) {
+        let (open, leaving) = (self.open.len() as u64, self.leaving.len() as u64);
+        self.server.open.store(open, Ordering::Relaxed);
+        self.server.leaving.store(leaving, Ordering::Relaxed);
+    }
+
+    /// Says something, unless it was said just before: then a little later how often.
+    fn say(&mut self, cx: &mut Cx, me: &Colored<Clients>, message: String) {
+        match self.voice.hear(message, clock::now()) {
+            Some(message) => out::try_say(NAME, message),
+            None => self.say_later(cx, me),
+        }
+    }
+
+    fn say_later(&mut self, cx: &mut Cx, me: &Colored<Clients>) {
+        if std::mem::replace(&mut self.says_later, true) {
+            return;
+        }
+        let its = me.clone();
+        let due = move |cx: &mut Cx| {
+            let _ = its.with(cx, |clients, cx| {
+                for message in clients.voice.due(clock::now()) {
+                    out::try_say(NAME, message);
+                }
+                clients.says_later = false;
+                if clients.voice.holds_back() {
+                    clients.say_later(cx, &its);
+                }
+            });
+        };
+        cx.timer(QUIET, ACCEPT.on(ACCEPT_COLOR, due));
     }
 
     /// SIGINT or SIGTERM: no new clients; those there finish the request under way.
@@ -129,8 +218,9 @@ impl Clients {
             return;
         }
         self.listener = None;
-        if self.open.is_empty() {
-            cx.stop();
+        // Nobody needs their places any more.
+        self.leaving.let_all_in();
+        if self.end_if_empty(cx) {
             return;
         }
         for session in self.open.values() {
@@ -143,10 +233,22 @@ impl Clients {
         cx.timer(FINISH, STOP.on(ACCEPT_COLOR, give_up));
     }
 
+    fn end_if_empty(&mut self, cx: &mut Cx) -> bool {
+        let empty = self.open.is_empty() && self.refused.is_empty() && self.leaving.len() == 0;
+        if empty {
+            for message in self.voice.rest(clock::now()) {
+                out::try_say(NAME, message);
+            }
+            cx.stop();
+        }
+        empty
+    }
+
     /// Those who have not finished are cut: the runtime waits for sends, and a client that does not
     /// read would make it wait in vain.
     fn give_up(&mut self, cx: &mut Cx) {
-        for session in self.open.values() {
+        let leaving = self.refused.values().chain(self.leaving.members());
+        for session in self.open.values().chain(leaving) {
             let _ = session.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true));
         }
     }

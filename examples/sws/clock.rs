@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 
 use crate::respond::DATE_BYTES;
 
-#[cfg(test)]
 /// The longest time between two ticks of the kernel, with which the cheap clock goes.
 const TICK_MAX: Duration = Duration::from_millis(10);
 
@@ -22,7 +21,6 @@ pub(crate) fn at_tick() -> Time {
     read(libc::CLOCK_MONOTONIC_COARSE)
 }
 
-#[cfg(test)]
 /// A time that is not over yet, if `tick` is what [`at_tick`] just said: deadlines that are counted
 /// from it do not pass early.
 pub(crate) fn not_before(tick: Time) -> Time {

@@ -37,6 +37,10 @@ pub(crate) struct Connections {
     pub(crate) rejected: u64,
     /// As many may be open at once.
     pub(crate) open_max: u64,
+    /// Had their last answer and are still there.
+    pub(crate) leaving: u64,
+    /// Of those, closed before their time, since too many were leaving.
+    pub(crate) cut: u64,
 }
 
 /// What one core has done so far.
@@ -152,6 +156,8 @@ pub(crate) fn sample() -> Figures {
             accepted: 1_000,
             rejected: 2,
             open_max: 10_000,
+            leaving: 12,
+            cut: 13,
         },
         cores: vec![core(0, 30_000), core(1, 1_234_567)],
         steals: vec![

@@ -12,8 +12,9 @@
 //! | `respond`, `condition`, `status`, `bytes` | which prebuilt bytes answer a request |
 //! | `outgoing`, `clock` | an answer with its date, as what the kernel gets |
 //! | `server`, `clients`, `session` | the paper's handlers as events of the runtime |
+//! | `places`, `leaving`, `deadlines` | how many may be connected, and for how long |
 //! | `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
-//! | `out` | how anything is printed |
+//! | `out`, `voice` | how anything is printed, and how often |
 
 // They panic when the output is gone.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -25,13 +26,16 @@ mod clients;
 mod clock;
 mod condition;
 mod conn;
+mod deadlines;
 mod fields;
 mod figures;
+mod leaving;
 mod load;
 #[path = "../common/out.rs"]
 mod out;
 mod outgoing;
 mod path;
+mod places;
 mod request;
 mod respond;
 mod server;
@@ -43,9 +47,11 @@ mod step;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod voice;
 
 use mely::net::Choice;
 use mely::{Cores, Runtime, Stealing};
+use rustix::process::{Resource, getrlimit};
 use server::Server;
 use std::error::Error;
 use std::process::ExitCode;
@@ -100,18 +106,23 @@ fn site(args: &args::Args) -> Result<site::Site, Box<dyn Error>> {
 
 /// What its messages begin with.
 const NAME: &str = "sws";
+/// How many descriptors there may be, after an attempt to be allowed more: each connection takes one.
+fn files_max() -> u64 {
+    mely::net::raise_open_file_limit().unwrap_or_else(|error| {
+        out::say(
+            NAME,
+            format_args!("the limit of open files stays as it is: {error}"),
+        );
+        getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+    })
+}
+
 /// How long an idle core looks for work before it sleeps.
 const SPIN: Duration = Duration::from_micros(5);
 
 /// Serves until a signal comes, then prints the summary and what the runtime knows of each handler.
 fn serve(site: site::Site, args: args::Args) -> Result<(), Box<dyn Error>> {
-    // A descriptor a connection; with fewer than asked for, accepting pauses when they run out.
-    if let Err(error) = mely::net::raise_open_file_limit() {
-        out::say(
-            NAME,
-            format_args!("the limit of open files stays as it is: {error}"),
-        );
-    }
+    let files_max = files_max();
     // About what going to sleep and being woken takes of the processor. More would be a little quicker to
     // answer, and burn whatever of a core the requests leave.
     let mut builder = Runtime::builder().spin(SPIN);
@@ -129,7 +140,12 @@ fn serve(site: site::Site, args: args::Args) -> Result<(), Box<dyn Error>> {
     };
     let mut runtime = builder.build()?;
     let listen = args.listen;
-    let server: &'static Server = Box::leak(Box::new(Server::new(site, args, runtime.poster())));
+    let server: &'static Server = Box::leak(Box::new(Server::new(
+        site,
+        args,
+        files_max,
+        runtime.poster(),
+    )));
     let failure = Arc::new(Mutex::new(None));
     let its = Arc::clone(&failure);
     runtime.run(move |cx| {

@@ -18,9 +18,12 @@
 //! have, is an event only for what had to wait. So a request is three events.
 
 use crate::args::Args;
+use crate::deadlines::Deadlines;
 use crate::figures::{self, Figures};
+use crate::places::Places;
 use crate::site::Site;
 use mely::Poster;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,26 +35,38 @@ pub(crate) struct Server {
     pub(crate) site: Site,
     pub(crate) args: Args,
     pub(crate) started: Instant,
+    pub(crate) deadlines: Deadlines,
     pub(crate) poster: Poster,
-    pub(crate) backend: std::sync::OnceLock<(String, String)>,
+    pub(crate) backend: OnceLock<(String, String)>,
+    /// The limit of open files.
+    pub(crate) files_max: u64,
+    /// How many may be connected; known once the server listens.
+    pub(crate) places: OnceLock<Places>,
     pub(crate) requests: AtomicU64,
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) open: AtomicU64,
+    pub(crate) leaving: AtomicU64,
+    pub(crate) cut: AtomicU64,
 }
 
 impl Server {
-    pub(crate) fn new(site: Site, args: Args, poster: Poster) -> Server {
+    pub(crate) fn new(site: Site, args: Args, files_max: u64, poster: Poster) -> Server {
         Server {
             site,
+            deadlines: Deadlines::new(&args),
             args,
             started: Instant::now(),
             poster,
-            backend: std::sync::OnceLock::new(),
+            backend: OnceLock::new(),
+            files_max,
+            places: OnceLock::new(),
             requests: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             open: AtomicU64::new(0),
+            leaving: AtomicU64::new(0),
+            cut: AtomicU64::new(0),
         }
     }
 
@@ -98,7 +113,9 @@ impl Server {
                 open: self.open.load(Ordering::Relaxed),
                 accepted: self.accepted.load(Ordering::Relaxed),
                 rejected: self.rejected.load(Ordering::Relaxed),
-                open_max: self.args.clients_max as u64,
+                open_max: self.places.get().map_or(0, |places| places.clients),
+                leaving: self.leaving.load(Ordering::Relaxed),
+                cut: self.cut.load(Ordering::Relaxed),
             },
             cores: cores.collect(),
             steals: steals.collect(),

@@ -1,17 +1,17 @@
 //! One connection as events: the handlers of the paper around [`Conn`], and its deadlines.
 
 use crate::clients::Clients;
-use crate::clock;
+use crate::clock::{self, Time};
 use crate::conn::Conn;
+use crate::deadlines::Watch;
 use crate::outgoing;
 use crate::server::Server;
 use crate::stats_page;
-use crate::step::{Deadline, Next, Timer};
+use crate::step::{Deadline, Next};
 use mely::net::{Incoming, RecvBuf, Stream};
 use mely::{Color, Colored, Cx, Handler};
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 static READ_REQUEST: Handler = Handler::new("ReadRequest");
 static PARSE_REQUEST: Handler = Handler::new("ParseRequest");
@@ -19,9 +19,6 @@ static WRITE_RESPONSE: Handler = Handler::new("WriteResponse");
 pub(crate) static CLOSE: Handler = Handler::new("Close");
 static RESPONSE_SENT: Handler = Handler::new("ResponseSent");
 static DEADLINE: Handler = Handler::new("Deadline");
-
-/// How long a connection's last answer may take to be read before the connection is cut.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// The state of one connection's color.
 pub(crate) struct Session {
@@ -31,12 +28,12 @@ pub(crate) struct Session {
     /// Itself, from `begin` to `close`.
     me: Option<Colored<Session>>,
     timer: Option<mely::net::Timer>,
-    /// The deadline that applied at the last tick, and since when.
-    noted: (Timer, Instant),
+    watch: Watch,
     paused: bool,
     /// To be closed when the last answer has been sent, or has not been for too long.
     closing: bool,
     clients: Colored<Clients>,
+    /// Its number among them.
     number: u64,
 }
 
@@ -51,19 +48,15 @@ impl Session {
         refused: bool,
     ) -> Colored<Session> {
         let color = Color::from(incoming.fd() as u64);
+        let http = Conn::default();
+        let watch = Watch::new(http.timer(), clock::now());
         let session = Session {
             server,
-            http: Conn::default(),
+            http,
             stream: incoming.open(cx, color),
             me: None,
             timer: None,
-            noted: (
-                Timer {
-                    deadline: Deadline::None,
-                    round: 0,
-                },
-                Instant::now(),
-            ),
+            watch,
             paused: false,
             closing: false,
             clients,
@@ -87,8 +80,7 @@ impl Session {
             let _ = its.with(cx, |session, cx| session.response_sent(cx, sent));
         };
         self.me = Some(me);
-        self.noted = (self.http.timer(), Instant::now());
-        self.tick_later(cx);
+        self.tick_later(cx, clock::now());
         // Not refused: this is the stream's color. `Conn` bounds what is queued, to a little and one
         // answer of any size; a bound of the stream's own could only lose a part of that.
         let _ = self.stream.set_write_limit(cx, usize::MAX);
@@ -113,6 +105,10 @@ impl Session {
 
     fn parse_request(&mut self, cx: &mut Cx) {
         let next = self.http.parse_request();
+        if next == Next::Wait {
+            // Not a whole head: the rest of it is waited for from now on.
+            self.watch.note(self.http.timer(), clock::now());
+        }
         self.go(cx, next);
     }
 
@@ -128,9 +124,10 @@ impl Session {
     fn write_response(&mut self, cx: &mut Cx) {
         let (reply, next) = self.http.write_response();
         let mut sent = false;
+        let tick = clock::at_tick();
         if let Some(reply) = reply {
             self.server.requests.fetch_add(1, Ordering::Relaxed);
-            let date = clock::date(clock::at_tick());
+            let date = clock::date(tick);
             let alone = self.http.queued_bytes() == reply.len();
             for buffer in outgoing::buffers(reply, &date, alone) {
                 // Never full: see `begin`. A stream that is broken says so to `on_drained`.
@@ -143,6 +140,7 @@ impl Session {
             true => self.http.on_drained(),
             false => Next::Wait,
         };
+        self.watch.note(self.http.timer(), clock::not_before(tick));
         self.go(cx, if next == Next::Wait { drained } else { next });
     }
 
@@ -173,6 +171,7 @@ impl Session {
             Next::Abort => drop(me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true))),
             Next::Linger => {
                 let _ = self.stream.shutdown_write(cx);
+                Clients::leaves(&self.clients, cx, self.number);
             }
         }
         if self.closing && self.http.timer().deadline != Deadline::Write {
@@ -212,18 +211,15 @@ impl Session {
         Clients::closed(&self.clients, cx, self.number);
     }
 
-    /// Looks at the deadlines a little later. One timer a connection, not one a request: it looks
-    /// twice in the shortest deadline, so each is met to within half of that.
-    fn tick_later(&mut self, cx: &mut Cx) {
+    /// Looks at the deadlines in time.
+    fn tick_later(&mut self, cx: &mut Cx, now: Time) {
         let Some(me) = self.me.clone() else { return };
-        let args = &self.server.args;
-        let shortest = args.idle_timeout_ms.min(args.header_timeout_ms);
-        let period = Duration::from_millis(shortest).min(LINGER) / 2;
+        let after = self.watch.look_after(&self.server.deadlines, now);
         let tick = move |cx: &mut Cx| {
             // Not refused: the timer's color is the session's.
             let _ = me.with(cx, Session::tick);
         };
-        self.timer = Some(cx.timer(period, DEADLINE.on(self.stream.color(), tick)));
+        self.timer = Some(cx.timer(after, DEADLINE.on(self.stream.color(), tick)));
     }
 
     fn tick(&mut self, cx: &mut Cx) {
@@ -234,24 +230,13 @@ impl Session {
             let next = self.http.on_sent(sent_bytes);
             self.go(cx, next);
         }
-        let now = self.http.timer();
-        if now != self.noted.0 {
-            self.noted = (now, Instant::now());
-        } else if self.noted.1.elapsed() >= self.limit(now.deadline) {
-            let next = self.http.on_deadline(now.deadline);
+        let now = clock::now();
+        self.watch.note(self.http.timer(), now);
+        if let Some(deadline) = self.watch.passed(&self.server.deadlines, now) {
+            let next = self.http.on_deadline(deadline);
+            self.watch.note(self.http.timer(), now);
             self.go(cx, next);
         }
-        self.tick_later(cx);
-    }
-
-    fn limit(&self, deadline: Deadline) -> Duration {
-        match deadline {
-            Deadline::None => Duration::MAX,
-            Deadline::Idle | Deadline::Write => {
-                Duration::from_millis(self.server.args.idle_timeout_ms)
-            }
-            Deadline::Header => Duration::from_millis(self.server.args.header_timeout_ms),
-            Deadline::Linger => LINGER,
-        }
+        self.tick_later(cx, now);
     }
 }

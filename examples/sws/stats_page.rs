@@ -53,6 +53,7 @@ fn overview(page: &mut String, figures: &Figures) -> fmt::Result {
         ),
         ("accepted", grouped(connections.accepted)),
         ("turned away", grouped(connections.rejected)),
+        ("leaving now", grouped(connections.leaving)),
         (
             "stealing",
             if figures.stealing { "on" } else { "off" }.to_owned(),

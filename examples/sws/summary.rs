@@ -20,6 +20,13 @@ fn write(text: &mut String, figures: &Figures) -> std::fmt::Result {
         "connections: {} accepted, {} rejected, {} still open",
         connections.accepted, connections.rejected, connections.open
     )?;
+    if connections.cut > 0 {
+        writeln!(
+            text,
+            "closed while they lingered, to make room: {}",
+            connections.cut
+        )?;
+    }
     writeln!(text, "uptime: {}", duration(figures.uptime))?;
     let reason = &figures.backend_reason;
     let reason = if reason.is_empty() {
@@ -70,6 +77,7 @@ mod tests {
     fn it_says_all_that_was_asked_for() {
         let expected = "requests: 10000
 connections: 1000 accepted, 2 rejected, 3 still open
+closed while they lingered, to make room: 13
 uptime: 61.25 s
 backend: epoll (io_uring refused: <EPERM> & \"seccomp\")
 core 0 (cpu 0): 30,000 events, 4 steals, 1.50 ms stolen, 7 parks, longest handler 42.00 us

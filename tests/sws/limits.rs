@@ -1,13 +1,15 @@
 //! More clients than the server wants, and than the kernel grants.
 
-use crate::client::{Client, is_served};
+use crate::client::{Client, PATIENCE, is_served};
 use crate::on_both;
 use crate::server::Setup;
 use std::time::{Duration, Instant};
 
 on_both!(
     a_flood_beyond_the_limit_is_turned_away,
-    descriptors_run_out_and_come_back,
+    with_few_descriptors_all_are_answered,
+    those_who_linger_are_no_clients,
+    those_who_linger_are_bounded,
 );
 
 fn a_flood_beyond_the_limit_is_turned_away(backend: &str) {
@@ -51,55 +53,133 @@ fn a_flood_beyond_the_limit_is_turned_away(backend: &str) {
     assert!(rejected >= 600, "{rejected}");
 }
 
-/// With few descriptors in all, connections wait in the kernel until others leave.
-fn descriptors_run_out_and_come_back(backend: &str) {
+/// With few descriptors in all, those are served for whom there is one, and the others are told.
+fn with_few_descriptors_all_are_answered(backend: &str) {
     const FILES: u64 = 64;
     for accept in ["percore", "single"] {
         let mut server = Setup::new(backend)
             .args(&["--cores", "2", "--accept", accept])
             .files_max(FILES)
             .start();
+        let warning = server.says("the limit of open files is 64");
+        let room = places(&warning);
+        for part in ["--max-clients 10000", "503", "ulimit -n"] {
+            assert!(warning.contains(part), "{part}: {warning}");
+        }
+        assert!(room > 10 && room < FILES as usize, "{warning}");
         let addr = server.addr();
-        is_served(addr);
-        let mut clients: Vec<Client> = (0..150).map(|_| Client::connect(addr)).collect();
-        // All ask; those are answered for whom there was a descriptor.
-        for client in &mut clients {
-            client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        // Those who are served stay.
+        let mut inside: Vec<Client> = (0..room).map(|_| Client::connect(addr)).collect();
+        for client in &mut inside {
+            assert_eq!(client.get("/").status(), 200);
         }
-        let is_there = |client: &Client| {
-            client.stream.set_nonblocking(true).unwrap();
-            let there = client.stream.peek(&mut [0]).is_ok();
-            client.stream.set_nonblocking(false).unwrap();
-            there
-        };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let mut answered = 0;
-        while !clients.is_empty() {
-            assert!(
-                Instant::now() < deadline,
-                "{accept}: {answered} answered, {} wait",
-                clients.len()
-            );
-            let (ready, waiting): (Vec<_>, Vec<_>) = clients.into_iter().partition(&is_there);
-            if answered == 0 {
-                assert!(ready.len() < FILES as usize, "more than there can be");
+        for _ in 0..2 {
+            let mut outside: Vec<Client> = (0..300).map(|_| Client::connect(addr)).collect();
+            for client in &mut outside {
+                client.try_send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
             }
-            // Whoever has the answer leaves, and makes room.
-            for mut client in ready {
-                assert_eq!(client.answer().status(), 200);
-                answered += 1;
+            // Whoever comes while no descriptor is free waits for a moment, and nobody in vain.
+            for client in &mut outside {
+                let answer = client.answer();
+                assert_eq!((answer.status(), answer.closes()), (503, true));
             }
-            clients = waiting;
-            std::thread::sleep(Duration::from_millis(20));
+            for client in &mut inside {
+                assert_eq!(client.get("/").status(), 200);
+            }
         }
+        drop(inside);
+        server.settles_at(FILES as usize - room, Duration::from_secs(20));
         is_served(addr);
         let exit = server.end(rustix::process::Signal::TERM);
-        // It said what happened, and did not drown the log in it.
+        // It said what happened, each kind of thing once in five seconds, and how often.
+        assert!(exit.err.contains("a new one gets a 503"), "{exit:?}");
+        assert!(exit.err.contains(" times more)"), "{exit:?}");
         let lines = exit.err.lines().count();
-        assert!(
-            exit.err.contains("accept: ") && lines < 2000,
-            "{lines} lines: {exit:?}"
-        );
-        assert_eq!(exit.summary().requests(), 152);
+        assert!(lines < 40, "{lines} lines: {exit:?}");
+        let [accepted, rejected, open] = exit.summary().connections();
+        assert_eq!((accepted, open), (room as u64 + 1, 0));
+        assert_eq!(rejected, 600);
     }
+}
+
+/// How many clients a warning says there is room for.
+fn places(warning: &str) -> usize {
+    let (_, rest) = warning.split_once("is 64: ").expect("the numbers");
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn with_hardly_any_descriptors_it_does_not_start() {
+    let exit = Setup::new("epoll")
+        .args(&["--cores", "1"])
+        .files_max(18)
+        .run();
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    for part in ["limit of open files", "18", "ulimit -n"] {
+        assert!(exit.err.contains(part), "{part}: {exit:?}");
+    }
+    assert!(!exit.err.contains("panicked"), "{exit:?}");
+}
+
+/// Longer than any test.
+const FOR_EVER: &str = "86400000";
+
+/// A client that had its last answer and does not leave takes nobody's place.
+fn those_who_linger_are_no_clients(backend: &str) {
+    let server = Setup::new(backend)
+        .args(&["--cores", "2", "--max-clients", "20"])
+        .args(&[
+            "--header-timeout-ms",
+            "300",
+            "--linger-timeout-ms",
+            FOR_EVER,
+        ])
+        .start();
+    let mut slow: Vec<Client> = (0..20).map(|_| Client::connect(server.addr())).collect();
+    for client in &mut slow {
+        client.send("GET / HTTP/1.1\r\nHo");
+    }
+    for client in &mut slow {
+        assert_eq!(client.answer().status(), 408);
+    }
+    // They all stay connected. The last of them may not have been counted out yet.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut client = Client::connect(server.addr());
+        client.try_send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        if client.answer().status() == 200 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "they keep all others out");
+    }
+}
+
+/// However many are turned away and do not leave: the oldest of them make room.
+fn those_who_linger_are_bounded(backend: &str) {
+    let server = Setup::new(backend)
+        .args(&["--cores", "2", "--max-clients", "10"])
+        .args(&["--linger-timeout-ms", FOR_EVER])
+        .start();
+    let mut inside: Vec<Client> = (0..10).map(|_| Client::connect(server.addr())).collect();
+    for client in &mut inside {
+        assert_eq!(client.get("/").status(), 200);
+    }
+    let descriptors = server.descriptors_at_rest();
+    let mut outside = Vec::new();
+    for number in 0..500 {
+        let mut client = Client::connect(server.addr());
+        assert_eq!(client.answer().status(), 503);
+        // It stays, and so do all before it.
+        outside.push(client);
+        if number % 100 == 99 {
+            server.settles_at(descriptors + 16, PATIENCE);
+        }
+    }
+    // Not more of them are closed than need be.
+    assert_eq!(server.descriptors_at_rest(), descriptors + 16);
+    for client in &mut inside {
+        assert_eq!(client.get("/").status(), 200);
+    }
+    let text = server.stop().text;
+    assert!(text.contains("to make room: 484"), "{text}");
 }

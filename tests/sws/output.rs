@@ -3,8 +3,10 @@
 use crate::client::Client;
 use crate::on_both;
 use crate::server::Setup;
+use crate::site::Directory;
 use rustix::process::Signal;
 use std::fs::File;
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::process::Stdio;
 
 on_both!(a_reader_of_the_first_line_only, a_full_disk);
@@ -50,4 +52,48 @@ fn help_that_cannot_be_printed_is_an_error() {
     assert_eq!(injector.code, Some(1), "{injector:?}");
     let begin = "injector: standard output: ";
     assert!(injector.err.starts_with(begin), "{injector:?}");
+}
+
+/// A pipe that is full and that nobody reads: its two ends, and what is in it.
+fn full_pipe() -> (PipeReader, PipeWriter, usize) {
+    let (reader, mut writer) = pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    let written = std::iter::from_fn(|| writer.write(&[b'x'; 4096]).ok());
+    let bytes = written.sum();
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    (reader, writer, bytes)
+}
+
+/// What is said while serving does not wait for a reader, and is not lost without a word.
+#[test]
+fn a_reader_that_does_not_read_holds_nobody_up() {
+    let site = Directory::new();
+    site.write("index.html", b"index");
+    let (mut reader, writer, full_bytes) = full_pipe();
+    let mut server = Setup::new("epoll")
+        .root(site.path())
+        .args(&["--max-clients", "1"])
+        .stderr(writer.into())
+        .start();
+    let mut inside = Client::connect(server.addr());
+    assert_eq!(inside.get("/").status(), 200);
+    // Each is turned away, which is worth a line.
+    for _ in 0..3 {
+        let mut outside = Client::connect(server.addr());
+        assert_eq!(outside.answer().status(), 503);
+        assert_eq!(inside.get("/").status(), 200);
+    }
+    // The reader is back, and then there is something to say again.
+    let mut read = vec![0; full_bytes];
+    reader.read_exact(&mut read).unwrap();
+    assert!(read.iter().all(|&byte| byte == b'x'));
+    drop(inside);
+    assert_eq!(server.end(Signal::TERM).code, Some(0));
+    let mut said = String::new();
+    reader.read_to_string(&mut said).unwrap();
+    assert!(said.contains("2 times more"), "{said}");
+    assert!(
+        said.contains("1 lines before this one found no reader"),
+        "{said}"
+    );
 }

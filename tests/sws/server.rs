@@ -285,6 +285,12 @@ impl Server {
         self.heard.text.lock().unwrap().0.clone()
     }
 
+    /// Waits until it says something on its standard error; the line.
+    pub fn says(&self, part: &str) -> String {
+        let line = self.heard.line(part);
+        line.unwrap_or_else(|| panic!("it ended without {part:?}: {}", self.said()))
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
