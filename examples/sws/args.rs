@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use lexopt::prelude::*;
 
+use crate::load::Limits;
+
 /// What `sws --help` prints.
 pub(crate) const HELP: &str = "\
 SWS, the web server of the Mely paper, on mely
@@ -14,7 +16,11 @@ usage: sws [options]
 
   --root DIR               serve the files under DIR (default: a small built-in site);
                            files are read once, at start-up; names that begin with a dot
-                           are left out, except .well-known
+                           are left out, and links to such names, except .well-known
+  --max-site-mib N         do not start with more than N MiB of files, which are kept in
+                           memory (default 256)
+  --max-files N            do not start with more than N files and directories
+                           (default 65536)
   --listen ADDR:PORT       where to listen (default 127.0.0.1:8080; port 0 picks a free one)
   --cores N                run on N cores (default: all this process may use)
   --max-clients N          simultaneous clients before new ones get a 503 (default 10000);
@@ -61,6 +67,8 @@ pub(crate) enum Backend {
 pub(crate) struct Args {
     /// The directory to serve; `None` is the built-in site.
     pub(crate) root: Option<PathBuf>,
+    /// How much of it.
+    pub(crate) limits: Limits,
     /// Where to listen.
     pub(crate) listen: SocketAddr,
     /// How many cores; `None` is all.
@@ -85,6 +93,7 @@ impl Default for Args {
     fn default() -> Self {
         Args {
             root: None,
+            limits: Limits::default(),
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             cores: None,
             clients_max: 10_000,
@@ -134,6 +143,11 @@ where
                     |text| text.parse().ok(),
                 )?;
             }
+            "max-site-mib" => {
+                let mib = count(&mut parser, &name)? as u64;
+                args.limits.bytes_max = mib.saturating_mul(1024 * 1024);
+            }
+            "max-files" => args.limits.entries_max = count(&mut parser, &name)?,
             "cores" => args.cores = Some(count(&mut parser, &name)?),
             "max-clients" => args.clients_max = count(&mut parser, &name)?,
             "idle-timeout-ms" => args.idle_timeout_ms = millis(&mut parser, &name)?,
@@ -217,9 +231,14 @@ mod tests {
     fn everything_given() {
         let line = "--root www --listen [::1]:0 --cores 2 --max-clients=7 --stealing off \
             --accept single --backend epoll --idle-timeout-ms 5 --header-timeout-ms 6 \
-            --linger-timeout-ms 7";
+            --linger-timeout-ms 7 --max-site-mib 8 --max-files 9";
         let expected = Args {
             root: Some("www".into()),
+            limits: Limits {
+                bytes_max: 8 << 20,
+                entries_max: 9,
+                ..Limits::default()
+            },
             listen: "[::1]:0".parse().unwrap(),
             cores: Some(2),
             clients_max: 7,

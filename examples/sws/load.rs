@@ -1,22 +1,30 @@
 //! Reads a directory into a [`Site`], once, at start-up.
 //!
 //! What is served is what lies under the root at that moment: each file is opened by its canonical
-//! path, which must be under the canonical root, so a symbolic link that leads out publishes
-//! nothing. Links that stay inside are followed. Whoever can rewrite the tree while it is being
-//! read could still race this check, but could as well put the content there.
+//! path, which must be under the canonical root and have no name in it that begins with a dot. So
+//! a symbolic link publishes neither what lies outside nor what is hidden inside; others are
+//! followed. Whoever can rewrite the tree while it is being read could still race this check, but
+//! could as well put the content there.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::site::Site;
 
+const MIB: u64 = 1024 * 1024;
+/// Of things that are left out for one reason, so many are named.
+const NAMED_MAX: u64 = 10;
+/// Room in front of a file for what an answer says before it.
+const FIELDS_BYTES: usize = 512;
+
 /// Bounds on what is read, so that `--root /` ends in a sentence and not in swap.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Files and directories.
     pub(crate) entries_max: usize,
-    /// Bytes of all files together. Memory holds them twice, see [`crate::site::Forms`].
+    /// Bytes of all files together, which are kept in memory.
     pub(crate) bytes_max: u64,
     /// Directories below each other; links can make a tree deeper than the disk knows.
     pub(crate) depth_max: usize,
@@ -26,7 +34,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             entries_max: 65_536,
-            bytes_max: 256 * 1024 * 1024,
+            bytes_max: 256 * MIB,
             depth_max: 64,
         }
     }
@@ -61,10 +69,17 @@ pub(crate) fn read_directory(root: &Path, limits: Limits) -> Result<Loaded, Stri
         limits,
         entries: 0,
         bytes: 0,
+        skipped: BTreeMap::new(),
         loaded,
     };
     loader.directory("/", &mut vec![real_root.clone()])?;
     let mut loaded = loader.loaded;
+    for (why, count) in loader.skipped {
+        if count > NAMED_MAX {
+            let more = count - NAMED_MAX;
+            loaded.warnings.push(format!("skipping {more} more: {why}"));
+        }
+    }
     if loaded.site.get(b"/").is_none() {
         loaded
             .warnings
@@ -78,6 +93,8 @@ struct Loader<'a> {
     limits: Limits,
     entries: usize,
     bytes: u64,
+    /// How many were left out, by the reason.
+    skipped: BTreeMap<String, u64>,
     loaded: Loaded,
 }
 
@@ -109,7 +126,7 @@ impl Loader<'_> {
                 self.skip(&path, "its name is not UTF-8");
                 continue;
             };
-            if name.starts_with('.') && name != ".well-known" {
+            if is_hidden(name.as_bytes()) {
                 self.skip(&path, "its name begins with a dot");
                 continue;
             }
@@ -130,15 +147,20 @@ impl Loader<'_> {
                 return Ok(());
             }
         };
-        if !real.starts_with(self.root) {
+        let Ok(below) = real.strip_prefix(self.root) else {
             self.skip(path, "it is a link that leads out of the root");
+            return Ok(());
+        };
+        let hides = |part: Component<'_>| is_hidden(part.as_os_str().as_encoded_bytes());
+        if below.components().any(hides) {
+            self.skip(path, "it is a link to a name that begins with a dot");
         } else if key == "/_mely" {
             self.skip(path, "/_mely is the server's own page");
         } else if kind.is_dir() {
             if trail.contains(&real) {
                 self.skip(path, "it is a link to a directory it lies in");
             } else if trail.len() >= self.limits.depth_max {
-                self.skip(path, "it lies too deep");
+                self.skip(path, "it lies too deep below the root");
             } else {
                 trail.push(real);
                 self.directory(&format!("{key}/"), trail)?;
@@ -147,11 +169,8 @@ impl Loader<'_> {
         } else if kind.is_file() {
             match self.file(key, &real) {
                 Err(error) => self.skip(path, &error.to_string()),
-                Ok(()) if self.bytes > self.limits.bytes_max => {
-                    let (root, bytes) = (self.root, self.limits.bytes_max);
-                    return Err(format!("{root:?} holds more than {bytes} bytes"));
-                }
-                Ok(()) => {}
+                Ok(None) => {}
+                Ok(Some(bytes)) => return Err(self.too_large(path, bytes)),
             }
         } else {
             // Opening a pipe would wait for somebody to write to it.
@@ -160,17 +179,38 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn file(&mut self, key: &str, real: &Path) -> io::Result<()> {
+    /// Adds a file. If it does not fit, it gives the bytes that it has.
+    fn file(&mut self, key: &str, real: &Path) -> io::Result<Option<u64>> {
         let file = fs::File::open(real)?;
-        let modified = file.metadata()?.modified().ok();
-        let mut body = Vec::new();
-        // One byte more than allowed, to tell "just fits" from "more", however fast the file grows.
+        let metadata = file.metadata()?;
         let room = self.limits.bytes_max - self.bytes;
-        self.bytes += file.take(room + 1).read_to_end(&mut body)? as u64;
-        if self.bytes <= self.limits.bytes_max {
-            self.loaded.site.add_file(key, body, modified);
+        if metadata.len() > room {
+            return Ok(Some(metadata.len()));
         }
-        Ok(())
+        let mut body = Vec::with_capacity(metadata.len() as usize + FIELDS_BYTES);
+        // One byte more than allowed, to tell "just fits" from "more", however fast the file grows.
+        let bytes = file.take(room + 1).read_to_end(&mut body)? as u64;
+        if bytes > room {
+            return Ok(Some(bytes));
+        }
+        self.bytes += bytes;
+        let modified = metadata.modified().ok();
+        self.loaded.site.add_file(key, body, modified);
+        Ok(None)
+    }
+
+    fn too_large(&self, path: &Path, bytes: u64) -> String {
+        let (max, taken) = (self.limits.bytes_max, self.bytes);
+        // Also if the limit is no whole number of them, as in tests.
+        let mib = |bytes: u64| bytes as f64 / MIB as f64;
+        let needed = (taken + bytes).div_ceil(MIB);
+        format!(
+            "{path:?} has {:.1} MiB, {:.1} MiB of other files were read before it, and SWS keeps \
+             {:.1} MiB in memory: take some out of --root, or give --max-site-mib {needed} or more",
+            mib(bytes),
+            mib(taken),
+            mib(max)
+        )
     }
 
     fn check(&self, entries: usize) -> Result<(), String> {
@@ -179,15 +219,25 @@ impl Loader<'_> {
             return Ok(());
         }
         Err(format!(
-            "{:?} holds more than {entries_max} files and directories",
+            "{:?} holds more than {entries_max} files and directories: give --max-files if that is \
+             meant",
             self.root
         ))
     }
 
     fn skip(&mut self, path: &Path, why: &str) {
+        let count = self.skipped.entry(why.to_owned()).or_default();
+        *count += 1;
+        if *count > NAMED_MAX {
+            return;
+        }
         // Names are quoted with escapes: a file name must not be able to draw on a terminal.
-        self.loaded
-            .warnings
-            .push(format!("skipping {path:?}: {why}"));
+        let warnings = &mut self.loaded.warnings;
+        warnings.push(format!("skipping {path:?}: {why}"));
     }
+}
+
+/// Whether a name says that it is not for others.
+fn is_hidden(name: &[u8]) -> bool {
+    name.starts_with(b".") && name != b".well-known"
 }

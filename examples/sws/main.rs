@@ -97,7 +97,7 @@ fn site(args: &args::Args) -> Result<site::Site, Box<dyn Error>> {
     let Some(root) = &args.root else {
         return Ok(builtin::site());
     };
-    let loaded = load::read_directory(root, load::Limits::default())?;
+    let loaded = load::read_directory(root, args.limits)?;
     for warning in &loaded.warnings {
         out::say(NAME, warning);
     }

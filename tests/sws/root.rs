@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::server::Setup;
-use crate::site::{Directory, Random};
+use crate::site::{Directory, Random, noise};
 use std::os::unix::fs::symlink;
 
 const SECRET: &[u8] = b"the secret outside of the root\n";
@@ -24,6 +24,8 @@ fn tree() -> Directory {
     )
     .unwrap();
     // Inside, a link is as good as a file; to a directory above itself it must not be followed.
+    symlink(".hidden", www.join("shown.txt")).unwrap();
+    symlink(".git", www.join("repository")).unwrap();
     symlink("index.html", www.join("inside.html")).unwrap();
     symlink(".", www.join("loop")).unwrap();
     directory
@@ -40,6 +42,8 @@ fn no_spelling_reaches_the_secret() {
         "/sub/link.txt",
         "/.hidden",
         "/%2ehidden",
+        "/shown.txt",
+        "/repository/config",
         "/.git/config",
         "/loop/.hidden",
         "/../secret.txt",
@@ -134,4 +138,41 @@ fn no_spelling_reaches_the_secret() {
     }
     assert_eq!(client.get("/inside.html").body(), b"index");
     assert_eq!(client.get("/secret.txt").status(), 404);
+}
+
+/// Whichever answers it is in.
+#[test]
+fn a_file_is_in_memory_once() {
+    const MIB: usize = 64;
+    let directory = Directory::new();
+    directory.write("index.html", &noise(1, MIB << 20));
+    let server = Setup::new("epoll").root(directory.path()).start();
+    let mut client = Client::connect(server.addr());
+    for path in ["/", "/index.html"] {
+        assert_eq!(client.get(path).body().len(), MIB << 20);
+    }
+    let rss_mib = server.rss_kib() as usize / 1024;
+    assert!((MIB..MIB + MIB / 2).contains(&rss_mib), "{rss_mib} MiB");
+}
+
+#[test]
+fn a_file_beyond_the_limit_is_named_with_the_option() {
+    let directory = Directory::new();
+    directory.write("small.txt", b"small");
+    directory.write("z/large.bin", &noise(1, 3 << 20));
+    let setup = || Setup::new("epoll").root(directory.path());
+    let exit = setup().args(&["--max-site-mib", "2"]).run();
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    for part in ["z/large.bin", "3.0 MiB", "2.0 MiB", "--max-site-mib 4"] {
+        assert!(exit.err.contains(part), "{part}: {exit:?}");
+    }
+    let exit = setup().args(&["--max-files", "2"]).run();
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    assert!(exit.err.contains("give --max-files"), "{exit:?}");
+    let server = setup().args(&["--max-site-mib", "4"]).start();
+    let length = Client::connect(server.addr())
+        .get("/z/large.bin")
+        .body()
+        .len();
+    assert_eq!(length, 3 << 20);
 }

@@ -137,7 +137,7 @@ fn limits_are_errors_and_exact() {
         })
         .unwrap_err();
     assert!(
-        error.ends_with("holds more than 3 files and directories"),
+        error.contains("holds more than 3 files and directories") && error.contains("--max-files"),
         "{error}"
     );
     let error = scratch
@@ -146,8 +146,10 @@ fn limits_are_errors_and_exact() {
             ..limits
         })
         .unwrap_err();
+    // The file that did not fit any more, and the way out.
+    assert!(error.contains("/root/d/c\" has "), "{error}");
     assert!(
-        error.ends_with(&format!("holds more than {} bytes", bytes - 1)),
+        error.ends_with("or give --max-site-mib 1 or more"),
         "{error}"
     );
     let loaded = scratch
@@ -157,6 +159,60 @@ fn limits_are_errors_and_exact() {
         })
         .unwrap();
     assert!(!has(&loaded, "/d/c") && warned(&loaded, "d", "too deep"));
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_named_with_its_size() {
+    let scratch = Scratch::new(&["root/a"]);
+    let large = fs::File::create(scratch.0.join("root/large.iso")).unwrap();
+    // It is not read: a sparse file has no end that one would like to wait for.
+    large.set_len(300 << 30).unwrap();
+    let error = scratch.load(Limits::default()).unwrap_err();
+    for part in [
+        "large.iso\" has 307200.0 MiB",
+        "keeps 256.0 MiB",
+        "--max-site-mib 307201",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+#[test]
+fn links_to_what_is_hidden_publish_nothing() {
+    let scratch = Scratch::new(&[
+        "root/.env",
+        "root/.git/config",
+        "root/.well-known/shown",
+        "root/sub/.hidden/deep/x",
+        "root/shown",
+    ]);
+    let root = scratch.0.join("root");
+    symlink(".env", root.join("file")).unwrap();
+    symlink(".git", root.join("directory")).unwrap();
+    symlink("../root/.git/config", root.join("around")).unwrap();
+    symlink("sub/.hidden/deep", root.join("below")).unwrap();
+    symlink("file", root.join("twice")).unwrap();
+    symlink(".well-known/shown", root.join("known")).unwrap();
+    symlink("shown", root.join("plain")).unwrap();
+    let loaded = scratch.load(Limits::default()).unwrap();
+    for key in ["/known", "/plain", "/shown", "/.well-known/shown"] {
+        assert!(has(&loaded, key), "{key}");
+    }
+    assert_eq!(loaded.site.len(), 4);
+    for name in ["file", "directory", "around", "below", "twice"] {
+        let why = "a link to a name that begins with a dot";
+        assert!(warned(&loaded, name, why), "{:?}", loaded.warnings);
+    }
+}
+
+#[test]
+fn of_many_that_are_left_out_some_are_named() {
+    let files: Vec<String> = (0..500).map(|n| format!("root/.{n}")).collect();
+    let scratch = Scratch::new(&files.iter().map(|name| &name[..]).collect::<Vec<_>>());
+    fs::write(scratch.0.join("root/index.html"), "").unwrap();
+    let loaded = scratch.load(Limits::default()).unwrap();
+    assert_eq!(loaded.warnings.len(), 11, "{:?}", loaded.warnings);
+    assert!(warned(&loaded, "490 more", "dot"), "{:?}", loaded.warnings);
 }
 
 #[test]
