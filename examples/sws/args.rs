@@ -35,11 +35,20 @@ usage: sws [options]
   --header-timeout-ms N    answer 408 to a request head that takes longer (default 10000)
   --linger-timeout-ms N    close a connection that its client does not close for so long after
                            the last answer (default 2000); it no longer counts as a client
+  --finish-timeout-ms N    how long the requests under way may take to finish once SWS was
+                           asked to stop (default 5000)
   --help                   print this text
 
-The page /_mely shows what every core is doing. SIGINT or SIGTERM finishes the requests under
-way and prints a summary, and for each handler its events, their mean time, the share stolen
-and the annotation it should have.
+The page /_mely shows what every core is doing.
+
+SIGINT (Ctrl-C), SIGTERM and SIGHUP (unless it is ignored, as under nohup) ask to stop: the
+requests under way are finished, then a summary is printed, and for each handler its events,
+their mean time, the share stolen and the annotation it should have. Asked again, SWS ends
+at once, without a summary.
+
+exit code: 0 when all that was asked was answered, 1 after an error, 2 for options that are
+wrong, 3 when requests were cut off at the finish timeout, 128 and the number of the signal
+(130 for SIGINT, 143 for SIGTERM) when it was asked again
 ";
 
 /// How connections are accepted.
@@ -87,6 +96,8 @@ pub(crate) struct Args {
     pub(crate) header_timeout_ms: u64,
     /// How long a client may stay after its last answer.
     pub(crate) linger_timeout_ms: u64,
+    /// How long what is under way may take once the server was asked to stop.
+    pub(crate) finish_timeout_ms: u64,
 }
 
 impl Default for Args {
@@ -103,6 +114,7 @@ impl Default for Args {
             idle_timeout_ms: 30_000,
             header_timeout_ms: 10_000,
             linger_timeout_ms: 2_000,
+            finish_timeout_ms: 5_000,
         }
     }
 }
@@ -153,6 +165,7 @@ where
             "idle-timeout-ms" => args.idle_timeout_ms = millis(&mut parser, &name)?,
             "header-timeout-ms" => args.header_timeout_ms = millis(&mut parser, &name)?,
             "linger-timeout-ms" => args.linger_timeout_ms = millis(&mut parser, &name)?,
+            "finish-timeout-ms" => args.finish_timeout_ms = millis(&mut parser, &name)?,
             "stealing" => {
                 args.stealing = value(&mut parser, &name, "on or off", |text| match text {
                     "on" => Some(true),
@@ -231,7 +244,7 @@ mod tests {
     fn everything_given() {
         let line = "--root www --listen [::1]:0 --cores 2 --max-clients=7 --stealing off \
             --accept single --backend epoll --idle-timeout-ms 5 --header-timeout-ms 6 \
-            --linger-timeout-ms 7 --max-site-mib 8 --max-files 9";
+            --linger-timeout-ms 7 --max-site-mib 8 --max-files 9 --finish-timeout-ms 10";
         let expected = Args {
             root: Some("www".into()),
             limits: Limits {
@@ -248,6 +261,7 @@ mod tests {
             idle_timeout_ms: 5,
             header_timeout_ms: 6,
             linger_timeout_ms: 7,
+            finish_timeout_ms: 10,
         };
         assert_eq!(serve(line), Ok(expected));
     }

@@ -6,7 +6,7 @@ use crate::places::{self, Places};
 use crate::server::Server;
 use crate::session::{CLOSE, Session};
 use crate::voice::{QUIET, Voice};
-use crate::{NAME, clock, out};
+use crate::{NAME, clock, out, signals};
 use mely::net::{Acceptors, Incoming, Listener, listen};
 use mely::{Color, Colored, Cx, Handler};
 use std::collections::HashMap;
@@ -23,8 +23,6 @@ static STOP: Handler = Handler::new("Stop");
 const ACCEPT_COLOR: Color = Color::new(1);
 /// What the runtime opens to hear signals.
 const SIGNAL_DESCRIPTORS: u64 = 4;
-/// How long connections have to finish once the server was told to stop.
-const FINISH: Duration = Duration::from_secs(5);
 
 /// The state of [`ACCEPT_COLOR`].
 pub(crate) struct Clients {
@@ -84,6 +82,7 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     cx.on_stop_signal(STOP.on(ACCEPT_COLOR, move |cx: &mut Cx| {
         let _ = its.with(cx, |clients, cx| clients.stop(cx, &its));
     }))?;
+    signals::install()?;
     let keep = move |clients: &mut Clients, _: &mut Cx| clients.listener = Some(listener);
     clients
         .post_as(cx, &ACCEPT, keep)
@@ -212,7 +211,7 @@ impl Clients {
         cx.timer(QUIET, ACCEPT.on(ACCEPT_COLOR, due));
     }
 
-    /// SIGINT or SIGTERM: no new clients; those there finish the request under way.
+    /// A signal asks to stop: no new clients; those there finish the request under way.
     fn stop(&mut self, cx: &mut Cx, me: &Colored<Clients>) {
         if std::mem::replace(&mut self.stopping, true) {
             return;
@@ -223,6 +222,15 @@ impl Clients {
         if self.end_if_empty(cx) {
             return;
         }
+        let finish_ms = self.server.args.finish_timeout_ms;
+        let open = self.open.len();
+        out::try_say(
+            NAME,
+            format_args!(
+                "asked to stop: {open} clients, {finish_ms} ms to finish (--finish-timeout-ms); \
+                 asked again, it ends at once"
+            ),
+        );
         for session in self.open.values() {
             let _ = session.post_as(cx, &CLOSE, Session::wind_down);
         }
@@ -230,7 +238,8 @@ impl Clients {
         let give_up = move |cx: &mut Cx| {
             let _ = me.with(cx, Clients::give_up);
         };
-        cx.timer(FINISH, STOP.on(ACCEPT_COLOR, give_up));
+        let finish = Duration::from_millis(finish_ms);
+        cx.timer(finish, STOP.on(ACCEPT_COLOR, give_up));
     }
 
     fn end_if_empty(&mut self, cx: &mut Cx) -> bool {
@@ -249,7 +258,7 @@ impl Clients {
     fn give_up(&mut self, cx: &mut Cx) {
         let leaving = self.refused.values().chain(self.leaving.members());
         for session in self.open.values().chain(leaving) {
-            let _ = session.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true));
+            let _ = session.post_as(cx, &CLOSE, Session::cut_off);
         }
     }
 }

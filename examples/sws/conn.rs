@@ -19,7 +19,7 @@ use crate::request::{self, Parsed, Request, Scanner};
 use crate::respond::{self, Live, Reply};
 use crate::site::Site;
 use crate::status::Status;
-use crate::step::{Deadline, Next, Timer};
+use crate::step::{Deadline, Next, Timer, Unfinished};
 
 /// With this much queued for sending, further requests wait.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
@@ -80,7 +80,8 @@ impl Conn {
     pub(crate) fn wants_input(&self) -> bool {
         match self.phase {
             Phase::Open => !self.ended && self.pending().len() < INPUT_PAUSE_BYTES,
-            Phase::Lingering => !self.ended,
+            // Only once the last answer has left: a client that floods must not lose it by that.
+            Phase::Lingering => !self.ended && self.queued_bytes == 0,
             Phase::Closed => false,
         }
     }
@@ -261,6 +262,15 @@ impl Conn {
             (Deadline::Idle, self.answers)
         };
         Timer { deadline, round }
+    }
+
+    /// What would be lost if the connection were closed now.
+    pub(crate) fn unfinished(&self) -> Option<Unfinished> {
+        if self.queued_bytes > 0 || self.request.is_some() || self.reply.is_some() {
+            return Some(Unfinished::Answer);
+        }
+        let begun = self.timer().deadline == Deadline::Header && self.body_bytes == 0;
+        (begun || self.parse_due).then_some(Unfinished::Request)
     }
 
     /// What was handed out and has not left yet, as far as this knows.

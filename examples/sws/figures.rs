@@ -41,6 +41,10 @@ pub(crate) struct Connections {
     pub(crate) leaving: u64,
     /// Of those, closed before their time, since too many were leaving.
     pub(crate) cut: u64,
+    /// In the middle of a request when the time to finish was over.
+    pub(crate) cut_requests: u64,
+    /// In the middle of an answer then.
+    pub(crate) cut_answers: u64,
 }
 
 /// What one core has done so far.
@@ -81,6 +85,13 @@ pub(crate) struct Steals {
     pub(crate) tried: u64,
     /// Brought something.
     pub(crate) won: u64,
+}
+
+impl Connections {
+    /// All that were in the middle of something when the time to finish was over.
+    pub(crate) fn cut_off(&self) -> u64 {
+        self.cut_requests + self.cut_answers
+    }
 }
 
 impl Figures {
@@ -158,6 +169,8 @@ pub(crate) fn sample() -> Figures {
             open_max: 10_000,
             leaving: 12,
             cut: 13,
+            cut_requests: 14,
+            cut_answers: 15,
         },
         cores: vec![core(0, 30_000), core(1, 1_234_567)],
         steals: vec![

@@ -13,6 +13,7 @@
 //! | `outgoing`, `clock` | an answer with its date, as what the kernel gets |
 //! | `server`, `clients`, `session` | the paper's handlers as events of the runtime |
 //! | `places`, `leaving`, `deadlines` | how many may be connected, and for how long |
+//! | `signals` | what ends the server |
 //! | `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
 //! | `out`, `voice` | how anything is printed, and how often |
 
@@ -40,6 +41,7 @@ mod request;
 mod respond;
 mod server;
 mod session;
+mod signals;
 mod site;
 mod stats_page;
 mod status;
@@ -50,7 +52,7 @@ mod tests;
 mod voice;
 
 use mely::net::Choice;
-use mely::{Cores, Runtime, Stealing};
+use mely::{Cores, RunError, Runtime, Stealing};
 use rustix::process::{Resource, getrlimit};
 use server::Server;
 use std::error::Error;
@@ -74,7 +76,8 @@ fn main() -> ExitCode {
     };
     let done = site(&args).and_then(|site| serve(site, args));
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(CUT_OFF),
         Err(error) => {
             out::say(NAME, error);
             ExitCode::FAILURE
@@ -106,6 +109,8 @@ fn site(args: &args::Args) -> Result<site::Site, Box<dyn Error>> {
 
 /// What its messages begin with.
 const NAME: &str = "sws";
+/// The exit code when connections were cut off.
+const CUT_OFF: u8 = 3;
 /// How many descriptors there may be, after an attempt to be allowed more: each connection takes one.
 fn files_max() -> u64 {
     mely::net::raise_open_file_limit().unwrap_or_else(|error| {
@@ -121,7 +126,8 @@ fn files_max() -> u64 {
 const SPIN: Duration = Duration::from_micros(5);
 
 /// Serves until a signal comes, then prints the summary and what the runtime knows of each handler.
-fn serve(site: site::Site, args: args::Args) -> Result<(), Box<dyn Error>> {
+/// Gives the number of connections that were cut off.
+fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     let files_max = files_max();
     // About what going to sleep and being woken takes of the processor. More would be a little quicker to
     // answer, and burn whatever of a core the requests leave.
@@ -148,19 +154,24 @@ fn serve(site: site::Site, args: args::Args) -> Result<(), Box<dyn Error>> {
     )));
     let failure = Arc::new(Mutex::new(None));
     let its = Arc::clone(&failure);
-    runtime.run(move |cx| {
+    let ran = runtime.run(move |cx| {
         if let Err(error) = clients::start(cx, server) {
             *its.lock().unwrap() = Some(error);
             cx.stop();
         }
-    })?;
+    });
     if let Some(error) = failure.lock().unwrap().take() {
         return Err(format!("cannot serve on {listen}: {error}").into());
     }
-    let summary = summary::render(&server.figures());
+    if let Err(error @ RunError::Start(_)) = ran {
+        return Err(error.into());
+    }
+    let figures = server.figures();
+    let summary = summary::render(&figures);
     if let Err(error) = out::print(&format!("{summary}\n{}", runtime.profile())) {
         // All the same a good end: what was served was served.
         out::say(NAME, format_args!("the summary is lost: {error}"));
     }
-    Ok(())
+    ran?;
+    Ok(figures.connections.cut_off())
 }

@@ -48,6 +48,8 @@ pub(crate) struct Server {
     pub(crate) open: AtomicU64,
     pub(crate) leaving: AtomicU64,
     pub(crate) cut: AtomicU64,
+    pub(crate) cut_requests: AtomicU64,
+    pub(crate) cut_answers: AtomicU64,
 }
 
 impl Server {
@@ -67,6 +69,8 @@ impl Server {
             open: AtomicU64::new(0),
             leaving: AtomicU64::new(0),
             cut: AtomicU64::new(0),
+            cut_requests: AtomicU64::new(0),
+            cut_answers: AtomicU64::new(0),
         }
     }
 
@@ -116,6 +120,8 @@ impl Server {
                 open_max: self.places.get().map_or(0, |places| places.clients),
                 leaving: self.leaving.load(Ordering::Relaxed),
                 cut: self.cut.load(Ordering::Relaxed),
+                cut_requests: self.cut_requests.load(Ordering::Relaxed),
+                cut_answers: self.cut_answers.load(Ordering::Relaxed),
             },
             cores: cores.collect(),
             steals: steals.collect(),

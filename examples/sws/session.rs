@@ -7,11 +7,11 @@ use crate::deadlines::Watch;
 use crate::outgoing;
 use crate::server::Server;
 use crate::stats_page;
-use crate::step::{Deadline, Next};
+use crate::step::{Next, Unfinished};
 use mely::net::{Incoming, RecvBuf, Stream};
 use mely::{Color, Colored, Cx, Handler};
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
 
 static READ_REQUEST: Handler = Handler::new("ReadRequest");
 static PARSE_REQUEST: Handler = Handler::new("ParseRequest");
@@ -32,6 +32,8 @@ pub(crate) struct Session {
     paused: bool,
     /// To be closed when the last answer has been sent, or has not been for too long.
     closing: bool,
+    /// To be no client any more when the last answer has been sent.
+    leaving: bool,
     clients: Colored<Clients>,
     /// Its number among them.
     number: u64,
@@ -59,6 +61,7 @@ impl Session {
             watch,
             paused: false,
             closing: false,
+            leaving: false,
             clients,
             number,
         };
@@ -126,7 +129,7 @@ impl Session {
         let mut sent = false;
         let tick = clock::at_tick();
         if let Some(reply) = reply {
-            self.server.requests.fetch_add(1, Ordering::Relaxed);
+            self.server.requests.fetch_add(1, Relaxed);
             let date = clock::date(tick);
             let alone = self.http.queued_bytes() == reply.len();
             for buffer in outgoing::buffers(reply, &date, alone) {
@@ -158,6 +161,20 @@ impl Session {
         self.go(cx, next);
     }
 
+    /// The time to finish is over: closed, and counted if it was in the middle of something.
+    pub(crate) fn cut_off(&mut self, cx: &mut Cx) {
+        if self.me.is_none() {
+            return;
+        }
+        self.note_progress(cx);
+        match self.http.unfinished() {
+            None => {}
+            Some(Unfinished::Request) => drop(self.server.cut_requests.fetch_add(1, Relaxed)),
+            Some(Unfinished::Answer) => drop(self.server.cut_answers.fetch_add(1, Relaxed)),
+        }
+        self.close(cx, true);
+    }
+
     /// Posts the next handler of the paper's flow.
     fn go(&mut self, cx: &mut Cx, next: Next) {
         let Some(me) = &self.me else { return };
@@ -171,13 +188,17 @@ impl Session {
             Next::Abort => drop(me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true))),
             Next::Linger => {
                 let _ = self.stream.shutdown_write(cx);
-                Clients::leaves(&self.clients, cx, self.number);
+                self.leaving = true;
             }
         }
-        if self.closing && self.http.timer().deadline != Deadline::Write {
-            self.closing = false;
-            let me = self.me.as_ref().expect("looked at above");
-            drop(me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, false)));
+        if (self.closing || self.leaving) && self.http.queued_bytes() == 0 {
+            if std::mem::take(&mut self.closing) {
+                let me = self.me.as_ref().expect("looked at above");
+                drop(me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, false)));
+            }
+            if std::mem::take(&mut self.leaving) {
+                Clients::leaves(&self.clients, cx, self.number);
+            }
         }
         self.throttle(cx);
     }
@@ -222,14 +243,19 @@ impl Session {
         self.timer = Some(cx.timer(after, DEADLINE.on(self.stream.color(), tick)));
     }
 
-    fn tick(&mut self, cx: &mut Cx) {
-        // A part of what is queued may have left: that is progress, and restarts the deadline.
+    /// A part of what is queued may have left.
+    fn note_progress(&mut self, cx: &mut Cx) {
         let queued_bytes = self.stream.queued_bytes(cx).unwrap_or(0);
         let sent_bytes = self.http.queued_bytes().saturating_sub(queued_bytes);
         if sent_bytes > 0 {
             let next = self.http.on_sent(sent_bytes);
             self.go(cx, next);
         }
+    }
+
+    fn tick(&mut self, cx: &mut Cx) {
+        // Progress restarts the deadline.
+        self.note_progress(cx);
         let now = clock::now();
         self.watch.note(self.http.timer(), now);
         if let Some(deadline) = self.watch.passed(&self.server.deadlines, now) {

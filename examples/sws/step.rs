@@ -22,6 +22,15 @@ pub(crate) enum Next {
     Abort,
 }
 
+/// What a connection is in the middle of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// Some of a request is here.
+    Request,
+    /// An answer is being made or sent.
+    Answer,
+}
+
 /// Which deadline a connection is under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deadline {

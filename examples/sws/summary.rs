@@ -27,6 +27,16 @@ fn write(text: &mut String, figures: &Figures) -> std::fmt::Result {
             connections.cut
         )?;
     }
+    if connections.cut_off() > 0 {
+        writeln!(
+            text,
+            "cut off when the time to finish was over: {} connections, {} in the middle of an \
+             answer, {} of a request",
+            connections.cut_off(),
+            connections.cut_answers,
+            connections.cut_requests
+        )?;
+    }
     writeln!(text, "uptime: {}", duration(figures.uptime))?;
     let reason = &figures.backend_reason;
     let reason = if reason.is_empty() {
@@ -78,6 +88,7 @@ mod tests {
         let expected = "requests: 10000
 connections: 1000 accepted, 2 rejected, 3 still open
 closed while they lingered, to make room: 13
+cut off when the time to finish was over: 29 connections, 15 in the middle of an answer, 14 of a request
 uptime: 61.25 s
 backend: epoll (io_uring refused: <EPERM> & \"seccomp\")
 core 0 (cpu 0): 30,000 events, 4 steals, 1.50 ms stolen, 7 parks, longest handler 42.00 us

@@ -1,8 +1,9 @@
 //! More clients than the server wants, and than the kernel grants.
 
-use crate::client::{Client, PATIENCE, is_served};
+use crate::client::{Client, PATIENCE, get, is_served};
 use crate::on_both;
 use crate::server::Setup;
+use crate::site::{LARGE, Site};
 use std::time::{Duration, Instant};
 
 on_both!(
@@ -10,6 +11,7 @@ on_both!(
     with_few_descriptors_all_are_answered,
     those_who_linger_are_no_clients,
     those_who_linger_are_bounded,
+    those_who_read_slowly_do_not_make_room,
 );
 
 fn a_flood_beyond_the_limit_is_turned_away(backend: &str) {
@@ -152,6 +154,26 @@ fn those_who_linger_are_no_clients(backend: &str) {
         }
         assert!(Instant::now() < deadline, "they keep all others out");
     }
+}
+
+/// Who still gets a last answer does not count as leaving, however long it takes.
+fn those_who_read_slowly_do_not_make_room(backend: &str) {
+    let site = Site::full();
+    let server = Setup::new(backend)
+        .root(site.root())
+        .args(&["--cores", "2", "--max-clients", "1"])
+        .args(&["--linger-timeout-ms", FOR_EVER])
+        .start();
+    let mut slow = Client::connect_with_little_room(server.addr());
+    // Something follows the last request, so that the connection lingers after its answer.
+    let last = get(LARGE).replace("Host", "Connection: close\r\nHost");
+    slow.send(last + "more");
+    assert!(slow.receive());
+    let mut outside: Vec<Client> = (0..100).map(|_| Client::connect(server.addr())).collect();
+    for client in &mut outside {
+        assert_eq!(client.answer().status(), 503);
+    }
+    assert!(slow.answer().body() == site.body(LARGE));
 }
 
 /// However many are turned away and do not leave: the oldest of them make room.

@@ -115,6 +115,18 @@ impl Setup {
         self
     }
 
+    /// Has the server ignore a signal from the start, as nohup does.
+    pub fn ignoring(mut self, signal: i32) -> Setup {
+        // SAFETY: one async-signal-safe system call, between fork and exec.
+        unsafe {
+            self.command.pre_exec(move || {
+                libc::signal(signal, libc::SIG_IGN);
+                Ok(())
+            });
+        }
+        self
+    }
+
     /// Allows the server only so many descriptors, without a way back.
     pub fn files_max(mut self, files: u64) -> Setup {
         // SAFETY: one async-signal-safe system call, between fork and exec.
@@ -183,14 +195,14 @@ impl Setup {
         let mut child = self.command.spawn().expect("the program can be started");
         let (send, lines) = channel();
         if let Some(out) = child.stdout.take() {
-            let once = self.heard_once;
-            thread::spawn(move || {
-                for line in BufReader::new(out).lines().map_while(Result::ok) {
-                    if send.send(line).is_err() || once {
-                        return;
-                    }
-                }
-            });
+            let mut said = BufReader::new(out).lines().map_while(Result::ok);
+            if self.heard_once {
+                // Gone when this returns, and not a little later.
+                said.next().map(|line| send.send(line));
+                drop(said);
+            } else {
+                thread::spawn(move || said.all(|line| send.send(line).is_ok()));
+            }
         } else {
             drop(send);
         }
@@ -413,7 +425,12 @@ pub struct Exit {
 impl Exit {
     /// The summary of a server that ended well.
     pub fn summary(self) -> Summary {
-        assert_eq!(self.code, Some(0), "{self:?}");
+        self.summary_with(0)
+    }
+
+    /// The summary of one that ended with this code.
+    pub fn summary_with(self, code: i32) -> Summary {
+        assert_eq!(self.code, Some(code), "{self:?}");
         Summary { text: self.out }
     }
 }

@@ -17,6 +17,9 @@ on_both!(
     a_request_under_way_is_finished,
     clients_that_never_read_do_not_prevent_it,
     large_answers_are_finished,
+    what_is_cut_off_is_told,
+    asked_again_it_ends_at_once,
+    a_hangup_asks_to_stop,
 );
 
 fn setup(backend: &str, site: &Site) -> Setup {
@@ -125,7 +128,9 @@ fn a_request_under_way_is_finished(backend: &str) {
 /// One has not read its answer; one has asked so much that it is no longer read from either.
 fn clients_that_never_read_do_not_prevent_it(backend: &str) {
     let site = Site::full();
-    let mut server = setup(backend, &site).start();
+    let mut server = setup(backend, &site)
+        .args(&["--finish-timeout-ms", "1000"])
+        .start();
     let mut quiet = Client::connect_with_little_room(server.addr());
     quiet.send(get(LARGE).repeat(3));
     let mut loud = Client::connect_with_little_room(server.addr());
@@ -136,7 +141,11 @@ fn clients_that_never_read_do_not_prevent_it(backend: &str) {
     while loud.try_send(&requests) {}
     let mut idle = Client::connect(server.addr());
     assert_eq!(idle.get("/").status(), 200);
-    stops_within(&mut server, Duration::from_secs(9));
+    let exit = server.end(Signal::TERM);
+    let text = exit.summary_with(3).text;
+    let cut =
+        "cut off when the time to finish was over: 2 connections, 2 in the middle of an answer";
+    assert!(text.contains(cut), "{text}");
     idle.ends();
     for client in [&mut quiet, &mut loud] {
         while client.try_answer(false).is_ok() {}
@@ -180,4 +189,101 @@ fn large_answers_are_finished(backend: &str) {
     });
     assert!(counted >= 20, "{counted}");
     assert_eq!(server.wait_for_end().summary().requests(), counted);
+}
+
+/// A client that has sent half a request, of which the server knows: its one core has looked at all
+/// that came before what it answers now.
+fn half_a_request(server: &Server) -> Client {
+    let mut client = Client::connect(server.addr());
+    assert_eq!(client.get("/").status(), 200);
+    client.send("GET / HTTP/1.1\r\nHo");
+    is_served(server.addr());
+    is_served(server.addr());
+    client
+}
+
+/// Half a request and an answer that is not read: both are counted, those that are well are not.
+fn what_is_cut_off_is_told(backend: &str) {
+    let site = Site::full();
+    let mut server = setup(backend, &site)
+        .args(&["--cores", "1", "--finish-timeout-ms", "500"])
+        .start();
+    let mut quiet = Client::connect_with_little_room(server.addr());
+    quiet.send(get(LARGE).repeat(3));
+    assert!(quiet.receive());
+    let _half = half_a_request(&server);
+    let mut idle = Client::connect(server.addr());
+    assert_eq!(idle.get("/").status(), 200);
+    let exit = server.end(Signal::TERM);
+    let asked = "asked to stop: 3 clients, 500 ms to finish (--finish-timeout-ms)";
+    assert!(exit.err.contains(asked), "{exit:?}");
+    let text = exit.summary_with(3).text;
+    let cut = "cut off when the time to finish was over: 2 connections, 1 in the middle of an \
+               answer, 1 of a request\n";
+    assert!(text.contains(cut), "{text}");
+}
+
+/// Longer than any test.
+const FOR_EVER: &str = "86400000";
+
+fn asked_again_it_ends_at_once(backend: &str) {
+    let site = Site::full();
+    for (first, again, code) in [
+        (Signal::INT, Signal::INT, 130),
+        (Signal::INT, Signal::TERM, 143),
+        (Signal::HUP, Signal::INT, 130),
+    ] {
+        let mut server = setup(backend, &site)
+            .args(&["--cores", "1", "--finish-timeout-ms", FOR_EVER])
+            .start();
+        let _half = half_a_request(&server);
+        server.signal(first);
+        server.says("asked to stop: ");
+        // Signals that come together are one wish.
+        thread::sleep(Duration::from_millis(300));
+        let exit = server.end(again);
+        assert_eq!((exit.code, exit.out.as_str()), (Some(code), ""), "{exit:?}");
+        assert!(exit.err.contains("asked to stop again"), "{exit:?}");
+    }
+}
+
+/// Not when the terminal goes away, and not by halves: what is under way is finished.
+fn a_hangup_asks_to_stop(backend: &str) {
+    let site = Site::small();
+    let mut server = setup(backend, &site).args(&["--cores", "1"]).start();
+    let mut client = half_a_request(&server);
+    server.signal(Signal::HUP);
+    server.says("asked to stop: ");
+    client.send("st: h\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
+    drop(client);
+    assert_eq!(server.wait_for_end().summary().requests(), 4);
+}
+
+/// As `timeout` does it: to the process, and to its group.
+#[test]
+fn two_signals_in_a_row_are_one_wish() {
+    let site = Site::small();
+    let mut server = setup("epoll", &site).args(&["--cores", "1"]).start();
+    let mut client = half_a_request(&server);
+    // Held up, so that both come at the same time, however busy this machine is.
+    for signal in [Signal::STOP, Signal::INT, Signal::TERM, Signal::CONT] {
+        server.signal(signal);
+    }
+    server.says("asked to stop: ");
+    client.send("st: h\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
+    drop(client);
+    assert_eq!(server.wait_for_end().summary().requests(), 4);
+}
+
+#[test]
+fn under_nohup_a_hangup_is_nothing() {
+    let site = Site::small();
+    let server = setup("epoll", &site).ignoring(libc::SIGHUP).start();
+    for _ in 0..3 {
+        server.signal(Signal::HUP);
+        is_served(server.addr());
+    }
+    assert_eq!(server.stop().requests(), 3);
 }

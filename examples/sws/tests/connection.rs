@@ -157,6 +157,22 @@ fn a_huge_head_or_body_is_refused_early_and_never_kept() {
 }
 
 #[test]
+fn a_last_answer_is_sent_before_anything_more_is_read() {
+    let site = site();
+    let mut driver = Driver::new(&site);
+    driver.drains = false;
+    driver.bytes(&[b"GET /a.txt HTTP/1.0\r\n\r\n", GET].concat());
+    assert!(driver.lingers && !driver.conn.wants_input());
+    driver.drains = true;
+    driver.drained();
+    assert!(driver.conn.wants_input());
+    driver.bytes(&vec![b'z'; LINGER_BYTES_MAX]);
+    assert_eq!(driver.end, End::Open);
+    driver.bytes(b"z");
+    assert_eq!(driver.end, End::Aborted);
+}
+
+#[test]
 fn a_slow_head_is_given_up_however_steadily_it_comes() {
     let site = site();
     let mut driver = Driver::new(&site);
