@@ -15,12 +15,14 @@
 //! | `load` | the virtual clients as events, one color a core |
 //! | `run` | warm-up, measured time, the end |
 //! | `master` | several injectors, started together |
-//! | `out` | how anything is printed |
+//! | `cores`, `out` | what it runs on, how anything is printed |
 
 // They panic when the output is gone.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
+#[path = "../common/cores.rs"]
+mod cores;
 mod file_set;
 mod load;
 mod master;
@@ -36,7 +38,7 @@ mod tests;
 mod work;
 
 use args::{Args, Command, Role};
-use mely::{Cores, Runtime, Stealing};
+use mely::{Runtime, Stealing};
 use std::process::ExitCode;
 
 /// What its messages begin with.
@@ -67,11 +69,12 @@ fn main() -> ExitCode {
 fn inject(args: &Args) -> master::Result<()> {
     mely::net::raise_open_file_limit()?;
     // The load is even by construction, and a connection that stays on its core costs least.
-    let mut builder = Runtime::builder().stealing(Stealing::Off);
-    if let Some(cores) = args.cores {
-        builder = builder.cores(Cores::count(cores));
+    let builder = Runtime::builder().stealing(Stealing::Off);
+    let (builder, said) = cores::set(builder, args.cores);
+    if let Some(said) = said {
+        out::say(NAME, said);
     }
-    let mut runtime = builder.build()?;
+    let mut runtime = builder.build().map_err(|error| cores::refused(&error))?;
     let outcome = match &args.role {
         Role::Alone(work) => {
             let (work, pids) = (work.clone(), args.server_pids.clone());

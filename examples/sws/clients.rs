@@ -6,7 +6,7 @@ use crate::places::{self, Places};
 use crate::server::Server;
 use crate::session::{CLOSE, Session};
 use crate::voice::{QUIET, Voice};
-use crate::{NAME, clock, out, signals};
+use crate::{NAME, clock, out, signals, source};
 use mely::net::{Acceptors, Incoming, Listener, listen};
 use mely::{Color, Colored, Cx, Handler};
 use std::collections::HashMap;
@@ -66,11 +66,11 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     let on_accept = move |cx: &mut Cx, incoming| {
         let _ = its.with(cx, |clients, cx| clients.accept(cx, &its, incoming));
     };
-    if let Some(report) = cx.backends().first() {
-        let _ = server
-            .backend
-            .set((report.name().to_owned(), report.refused().join("; ")));
+    let (source, reason) = source::told(&cx.backends());
+    if !reason.is_empty() {
+        out::try_say(NAME, format_args!("runs on {source}, since {reason}"));
     }
+    let _ = server.backend.set((source, reason));
     let listener = listen(
         cx,
         server.args.listen,

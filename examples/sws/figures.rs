@@ -50,8 +50,8 @@ pub(crate) struct Connections {
 /// What one core has done so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Core {
-    /// The processor it is pinned to.
-    pub(crate) cpu: usize,
+    /// The processor it is pinned to, if it is.
+    pub(crate) cpu: Option<u32>,
     /// Events run.
     pub(crate) events: u64,
     /// Posts that stayed on this core.
@@ -106,6 +106,14 @@ impl Figures {
     }
 }
 
+impl Core {
+    /// Which processor it runs on.
+    pub(crate) fn place(&self) -> String {
+        self.cpu
+            .map_or_else(|| "not pinned".to_owned(), |cpu| format!("cpu {cpu}"))
+    }
+}
+
 /// A number with its thousands apart, as `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -143,7 +151,7 @@ pub(crate) fn time_or_dash(ns: Option<u64>) -> String {
 #[cfg(test)]
 pub(crate) fn sample() -> Figures {
     let core = |cpu, events| Core {
-        cpu,
+        cpu: Some(cpu),
         events,
         posts_local: 10,
         posts_remote: 3,

@@ -13,7 +13,7 @@
 //! | `outgoing`, `clock` | an answer with its date, as what the kernel gets |
 //! | `server`, `clients`, `session` | the paper's handlers as events of the runtime |
 //! | `places`, `leaving`, `deadlines` | how many may be connected, and for how long |
-//! | `signals` | what ends the server |
+//! | `cores`, `source`, `signals` | what the server runs on, and what ends it |
 //! | `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
 //! | `out`, `voice` | how anything is printed, and how often |
 
@@ -27,6 +27,8 @@ mod clients;
 mod clock;
 mod condition;
 mod conn;
+#[path = "../common/cores.rs"]
+mod cores;
 mod deadlines;
 mod fields;
 mod figures;
@@ -43,6 +45,7 @@ mod server;
 mod session;
 mod signals;
 mod site;
+mod source;
 mod stats_page;
 mod status;
 mod step;
@@ -52,7 +55,7 @@ mod tests;
 mod voice;
 
 use mely::net::Choice;
-use mely::{Cores, RunError, Runtime, Stealing};
+use mely::{RunError, Runtime, Stealing};
 use rustix::process::{Resource, getrlimit};
 use server::Server;
 use std::error::Error;
@@ -131,9 +134,10 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     let files_max = files_max();
     // About what going to sleep and being woken takes of the processor. More would be a little quicker to
     // answer, and burn whatever of a core the requests leave.
-    let mut builder = Runtime::builder().spin(SPIN);
-    if let Some(cores) = args.cores {
-        builder = builder.cores(Cores::count(cores));
+    let builder = Runtime::builder().spin(SPIN);
+    let (mut builder, said) = cores::set(builder, args.cores);
+    if let Some(said) = said {
+        out::say(NAME, said);
     }
     if !args.stealing {
         builder = builder.stealing(Stealing::Off);
@@ -144,7 +148,7 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
         args::Backend::IoUring => builder.backend(Choice::IoUring),
         args::Backend::Epoll => builder.backend(Choice::Epoll),
     };
-    let mut runtime = builder.build()?;
+    let mut runtime = builder.build().map_err(|error| cores::refused(&error))?;
     let listen = args.listen;
     let server: &'static Server = Box::leak(Box::new(Server::new(
         site,

@@ -80,7 +80,7 @@ impl Server {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let (backend, backend_reason) = self.backend.get().cloned().unwrap_or_default();
         let cores = stats.cores.iter().map(|core| figures::Core {
-            cpu: core.cpu.unwrap_or(0) as usize,
+            cpu: core.cpu,
             events: core.events,
             posts_local: core.posts_local,
             posts_remote: core.posts_remote,

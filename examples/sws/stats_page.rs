@@ -107,7 +107,7 @@ fn cores(page: &mut String, figures: &Figures) -> fmt::Result {
         .unwrap_or(0)
         .max(1);
     for (index, core) in figures.cores.iter().enumerate() {
-        write!(page, "<tr><td>{index} (cpu {})</td>", core.cpu)?;
+        write!(page, "<tr><td>{index} ({})</td>", core.place())?;
         write!(page, "<td>{}</td>", grouped(core.events))?;
         // A picture of the balance between cores, which is what stealing is about.
         let share = core.events as f64 / busiest as f64;

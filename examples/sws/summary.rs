@@ -48,8 +48,8 @@ fn write(text: &mut String, figures: &Figures) -> std::fmt::Result {
     for (index, core) in figures.cores.iter().enumerate() {
         writeln!(
             text,
-            "core {index} (cpu {}): {} events, {} steals, {} stolen, {} parks, longest handler {}",
-            core.cpu,
+            "core {index} ({}): {} events, {} steals, {} stolen, {} parks, longest handler {}",
+            core.place(),
             grouped(core.events),
             grouped(core.steals_won),
             duration(core.stolen),

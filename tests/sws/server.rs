@@ -61,6 +61,11 @@ impl Setup {
         Setup::of(program::injector())
     }
 
+    /// One that would load a server that is not there.
+    pub fn injector_of_nobody() -> Setup {
+        Setup::injector().args(&["--target", "127.0.0.1:9"])
+    }
+
     fn of(program: &Path) -> Setup {
         let mut command = Command::new(program);
         command

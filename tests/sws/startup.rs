@@ -70,8 +70,36 @@ fn a_root_that_is_none_is_an_error() {
 
 #[test]
 fn more_cores_than_there_are_is_an_error() {
-    let exit = Setup::new("epoll").args(&["--cores", "5000"]).run();
-    fails(&exit, 1, &["5000"]);
+    for (cores, expected) in [("5000", "--cores: 5000"), ("511", "--cores 511: ")] {
+        for setup in [Setup::new("epoll"), Setup::injector_of_nobody()] {
+            let exit = setup.args(&["--cores", cores]).output();
+            assert_eq!((exit.code, &*exit.out), (Some(1), ""), "{exit:?}");
+            assert!(exit.err.contains(expected), "{exit:?}");
+            // No setting of the library's, which the program has not.
+            assert!(!exit.err.contains("oversubscribe"), "{exit:?}");
+        }
+    }
+}
+
+/// As a sandbox may have it: it runs all the same, and says what is not as it should be.
+#[test]
+fn refused_affinity_is_said_as_such() {
+    let server = Setup::new("epoll")
+        .args(&["--cores", "2"])
+        .refusing(&[libc::SYS_sched_setaffinity])
+        .start();
+    let said = server.says("not pinned");
+    assert!(said.contains("sched_setaffinity is refused"), "{said}");
+    assert!(said.contains("os error 1"), "{said}");
+    let page = Client::connect(server.addr()).get("/_mely");
+    assert!(String::from_utf8_lossy(page.body()).contains("not pinned"));
+    let summary = server.stop();
+    assert!(
+        summary.text.contains("core 1 (not pinned): "),
+        "{}",
+        summary.text
+    );
+    assert_eq!(summary.requests(), 1);
 }
 
 /// What a newcomer does first.
@@ -140,7 +168,7 @@ fn the_live_page(backend: &str) {
 
 /// As in a container whose filter of system calls does not know rings.
 #[test]
-fn a_refused_ring_is_epoll_and_the_summary_says_why() {
+fn a_refused_ring_is_epoll_and_it_says_so_once() {
     let server = Setup::new("auto")
         .refusing(&[libc::SYS_io_uring_setup])
         .start();
@@ -148,16 +176,18 @@ fn a_refused_ring_is_epoll_and_the_summary_says_why() {
     for _ in 0..10 {
         assert_eq!(client.get("/").status(), 200);
     }
+    let said = server.says("runs on epoll, since io_uring: ");
     let page = client.get("/_mely");
-    assert!(String::from_utf8_lossy(page.body()).contains("Why this backend: io_uring"));
+    let page = String::from_utf8_lossy(page.body()).into_owned();
     let summary = server.stop();
     assert_eq!(summary.requests(), 11);
     let backend = summary.backend();
-    assert!(backend.starts_with("epoll (io_uring"), "{backend}");
-    assert!(
-        backend.contains("seccomp") && backend.contains("os error 1"),
-        "{backend}"
-    );
+    assert!(backend.starts_with("epoll (io_uring: "), "{backend}");
+    // For whichever flavor of ring on whichever core: the reason is the same.
+    for text in [&said, &page, backend] {
+        assert_eq!(text.matches("os error 1").count(), 1, "{text}");
+        assert_eq!(text.matches("seccomp").count(), 1, "{text}");
+    }
 }
 
 #[test]
