@@ -15,7 +15,7 @@
 //! | `load` | the virtual clients as events, one color a core |
 //! | `run` | warm-up, measured time, the end |
 //! | `master` | several injectors, started together |
-//! | `cores`, `out` | what it runs on, how anything is printed |
+//! | `cores`, `files`, `out` | what it runs on, how anything is printed |
 
 // They panic when the output is gone.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -24,6 +24,8 @@ mod args;
 #[path = "../common/cores.rs"]
 mod cores;
 mod file_set;
+#[path = "../common/files.rs"]
+mod files;
 mod load;
 mod master;
 mod measure;
@@ -67,7 +69,10 @@ fn main() -> ExitCode {
 }
 
 fn inject(args: &Args) -> master::Result<()> {
-    mely::net::raise_open_file_limit()?;
+    let files_max = files::limit();
+    if let Role::Alone(work) = &args.role {
+        work.fits(files_max)?;
+    }
     // The load is even by construction, and a connection that stays on its core costs least.
     let builder = Runtime::builder().stealing(Stealing::Off);
     let (builder, said) = cores::set(builder, args.cores);
@@ -95,7 +100,7 @@ fn inject(args: &Args) -> master::Result<()> {
             work.clone(),
             args.server_pids.clone(),
         )?,
-        Role::Join(master) => return master::join(&mut runtime, *master),
+        Role::Join(master) => return master::join(&mut runtime, *master, files_max),
     };
     if args.json {
         print(&format!("{}\n", report::json(&outcome)))

@@ -202,19 +202,21 @@ struct Worker {
     stream: Option<Stream>,
     lines: Lines,
     work: Option<(u64, Work)>,
+    files_max: u64,
     finish: Finish<Result<()>>,
 }
 
-/// Does what the master says, once.
+/// Does what the master says, once, if so many descriptors are enough for it.
 ///
 /// # Errors
 /// If the master cannot be reached, or leaves before the work is done.
-pub(crate) fn join(runtime: &mut Runtime, master: SocketAddr) -> Result<()> {
+pub(crate) fn join(runtime: &mut Runtime, master: SocketAddr, files_max: u64) -> Result<()> {
     runtime.run_until(move |cx, finish| {
         let worker = Worker {
             stream: None,
             lines: Lines::default(),
             work: None,
+            files_max,
             finish,
         };
         let worker = Colored::new(cx, MASTER_COLOR, worker);
@@ -261,7 +263,13 @@ impl Worker {
         }
         for line in self.lines.push(&data).ok_or("talks nonsense")? {
             if let Some(work) = line.strip_prefix("work ") {
-                self.work = Some(understand(work)?);
+                let (number, work) = understand(work)?;
+                if let Err(error) = work.fits(self.files_max) {
+                    // Not the master's fault: it is told by our leaving.
+                    self.over(Err(error.into()));
+                    return Ok(());
+                }
+                self.work = Some((number, work));
                 self.say(cx, "ready\n".to_owned());
             } else if line == "start" {
                 let (number, work) = self.work.take().ok_or("starts no work")?;

@@ -131,6 +131,17 @@ fn a_total_ends_also_if_all_of_it_is_wrong() {
 }
 
 #[test]
+fn more_clients_than_descriptors_are_refused() {
+    let work = work("127.0.0.1:9".parse().unwrap(), Until::Total(1));
+    let needed = work.clients as u64 + 64;
+    assert_eq!(work.fits(needed), Ok(()));
+    let error = work.fits(needed - 1).unwrap_err();
+    for part in ["is 68", "--clients 5", "need 69", "ulimit -n"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn a_master_gathers_what_its_injectors_measured() {
     let target = serve(SMALL);
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -139,7 +150,7 @@ fn a_master_gathers_what_its_injectors_measured() {
     let join = move || {
         let start = Instant::now();
         // The master may not listen yet.
-        while let Err(error) = master::join(&mut runtime(), addr) {
+        while let Err(error) = master::join(&mut runtime(), addr, u64::MAX) {
             assert!(start.elapsed() < LONG, "{error}");
             thread::sleep(Duration::from_millis(10));
         }

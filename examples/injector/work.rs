@@ -46,7 +46,25 @@ pub(crate) struct Work {
     pub(crate) check: Check,
 }
 
+/// Descriptors that are taken before anybody connects, on a few cores, and some to spare.
+const OTHER_FILES: u64 = 64;
+
 impl Work {
+    /// Whether so many descriptors are enough: measuring how connections fail helps nobody.
+    ///
+    /// # Errors
+    /// A sentence for the user, if they are not.
+    pub(crate) fn fits(&self, files_max: u64) -> Result<(), String> {
+        let (clients, needed) = (self.clients, self.clients as u64 + OTHER_FILES);
+        if needed <= files_max {
+            return Ok(());
+        }
+        Err(format!(
+            "the limit of open files is {files_max}, and --clients {clients} need {needed}: raise \
+             it (ulimit -n), or give fewer clients"
+        ))
+    }
+
     /// The options that say the same; see [`crate::args::parse`].
     pub(crate) fn to_options(&self) -> Vec<String> {
         let mut options = vec![

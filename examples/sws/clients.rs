@@ -2,11 +2,11 @@
 
 use crate::args::Accept;
 use crate::leaving::Leaving;
-use crate::places::{self, Places};
+use crate::places::Places;
 use crate::server::Server;
 use crate::session::{CLOSE, Session};
 use crate::voice::{QUIET, Voice};
-use crate::{NAME, clock, out, signals, source};
+use crate::{NAME, clock, out, process, signals, source};
 use mely::net::{Acceptors, Incoming, Listener, listen};
 use mely::{Color, Colored, Cx, Handler};
 use std::collections::HashMap;
@@ -102,7 +102,7 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
 /// How many clients there is room for.
 fn plan(cx: &Cx, server: &Server) -> Result<Places, String> {
     let clients = server.args.clients_max as u64;
-    let open = places::open_descriptors().map_err(|error| format!("/proc/self/fd: {error}"))?;
+    let open = process::descriptors().map_err(|error| format!("/proc/self/fd: {error}"))?;
     // The listeners are yet to be made, and what hears signals.
     let open = open + cx.cores() as u64 + SIGNAL_DESCRIPTORS;
     let places = Places::plan(clients, open, server.files_max)?;

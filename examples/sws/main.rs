@@ -12,9 +12,9 @@
 //! | `respond`, `condition`, `status`, `bytes` | which prebuilt bytes answer a request |
 //! | `outgoing`, `clock` | an answer with its date, as what the kernel gets |
 //! | `server`, `clients`, `session` | the paper's handlers as events of the runtime |
-//! | `places`, `leaving`, `deadlines` | how many may be connected, and for how long |
+//! | `places`, `files`, `leaving`, `deadlines` | how many may be connected, and for how long |
 //! | `cores`, `source`, `signals` | what the server runs on, and what ends it |
-//! | `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
+//! | `figures`, `process`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
 //! | `out`, `voice` | how anything is printed, and how often |
 
 // They panic when the output is gone.
@@ -32,6 +32,8 @@ mod cores;
 mod deadlines;
 mod fields;
 mod figures;
+#[path = "../common/files.rs"]
+mod files;
 mod leaving;
 mod load;
 #[path = "../common/out.rs"]
@@ -39,6 +41,7 @@ mod out;
 mod outgoing;
 mod path;
 mod places;
+mod process;
 mod request;
 mod respond;
 mod server;
@@ -56,7 +59,6 @@ mod voice;
 
 use mely::net::Choice;
 use mely::{RunError, Runtime, Stealing};
-use rustix::process::{Resource, getrlimit};
 use server::Server;
 use std::error::Error;
 use std::process::ExitCode;
@@ -114,24 +116,12 @@ fn site(args: &args::Args) -> Result<site::Site, Box<dyn Error>> {
 const NAME: &str = "sws";
 /// The exit code when connections were cut off.
 const CUT_OFF: u8 = 3;
-/// How many descriptors there may be, after an attempt to be allowed more: each connection takes one.
-fn files_max() -> u64 {
-    mely::net::raise_open_file_limit().unwrap_or_else(|error| {
-        out::say(
-            NAME,
-            format_args!("the limit of open files stays as it is: {error}"),
-        );
-        getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-    })
-}
-
 /// How long an idle core looks for work before it sleeps.
 const SPIN: Duration = Duration::from_micros(5);
 
 /// Serves until a signal comes, then prints the summary and what the runtime knows of each handler.
 /// Gives the number of connections that were cut off.
 fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
-    let files_max = files_max();
     // About what going to sleep and being woken takes of the processor. More would be a little quicker to
     // answer, and burn whatever of a core the requests leave.
     let builder = Runtime::builder().spin(SPIN);
@@ -153,7 +143,7 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     let server: &'static Server = Box::leak(Box::new(Server::new(
         site,
         args,
-        files_max,
+        files::limit(),
         runtime.poster(),
     )));
     let failure = Arc::new(Mutex::new(None));

@@ -4,8 +4,6 @@
 //! (each had its last answer, which may be that there is no room), and some for those that have just
 //! come and are not looked at yet. So whoever comes when all is taken can still be told so.
 
-use std::io;
-
 /// Connections that may be on their way out at once: a quarter of the clients, within these bounds.
 const LEAVING_MIN: u64 = 16;
 const LEAVING_MAX: u64 = 1024;
@@ -93,19 +91,6 @@ impl Places {
     }
 }
 
-/// How many descriptors this process has open.
-///
-/// # Errors
-/// If /proc cannot be read.
-pub(crate) fn open_descriptors() -> io::Result<u64> {
-    // Since Linux 6.2 it is the size of the directory, however many there are.
-    match std::fs::metadata("/proc/self/fd")?.len() {
-        // That of the look itself does not count.
-        0 => Ok((std::fs::read_dir("/proc/self/fd")?.count() as u64).saturating_sub(1)),
-        open => Ok(open),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,14 +147,5 @@ mod tests {
             error.contains("is 24, and 20") && error.contains("at least 28"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn descriptors_are_counted() {
-        let before = open_descriptors().unwrap();
-        let files: Vec<_> = (0..20).map(|_| std::fs::File::open("/dev/null")).collect();
-        // Other tests open and close some meanwhile.
-        assert!(open_descriptors().unwrap() >= before.saturating_sub(10) + files.len() as u64 - 10);
-        assert!(before >= 3);
     }
 }
