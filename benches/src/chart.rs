@@ -38,7 +38,8 @@ pub fn svg(rows: &[Measured]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
          width=\"{width}\" height=\"{height}\" role=\"img\">\n{STYLE}\n<title>Time per event in \
-         nanoseconds: less is better</title>\n"
+         nanoseconds: less is better</title>\n\
+         <rect class=\"page\" width=\"{width}\" height=\"{height}\"/>\n"
     );
     for (i, measured) in panels.into_iter().enumerate() {
         let x = MARGIN + i % COLUMNS * PANEL_WIDTH;
@@ -48,14 +49,16 @@ pub fn svg(rows: &[Measured]) -> String {
     svg + "</svg>\n"
 }
 
-/// The colors of a page that is light or dark, as the reader's is.
+/// Light or dark as the reader likes it, on a page of its own: that around it may be the other.
 const STYLE: &str = "<style>
+.page { fill: #ffffff; }
 text { font: 13px system-ui, sans-serif; fill: #24292f; }
 .title { font-weight: 600; }
 .value { fill: #57606a; }
 .bar { fill: #8c959f; }
 .mely { fill: #0969da; }
 @media (prefers-color-scheme: dark) {
+  .page { fill: #0d1117; }
   text { fill: #e6edf3; }
   .value { fill: #9198a1; }
   .bar { fill: #656c76; }
@@ -106,4 +109,31 @@ fn panel(svg: &mut String, measured: &Measured, x: usize, y: usize) {
 
 fn line(svg: &mut String, element: std::fmt::Arguments<'_>) {
     writeln!(svg, "{element}").expect("a string takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever has text of one scheme has the background of the same.
+    #[test]
+    fn text_has_a_background_of_its_own_in_both_schemes() {
+        let (light, dark) = STYLE.split_once("@media").expect("two schemes");
+        for scheme in [light, dark] {
+            for class in [".page {", "text {", ".value {", ".bar {", ".mely {"] {
+                assert!(scheme.contains(class), "{class}");
+            }
+        }
+        let page = "<rect class=\"page\" width=\"872\" height=\"32\"/>";
+        assert!(svg(&[]).contains(page), "{}", svg(&[]));
+    }
+
+    /// What is committed is what this draws, but for the figures.
+    #[test]
+    fn the_committed_chart_has_this_style() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/comparison.svg");
+        let committed = std::fs::read_to_string(path).expect("it is there");
+        assert!(committed.contains(STYLE));
+        assert!(committed.contains("<rect class=\"page\" width=\"872\" height=\""));
+    }
 }
