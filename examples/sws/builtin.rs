@@ -42,4 +42,54 @@ mod tests {
             assert!(page.contains("href=\"/_mely\""));
         }
     }
+
+    /// The luminance of `#rrggbb`, as WCAG 2 has it.
+    fn luminance(color: &str) -> f64 {
+        let part = |at: usize| {
+            let value = u8::from_str_radix(&color[at..at + 2], 16).unwrap();
+            let value = f64::from(value) / 255.0;
+            match value <= 0.04045 {
+                true => value / 12.92,
+                false => ((value + 0.055) / 1.055).powf(2.4),
+            }
+        };
+        0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+    }
+
+    fn contrast(one: &str, other: &str) -> f64 {
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    }
+
+    /// AA for text, in both schemes.
+    #[test]
+    fn text_and_links_can_be_read() {
+        for (name, style, texts) in [
+            (
+                "index",
+                include_str!("builtin/index.html"),
+                &["ink", "dim", "b"][..],
+            ),
+            ("how", include_str!("builtin/how.html"), &["ink", "b"]),
+            (
+                "figures",
+                include_str!("builtin/figures.css"),
+                &["ink", "dim", "link"],
+            ),
+        ] {
+            let (light, dark) = style.split_once("@media").expect("two schemes");
+            for scheme in [light, dark.split_once('}').unwrap().0] {
+                let color = |name: &str| {
+                    let (_, rest) = scheme.split_once(&format!("--{name}: ")).expect(name);
+                    &rest[..7]
+                };
+                for text in texts {
+                    let contrast = contrast(color(text), color("paper"));
+                    assert!(contrast >= 4.5, "{name} {text}: {contrast:.2}");
+                }
+            }
+            // Text that is made paler would have to be reckoned with.
+            assert!(!style.contains("opacity"), "{name}");
+        }
+    }
 }

@@ -102,9 +102,11 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
 /// How many clients there is room for.
 fn plan(cx: &Cx, server: &Server) -> Result<Places, String> {
     let clients = server.args.clients_max as u64;
-    let open = process::descriptors().map_err(|error| format!("/proc/self/fd: {error}"))?;
+    let cores = cx.cores() as u64;
+    // Where /proc is hidden: what it takes, and some to spare.
+    let open = process::descriptors().unwrap_or(8 + 4 * cores);
     // The listeners are yet to be made, and what hears signals.
-    let open = open + cx.cores() as u64 + SIGNAL_DESCRIPTORS;
+    let open = open + cores + SIGNAL_DESCRIPTORS;
     let places = Places::plan(clients, open, server.files_max)?;
     let _ = server.places.set(places);
     Ok(places)

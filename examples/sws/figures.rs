@@ -8,8 +8,12 @@ use std::time::Duration;
 pub(crate) struct Figures {
     /// Since the start.
     pub(crate) uptime: Duration,
-    /// Answers given, errors included.
-    pub(crate) requests: u64,
+    /// Answers given, by the number of their status.
+    pub(crate) answers: Vec<(u16, u64)>,
+    /// Those of the last full second.
+    pub(crate) last_second: u64,
+    /// What the process takes.
+    pub(crate) process: Process,
     /// Which event source is in use.
     pub(crate) backend: String,
     /// Why that one; empty if there is nothing to say.
@@ -22,7 +26,7 @@ pub(crate) struct Figures {
     pub(crate) cores: Vec<Core>,
     /// One row a distance, nearest first.
     pub(crate) steals: Vec<Steals>,
-    /// The median over all steals, if there were any.
+    /// The median time of all visits that brought colors, if there were any.
     pub(crate) steal_cost_median_ns: Option<u64>,
 }
 
@@ -39,12 +43,25 @@ pub(crate) struct Connections {
     pub(crate) open_max: u64,
     /// Had their last answer and are still there.
     pub(crate) leaving: u64,
+    /// As many may be.
+    pub(crate) leaving_max: u64,
     /// Of those, closed before their time, since too many were leaving.
     pub(crate) cut: u64,
     /// In the middle of a request when the time to finish was over.
     pub(crate) cut_requests: u64,
     /// In the middle of an answer then.
     pub(crate) cut_answers: u64,
+}
+
+/// What the process takes of the system.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Process {
+    /// Descriptors that are open.
+    pub(crate) descriptors: u64,
+    /// Descriptors that may be.
+    pub(crate) descriptors_max: u64,
+    /// Memory in use.
+    pub(crate) rss_bytes: u64,
 }
 
 /// What one core has done so far.
@@ -62,7 +79,7 @@ pub(crate) struct Core {
     pub(crate) steals_tried: u64,
     /// Steals that brought something.
     pub(crate) steals_won: u64,
-    /// The median cost of this core's steals, if there were any.
+    /// The median time of this core's visits that brought colors, if there were any.
     pub(crate) steal_cost_median_ns: Option<u64>,
     /// Estimated time of what it stole.
     pub(crate) stolen: Duration,
@@ -85,6 +102,8 @@ pub(crate) struct Steals {
     pub(crate) tried: u64,
     /// Brought something.
     pub(crate) won: u64,
+    /// What the scheduler expects one color to cost: a moving average.
+    pub(crate) color_cost_ns: u64,
 }
 
 impl Connections {
@@ -95,6 +114,11 @@ impl Connections {
 }
 
 impl Figures {
+    /// Answers given, errors included.
+    pub(crate) fn requests(&self) -> u64 {
+        self.answers.iter().map(|&(_, count)| count).sum()
+    }
+
     /// A sum over the cores.
     pub(crate) fn sum(&self, of: impl Fn(&Core) -> u64) -> u64 {
         self.cores.iter().map(of).sum()
@@ -125,6 +149,16 @@ pub(crate) fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// A part of a whole, as `12.3 %`; of nothing it is nothing.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1} %", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
+/// Bytes as `12.3 MiB`.
+pub(crate) fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// Nanoseconds in the unit that needs the fewest digits: `850 ns`, `1.25 us`, `3.00 ms`, `12.50 s`.
@@ -166,7 +200,13 @@ pub(crate) fn sample() -> Figures {
     };
     Figures {
         uptime: Duration::from_millis(61_250),
-        requests: 10_000,
+        answers: vec![(200, 9_990), (404, 10), (503, 0)],
+        last_second: 7_654,
+        process: Process {
+            descriptors: 45,
+            descriptors_max: 65_536,
+            rss_bytes: 12_900_000,
+        },
         backend: "epoll".to_owned(),
         backend_reason: "io_uring refused: <EPERM> & \"seccomp\"".to_owned(),
         stealing: true,
@@ -176,6 +216,7 @@ pub(crate) fn sample() -> Figures {
             rejected: 2,
             open_max: 10_000,
             leaving: 12,
+            leaving_max: 1_024,
             cut: 13,
             cut_requests: 14,
             cut_answers: 15,
@@ -186,11 +227,13 @@ pub(crate) fn sample() -> Figures {
                 distance: "L3".to_owned(),
                 tried: 18,
                 won: 8,
+                color_cost_ns: 320,
             },
             Steals {
                 distance: "package".to_owned(),
                 tried: 0,
                 won: 0,
+                color_cost_ns: 1_000,
             },
         ],
         steal_cost_median_ns: Some(850),
@@ -222,6 +265,11 @@ mod tests {
             assert_eq!(time(ns), expected);
         }
         assert_eq!(time_or_dash(None), "-");
+        assert_eq!(
+            (percent(1, 3), percent(0, 0)),
+            ("33.3 %".into(), "0.0 %".into())
+        );
+        assert_eq!(mebibytes(3 << 19), "1.5 MiB");
         assert!(duration(Duration::MAX).ends_with(" s"));
     }
 

@@ -14,7 +14,7 @@
 //! | `server`, `clients`, `session` | the paper's handlers as events of the runtime |
 //! | `places`, `files`, `leaving`, `deadlines` | how many may be connected, and for how long |
 //! | `cores`, `source`, `signals` | what the server runs on, and what ends it |
-//! | `figures`, `process`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
+//! | `tally`, `process`, `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
 //! | `out`, `voice` | how anything is printed, and how often |
 
 // They panic when the output is gone.
@@ -53,6 +53,7 @@ mod stats_page;
 mod status;
 mod step;
 mod summary;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod voice;
@@ -162,7 +163,9 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     }
     let figures = server.figures();
     let summary = summary::render(&figures);
-    if let Err(error) = out::print(&format!("{summary}\n{}", runtime.profile())) {
+    let profile = runtime.profile();
+    let text = format!("{summary}\n{profile}{}", summary::STEAL_COST);
+    if let Err(error) = out::print(&text) {
         // All the same a good end: what was served was served.
         out::say(NAME, format_args!("the summary is lost: {error}"));
     }

@@ -15,6 +15,19 @@ pub(crate) fn descriptors() -> io::Result<u64> {
     }
 }
 
+/// How much memory it has in use.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub(crate) fn rss_bytes() -> io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    // The kernel's words: `VmRSS:    1234 kB`.
+    kib.map(|kib| kib * 1024)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -27,5 +40,13 @@ mod tests {
         let open = super::descriptors().unwrap();
         assert!(open + 50 >= before + files.len() as u64, "{before}, {open}");
         assert!(before >= 3);
+    }
+
+    #[test]
+    fn memory_is_counted() {
+        let before = super::rss_bytes().unwrap();
+        let bytes = vec![1_u8; 64 << 20];
+        // Other tests free some meanwhile.
+        assert!(super::rss_bytes().unwrap() + (32 << 20) > before + bytes.len() as u64);
     }
 }

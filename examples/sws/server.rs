@@ -18,10 +18,15 @@
 //! have, is an event only for what had to wait. So a request is three events.
 
 use crate::args::Args;
+use crate::clock::{self, Time};
 use crate::deadlines::Deadlines;
 use crate::figures::{self, Figures};
 use crate::places::Places;
+use crate::process;
 use crate::site::Site;
+use crate::status::Status;
+use crate::tally::Tally;
+use crossbeam_utils::CachePadded;
 use mely::Poster;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +47,8 @@ pub(crate) struct Server {
     pub(crate) files_max: u64,
     /// How many may be connected; known once the server listens.
     pub(crate) places: OnceLock<Places>,
-    pub(crate) requests: AtomicU64,
+    /// A core each.
+    tallies: Box<[CachePadded<Tally>]>,
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) open: AtomicU64,
@@ -54,6 +60,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(site: Site, args: Args, files_max: u64, poster: Poster) -> Server {
+        let tallies = (0..poster.stats().cores.len()).map(|_| CachePadded::default());
         Server {
             site,
             deadlines: Deadlines::new(&args),
@@ -63,7 +70,7 @@ impl Server {
             backend: OnceLock::new(),
             files_max,
             places: OnceLock::new(),
-            requests: AtomicU64::new(0),
+            tallies: tallies.collect(),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             open: AtomicU64::new(0),
@@ -72,6 +79,11 @@ impl Server {
             cut_requests: AtomicU64::new(0),
             cut_answers: AtomicU64::new(0),
         }
+    }
+
+    /// Counts an answer on a core.
+    pub(crate) fn count(&self, core: usize, status: Status, tick: Time) {
+        self.tallies[core].count(status, tick.as_secs());
     }
 
     /// What the server and its runtime have done so far.
@@ -93,7 +105,7 @@ impl Server {
             handler_max_ns: nanos(core.handler_max),
             queued: core.events_queued,
         });
-        let steals = stats.steal_cost.iter().map(|&(distance, _)| {
+        let steals = stats.steal_cost.iter().map(|&(distance, cost)| {
             let of = || {
                 stats
                     .cores
@@ -105,11 +117,26 @@ impl Server {
                 distance: distance.to_string(),
                 tried: of().map(|s| s.tried).sum(),
                 won: of().map(|s| s.won).sum(),
+                color_cost_ns: nanos(cost),
             }
         });
+        let tallies = || self.tallies.iter();
+        let answers = Status::ALL.into_iter().map(|status| {
+            let count = tallies().map(|tally| tally.of(status)).sum();
+            (status.code(), count)
+        });
+        let second = clock::now().as_secs();
+        let places = self.places.get();
         Figures {
             uptime: self.started.elapsed(),
-            requests: self.requests.load(Ordering::Relaxed),
+            answers: answers.collect(),
+            last_second: tallies().map(|t| t.in_second_before(second)).sum(),
+            process: figures::Process {
+                // Where /proc is hidden there are no such figures, and no reason to serve none.
+                descriptors: process::descriptors().unwrap_or_default(),
+                descriptors_max: self.files_max,
+                rss_bytes: process::rss_bytes().unwrap_or_default(),
+            },
             backend,
             backend_reason,
             stealing: self.args.stealing,
@@ -117,8 +144,9 @@ impl Server {
                 open: self.open.load(Ordering::Relaxed),
                 accepted: self.accepted.load(Ordering::Relaxed),
                 rejected: self.rejected.load(Ordering::Relaxed),
-                open_max: self.places.get().map_or(0, |places| places.clients),
+                open_max: places.map_or(0, |places| places.clients),
                 leaving: self.leaving.load(Ordering::Relaxed),
+                leaving_max: places.map_or(0, |places| places.leaving),
                 cut: self.cut.load(Ordering::Relaxed),
                 cut_requests: self.cut_requests.load(Ordering::Relaxed),
                 cut_answers: self.cut_answers.load(Ordering::Relaxed),

@@ -5,6 +5,7 @@ use crate::clock::{self, Time};
 use crate::conn::Conn;
 use crate::deadlines::Watch;
 use crate::outgoing;
+use crate::respond::Live;
 use crate::server::Server;
 use crate::stats_page;
 use crate::step::{Next, Unfinished};
@@ -117,9 +118,10 @@ impl Session {
 
     fn check_in_cache(&mut self, cx: &mut Cx) {
         let server = self.server;
-        let next = self
-            .http
-            .check_in_cache(&server.site, |_| stats_page::render(&server.figures()));
+        let next = self.http.check_in_cache(&server.site, |live| match live {
+            Live::Page => stats_page::render(&server.figures()),
+            Live::Values => stats_page::values(&server.figures()),
+        });
         self.go(cx, next);
     }
 
@@ -129,7 +131,7 @@ impl Session {
         let mut sent = false;
         let tick = clock::at_tick();
         if let Some(reply) = reply {
-            self.server.requests.fetch_add(1, Relaxed);
+            self.server.count(cx.core(), reply.status, tick);
             let date = clock::date(tick);
             let alone = self.http.queued_bytes() == reply.len();
             for buffer in outgoing::buffers(reply, &date, alone) {

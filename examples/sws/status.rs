@@ -16,7 +16,6 @@ macro_rules! statuses {
             pub(crate) const ALL: [Status; [$($code),+].len()] = [$(Status::$name),+];
 
             /// The number on the status line.
-            #[cfg(test)]
             pub(crate) fn code(self) -> u16 {
                 match self { $(Status::$name => $code,)+ }
             }

@@ -4,6 +4,11 @@ use std::fmt::Write;
 
 use crate::figures::{Figures, duration, grouped, time_or_dash};
 
+/// What is to be said below the runtime's profile, which ends with a cost for each distance.
+pub(crate) const STEAL_COST: &str = "\
+(steal cost: what the scheduler expects one color to cost, a moving average; a visit may take several)
+";
+
 /// Renders `figures`, with a line end after each line.
 pub(crate) fn render(figures: &Figures) -> String {
     let mut text = String::new();
@@ -14,7 +19,7 @@ pub(crate) fn render(figures: &Figures) -> String {
 
 fn write(text: &mut String, figures: &Figures) -> std::fmt::Result {
     let connections = &figures.connections;
-    writeln!(text, "requests: {}", figures.requests)?;
+    writeln!(text, "requests: {}", figures.requests())?;
     writeln!(
         text,
         "connections: {} accepted, {} rejected, {} still open",
@@ -71,7 +76,7 @@ fn write(text: &mut String, figures: &Figures) -> std::fmt::Result {
     }
     writeln!(
         text,
-        "steal cost, median: {}",
+        "median time of a visit that stole colors: {}",
         time_or_dash(figures.steal_cost_median_ns)
     )?;
     writeln!(text, "stolen time: {}", duration(figures.stolen()))?;
@@ -95,7 +100,7 @@ core 0 (cpu 0): 30,000 events, 4 steals, 1.50 ms stolen, 7 parks, longest handle
 core 1 (cpu 1): 1,234,567 events, 4 steals, 1.50 ms stolen, 7 parks, longest handler 42.00 us
 steals at L3: 8 of 18 tried
 steals at package: 0 of 0 tried
-steal cost, median: 850 ns
+median time of a visit that stole colors: 850 ns
 stolen time: 3.00 ms
 parks: 14
 ";
@@ -106,6 +111,6 @@ parks: 14
     fn a_server_that_did_nothing_has_a_summary_too() {
         let text = render(&Figures::default());
         assert!(text.starts_with("requests: 0\n") && text.contains("stealing: off\n"));
-        assert!(text.contains("steal cost, median: -\n"));
+        assert!(text.contains("median time of a visit that stole colors: -\n"));
     }
 }

@@ -1,10 +1,11 @@
 //! How the server starts, or says why it does not.
 
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::on_both;
 use crate::server::{Exit, Setup};
 use crate::site::Directory;
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 on_both!(a_port_in_use_is_an_error, the_live_page);
 
@@ -128,13 +129,15 @@ fn without_arguments_the_built_in_site_is_on_port_8080() {
     assert_eq!(server.stop().requests(), 4);
 }
 
-/// HTML that asks no other host for anything, and runs no script.
+/// HTML that asks no other host for anything. The one script is that of the live page, in place.
 fn is_a_page_without_help(path: &str, body: &[u8]) {
     let text = std::str::from_utf8(body).expect("UTF-8");
     assert!(text.starts_with("<!doctype html>"), "{path}");
-    for elsewhere in ["http:", "https:", "//", "<script", "@import", "url("] {
+    for elsewhere in ["http:", "https:", "//", "src=", "@import", "url("] {
         assert!(!text.contains(elsewhere), "{path}: {elsewhere}");
     }
+    let scripts = text.matches("<script").count();
+    assert_eq!(scripts, usize::from(path == "/_mely"), "{path}");
 }
 
 fn the_live_page(backend: &str) {
@@ -145,25 +148,69 @@ fn the_live_page(backend: &str) {
     for _ in 0..41 {
         client.get("/");
     }
+    for _ in 0..3 {
+        client.get("/nowhere");
+    }
     let page = client.get("/_mely");
     assert_eq!(page.field("Content-Type"), Some("text/html; charset=utf-8"));
     assert_eq!(page.field("Cache-Control"), Some("no-store"));
     is_a_page_without_help("/_mely", page.body());
     let text = std::str::from_utf8(page.body()).unwrap();
+    let figure = |text: &str, name: &str| {
+        let (_, rest) = text
+            .split_once(&format!("<dt>{name}</dt><dd id=\""))
+            .expect("it is there");
+        let (id, rest) = rest.split_once("\">").unwrap();
+        (id.to_owned(), rest.split('<').next().unwrap().to_owned())
+    };
     for (name, value) in [
-        ("requests", "41"),
+        ("answers", "44"),
+        ("200", "41"),
+        ("404", "3"),
+        ("503", "0"),
         ("clients now", "1 of 77"),
-        ("backend", backend),
+        ("leaving now", "0 of 19"),
+        ("event source", backend),
     ] {
-        let figure = format!("<dt>{name}</dt><dd>{value}");
-        assert!(text.contains(&figure), "{figure}: {text}");
+        assert_eq!(figure(text, name).1, value, "{name}");
     }
+    let descriptors = figure(text, "open descriptors").1;
+    let (open, max) = descriptors.split_once(" of ").unwrap();
+    assert_eq!(
+        open.parse::<usize>().unwrap(),
+        server.descriptors(),
+        "{max}"
+    );
+    let memory = figure(text, "memory (resident)").1;
+    let mib: f64 = memory.strip_suffix(" MiB").unwrap().parse().unwrap();
+    let rss_mib = server.rss_kib() as f64 / 1024.0;
+    assert!(mib > 1.0 && (mib - rss_mib).abs() < 4.0, "{mib} {rss_mib}");
     for core in ["0 (cpu ", "1 (cpu "] {
-        assert!(text.contains(&format!("<tr><td>{core}")), "{text}");
+        assert!(
+            text.contains(&format!("<tr><th scope=\"row\">{core}")),
+            "{text}"
+        );
     }
-    // Live: the next one has counted this one.
-    let next = client.get("/_mely");
-    assert!(String::from_utf8_lossy(next.body()).contains("<dt>requests</dt><dd>42<"));
+    // What its script asks for is live: it has counted what was answered since.
+    let (id, _) = figure(text, "answers");
+    let values = client.get("/_mely/values");
+    assert_eq!(values.field("Content-Type"), Some("application/json"));
+    assert_eq!(values.field("Cache-Control"), Some("no-store"));
+    let values: serde_json::Value = serde_json::from_slice(values.body()).unwrap();
+    assert_eq!(values[&id], "45");
+    // Asked until a second with answers is over, it tells how many they were.
+    let (id, _) = figure(text, "answers in the last second");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        client.get("/");
+        let values = client.get("/_mely/values");
+        let values: serde_json::Value = serde_json::from_slice(values.body()).unwrap();
+        if values[&id] != "0" {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{values}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// As in a container whose filter of system calls does not know rings.
