@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::site::Site;
@@ -181,7 +182,12 @@ impl Loader<'_> {
 
     /// Adds a file. If it does not fit, it gives the bytes that it has.
     fn file(&mut self, key: &str, real: &Path) -> io::Result<Option<u64>> {
-        let file = fs::File::open(real)?;
+        // Whatever becomes of it meanwhile, a pipe say: nothing here is to wait for anybody.
+        let mut options = fs::File::options();
+        let file = options
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(real)?;
         let metadata = file.metadata()?;
         let room = self.limits.bytes_max - self.bytes;
         if metadata.len() > room {

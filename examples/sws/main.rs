@@ -158,8 +158,8 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     if let Some(error) = failure.lock().unwrap().take() {
         return Err(format!("cannot serve on {listen}: {error}").into());
     }
-    if let Err(error @ RunError::Start(_)) = ran {
-        return Err(error.into());
+    if let Err(RunError::Start(error)) = ran {
+        return Err(source::failed(&error, server.files_max).into());
     }
     let figures = server.figures();
     let summary = summary::render(&figures);

@@ -45,7 +45,7 @@ impl Places {
         let room = limit.saturating_sub(open);
         if room < ROOM_MIN {
             return Err(format!(
-                "the limit of open files is {limit}, and {open} are open before anybody connects: \
+                "the limit of open files is {limit}, and {open} are taken before anybody connects: \
                  raise it to at least {} (ulimit -n, or LimitNOFILE= of a systemd unit)",
                 open + ROOM_MIN
             ));

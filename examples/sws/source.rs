@@ -10,6 +10,25 @@ pub(crate) fn told(reports: &[Report]) -> (String, String) {
     (name(&names), reason(refused))
 }
 
+/// Why a core could not begin.
+pub(crate) fn failed(error: &std::io::Error, files_max: u64) -> String {
+    let text = error.to_string();
+    let what = match text.split_once(": ") {
+        // What was tried and why that was not possible, a dozen times the same.
+        Some((lead, rest)) if rest.contains("; ") => {
+            format!("{lead}: {}", reason(rest.split("; ")))
+        }
+        _ => text,
+    };
+    let hint = match what.contains("os error 24)") {
+        true => format!(
+            "; the limit of open files is {files_max} (ulimit -n, or LimitNOFILE= of a systemd unit)"
+        ),
+        false => String::new(),
+    };
+    format!("a core could not begin: {what}{hint}")
+}
+
 /// `epoll`; or, if cores differ, `io_uring on 1 core, epoll on 3`.
 fn name(names: &[&str]) -> String {
     let mut counted: Vec<(&str, usize)> = Vec::new();
@@ -46,7 +65,12 @@ fn reason<'a>(refused: impl Iterator<Item = &'a str>) -> String {
         let what = match whats[..] {
             [what] => what,
             // Whichever way.
-            _ => whats[0].split(" (").next().unwrap_or_default(),
+            _ => {
+                let mut names: Vec<&str> = Vec::new();
+                names.extend(whats.iter().filter_map(|what| what.split(" (").next()));
+                names.dedup();
+                &names.join(" and ")
+            }
         };
         let lead = if text.is_empty() { "" } else { "; " };
         let _ = write!(text, "{lead}{what}: {why}");
@@ -83,5 +107,22 @@ mod tests {
             "io_uring (a, b): EINVAL; io_uring (c): EPERM"
         );
         assert_eq!(reason(std::iter::empty()), "");
+    }
+
+    #[test]
+    fn a_failure_is_told_in_short_and_with_the_way_out() {
+        let failed = |text: &str| super::failed(&std::io::Error::other(text), 6);
+        let all = "no event source: io_uring (a): Too many (os error 24); io_uring (b): Too many \
+                   (os error 24); epoll: Too many (os error 24)";
+        let told = failed(all);
+        assert!(
+            told.starts_with("a core could not begin: no event source: io_uring and epoll: Too")
+        );
+        assert_eq!(told.matches("os error 24").count(), 1, "{told}");
+        assert!(told.contains("is 6 (ulimit -n"), "{told}");
+        let differ = "none: io_uring (a): EPERM; epoll: ENOSYS";
+        let expected = "a core could not begin: none: io_uring (a): EPERM; epoll: ENOSYS";
+        assert_eq!(failed(differ), expected);
+        assert_eq!(failed("EPERM"), "a core could not begin: EPERM");
     }
 }
