@@ -27,6 +27,19 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
+/// Writes a line's `text` to standard output, if that takes it at once.
+///
+/// # Errors
+/// If it does not, is closed, full or broken.
+#[allow(dead_code, reason = "one of the programs has no use for it")]
+pub(crate) fn try_print(text: &str) -> io::Result<()> {
+    if takes_a_line(&io::stdout()) {
+        print(text)
+    } else {
+        Err(io::Error::new(io::ErrorKind::WouldBlock, "nobody reads it"))
+    }
+}
+
 /// Writes a line to standard error, and waits until somebody takes it: for the time before the
 /// work begins and after it has ended.
 pub(crate) fn say(program: &str, message: impl Display) {

@@ -90,7 +90,7 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     if let Some(warning) = places.warning(server.args.clients_max as u64) {
         out::try_say(NAME, warning);
     }
-    if let Err(error) = out::print(&format!("listening on {addr}\n")) {
+    if let Err(error) = out::try_print(&format!("listening on {addr}\n")) {
         out::try_say(
             NAME,
             format_args!("listening on {addr}; standard output: {error}"),

@@ -2,7 +2,7 @@
 
 use crate::client::{Client, is_served};
 use crate::on_both;
-use crate::server::Setup;
+use crate::setup::Setup;
 use std::time::Duration;
 
 on_both!(twenty_thousand_connections_leave_nothing);

@@ -2,7 +2,7 @@
 
 use crate::client::{Client, is_served};
 use crate::on_both;
-use crate::server::Setup;
+use crate::setup::Setup;
 
 on_both!(refusals_are_byte_exact, late_requests_are_byte_exact);
 

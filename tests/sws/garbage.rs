@@ -2,7 +2,7 @@
 
 use crate::client::{Client, Cut, get, is_served};
 use crate::on_both;
-use crate::server::Setup;
+use crate::setup::Setup;
 use crate::site::Random;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::client::{Client, get};
 use crate::on_both;
-use crate::server::Setup;
+use crate::setup::Setup;
 use crate::site::{LARGE, Site};
 use std::fmt::Write;
 

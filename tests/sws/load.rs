@@ -1,7 +1,7 @@
 //! Ten thousand requests, a thousand clients: right answers for all, whoever runs the colors.
 
 use crate::on_both;
-use crate::server::Setup;
+use crate::setup::Setup;
 use crate::site::Site;
 use crate::swarm::{Swarm, Until};
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `program`, `server` | find and build the program; run it, measure it, stop it |
+//! | `program`, `setup`, `server` | find and build the program; start it, run it, measure it, stop it |
 //! | `site`, `client`, `swarm` | files to serve; one client that looks closely; a thousand that are quick |
 //! | the others | the tests |
 //!
@@ -24,6 +24,7 @@ mod output;
 mod program;
 mod root;
 mod server;
+mod setup;
 mod shutdown;
 mod site;
 mod slow;
@@ -36,7 +37,7 @@ macro_rules! on_both {
     ($($name:ident),+ $(,)?) => {
         mod io_uring {
             $(#[test] fn $name() {
-                if crate::server::kernel_has_io_uring() {
+                if crate::setup::kernel_has_io_uring() {
                     super::$name("io_uring");
                 }
             })+

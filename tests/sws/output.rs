@@ -1,13 +1,15 @@
 //! Outputs that are closed, full or not read: serving goes on, and nothing panics.
 
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::on_both;
-use crate::server::Setup;
+use crate::setup::Setup;
 use crate::site::Directory;
 use rustix::process::Signal;
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::net::TcpStream;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 on_both!(a_reader_of_the_first_line_only, a_full_disk);
 
@@ -96,4 +98,23 @@ fn a_reader_that_does_not_read_holds_nobody_up() {
         said.contains("1 lines before this one found no reader"),
         "{said}"
     );
+}
+
+/// Nobody reads where it listens: it says so elsewhere. Nobody reads its summary: it waits for a
+/// reader, but a second signal ends it all the same.
+#[test]
+fn a_pipe_that_is_full_from_the_start() {
+    let (reader, writer, _) = full_pipe();
+    let mut server = Setup::new("epoll").stdout(writer.into()).start();
+    assert!(server.says("listening on ").contains("nobody reads it"));
+    assert_eq!(Client::connect(server.addr()).get("/").status(), 200);
+    server.signal(Signal::TERM);
+    // Its port is free: all that is left is to print.
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(server.addr()).is_ok() {
+        assert!(Instant::now() < deadline, "it goes on");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(server.end(Signal::TERM).code, Some(143));
+    drop(reader);
 }

@@ -1,7 +1,7 @@
 //! No path leaves the root.
 
 use crate::client::Client;
-use crate::server::Setup;
+use crate::setup::Setup;
 use crate::site::{Directory, Random, noise};
 use std::os::unix::fs::symlink;
 

@@ -2,7 +2,8 @@
 
 use crate::client::{Client, Cut, get, is_served};
 use crate::on_both;
-use crate::server::{Server, Setup};
+use crate::server::Server;
+use crate::setup::Setup;
 use crate::site::{LARGE, Site};
 use crate::swarm::{Swarm, Until};
 use rustix::process::Signal;

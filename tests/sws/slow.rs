@@ -2,7 +2,7 @@
 
 use crate::client::{Client, get, is_served};
 use crate::on_both;
-use crate::server::Setup;
+use crate::setup::Setup;
 use crate::site::{LARGE, LARGE_BYTES, Site};
 use std::io::Read;
 use std::time::{Duration, Instant};

@@ -2,7 +2,8 @@
 
 use crate::client::{Client, PATIENCE};
 use crate::on_both;
-use crate::server::{Exit, Setup};
+use crate::server::Exit;
+use crate::setup::Setup;
 use crate::site::Directory;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

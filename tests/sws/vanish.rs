@@ -2,7 +2,7 @@
 
 use crate::client::{Client, get, is_served};
 use crate::on_both;
-use crate::server::Setup;
+use crate::setup::Setup;
 use crate::site::{LARGE, Random, Site};
 use std::time::Duration;
 
