@@ -117,8 +117,14 @@ impl Clients {
     fn accept(&mut self, cx: &mut Cx, me: &Colored<Clients>, incoming: io::Result<Incoming>) {
         let incoming = match incoming {
             Ok(incoming) => incoming,
-            // The runtime goes on a little later: connections wait in the kernel meanwhile.
-            Err(error) => return self.say(cx, me, format!("accept: {error}")),
+            // The runtime goes on a little later.
+            Err(error) => {
+                let mut text = format!("accept: {error}: who comes now waits");
+                if error.raw_os_error() == Some(libc::EMFILE) {
+                    text += &format!(" (the limit of open files is {})", self.server.files_max);
+                }
+                return self.say(cx, me, text);
+            }
         };
         let server = self.server;
         let full = self.open.len() as u64 >= self.places.clients;
