@@ -54,6 +54,37 @@ fn from_a_foreign_thread_while_all_sleep() {
     }
 }
 
+/// Threads that go on posting after the stop, refused each time, do not hold up the end.
+#[test]
+fn refused_posters_do_not_hold_up_the_end() {
+    let _bound = Bound::new("refused_posters");
+    for n in [1, 2] {
+        let mut runtime = cores(n).drain_deadline(LONG).build().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = (0..48)
+            .map(|_| {
+                let (poster, over) = (runtime.poster(), Arc::clone(&over));
+                std::thread::spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        let _ = poster.post(Color::from(1), |_cx| ());
+                    }
+                })
+            })
+            .collect();
+        let ended = runtime.run(|cx| {
+            cx.timer(
+                Duration::from_millis(20),
+                Callback::anonymous(Color::from(2), |cx: &mut Cx| cx.stop()),
+            );
+        });
+        over.store(true, Ordering::Relaxed);
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        assert!(ended.is_ok(), "{ended:?}");
+    }
+}
+
 #[test]
 fn a_stop_before_the_run_still_runs_the_start() {
     let _bound = Bound::new("a_stop_before_the_run");

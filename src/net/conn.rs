@@ -154,8 +154,7 @@ impl Conn {
         match result {
             // Apart, because each fits into an event's node and the result would not.
             Ok(buf) => {
-                // Ignored: the driver made sure that there is room.
-                let _ = core.post(handler, color, move |cx: &mut Cx| this.deliver(cx, Ok(buf)));
+                core.post_own(handler, color, move |cx: &mut Cx| this.deliver(cx, Ok(buf)));
             }
             Err(error) => core.post_own(handler, color, move |cx: &mut Cx| {
                 this.deliver(cx, Err(error))
@@ -237,8 +236,7 @@ impl Conn {
         core: &mut Core,
     ) {
         let color = this.color;
-        // Ignored: the driver made sure that there is room.
-        let _ = core.post(Some(handler), color, move |cx: &mut Cx| {
+        core.post_own(Some(handler), color, move |cx: &mut Cx| {
             this.after_send(cx, len, result)
         });
     }

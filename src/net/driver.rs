@@ -29,6 +29,8 @@ use std::time::Duration;
 const TURNS_MAX: u32 = 16;
 /// Completions taken at once.
 const COMPLETIONS_MAX: usize = 256;
+/// Events beyond the limit, in the whole runtime, up to which completions may add to them.
+const RESERVED_MAX: usize = 64;
 /// Connections that one event hands over.
 const BURST_MAX: usize = 64;
 /// How long to wait before accepting again after accept failed, for want of descriptors say.
@@ -137,18 +139,23 @@ impl Driver {
     fn look(&mut self, core: &mut Core) {
         if !self.timers.is_empty() || !self.resting.is_empty() {
             let now_ns = core.clock.now_ns();
-            while core.has_room()
-                && let Some(timer) = self.timers.due(now_ns)
-            {
+            // Also at the limit of events: each was accepted when it was set.
+            while let Some(timer) = self.timers.due(now_ns) {
                 timer.fire(core);
             }
             self.accept_again(now_ns);
         }
+        // At the limit of events one completion a look becomes an event all the same: work that fills the
+        // queues again and again would keep the network out for ever.
+        let mut spare = true;
+        let mut admits = |core: &mut Core| {
+            core.has_room() || std::mem::take(&mut spare) && core.reserved() < RESERVED_MAX
+        };
         // What had no room at the last look; while there is some, the kernel's rest waits behind it.
-        while core.has_room()
-            && let Some(completion) = self.completions.pop_front()
-        {
-            self.complete(completion, core);
+        while !self.completions.is_empty() && admits(core) {
+            if let Some(completion) = self.completions.pop_front() {
+                self.complete(completion, core);
+            }
         }
         if self.completions.is_empty() {
             let mut reaped = std::mem::take(&mut self.reaped);
@@ -157,7 +164,8 @@ impl Driver {
                 panic!("core {}: the event source failed: {error}", self.core);
             }
             for completion in reaped.drain(..) {
-                if core.has_room() {
+                // Once one has to wait, those behind it do.
+                if self.completions.is_empty() && admits(core) {
                     self.complete(completion, core);
                 } else {
                     self.completions.push_back(completion);

@@ -153,10 +153,12 @@ impl Builder {
         self
     }
 
-    /// Most events queued at any time, rounded up by what cores keep in stock; 67 million (4 GiB) by
-    /// default. At the limit [`Cx::post`](crate::Cx::post) panics, and
+    /// Most events queued at any time; 67 million (4 GiB) by default. So many fit in every case; what
+    /// cores have in stock comes on top, which is a thirty-second of them, or two for each core and two for
+    /// all other threads. At the limit [`Cx::post`](crate::Cx::post) panics, and
     /// [`Cx::try_post`](crate::Cx::try_post) and [`Poster::post`](crate::Poster::post) give the
-    /// closure back.
+    /// closure back. What the network brings waits, but for 64 events. Timers fire beyond the limit, and so
+    /// do the runtime's own events, such as the first of a run, and the drop of state in its color.
     pub fn events_max(mut self, events: usize) -> Builder {
         self.events_max = events;
         self

@@ -191,8 +191,6 @@ pub enum RunError {
     Again,
     /// `run` was called inside a handler, which would block a core.
     Inside,
-    /// The limit of queued events was reached before the first.
-    Full,
     /// The runtime ended without the value that [`Runtime::run_until`] was to return.
     NoValue,
 }
@@ -216,9 +214,6 @@ impl fmt::Display for RunError {
             RunError::Start(error) => write!(f, "a core could not begin: {error}"),
             RunError::Again => f.write_str("a runtime runs once"),
             RunError::Inside => f.write_str("`run` inside a handler would block its core"),
-            RunError::Full => {
-                f.write_str("the limit of queued events was reached before the first")
-            }
             RunError::NoValue => f.write_str("the runtime ended without a value"),
         }
     }
@@ -263,15 +258,13 @@ impl Runtime {
             return Err(RunError::Again);
         }
         let shared = &self.inner.shared;
-        let made = self
-            .inner
-            .foreign
-            .lock()
-            .unwrap()
-            .make(shared, None, Color::DEFAULT, start);
-        let Ok((event, _)) = made else {
-            return Err(RunError::Full);
-        };
+        // Also if what was posted before has filled the queues: it is this event that begins to empty them.
+        let (event, _) =
+            self.inner
+                .foreign
+                .lock()
+                .unwrap()
+                .make_own(shared, None, Color::DEFAULT, start);
         self.started = true;
         shared.quiesce.owner_post();
         foreign::publish(shared, Color::DEFAULT, event);

@@ -36,6 +36,7 @@ use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
 use super::steal::{Sighting, compare};
+use super::times::Times;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
@@ -173,25 +174,35 @@ impl Core {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let (node, times) = self.maker.make(&self.shared, handler, color, f)?;
-        self.posted += 1;
-        let slot = self.shared.slots.map.slot(color);
-        if slot == self.current.slot {
-            // SAFETY: the new node is ours and given up.
-            unsafe { self.running.append(node, times) };
-        } else {
-            self.put_out(slot, node);
-        }
+        // SAFETY: the new node is ours and given up.
+        unsafe { self.put(color, node, times) };
         Ok(())
     }
 
-    /// Posts an event of the runtime's own, also at the limit of events: see [`Maker::reserve`].
+    /// Posts an event that cannot be refused, also at the limit of events: see [`Maker::make_own`].
     pub(crate) fn post_own<F>(&mut self, handler: Option<&'static Handler>, color: Color, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.maker.reserve();
-        let posted = self.post(handler, color, f);
-        debug_assert!(posted.is_ok(), "reserved");
+        let (node, times) = self.maker.make_own(&self.shared, handler, color, f);
+        // SAFETY: the new node is ours and given up.
+        unsafe { self.put(color, node, times) };
+    }
+
+    /// Puts a new event on its way to its color.
+    ///
+    /// # Safety
+    /// The caller gives up the node, whose times these are.
+    #[inline(always)]
+    unsafe fn put(&mut self, color: Color, node: NonNull<Node>, times: Times) {
+        self.posted += 1;
+        let slot = self.shared.slots.map.slot(color);
+        if slot == self.current.slot {
+            // SAFETY: the caller's promise.
+            unsafe { self.running.append(node, times) };
+        } else {
+            self.put_out(slot, node);
+        }
     }
 
     /// Posts to another color. Apart from the self-post, the commonest post, whose few instructions
@@ -483,6 +494,12 @@ impl Core {
         self.maker.has_room()
     }
 
+    /// Events beyond the limit that there are, in the whole runtime.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn reserved(&self) -> usize {
+        self.maker.reserved()
+    }
+
     /// Whether nothing is checked out.
     pub(crate) fn is_idle(&self) -> bool {
         self.checkout.is_empty()
@@ -507,6 +524,11 @@ impl Core {
     #[inline(always)]
     pub(crate) fn free(&mut self, node: NonNull<Node>) {
         self.maker.free(node);
+    }
+
+    /// Takes back a reserved node that holds no closure.
+    pub(crate) fn retire(&mut self, node: NonNull<Node>) {
+        self.maker.retire(node);
     }
 }
 

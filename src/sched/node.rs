@@ -178,6 +178,12 @@ impl<F: FnOnce(&mut Cx) + Send + 'static> VtableOf<F> {
         discard: discard::<F>,
         type_name: std::any::type_name::<F>,
     };
+
+    /// The same for an event in a reserved node ([`super::pool`]).
+    pub(crate) const RESERVED: &'static Vtable = &Vtable {
+        run: run_reserved::<F>,
+        ..*Self::VTABLE
+    };
 }
 
 /// # Safety
@@ -187,6 +193,15 @@ unsafe fn run<F: FnOnce(&mut Cx)>(node: NonNull<Node>, cx: &mut Cx) {
     // own first post finds it in the cache.
     let f = unsafe { Node::take::<F>(node) };
     cx.worker().core.free(node);
+    f(cx);
+}
+
+/// # Safety
+/// The caller holds the node, which is a reserved one and holds an `F`; both pass to this function.
+unsafe fn run_reserved<F: FnOnce(&mut Cx)>(node: NonNull<Node>, cx: &mut Cx) {
+    // SAFETY: the caller's promise.
+    let f = unsafe { Node::take::<F>(node) };
+    cx.worker().core.retire(node);
     f(cx);
 }
 

@@ -6,7 +6,7 @@ use super::lock::CoreLock;
 use super::node::{Vtable, VtableOf};
 use super::poke::Pokes;
 use super::policy::Policy;
-use super::pool::{Depot, STOCK_MAX};
+use super::pool::Depot;
 use super::profile::Profiles;
 use super::quiesce::Quiesce;
 use super::sleepers::Sleepers;
@@ -264,9 +264,8 @@ impl Shared {
                 })
                 .collect(),
             profiles: Profiles::new(overflow),
-            // What lies in stock at the other cores, and with foreign threads, must not count against
-            // the limit.
-            depot: Depot::new(setup.events_max.saturating_add((cores + 1) * STOCK_MAX)),
+            // A pool each, and one for foreign threads.
+            depot: Depot::new(setup.events_max, cores + 1),
             policy: setup.policy,
             sleepers: Sleepers::new(cores),
             quiesce: CachePadded::new(Quiesce::new(cores)),

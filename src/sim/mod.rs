@@ -194,7 +194,7 @@ impl Simulation {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::Again`], [`RunError::Inside`] or [`RunError::Full`].
+    /// [`RunError::Again`] or [`RunError::Inside`].
     pub fn start<F>(&mut self, start: F) -> Result<(), RunError>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
