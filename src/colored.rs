@@ -291,26 +291,37 @@ impl<T: Send + 'static> Colored<T> {
         }
         loan.lent = true;
         loan.end();
-        // Ends the loan also when `f` panics, and then poisons the state.
         let loan = Loan(cell);
         // SAFETY: no other thread is here, as above; and `lent`, which no frame of ours further up had
         // set, keeps every other access away until the loan ends.
         let mut value = unsafe { cell.value.borrow_mut() };
         let result = f(value.as_mut().expect("taken by the last drop only"), cx);
         value.end();
-        drop(loan);
+        loan.end();
         Ok(result)
     }
 }
 
+/// A loan of the state. If it is dropped, and not ended, whoever had the state panicked.
+//
+// Not told by asking whether the thread panics: a loan in a `Drop`, while some other panic unwinds, may end
+// well.
 struct Loan<'a, T: Send + 'static>(&'a Cell<T>);
+
+impl<T: Send + 'static> Loan<'_, T> {
+    fn end(self) {
+        // SAFETY: still inside the event that took the loan; the loaned reference is dead.
+        unsafe { self.0.loan.borrow_mut() }.lent = false;
+        std::mem::forget(self);
+    }
+}
 
 impl<T: Send + 'static> Drop for Loan<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: still inside the event that took the loan; the loaned reference is dead.
+        // SAFETY: as in `end`.
         let mut loan = unsafe { self.0.loan.borrow_mut() };
         loan.lent = false;
-        loan.poisoned |= std::thread::panicking();
+        loan.poisoned = true;
     }
 }
 

@@ -238,6 +238,7 @@ fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
         let poster = runtime.poster();
         let state = Colored::new(&mut &poster, color, witness);
         let (entered, inside) = channel();
+        let (release, released) = channel();
         let dropped = Arc::clone(&places);
         let thread = std::thread::spawn(move || {
             // While a handler of the color is at work.
@@ -247,6 +248,7 @@ fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
                 dropped.lock().unwrap().is_empty(),
                 "dropped beside its color"
             );
+            release.send(()).unwrap();
             poster.post(color, |cx| cx.stop()).unwrap();
         });
         runtime
@@ -254,7 +256,8 @@ fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
                 cx.post(color, move |_cx| {
                     running.store(true, Ordering::Release);
                     entered.send(()).unwrap();
-                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    // Also if the other thread has failed.
+                    let _ = released.recv();
                     running.store(false, Ordering::Release);
                 });
             })

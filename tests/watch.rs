@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Bound, cores, eventually};
-use mely::{Color, Cx, Handler, Stealing};
+use common::{Alive, Bound, cores, eventually};
+use mely::{Color, Cx, Handler, SlowHandler, Stealing};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -43,6 +44,33 @@ fn a_slow_handler_is_reported_once_while_it_runs() {
     assert_eq!(reports.len(), 1, "{reports:?}");
     assert_eq!(reports[0].handler, "slow");
     assert!(reports[0].running_for >= limit);
+}
+
+/// A hook that panics cuts the run short, and the panic comes out of `run` when every core has left.
+#[test]
+fn a_hook_that_panics_comes_out_of_run() {
+    let _bound = Bound::new("a_hook_that_panics");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let mut runtime = cores(2)
+        .warn_over(Duration::from_millis(1), |slow: &SlowHandler| {
+            panic!("{} is slow", slow.handler)
+        })
+        .build()
+        .unwrap();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        runtime.run(move |cx| {
+            cx.post_callback(SLOW.on(Color::from(1), move |cx: &mut Cx| {
+                let payload = given.payload();
+                cx.post(Color::from(1), move |_cx| drop(payload));
+                eventually("the end", || cx.stopping());
+            }));
+        })
+    }));
+    let message = outcome.unwrap_err();
+    assert_eq!(*message.downcast::<String>().unwrap(), "slow is slow");
+    drop(runtime);
+    assert_eq!(alive.count(), 0);
 }
 
 /// Many short runs in a row are not one long run.

@@ -183,8 +183,8 @@ impl Builder {
         self
     }
 
-    /// Calls `hook` with each panic of a handler, on the core it happened on, right after it. The
-    /// hook must not panic.
+    /// Calls `hook` with each panic of a handler, on the core it happened on, right after it. A hook that
+    /// panics stops the runtime, also with [`OnPanic::DropEvent`], and `run` says so.
     pub fn panic_hook<F>(mut self, hook: F) -> Builder
     where
         F: Fn(&PanicReport) + Send + Sync + 'static,
@@ -195,7 +195,8 @@ impl Builder {
 
     /// Calls `hook` once for each run of a handler that takes longer than `limit`, while it still
     /// runs, on the thread that called `run`. Seen to within a quarter of the limit, which is at
-    /// least a millisecond.
+    /// least a millisecond. If the hook panics the run is cut short, and `run` panics when its cores have
+    /// left.
     pub fn warn_over<F>(mut self, limit: Duration, hook: F) -> Builder
     where
         F: Fn(&SlowHandler) + Send + Sync + 'static,

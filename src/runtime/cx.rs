@@ -130,9 +130,9 @@ impl Cx {
     /// one if the handler is known to be long (except if it is so only because it posts much). Also gives back
     /// the other colors that the core has at hand, so that idle cores can take them: up to 63, which costs
     /// more than a handler of some ns. Call this before a long computation, and before signaling another
-    /// thread by means of your own (a channel, an atomic): only then do the posts before come before what
-    /// that thread posts. (Except what an event that is already running posts to its own color: that never
-    /// looks at what others have sent meanwhile.)
+    /// thread by means of your own (a channel, an atomic, a post to another runtime): only then do the posts
+    /// before come before what that thread posts. (Except what an event that is already running posts to its
+    /// own color: that never looks at what others have sent meanwhile.)
     pub fn flush(&mut self) {
         self.worker().core.flush();
     }

@@ -1,6 +1,6 @@
 //! What a runtime's threads, posters and owner share.
 
-use super::panics::{OnPanic, PanicReport};
+use super::panics::{OnPanic, PanicReport, catching, message_of};
 use super::unique::Issued;
 use crate::sched::event::Maker;
 use crate::sched::quiesce::Phase;
@@ -104,11 +104,17 @@ impl Inner {
         self.changed.notify_all();
     }
 
-    pub(crate) fn panicked(&self, report: PanicReport) {
-        if let Some(hook) = &self.config.panic_hook {
-            hook(&report);
+    /// A handler has panicked. A hook that panics too ends the run, whatever [`OnPanic`] says.
+    pub(crate) fn panicked(&self, mut report: PanicReport) {
+        let mut stops = self.config.on_panic == OnPanic::Stop;
+        if let Some(hook) = &self.config.panic_hook
+            && let Err(payload) = catching(|| hook(&report))
+        {
+            let message = message_of(payload);
+            report.message += &format!("; and the panic hook panicked: {message}");
+            stops = true;
         }
-        if self.config.on_panic == OnPanic::Stop {
+        if stops {
             self.outcome.lock().unwrap().panic.get_or_insert(report);
             self.force();
         }

@@ -15,6 +15,10 @@ use std::fmt;
 /// and behaves like [`Cx::post`], so that it cannot overtake it. Posting never blocks and never runs
 /// the event.
 ///
+/// Inside a handler of another runtime it posts at once, while what that handler posts in its own runtime
+/// waits to be published: an event that goes there and back may overtake it. [`Cx::flush`] before the post
+/// keeps the causal order.
+///
 /// ```
 /// use mely::{Color, Runtime};
 /// let mut runtime = Runtime::builder().build()?;

@@ -7,7 +7,9 @@ use super::watchdog::{Watchdog, running};
 use super::worker::{Worker, drive};
 use crate::net::Driver;
 use crate::sched::clock::Clock;
+use std::any::Any;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -35,10 +37,23 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
         }
     }
     let started = threads.len();
-    let deadline_passed = supervise(inner, started);
+    let supervised = supervise(inner, started);
     let stuck = stuck(inner, &inner.outcome.lock().unwrap(), started);
     join(threads, &stuck);
-    verdict(inner, deadline_passed, stuck)
+    let verdict = verdict(inner, supervised.deadline_passed, stuck);
+    if let Some(panic) = supervised.panic {
+        resume_unwind(panic);
+    }
+    verdict
+}
+
+/// What the owner saw while it waited for the cores.
+#[derive(Default)]
+struct Supervised {
+    /// The deadline for draining passed.
+    deadline_passed: bool,
+    /// The hook for slow handlers panicked.
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 /// What a run came to, once its cores have left, all but those that are stuck in a handler.
@@ -65,12 +80,11 @@ pub(crate) fn verdict(
     Ok(())
 }
 
-/// Waits until every core has left, or has had its chance to. True if the deadline for draining
-/// passed.
-fn supervise(inner: &Inner, started: usize) -> bool {
+/// Waits until every core has left, or has had its chance to.
+fn supervise(inner: &Inner, started: usize) -> Supervised {
     let mut watchdog = Watchdog::new(inner.shared.cores.len());
     let look_every = inner.config.slow.as_ref().map(|(limit, _)| *limit / 4);
-    let mut deadline_passed = false;
+    let mut supervised = Supervised::default();
     let mut forced_at = None;
     let mut outcome = inner.outcome.lock().unwrap();
     while outcome.left.len() < started {
@@ -87,7 +101,7 @@ fn supervise(inner: &Inner, started: usize) -> bool {
         } else if let Some(stop_at) = outcome.stop_at
             && now - stop_at >= inner.config.drain_deadline
         {
-            deadline_passed = true;
+            supervised.deadline_passed = true;
             drop(outcome);
             inner.force();
             outcome = inner.outcome.lock().unwrap();
@@ -109,10 +123,13 @@ fn supervise(inner: &Inner, started: usize) -> bool {
         };
         // The hook is the user's: not under our lock.
         drop(outcome);
-        watchdog.look(inner);
+        if supervised.panic.is_none() {
+            let looked = catch_unwind(AssertUnwindSafe(|| watchdog.look(inner)));
+            supervised.panic = looked.err().inspect(|_| inner.force());
+        }
         outcome = inner.outcome.lock().unwrap();
     }
-    deadline_passed
+    supervised
 }
 
 fn stuck(
@@ -132,7 +149,7 @@ fn join(threads: Vec<JoinHandle<()>>, stuck: &[(usize, &'static str)]) {
             // A core's thread catches what handlers panic with. If it died all the same, that is a
             // bug of the runtime's, and not to be hidden.
             if let Err(payload) = thread.join() {
-                std::panic::resume_unwind(payload);
+                resume_unwind(payload);
             }
         }
     }
