@@ -189,7 +189,7 @@ impl std::error::Error for Refused {}
 
 impl<T: Send + 'static> Colored<T> {
     /// State `value` of `color`, in the runtime of `to`.
-    pub fn new(to: &mut impl Post, color: Color, value: T) -> Colored<T> {
+    pub fn new(to: &mut (impl Post + ?Sized), color: Color, value: T) -> Colored<T> {
         let cell = Cell {
             inner: to.to_poster().inner,
             color,
@@ -213,7 +213,7 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Errors
     /// As [`Poster::post`]. The closure is lost in it: to keep it, post one that owns a handle.
-    pub fn post<F>(&self, to: &mut impl Post, f: F) -> Result<(), PostError<()>>
+    pub fn post<F>(&self, to: &mut (impl Post + ?Sized), f: F) -> Result<(), PostError<()>>
     where
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
@@ -226,7 +226,7 @@ impl<T: Send + 'static> Colored<T> {
     /// As [`post`](Self::post).
     pub fn post_as<F>(
         &self,
-        to: &mut impl Post,
+        to: &mut (impl Post + ?Sized),
         handler: &'static Handler,
         f: F,
     ) -> Result<(), PostError<()>>
@@ -238,7 +238,7 @@ impl<T: Send + 'static> Colored<T> {
 
     fn post_event<F>(
         &self,
-        to: &mut impl Post,
+        to: &mut (impl Post + ?Sized),
         handler: Option<&'static Handler>,
         f: F,
     ) -> Result<(), PostError<()>>

@@ -7,28 +7,43 @@ use crate::callback::Callback;
 use crate::sched;
 use crate::sched::queue::NIL;
 use crate::{Color, Handler};
-use std::marker::PhantomData;
+use std::fmt;
 use std::ptr::NonNull;
 use std::time::Duration;
 
 /// What a handler can do: post events, ask where it is, open connections, stop the runtime.
 ///
 /// A context belongs to the core that runs the handler and does not leave it: it is neither `Send`
-/// nor `Sync`. To post from elsewhere take a [`Poster`] along.
-#[derive(Debug)]
+/// nor `Sync`. To post from elsewhere take a [`Poster`] along. Nor is it `Sized`, so that nobody can put
+/// another core's in its place:
+///
+/// ```compile_fail,E0277
+/// fn exchange(one: &mut mely::Cx, other: &mut mely::Cx) {
+///     std::mem::swap(one, other);
+/// }
+/// ```
+#[repr(C)]
 pub struct Cx {
     worker: NonNull<Worker>,
-    _not_send: PhantomData<*mut ()>,
+    _unsized: [()],
+}
+
+/// What a [`Cx`] is made of.
+#[repr(C)]
+struct Content {
+    worker: NonNull<Worker>,
 }
 
 impl Cx {
+    /// Calls `f` with a context.
+    ///
     /// # Safety
-    /// The worker outlives the context, is used by this thread only, and this is its only context.
-    pub(crate) unsafe fn new(worker: NonNull<Worker>) -> Cx {
-        Cx {
-            worker,
-            _not_send: PhantomData,
-        }
+    /// The worker outlives the call, is used by this thread only, and this is its only context.
+    pub(crate) unsafe fn with<R>(worker: NonNull<Worker>, f: impl FnOnce(&mut Cx) -> R) -> R {
+        let mut content = Content { worker };
+        let cx = std::ptr::slice_from_raw_parts_mut(&raw mut content, 0) as *mut Cx;
+        // SAFETY: a `Cx` with no elements is laid out as a `Content`, and this one is borrowed for the call.
+        f(unsafe { &mut *cx })
     }
 
     /// The worker behind the context.
@@ -37,7 +52,7 @@ impl Cx {
     /// [`Poster`] used inside the handler goes to the same worker.
     #[inline(always)]
     pub(crate) fn worker(&mut self) -> &mut Worker {
-        // SAFETY: valid and this thread's by `new`. Exclusive: every borrow of the worker, here and
+        // SAFETY: valid and this thread's by `with`. Exclusive: every borrow of the worker, here and
         // in `Poster::post_as`, lives for one call into the runtime, and no such call runs user
         // code while the borrow lives.
         unsafe { self.worker.as_mut() }
@@ -234,6 +249,16 @@ impl Cx {
     /// Whether a handler is running: false only inside the runtime itself.
     pub(crate) fn in_event(&self) -> bool {
         self.worker_ref().core.current.slot != NIL
+    }
+}
+
+impl fmt::Debug for Cx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cx")
+            .field("core", &self.core())
+            .field("color", &self.color())
+            .field("handler", &self.handler())
+            .finish_non_exhaustive()
     }
 }
 

@@ -142,8 +142,7 @@ pub(crate) fn enter<R>(worker: &mut Worker, f: impl FnOnce(&mut Cx) -> R) -> R {
     let worker = NonNull::from(worker);
     let _restore = Restore(CURRENT.with(|current| current.replace(worker.as_ptr())));
     // SAFETY: the worker outlives this function, is this thread's, and has no other context.
-    let mut cx = unsafe { Cx::new(worker) };
-    f(&mut cx)
+    unsafe { Cx::with(worker, f) }
 }
 
 /// Who was this thread's worker before. Put back also by a panic (of a hook, say): what is dropped

@@ -207,10 +207,10 @@ impl Pool {
     pub(crate) fn free(&mut self, node: NonNull<Node>) {
         poison(node);
         if self.free.len() == self.stock_max {
-            self.spill(node);
-        } else {
-            self.free.push(node);
+            return self.spill(node);
         }
+        // SAFETY: shorter than the stock, which is at most the list's capacity.
+        unsafe { self.free.push_unchecked(node) };
     }
 
     #[cold]

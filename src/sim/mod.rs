@@ -83,6 +83,7 @@ pub use self::check::check;
 
 use self::world::World;
 use crate::net::SimNet;
+use crate::runtime::worker::inside;
 use crate::runtime::{Finish, threads::verdict};
 use crate::{Cx, Poster, RunError, Runtime};
 use std::fmt;
@@ -194,7 +195,7 @@ impl Simulation {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::Again`] or [`RunError::Inside`].
+    /// [`RunError::Again`], or [`RunError::Inside`] in a handler of whatever runtime.
     pub fn start<F>(&mut self, start: F) -> Result<(), RunError>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -205,8 +206,9 @@ impl Simulation {
     /// One step: a core that the seed decides goes on, to the end of its turn or to where it is left.
     ///
     /// # Panics
-    /// See [`run`](Self::run).
+    /// See [`run`](Self::run); and inside a handler, of this or any other runtime.
     pub fn step(&mut self) -> Step {
+        assert!(!inside(), "a simulation is not stepped inside a handler");
         let step = self.world.advance();
         self.world.fail_if_broken();
         step
@@ -216,9 +218,12 @@ impl Simulation {
     /// handlers in the middle run to their ends.
     ///
     /// # Errors
-    /// See [`RunError`]. [`RunError::Deadline`] also if the run was cut short with events left, and
-    /// [`RunError::Again`] if it was asked before.
+    /// See [`RunError`]. [`RunError::Deadline`] also if the run was cut short with events left,
+    /// [`RunError::Again`] if it was asked before, and [`RunError::Inside`] in a handler of whatever runtime.
     pub fn end(&mut self) -> Result<(), RunError> {
+        if inside() {
+            return Err(RunError::Inside);
+        }
         if std::mem::replace(&mut self.over, true) {
             return Err(RunError::Again);
         }
@@ -276,9 +281,9 @@ impl Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
-        // A handler must not go on while its thread unwinds, nor without the thread's variables: then
-        // what is in the middle of a step is leaked.
-        if !std::thread::panicking() && world::can_run() {
+        // A handler must not go on inside another, nor while its thread unwinds, nor without the thread's
+        // variables: then what is in the middle of a step is leaked.
+        if !std::thread::panicking() && world::can_run() && !inside() {
             // Reported to who asks.
             let _ = self.end();
         }

@@ -103,13 +103,13 @@ pub(super) struct World {
 }
 
 std::thread_local! {
-    /// The worlds that this thread is inside of, the innermost last, each with the core that runs.
-    static RUNNING: RefCell<Vec<(Rc<World>, usize)>> = const { RefCell::new(Vec::new()) };
+    /// The world that this thread is inside of, with the core that runs.
+    static RUNNING: RefCell<Option<(Rc<World>, usize)>> = const { RefCell::new(None) };
 }
 
 /// The world and the core whose handler calls.
 fn running() -> Option<(Rc<World>, usize)> {
-    RUNNING.with_borrow(|running| running.last().cloned())
+    RUNNING.with_borrow(Clone::clone)
 }
 
 /// Whether this thread can still run virtual cores: not while its own variables are dropped.
@@ -230,13 +230,11 @@ impl World {
     fn resume(self: &Rc<World>, id: usize) {
         let coroutine = self.cores.borrow_mut()[id].coroutine.take();
         let mut coroutine = coroutine.expect("only this function takes it, and gives it back");
-        RUNNING.with_borrow_mut(|running| running.push((Rc::clone(self), id)));
+        RUNNING.set(Some((Rc::clone(self), id)));
         // Handlers' panics are caught further in: what comes out is a failed assertion of the
         // runtime's own.
-        // Outside of whatever handler calls, of another world's or of a runtime's: what a core restores
-        // when its step ends must not be somebody else's worker, who may be gone by then.
-        let result = outside(|| catch_unwind(AssertUnwindSafe(|| coroutine.resume(()))));
-        RUNNING.with_borrow_mut(|running| running.pop());
+        let result = catch_unwind(AssertUnwindSafe(|| coroutine.resume(())));
+        RUNNING.set(None);
         match result {
             Ok(CoroutineResult::Yield(())) => {
                 self.cores.borrow_mut()[id].coroutine = Some(coroutine);
