@@ -175,9 +175,7 @@ impl fmt::Display for Refused {
             Refused::OtherRuntime => f.write_str("the state belongs to another runtime"),
             Refused::OtherColor { state, handler } => write!(
                 f,
-                "the state belongs to color {} and the handler runs in color {}",
-                state.value(),
-                handler.value()
+                "the state belongs to color {state} and the handler runs in color {handler}"
             ),
             Refused::Lent => f.write_str("the state is already lent to this event"),
             Refused::Poisoned => f.write_str("a handler panicked while it had the state"),

@@ -37,7 +37,8 @@
 //! - Posting never blocks and never runs user code. No user code, `Drop` included, runs under a
 //!   lock of the runtime.
 //! - Any 64-bit value is a color. Two large values may share one of the (by default 65,536) color
-//!   slots: that costs parallelism, never correctness.
+//!   slots: that costs parallelism, never correctness. Which do differs from runtime to runtime, so that
+//!   peers who choose keys cannot choose them so that they all share one.
 //! - A panic of a handler is caught and by default stops the runtime with an error
 //!   ([`OnPanic`]).
 //! - `run` ends when asked to ([`Cx::stop`]), after draining under a deadline; what is left then is

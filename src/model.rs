@@ -4,6 +4,7 @@
 //!
 //! Nothing here takes part in a protocol. It builds, starts and looks.
 
+use crate::color::HashKey;
 use crate::runtime::inner::{Config, Inner};
 use crate::runtime::source::{NullBell, Source};
 use crate::runtime::worker::{Worker, drive, enter};
@@ -80,6 +81,7 @@ impl World {
         let others = |core| (1..cores).map(move |i| ((core + i) % cores, Distance::SharedL1));
         let shared = Shared::new(Setup {
             slot_bits: plan.slot_bits,
+            hash_key: HashKey::from_seed(0),
             victims: (0..cores).map(|core| others(core).collect()).collect(),
             policy: Policy {
                 stealing,

@@ -137,6 +137,46 @@ fn a_color_of_the_same_slot_is_refused() {
     assert_eq!(seen.load(Ordering::Relaxed), 64 * 63);
 }
 
+/// A value that is that of a unique color is another color, and so is every value that a runtime's own color
+/// could have.
+#[test]
+fn a_value_is_none_of_the_runtimes_own_colors() {
+    let _bound = Bound::new("a_value_is_none");
+    cores(2)
+        .build()
+        .unwrap()
+        .run(|cx| {
+            let unique = cx.unique_color();
+            let twin = Color::from(unique.color().value());
+            assert_ne!(unique.color(), twin);
+            let state = Colored::new(cx, unique.color(), 0);
+            let refused = Refused::OtherColor {
+                state: unique.color(),
+                handler: twin,
+            };
+            let own = state.clone();
+            cx.post(twin, move |cx| {
+                assert_eq!(cx.color(), twin);
+                assert_eq!(state.with(cx, |_, _| ()), Err(refused));
+            });
+            cx.post(unique.color(), move |cx| {
+                assert_eq!(cx.color(), unique.color());
+                assert_eq!(own.with(cx, |n, _| *n), Ok(0));
+            });
+            // Where the runtime's own colors once were, among others: placed like any other color.
+            for core in 0..2 {
+                for value in [0xC0107 << 44 | 1 << 14, 0xC0107 << 44, u64::MAX, 1] {
+                    let color = Color::from(value);
+                    cx.place(color, core);
+                    cx.flush();
+                    cx.post(color, move |cx| assert_eq!(cx.color(), color));
+                }
+            }
+            cx.stop();
+        })
+        .unwrap();
+}
+
 #[test]
 fn nested_access_is_refused() {
     let _bound = Bound::new("nested_access_is_refused");

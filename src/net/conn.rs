@@ -188,7 +188,7 @@ impl Conn {
             return;
         }
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        let home = control(&self.poster.inner, self.home);
+        let home = control(self.home);
         cx.post_own(home, move |cx: &mut Cx| {
             self.under_way.fetch_sub(1, Ordering::Release);
             f(self, cx);
@@ -375,7 +375,7 @@ impl Conn {
             (colored.on_data.take(), colored.on_drained.take())
         };
         drop(dropped);
-        let home = control(&self.poster.inner, self.home);
+        let home = control(self.home);
         cx.post_own(home, move |cx: &mut Cx| {
             if let Some(driver) = cx.worker().source.driver() {
                 self.close_at_home(driver);

@@ -431,6 +431,6 @@ impl Bell for crate::io::Doorbell {
 }
 
 /// The color whose events run on `core` only.
-pub(super) fn control(inner: &Inner, core: u32) -> Color {
-    inner.shared.slots.map.control(core as usize)
+pub(super) fn control(core: u32) -> Color {
+    Color::control(core as usize)
 }

@@ -157,7 +157,7 @@ where
     });
     for (&core, mut sent) in cores.iter().zip(fds) {
         let listening = Arc::clone(&listening);
-        cx.post_own(control(&poster.inner, core), move |cx: &mut Cx| {
+        cx.post_own(control(core), move |cx: &mut Cx| {
             let Some(fd) = sent.arrived() else { return };
             let worker = cx.worker();
             match worker.source.driver() {
@@ -225,7 +225,7 @@ impl Drop for Listener {
         for &core in &self.cores {
             let listening = Arc::clone(&self.listening);
             // Ignored: a runtime that has ended, or is about to, has closed its listeners itself.
-            let _ = poster.post_own(control(&poster.inner, core), move |cx: &mut Cx| {
+            let _ = poster.post_own(control(core), move |cx: &mut Cx| {
                 let worker = cx.worker();
                 if let Some(driver) = worker.source.driver() {
                     driver.close_listener(&listening, &mut worker.core);

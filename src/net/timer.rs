@@ -167,7 +167,7 @@ impl Timer {
             remove(cx);
         } else {
             // Refused once that runtime is ending: then it cancels its timers itself.
-            let _ = poster.post_own(control(&poster.inner, core), remove);
+            let _ = poster.post_own(control(core), remove);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Runtime;
 use super::inner::{Config, Inner};
 use super::panics::{OnPanic, PanicReport};
 use super::watchdog::SlowHandler;
-use crate::color::{SLOT_BITS_MAX, SLOT_BITS_MIN};
+use crate::color::{HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
 use crate::sched::policy::{Policy, Stealing};
 use crate::sched::shared::{Setup, Shared};
 use crate::topology::{Distance, Topology};
@@ -236,7 +236,7 @@ impl Builder {
             Some(topology) => topology,
             None => Topology::detect().map_err(|error| BuildError::Topology(error.to_string()))?,
         };
-        self.build_on(topology)
+        self.build_on(topology, HashKey::random())
     }
 
     /// Builds the same runtime with virtual cores, which one thread steps in an order that `seed`
@@ -269,11 +269,11 @@ impl Builder {
         self.oversubscribe = true;
         self.pin = false;
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
-        let runtime = self.build_on(topology)?;
+        let runtime = self.build_on(topology, HashKey::from_seed(seed))?;
         Ok(crate::sim::Simulation::new(runtime, net, seed))
     }
 
-    fn build_on(mut self, topology: Topology) -> Result<Runtime, BuildError> {
+    fn build_on(mut self, topology: Topology, hash_key: HashKey) -> Result<Runtime, BuildError> {
         if self.policy.batch == 0 || self.policy.batch > BATCH_MAX {
             return Err(BuildError::Batch(self.policy.batch));
         }
@@ -317,6 +317,7 @@ impl Builder {
         }
         let shared = Shared::new(Setup {
             slot_bits: bits,
+            hash_key,
             victims: victims(&topology, cores, available),
             policy: self.policy,
             events_max: self.events_max,

@@ -161,13 +161,13 @@ impl Cx {
 
     /// The color of the running event.
     pub fn color(&self) -> Color {
-        Color::new(self.worker_ref().core.current.color)
+        self.worker_ref().core.current.color()
     }
 
     /// The name of the running event's handler; for a closure without one, its type.
     pub fn handler(&self) -> &'static str {
         let core = &self.worker_ref().core;
-        core.shared.profiles.get(core.current.profile).name()
+        core.shared.profiles.get(core.current.profile()).name()
     }
 
     /// The core this handler runs on, from 0.

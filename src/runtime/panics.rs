@@ -38,7 +38,6 @@ impl std::fmt::Display for PanicReport {
             core,
             message,
         } = self;
-        let color = color.value();
         write!(
             f,
             "handler `{handler}` of color {color} panicked on core {core}: {message}"

@@ -26,10 +26,9 @@ use super::checkout::Checkout;
 use super::clock::Clock;
 use super::counts::Run;
 use super::event::Maker;
-use super::node::Node;
+use super::node::{Node, Tag};
 use super::outbox::{OUTBOX_MAX, Outbox};
 use super::prefetch;
-use super::profile::PROFILES_MAX;
 use super::queue::NIL;
 use super::running::Running;
 use super::section::{Section, Worth};
@@ -57,20 +56,29 @@ const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
 pub(crate) struct Current {
     /// [`NIL`] between quanta.
     pub(crate) slot: u32,
-    pub(crate) color: u64,
-    pub(crate) profile: u32,
+    /// The color's value.
+    color: u64,
+    /// [`Tag::NONE`] before the first event since the core found nothing to run, so that this event is noted
+    /// whatever its handler.
+    tag: Tag,
     /// When it started, if it is timed.
     pub(super) started_ns: Option<u64>,
 }
 
-/// No profile's index, so that the first event of a quantum is noted whatever its handler; who asks for
-/// this one's profile gets that of [`super::profile::OVERFLOW`].
-const NO_PROFILE: u32 = PROFILES_MAX as u32;
+impl Current {
+    pub(crate) fn color(&self) -> Color {
+        Color::of_kind(self.tag.kind(), self.color)
+    }
+
+    pub(crate) fn profile(&self) -> u32 {
+        self.tag.profile()
+    }
+}
 
 pub(super) const NO_EVENT: Current = Current {
     slot: NIL,
     color: 0,
-    profile: NO_PROFILE,
+    tag: Tag::NONE,
     started_ns: None,
 };
 
@@ -426,17 +434,17 @@ impl Core {
     pub(crate) fn begin_event(&mut self) -> Event {
         // SAFETY: the turn is not over, so there is one.
         let (node, times) = unsafe { self.running.pop() };
-        let (color, profile_index) = {
+        let (color, tag) = {
             // SAFETY: popped, so held by us.
             let header = unsafe { Node::header(node.as_ptr()) };
-            (header.color, header.profile)
+            (header.color, header.tag)
         };
-        let profile = self.shared.profiles.get(profile_index);
+        let profile = self.shared.profiles.get(tag.profile());
         let run = profile.run;
         let watch = profile.wants_timing();
         self.current.color = color;
-        if self.current.profile != profile_index {
-            self.note(profile_index);
+        if self.current.tag != tag {
+            self.note(tag);
         }
         if watch | self.sampling {
             self.watch(watch, times.raw_ns());
@@ -447,8 +455,9 @@ impl Core {
     /// Notes what runs, where others read it: only when it changes, because thieves and the watchdog
     /// look at that line.
     #[inline(never)]
-    fn note(&mut self, profile: u32) {
-        self.current.profile = profile;
+    fn note(&mut self, tag: Tag) {
+        self.current.tag = tag;
+        let profile = tag.profile();
         self.own.progress.running(profile + 1);
         // All that began before this one were of the handler noted before.
         let begun = self.executed + self.running.begun() - 1;
@@ -509,8 +518,8 @@ impl Core {
     pub(crate) fn rest(&mut self) {
         self.run.count(&self.own.counts, self.executed);
         self.busy = false;
-        if self.current.profile != NO_EVENT.profile {
-            self.current.profile = NO_EVENT.profile;
+        if self.current.tag != Tag::NONE {
+            self.current.tag = Tag::NONE;
             self.own.progress.step();
             self.own.progress.running(0);
         }

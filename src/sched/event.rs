@@ -125,7 +125,6 @@ unsafe fn fill_by<F>(node: NonNull<Node>, color: Color, profile: u32, times: Tim
 where
     F: FnOnce(&mut Cx) + Send + 'static,
 {
-    let color = color.value();
     if profile == OVERFLOW {
         let boxed: Boxed = Box::new(f);
         // SAFETY: the caller's promise; the overflow profile's vtable is that of `Boxed`.

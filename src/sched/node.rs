@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0        8        16       24       28       32    36    40            64
-//! | next   | link   | color  |profile | count  |   times   | closure     |
+//! | next   | link   | color  | tag    | count  |   times   | closure     |
 //! ```
 //!
 //! A closure of up to three words lives in the node; a larger one is boxed and the node holds the
@@ -12,10 +12,12 @@
 //! Who may touch a node: whoever holds it. That is, in turn, the poster that made it, the color's
 //! mailbox (nobody), and whoever owns the private part of the color ([`super::slots`]).
 
+use super::profile::PROFILES_MAX;
 use super::queue::Totals;
 use super::times::Times;
-use crate::Cx;
+use crate::color::Kind;
 use crate::sync::{CellMut, UnsafeCell};
+use crate::{Color, Cx};
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr::NonNull;
 
@@ -41,14 +43,43 @@ pub(crate) struct Header {
     pub(crate) next: *mut Node,
     /// Used in a chunk, and in a mailbox: see [`super::mail`].
     pub(crate) link: Link,
+    /// The color's value.
     pub(crate) color: u64,
-    pub(crate) profile: u32,
+    pub(crate) tag: Tag,
     /// On the first node of a chunk of several: events in the chunk.
     pub(crate) count: u32,
     /// What this event adds to its color's time-left: set when posted, and exactly this is subtracted
     /// when it leaves, although estimates change in between.
     pub(crate) times: Times,
 }
+
+/// An event's profile, and the kind of its color.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(u32);
+
+impl Tag {
+    const KIND_SHIFT: u32 = u32::BITS - Kind::BITS;
+    /// Of no event.
+    pub(crate) const NONE: Tag = Tag(PROFILES_MAX as u32);
+
+    #[inline(always)]
+    pub(crate) fn new(profile: u32, kind: Kind) -> Tag {
+        Tag(profile | kind.bits() << Tag::KIND_SHIFT)
+    }
+
+    /// The profile's index; of [`Tag::NONE`] that of [`super::profile::OVERFLOW`].
+    #[inline(always)]
+    pub(crate) fn profile(self) -> u32 {
+        self.0 % PROFILES_MAX as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn kind(self) -> Kind {
+        Kind::from_bits(self.0 >> Tag::KIND_SHIFT)
+    }
+}
+
+const _: () = assert!(PROFILES_MAX < 1 << Tag::KIND_SHIFT);
 
 /// What a node is linked by, or what it sums, besides its place in a FIFO.
 #[repr(C)]
@@ -78,7 +109,7 @@ impl Node {
                     older: std::ptr::null_mut(),
                 },
                 color: 0,
-                profile: 0,
+                tag: Tag::NONE,
                 count: 0,
                 times: Times::ZERO,
             }),
@@ -217,12 +248,12 @@ unsafe fn discard<F>(node: NonNull<Node>) {
 /// # Safety
 /// The caller holds the node and it holds no closure.
 #[inline(always)]
-pub(crate) unsafe fn fill<F>(node: NonNull<Node>, color: u64, profile: u32, times: Times, f: F) {
+pub(crate) unsafe fn fill<F>(node: NonNull<Node>, color: Color, profile: u32, times: Times, f: F) {
     {
         // SAFETY: held by the caller.
         let mut header = unsafe { Node::header(node.as_ptr()) };
-        header.color = color;
-        header.profile = profile;
+        header.color = color.value();
+        header.tag = Tag::new(profile, color.kind());
         header.times = times;
     }
     // SAFETY: held by the caller and empty.

@@ -369,7 +369,7 @@ impl<'a> Section<'a> {
     #[inline(always)]
     fn fits(&mut self, next: NonNull<Node>, turn_ns: Option<u64>, checkout: &Checkout) -> bool {
         // SAFETY: held by its queue, whose owner's lock we hold, or by the caller.
-        let profile = unsafe { Node::header(next.as_ptr()).profile };
+        let profile = unsafe { Node::header(next.as_ptr()).tag }.profile();
         let profile = self.shared.profiles.get(profile);
         let alone = profile.tail_ns() > self.limits.alone_ns;
         let quantum_ns = u64::from(self.limits.quantum_ns);

@@ -13,7 +13,7 @@ use super::sleepers::Sleepers;
 use super::slots::Slots;
 use super::stats::Stats;
 use crate::Cx;
-use crate::color::ColorMap;
+use crate::color::{ColorMap, HashKey};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::relaxed;
 use crate::sync::{Arc, fault};
@@ -226,6 +226,7 @@ pub(crate) type Boxed = Box<dyn FnOnce(&mut Cx) + Send>;
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) slot_bits: u32,
+    pub(crate) hash_key: HashKey,
     /// For each core the others by distance.
     pub(crate) victims: Vec<Vec<(u32, Distance)>>,
     pub(crate) policy: Policy,
@@ -239,7 +240,7 @@ impl Shared {
         // A single core need not keep what only thieves ask for.
         setup.policy.stealing &= cores > 1;
         let overflow: &'static Vtable = VtableOf::<Boxed>::VTABLE;
-        let map = ColorMap::new(setup.slot_bits, cores);
+        let map = ColorMap::new(setup.slot_bits, cores, setup.hash_key);
         let limits = limits(
             STEAL_COST_PRIOR_NS.into(),
             &setup.policy,
@@ -382,7 +383,7 @@ impl Shared {
                 let node = unsafe { queue.fifo.pop() };
                 // SAFETY: popped, so held by us. No lock is held and no borrow of the node lives
                 // while the user's `Drop` runs.
-                let profile = unsafe { super::node::Node::header(node.as_ptr()).profile };
+                let profile = unsafe { super::node::Node::header(node.as_ptr()).tag }.profile();
                 let vtable = self.profiles.get(profile).vtable;
                 // SAFETY: a queued node holds the closure that its profile says.
                 unsafe { (vtable.discard)(node) };

@@ -270,7 +270,7 @@ impl Core {
         stats.stolen_ns.add(stolen_ns);
         for taken in loot.iter() {
             // SAFETY: checked out by us, so its events are ours, and it was stolen for having some.
-            let profile = unsafe { Node::header(taken.fifo.first().as_ptr()).profile };
+            let profile = unsafe { Node::header(taken.fifo.first().as_ptr()).tag }.profile();
             own.counts.of(profile).stolen.add(taken.fifo.len().into());
         }
         true

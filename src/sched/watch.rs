@@ -65,7 +65,7 @@ impl Core {
     #[inline(never)]
     pub(super) fn published_first(&mut self) {
         self.first_post = Some((self.clock.now_ns(), self.posted));
-        let profile = self.shared.profiles.get(self.current.profile);
+        let profile = self.shared.profiles.get(self.current.profile());
         if profile.posts_in_a_row() {
             self.outbox_due = OUTBOX_MAX;
         }
@@ -77,7 +77,7 @@ impl Core {
         let took_ns = now_ns
             .saturating_sub(started_ns + self.clock_cost_ns)
             .max(EVENT_MIN_NS);
-        let profile = self.shared.profiles.get(self.current.profile);
+        let profile = self.shared.profiles.get(self.current.profile());
         profile.record(took_ns);
         if let Some((first_ns, first)) = self.first_post.take() {
             profile.record_posts(self.posted - first, now_ns - first_ns);
