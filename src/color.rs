@@ -167,6 +167,7 @@ impl HashKey {
     }
 
     /// The same key each time.
+    #[cfg(any(test, loom, feature = "sim"))]
     pub(crate) fn from_seed(seed: u64) -> HashKey {
         // SplitMix64.
         let mut state = seed;

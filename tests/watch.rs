@@ -3,9 +3,9 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
-use mely::{Color, Cx, Handler, SlowHandler, Stealing};
+use mely::{Color, Cores, Cx, Handler, Runtime, SlowHandler, Stealing, sim};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn a_slow_handler_is_reported_once_while_it_runs() {
         .run({
             let reports = Arc::clone(&reports);
             move |cx| {
-                cx.post_callback(SLOW.on(Color::from(1), move |cx: &mut Cx| {
+                let slow = SLOW.on(Color::from(1), move |cx: &mut Cx| {
                     running.store(true, Ordering::Release);
                     eventually("the report", || !reports.lock().unwrap().is_empty());
                     // Long enough for another look, which must say nothing more.
@@ -36,7 +36,9 @@ fn a_slow_handler_is_reported_once_while_it_runs() {
                     running.store(false, Ordering::Release);
                     assert_eq!(reports.lock().unwrap()[0].core, cx.core());
                     cx.stop();
-                }));
+                });
+                // When nothing has happened for long.
+                cx.timer(Duration::from_millis(50), slow);
             }
         })
         .unwrap();
@@ -73,29 +75,39 @@ fn a_hook_that_panics_comes_out_of_run() {
     assert_eq!(alive.count(), 0);
 }
 
-/// Many short runs in a row are not one long run.
+/// In virtual time: one report for each run over the limit, to within a quarter of it, and none for many short
+/// runs in a row.
 #[test]
-fn short_handlers_in_a_row_are_not_reported() {
-    let _bound = Bound::new("short_handlers_in_a_row");
-    let reports = Arc::new(AtomicU64::new(0));
-    let told = Arc::clone(&reports);
-    cores(1)
-        .warn_over(Duration::from_millis(200), move |_slow| {
-            told.fetch_add(1, Ordering::Relaxed);
-        })
-        .build()
-        .unwrap()
-        .run(|cx| {
-            for _ in 0..10 {
-                // Posted before anybody knows how long they take: one batch.
-                cx.post_callback(SLOW.on(Color::from(1), |_cx: &mut Cx| {
-                    std::thread::sleep(Duration::from_millis(50));
-                }));
+fn runs_over_the_limit_are_reported_once_and_in_time() {
+    const LIMIT: Duration = Duration::from_millis(200);
+    for (runs, takes, expected) in [(10, LIMIT / 4, 0), (3, LIMIT * 3, 3)] {
+        for cores in [1, 2] {
+            let reports = Arc::new(Mutex::new(Vec::new()));
+            let told = Arc::clone(&reports);
+            Runtime::builder()
+                .cores(Cores::count(cores))
+                .exit_when_idle(true)
+                .warn_over(LIMIT, move |slow: &SlowHandler| {
+                    told.lock().unwrap().push(slow.clone());
+                })
+                .simulate(1)
+                .unwrap()
+                .run(move |cx| {
+                    for _ in 0..runs {
+                        // Posted before anybody knows how long they take: one batch.
+                        let work = move |cx: &mut Cx| sim::work(cx, takes);
+                        cx.post_callback(SLOW.on(Color::from(1), work));
+                    }
+                })
+                .unwrap();
+            let reports = reports.lock().unwrap();
+            assert_eq!(reports.len(), expected, "{reports:?}");
+            for report in &*reports {
+                assert_eq!(report.handler, "slow");
+                assert!((LIMIT..=LIMIT * 5 / 4).contains(&report.running_for));
             }
-            cx.post(Color::from(1), |cx| cx.stop());
-        })
-        .unwrap();
-    assert_eq!(reports.load(Ordering::Relaxed), 0);
+        }
+    }
 }
 
 #[test]

@@ -137,6 +137,7 @@ impl Driver {
     }
 
     fn look(&mut self, core: &mut Core) {
+        core.looked();
         if !self.timers.is_empty() || !self.resting.is_empty() {
             let now_ns = core.clock.now_ns();
             // Also at the limit of events: each was accepted when it was set.

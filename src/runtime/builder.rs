@@ -93,6 +93,7 @@ impl Builder {
                 on_panic: OnPanic::Stop,
                 panic_hook: None,
                 slow: None,
+                watch_period: Duration::from_micros(500),
                 drain_deadline: Duration::from_secs(10),
                 exit_when_idle: false,
                 spin_ns: 0,
@@ -174,6 +175,17 @@ impl Builder {
     /// What a wake-up costs: work worth less than this wakes nobody; 10 us by default.
     pub fn wake_cost(mut self, time: Duration) -> Builder {
         self.wake_cost = time;
+        self
+    }
+
+    /// From one look of the watchdog to the next, at least 50 us; 500 us by default.
+    ///
+    /// The watchdog is the thread that called `run`. It asks a core to look at its timers and at the network that
+    /// has not done so for one to two of these periods, because its handlers take longer than was thought; and
+    /// it wakes another core, if that one can take what waits there. It sleeps while no core is busy. With
+    /// [`Duration::MAX`] it does nothing.
+    pub fn watchdog(mut self, period: Duration) -> Builder {
+        self.config.watch_period = period.max(Duration::from_micros(50));
         self
     }
 
@@ -324,6 +336,7 @@ impl Builder {
             wake_cost_ns: u64::try_from(self.wake_cost.as_nanos())
                 .unwrap_or(u64::MAX)
                 .max(1),
+            watch_at_once: self.config.slow.is_some(),
         });
         Ok(Runtime::new(Inner::new(shared, self.config)))
     }

@@ -20,6 +20,7 @@ pub(crate) struct Config {
     pub(crate) on_panic: OnPanic,
     pub(crate) panic_hook: Option<PanicHook>,
     pub(crate) slow: Option<(Duration, SlowHook)>,
+    pub(crate) watch_period: Duration,
     pub(crate) drain_deadline: Duration,
     pub(crate) exit_when_idle: bool,
     pub(crate) spin_ns: u64,
@@ -95,9 +96,12 @@ impl Inner {
         }
     }
 
-    /// Ends at once.
+    /// Ends at once: no core begins another event.
     pub(crate) fn force(&self) {
         self.shared.quiesce.force();
+        for core in &self.shared.cores {
+            core.progress.ask_to_look_up();
+        }
         self.shared.wake_all();
         // Under the lock, so that the owner cannot look before and wait after.
         let _outcome = self.outcome.lock().unwrap();

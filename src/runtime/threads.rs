@@ -3,7 +3,7 @@
 use super::RunError;
 use super::inner::{Inner, Outcome};
 use super::source::Source;
-use super::watchdog::{Watchdog, running};
+use super::watchdog::{Watchdog, WatchdogBell, running};
 use super::worker::{Worker, drive};
 use crate::net::Driver;
 use crate::sched::clock::Clock;
@@ -22,6 +22,8 @@ const LEAVE_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let cores = inner.shared.cores.len();
+    let bell = Box::new(WatchdogBell(Arc::downgrade(inner)));
+    inner.shared.hang_bell(inner.shared.watchdog(), bell);
     let mut threads = Vec::with_capacity(cores);
     for core in 0..cores {
         let its = Arc::clone(inner);
@@ -80,10 +82,15 @@ pub(crate) fn verdict(
     Ok(())
 }
 
-/// Waits until every core has left, or has had its chance to.
+/// Looks at cores of which none is busy before the watchdog sleeps: one that becomes busy has to wake it.
+const IDLE_LOOKS: u32 = 20;
+
+/// Waits until every core has left, or has had its chance to; meanwhile it is the watchdog.
 fn supervise(inner: &Inner, started: usize) -> Supervised {
     let mut watchdog = Watchdog::new(inner.shared.cores.len());
-    let look_every = inner.config.slow.as_ref().map(|(limit, _)| *limit / 4);
+    let period = Watchdog::period(inner);
+    let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
+    let mut idle_looks = 0;
     let mut supervised = Supervised::default();
     let mut forced_at = None;
     let mut outcome = inner.outcome.lock().unwrap();
@@ -116,15 +123,24 @@ fn supervise(inner: &Inner, started: usize) -> Supervised {
                 .map(|deadline| deadline.duration_since(now)),
             (None, None) => None,
         };
-        let timeout = [until_deadline, look_every].into_iter().flatten().min();
+        idle_looks = if vigil.any_busy(cores) {
+            0
+        } else {
+            idle_looks + 1
+        };
+        let sleeps = idle_looks > IDLE_LOOKS && vigil.falls_asleep(cores);
+        let until_look = (!sleeps && period < Duration::MAX).then_some(period);
+        let timeout = [until_deadline, until_look].into_iter().flatten().min();
         outcome = match timeout {
             Some(timeout) => inner.changed.wait_timeout(outcome, timeout).unwrap().0,
             None => inner.changed.wait(outcome).unwrap(),
         };
+        vigil.wakes();
         // The hook is the user's: not under our lock.
         drop(outcome);
         if supervised.panic.is_none() {
-            let looked = catch_unwind(AssertUnwindSafe(|| watchdog.look(inner)));
+            let now_ns = inner.start.elapsed().as_nanos() as u64;
+            let looked = catch_unwind(AssertUnwindSafe(|| watchdog.look(inner, now_ns)));
             supervised.panic = looked.err().inspect(|_| inner.force());
         }
         outcome = inner.outcome.lock().unwrap();

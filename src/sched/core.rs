@@ -36,6 +36,7 @@ use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
 use super::steal::{Sighting, compare};
 use super::times::Times;
+use super::watch::TimedQuantum;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
@@ -131,8 +132,14 @@ pub(crate) struct Core {
     pub(super) long: bool,
     /// This core is one of those that [`Shared::searching`] counts.
     pub(super) searching: bool,
-    /// Each event of the batch is timed.
-    pub(super) sampling: bool,
+    /// Each event of the turn is timed.
+    sampling: bool,
+    /// Quanta, this one included, whose events are all timed.
+    wary: u32,
+    /// Since when the core is awake, if it is not [busy](super::vigil) yet, in ns.
+    pub(super) fresh_since_ns: Option<u64>,
+    /// The quantum, if it is timed as a whole.
+    pub(super) timed: Option<TimedQuantum>,
 }
 
 // SAFETY: a core's nodes, in its checkout, outbox and pool, are held by it, wherever it is.
@@ -166,6 +173,9 @@ impl Core {
             long: false,
             searching: false,
             sampling: false,
+            wary: 0,
+            fresh_since_ns: (!shared.vigil.at_once).then_some(0),
+            timed: None,
             shared,
         }
     }
@@ -353,8 +363,10 @@ impl Core {
         if section.lists().queued <= 64 {
             section.assert_valid();
         }
+        let waits = section.lists().queued > 0;
         drop(section);
         self.make_known(worth);
+        self.begin_quantum(waits);
     }
 
     /// Rings the doorbells that are due, and wakes a sleeper if there is enough to steal; see
@@ -417,11 +429,34 @@ impl Core {
         self.running.begin(&mut taken.fifo, batch, self.quantum_ns);
         self.own.progress.step();
         self.until_sample -= 1;
-        self.sampling = self.until_sample == 0;
-        if self.sampling {
-            self.until_sample = SAMPLE_PERIOD;
+        if self.until_sample == 0 {
+            self.sample();
         }
         true
+    }
+
+    /// Begins to time the events of the turn, or no longer does.
+    #[cold]
+    fn sample(&mut self) {
+        self.sampling = !self.sampling || self.wary > 0 || self.fresh_since_ns.is_some();
+        self.own.progress.sample(self.sampling);
+        self.until_sample = if self.sampling { 1 } else { SAMPLE_PERIOD - 1 };
+    }
+
+    /// The quantum is over after this turn, which is over: all others were given back.
+    pub(super) fn cut(&mut self) {
+        self.running.cut();
+    }
+
+    /// Ends the quantum after the event that runs, or before the one that was to run next: the other colors
+    /// go back, for others to take.
+    pub(super) fn look_up(&mut self) {
+        self.flush();
+        self.cut();
+        // Somebody found this core in its quantum for too long: not by handlers known to be long, then it
+        // would have looked up by itself.
+        self.wary = 2;
+        self.until_sample = 1;
     }
 
     #[inline(never)]
@@ -429,9 +464,9 @@ impl Core {
         *self.checkout.running() = self.running.put_down();
     }
 
-    /// The next event of the running color, which has one.
+    /// The next event of the running color, which has one; or none, if the quantum is to end before.
     #[inline(always)]
-    pub(crate) fn begin_event(&mut self) -> Event {
+    pub(crate) fn begin_event(&mut self) -> Option<Event> {
         // SAFETY: the turn is not over, so there is one.
         let (node, times) = unsafe { self.running.pop() };
         let (color, tag) = {
@@ -446,10 +481,22 @@ impl Core {
         if self.current.tag != tag {
             self.note(tag);
         }
-        if watch | self.sampling {
-            self.watch(watch, times.raw_ns());
+        if watch | self.own.progress.wants_attention() && !self.attend(watch, node, times) {
+            return None;
         }
-        Event { node, run }
+        Some(Event { node, run })
+    }
+
+    /// Does what is to be done before an event; false if it does not run, and has been put back.
+    #[inline(never)]
+    fn attend(&mut self, watch: bool, node: NonNull<Node>, times: Times) -> bool {
+        if self.own.progress.is_asked_to_look_up() {
+            self.running.put_front(node, times);
+            self.look_up();
+            return false;
+        }
+        self.watch(watch, times.raw_ns());
+        true
     }
 
     /// Notes what runs, where others read it: only when it changes, because thieves and the watchdog
@@ -458,6 +505,9 @@ impl Core {
     fn note(&mut self, tag: Tag) {
         self.current.tag = tag;
         let profile = tag.profile();
+        if let Some(timed) = &mut self.timed {
+            timed.note(profile);
+        }
         self.own.progress.running(profile + 1);
         // All that began before this one were of the handler noted before.
         let begun = self.executed + self.running.begun() - 1;
@@ -477,11 +527,48 @@ impl Core {
     #[inline]
     pub(crate) fn end_quantum(&mut self, events: u64) {
         self.own.stats.events.add(events);
+        if let Some(timed) = self.timed.take() {
+            self.end_timed(&timed);
+        }
         self.busy = !self.long;
         self.long = false;
+        self.wary = self.wary.saturating_sub(1);
         if let Some(victim) = self.levelling {
             self.level(victim);
         }
+    }
+
+    /// The core has slept.
+    pub(crate) fn rise(&mut self) {
+        if self.shared.vigil.at_once {
+            return self.become_busy();
+        }
+        self.fresh_since_ns = Some(self.clock.now_ns());
+        self.until_sample = 1;
+    }
+
+    /// The core has been awake for some time, or has others wait: from now on the watchdog watches it.
+    #[inline(never)]
+    pub(crate) fn become_busy(&mut self) {
+        self.fresh_since_ns = None;
+        if self.shared.vigil.becomes_busy(&self.own) {
+            self.bells.push(self.shared.watchdog());
+            self.ring();
+        }
+    }
+
+    /// Between two quanta: if somebody asked the core to look up, it does. Before the caller reads how far
+    /// the runtime is.
+    #[inline(always)]
+    pub(crate) fn looks_up(&mut self) {
+        if self.own.progress.looks_up() {
+            self.busy = false;
+        }
+    }
+
+    /// The event source was looked at.
+    pub(crate) fn looked(&self) {
+        self.own.stats.looks.add(1);
     }
 
     /// Whether somebody has sent this core something since it found nothing: to be looked at as often

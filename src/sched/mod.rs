@@ -39,4 +39,5 @@ pub(crate) mod stats;
 pub(crate) mod steal;
 pub(crate) mod times;
 pub(crate) mod turn;
+pub(crate) mod vigil;
 pub(crate) mod watch;

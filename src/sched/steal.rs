@@ -87,8 +87,12 @@ impl Core {
             checkout.begin_quantum(&mut section);
         }
         let worth = section.publish();
+        let waits = section.lists().queued > 0;
         drop(section);
         self.make_known(worth);
+        if run {
+            self.begin_quantum(waits);
+        }
     }
 
     /// Takes a round from the `i`-th victim, unless that has no more than we do.

@@ -64,8 +64,7 @@
 //!
 //! The scheduler's own functions are not interrupted: the interleavings inside of them, and the orders
 //! of memory, are what the loom models explore (`loom-tests/`). Time passes between steps and in
-//! [`work`], so a handler takes no time unless it says so. Nobody watches for handlers over the limit
-//! ([`Builder::warn_over`](crate::Builder::warn_over)).
+//! [`work`], so a handler takes no time unless it says so.
 //!
 //! # How
 //!
