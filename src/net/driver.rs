@@ -82,6 +82,7 @@ pub(crate) struct Driver {
     resting: Vec<(u64, Arc<Listening>, Fd)>,
     pub(super) draining: bool,
     pub(super) core: u32,
+    inner: Arc<Inner>,
     turns: u32,
     /// Who closes what the backend is not there to close.
     pub(super) owner: Owner,
@@ -89,7 +90,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Sets the event source of a core up, on its own thread.
-    pub(crate) fn new(inner: &Inner, core: u32) -> io::Result<(Driver, Report)> {
+    pub(crate) fn new(inner: &Arc<Inner>, core: u32) -> io::Result<(Driver, Report)> {
         let choice = match &inner.config.net.choice {
             Some(choice) => choice.clone(),
             None => crate::io::Choice::from_env()?,
@@ -112,6 +113,7 @@ impl Driver {
             resting: Vec::new(),
             draining: false,
             core,
+            inner: Arc::clone(inner),
             turns: 0,
             owner,
         };
@@ -248,7 +250,7 @@ impl Driver {
             Operation::Accept { listening, fd, .. } => {
                 if self.draining || listening.is_closed() {
                     self.backend.close(fd);
-                    Listening::discard(listening, core);
+                    Listening::over(listening, core);
                 } else {
                     let again_ns = core.clock.now_ns() + ACCEPT_AGAIN.as_nanos() as u64;
                     self.resting.push((again_ns, listening, fd));
@@ -337,7 +339,7 @@ impl Driver {
         while let Some(i) = self.resting.iter().position(|(_, l, _)| ours(l)) {
             let (_, listening, fd) = self.resting.swap_remove(i);
             self.backend.close(fd);
-            Listening::discard(listening, core);
+            Listening::over(listening, core);
         }
         for (_, operation) in &self.operations {
             if let Operation::Accept { listening, op, .. } = operation
@@ -384,14 +386,14 @@ impl Driver {
         }
         for (_, listening, fd) in self.resting.drain(..) {
             self.backend.close(fd);
-            Listening::discard(listening, core);
+            Listening::over(listening, core);
         }
         while let Some(timer) = self.timers.pop() {
             timer.discard(core);
         }
         // Those that do not receive now: the others are told by their receive's end.
-        for (_, conn) in &self.kept {
-            Conn::canceled(conn, core);
+        for conn in self.inner.net.of(self.core) {
+            Conn::canceled(&conn, core);
         }
         self.turns = TURNS_MAX;
     }

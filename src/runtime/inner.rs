@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     pub(crate) changed: Condvar,
     /// Events dropped after the end.
     discarded: AtomicU64,
+    #[cfg(not(loom))]
+    pub(crate) net: crate::net::Registry,
 }
 
 impl Inner {
@@ -78,6 +80,8 @@ impl Inner {
         Inner {
             foreign: Mutex::new(Maker::new(&shared)),
             issued: Issued::new(&shared.slots.map, shared.cores.len()),
+            #[cfg(not(loom))]
+            net: crate::net::Registry::new(shared.cores.len()),
             shared,
             config,
             start: Instant::now(),
@@ -139,8 +143,18 @@ impl Inner {
         (posted + self.shared.quiesce.foreign_posts()).saturating_sub(executed)
     }
 
-    /// Drops what was accepted and not executed. No core is there any more, and the end has come.
+    /// Drops what was accepted and not executed, and all callbacks. No core is there any more, and the end has
+    /// come.
     pub(crate) fn discard_left(&self) {
+        self.discard_events();
+        #[cfg(not(loom))]
+        // SAFETY: no core runs, and none will: the caller's words.
+        unsafe {
+            self.net.drop_callbacks();
+        }
+    }
+
+    fn discard_events(&self) {
         // Foreign threads are counted before they push, and may be about to. Bounded all the same:
         // what comes even later is dropped with the last handle.
         for _ in 0..1_000 {
