@@ -246,6 +246,11 @@ impl ColorMap {
         }
     }
 
+    /// The one color that has this slot, if there is but one.
+    pub(crate) fn only_color(&self, slot: u32) -> Option<Color> {
+        (u64::from(slot) < self.small).then(|| Color::new(slot.into()))
+    }
+
     #[inline]
     pub(crate) fn slot(&self, color: Color) -> u32 {
         // Only what was given is small.

@@ -128,7 +128,7 @@ pub use crate::runtime::cx::{Cx, UniqueColor};
 pub use crate::runtime::panics::{OnPanic, PanicReport};
 pub use crate::runtime::poster::{PostError, Poster};
 pub use crate::runtime::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
-pub use crate::runtime::stats::{CoreStats, Stats, StealStats};
+pub use crate::runtime::stats::{ColorDepth, CoreStats, Stats, StealStats};
 pub use crate::runtime::watchdog::SlowHandler;
 pub use crate::runtime::{Finish, RunError, Runtime};
 pub use crate::sched::policy::{Heuristics, Stealing};

@@ -6,6 +6,7 @@ use common::{Alive, Bound, cores, eventually};
 use mely::{Color, Cores, Cx, Handler, Runtime, SlowHandler, Stealing, sim};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -237,4 +238,62 @@ fn handlers_and_closures_have_names() {
             }));
         })
         .unwrap();
+}
+
+/// Wherever events wait, they are counted: queued, mailed to a color that runs, or taken to run.
+#[test]
+fn waiting_events_are_counted_wherever_they_are() {
+    const EACH: u64 = 10_000;
+    let _bound = Bound::new("waiting_events");
+    let mut runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    let (inside, entered) = channel();
+    let (leave, left) = channel::<()>();
+    let thread = std::thread::spawn(move || {
+        entered.recv().unwrap();
+        // To a color that runs: 5, with as many of its own; to one that waits behind it: 7.
+        for color in [5, 7] {
+            for _ in 0..EACH {
+                poster.post(Color::from(color), |_cx| ()).unwrap();
+            }
+        }
+        let deepest = poster.deepest(2);
+        let stats = poster.stats();
+        leave.send(()).unwrap();
+        eventually("the end of all", || poster.stats().events_waiting <= 1);
+        assert_eq!(poster.deepest(2), []);
+        poster.stop();
+        (deepest, stats)
+    });
+    runtime
+        .run(move |cx| {
+            let block = move |_cx: &mut Cx| {
+                inside.send(()).unwrap();
+                left.recv().unwrap();
+            };
+            cx.post(Color::from(5), block);
+            for _ in 0..EACH {
+                cx.post(Color::from(5), |_cx| ());
+            }
+        })
+        .unwrap();
+    let (deepest, stats) = thread.join().unwrap();
+    let found: Vec<_> = deepest.iter().map(|d| (d.color, d.running)).collect();
+    assert_eq!(found[0], (Some(Color::from(5)), true), "{deepest:?}");
+    // The one that runs is counted as taken.
+    assert!(
+        (2 * EACH..=2 * EACH + 1).contains(&deepest[0].events),
+        "{deepest:?}"
+    );
+    // Those of 7 wait behind it, or were run by the other core meanwhile.
+    assert!(
+        deepest.get(1).is_none_or(|d| d.events <= EACH),
+        "{deepest:?}"
+    );
+    assert!(stats.events_waiting >= 2 * EACH, "{}", stats.events_waiting);
+    assert!(
+        stats.events_waiting <= 3 * EACH + 2,
+        "{}",
+        stats.events_waiting
+    );
 }

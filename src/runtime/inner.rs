@@ -161,8 +161,7 @@ impl Inner {
             if self.events_left() <= self.discarded.load(Ordering::Relaxed) {
                 return;
             }
-            // SAFETY: no core runs, and none will: the caller's words.
-            let discarded = unsafe { self.shared.discard() };
+            let discarded = self.shared.discard();
             self.discarded.fetch_add(discarded, Ordering::Relaxed);
             crate::sync::yield_now();
         }

@@ -80,6 +80,26 @@ impl Runtime {
         self.inner.stats()
     }
 
+    /// The colors in which the most events wait, deepest first, at most so many: where a program falls behind. It
+    /// looks at every color that was ever used, for some ns each, and more for long mailboxes.
+    ///
+    /// ```
+    /// use mely::{Color, Runtime};
+    /// Runtime::builder().build()?.run(|cx| {
+    ///     for _ in 0..1_000 {
+    ///         cx.post(Color::from(7), |_cx| ());
+    ///     }
+    ///     cx.flush();
+    ///     let deepest = cx.deepest(1)[0];
+    ///     assert_eq!((deepest.color, deepest.events), (Some(Color::from(7)), 1_000));
+    ///     cx.stop();
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
+        self.inner.deepest(most)
+    }
+
     /// What the runtime has learned of each handler, at any time, with the annotations it
     /// recommends.
     ///

@@ -139,6 +139,11 @@ impl Poster {
         self.inner.stats()
     }
 
+    /// The colors in which the most events wait; see [`Runtime::deepest`](crate::Runtime::deepest).
+    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
+        self.inner.deepest(most)
+    }
+
     /// What the runtime has learned of each handler; see
     /// [`Runtime::profile`](crate::Runtime::profile).
     pub fn profile(&self) -> crate::Profile {

@@ -277,6 +277,7 @@ impl Core {
             bells,
             ..
         } = self;
+        own.stats.posts.max(self.posted);
         let in_turn = current.slot != NIL;
         if outbox.is_empty() && checkout.others(in_turn) == 0 {
             return false;

@@ -13,6 +13,7 @@ pub(crate) mod checkout;
 pub(crate) mod clock;
 pub(crate) mod core;
 pub(crate) mod counts;
+pub(crate) mod depth;
 pub(crate) mod event;
 pub(crate) mod foreign;
 pub(crate) mod index;

@@ -127,6 +127,16 @@ impl Node {
         unsafe { (*node).header.borrow_mut() }
     }
 
+    /// The color of the event.
+    ///
+    /// # Safety
+    /// As for [`header`](Self::header).
+    pub(crate) unsafe fn color(node: NonNull<Node>) -> Color {
+        // SAFETY: the caller's promise.
+        let header = unsafe { Node::header(node.as_ptr()) };
+        Color::of_kind(header.tag.kind(), header.color)
+    }
+
     /// The number and summed times of the chunk from `first` to `last`.
     ///
     /// # Safety

@@ -43,6 +43,8 @@ pub(crate) struct Depot {
     nodes_max: usize,
     /// Nodes that are exchanged at a time.
     batch: usize,
+    /// Who exchanges them.
+    pools: usize,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +101,7 @@ impl Depot {
             inner: Mutex::default(),
             nodes_max: events_max.saturating_add(pools * 2 * batch),
             batch: if cfg!(loom) { SLAB } else { batch },
+            pools,
         })
     }
 
@@ -142,6 +145,14 @@ impl Depot {
         let mut inner = self.inner.lock().unwrap();
         inner.reserved -= 1;
         inner.nodes += 1;
+    }
+
+    /// Nodes that are surely in use: what pools have in stock may be, or not.
+    pub(crate) fn in_use_min(&self) -> u64 {
+        let inner = self.inner.lock().unwrap();
+        let idle: usize = inner.batches.iter().map(Vec::len).sum();
+        let out = inner.nodes - idle + inner.reserved;
+        out.saturating_sub(self.pools * 2 * self.batch) as u64
     }
 
     /// Reserved nodes that are in use.

@@ -3,12 +3,13 @@
 use super::counts::Counts;
 use super::lists::{Limits, Lists};
 use super::lock::CoreLock;
-use super::node::{Vtable, VtableOf};
+use super::node::{Node, Vtable, VtableOf};
 use super::poke::Pokes;
 use super::policy::Policy;
 use super::pool::Depot;
 use super::profile::Profiles;
 use super::quiesce::Quiesce;
+use super::section::Section;
 use super::sleepers::Sleepers;
 use super::slots::Slots;
 use super::stats::Stats;
@@ -433,23 +434,21 @@ fn limits(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, map: ColorMap) -> Li
 }
 
 impl Shared {
-    /// Drops the closures in queues and mailboxes, and tells how many there were.
-    ///
-    /// # Safety
-    /// The runtime has ended, and no core's thread reaches the slots. Foreign threads may still push.
-    pub(crate) unsafe fn discard(&self) -> u64 {
+    /// Drops the closures in queues and mailboxes, and tells how many there were. No core runs any more; foreign
+    /// threads may still push, and look.
+    pub(crate) fn discard(&self) -> u64 {
         let mut discarded = 0;
         for slot in 0..self.slots.len() {
-            // SAFETY: there is no core that could own the slot.
-            let mut queue = unsafe { self.slots.queue(slot) };
-            // SAFETY: as above.
-            unsafe { super::mail::take_rest(&self.slots, slot, &mut queue.fifo) };
-            while queue.fifo.len() > 0 {
-                // SAFETY: as above, and not empty.
-                let node = unsafe { queue.fifo.pop() };
+            if self.slots.at(slot).was_never_used() {
+                continue;
+            }
+            let mut fifo = Section::of_slot(self, slot).take_rest(slot);
+            while fifo.len() > 0 {
+                // SAFETY: ours, and not empty.
+                let node = unsafe { fifo.pop() };
                 // SAFETY: popped, so held by us. No lock is held and no borrow of the node lives
                 // while the user's `Drop` runs.
-                let profile = unsafe { super::node::Node::header(node.as_ptr()).tag }.profile();
+                let profile = unsafe { Node::header(node.as_ptr()).tag }.profile();
                 let vtable = self.profiles.get(profile).vtable;
                 // SAFETY: a queued node holds the closure that its profile says.
                 unsafe { (vtable.discard)(node) };
@@ -463,7 +462,6 @@ impl Shared {
 impl Drop for Shared {
     /// Drops what a runtime that was cut short left behind.
     fn drop(&mut self) {
-        // SAFETY: the last reference is being dropped, so nobody else can reach the slots.
-        unsafe { self.discard() };
+        self.discard();
     }
 }

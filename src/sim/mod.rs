@@ -251,6 +251,11 @@ impl Simulation {
         self.runtime.stats()
     }
 
+    /// The colors in which the most events wait.
+    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
+        self.runtime.deepest(most)
+    }
+
     /// What the runtime has learned of each handler, in virtual time.
     pub fn profile(&self) -> crate::Profile {
         self.runtime.profile()
