@@ -1,12 +1,13 @@
 //! Colors, and the slots they map to.
 //!
-//! A [`Color`] is any 64-bit value. The scheduler works on *slots*, of which there are 65,536 unless
-//! the builder says otherwise. Three kinds of colors map to three disjoint ranges of slots, so that
+//! A [`Color`] is any 64-bit value, or one of the runtime's own: unique colors, and one *control color* a
+//! core, which no value reaches. The scheduler works on *slots*, of which there are 65,536 unless
+//! the builder says otherwise. The kinds of colors map to disjoint ranges of slots, so that
 //! file descriptors and counters collide with nothing:
 //!
 //! ```text
 //! slots 0 .. S/2        small values (< S/2), each its own slot
-//!       S/2 .. 3S/4     everything else, mixed by a hash
+//!       S/2 .. 3S/4     all other values, mixed by a hash with a key of the runtime's own
 //!       3S/4 .. S       unique colors, issued by the runtime, a slot each while any is free
 //!       S .. S + cores  one control color a core: never stolen, never given out
 //! ```
@@ -14,11 +15,22 @@
 //! Two colors in one slot share a queue. That costs parallelism, never correctness: order and
 //! exclusion are kept by slot, and a slot's order contains each color's (libasync-smp's 1,024-entry
 //! map did the same; checklist N1 is the gap that slots close: steal and running-check are by slot).
+//!
+//! **Who chooses the keys.** Where values come from outside, a peer must not be able to choose many that
+//! share a slot: their handlers would run one after the other. So the hash has a random key for each runtime
+//! (of a simulation: one that follows from its seed). It is multiply-shift (Dietzfelbinger 1996), by which
+//! any two values share a slot with a chance of one in S/4, whatever they are. What remains: small values are
+//! their own slots, so whoever chooses those can have them all start on one core, until they are stolen;
+//! and who can measure how long answers take may find out which values share a slot.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 
 /// What an event is serialized by: two events of one color never run at the same time, and run in
 /// the order they were posted.
 ///
-/// Any 64-bit value makes a color: a file descriptor, a document id, an address.
+/// Any 64-bit value makes a color: a file descriptor, a document id, an address. A
+/// [`UniqueColor`](crate::UniqueColor) is none of these, whatever its value.
 ///
 /// ```
 /// use mely::Color;
@@ -26,43 +38,105 @@
 /// assert_eq!(document.value(), 42);
 /// assert_eq!(Color::default(), Color::DEFAULT);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Color(u64);
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Color {
+    kind: Kind,
+    value: u64,
+}
 
-/// The upper 20 bits of colors the runtime issues. No canonical address has them, and a random
-/// value has them once in a million; one that does merely shares a slot.
-const ISSUED_TAG: u64 = 0xC0107 << 44;
-const ISSUED_MASK: u64 = 0xFFFFF << 44;
-/// Below the tag: 24 bits of generation, then 20 bits of index.
-const GENERATION_SHIFT: u32 = 20;
-const GENERATION_MASK: u32 = 0xFF_FFFF;
-const INDEX_MASK: u64 = 0xF_FFFF;
+/// Who made a color.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Kind(u8);
+
+impl Kind {
+    /// The program, from a value.
+    const GIVEN: Kind = Kind(0);
+    /// The runtime; the value is [`LARGE`], generation and index, see [`Color::issued`].
+    const UNIQUE: Kind = Kind(1);
+    /// The runtime, for itself; the value is [`LARGE`] and the core.
+    const CONTROL: Kind = Kind(2);
+    /// Bits that a kind takes.
+    pub(crate) const BITS: u32 = 2;
+
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The kind with these [`bits`](Self::bits).
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u32) -> Kind {
+        Kind(bits as u8)
+    }
+}
+
+/// Set in the values of the runtime's own colors, so that what is small is known to be given.
+const LARGE: u64 = 1 << 63;
+
+/// Bits of a unique color's index, below those of its generation.
+const INDEX_BITS: u32 = 20;
 
 impl Color {
     /// The color of everything that was given none: 0. Colors are never inherited
     /// (libasync-smp §3.2), so code that names no color runs serially and stays correct.
-    pub const DEFAULT: Color = Color(0);
+    pub const DEFAULT: Color = Color::new(0);
 
     /// A color from a value; the same as `Color::from`, in const context.
     pub const fn new(value: u64) -> Color {
-        Color(value)
+        Color::of_kind(Kind::GIVEN, value)
     }
 
-    /// The value this color was made from.
+    /// The value this color was made from. A unique color has a value too, which no other unique color of
+    /// its runtime has, but which may be that of a color made from it: compare colors, not values.
     pub const fn value(self) -> u64 {
-        self.0
+        self.value
     }
 
-    /// The `index`-th color of the issued range in its `generation`-th life.
+    #[inline(always)]
+    pub(crate) const fn of_kind(kind: Kind, value: u64) -> Color {
+        Color { kind, value }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn kind(self) -> Kind {
+        self.kind
+    }
+
+    /// The `index`-th unique color in its `generation`-th life.
     pub(crate) fn issued(index: u32, generation: u32) -> Color {
-        let generation = u64::from(generation & GENERATION_MASK) << GENERATION_SHIFT;
-        Color(ISSUED_TAG | generation | (u64::from(index) & INDEX_MASK))
+        let value = u64::from(generation) << INDEX_BITS | u64::from(index);
+        Color::of_kind(Kind::UNIQUE, LARGE | value)
+    }
+
+    /// The color whose events run on `core` and nowhere else.
+    pub(crate) fn control(core: usize) -> Color {
+        Color::of_kind(Kind::CONTROL, LARGE | core as u64)
+    }
+}
+
+impl fmt::Display for Color {
+    /// The value; of the runtime's own colors with a word before it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::GIVEN => {}
+            Kind::UNIQUE => f.write_str("unique ")?,
+            _ => f.write_str("control ")?,
+        }
+        let own = self.kind != Kind::GIVEN;
+        let value = if own { self.value & !LARGE } else { self.value };
+        fmt::Display::fmt(&value, f)
+    }
+}
+
+impl fmt::Debug for Color {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Color({self})")
     }
 }
 
 impl From<u64> for Color {
     fn from(value: u64) -> Color {
-        Color(value)
+        Color::new(value)
     }
 }
 
@@ -74,19 +148,65 @@ pub(crate) struct ColorMap {
     /// log2 of the number of slots S.
     bits: u32,
     cores: u32,
+    key: HashKey,
+}
+
+/// What makes one runtime's hash differ from another's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HashKey {
+    factor: u128,
+    addend: u128,
+}
+
+impl HashKey {
+    /// A key that nobody knows.
+    pub(crate) fn random() -> HashKey {
+        // The standard library's hash tables have random keys of the system's; no more than that is asked of
+        // a dependency.
+        HashKey::from_words(std::array::from_fn(|i| RandomState::new().hash_one(i)))
+    }
+
+    /// The same key each time.
+    #[cfg(any(test, loom, feature = "sim"))]
+    pub(crate) fn from_seed(seed: u64) -> HashKey {
+        // SplitMix64.
+        let mut state = seed;
+        HashKey::from_words(std::array::from_fn(|_| {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            mixed ^ (mixed >> 31)
+        }))
+    }
+
+    fn from_words(words: [u64; 4]) -> HashKey {
+        let [a, b, c, d] = words.map(u128::from);
+        HashKey {
+            factor: a << 64 | b,
+            addend: c << 64 | d,
+        }
+    }
+
+    /// `bits` bits: any two values have the same by a chance of one in 2 to `bits`.
+    #[inline(always)]
+    fn hash(&self, value: u64, bits: u32) -> u32 {
+        let product = self.factor.wrapping_mul(value.into());
+        (product.wrapping_add(self.addend) >> (128 - bits)) as u32
+    }
 }
 
 /// Bounds of the number of slots.
 pub(crate) const SLOT_BITS_MIN: u32 = 4;
-pub(crate) const SLOT_BITS_MAX: u32 = 20;
+pub(crate) const SLOT_BITS_MAX: u32 = INDEX_BITS;
 
 impl ColorMap {
-    pub(crate) fn new(bits: u32, cores: usize) -> ColorMap {
+    pub(crate) fn new(bits: u32, cores: usize, key: HashKey) -> ColorMap {
         debug_assert!((SLOT_BITS_MIN..=SLOT_BITS_MAX).contains(&bits));
         ColorMap {
             small: 1 << (bits - 1),
             bits,
             cores: cores as u32,
+            key,
         }
     }
 
@@ -102,11 +222,6 @@ impl ColorMap {
     /// How many unique colors can have a slot to themselves.
     pub(crate) fn issued_count(&self) -> u32 {
         1 << (self.bits - 2)
-    }
-
-    /// The color whose events run on `core` and nowhere else.
-    pub(crate) fn control(&self, core: usize) -> Color {
-        Color::issued(self.issued_count() + core as u32, 0)
     }
 
     /// The first control slot; none but control slots follow.
@@ -131,71 +246,115 @@ impl ColorMap {
         }
     }
 
+    /// The one color that has this slot, if there is but one.
+    pub(crate) fn only_color(&self, slot: u32) -> Option<Color> {
+        (u64::from(slot) < self.small).then(|| Color::new(slot.into()))
+    }
+
     #[inline]
     pub(crate) fn slot(&self, color: Color) -> u32 {
-        if color.0 < self.small {
-            return color.0 as u32;
+        // Only what was given is small.
+        if color.value < self.small {
+            return color.value as u32;
         }
         self.slot_beyond(color)
     }
 
     fn slot_beyond(&self, color: Color) -> u32 {
-        if color.0 & ISSUED_MASK == ISSUED_TAG {
-            let index = (color.0 & INDEX_MASK) as u32;
-            if index < self.issued_count() + self.cores {
-                return self.issued_first() + index;
-            }
+        match color.kind {
+            Kind::GIVEN => self.small as u32 + self.key.hash(color.value, self.bits - 2),
+            // One of another runtime may have an index that this one has not.
+            Kind::UNIQUE => self.issued_first() + color.value as u32 % self.issued_count(),
+            _ => self.control_first() + color.value as u32 % self.cores,
         }
-        // Fibonacci hashing after folding the high half in: aligned addresses and multiples of
-        // powers of two must not pile up.
-        let folded = color.0 ^ (color.0 >> 32);
-        let mixed = folded.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (1 << (self.bits - 1)) + (mixed >> (64 - (self.bits - 2))) as u32
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
+
+    fn map(bits: u32, cores: usize, seed: u64) -> ColorMap {
+        ColorMap::new(bits, cores, HashKey::from_seed(seed))
+    }
+
+    /// What a program could use as keys: counters, addresses, and the values of the runtime's own colors.
+    fn values() -> impl Iterator<Item = u64> {
+        let counters = 0..1_000;
+        let addresses = (0..1_000).map(|i| 0x7f00_1234_0000 + i * 4_096);
+        let own = (0..1_000).map(|i| Color::issued(i, i % 7).value());
+        let high = (0..64).map(|bit| u64::MAX << bit);
+        counters.chain(addresses).chain(own).chain(high)
+    }
 
     #[test]
-    fn the_three_ranges_are_disjoint() {
-        let map = ColorMap::new(16, 4);
-        for value in [0, 1, 7, 32_767] {
-            assert_eq!(map.slot(Color(value)), value as u32);
-        }
-        let mut state = 1u64;
-        for _ in 0..100_000 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let slot = map.slot(Color(state | 1 << 63));
-            assert!(
-                (32_768..49_152).contains(&slot) || (state | 1 << 63) & ISSUED_MASK == ISSUED_TAG
-            );
-        }
-        for index in 0..map.issued_count() {
-            assert_eq!(map.slot(Color::issued(index, 5)), 49_152 + index);
-        }
-        for core in 0..4 {
-            let slot = map.slot(map.control(core));
-            assert!(map.is_control(slot));
-            assert_eq!(map.home(slot), core as u32);
-            assert!((slot as usize) < map.slots());
+    fn no_value_is_one_of_the_runtimes_own_colors() {
+        for (bits, cores) in [(4, 1), (16, 4), (20, 512)] {
+            let map = map(bits, cores, 1);
+            for value in values().chain(u64::MAX - 1_000..=u64::MAX) {
+                let (color, slot) = (Color::from(value), map.slot(Color::from(value)));
+                assert!(slot < map.issued_first(), "{value} has slot {slot}");
+                assert!(value >= map.small || u64::from(slot) == value);
+                assert_ne!(color, Color::of_kind(Kind::UNIQUE, value));
+                assert_ne!(color, Color::of_kind(Kind::CONTROL, value));
+            }
+            for index in 0..map.issued_count() {
+                let slot = map.slot(Color::issued(index, 5));
+                assert_eq!(slot, map.issued_first() + index);
+            }
+            for core in 0..cores {
+                let slot = map.slot(Color::control(core));
+                assert!(map.is_control(slot));
+                assert_eq!(map.home(slot), core as u32);
+                assert!((slot as usize) < map.slots());
+            }
+            // One of a runtime with more slots.
+            let foreign = map.slot(Color::issued((1 << INDEX_BITS) - 1, u32::MAX));
+            assert!((map.issued_first()..map.control_first()).contains(&foreign));
         }
     }
 
     #[test]
     fn addresses_spread() {
-        let map = ColorMap::new(16, 2);
+        let map = map(16, 2, 1);
         let mut used = std::collections::HashSet::new();
         for i in 0..4_096u64 {
-            used.insert(map.slot(Color(0x7f00_1234_0000 + i * 4_096)));
+            used.insert(map.slot(Color::from(0x7f00_1234_0000 + i * 4_096)));
         }
         assert!(
             used.len() > 3_500,
             "{} slots for 4,096 page addresses",
             used.len()
         );
+    }
+
+    /// 200 values that share a slot under one key are spread under any other.
+    #[test]
+    fn keys_chosen_for_one_runtime_do_not_collide_in_another() {
+        let known = map(16, 8, 1);
+        let shares = |value: &u64| known.slot(Color::from(*value)) == 40_000;
+        let chosen: Vec<u64> = (1 << 40..).filter(shares).take(200).collect();
+        let most = |other: ColorMap| {
+            let mut sizes = HashMap::<u32, usize>::new();
+            for &value in &chosen {
+                *sizes.entry(other.slot(Color::from(value))).or_default() += 1;
+            }
+            sizes.into_values().max()
+        };
+        assert_eq!(most(known), Some(200));
+        for seed in 2..100 {
+            assert!(most(map(16, 8, seed)) <= Some(5), "seed {seed}");
+        }
+        // Two random keys are two.
+        assert!(most(ColorMap::new(16, 8, HashKey::random())) < Some(200));
+    }
+
+    #[test]
+    fn colors_say_who_made_them() {
+        let all = [Color::from(7), Color::issued(7, 0), Color::control(7)];
+        assert_eq!(all.map(|c| c.to_string()), ["7", "unique 7", "control 7"]);
+        assert_eq!(format!("{:?}", Color::issued(7, 0)), "Color(unique 7)");
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2]);
     }
 }

@@ -175,9 +175,7 @@ impl fmt::Display for Refused {
             Refused::OtherRuntime => f.write_str("the state belongs to another runtime"),
             Refused::OtherColor { state, handler } => write!(
                 f,
-                "the state belongs to color {} and the handler runs in color {}",
-                state.value(),
-                handler.value()
+                "the state belongs to color {state} and the handler runs in color {handler}"
             ),
             Refused::Lent => f.write_str("the state is already lent to this event"),
             Refused::Poisoned => f.write_str("a handler panicked while it had the state"),
@@ -189,7 +187,7 @@ impl std::error::Error for Refused {}
 
 impl<T: Send + 'static> Colored<T> {
     /// State `value` of `color`, in the runtime of `to`.
-    pub fn new(to: &mut impl Post, color: Color, value: T) -> Colored<T> {
+    pub fn new(to: &mut (impl Post + ?Sized), color: Color, value: T) -> Colored<T> {
         let cell = Cell {
             inner: to.to_poster().inner,
             color,
@@ -213,7 +211,7 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Errors
     /// As [`Poster::post`]. The closure is lost in it: to keep it, post one that owns a handle.
-    pub fn post<F>(&self, to: &mut impl Post, f: F) -> Result<(), PostError<()>>
+    pub fn post<F>(&self, to: &mut (impl Post + ?Sized), f: F) -> Result<(), PostError<()>>
     where
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
@@ -226,7 +224,7 @@ impl<T: Send + 'static> Colored<T> {
     /// As [`post`](Self::post).
     pub fn post_as<F>(
         &self,
-        to: &mut impl Post,
+        to: &mut (impl Post + ?Sized),
         handler: &'static Handler,
         f: F,
     ) -> Result<(), PostError<()>>
@@ -238,7 +236,7 @@ impl<T: Send + 'static> Colored<T> {
 
     fn post_event<F>(
         &self,
-        to: &mut impl Post,
+        to: &mut (impl Post + ?Sized),
         handler: Option<&'static Handler>,
         f: F,
     ) -> Result<(), PostError<()>>
@@ -291,26 +289,37 @@ impl<T: Send + 'static> Colored<T> {
         }
         loan.lent = true;
         loan.end();
-        // Ends the loan also when `f` panics, and then poisons the state.
         let loan = Loan(cell);
         // SAFETY: no other thread is here, as above; and `lent`, which no frame of ours further up had
         // set, keeps every other access away until the loan ends.
         let mut value = unsafe { cell.value.borrow_mut() };
         let result = f(value.as_mut().expect("taken by the last drop only"), cx);
         value.end();
-        drop(loan);
+        loan.end();
         Ok(result)
     }
 }
 
+/// A loan of the state. If it is dropped, and not ended, whoever had the state panicked.
+//
+// Not told by asking whether the thread panics: a loan in a `Drop`, while some other panic unwinds, may end
+// well.
 struct Loan<'a, T: Send + 'static>(&'a Cell<T>);
+
+impl<T: Send + 'static> Loan<'_, T> {
+    fn end(self) {
+        // SAFETY: still inside the event that took the loan; the loaned reference is dead.
+        unsafe { self.0.loan.borrow_mut() }.lent = false;
+        std::mem::forget(self);
+    }
+}
 
 impl<T: Send + 'static> Drop for Loan<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: still inside the event that took the loan; the loaned reference is dead.
+        // SAFETY: as in `end`.
         let mut loan = unsafe { self.0.loan.borrow_mut() };
         loan.lent = false;
-        loan.poisoned |= std::thread::panicking();
+        loan.poisoned = true;
     }
 }
 

@@ -32,12 +32,13 @@
 //!   or one foreign thread), and causal: if a post to a color happened before another post to it,
 //!   through program order in events, posts, and succession in a color, its event runs first. What
 //!   an event wrote is visible to every event that runs after it by these rules. Signaling past the
-//!   runtime, by an atomic or a channel of your own, counts only after [`Cx::flush`], and not for what
-//!   an event that is already running posts to its own color.
+//!   runtime, by an atomic, a channel of your own or an event of another runtime, counts only after
+//!   [`Cx::flush`], and not for what an event that is already running posts to its own color.
 //! - Posting never blocks and never runs user code. No user code, `Drop` included, runs under a
 //!   lock of the runtime.
 //! - Any 64-bit value is a color. Two large values may share one of the (by default 65,536) color
-//!   slots: that costs parallelism, never correctness.
+//!   slots: that costs parallelism, never correctness. Which do differs from runtime to runtime, so that
+//!   peers who choose keys cannot choose them so that they all share one.
 //! - A panic of a handler is caught and by default stops the runtime with an error
 //!   ([`OnPanic`]).
 //! - `run` ends when asked to ([`Cx::stop`]), after draining under a deadline; what is left then is
@@ -120,14 +121,15 @@ mod sync;
 
 pub use crate::callback::Callback;
 pub use crate::color::Color;
-pub use crate::colored::{Colored, Refused};
+pub use crate::colored::{Colored, Post, Refused};
 pub use crate::handler::Handler;
 pub use crate::runtime::builder::{BuildError, Builder, Cores};
 pub use crate::runtime::cx::{Cx, UniqueColor};
 pub use crate::runtime::panics::{OnPanic, PanicReport};
 pub use crate::runtime::poster::{PostError, Poster};
 pub use crate::runtime::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
-pub use crate::runtime::stats::{CoreStats, Stats, StealStats};
+pub use crate::runtime::stats::{ColorDepth, CoreStats, Stats, StealStats};
+pub use crate::runtime::watchdog::SlowHandler;
 pub use crate::runtime::{Finish, RunError, Runtime};
 pub use crate::sched::policy::{Heuristics, Stealing};
 pub use mely_topology as topology;

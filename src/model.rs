@@ -4,8 +4,10 @@
 //!
 //! Nothing here takes part in a protocol. It builds, starts and looks.
 
+use crate::color::HashKey;
 use crate::runtime::inner::{Config, Inner};
 use crate::runtime::source::{NullBell, Source};
+use crate::runtime::watchdog::WatchdogBell;
 use crate::runtime::worker::{Worker, drive, enter};
 use crate::sched::clock::Clock;
 use crate::sched::lock::spin;
@@ -80,6 +82,7 @@ impl World {
         let others = |core| (1..cores).map(move |i| ((core + i) % cores, Distance::SharedL1));
         let shared = Shared::new(Setup {
             slot_bits: plan.slot_bits,
+            hash_key: HashKey::from_seed(0),
             victims: (0..cores).map(|core| others(core).collect()).collect(),
             policy: Policy {
                 stealing,
@@ -88,11 +91,13 @@ impl World {
             },
             events_max: 1 << 10,
             wake_cost_ns: WAKE_COST_NS,
+            watch_at_once: false,
         });
         let config = Config {
             on_panic: OnPanic::Stop,
             panic_hook: None,
             slow: None,
+            watch_period: Duration::MAX,
             drain_deadline: Duration::ZERO,
             exit_when_idle: plan.exit_when_idle,
             spin_ns: 0,
@@ -151,6 +156,20 @@ impl World {
     /// Whether the world has ended.
     pub fn ended(&self) -> bool {
         self.inner.ended()
+    }
+
+    /// The watchdog sleeps until a core is busy.
+    pub fn watchdog_sleeps(&self) {
+        let shared = &self.inner.shared;
+        shared.hang_bell(
+            shared.watchdog(),
+            Box::new(WatchdogBell(Arc::downgrade(&self.inner))),
+        );
+        let outcome = self.inner.outcome.lock().unwrap();
+        if shared.vigil.falls_asleep(&shared.cores) {
+            drop(self.inner.changed.wait(outcome).unwrap());
+        }
+        shared.vigil.wakes();
     }
 
     /// The core that owns a color.
@@ -232,6 +251,11 @@ impl Core {
     /// What a core's thread does: turns, parks, reports, leaves.
     pub fn drive(&mut self) {
         drive(&mut self.0);
+    }
+
+    /// The core has been awake for some time.
+    pub fn become_busy(&mut self) {
+        self.0.core.become_busy();
     }
 
     /// One step. True if events ran.

@@ -137,6 +137,46 @@ fn a_color_of_the_same_slot_is_refused() {
     assert_eq!(seen.load(Ordering::Relaxed), 64 * 63);
 }
 
+/// A value that is that of a unique color is another color, and so is every value that a runtime's own color
+/// could have.
+#[test]
+fn a_value_is_none_of_the_runtimes_own_colors() {
+    let _bound = Bound::new("a_value_is_none");
+    cores(2)
+        .build()
+        .unwrap()
+        .run(|cx| {
+            let unique = cx.unique_color();
+            let twin = Color::from(unique.color().value());
+            assert_ne!(unique.color(), twin);
+            let state = Colored::new(cx, unique.color(), 0);
+            let refused = Refused::OtherColor {
+                state: unique.color(),
+                handler: twin,
+            };
+            let own = state.clone();
+            cx.post(twin, move |cx| {
+                assert_eq!(cx.color(), twin);
+                assert_eq!(state.with(cx, |_, _| ()), Err(refused));
+            });
+            cx.post(unique.color(), move |cx| {
+                assert_eq!(cx.color(), unique.color());
+                assert_eq!(own.with(cx, |n, _| *n), Ok(0));
+            });
+            // Where the runtime's own colors once were, among others: placed like any other color.
+            for core in 0..2 {
+                for value in [0xC0107 << 44 | 1 << 14, 0xC0107 << 44, u64::MAX, 1] {
+                    let color = Color::from(value);
+                    cx.place(color, core);
+                    cx.flush();
+                    cx.post(color, move |cx| assert_eq!(cx.color(), color));
+                }
+            }
+            cx.stop();
+        })
+        .unwrap();
+}
+
 #[test]
 fn nested_access_is_refused() {
     let _bound = Bound::new("nested_access_is_refused");
@@ -238,6 +278,7 @@ fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
         let poster = runtime.poster();
         let state = Colored::new(&mut &poster, color, witness);
         let (entered, inside) = channel();
+        let (release, released) = channel();
         let dropped = Arc::clone(&places);
         let thread = std::thread::spawn(move || {
             // While a handler of the color is at work.
@@ -247,6 +288,7 @@ fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
                 dropped.lock().unwrap().is_empty(),
                 "dropped beside its color"
             );
+            release.send(()).unwrap();
             poster.post(color, |cx| cx.stop()).unwrap();
         });
         runtime
@@ -254,7 +296,8 @@ fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
                 cx.post(color, move |_cx| {
                     running.store(true, Ordering::Release);
                     entered.send(()).unwrap();
-                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    // Also if the other thread has failed.
+                    let _ = released.recv();
                     running.store(false, Ordering::Release);
                 });
             })

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, cores};
-use mely::{Callback, Color, Colored, Handler, OnPanic, PanicReport, Refused, RunError};
+use mely::{Callback, Color, Colored, Cx, Handler, OnPanic, PanicReport, Refused, RunError};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -195,6 +195,51 @@ fn a_panic_beside_the_state_does_not_poison_it() {
         .unwrap();
 }
 
+/// State that is used while another panic unwinds, and well, is not poisoned; state that panics then is.
+#[test]
+fn a_loan_in_a_drop_during_an_unwind() {
+    struct CountsWhenDropped<'a>(&'a Colored<u32>, &'a mut Cx, bool);
+    impl Drop for CountsWhenDropped<'_> {
+        fn drop(&mut self) {
+            let Self(state, cx, panics) = self;
+            // A second panic must not leave a `Drop` that an unwind has called.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let counted = state.with(cx, |n, _| {
+                    *n += 1;
+                    assert!(!*panics);
+                });
+                counted.unwrap();
+            }));
+        }
+    }
+    let _bound = Bound::new("a_loan_in_a_drop");
+    for panics in [false, true] {
+        cores(1)
+            .on_panic(OnPanic::DropEvent)
+            .build()
+            .unwrap()
+            .run(move |cx| {
+                let color = Color::from(8);
+                let state = Colored::new(cx, color, 1);
+                let clone = state.clone();
+                cx.post(color, move |cx| {
+                    let _counts = CountsWhenDropped(&clone, cx, panics);
+                    panic!("with nothing lent");
+                });
+                cx.post(color, move |cx| {
+                    let expected = if panics {
+                        Err(Refused::Poisoned)
+                    } else {
+                        Ok(2)
+                    };
+                    assert_eq!(state.with(cx, |n, _| *n), expected);
+                    cx.stop();
+                });
+            })
+            .unwrap();
+    }
+}
+
 #[test]
 fn in_the_drop_of_a_closure() {
     struct Bomb;
@@ -295,10 +340,45 @@ fn the_hook_may_post() {
         .unwrap();
 }
 
-/// A hook that panics, which it must not, ends the thread, and `run` says so. What is dropped on that
-/// thread after the worker finds no worker.
+/// A hook that panics, which it must not, ends the run in every case; what was behind the event is counted
+/// and freed.
 #[test]
 fn a_hook_that_panics() {
+    let _bound = Bound::new("a_hook_that_panics");
+    for on_panic in [OnPanic::Stop, OnPanic::DropEvent] {
+        let alive = Alive::default();
+        let given = alive.clone();
+        let mut runtime = cores(1)
+            .on_panic(on_panic)
+            .panic_hook(|_report| panic!("in the hook"))
+            .build()
+            .unwrap();
+        let outcome = runtime.run(move |cx| {
+            let color = Color::from(5);
+            cx.post_callback(FAULTY.on(color, |_cx: &mut Cx| panic!("in the handler")));
+            for color in [color, Color::from(6)] {
+                for _ in 0..10 {
+                    let payload = given.payload();
+                    cx.post(color, move |_cx| drop(payload));
+                }
+            }
+        });
+        let Err(RunError::Panicked { panic, events_left }) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(panic.handler, "faulty");
+        let said = "in the handler; and the panic hook panicked: in the hook";
+        assert_eq!(panic.message, said);
+        assert_eq!(events_left, alive.count());
+        assert!(events_left >= 10, "those of its own color come after it");
+        drop(runtime);
+        assert_eq!(alive.count(), 0, "what was behind the event has leaked");
+    }
+}
+
+/// What is dropped on a core's thread after its worker finds no worker.
+#[test]
+fn a_post_when_the_thread_ends() {
     struct PostsWhenDropped(mely::Poster, Sender<bool>);
     impl Drop for PostsWhenDropped {
         fn drop(&mut self) {
@@ -309,18 +389,13 @@ fn a_hook_that_panics() {
     thread_local! {
         static LAST: RefCell<Option<PostsWhenDropped>> = const { RefCell::new(None) };
     }
-    let _bound = Bound::new("a_hook_that_panics");
+    let _bound = Bound::new("a_post_when_the_thread_ends");
     let (send, receive) = channel();
-    let mut runtime = cores(1)
-        .panic_hook(|_report| panic!("in the hook"))
-        .build()
-        .unwrap();
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        runtime.run(move |cx| {
-            LAST.set(Some(PostsWhenDropped(cx.poster(), send)));
-            panic!("in the handler");
-        })
-    }));
+    let mut runtime = cores(1).build().unwrap();
+    let outcome = runtime.run(move |cx| {
+        LAST.set(Some(PostsWhenDropped(cx.poster(), send)));
+        panic!("in the handler");
+    });
     assert!(outcome.is_err());
     assert_eq!(receive.recv(), Ok(true), "posted to a worker that is gone");
 }

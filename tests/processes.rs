@@ -5,9 +5,11 @@
 mod common;
 
 use common::wire::{ACCEPTING, any_port};
-use common::{LONG, backends, child, child_passes, cores, eventually, open_descriptors};
+use common::{
+    Alive, LONG, Payload, backends, child, child_passes, cores, eventually, open_descriptors,
+};
 use mely::net::{Acceptors, Choice, Incoming, Listener, RecvBuf, Stream, connect, listen};
-use mely::{Callback, Color, Cx, Handler, RunError, Runtime};
+use mely::{Callback, Color, Colored, Cx, Handler, Poster, RunError, Runtime};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 use std::io::{self, Read, Write};
@@ -147,6 +149,147 @@ fn child_no_descriptor_is_left_by_a_drained_run() {
         drop(runtime);
         drop(client.join().unwrap());
         assert_eq!(open_descriptors(), before, "{way}");
+    }
+}
+
+/// The most natural program: a session owns its stream, and the stream's callbacks hold the session.
+struct Session {
+    stream: Stream,
+    _alive: Payload,
+}
+
+impl Session {
+    fn begin(cx: &mut Cx, incoming: Incoming, alive: &Alive, way: &'static str) {
+        let stream = incoming.open_unique(cx);
+        let color = stream.color();
+        let session = Session {
+            stream,
+            _alive: alive.payload(),
+        };
+        let session = Colored::new(cx, color, session);
+        let handle = session.clone();
+        let begin = move |session: &mut Session, cx: &mut Cx| {
+            let (reads, sends) = (handle.clone(), handle);
+            let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+                reads
+                    .with(cx, |session, cx| session.read(cx, data, way))
+                    .unwrap();
+            };
+            session.stream.on_data(cx, &READ, on_data).unwrap();
+            if way == "drains" || way == "cut short" {
+                let on_drained = move |cx: &mut Cx, _: &Stream, _: io::Result<()>| {
+                    sends.with(cx, |_session, _cx| ()).unwrap();
+                };
+                session.stream.on_drained(cx, &READ, on_drained).unwrap();
+            }
+        };
+        session.post(cx, begin).unwrap();
+    }
+
+    fn read(&mut self, cx: &mut Cx, data: io::Result<RecvBuf>, way: &str) {
+        let Ok(data) = data else { return };
+        if data.is_end() {
+            return;
+        }
+        self.stream.write(cx, data.to_vec()).unwrap();
+        if way == "paused" {
+            self.stream.pause(cx).unwrap();
+        }
+    }
+}
+
+/// Stops a runtime, also if its thread fails.
+struct Stops(Poster);
+
+impl Drop for Stops {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// A server that owns its listener, whose callback holds the server.
+struct Server {
+    listener: Option<Listener>,
+    _alive: Payload,
+}
+
+#[test]
+fn sessions_that_own_their_streams_are_dropped() {
+    on_each_backend("child_sessions_are_dropped");
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_sessions_are_dropped() {
+    const CLIENTS: usize = 50;
+    let before = open_descriptors();
+    for way in ["gone", "open", "paused", "drains", "cut short"] {
+        let alive = Alive::default();
+        let given = alive.clone();
+        let mut runtime = cores(2)
+            .drain_deadline(if way == "cut short" {
+                Duration::ZERO
+            } else {
+                LONG
+            })
+            .build()
+            .unwrap();
+        let stops = Stops(runtime.poster());
+        let (tell, told) = channel();
+        let seen = alive.clone();
+        let client = std::thread::spawn(move || {
+            let clients = exchange(told.recv().unwrap(), CLIENTS);
+            let server = 1;
+            assert_eq!(seen.count() as usize, CLIENTS + server);
+            let open = open_descriptors();
+            if way == "gone" {
+                drop(clients);
+                // While the runtime goes on: nothing is left of them, neither state nor descriptor.
+                eventually("the drop of each session", || {
+                    seen.count() as usize == server
+                });
+                eventually("the close of both ends", || {
+                    open_descriptors() == open - 2 * CLIENTS
+                });
+                return Vec::new();
+            }
+            drop(stops);
+            clients
+        });
+        let _ = runtime.run(move |cx| {
+            let color = Color::from(1);
+            let server = Server {
+                listener: None,
+                _alive: given.payload(),
+            };
+            let server = Colored::new(cx, color, server);
+            let holds = server.clone();
+            let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                let Ok(incoming) = incoming else { return };
+                holds
+                    .with(cx, |server, _cx| assert!(server.listener.is_some()))
+                    .unwrap();
+                Session::begin(cx, incoming, &given, way);
+            };
+            let on_accept = Callback::anonymous(color, accept);
+            let any = "127.0.0.1:0".parse().unwrap();
+            let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
+            let addr = listener.local_addr();
+            server
+                .post(cx, move |server, _cx| {
+                    server.listener = Some(listener);
+                    tell.send(addr).unwrap();
+                })
+                .unwrap();
+        });
+        if way == "open" || way == "paused" {
+            // Told the end, and gone with it.
+            assert_eq!(alive.count(), 0, "{way}: before the runtime is dropped");
+        }
+        drop(runtime);
+        drop(client.join().unwrap());
+        assert_eq!(alive.count(), 0, "{way}: states are left");
+        assert_eq!(open_descriptors(), before, "{way}: descriptors are left");
     }
 }
 

@@ -54,6 +54,80 @@ fn from_a_foreign_thread_while_all_sleep() {
     }
 }
 
+/// Handlers that were thought short, and together in one quantum: of those that are left at the deadline none
+/// begins after the one that runs.
+#[test]
+fn no_event_begins_after_the_deadline() {
+    static SHORT: Handler = Handler::new("thought short").time(Duration::from_nanos(50));
+    let _bound = Bound::new("no_event_begins");
+    for colors in [1, 10] {
+        let begun = Arc::new(AtomicU64::new(0));
+        let open = Arc::new(AtomicBool::new(false));
+        let alive = Alive::default();
+        let mut runtime = cores(1)
+            .drain_deadline(Duration::from_millis(20))
+            .build()
+            .unwrap();
+        let (count, opens, given) = (Arc::clone(&begun), Arc::clone(&open), alive.clone());
+        let outcome = runtime.run(move |cx| {
+            for i in 0..10 {
+                let (count, opens, payload) =
+                    (Arc::clone(&count), Arc::clone(&opens), given.payload());
+                let event = move |_cx: &mut Cx| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    while !opens.load(Ordering::Acquire) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    drop(payload);
+                };
+                cx.post_callback(SHORT.on(Color::from(1 + i % colors), event));
+            }
+            cx.stop();
+        });
+        let Err(RunError::Deadline { stuck, .. }) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(stuck, [(0, "thought short")]);
+        drop(runtime);
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
+        // The thread that was left behind ends with its handler, and drops what it has.
+        open.store(true, Ordering::Release);
+        eventually("the drop of all closures", || alive.count() == 0);
+        assert_eq!(begun.load(Ordering::Relaxed), 1, "begun after the end");
+    }
+}
+
+/// Threads that go on posting after the stop, refused each time, do not hold up the end.
+#[test]
+fn refused_posters_do_not_hold_up_the_end() {
+    let _bound = Bound::new("refused_posters");
+    for n in [1, 2] {
+        let mut runtime = cores(n).drain_deadline(LONG).build().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = (0..48)
+            .map(|_| {
+                let (poster, over) = (runtime.poster(), Arc::clone(&over));
+                std::thread::spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        let _ = poster.post(Color::from(1), |_cx| ());
+                    }
+                })
+            })
+            .collect();
+        let ended = runtime.run(|cx| {
+            cx.timer(
+                Duration::from_millis(20),
+                Callback::anonymous(Color::from(2), |cx: &mut Cx| cx.stop()),
+            );
+        });
+        over.store(true, Ordering::Relaxed);
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        assert!(ended.is_ok(), "{ended:?}");
+    }
+}
+
 #[test]
 fn a_stop_before_the_run_still_runs_the_start() {
     let _bound = Bound::new("a_stop_before_the_run");

@@ -308,12 +308,12 @@ thread_local! {
     static OTHER: RefCell<Option<Simulation>> = const { RefCell::new(None) };
 }
 
+/// A handler that could step a simulation would have two runtimes' contexts at hand, and one core would be
+/// inside two handlers.
 #[test]
-fn one_may_step_another_and_be_gone_before_it() {
-    let mut other = Runtime::builder()
-        .cores(Cores::count(1))
-        .simulate(1)
-        .unwrap();
+fn what_steps_is_refused_inside_a_handler() {
+    let new = || Runtime::builder().cores(Cores::count(1)).simulate(1);
+    let mut other = new().unwrap();
     other
         .start(|cx| {
             sim::pause(cx);
@@ -321,29 +321,42 @@ fn one_may_step_another_and_be_gone_before_it() {
         })
         .unwrap();
     OTHER.set(Some(other));
+    let inside = |_cx: &mut Cx| {
+        OTHER.with_borrow_mut(|other| {
+            let other = other.as_mut().unwrap();
+            assert!(matches!(other.start(|_cx| ()), Err(RunError::Inside)));
+            assert!(matches!(other.end(), Err(RunError::Inside)));
+            other.step();
+        });
+    };
+    let error = new().unwrap().run(inside).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("a simulation is not stepped inside a handler"),
+        "{text}"
+    );
+    // The other one is as it was.
     let step = || OTHER.with_borrow_mut(|other| other.as_mut().unwrap().step());
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let builder = Runtime::builder().cores(Cores::count(2));
-    let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
-    let (first, second) = (Arc::clone(&log), Arc::clone(&log));
-    simulation
-        .run(move |cx| {
-            let poster = cx.poster();
-            cx.post(Color::from(1), move |_cx| first.lock().unwrap().push(1));
-            step();
-            // Still an event of this runtime: its poster keeps program order.
-            let event = move |_cx: &mut Cx| second.lock().unwrap().push(2);
-            assert!(poster.post(Color::from(1), event).is_ok());
-            sim::work(cx, Duration::from_micros(500));
+    while step() != Step::Ended {}
+    OTHER.with_borrow_mut(|other| other.as_mut().unwrap().end().unwrap());
+    // One whose handler is in the middle is dropped inside another's: the handler does not go on.
+    let went_on = Arc::new(AtomicBool::new(false));
+    let tells = Arc::clone(&went_on);
+    let mut third = new().unwrap();
+    third
+        .start(move |cx| {
+            sim::pause(cx);
+            tells.store(true, Ordering::Relaxed);
         })
         .unwrap();
-    assert_eq!(*log.lock().unwrap(), [1, 2]);
-    let poster = simulation.poster();
-    drop(simulation);
-    while step() != Step::Ended {
-        assert!(poster.post(Color::from(3), |_cx| ()).is_err());
-    }
-    OTHER.set(None);
+    third.step();
+    OTHER.set(Some(third));
+    let drops = |cx: &mut Cx| {
+        OTHER.set(None);
+        cx.stop();
+    };
+    new().unwrap().run(drops).unwrap();
+    assert!(!went_on.load(Ordering::Relaxed));
 }
 
 #[test]

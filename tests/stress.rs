@@ -366,3 +366,38 @@ fn shutdown_during_load_loses_nothing() {
         assert_eq!(executed.load(Ordering::Relaxed), accepted);
     }
 }
+
+/// Through another runtime order is kept by a flush before the post that goes there.
+#[test]
+fn through_another_runtime_after_a_flush() {
+    const ROUNDS: u32 = if cfg!(miri) { 10 } else { 2_000 };
+    /// On the first runtime: posts to color 1, then to the other runtime, which posts to color 1 as well.
+    fn round(cx: &mut Cx, other: Poster, left: u32, order: Arc<AtomicU32>) {
+        let (first, second) = (Arc::clone(&order), Arc::clone(&order));
+        let here = cx.poster();
+        cx.post(Color::from(1), move |_cx| {
+            first.store(1, Ordering::Relaxed);
+        });
+        cx.flush();
+        let there = other.clone();
+        let back = move |_cx: &mut Cx| {
+            let last = move |cx: &mut Cx| {
+                assert_eq!(second.swap(0, Ordering::Relaxed), 1, "overtaken");
+                if left == 0 {
+                    other.stop();
+                    cx.stop();
+                } else {
+                    cx.post(Color::from(2), move |cx| round(cx, other, left - 1, order));
+                }
+            };
+            here.post(Color::from(1), last).unwrap();
+        };
+        there.post(Color::from(7), back).unwrap();
+    }
+    let (mut one, mut two) = (cores(2).build().unwrap(), cores(1).build().unwrap());
+    let other = two.poster();
+    let thread = std::thread::spawn(move || two.run(|_cx| ()).unwrap());
+    one.run(move |cx| round(cx, other, ROUNDS, Arc::default()))
+        .unwrap();
+    thread.join().unwrap();
+}

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Alive, Bound, cores, eventually};
 use mely::net::Timer;
-use mely::{Callback, Color, Cx, Stealing};
+use mely::{Callback, Color, Cores, Cx, Runtime, Stealing};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -44,6 +44,35 @@ fn run_in_the_order_of_their_times_and_never_early() {
             })
             .unwrap();
         assert_eq!(*seen.lock().unwrap(), [0, 10, 20, 30, 40, 50]);
+    }
+}
+
+/// At the same moment: in the order in which they were set, whatever was canceled before.
+#[test]
+fn equal_timers_fire_in_the_order_they_were_set() {
+    for canceled in [&[][..], &[0, 1], &[1, 3], &[4, 2, 0]] {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&order);
+        let builder = Runtime::builder().cores(Cores::count(1));
+        builder
+            .exit_when_idle(true)
+            .simulate(1)
+            .unwrap()
+            .run(move |cx| {
+                let after = Duration::from_micros(10);
+                let mut earlier: Vec<Option<Timer>> = (0..5)
+                    .map(|_| Some(cx.timer(after, on(1, |_cx| ()))))
+                    .collect();
+                for &i in canceled {
+                    earlier[i].take().unwrap().cancel(cx);
+                }
+                for i in 0..8 {
+                    let order = Arc::clone(&order);
+                    cx.timer(after, on(1, move |_cx| order.lock().unwrap().push(i)));
+                }
+            })
+            .unwrap();
+        assert_eq!(*seen.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 }
 

@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::{Bound, cores, eventually};
-use mely::{Color, Cx, Handler, Stealing};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use common::{Alive, Bound, cores, eventually};
+use mely::{Color, Cores, Cx, Handler, Runtime, SlowHandler, Stealing, sim};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ fn a_slow_handler_is_reported_once_while_it_runs() {
         .run({
             let reports = Arc::clone(&reports);
             move |cx| {
-                cx.post_callback(SLOW.on(Color::from(1), move |cx: &mut Cx| {
+                let slow = SLOW.on(Color::from(1), move |cx: &mut Cx| {
                     running.store(true, Ordering::Release);
                     eventually("the report", || !reports.lock().unwrap().is_empty());
                     // Long enough for another look, which must say nothing more.
@@ -35,7 +37,9 @@ fn a_slow_handler_is_reported_once_while_it_runs() {
                     running.store(false, Ordering::Release);
                     assert_eq!(reports.lock().unwrap()[0].core, cx.core());
                     cx.stop();
-                }));
+                });
+                // When nothing has happened for long.
+                cx.timer(Duration::from_millis(50), slow);
             }
         })
         .unwrap();
@@ -45,29 +49,66 @@ fn a_slow_handler_is_reported_once_while_it_runs() {
     assert!(reports[0].running_for >= limit);
 }
 
-/// Many short runs in a row are not one long run.
+/// A hook that panics cuts the run short, and the panic comes out of `run` when every core has left.
 #[test]
-fn short_handlers_in_a_row_are_not_reported() {
-    let _bound = Bound::new("short_handlers_in_a_row");
-    let reports = Arc::new(AtomicU64::new(0));
-    let told = Arc::clone(&reports);
-    cores(1)
-        .warn_over(Duration::from_millis(200), move |_slow| {
-            told.fetch_add(1, Ordering::Relaxed);
+fn a_hook_that_panics_comes_out_of_run() {
+    let _bound = Bound::new("a_hook_that_panics");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let mut runtime = cores(2)
+        .warn_over(Duration::from_millis(1), |slow: &SlowHandler| {
+            panic!("{} is slow", slow.handler)
         })
         .build()
-        .unwrap()
-        .run(|cx| {
-            for _ in 0..10 {
-                // Posted before anybody knows how long they take: one batch.
-                cx.post_callback(SLOW.on(Color::from(1), |_cx: &mut Cx| {
-                    std::thread::sleep(Duration::from_millis(50));
-                }));
-            }
-            cx.post(Color::from(1), |cx| cx.stop());
-        })
         .unwrap();
-    assert_eq!(reports.load(Ordering::Relaxed), 0);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        runtime.run(move |cx| {
+            cx.post_callback(SLOW.on(Color::from(1), move |cx: &mut Cx| {
+                let payload = given.payload();
+                cx.post(Color::from(1), move |_cx| drop(payload));
+                eventually("the end", || cx.stopping());
+            }));
+        })
+    }));
+    let message = outcome.unwrap_err();
+    assert_eq!(*message.downcast::<String>().unwrap(), "slow is slow");
+    drop(runtime);
+    assert_eq!(alive.count(), 0);
+}
+
+/// In virtual time: one report for each run over the limit, to within a quarter of it, and none for many short
+/// runs in a row.
+#[test]
+fn runs_over_the_limit_are_reported_once_and_in_time() {
+    const LIMIT: Duration = Duration::from_millis(200);
+    for (runs, takes, expected) in [(10, LIMIT / 4, 0), (3, LIMIT * 3, 3)] {
+        for cores in [1, 2] {
+            let reports = Arc::new(Mutex::new(Vec::new()));
+            let told = Arc::clone(&reports);
+            Runtime::builder()
+                .cores(Cores::count(cores))
+                .exit_when_idle(true)
+                .warn_over(LIMIT, move |slow: &SlowHandler| {
+                    told.lock().unwrap().push(slow.clone());
+                })
+                .simulate(1)
+                .unwrap()
+                .run(move |cx| {
+                    for _ in 0..runs {
+                        // Posted before anybody knows how long they take: one batch.
+                        let work = move |cx: &mut Cx| sim::work(cx, takes);
+                        cx.post_callback(SLOW.on(Color::from(1), work));
+                    }
+                })
+                .unwrap();
+            let reports = reports.lock().unwrap();
+            assert_eq!(reports.len(), expected, "{reports:?}");
+            for report in &*reports {
+                assert_eq!(report.handler, "slow");
+                assert!((LIMIT..=LIMIT * 5 / 4).contains(&report.running_for));
+            }
+        }
+    }
 }
 
 #[test]
@@ -197,4 +238,62 @@ fn handlers_and_closures_have_names() {
             }));
         })
         .unwrap();
+}
+
+/// Wherever events wait, they are counted: queued, mailed to a color that runs, or taken to run.
+#[test]
+fn waiting_events_are_counted_wherever_they_are() {
+    const EACH: u64 = 10_000;
+    let _bound = Bound::new("waiting_events");
+    let mut runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    let (inside, entered) = channel();
+    let (leave, left) = channel::<()>();
+    let thread = std::thread::spawn(move || {
+        entered.recv().unwrap();
+        // To a color that runs: 5, with as many of its own; to one that waits behind it: 7.
+        for color in [5, 7] {
+            for _ in 0..EACH {
+                poster.post(Color::from(color), |_cx| ()).unwrap();
+            }
+        }
+        let deepest = poster.deepest(2);
+        let stats = poster.stats();
+        leave.send(()).unwrap();
+        eventually("the end of all", || poster.stats().events_waiting <= 1);
+        assert_eq!(poster.deepest(2), []);
+        poster.stop();
+        (deepest, stats)
+    });
+    runtime
+        .run(move |cx| {
+            let block = move |_cx: &mut Cx| {
+                inside.send(()).unwrap();
+                left.recv().unwrap();
+            };
+            cx.post(Color::from(5), block);
+            for _ in 0..EACH {
+                cx.post(Color::from(5), |_cx| ());
+            }
+        })
+        .unwrap();
+    let (deepest, stats) = thread.join().unwrap();
+    let found: Vec<_> = deepest.iter().map(|d| (d.color, d.running)).collect();
+    assert_eq!(found[0], (Some(Color::from(5)), true), "{deepest:?}");
+    // The one that runs is counted as taken.
+    assert!(
+        (2 * EACH..=2 * EACH + 1).contains(&deepest[0].events),
+        "{deepest:?}"
+    );
+    // Those of 7 wait behind it, or were run by the other core meanwhile.
+    assert!(
+        deepest.get(1).is_none_or(|d| d.events <= EACH),
+        "{deepest:?}"
+    );
+    assert!(stats.events_waiting >= 2 * EACH, "{}", stats.events_waiting);
+    assert!(
+        stats.events_waiting <= 3 * EACH + 2,
+        "{}",
+        stats.events_waiting
+    );
 }

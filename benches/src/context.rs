@@ -7,7 +7,7 @@ use std::time::Duration;
 ///
 /// A closure of a workload captures at most three words, and references to leaked worlds rather than
 /// counted ones: what is measured is an event, not a reference count.
-pub trait Context: Sized {
+pub trait Context {
     /// See [`Outside`].
     type Outside: Outside<Self>;
 
@@ -48,7 +48,7 @@ pub trait Context: Sized {
 }
 
 /// Posts from threads that are none of the scheduler's.
-pub trait Outside<C>: Clone + Send + 'static {
+pub trait Outside<C: ?Sized>: Clone + Send + 'static {
     /// As [`Context::post`].
     fn post<F>(&self, color: u32, f: F)
     where

@@ -74,6 +74,7 @@
 //! | | `parking::nudge`: a thief links mail of a victim that goes to sleep | 3 | `nudge forgotten` |
 //! | | `parking::forwarded_poke`: a thief that finds nothing forwards a poke to a sleeper | 1 | `doorbells not rung after a search in vain` |
 //! | park, against a long handler | `parking::rescue`: a post to a core that enters one | 1 | `nobody sent to the rescue`; `no look before a long handler`; `plain look before a long handler` |
+//! | work, against the watchdog's sleep | `watchdog::becomes_busy`: a core becomes busy while the watchdog goes to sleep | 4 | `busy core's fence skipped`; `watchdog's fence skipped` |
 //! | ring wake | `event_source::completion_and_poke`: a completion wakes a core, and a foreign post does | 2 | `awake stored` |
 //! | timer wake | `event_source::timer_and_poke`: a timer does, and a foreign post | 2 | `awake stored` |
 //! | ring, against the end | `event_source::end`: an operation is under way when nothing else is left | 3 | `event source not asked` |

@@ -132,7 +132,6 @@ fn run_side(world: &Arc<World>, side: usize, mut runtime: Runtime) -> Ran {
     let left = match outcome {
         None => None,
         Some(Ok(())) => Some(0),
-        Some(Err(RunError::Full)) if draw.events_max.is_some() => None,
         Some(Err(RunError::Panicked { events_left, .. })) if draw.on_panic == OnPanic::Stop => {
             Some(events_left)
         }

@@ -63,6 +63,8 @@ pub(super) struct Colored {
     pub(super) broken: bool,
     /// Nobody has a `Stream` that owns it: its home core keeps it until it is closed.
     pub(super) detached: bool,
+    /// `on_data` has had its last call.
+    pub(super) ended: bool,
 }
 
 /// The half that belongs to the home core's thread.
@@ -95,6 +97,8 @@ pub(super) struct Conn {
     pub(super) at_home: UnsafeCell<Home>,
     /// Calls on their way to the home core.
     pub(super) under_way: AtomicU32,
+    /// Where it is noted in the registry.
+    pub(super) key: usize,
     /// Keeps a color of the connection's own as long as the connection.
     pub(super) _unique: Option<UniqueColor>,
 }
@@ -154,8 +158,7 @@ impl Conn {
         match result {
             // Apart, because each fits into an event's node and the result would not.
             Ok(buf) => {
-                // Ignored: the driver made sure that there is room.
-                let _ = core.post(handler, color, move |cx: &mut Cx| this.deliver(cx, Ok(buf)));
+                core.post_own(handler, color, move |cx: &mut Cx| this.deliver(cx, Ok(buf)));
             }
             Err(error) => core.post_own(handler, color, move |cx: &mut Cx| {
                 this.deliver(cx, Err(error))
@@ -189,7 +192,7 @@ impl Conn {
             return;
         }
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        let home = control(&self.poster.inner, self.home);
+        let home = control(self.home);
         cx.post_own(home, move |cx: &mut Cx| {
             self.under_way.fetch_sub(1, Ordering::Release);
             f(self, cx);
@@ -198,30 +201,31 @@ impl Conn {
 
     /// Gives what was received to the application; an event of the color.
     fn deliver(self: Arc<Conn>, cx: &mut Cx, result: io::Result<RecvBuf>) {
+        let last = result.as_ref().map_or(true, |data| data.is_empty());
         let callback = {
             // SAFETY: an event of the color.
             let mut colored = unsafe { self.colored() };
             if colored.phase != Phase::Open {
                 return;
             }
+            // From now on none is kept: what it holds may hold the connection.
+            colored.ended |= last;
             colored.on_data.take()
         };
         let Some(callback) = callback else { return };
-        let last = result.as_ref().map_or(true, |data| data.is_empty());
         let stream = Stream {
             conn: self,
             owner: false,
         };
-        // Given back after the call, or, if it panics, the connection is closed.
         let mut lent = Lent {
             conn: &stream.conn,
             callback: Some(callback),
-            place: |colored| &mut colored.on_data,
+            place: Colored::place_of_on_data,
         };
         if let Some(callback) = &mut lent.callback {
             callback(cx, &stream, result);
         }
-        drop(lent);
+        lent.end();
         // SAFETY: an event of the color; the callback is over.
         if last && unsafe { stream.conn.colored() }.detached {
             stream.close(cx);
@@ -237,8 +241,7 @@ impl Conn {
         core: &mut Core,
     ) {
         let color = this.color;
-        // Ignored: the driver made sure that there is room.
-        let _ = core.post(Some(handler), color, move |cx: &mut Cx| {
+        core.post_own(Some(handler), color, move |cx: &mut Cx| {
             this.after_send(cx, len, result)
         });
     }
@@ -288,11 +291,25 @@ impl Conn {
         let mut lent = Lent {
             conn: &stream.conn,
             callback: Some(callback),
-            place: |colored| &mut colored.on_drained,
+            place: Colored::place_of_on_drained,
         };
         if let Some(callback) = &mut lent.callback {
             callback(cx, &stream, result);
         }
+        lent.end();
+    }
+
+    /// Drops the callbacks, in the wrong place but in time.
+    ///
+    /// # Safety
+    /// No core of the runtime runs, and none will.
+    pub(super) unsafe fn drop_callbacks(&self) {
+        let dropped = {
+            // SAFETY: no event of the color runs: the caller's promise.
+            let mut colored = unsafe { self.colored() };
+            (colored.on_data.take(), colored.on_drained.take())
+        };
+        drop(dropped);
     }
 
     /// Sends, and posts what it came to: an event and not a call, because the application is not
@@ -377,7 +394,7 @@ impl Conn {
             (colored.on_data.take(), colored.on_drained.take())
         };
         drop(dropped);
-        let home = control(&self.poster.inner, self.home);
+        let home = control(self.home);
         cx.post_own(home, move |cx: &mut Cx| {
             if let Some(driver) = cx.worker().source.driver() {
                 self.close_at_home(driver);
@@ -418,7 +435,7 @@ impl Conn {
 
     /// The receive is over; called by the home core's driver.
     pub(super) fn recv_over(self: Arc<Conn>, driver: &mut Driver, core: &mut Core) {
-        let (again, kept) = {
+        let again = {
             // SAFETY: the home core's driver calls, on its thread.
             let mut home = unsafe { self.at_home() };
             home.recv = None;
@@ -426,14 +443,11 @@ impl Conn {
             if home.closing && !std::mem::replace(&mut home.closed, true) {
                 driver.backend.close(self.fd);
             }
-            let again = std::mem::take(&mut home.again) && !home.closing && !home.ended;
-            (again, home.kept.is_some())
+            std::mem::take(&mut home.again) && !home.closing && !home.ended
         };
         if driver.draining {
             // It was paused, or was to go on, when the end came.
-            if again || kept {
-                Conn::canceled(&self, core);
-            }
+            Conn::canceled(&self, core);
         } else if again {
             self.start_recv(driver);
         }
@@ -479,6 +493,16 @@ impl Conn {
 }
 
 impl Colored {
+    /// Where `on_data` is kept between its calls, if it may be called again.
+    pub(super) fn place_of_on_data(&mut self) -> Option<&mut Option<OnData>> {
+        (self.phase == Phase::Open && !self.ended).then_some(&mut self.on_data)
+    }
+
+    /// The same of `on_drained`: its last call is the one with an error.
+    pub(super) fn place_of_on_drained(&mut self) -> Option<&mut Option<OnDrained>> {
+        (self.phase == Phase::Open && !self.broken).then_some(&mut self.on_drained)
+    }
+
     /// The next buffer to send: several small ones joined.
     pub(super) fn next(&mut self) -> Option<SendBuf> {
         let first = self.queue.pop_front()?;
@@ -505,6 +529,7 @@ impl Drop for Conn {
     /// A connection that was not closed, because the runtime ended first. Its driver's backend is
     /// gone by then (fields drop in order), so no operation is left on the descriptor.
     fn drop(&mut self) {
+        self.poster.inner.net.remove(self.home, self.key);
         // SAFETY: the last reference is gone.
         let closed = unsafe { self.at_home() }.closed;
         if !closed {
@@ -522,34 +547,39 @@ impl fmt::Debug for Conn {
     }
 }
 
-/// A connection's callback while it runs.
+/// A connection's callback while it runs. If it is dropped, and not ended, it has panicked.
 struct Lent<'a, F> {
     conn: &'a Arc<Conn>,
     callback: Option<F>,
-    /// Where it belongs.
-    place: fn(&mut Colored) -> &mut Option<F>,
+    /// Where it belongs, if it may be called again.
+    place: fn(&mut Colored) -> Option<&mut Option<F>>,
+}
+
+impl<F> Lent<'_, F> {
+    /// The call is over: gives the callback back, unless another has taken its place meanwhile, or there will be
+    /// no other call.
+    fn end(mut self) {
+        {
+            // SAFETY: still inside the event of the color that lent it.
+            let mut colored = unsafe { self.conn.colored() };
+            if let Some(place @ None) = (self.place)(&mut colored) {
+                *place = self.callback.take();
+            }
+        }
+        // The user's closure, with nothing borrowed.
+        let callback = self.callback.take();
+        std::mem::forget(self);
+        drop(callback);
+    }
 }
 
 impl<F> Drop for Lent<'_, F> {
     fn drop(&mut self) {
-        let dropped = {
-            // SAFETY: still inside the event of the color that lent it.
-            let mut colored = unsafe { self.conn.colored() };
-            let open = colored.phase == Phase::Open;
-            let place = (self.place)(&mut colored);
-            if open && place.is_none() {
-                *place = self.callback.take();
-            }
-            // Closed meanwhile, or replaced by another.
-            self.callback.take()
-        };
-        drop(dropped);
-        if std::thread::panicking() {
-            // The callback's state is in doubt: no more data for it, and the peer shall know.
-            let conn = Arc::clone(self.conn);
-            let poster = conn.poster.clone();
-            let _ = poster.post_own(conn.color, move |cx: &mut Cx| conn.close(cx, true));
-        }
+        drop(self.callback.take());
+        // The callback's state is in doubt: no more data for it, and the peer shall know.
+        let conn = Arc::clone(self.conn);
+        let poster = conn.poster.clone();
+        let _ = poster.post_own(conn.color, move |cx: &mut Cx| conn.close(cx, true));
     }
 }
 

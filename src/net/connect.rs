@@ -35,8 +35,7 @@ impl Connecting {
             poster,
         } = self;
         let result = result.map(|fd| Incoming::new(fd, home, owner.clone(), poster));
-        // Ignored: the driver made sure that there is room.
-        let _ = core.post(handler, color, move |cx: &mut Cx| callback(cx, result));
+        core.post_own(handler, color, move |cx: &mut Cx| callback(cx, result));
     }
 }
 

@@ -29,6 +29,8 @@ use std::time::Duration;
 const TURNS_MAX: u32 = 16;
 /// Completions taken at once.
 const COMPLETIONS_MAX: usize = 256;
+/// Events beyond the limit, in the whole runtime, up to which completions may add to them.
+const RESERVED_MAX: usize = 64;
 /// Connections that one event hands over.
 const BURST_MAX: usize = 64;
 /// How long to wait before accepting again after accept failed, for want of descriptors say.
@@ -80,6 +82,7 @@ pub(crate) struct Driver {
     resting: Vec<(u64, Arc<Listening>, Fd)>,
     pub(super) draining: bool,
     pub(super) core: u32,
+    inner: Arc<Inner>,
     turns: u32,
     /// Who closes what the backend is not there to close.
     pub(super) owner: Owner,
@@ -87,7 +90,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Sets the event source of a core up, on its own thread.
-    pub(crate) fn new(inner: &Inner, core: u32) -> io::Result<(Driver, Report)> {
+    pub(crate) fn new(inner: &Arc<Inner>, core: u32) -> io::Result<(Driver, Report)> {
         let choice = match &inner.config.net.choice {
             Some(choice) => choice.clone(),
             None => crate::io::Choice::from_env()?,
@@ -110,6 +113,7 @@ impl Driver {
             resting: Vec::new(),
             draining: false,
             core,
+            inner: Arc::clone(inner),
             turns: 0,
             owner,
         };
@@ -135,20 +139,26 @@ impl Driver {
     }
 
     fn look(&mut self, core: &mut Core) {
+        core.looked();
         if !self.timers.is_empty() || !self.resting.is_empty() {
             let now_ns = core.clock.now_ns();
-            while core.has_room()
-                && let Some(timer) = self.timers.due(now_ns)
-            {
+            // Also at the limit of events: each was accepted when it was set.
+            while let Some(timer) = self.timers.due(now_ns) {
                 timer.fire(core);
             }
             self.accept_again(now_ns);
         }
+        // At the limit of events one completion a look becomes an event all the same: work that fills the
+        // queues again and again would keep the network out for ever.
+        let mut spare = true;
+        let mut admits = |core: &mut Core| {
+            core.has_room() || std::mem::take(&mut spare) && core.reserved() < RESERVED_MAX
+        };
         // What had no room at the last look; while there is some, the kernel's rest waits behind it.
-        while core.has_room()
-            && let Some(completion) = self.completions.pop_front()
-        {
-            self.complete(completion, core);
+        while !self.completions.is_empty() && admits(core) {
+            if let Some(completion) = self.completions.pop_front() {
+                self.complete(completion, core);
+            }
         }
         if self.completions.is_empty() {
             let mut reaped = std::mem::take(&mut self.reaped);
@@ -157,7 +167,8 @@ impl Driver {
                 panic!("core {}: the event source failed: {error}", self.core);
             }
             for completion in reaped.drain(..) {
-                if core.has_room() {
+                // Once one has to wait, those behind it do.
+                if self.completions.is_empty() && admits(core) {
                     self.complete(completion, core);
                 } else {
                     self.completions.push_back(completion);
@@ -239,7 +250,7 @@ impl Driver {
             Operation::Accept { listening, fd, .. } => {
                 if self.draining || listening.is_closed() {
                     self.backend.close(fd);
-                    Listening::discard(listening, core);
+                    Listening::over(listening, core);
                 } else {
                     let again_ns = core.clock.now_ns() + ACCEPT_AGAIN.as_nanos() as u64;
                     self.resting.push((again_ns, listening, fd));
@@ -328,7 +339,7 @@ impl Driver {
         while let Some(i) = self.resting.iter().position(|(_, l, _)| ours(l)) {
             let (_, listening, fd) = self.resting.swap_remove(i);
             self.backend.close(fd);
-            Listening::discard(listening, core);
+            Listening::over(listening, core);
         }
         for (_, operation) in &self.operations {
             if let Operation::Accept { listening, op, .. } = operation
@@ -375,14 +386,14 @@ impl Driver {
         }
         for (_, listening, fd) in self.resting.drain(..) {
             self.backend.close(fd);
-            Listening::discard(listening, core);
+            Listening::over(listening, core);
         }
         while let Some(timer) = self.timers.pop() {
             timer.discard(core);
         }
         // Those that do not receive now: the others are told by their receive's end.
-        for (_, conn) in &self.kept {
-            Conn::canceled(conn, core);
+        for conn in self.inner.net.of(self.core) {
+            Conn::canceled(&conn, core);
         }
         self.turns = TURNS_MAX;
     }
@@ -423,6 +434,6 @@ impl Bell for crate::io::Doorbell {
 }
 
 /// The color whose events run on `core` only.
-pub(super) fn control(inner: &Inner, core: u32) -> Color {
-    inner.shared.slots.map.control(core as usize)
+pub(super) fn control(core: u32) -> Color {
+    Color::control(core as usize)
 }

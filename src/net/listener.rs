@@ -6,7 +6,8 @@ use crate::callback::Callback;
 use crate::io::{Fd, ListenOptions, Owner};
 use crate::runtime::poster::Poster;
 use crate::sched::core::Core;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::{Color, Cx, Handler};
 use std::fmt;
 use std::io;
@@ -25,11 +26,14 @@ pub enum Acceptors {
     Single,
 }
 
-type OnAccept = Box<dyn Fn(&mut Cx, io::Result<Incoming>) + Send + Sync>;
+type OnAccept = Arc<dyn Fn(&mut Cx, io::Result<Incoming>) + Send + Sync>;
 
 /// A listener's shared part.
 pub(super) struct Listening {
-    callback: OnAccept,
+    /// Taken when no core will call it any more. A lock that nobody waits for: events of one color take turns.
+    callback: Mutex<Option<OnAccept>>,
+    /// Cores that accept for it, or are about to.
+    accepting: AtomicU32,
     handler: Option<&'static Handler>,
     color: Color,
     closed: AtomicBool,
@@ -55,16 +59,29 @@ impl Listening {
         // Made now: whatever becomes of the event, they are closed.
         let results: Vec<io::Result<Incoming>> = results.collect();
         core.post_own(handler, color, move |cx: &mut Cx| {
+            let callback = this.callback.lock().unwrap().clone();
+            let Some(callback) = callback else { return };
             for result in results {
-                (this.callback)(cx, result);
+                callback(cx, result);
             }
         });
     }
 
-    /// Drops the callback in its color, if this was the last of it.
-    pub(super) fn discard(this: Arc<Listening>, core: &mut Core) {
+    /// This core accepts no more for it. Drops the callback in its color, if this was the last one.
+    pub(super) fn over(this: Arc<Listening>, core: &mut Core) {
         let color = this.color;
-        core.post_own(None, color, move |_cx: &mut Cx| drop(this));
+        core.post_own(None, color, move |_cx: &mut Cx| {
+            if this.accepting.fetch_sub(1, Ordering::AcqRel) == 1 {
+                this.drop_callback();
+            }
+        });
+    }
+
+    /// Nobody calls it any more.
+    pub(super) fn drop_callback(&self) {
+        // The user's closure, under no lock.
+        let callback = self.callback.lock().unwrap().take();
+        drop(callback);
     }
 }
 
@@ -149,15 +166,17 @@ where
         bound = driver.backend.local_addr(fd)?;
     }
     let listening = Arc::new(Listening {
-        callback: Box::new(callback.f),
+        callback: Mutex::new(Some(Arc::new(callback.f))),
+        accepting: AtomicU32::new(cores.len() as u32),
         handler: callback.handler,
         color: callback.color,
         closed: AtomicBool::new(false),
         poster: poster.clone(),
     });
+    poster.inner.net.add_listener(Arc::downgrade(&listening));
     for (&core, mut sent) in cores.iter().zip(fds) {
         let listening = Arc::clone(&listening);
-        cx.post_own(control(&poster.inner, core), move |cx: &mut Cx| {
+        cx.post_own(control(core), move |cx: &mut Cx| {
             let Some(fd) = sent.arrived() else { return };
             let worker = cx.worker();
             match worker.source.driver() {
@@ -168,7 +187,7 @@ where
                     if let Some(driver) = other {
                         driver.backend.close(fd);
                     }
-                    Listening::discard(listening, &mut worker.core);
+                    Listening::over(listening, &mut worker.core);
                 }
             }
         });
@@ -225,12 +244,11 @@ impl Drop for Listener {
         for &core in &self.cores {
             let listening = Arc::clone(&self.listening);
             // Ignored: a runtime that has ended, or is about to, has closed its listeners itself.
-            let _ = poster.post_own(control(&poster.inner, core), move |cx: &mut Cx| {
+            let _ = poster.post_own(control(core), move |cx: &mut Cx| {
                 let worker = cx.worker();
                 if let Some(driver) = worker.source.driver() {
                     driver.close_listener(&listening, &mut worker.core);
                 }
-                Listening::discard(listening, &mut worker.core);
             });
         }
     }

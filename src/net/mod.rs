@@ -58,6 +58,7 @@ mod conn;
 mod connect;
 mod driver;
 mod listener;
+mod registry;
 mod signal;
 mod stream;
 mod timer;
@@ -69,6 +70,7 @@ pub use self::timer::Timer;
 pub use crate::io::{Choice, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 
 pub(crate) use self::driver::Driver;
+pub(crate) use self::registry::Registry;
 
 use crate::Cx;
 use std::io;

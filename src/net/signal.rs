@@ -38,8 +38,7 @@ impl Watching {
                 callback(cx);
             }
         };
-        // Ignored: the driver made sure that there is room.
-        let _ = core.post(watching.handler, watching.color, event);
+        core.post_own(watching.handler, watching.color, event);
     }
 
     /// Drops the callback in its color.

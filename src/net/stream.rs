@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A connection that has just been made and has no color yet.
 ///
@@ -85,23 +85,22 @@ impl Incoming {
             shutdown: false,
             broken: false,
             detached: false,
+            ended: false,
         };
-        let conn = Conn {
+        let conn = Arc::new_cyclic(|conn| Conn {
             fd,
             home: self.home,
             owner: self.owner.clone(),
             color,
-            poster: self.poster.clone(),
             read_handler: std::sync::OnceLock::new(),
             colored: UnsafeCell::new(colored),
             at_home: UnsafeCell::new(Home::default()),
             under_way: AtomicU32::new(0),
+            key: self.poster.inner.net.add(self.home, Weak::clone(conn)),
+            poster: self.poster.clone(),
             _unique: unique,
-        };
-        Stream {
-            conn: Arc::new(conn),
-            owner: true,
-        }
+        });
+        Stream { conn, owner: true }
     }
 }
 
@@ -127,7 +126,8 @@ impl fmt::Debug for Incoming {
 /// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
 /// [`Refused`]. Dropping it closes the connection as [`close`](Self::close) does.
 ///
-/// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`.
+/// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`, also of a
+/// connection that is paused. Callbacks that are left when the runtime is dropped are dropped with it.
 pub struct Stream {
     pub(super) conn: Arc<Conn>,
     /// Dropping it closes the connection: false for what callbacks borrow, and once detached.
@@ -146,8 +146,9 @@ impl Stream {
     }
 
     /// Receives: `f` is called with what comes, in order, in the connection's color, under `handler`.
-    /// A buffer of length 0 is the end of the stream; an error is the last call. May be called again
-    /// to replace `f` (the handler stays) or to resume after [`pause`](Self::pause).
+    /// A buffer of length 0 is the end of the stream; that, or an error, is the last call, after which `f` is
+    /// dropped: so it may hold the state that owns this stream. May be called again to replace `f` (the handler
+    /// stays) or to resume after [`pause`](Self::pause); what is given after the last call is dropped at once.
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
@@ -160,9 +161,9 @@ impl Stream {
         let old = {
             // SAFETY: checked: an event of the color.
             let mut colored = unsafe { self.conn.colored() };
-            match colored.phase {
-                Phase::Open => colored.on_data.replace(Box::new(f)),
-                Phase::Closing | Phase::Closed => return Ok(()),
+            match colored.place_of_on_data() {
+                Some(place) => place.replace(Box::new(f)),
+                None => return Ok(()),
             }
         };
         drop(old);
@@ -257,7 +258,8 @@ impl Stream {
 
     /// Calls `f`, in the connection's color and under `handler`, each time everything queued has been
     /// sent, or with the error that ended sending; then what was still queued is lost and further
-    /// writes are refused.
+    /// writes are refused. An error is the last call; `f` is dropped after it, or when the connection is closed.
+    /// (If `f` holds the state that owns this stream, and the peer ends its side only, somebody has to close.)
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
@@ -270,7 +272,10 @@ impl Stream {
             // SAFETY: checked: an event of the color.
             let mut colored = unsafe { self.conn.colored() };
             colored.drained_handler = Some(handler);
-            colored.on_drained.replace(Box::new(f))
+            match colored.place_of_on_drained() {
+                Some(place) => place.replace(Box::new(f)),
+                None => return Ok(()),
+            }
         };
         drop(old);
         Ok(())

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 /// A timer that has not fired.
 pub(super) struct Pending {
-    generation: u32,
+    /// So many timers of this core were set before.
+    number: u64,
     callback: Box<dyn FnOnce(&mut Cx) + Send>,
     canceled: Arc<AtomicBool>,
     handler: Option<&'static Handler>,
@@ -23,7 +24,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Posts the callback to its color. The caller made sure that there is room.
+    /// Posts the callback to its color.
     pub(super) fn fire(self, core: &mut Core) {
         let Pending {
             callback, canceled, ..
@@ -34,8 +35,7 @@ impl Pending {
                 callback(cx);
             }
         };
-        // Ignored: there is room.
-        let _ = core.post(self.handler, self.color, event);
+        core.post_own(self.handler, self.color, event);
     }
 
     /// Drops the callback in its color.
@@ -55,14 +55,16 @@ impl fmt::Debug for Pending {
 
 /// The timers of a core.
 ///
-/// A canceled timer leaves its entry in the heap, where it is recognized by its generation; when
-/// those outnumber the living, the heap is made anew.
+/// Those that are due at the same moment fire in the order in which they were set. A canceled timer leaves
+/// its entry in the heap, where it is recognized by its number; when those outnumber the living, the heap
+/// is made anew.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    /// When (ns), index, generation.
-    heap: BinaryHeap<Reverse<(u64, usize, u32)>>,
+    /// When (ns), number, index.
+    heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     pending: Slab<Pending>,
-    generation: u32,
+    /// Timers set so far.
+    set: u64,
 }
 
 impl Timers {
@@ -74,24 +76,23 @@ impl Timers {
         self.pending.is_empty()
     }
 
-    fn add(&mut self, at_ns: u64, mut pending: Pending) -> (usize, u32) {
-        self.generation = self.generation.wrapping_add(1);
-        pending.generation = self.generation;
+    fn add(&mut self, at_ns: u64, mut pending: Pending) -> (usize, u64) {
+        let number = self.set;
+        self.set += 1;
+        pending.number = number;
         let index = self.pending.insert(pending);
-        self.heap.push(Reverse((at_ns, index, self.generation)));
-        (index, self.generation)
+        self.heap.push(Reverse((at_ns, number, index)));
+        (index, number)
     }
 
-    fn lives(pending: &Slab<Pending>, index: usize, generation: u32) -> bool {
-        pending
-            .get(index)
-            .is_some_and(|p| p.generation == generation)
+    fn lives(pending: &Slab<Pending>, index: usize, number: u64) -> bool {
+        pending.get(index).is_some_and(|p| p.number == number)
     }
 
     /// Forgets what was canceled at the head of the heap.
     fn settle(&mut self) {
-        while let Some(&Reverse((_, index, generation))) = self.heap.peek()
-            && !Timers::lives(&self.pending, index, generation)
+        while let Some(&Reverse((_, number, index))) = self.heap.peek()
+            && !Timers::lives(&self.pending, index, number)
         {
             self.heap.pop();
         }
@@ -114,19 +115,19 @@ impl Timers {
     /// The next timer, due or not.
     pub(super) fn pop(&mut self) -> Option<Pending> {
         self.settle();
-        let Reverse((_, index, _)) = self.heap.pop()?;
+        let Reverse((_, _, index)) = self.heap.pop()?;
         Some(self.pending.remove(index))
     }
 
-    fn cancel(&mut self, index: usize, generation: u32) -> Option<Pending> {
-        if !Timers::lives(&self.pending, index, generation) {
+    fn cancel(&mut self, index: usize, number: u64) -> Option<Pending> {
+        if !Timers::lives(&self.pending, index, number) {
             return None;
         }
         let pending = self.pending.remove(index);
         if self.heap.len() > 64 && self.heap.len() > 2 * self.pending.len() {
             let living = &self.pending;
             self.heap
-                .retain(|&Reverse((_, i, g))| Timers::lives(living, i, g));
+                .retain(|&Reverse((_, number, i))| Timers::lives(living, i, number));
         }
         Some(pending)
     }
@@ -136,7 +137,7 @@ impl Timers {
 pub struct Timer {
     core: u32,
     index: usize,
-    generation: u32,
+    number: u64,
     canceled: Arc<AtomicBool>,
     poster: Poster,
 }
@@ -149,14 +150,14 @@ impl Timer {
         let Timer {
             core,
             index,
-            generation,
+            number,
             poster,
             ..
         } = self;
         let remove = move |cx: &mut Cx| {
             let worker = cx.worker();
             if let Some(driver) = worker.source.driver()
-                && let Some(pending) = driver.timers.cancel(index, generation)
+                && let Some(pending) = driver.timers.cancel(index, number)
             {
                 pending.discard(&mut worker.core);
             }
@@ -166,7 +167,7 @@ impl Timer {
             remove(cx);
         } else {
             // Refused once that runtime is ending: then it cancels its timers itself.
-            let _ = poster.post_own(control(&poster.inner, core), remove);
+            let _ = poster.post_own(control(core), remove);
         }
     }
 }
@@ -181,7 +182,9 @@ impl fmt::Debug for Timer {
 
 impl Cx {
     /// Runs the callback once, in its color, no earlier than `after` from now. It is late by as
-    /// much as this core is inside a handler; a sleeping core wakes for it.
+    /// much as this core is inside a handler; a sleeping core wakes for it. Timers of one core that are due
+    /// at the same moment are posted in the order in which they were set. A timer fires also at the
+    /// limit of queued events, beyond which its event counts.
     ///
     /// A runtime that was asked to stop runs no more timers; their closures are dropped in their
     /// colors.
@@ -201,7 +204,7 @@ impl Cx {
     {
         let canceled = Arc::new(AtomicBool::new(false));
         let pending = Pending {
-            generation: 0,
+            number: 0,
             callback: Box::new(callback.f),
             canceled: Arc::clone(&canceled),
             handler: callback.handler,
@@ -214,7 +217,7 @@ impl Cx {
         // Three hundred years are for ever.
         let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
         let after_ns = after_ns.min(u64::MAX / 2);
-        let (index, generation) = match worker.source.driver() {
+        let (index, number) = match worker.source.driver() {
             Some(driver) if !driver.draining => {
                 driver.timers.add(now_ns.saturating_add(after_ns), pending)
             }
@@ -226,7 +229,7 @@ impl Cx {
         Timer {
             core,
             index,
-            generation,
+            number,
             canceled,
             poster,
         }

@@ -4,7 +4,7 @@ use super::Runtime;
 use super::inner::{Config, Inner};
 use super::panics::{OnPanic, PanicReport};
 use super::watchdog::SlowHandler;
-use crate::color::{SLOT_BITS_MAX, SLOT_BITS_MIN};
+use crate::color::{HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
 use crate::sched::policy::{Policy, Stealing};
 use crate::sched::shared::{Setup, Shared};
 use crate::topology::{Distance, Topology};
@@ -93,6 +93,7 @@ impl Builder {
                 on_panic: OnPanic::Stop,
                 panic_hook: None,
                 slow: None,
+                watch_period: Duration::from_micros(500),
                 drain_deadline: Duration::from_secs(10),
                 exit_when_idle: false,
                 spin_ns: 0,
@@ -153,10 +154,12 @@ impl Builder {
         self
     }
 
-    /// Most events queued at any time, rounded up by what cores keep in stock; 67 million (4 GiB) by
-    /// default. At the limit [`Cx::post`](crate::Cx::post) panics, and
+    /// Most events queued at any time; 67 million (4 GiB) by default. So many fit in every case; what
+    /// cores have in stock comes on top, which is a thirty-second of them, or two for each core and two for
+    /// all other threads. At the limit [`Cx::post`](crate::Cx::post) panics, and
     /// [`Cx::try_post`](crate::Cx::try_post) and [`Poster::post`](crate::Poster::post) give the
-    /// closure back.
+    /// closure back. What the network brings waits, but for 64 events. Timers fire beyond the limit, and so
+    /// do the runtime's own events, such as the first of a run, and the drop of state in its color.
     pub fn events_max(mut self, events: usize) -> Builder {
         self.events_max = events;
         self
@@ -175,14 +178,25 @@ impl Builder {
         self
     }
 
+    /// From one look of the watchdog to the next, at least 50 us; 500 us by default.
+    ///
+    /// The watchdog is the thread that called `run`. It asks a core to look at its timers and at the network that
+    /// has not done so for one to two of these periods, because its handlers take longer than was thought; and
+    /// it wakes another core, if that one can take what waits there. It sleeps while no core is busy. With
+    /// [`Duration::MAX`] it does nothing.
+    pub fn watchdog(mut self, period: Duration) -> Builder {
+        self.config.watch_period = period.max(Duration::from_micros(50));
+        self
+    }
+
     /// What to do about a panic of a handler; stop by default.
     pub fn on_panic(mut self, on_panic: OnPanic) -> Builder {
         self.config.on_panic = on_panic;
         self
     }
 
-    /// Calls `hook` with each panic of a handler, on the core it happened on, right after it. The
-    /// hook must not panic.
+    /// Calls `hook` with each panic of a handler, on the core it happened on, right after it. A hook that
+    /// panics stops the runtime, also with [`OnPanic::DropEvent`], and `run` says so.
     pub fn panic_hook<F>(mut self, hook: F) -> Builder
     where
         F: Fn(&PanicReport) + Send + Sync + 'static,
@@ -193,7 +207,8 @@ impl Builder {
 
     /// Calls `hook` once for each run of a handler that takes longer than `limit`, while it still
     /// runs, on the thread that called `run`. Seen to within a quarter of the limit, which is at
-    /// least a millisecond.
+    /// least a millisecond. If the hook panics the run is cut short, and `run` panics when its cores have
+    /// left.
     pub fn warn_over<F>(mut self, limit: Duration, hook: F) -> Builder
     where
         F: Fn(&SlowHandler) + Send + Sync + 'static,
@@ -233,7 +248,7 @@ impl Builder {
             Some(topology) => topology,
             None => Topology::detect().map_err(|error| BuildError::Topology(error.to_string()))?,
         };
-        self.build_on(topology)
+        self.build_on(topology, HashKey::random())
     }
 
     /// Builds the same runtime with virtual cores, which one thread steps in an order that `seed`
@@ -266,11 +281,11 @@ impl Builder {
         self.oversubscribe = true;
         self.pin = false;
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
-        let runtime = self.build_on(topology)?;
+        let runtime = self.build_on(topology, HashKey::from_seed(seed))?;
         Ok(crate::sim::Simulation::new(runtime, net, seed))
     }
 
-    fn build_on(mut self, topology: Topology) -> Result<Runtime, BuildError> {
+    fn build_on(mut self, topology: Topology, hash_key: HashKey) -> Result<Runtime, BuildError> {
         if self.policy.batch == 0 || self.policy.batch > BATCH_MAX {
             return Err(BuildError::Batch(self.policy.batch));
         }
@@ -314,12 +329,14 @@ impl Builder {
         }
         let shared = Shared::new(Setup {
             slot_bits: bits,
+            hash_key,
             victims: victims(&topology, cores, available),
             policy: self.policy,
             events_max: self.events_max,
             wake_cost_ns: u64::try_from(self.wake_cost.as_nanos())
                 .unwrap_or(u64::MAX)
                 .max(1),
+            watch_at_once: self.config.slow.is_some(),
         });
         Ok(Runtime::new(Inner::new(shared, self.config)))
     }

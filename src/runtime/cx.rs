@@ -7,28 +7,43 @@ use crate::callback::Callback;
 use crate::sched;
 use crate::sched::queue::NIL;
 use crate::{Color, Handler};
-use std::marker::PhantomData;
+use std::fmt;
 use std::ptr::NonNull;
 use std::time::Duration;
 
 /// What a handler can do: post events, ask where it is, open connections, stop the runtime.
 ///
 /// A context belongs to the core that runs the handler and does not leave it: it is neither `Send`
-/// nor `Sync`. To post from elsewhere take a [`Poster`] along.
-#[derive(Debug)]
+/// nor `Sync`. To post from elsewhere take a [`Poster`] along. Nor is it `Sized`, so that nobody can put
+/// another core's in its place:
+///
+/// ```compile_fail,E0277
+/// fn exchange(one: &mut mely::Cx, other: &mut mely::Cx) {
+///     std::mem::swap(one, other);
+/// }
+/// ```
+#[repr(C)]
 pub struct Cx {
     worker: NonNull<Worker>,
-    _not_send: PhantomData<*mut ()>,
+    _unsized: [()],
+}
+
+/// What a [`Cx`] is made of.
+#[repr(C)]
+struct Content {
+    worker: NonNull<Worker>,
 }
 
 impl Cx {
+    /// Calls `f` with a context.
+    ///
     /// # Safety
-    /// The worker outlives the context, is used by this thread only, and this is its only context.
-    pub(crate) unsafe fn new(worker: NonNull<Worker>) -> Cx {
-        Cx {
-            worker,
-            _not_send: PhantomData,
-        }
+    /// The worker outlives the call, is used by this thread only, and this is its only context.
+    pub(crate) unsafe fn with<R>(worker: NonNull<Worker>, f: impl FnOnce(&mut Cx) -> R) -> R {
+        let mut content = Content { worker };
+        let cx = std::ptr::slice_from_raw_parts_mut(&raw mut content, 0) as *mut Cx;
+        // SAFETY: a `Cx` with no elements is laid out as a `Content`, and this one is borrowed for the call.
+        f(unsafe { &mut *cx })
     }
 
     /// The worker behind the context.
@@ -37,7 +52,7 @@ impl Cx {
     /// [`Poster`] used inside the handler goes to the same worker.
     #[inline(always)]
     pub(crate) fn worker(&mut self) -> &mut Worker {
-        // SAFETY: valid and this thread's by `new`. Exclusive: every borrow of the worker, here and
+        // SAFETY: valid and this thread's by `with`. Exclusive: every borrow of the worker, here and
         // in `Poster::post_as`, lives for one call into the runtime, and no such call runs user
         // code while the borrow lives.
         unsafe { self.worker.as_mut() }
@@ -130,9 +145,9 @@ impl Cx {
     /// one if the handler is known to be long (except if it is so only because it posts much). Also gives back
     /// the other colors that the core has at hand, so that idle cores can take them: up to 63, which costs
     /// more than a handler of some ns. Call this before a long computation, and before signaling another
-    /// thread by means of your own (a channel, an atomic): only then do the posts before come before what
-    /// that thread posts. (Except what an event that is already running posts to its own color: that never
-    /// looks at what others have sent meanwhile.)
+    /// thread by means of your own (a channel, an atomic, a post to another runtime): only then do the posts
+    /// before come before what that thread posts. (Except what an event that is already running posts to its
+    /// own color: that never looks at what others have sent meanwhile.)
     pub fn flush(&mut self) {
         self.worker().core.flush();
     }
@@ -146,13 +161,13 @@ impl Cx {
 
     /// The color of the running event.
     pub fn color(&self) -> Color {
-        Color::new(self.worker_ref().core.current.color)
+        self.worker_ref().core.current.color()
     }
 
     /// The name of the running event's handler; for a closure without one, its type.
     pub fn handler(&self) -> &'static str {
         let core = &self.worker_ref().core;
-        core.shared.profiles.get(core.current.profile).name()
+        core.shared.profiles.get(core.current.profile()).name()
     }
 
     /// The core this handler runs on, from 0.
@@ -218,6 +233,12 @@ impl Cx {
         self.worker_ref().inner.stats()
     }
 
+    /// The colors in which the most events wait; see [`Runtime::deepest`](crate::Runtime::deepest). Posts of this
+    /// handler count once they are published.
+    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
+        self.worker_ref().inner.deepest(most)
+    }
+
     /// What the runtime has learned of each handler so far; see
     /// [`Runtime::profile`](crate::Runtime::profile). It walks all
     /// handlers.
@@ -234,6 +255,16 @@ impl Cx {
     /// Whether a handler is running: false only inside the runtime itself.
     pub(crate) fn in_event(&self) -> bool {
         self.worker_ref().core.current.slot != NIL
+    }
+}
+
+impl fmt::Debug for Cx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cx")
+            .field("core", &self.core())
+            .field("color", &self.color())
+            .field("handler", &self.handler())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a runtime's threads, posters and owner share.
 
-use super::panics::{OnPanic, PanicReport};
+use super::panics::{OnPanic, PanicReport, catching, message_of};
 use super::unique::Issued;
 use crate::sched::event::Maker;
 use crate::sched::quiesce::Phase;
@@ -20,6 +20,7 @@ pub(crate) struct Config {
     pub(crate) on_panic: OnPanic,
     pub(crate) panic_hook: Option<PanicHook>,
     pub(crate) slow: Option<(Duration, SlowHook)>,
+    pub(crate) watch_period: Duration,
     pub(crate) drain_deadline: Duration,
     pub(crate) exit_when_idle: bool,
     pub(crate) spin_ns: u64,
@@ -69,6 +70,8 @@ pub(crate) struct Inner {
     pub(crate) changed: Condvar,
     /// Events dropped after the end.
     discarded: AtomicU64,
+    #[cfg(not(loom))]
+    pub(crate) net: crate::net::Registry,
 }
 
 impl Inner {
@@ -77,6 +80,8 @@ impl Inner {
         Inner {
             foreign: Mutex::new(Maker::new(&shared)),
             issued: Issued::new(&shared.slots.map, shared.cores.len()),
+            #[cfg(not(loom))]
+            net: crate::net::Registry::new(shared.cores.len()),
             shared,
             config,
             start: Instant::now(),
@@ -95,20 +100,29 @@ impl Inner {
         }
     }
 
-    /// Ends at once.
+    /// Ends at once: no core begins another event.
     pub(crate) fn force(&self) {
         self.shared.quiesce.force();
+        for core in &self.shared.cores {
+            core.progress.ask_to_look_up();
+        }
         self.shared.wake_all();
         // Under the lock, so that the owner cannot look before and wait after.
         let _outcome = self.outcome.lock().unwrap();
         self.changed.notify_all();
     }
 
-    pub(crate) fn panicked(&self, report: PanicReport) {
-        if let Some(hook) = &self.config.panic_hook {
-            hook(&report);
+    /// A handler has panicked. A hook that panics too ends the run, whatever [`OnPanic`] says.
+    pub(crate) fn panicked(&self, mut report: PanicReport) {
+        let mut stops = self.config.on_panic == OnPanic::Stop;
+        if let Some(hook) = &self.config.panic_hook
+            && let Err(payload) = catching(|| hook(&report))
+        {
+            let message = message_of(payload);
+            report.message += &format!("; and the panic hook panicked: {message}");
+            stops = true;
         }
-        if self.config.on_panic == OnPanic::Stop {
+        if stops {
             self.outcome.lock().unwrap().panic.get_or_insert(report);
             self.force();
         }
@@ -129,16 +143,25 @@ impl Inner {
         (posted + self.shared.quiesce.foreign_posts()).saturating_sub(executed)
     }
 
-    /// Drops what was accepted and not executed. No core is there any more, and the end has come.
+    /// Drops what was accepted and not executed, and all callbacks. No core is there any more, and the end has
+    /// come.
     pub(crate) fn discard_left(&self) {
+        self.discard_events();
+        #[cfg(not(loom))]
+        // SAFETY: no core runs, and none will: the caller's words.
+        unsafe {
+            self.net.drop_callbacks();
+        }
+    }
+
+    fn discard_events(&self) {
         // Foreign threads are counted before they push, and may be about to. Bounded all the same:
         // what comes even later is dropped with the last handle.
         for _ in 0..1_000 {
             if self.events_left() <= self.discarded.load(Ordering::Relaxed) {
                 return;
             }
-            // SAFETY: no core runs, and none will: the caller's words.
-            let discarded = unsafe { self.shared.discard() };
+            let discarded = self.shared.discard();
             self.discarded.fetch_add(discarded, Ordering::Relaxed);
             crate::sync::yield_now();
         }

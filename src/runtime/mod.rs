@@ -80,6 +80,26 @@ impl Runtime {
         self.inner.stats()
     }
 
+    /// The colors in which the most events wait, deepest first, at most so many: where a program falls behind. It
+    /// looks at every color that was ever used, for some ns each, and more for long mailboxes.
+    ///
+    /// ```
+    /// use mely::{Color, Runtime};
+    /// Runtime::builder().build()?.run(|cx| {
+    ///     for _ in 0..1_000 {
+    ///         cx.post(Color::from(7), |_cx| ());
+    ///     }
+    ///     cx.flush();
+    ///     let deepest = cx.deepest(1)[0];
+    ///     assert_eq!((deepest.color, deepest.events), (Some(Color::from(7)), 1_000));
+    ///     cx.stop();
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
+        self.inner.deepest(most)
+    }
+
     /// What the runtime has learned of each handler, at any time, with the annotations it
     /// recommends.
     ///
@@ -191,8 +211,6 @@ pub enum RunError {
     Again,
     /// `run` was called inside a handler, which would block a core.
     Inside,
-    /// The limit of queued events was reached before the first.
-    Full,
     /// The runtime ended without the value that [`Runtime::run_until`] was to return.
     NoValue,
 }
@@ -216,9 +234,6 @@ impl fmt::Display for RunError {
             RunError::Start(error) => write!(f, "a core could not begin: {error}"),
             RunError::Again => f.write_str("a runtime runs once"),
             RunError::Inside => f.write_str("`run` inside a handler would block its core"),
-            RunError::Full => {
-                f.write_str("the limit of queued events was reached before the first")
-            }
             RunError::NoValue => f.write_str("the runtime ended without a value"),
         }
     }
@@ -263,15 +278,13 @@ impl Runtime {
             return Err(RunError::Again);
         }
         let shared = &self.inner.shared;
-        let made = self
-            .inner
-            .foreign
-            .lock()
-            .unwrap()
-            .make(shared, None, Color::DEFAULT, start);
-        let Ok((event, _)) = made else {
-            return Err(RunError::Full);
-        };
+        // Also if what was posted before has filled the queues: it is this event that begins to empty them.
+        let (event, _) =
+            self.inner
+                .foreign
+                .lock()
+                .unwrap()
+                .make_own(shared, None, Color::DEFAULT, start);
         self.started = true;
         shared.quiesce.owner_post();
         foreign::publish(shared, Color::DEFAULT, event);

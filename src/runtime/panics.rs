@@ -38,7 +38,6 @@ impl std::fmt::Display for PanicReport {
             core,
             message,
         } = self;
-        let color = color.value();
         write!(
             f,
             "handler `{handler}` of color {color} panicked on core {core}: {message}"
@@ -57,10 +56,9 @@ pub(crate) fn catching(run: impl FnOnce()) -> Result<(), Box<dyn Any + Send>> {
     catch_unwind(AssertUnwindSafe(run))
 }
 
-/// The running event has panicked.
-#[cold]
-pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
-    let message = match payload.downcast::<String>() {
+/// What a panic says, if it is text.
+pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
+    match payload.downcast::<String>() {
         Ok(text) => *text,
         Err(payload) => match payload.downcast::<&'static str>() {
             Ok(text) => (*text).to_owned(),
@@ -70,12 +68,17 @@ pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
                 "(not text)".to_owned()
             }
         },
-    };
+    }
+}
+
+/// The running event has panicked.
+#[cold]
+pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
     let report = PanicReport {
         handler: cx.handler(),
         color: cx.color(),
         core: cx.core(),
-        message,
+        message: message_of(payload),
     };
     let worker = cx.worker();
     worker.ended();

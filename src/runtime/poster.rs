@@ -15,6 +15,10 @@ use std::fmt;
 /// and behaves like [`Cx::post`], so that it cannot overtake it. Posting never blocks and never runs
 /// the event.
 ///
+/// Inside a handler of another runtime it posts at once, while what that handler posts in its own runtime
+/// waits to be published: an event that goes there and back may overtake it. [`Cx::flush`] before the post
+/// keeps the causal order.
+///
 /// ```
 /// use mely::{Color, Runtime};
 /// let mut runtime = Runtime::builder().build()?;
@@ -72,25 +76,23 @@ impl Poster {
             return core.post(handler, color, f).map_err(PostError::Full);
         }
         let shared = &self.inner.shared;
-        if !shared.quiesce.foreign_post() {
+        if shared.quiesce.is_closed() {
             return Err(PostError::Ended(f));
         }
-        let made = self
-            .inner
-            .foreign
-            .lock()
-            .unwrap()
-            .make(shared, handler, color, f);
-        match made {
-            Ok((node, _)) => {
-                foreign::publish(shared, color, node);
-                Ok(())
+        let made = {
+            let mut maker = self.inner.foreign.lock().unwrap();
+            if !maker.has_room() {
+                return Err(PostError::Full(f));
             }
-            Err(f) => {
-                shared.quiesce.foreign_unpost();
-                Err(PostError::Full(f))
+            // Counted when nothing but the end can refuse it any more.
+            if !shared.quiesce.foreign_post() {
+                return Err(PostError::Ended(f));
             }
-        }
+            maker.make(shared, handler, color, f)
+        };
+        let (node, _) = made.map_err(PostError::Full)?;
+        foreign::publish(shared, color, node);
+        Ok(())
     }
 
     /// Posts an event of the runtime's own, also at the limit of events; see
@@ -109,13 +111,14 @@ impl Poster {
         if !shared.quiesce.foreign_post() {
             return Err(f);
         }
-        let made = {
-            let mut maker = self.inner.foreign.lock().unwrap();
-            maker.reserve();
-            maker.make(shared, None, color, f)
-        };
-        made.map(|(node, _)| foreign::publish(shared, color, node))
-            .inspect_err(|_| shared.quiesce.foreign_unpost())
+        let (node, _) = self
+            .inner
+            .foreign
+            .lock()
+            .unwrap()
+            .make_own(shared, None, color, f);
+        foreign::publish(shared, color, node);
+        Ok(())
     }
 
     /// Moves a color to a core; see [`Cx::place`].
@@ -134,6 +137,11 @@ impl Poster {
     /// The runtime's counters; see [`Runtime::stats`](crate::Runtime::stats).
     pub fn stats(&self) -> crate::Stats {
         self.inner.stats()
+    }
+
+    /// The colors in which the most events wait; see [`Runtime::deepest`](crate::Runtime::deepest).
+    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
+        self.inner.deepest(most)
     }
 
     /// What the runtime has learned of each handler; see

@@ -1,6 +1,8 @@
 //! A snapshot of what the runtime has done.
 
 use super::inner::Inner;
+use crate::Color;
+use crate::sched::depth::{Depth, deepest};
 use crate::sched::stats::Counts;
 use crate::topology::Distance;
 use std::time::Duration;
@@ -17,6 +19,10 @@ pub struct Stats {
     pub steal_cost: Vec<(Distance, Duration)>,
     /// Posts by threads that are not cores of the runtime.
     pub posts_foreign: u64,
+    /// Events accepted and not run yet, wherever they wait: what [`Builder::events_max`](crate::Builder::events_max)
+    /// limits. Exact between quanta; of what a running handler has posted since it began some may be missing, and
+    /// what has run since then may be counted.
+    pub events_waiting: u64,
     /// Bytes of event memory ever allocated: events are recycled, so this is a high-water mark.
     pub event_bytes: usize,
 }
@@ -35,7 +41,9 @@ pub struct CoreStats {
     pub quanta: u64,
     /// Colors waiting in the core-queue now.
     pub colors_queued: u64,
-    /// Their events, those of control colors apart.
+    /// Their events, those of control colors apart. Events of a color that runs are not among them, nor what other
+    /// cores have posted to it meanwhile: see [`Stats::events_waiting`] and
+    /// [`Runtime::deepest`](crate::Runtime::deepest).
     pub events_queued: u64,
     /// Steals by distance; distances without a try are left out.
     pub steals: Vec<StealStats>,
@@ -86,6 +94,22 @@ pub struct StealStats {
     pub stolen: Duration,
 }
 
+/// How many events wait in a color; see [`Runtime::deepest`](crate::Runtime::deepest).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ColorDepth {
+    /// The color of one of the events. None for events that a core has taken to run, and nothing was posted to
+    /// them since, unless the color is a small value.
+    pub color: Option<Color>,
+    /// The core that has the color.
+    pub core: usize,
+    /// Events that wait in it, and in other colors that share its slot: queued, mailed by other cores, or taken
+    /// by the core that is running the color.
+    pub events: u64,
+    /// The core has taken the color to run it.
+    pub running: bool,
+}
+
 impl Stats {
     /// Events executed, over all cores.
     pub fn events(&self) -> u64 {
@@ -112,6 +136,17 @@ impl Stats {
 }
 
 impl Inner {
+    pub(crate) fn deepest(&self, most: usize) -> Vec<ColorDepth> {
+        let map = &self.shared.slots.map;
+        let told = |depth: Depth| ColorDepth {
+            color: depth.color.or_else(|| map.only_color(depth.slot)),
+            core: depth.core as usize,
+            events: depth.events,
+            running: depth.running,
+        };
+        deepest(&self.shared, most).into_iter().map(told).collect()
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         let shared = &self.shared;
         let mut distances: Vec<Distance> = shared
@@ -131,6 +166,7 @@ impl Inner {
                 .map(|d| (d, Duration::from_nanos(shared.steal_cost_ns(d))))
                 .collect(),
             posts_foreign: shared.quiesce.foreign_posts(),
+            events_waiting: self.events_left().max(shared.depot.in_use_min()),
             event_bytes: shared.depot.bytes(),
         }
     }

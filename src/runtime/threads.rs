@@ -3,11 +3,13 @@
 use super::RunError;
 use super::inner::{Inner, Outcome};
 use super::source::Source;
-use super::watchdog::{Watchdog, running};
+use super::watchdog::{Watchdog, WatchdogBell, running};
 use super::worker::{Worker, drive};
 use crate::net::Driver;
 use crate::sched::clock::Clock;
+use std::any::Any;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -20,6 +22,8 @@ const LEAVE_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let cores = inner.shared.cores.len();
+    let bell = Box::new(WatchdogBell(Arc::downgrade(inner)));
+    inner.shared.hang_bell(inner.shared.watchdog(), bell);
     let mut threads = Vec::with_capacity(cores);
     for core in 0..cores {
         let its = Arc::clone(inner);
@@ -35,10 +39,23 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
         }
     }
     let started = threads.len();
-    let deadline_passed = supervise(inner, started);
+    let supervised = supervise(inner, started);
     let stuck = stuck(inner, &inner.outcome.lock().unwrap(), started);
     join(threads, &stuck);
-    verdict(inner, deadline_passed, stuck)
+    let verdict = verdict(inner, supervised.deadline_passed, stuck);
+    if let Some(panic) = supervised.panic {
+        resume_unwind(panic);
+    }
+    verdict
+}
+
+/// What the owner saw while it waited for the cores.
+#[derive(Default)]
+struct Supervised {
+    /// The deadline for draining passed.
+    deadline_passed: bool,
+    /// The hook for slow handlers panicked.
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 /// What a run came to, once its cores have left, all but those that are stuck in a handler.
@@ -65,12 +82,16 @@ pub(crate) fn verdict(
     Ok(())
 }
 
-/// Waits until every core has left, or has had its chance to. True if the deadline for draining
-/// passed.
-fn supervise(inner: &Inner, started: usize) -> bool {
+/// Looks at cores of which none is busy before the watchdog sleeps: one that becomes busy has to wake it.
+const IDLE_LOOKS: u32 = 20;
+
+/// Waits until every core has left, or has had its chance to; meanwhile it is the watchdog.
+fn supervise(inner: &Inner, started: usize) -> Supervised {
     let mut watchdog = Watchdog::new(inner.shared.cores.len());
-    let look_every = inner.config.slow.as_ref().map(|(limit, _)| *limit / 4);
-    let mut deadline_passed = false;
+    let period = Watchdog::period(inner);
+    let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
+    let mut idle_looks = 0;
+    let mut supervised = Supervised::default();
     let mut forced_at = None;
     let mut outcome = inner.outcome.lock().unwrap();
     while outcome.left.len() < started {
@@ -87,7 +108,7 @@ fn supervise(inner: &Inner, started: usize) -> bool {
         } else if let Some(stop_at) = outcome.stop_at
             && now - stop_at >= inner.config.drain_deadline
         {
-            deadline_passed = true;
+            supervised.deadline_passed = true;
             drop(outcome);
             inner.force();
             outcome = inner.outcome.lock().unwrap();
@@ -102,17 +123,29 @@ fn supervise(inner: &Inner, started: usize) -> bool {
                 .map(|deadline| deadline.duration_since(now)),
             (None, None) => None,
         };
-        let timeout = [until_deadline, look_every].into_iter().flatten().min();
+        idle_looks = if vigil.any_busy(cores) {
+            0
+        } else {
+            idle_looks + 1
+        };
+        let sleeps = idle_looks > IDLE_LOOKS && vigil.falls_asleep(cores);
+        let until_look = (!sleeps && period < Duration::MAX).then_some(period);
+        let timeout = [until_deadline, until_look].into_iter().flatten().min();
         outcome = match timeout {
             Some(timeout) => inner.changed.wait_timeout(outcome, timeout).unwrap().0,
             None => inner.changed.wait(outcome).unwrap(),
         };
+        vigil.wakes();
         // The hook is the user's: not under our lock.
         drop(outcome);
-        watchdog.look(inner);
+        if supervised.panic.is_none() {
+            let now_ns = inner.start.elapsed().as_nanos() as u64;
+            let looked = catch_unwind(AssertUnwindSafe(|| watchdog.look(inner, now_ns)));
+            supervised.panic = looked.err().inspect(|_| inner.force());
+        }
         outcome = inner.outcome.lock().unwrap();
     }
-    deadline_passed
+    supervised
 }
 
 fn stuck(
@@ -132,7 +165,7 @@ fn join(threads: Vec<JoinHandle<()>>, stuck: &[(usize, &'static str)]) {
             // A core's thread catches what handlers panic with. If it died all the same, that is a
             // bug of the runtime's, and not to be hidden.
             if let Err(payload) = thread.join() {
-                std::panic::resume_unwind(payload);
+                resume_unwind(payload);
             }
         }
     }

@@ -167,11 +167,12 @@ impl Drop for UniqueColor {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::color::HashKey;
     use std::collections::HashSet;
 
     #[test]
     fn every_slot_once_then_shared_then_again() {
-        let map = ColorMap::new(6, 3);
+        let map = ColorMap::new(6, 3, HashKey::from_seed(0));
         let issued = Issued::new(&map, 3);
         let tickets: Vec<Ticket> = (0..map.issued_count())
             .map(|i| issued.take(i as usize % 3))

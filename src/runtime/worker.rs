@@ -106,12 +106,14 @@ impl Worker {
             self.rise();
         } else {
             shared.cores[id as usize].stats.parks.add(1);
+            shared.vigil.is_busy_no_more(&shared.cores[id as usize]);
         }
         !stay
     }
 
     /// The wait is over.
     pub(crate) fn rise(&mut self) {
+        self.core.rise();
         let shared = &self.inner.shared;
         shared.sleepers.clear(self.core.id);
         // Fails if a poke or a waker was first, which is as good.
@@ -142,8 +144,7 @@ pub(crate) fn enter<R>(worker: &mut Worker, f: impl FnOnce(&mut Cx) -> R) -> R {
     let worker = NonNull::from(worker);
     let _restore = Restore(CURRENT.with(|current| current.replace(worker.as_ptr())));
     // SAFETY: the worker outlives this function, is this thread's, and has no other context.
-    let mut cx = unsafe { Cx::new(worker) };
-    f(&mut cx)
+    unsafe { Cx::with(worker, f) }
 }
 
 /// Who was this thread's worker before. Put back also by a panic (of a hook, say): what is dropped
@@ -190,6 +191,7 @@ fn run_until_closed(cx: &mut Cx) {
 pub(crate) fn step(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     let ran = turn(cx, between);
     let worker = cx.worker();
+    worker.core.looks_up();
     let phase = worker.inner.shared.quiesce.phase();
     if phase == Phase::Closed {
         return Next::Leave;

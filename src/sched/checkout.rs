@@ -195,7 +195,10 @@ impl Checkout {
         let (raw_ns, profile) = {
             // SAFETY: the node is the caller's.
             let header = unsafe { Node::header(node.as_ptr()) };
-            (header.times.raw_ns(), shared.profiles.get(header.profile))
+            (
+                header.times.raw_ns(),
+                shared.profiles.get(header.tag.profile()),
+            )
         };
         self.room_ns -= i64::from(raw_ns);
         let overtakes =

@@ -26,16 +26,17 @@ use super::checkout::Checkout;
 use super::clock::Clock;
 use super::counts::Run;
 use super::event::Maker;
-use super::node::Node;
+use super::node::{Node, Tag};
 use super::outbox::{OUTBOX_MAX, Outbox};
 use super::prefetch;
-use super::profile::PROFILES_MAX;
 use super::queue::NIL;
 use super::running::Running;
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
 use super::steal::{Sighting, compare};
+use super::times::Times;
+use super::watch::TimedQuantum;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
@@ -56,20 +57,29 @@ const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
 pub(crate) struct Current {
     /// [`NIL`] between quanta.
     pub(crate) slot: u32,
-    pub(crate) color: u64,
-    pub(crate) profile: u32,
+    /// The color's value.
+    color: u64,
+    /// [`Tag::NONE`] before the first event since the core found nothing to run, so that this event is noted
+    /// whatever its handler.
+    tag: Tag,
     /// When it started, if it is timed.
     pub(super) started_ns: Option<u64>,
 }
 
-/// No profile's index, so that the first event of a quantum is noted whatever its handler; who asks for
-/// this one's profile gets that of [`super::profile::OVERFLOW`].
-const NO_PROFILE: u32 = PROFILES_MAX as u32;
+impl Current {
+    pub(crate) fn color(&self) -> Color {
+        Color::of_kind(self.tag.kind(), self.color)
+    }
+
+    pub(crate) fn profile(&self) -> u32 {
+        self.tag.profile()
+    }
+}
 
 pub(super) const NO_EVENT: Current = Current {
     slot: NIL,
     color: 0,
-    profile: NO_PROFILE,
+    tag: Tag::NONE,
     started_ns: None,
 };
 
@@ -122,8 +132,14 @@ pub(crate) struct Core {
     pub(super) long: bool,
     /// This core is one of those that [`Shared::searching`] counts.
     pub(super) searching: bool,
-    /// Each event of the batch is timed.
-    pub(super) sampling: bool,
+    /// Each event of the turn is timed.
+    sampling: bool,
+    /// Quanta, this one included, whose events are all timed.
+    wary: u32,
+    /// Since when the core is awake, if it is not [busy](super::vigil) yet, in ns.
+    pub(super) fresh_since_ns: Option<u64>,
+    /// The quantum, if it is timed as a whole.
+    pub(super) timed: Option<TimedQuantum>,
 }
 
 // SAFETY: a core's nodes, in its checkout, outbox and pool, are held by it, wherever it is.
@@ -157,6 +173,9 @@ impl Core {
             long: false,
             searching: false,
             sampling: false,
+            wary: 0,
+            fresh_since_ns: (!shared.vigil.at_once).then_some(0),
+            timed: None,
             shared,
         }
     }
@@ -173,25 +192,35 @@ impl Core {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let (node, times) = self.maker.make(&self.shared, handler, color, f)?;
-        self.posted += 1;
-        let slot = self.shared.slots.map.slot(color);
-        if slot == self.current.slot {
-            // SAFETY: the new node is ours and given up.
-            unsafe { self.running.append(node, times) };
-        } else {
-            self.put_out(slot, node);
-        }
+        // SAFETY: the new node is ours and given up.
+        unsafe { self.put(color, node, times) };
         Ok(())
     }
 
-    /// Posts an event of the runtime's own, also at the limit of events: see [`Maker::reserve`].
+    /// Posts an event that cannot be refused, also at the limit of events: see [`Maker::make_own`].
     pub(crate) fn post_own<F>(&mut self, handler: Option<&'static Handler>, color: Color, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.maker.reserve();
-        let posted = self.post(handler, color, f);
-        debug_assert!(posted.is_ok(), "reserved");
+        let (node, times) = self.maker.make_own(&self.shared, handler, color, f);
+        // SAFETY: the new node is ours and given up.
+        unsafe { self.put(color, node, times) };
+    }
+
+    /// Puts a new event on its way to its color.
+    ///
+    /// # Safety
+    /// The caller gives up the node, whose times these are.
+    #[inline(always)]
+    unsafe fn put(&mut self, color: Color, node: NonNull<Node>, times: Times) {
+        self.posted += 1;
+        let slot = self.shared.slots.map.slot(color);
+        if slot == self.current.slot {
+            // SAFETY: the caller's promise.
+            unsafe { self.running.append(node, times) };
+        } else {
+            self.put_out(slot, node);
+        }
     }
 
     /// Posts to another color. Apart from the self-post, the commonest post, whose few instructions
@@ -248,6 +277,7 @@ impl Core {
             bells,
             ..
         } = self;
+        own.stats.posts.max(self.posted);
         let in_turn = current.slot != NIL;
         if outbox.is_empty() && checkout.others(in_turn) == 0 {
             return false;
@@ -334,8 +364,10 @@ impl Core {
         if section.lists().queued <= 64 {
             section.assert_valid();
         }
+        let waits = section.lists().queued > 0;
         drop(section);
         self.make_known(worth);
+        self.begin_quantum(waits);
     }
 
     /// Rings the doorbells that are due, and wakes a sleeper if there is enough to steal; see
@@ -398,11 +430,34 @@ impl Core {
         self.running.begin(&mut taken.fifo, batch, self.quantum_ns);
         self.own.progress.step();
         self.until_sample -= 1;
-        self.sampling = self.until_sample == 0;
-        if self.sampling {
-            self.until_sample = SAMPLE_PERIOD;
+        if self.until_sample == 0 {
+            self.sample();
         }
         true
+    }
+
+    /// Begins to time the events of the turn, or no longer does.
+    #[cold]
+    fn sample(&mut self) {
+        self.sampling = !self.sampling || self.wary > 0 || self.fresh_since_ns.is_some();
+        self.own.progress.sample(self.sampling);
+        self.until_sample = if self.sampling { 1 } else { SAMPLE_PERIOD - 1 };
+    }
+
+    /// The quantum is over after this turn, which is over: all others were given back.
+    pub(super) fn cut(&mut self) {
+        self.running.cut();
+    }
+
+    /// Ends the quantum after the event that runs, or before the one that was to run next: the other colors
+    /// go back, for others to take.
+    pub(super) fn look_up(&mut self) {
+        self.flush();
+        self.cut();
+        // Somebody found this core in its quantum for too long: not by handlers known to be long, then it
+        // would have looked up by itself.
+        self.wary = 2;
+        self.until_sample = 1;
     }
 
     #[inline(never)]
@@ -410,34 +465,50 @@ impl Core {
         *self.checkout.running() = self.running.put_down();
     }
 
-    /// The next event of the running color, which has one.
+    /// The next event of the running color, which has one; or none, if the quantum is to end before.
     #[inline(always)]
-    pub(crate) fn begin_event(&mut self) -> Event {
+    pub(crate) fn begin_event(&mut self) -> Option<Event> {
         // SAFETY: the turn is not over, so there is one.
         let (node, times) = unsafe { self.running.pop() };
-        let (color, profile_index) = {
+        let (color, tag) = {
             // SAFETY: popped, so held by us.
             let header = unsafe { Node::header(node.as_ptr()) };
-            (header.color, header.profile)
+            (header.color, header.tag)
         };
-        let profile = self.shared.profiles.get(profile_index);
+        let profile = self.shared.profiles.get(tag.profile());
         let run = profile.run;
         let watch = profile.wants_timing();
         self.current.color = color;
-        if self.current.profile != profile_index {
-            self.note(profile_index);
+        if self.current.tag != tag {
+            self.note(tag);
         }
-        if watch | self.sampling {
-            self.watch(watch, times.raw_ns());
+        if watch | self.own.progress.wants_attention() && !self.attend(watch, node, times) {
+            return None;
         }
-        Event { node, run }
+        Some(Event { node, run })
+    }
+
+    /// Does what is to be done before an event; false if it does not run, and has been put back.
+    #[inline(never)]
+    fn attend(&mut self, watch: bool, node: NonNull<Node>, times: Times) -> bool {
+        if self.own.progress.is_asked_to_look_up() {
+            self.running.put_front(node, times);
+            self.look_up();
+            return false;
+        }
+        self.watch(watch, times.raw_ns());
+        true
     }
 
     /// Notes what runs, where others read it: only when it changes, because thieves and the watchdog
     /// look at that line.
     #[inline(never)]
-    fn note(&mut self, profile: u32) {
-        self.current.profile = profile;
+    fn note(&mut self, tag: Tag) {
+        self.current.tag = tag;
+        let profile = tag.profile();
+        if let Some(timed) = &mut self.timed {
+            timed.note(profile);
+        }
         self.own.progress.running(profile + 1);
         // All that began before this one were of the handler noted before.
         let begun = self.executed + self.running.begun() - 1;
@@ -457,11 +528,48 @@ impl Core {
     #[inline]
     pub(crate) fn end_quantum(&mut self, events: u64) {
         self.own.stats.events.add(events);
+        if let Some(timed) = self.timed.take() {
+            self.end_timed(&timed);
+        }
         self.busy = !self.long;
         self.long = false;
+        self.wary = self.wary.saturating_sub(1);
         if let Some(victim) = self.levelling {
             self.level(victim);
         }
+    }
+
+    /// The core has slept.
+    pub(crate) fn rise(&mut self) {
+        if self.shared.vigil.at_once {
+            return self.become_busy();
+        }
+        self.fresh_since_ns = Some(self.clock.now_ns());
+        self.until_sample = 1;
+    }
+
+    /// The core has been awake for some time, or has others wait: from now on the watchdog watches it.
+    #[inline(never)]
+    pub(crate) fn become_busy(&mut self) {
+        self.fresh_since_ns = None;
+        if self.shared.vigil.becomes_busy(&self.own) {
+            self.bells.push(self.shared.watchdog());
+            self.ring();
+        }
+    }
+
+    /// Between two quanta: if somebody asked the core to look up, it does. Before the caller reads how far
+    /// the runtime is.
+    #[inline(always)]
+    pub(crate) fn looks_up(&mut self) {
+        if self.own.progress.looks_up() {
+            self.busy = false;
+        }
+    }
+
+    /// The event source was looked at.
+    pub(crate) fn looked(&self) {
+        self.own.stats.looks.add(1);
     }
 
     /// Whether somebody has sent this core something since it found nothing: to be looked at as often
@@ -483,6 +591,12 @@ impl Core {
         self.maker.has_room()
     }
 
+    /// Events beyond the limit that there are, in the whole runtime.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn reserved(&self) -> usize {
+        self.maker.reserved()
+    }
+
     /// Whether nothing is checked out.
     pub(crate) fn is_idle(&self) -> bool {
         self.checkout.is_empty()
@@ -492,8 +606,8 @@ impl Core {
     pub(crate) fn rest(&mut self) {
         self.run.count(&self.own.counts, self.executed);
         self.busy = false;
-        if self.current.profile != NO_EVENT.profile {
-            self.current.profile = NO_EVENT.profile;
+        if self.current.tag != Tag::NONE {
+            self.current.tag = Tag::NONE;
             self.own.progress.step();
             self.own.progress.running(0);
         }
@@ -507,6 +621,11 @@ impl Core {
     #[inline(always)]
     pub(crate) fn free(&mut self, node: NonNull<Node>) {
         self.maker.free(node);
+    }
+
+    /// Takes back a reserved node that holds no closure.
+    pub(crate) fn retire(&mut self, node: NonNull<Node>) {
+        self.maker.retire(node);
     }
 }
 

@@ -21,6 +21,7 @@ use super::node::{Link, Node};
 use super::queue::{Chunk, Fifo, Totals};
 use super::slots::{Slot, Slots};
 use super::times::Times;
+use crate::Color;
 use crate::sync::atomic::Ordering;
 use crate::sync::{check, fault, first_look};
 use std::ptr::NonNull;
@@ -124,6 +125,31 @@ pub(crate) unsafe fn consume(slots: &Slots, slot: u32, fifo: &mut Fifo) {
     check!(split(word).1, "a poke without its mark");
     // SAFETY: the swap made the chunks ours; the FIFO is the caller's.
     unsafe { append_all(word, fifo) };
+}
+
+/// How many events are in the mailbox, and the color of the latest.
+///
+/// # Safety
+/// The caller holds the owner's lock.
+pub(crate) unsafe fn count(slots: &Slots, slot: u32) -> (u64, Option<Color>) {
+    let (newest, _) = split(slots.at(slot).mail.load(Ordering::Acquire));
+    let mut events = 0;
+    let mut last = newest;
+    while !last.is_null() {
+        let (first, older) = {
+            // SAFETY: what is in a mailbox is taken out under the owner's lock only, and whoever pushes touches
+            // nothing but what is pushed: so these nodes stay where they are, and nobody else looks at them.
+            let header = unsafe { Node::header(last) };
+            // SAFETY: a last node's link is `older`.
+            (header.next, unsafe { header.link.older })
+        };
+        // SAFETY: as above.
+        events += u64::from(unsafe { Node::totals(first, last) }.count);
+        last = older;
+    }
+    // SAFETY: as above.
+    let color = NonNull::new(newest).map(|node| unsafe { Node::color(node) });
+    (events, color)
 }
 
 /// Appends the chunks behind a mailbox word that was swapped out, oldest first.

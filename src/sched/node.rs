@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0        8        16       24       28       32    36    40            64
-//! | next   | link   | color  |profile | count  |   times   | closure     |
+//! | next   | link   | color  | tag    | count  |   times   | closure     |
 //! ```
 //!
 //! A closure of up to three words lives in the node; a larger one is boxed and the node holds the
@@ -12,10 +12,12 @@
 //! Who may touch a node: whoever holds it. That is, in turn, the poster that made it, the color's
 //! mailbox (nobody), and whoever owns the private part of the color ([`super::slots`]).
 
+use super::profile::PROFILES_MAX;
 use super::queue::Totals;
 use super::times::Times;
-use crate::Cx;
+use crate::color::Kind;
 use crate::sync::{CellMut, UnsafeCell};
+use crate::{Color, Cx};
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr::NonNull;
 
@@ -41,14 +43,43 @@ pub(crate) struct Header {
     pub(crate) next: *mut Node,
     /// Used in a chunk, and in a mailbox: see [`super::mail`].
     pub(crate) link: Link,
+    /// The color's value.
     pub(crate) color: u64,
-    pub(crate) profile: u32,
+    pub(crate) tag: Tag,
     /// On the first node of a chunk of several: events in the chunk.
     pub(crate) count: u32,
     /// What this event adds to its color's time-left: set when posted, and exactly this is subtracted
     /// when it leaves, although estimates change in between.
     pub(crate) times: Times,
 }
+
+/// An event's profile, and the kind of its color.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(u32);
+
+impl Tag {
+    const KIND_SHIFT: u32 = u32::BITS - Kind::BITS;
+    /// Of no event.
+    pub(crate) const NONE: Tag = Tag(PROFILES_MAX as u32);
+
+    #[inline(always)]
+    pub(crate) fn new(profile: u32, kind: Kind) -> Tag {
+        Tag(profile | kind.bits() << Tag::KIND_SHIFT)
+    }
+
+    /// The profile's index; of [`Tag::NONE`] that of [`super::profile::OVERFLOW`].
+    #[inline(always)]
+    pub(crate) fn profile(self) -> u32 {
+        self.0 % PROFILES_MAX as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn kind(self) -> Kind {
+        Kind::from_bits(self.0 >> Tag::KIND_SHIFT)
+    }
+}
+
+const _: () = assert!(PROFILES_MAX < 1 << Tag::KIND_SHIFT);
 
 /// What a node is linked by, or what it sums, besides its place in a FIFO.
 #[repr(C)]
@@ -78,7 +109,7 @@ impl Node {
                     older: std::ptr::null_mut(),
                 },
                 color: 0,
-                profile: 0,
+                tag: Tag::NONE,
                 count: 0,
                 times: Times::ZERO,
             }),
@@ -94,6 +125,16 @@ impl Node {
     pub(crate) unsafe fn header<'a>(node: *mut Node) -> CellMut<'a, Header> {
         // SAFETY: nodes are type-stable, so the pointer is valid; exclusivity is the caller's.
         unsafe { (*node).header.borrow_mut() }
+    }
+
+    /// The color of the event.
+    ///
+    /// # Safety
+    /// As for [`header`](Self::header).
+    pub(crate) unsafe fn color(node: NonNull<Node>) -> Color {
+        // SAFETY: the caller's promise.
+        let header = unsafe { Node::header(node.as_ptr()) };
+        Color::of_kind(header.tag.kind(), header.color)
     }
 
     /// The number and summed times of the chunk from `first` to `last`.
@@ -178,6 +219,12 @@ impl<F: FnOnce(&mut Cx) + Send + 'static> VtableOf<F> {
         discard: discard::<F>,
         type_name: std::any::type_name::<F>,
     };
+
+    /// The same for an event in a reserved node ([`super::pool`]).
+    pub(crate) const RESERVED: &'static Vtable = &Vtable {
+        run: run_reserved::<F>,
+        ..*Self::VTABLE
+    };
 }
 
 /// # Safety
@@ -187,6 +234,15 @@ unsafe fn run<F: FnOnce(&mut Cx)>(node: NonNull<Node>, cx: &mut Cx) {
     // own first post finds it in the cache.
     let f = unsafe { Node::take::<F>(node) };
     cx.worker().core.free(node);
+    f(cx);
+}
+
+/// # Safety
+/// The caller holds the node, which is a reserved one and holds an `F`; both pass to this function.
+unsafe fn run_reserved<F: FnOnce(&mut Cx)>(node: NonNull<Node>, cx: &mut Cx) {
+    // SAFETY: the caller's promise.
+    let f = unsafe { Node::take::<F>(node) };
+    cx.worker().core.retire(node);
     f(cx);
 }
 
@@ -202,12 +258,12 @@ unsafe fn discard<F>(node: NonNull<Node>) {
 /// # Safety
 /// The caller holds the node and it holds no closure.
 #[inline(always)]
-pub(crate) unsafe fn fill<F>(node: NonNull<Node>, color: u64, profile: u32, times: Times, f: F) {
+pub(crate) unsafe fn fill<F>(node: NonNull<Node>, color: Color, profile: u32, times: Times, f: F) {
     {
         // SAFETY: held by the caller.
         let mut header = unsafe { Node::header(node.as_ptr()) };
-        header.color = color;
-        header.profile = profile;
+        header.color = color.value();
+        header.tag = Tag::new(profile, color.kind());
         header.times = times;
     }
     // SAFETY: held by the caller and empty.

@@ -4,6 +4,15 @@
 //! read a line that another core wrote. A core that frees more than it allocates (a consumer of other
 //! cores' posts) hands whole batches to the depot, and a core that runs dry takes one: one lock for
 //! some hundred events. New memory comes in slabs and is given back when the runtime is gone.
+//!
+//! **The limit of events.** The depot lets as many nodes go round as the runtime's limit says, and a
+//! *stock* for each pool on top: what lies unused in one pool must not count against another. Where the
+//! limit is small, batches and stocks are, so that the stocks of all pools together are at most a
+//! thirty-second of the limit, or two nodes each.
+//!
+//! **Reserved nodes** are beyond the limit. Timers and the runtime's own events (a connection to be closed,
+//! state to be dropped in its color) take one when there is no other: they cannot be refused to anybody.
+//! A reserved node goes back to the depot's reserve when its event runs, and never goes round.
 
 use super::node::Node;
 use super::prefetch;
@@ -11,11 +20,14 @@ use crate::sync::{Arc, Mutex, fault};
 use arrayvec::ArrayVec;
 use std::ptr::NonNull;
 
-/// Nodes in a batch and in a slab.
-const BATCH: usize = if cfg!(loom) { 4 } else { 256 };
+/// Nodes in a slab, and the most in a batch.
+const SLAB: usize = if cfg!(loom) { 4 } else { 256 };
 
 /// Most nodes that a thread keeps to itself.
-pub(crate) const STOCK_MAX: usize = 2 * BATCH;
+const STOCK_MAX: usize = 2 * SLAB;
+
+/// The stocks of all pools are at most this part of the limit of events.
+const STOCKS_PART: usize = 32;
 
 /// So many nodes before it is taken a node's line is asked for: some 200 ns.
 const AHEAD: usize = 8;
@@ -27,20 +39,30 @@ type Free = ArrayVec<NonNull<Node>, STOCK_MAX>;
 #[derive(Debug)]
 pub(crate) struct Depot {
     inner: Mutex<Inner>,
-    /// The largest number of nodes, rounded up to a slab.
+    /// Most nodes that go round.
     nodes_max: usize,
+    /// Nodes that are exchanged at a time.
+    batch: usize,
+    /// Who exchanges them.
+    pools: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     batches: Vec<Vec<NonNull<Node>>>,
     /// Raw, because a box in a growing vector moves, and pointers into it would not survive that.
     slabs: Vec<NonNull<[Node]>>,
+    /// Nodes of the last slab that were never handed out.
+    fresh: usize,
+    /// Nodes that go round.
     nodes: usize,
+    reserve: Vec<NonNull<Node>>,
+    /// Reserved nodes that are in use.
+    reserved: usize,
 }
 
-// SAFETY: the pointers lead into `slabs`, which live as long as the depot; a node in a batch is held
-// by nobody else (`Pool::free`'s caller held it and gave it up).
+// SAFETY: the pointers lead into `slabs`, which live as long as the depot; a node in a batch or in the
+// reserve is held by nobody else (`Pool::free`'s and `Depot::retire`'s callers held it and gave it up).
 unsafe impl Send for Depot {}
 // SAFETY: all of `Inner` is behind the mutex.
 unsafe impl Sync for Depot {}
@@ -48,52 +70,98 @@ unsafe impl Sync for Depot {}
 impl Drop for Inner {
     fn drop(&mut self) {
         for slab in self.slabs.drain(..) {
-            // SAFETY: leaked by `refill` and freed here only. Every pool and every color-queue that
+            // SAFETY: leaked by `fresh_node` and freed here only. Every pool and every color-queue that
             // could name a node holds the depot, so none is left.
             drop(unsafe { Box::from_raw(slab.as_ptr()) });
         }
     }
 }
 
+impl Inner {
+    /// A node that nobody has had yet.
+    fn fresh_node(&mut self) -> NonNull<Node> {
+        if self.fresh == 0 {
+            let slab: Box<[Node]> = (0..SLAB).map(|_| Node::new()).collect();
+            self.slabs.push(NonNull::from(Box::leak(slab)));
+            self.fresh = SLAB;
+        }
+        self.fresh -= 1;
+        let slab = self.slabs[self.slabs.len() - 1];
+        // SAFETY: less than the slab's length. From its end: a free list is taken from its own end, so nodes
+        // are handed out in the order of their addresses.
+        unsafe { slab.cast::<Node>().add(self.fresh) }
+    }
+}
+
 impl Depot {
-    pub(crate) fn new(nodes_max: usize) -> Arc<Depot> {
+    /// For so many pools, which may hold `events_max` events at the same time.
+    pub(crate) fn new(events_max: usize, pools: usize) -> Arc<Depot> {
+        let batch = (events_max / (STOCKS_PART * 2 * pools)).clamp(1, SLAB);
         Arc::new(Depot {
-            inner: Mutex::new(Inner {
-                batches: Vec::new(),
-                slabs: Vec::new(),
-                nodes: 0,
-            }),
-            nodes_max,
+            inner: Mutex::default(),
+            nodes_max: events_max.saturating_add(pools * 2 * batch),
+            batch: if cfg!(loom) { SLAB } else { batch },
+            pools,
         })
     }
 
     /// Bytes of event memory ever allocated.
     pub(crate) fn bytes(&self) -> usize {
-        self.inner.lock().unwrap().nodes * size_of::<Node>()
+        self.inner.lock().unwrap().slabs.len() * SLAB * size_of::<Node>()
     }
 
-    /// Fills an empty free list, unless the limit is reached; `beyond`: also beyond it.
-    fn refill(&self, free: &mut Free, beyond: bool) {
+    /// Fills an empty free list, unless the limit is reached.
+    fn refill(&self, free: &mut Free) {
         let mut inner = self.inner.lock().unwrap();
         if let Some(batch) = inner.batches.pop() {
             // One allocation a batch. A batch is no longer than the free list, which is empty.
             free.extend(batch);
             return;
         }
-        if inner.nodes >= self.nodes_max && !beyond {
-            return;
+        let count = self.batch.min(self.nodes_max - inner.nodes);
+        inner.nodes += count;
+        free.extend((0..count).map(|_| inner.fresh_node()));
+    }
+
+    /// A reserved node, which the caller then holds; see the module text.
+    pub(super) fn reserve(&self) -> NonNull<Node> {
+        let mut inner = self.inner.lock().unwrap();
+        inner.reserved += 1;
+        match inner.reserve.pop() {
+            Some(node) => node,
+            None => inner.fresh_node(),
         }
-        let slab: Box<[Node]> = (0..BATCH).map(|_| Node::new()).collect();
-        inner.nodes += BATCH;
-        let slab = NonNull::from(Box::leak(slab));
-        inner.slabs.push(slab);
-        // Handed out in address order: the list is taken from its end.
-        // SAFETY: i is within the slab.
-        free.extend(
-            (0..BATCH)
-                .rev()
-                .map(|i| unsafe { slab.cast::<Node>().add(i) }),
-        );
+    }
+
+    /// Takes back a reserved node that the caller held and that holds no closure.
+    pub(super) fn retire(&self, node: NonNull<Node>) {
+        let mut inner = self.inner.lock().unwrap();
+        inner.reserved -= 1;
+        inner.reserve.push(node);
+    }
+
+    /// A reserved node in use will go round with the others from now on.
+    pub(super) fn release(&self) {
+        let mut inner = self.inner.lock().unwrap();
+        inner.reserved -= 1;
+        inner.nodes += 1;
+    }
+
+    /// Nodes that are surely in use: what pools have in stock may be, or not.
+    pub(crate) fn in_use_min(&self) -> u64 {
+        let inner = self.inner.lock().unwrap();
+        let idle: usize = inner.batches.iter().map(Vec::len).sum();
+        let out = inner.nodes - idle + inner.reserved;
+        out.saturating_sub(self.pools * 2 * self.batch) as u64
+    }
+
+    /// Reserved nodes that are in use.
+    pub(super) fn reserved(&self) -> usize {
+        self.inner.lock().unwrap().reserved
+    }
+
+    fn take_back(&self, batch: Vec<NonNull<Node>>) {
+        self.inner.lock().unwrap().batches.push(batch);
     }
 }
 
@@ -101,7 +169,9 @@ impl Depot {
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: Box<Free>,
-    depot: Arc<Depot>,
+    /// Most nodes in it: two batches.
+    stock_max: usize,
+    pub(super) depot: Arc<Depot>,
 }
 
 // SAFETY: the nodes in `free` are held by this pool alone.
@@ -111,6 +181,7 @@ impl Pool {
     pub(crate) fn new(depot: Arc<Depot>) -> Pool {
         Pool {
             free: Box::default(),
+            stock_max: 2 * depot.batch,
             depot,
         }
     }
@@ -130,59 +201,105 @@ impl Pool {
     /// Whether the next [`alloc`](Self::alloc) is sure to succeed.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.free.is_empty() {
-            self.depot.refill(&mut self.free, false);
+            self.depot.refill(&mut self.free);
         }
         !self.free.is_empty()
-    }
-
-    /// Makes sure that the next [`alloc`](Self::alloc) succeeds, whatever the limit says: for the
-    /// runtime's own events, of which there is at most one for each thing they end.
-    pub(crate) fn reserve(&mut self) {
-        if self.free.is_empty() {
-            self.depot.refill(&mut self.free, true);
-        }
     }
 
     #[cold]
     #[inline(never)]
     fn alloc_more(&mut self) -> Option<NonNull<Node>> {
-        self.depot.refill(&mut self.free, false);
+        self.depot.refill(&mut self.free);
         self.free.pop()
     }
 
     /// Takes back a node that the caller held and that holds no closure.
     #[inline(always)]
     pub(crate) fn free(&mut self, node: NonNull<Node>) {
-        // Type-stable memory hides from Miri who looks at a node that nobody holds.
-        #[cfg(miri)]
-        // SAFETY: the caller held it.
-        unsafe {
-            node.cast::<std::mem::MaybeUninit<Node>>()
-                .write(std::mem::MaybeUninit::uninit());
+        poison(node);
+        if self.free.len() == self.stock_max {
+            return self.spill(node);
         }
-        if self.free.try_push(node).is_err() {
-            self.spill(node);
-        }
+        // SAFETY: shorter than the stock, which is at most the list's capacity.
+        unsafe { self.free.push_unchecked(node) };
     }
 
     #[cold]
     #[inline(never)]
     fn spill(&mut self, node: NonNull<Node>) {
         // The older half leaves: the younger is the one in this core's cache.
-        let batch: Vec<_> = self.free.drain(..BATCH).collect();
+        let batch: Vec<_> = self.free.drain(..self.depot.batch).collect();
         if fault("spilled and kept") {
             self.free.extend(batch.iter().copied().take(1));
         }
         self.free.push(node);
-        self.depot.inner.lock().unwrap().batches.push(batch);
+        self.depot.take_back(batch);
     }
+}
+
+/// Type-stable memory hides from Miri who looks at a node that nobody holds: says so.
+#[inline(always)]
+pub(super) fn poison(node: NonNull<Node>) {
+    #[cfg(miri)]
+    // SAFETY: the caller held it and gives it up.
+    unsafe {
+        node.cast::<std::mem::MaybeUninit<Node>>()
+            .write(std::mem::MaybeUninit::uninit());
+    }
+    let _ = node;
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.free.is_empty() {
-            let batch = self.free.drain(..).collect();
-            self.depot.inner.lock().unwrap().batches.push(batch);
+            self.depot.take_back(self.free.drain(..).collect());
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// All nodes that a pool gets, until it gets no more.
+    fn drain(pool: &mut Pool) -> Vec<NonNull<Node>> {
+        std::iter::from_fn(|| pool.alloc()).collect()
+    }
+
+    #[test]
+    fn as_many_go_round_as_the_limit_says_and_the_stocks() {
+        for (events_max, pools, most) in [(1, 3, 7), (1_000, 3, 1_030), (300, 2, 308), (64, 1, 66)]
+        {
+            let depot = Depot::new(events_max, pools);
+            let mut all: Vec<_> = (0..pools).map(|_| Pool::new(Arc::clone(&depot))).collect();
+            let mut nodes = drain(&mut all[0]);
+            assert_eq!(nodes.len(), most, "{events_max} events");
+            // Whatever the others have in stock, the first gets as many as were asked for.
+            for pool in &mut all[1..] {
+                let stock = nodes.split_off(nodes.len() - pool.stock_max);
+                stock.into_iter().for_each(|node| pool.free(node));
+            }
+            nodes.drain(..).for_each(|node| all[0].free(node));
+            assert!(drain(&mut all[0]).len() >= events_max);
+        }
+    }
+
+    #[test]
+    fn reserved_nodes_do_not_go_round() {
+        let depot = Depot::new(10, 1);
+        let mut pool = Pool::new(Arc::clone(&depot));
+        let most = drain(&mut pool).len();
+        for _ in 0..1_000 {
+            let nodes = [depot.reserve(), depot.reserve()];
+            assert_eq!(depot.reserved(), 2);
+            assert!(pool.alloc().is_none());
+            nodes.into_iter().for_each(|node| depot.retire(node));
+        }
+        assert_eq!(depot.reserved(), 0);
+        assert_eq!(depot.bytes(), SLAB * size_of::<Node>());
+        assert!(most < SLAB, "the test's own premise");
+        depot.reserve();
+        depot.release();
+        assert_eq!(depot.inner.lock().unwrap().nodes, most + 1);
     }
 }

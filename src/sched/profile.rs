@@ -39,6 +39,13 @@ const POSTS_MIN: u64 = 8;
 /// The weight of a new sample is one over this, once there are as many.
 const WEIGHT: u32 = 16;
 
+/// A surprise is remembered for one event for each so many ns that it took: what being wary of an event costs,
+/// two looks at the clock and a quantum of its own, is then some tenth of what the surprise cost.
+const SURPRISE_NS_PER_EVENT: u32 = 1_024;
+/// Bounds of that number.
+const WARY_MIN: u32 = 16;
+const WARY_MAX: u32 = 1 << 16;
+
 /// One handler and closure type: on a line of its own, which every post and every run reads.
 #[repr(align(64))]
 #[derive(Debug)]
@@ -59,6 +66,11 @@ pub(crate) struct Profile {
     watch: AtomicU32,
     /// So many events, one after the other: see [`Profile::posts_in_a_row`].
     in_a_row: AtomicU32,
+    /// The last event took so long, though its handler was taken for short; else 0.
+    surprise_ns: AtomicU32,
+    /// The longest of such events lately, and for how many events that is remembered.
+    surprise_max_ns: AtomicU32,
+    wary: AtomicU32,
 }
 
 impl Profile {
@@ -78,8 +90,11 @@ impl Profile {
             tail_ns: AtomicU32::new(0),
             watch: AtomicU32::new(0),
             in_a_row: AtomicU32::new(0),
+            surprise_ns: AtomicU32::new(0),
+            surprise_max_ns: AtomicU32::new(0),
+            wary: AtomicU32::new(0),
         };
-        profile.derive(samples, time_ns, 0);
+        profile.derive(samples, time_ns, 0, 0);
         profile
     }
 
@@ -140,34 +155,71 @@ impl Profile {
         }
     }
 
-    /// Works out what events are judged by.
-    fn derive(&self, samples: u32, mean_ns: u32, deviation_ns: u32) {
+    /// What the last event took, if it is to be expected of the next one though the mean says less, in ns.
+    pub(crate) fn surprise_ns(&self) -> u32 {
+        self.surprise_ns.load(Relaxed)
+    }
+
+    /// Some events that were not timed, one of them this handler's, took so long together: more than
+    /// `long_ns`. It is taken for the one that did, unless it is known for that.
+    pub(crate) fn suspect(&self, ns: u64, long_ns: u64) {
+        let samples = self.samples.load(Relaxed);
+        let (mean_ns, deviation_ns) = (self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
+        if samples > 0 && u64::from(self.tail_ns()) <= long_ns {
+            let wary_ns = self.note_surprise(clamped(ns), clamped(long_ns));
+            self.derive(samples, mean_ns, deviation_ns, wary_ns);
+        }
+    }
+
+    /// Remembers an event that took longer than `long_ns` though hardly any was expected to: cache hits
+    /// and misses, say, or data that has grown. A mean would take long to show that, and forget it soon.
+    /// Returns what to be wary of, in ns.
+    fn note_surprise(&self, ns: u32, long_ns: u32) -> u32 {
+        let expected_ns = tail_ns(self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
+        let surprises = ns > long_ns && expected_ns <= long_ns;
+        let (wary, max_ns) = (self.wary.load(Relaxed), self.surprise_max_ns.load(Relaxed));
+        let (wary, max_ns) = if surprises {
+            let events = (ns / SURPRISE_NS_PER_EVENT).clamp(WARY_MIN, WARY_MAX);
+            (wary.max(events), max_ns.max(ns))
+        } else if wary > 1 {
+            (wary - 1, max_ns)
+        } else {
+            (0, 0)
+        };
+        self.wary.store(wary, Relaxed);
+        self.surprise_max_ns.store(max_ns, Relaxed);
+        self.surprise_ns
+            .store(if surprises { ns } else { 0 }, Relaxed);
+        max_ns
+    }
+
+    /// Works out what events are judged by. `wary_ns`: what one has to be wary of, or 0.
+    fn derive(&self, samples: u32, mean_ns: u32, deviation_ns: u32, wary_ns: u32) {
         let (raw_ns, tail_ns) = if samples == 0 {
             (UNKNOWN_NS, u32::MAX)
         } else {
-            (
-                mean_ns,
-                deviation_ns.saturating_mul(4).saturating_add(mean_ns),
-            )
+            (mean_ns, tail_ns(mean_ns, deviation_ns))
         };
-        let watch = samples < PRIOR_SAMPLES || mean_ns > 2_000;
+        let tail_ns = tail_ns.max(wary_ns);
+        let watch = samples < PRIOR_SAMPLES || mean_ns > 2_000 || wary_ns > 0;
         let estimate = Times::new(raw_ns, raw_ns / self.penalty);
         self.estimate.store(estimate.to_bits(), Relaxed);
         self.tail_ns.store(tail_ns, Relaxed);
         self.watch.store(watch.into(), Relaxed);
     }
 
-    /// Records a run of `ns`.
-    pub(crate) fn record(&self, ns: u64) {
-        let ns = u32::try_from(ns).unwrap_or(u32::MAX);
+    /// Records a run of `ns`; one of more than `long_ns` should have been expected.
+    pub(crate) fn record(&self, ns: u64, long_ns: u64) {
+        let (ns, long_ns) = (clamped(ns), clamped(long_ns));
         let samples = self.samples.load(Relaxed);
         if samples == 0 {
             self.mean_ns.store(ns, Relaxed);
             self.deviation_ns.store(0, Relaxed);
             self.samples.store(1, Relaxed);
-            self.derive(1, ns, 0);
+            self.derive(1, ns, 0, 0);
             return;
         }
+        let wary_ns = self.note_surprise(ns, long_ns);
         let mean = self.mean_ns.load(Relaxed);
         // A thread that the system took off its processor shows as one absurd sample. A handler
         // that really became so long gets there in a few samples all the same.
@@ -190,8 +242,17 @@ impl Profile {
         self.mean_ns.store(mean, Relaxed);
         self.deviation_ns.store(deviation, Relaxed);
         self.samples.store(samples, Relaxed);
-        self.derive(samples, mean, deviation);
+        self.derive(samples, mean, deviation, wary_ns);
     }
+}
+
+/// What hardly any event will exceed that has this mean and mean deviation, in ns.
+fn tail_ns(mean_ns: u32, deviation_ns: u32) -> u32 {
+    deviation_ns.saturating_mul(4).saturating_add(mean_ns)
+}
+
+fn clamped(ns: u64) -> u32 {
+    u32::try_from(ns).unwrap_or(u32::MAX)
 }
 
 /// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
@@ -316,7 +377,7 @@ mod tests {
         assert_eq!((estimate.raw_ns(), estimate.penalized_ns()), (800, 100));
         assert!(profile.tail_ns() <= 1_000);
         for _ in 0..200 {
-            profile.record(1_600);
+            profile.record(1_600, 10_000);
         }
         let estimate = profile.estimate();
         assert!((1_590..=1_600).contains(&estimate.raw_ns()), "{estimate:?}");
@@ -327,12 +388,45 @@ mod tests {
     fn unknown_and_varying_handlers_have_a_long_tail() {
         let profile = Profile::new(None, vtable(|_| ()));
         assert!(profile.tail_ns() > 1_000);
-        profile.record(50);
+        profile.record(50, 10_000);
         assert!(profile.tail_ns() <= 1_000);
         for i in 0..100 {
-            profile.record(if i % 2 == 0 { 50 } else { 2_000 });
+            profile.record(if i % 2 == 0 { 50 } else { 2_000 }, 10_000);
         }
         assert!(profile.tail_ns() > 1_000);
+    }
+
+    #[test]
+    fn a_surprise_is_remembered_for_as_long_as_it_took() {
+        const LONG_NS: u64 = 10_000;
+        let known = || {
+            let profile = Profile::new(None, vtable(|_| ()));
+            (0..5_000).for_each(|_| profile.record(50, LONG_NS));
+            assert!(!profile.wants_timing() && profile.tail_ns() < 100);
+            profile
+        };
+        let timed = |profile: &Profile| profile.record(1_000_000, LONG_NS);
+        let suspected = |profile: &Profile| profile.suspect(1_000_000, LONG_NS);
+        for surprise in [&timed as &dyn Fn(&Profile), &suspected] {
+            let profile = known();
+            surprise(&profile);
+            assert_eq!(profile.surprise_ns(), 1_000_000);
+            let mut events = 0;
+            while profile.tail_ns() >= 1_000_000 {
+                assert!(profile.wants_timing());
+                profile.record(50, LONG_NS);
+                assert_eq!(profile.surprise_ns(), 0, "the last one was short");
+                events += 1;
+            }
+            assert_eq!(events, 1_000_000 / SURPRISE_NS_PER_EVENT);
+            assert!(!profile.wants_timing());
+        }
+        // What is known to be long surprises nobody.
+        let profile = known();
+        (0..100).for_each(|_| timed(&profile));
+        assert!(profile.estimate().raw_ns() > 900_000);
+        suspected(&profile);
+        assert_eq!(profile.surprise_ns(), 0);
     }
 
     #[test]

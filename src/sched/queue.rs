@@ -240,6 +240,7 @@ pub(crate) struct ColorQueue {
     pub(crate) band: u8,
     /// See [`Endurance`].
     pub(crate) endurance: Endurance,
+    /// The color before this one in the core-queue; while it is checked out, see [`ColorQueue::taken`].
     pub(crate) core_prev: u32,
     pub(crate) core_next: u32,
     pub(crate) band_prev: u32,
@@ -265,6 +266,18 @@ impl ColorQueue {
             (u64::from(expected_ns) * u64::from(penalized_ns) / u64::from(raw_ns.max(1))) as u32
         };
         penalized_ns.saturating_add(expected_ns)
+    }
+
+    /// The color is checked out with so many events.
+    #[inline(always)]
+    pub(crate) fn check_out(&mut self, events: u32) {
+        self.state = State::CheckedOut;
+        self.core_prev = events;
+    }
+
+    /// With how many events it was checked out, if it is. For reports: it may have run some of them.
+    pub(crate) fn taken(&self) -> Option<u32> {
+        (self.state == State::CheckedOut).then_some(self.core_prev)
     }
 
     /// In no list and without events.

@@ -15,12 +15,14 @@
 //!
 //! **Foreign threads** count their posts in the `gate` word, before they push. The same word has the
 //! `CLOSED` flag: set when the end is asked for, or, if a runtime ends by itself, by a
-//! compare-and-swap that expects the very count that entered P. So either a post comes before, and is
+//! compare-and-swap that expects the very count that entered P. A post is counted by a
+//! compare-and-swap as well, which expects `CLOSED` to be clear. So either a post comes before, and is
 //! counted, and the end is not yet; or it comes after and is refused, with its closure given back.
-//! Nothing is accepted and then lost.
+//! Nothing is accepted and then lost; and a refused post writes nothing, so threads that go on posting
+//! after the end was asked for cannot hold it up.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Mutex, fault};
+use crate::sync::{Mutex, fault, first_look};
 
 const CLOSED: u64 = 1;
 const ONE_POST: u64 = 2;
@@ -125,16 +127,32 @@ impl Quiesce {
         self.phase.store(2, Ordering::Release);
     }
 
-    /// A foreign thread is about to push an event. False: the runtime is ending or has ended.
+    /// Whether foreign posts are refused, from now on and for good.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.gate.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// Counts the post of a foreign thread, which is about to push it. False: the runtime is ending or
+    /// has ended, and nothing was written.
     #[must_use]
     pub(crate) fn foreign_post(&self) -> bool {
-        if self.gate.fetch_add(ONE_POST, Ordering::AcqRel) & CLOSED == 0
-            || fault("gate not checked")
-        {
-            return true;
+        let mut gate = first_look(|| self.gate.load(Ordering::Relaxed), 0);
+        loop {
+            if gate & CLOSED != 0 && !fault("gate not checked") {
+                return false;
+            }
+            let counted = gate + ONE_POST;
+            match self.gate.compare_exchange_weak(
+                gate,
+                counted,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(now) => gate = now,
+            }
         }
-        self.gate.fetch_sub(ONE_POST, Ordering::AcqRel);
-        false
     }
 
     /// The first event of a run is about to be pushed: by the runtime's owner, whom no request to
@@ -188,11 +206,6 @@ impl Quiesce {
     pub(crate) fn wave(&self) -> u64 {
         self.wave.load(Ordering::Acquire)
     }
-
-    /// Takes back a [`foreign_post`](Self::foreign_post) that could not be made.
-    pub(crate) fn foreign_unpost(&self) {
-        self.gate.fetch_sub(ONE_POST, Ordering::AcqRel);
-    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -216,6 +229,17 @@ mod tests {
         assert_eq!(quiesce.report(1, 2, 1), Reported::Closed);
         assert!(!quiesce.foreign_post());
         assert_eq!(quiesce.phase(), Phase::Closed);
+    }
+
+    #[test]
+    fn a_refused_post_changes_nothing() {
+        let quiesce = Quiesce::new(1);
+        assert!(quiesce.foreign_post());
+        assert!(quiesce.drain());
+        let gate = quiesce.gate.load(Ordering::Relaxed);
+        assert!(!quiesce.foreign_post());
+        assert_eq!(quiesce.gate.load(Ordering::Relaxed), gate);
+        assert_eq!(quiesce.foreign_posts(), 1);
     }
 
     #[test]

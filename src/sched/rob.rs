@@ -2,7 +2,7 @@
 
 use super::checkout::Taken;
 use super::prefetch;
-use super::queue::{NIL, State};
+use super::queue::NIL;
 use super::section::Section;
 use super::steal::Loot;
 use crate::sync::fault;
@@ -15,8 +15,8 @@ impl Section<'_> {
             self.unlink(slot);
         }
         let mut queue = self.queue(slot);
-        queue.state = State::CheckedOut;
         let fifo = queue.fifo.take();
+        queue.check_out(fifo.len());
         Taken { slot, fifo }
     }
 

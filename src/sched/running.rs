@@ -81,6 +81,27 @@ impl Running {
         fifo
     }
 
+    /// Gives back an event that was just popped and did not run.
+    #[inline(never)]
+    pub(super) fn put_front(&mut self, node: NonNull<Node>, times: Times) {
+        // Its link leads to the next event still, if there is one.
+        self.head = node.as_ptr();
+        if self.len == 0 {
+            self.tail = node.as_ptr();
+        }
+        self.len += 1;
+        self.batch_left += 1;
+        self.left_ns += i64::from(times.raw_ns());
+        self.penalized_ns -= u64::from(times.penalized_ns());
+    }
+
+    /// The turn is over after the event that runs, or that is about to.
+    pub(super) fn cut(&mut self) {
+        // What `put_down` reckons with is the difference.
+        self.settled_ns -= self.left_ns;
+        self.left_ns = 0;
+    }
+
     /// Whether the color's events are finished, or its batch is over.
     #[inline(always)]
     pub(super) fn is_over(&self) -> bool {

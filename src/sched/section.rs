@@ -59,6 +59,16 @@ impl<'a> Section<'a> {
         Some(Section::with(shared, core, lists))
     }
 
+    /// Takes the lock of the core that owns a color.
+    pub(crate) fn of_slot(shared: &'a Shared, slot: u32) -> Section<'a> {
+        loop {
+            let section = Section::enter(shared, shared.slots.owner(slot));
+            if section.owns(slot) {
+                return section;
+            }
+        }
+    }
+
     #[inline]
     fn with(shared: &'a Shared, core: u32, lists: Guard<'a, Lists>) -> Section<'a> {
         Section {
@@ -155,7 +165,7 @@ impl<'a> Section<'a> {
             if !self.fits(chunk.first, None, into) {
                 return i;
             }
-            queue.state = State::CheckedOut;
+            queue.check_out(1);
             // SAFETY: the node is the caller's and given up.
             let fifo = unsafe { Fifo::of(chunk.first) };
             // SAFETY: `fits` saw that there is room.
@@ -222,6 +232,15 @@ impl<'a> Section<'a> {
         let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
         // SAFETY: the FIFO is the caller's, and the chunk too and given up.
         unsafe { fifo.append(chunk.first, chunk.last, totals) };
+    }
+
+    /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no list is looked
+    /// at any more.
+    pub(crate) fn take_rest(&mut self, slot: u32) -> Fifo {
+        let mut queue = self.queue(slot);
+        // SAFETY: we hold the owner's lock.
+        unsafe { mail::take_rest(&self.shared.slots, slot, &mut queue.fifo) };
+        queue.fifo.take()
     }
 
     /// Takes the core's pokes: links the colors that have mail, forwards what is not this core's.
@@ -369,7 +388,7 @@ impl<'a> Section<'a> {
     #[inline(always)]
     fn fits(&mut self, next: NonNull<Node>, turn_ns: Option<u64>, checkout: &Checkout) -> bool {
         // SAFETY: held by its queue, whose owner's lock we hold, or by the caller.
-        let profile = unsafe { Node::header(next.as_ptr()).profile };
+        let profile = unsafe { Node::header(next.as_ptr()).tag }.profile();
         let profile = self.shared.profiles.get(profile);
         let alone = profile.tail_ns() > self.limits.alone_ns;
         let quantum_ns = u64::from(self.limits.quantum_ns);
@@ -407,7 +426,8 @@ impl<'a> Section<'a> {
                 lasting -= u32::from(queue.endurance.lasts());
                 break;
             }
-            queue.state = State::CheckedOut;
+            let len = queue.fifo.len();
+            queue.check_out(len);
             let (next, band) = (queue.core_next, queue.band);
             if band != 0 {
                 queue.end();

@@ -3,18 +3,20 @@
 use super::counts::Counts;
 use super::lists::{Limits, Lists};
 use super::lock::CoreLock;
-use super::node::{Vtable, VtableOf};
+use super::node::{Node, Vtable, VtableOf};
 use super::poke::Pokes;
 use super::policy::Policy;
-use super::pool::{Depot, STOCK_MAX};
+use super::pool::Depot;
 use super::profile::Profiles;
 use super::quiesce::Quiesce;
+use super::section::Section;
 use super::sleepers::Sleepers;
 use super::slots::Slots;
 use super::stats::Stats;
+use super::vigil::Vigil;
 use crate::Cx;
-use crate::color::ColorMap;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::color::{ColorMap, HashKey};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::relaxed;
 use crate::sync::{Arc, fault};
 use crossbeam_utils::CachePadded;
@@ -29,6 +31,8 @@ pub(crate) struct CoreShared {
     pub(crate) pokes: CachePadded<Pokes>,
     pub(crate) hint: CachePadded<Hint>,
     pub(crate) progress: CachePadded<Progress>,
+    /// See [`super::vigil`].
+    pub(crate) busy: CachePadded<AtomicBool>,
     pub(crate) stats: CachePadded<Stats>,
     pub(crate) counts: Counts,
     /// Other cores by distance, the nearest first.
@@ -124,9 +128,11 @@ impl Hint {
 }
 
 /// How a core is getting on: a thief that sees it unchanged for a steal's cost knows that the core
-/// is inside one handler, without a clock on the core's side.
+/// is inside one handler, without a clock on the core's side. And what it is asked for meanwhile.
 #[derive(Debug)]
 pub(crate) struct Progress {
+    /// Why the core does something before its next event: [`Progress::SAMPLE`], [`Progress::LOOK_UP`].
+    attention: relaxed::AtomicU32,
     /// Counts colors run.
     turns: AtomicU64,
     /// In a handler known or feared to be long. A hint of the core's own, which spares thieves the
@@ -137,12 +143,58 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// The events of this turn are timed.
+    const SAMPLE: u32 = 1;
+    /// Somebody asks the core to *look up*: to end its quantum, and to look at its event source and at how
+    /// far the runtime is.
+    const LOOK_UP: u32 = 2;
+
     fn new() -> Progress {
         Progress {
+            attention: relaxed::AtomicU32::new(0),
             turns: AtomicU64::new(0),
             long: AtomicU32::new(0),
             running: relaxed::AtomicU32::new(0),
         }
+    }
+
+    /// Whether there is anything to be done before the next event.
+    #[inline(always)]
+    pub(crate) fn wants_attention(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the events of this turn are to be timed.
+    pub(crate) fn sample(&self, sample: bool) {
+        if sample {
+            self.attention.fetch_or(Progress::SAMPLE, Ordering::Relaxed);
+        } else {
+            self.attention
+                .fetch_and(!Progress::SAMPLE, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the core to look up. What the caller wrote before, the core sees when it does.
+    pub(crate) fn ask_to_look_up(&self) {
+        self.attention
+            .fetch_or(Progress::LOOK_UP, Ordering::Release);
+    }
+
+    pub(crate) fn is_asked_to_look_up(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) & Progress::LOOK_UP != 0
+    }
+
+    /// The core does look up: whoever asks from now on asks anew. Returns whether anybody had asked.
+    #[inline(always)]
+    pub(crate) fn looks_up(&self) -> bool {
+        // A read-modify-write, so that a question that comes at this moment is either answered now, with
+        // what was written before it, or left.
+        self.is_asked_to_look_up()
+            && self
+                .attention
+                .fetch_and(!Progress::LOOK_UP, Ordering::AcqRel)
+                & Progress::LOOK_UP
+                != 0
     }
 
     /// Notes what runs: the profile's index plus one, or 0.
@@ -202,6 +254,7 @@ pub(crate) struct Shared {
     pub(crate) depot: Arc<Depot>,
     pub(crate) policy: Policy,
     pub(crate) sleepers: Sleepers,
+    pub(crate) vigil: CachePadded<Vigil>,
     pub(crate) quiesce: CachePadded<Quiesce>,
     /// Cores without work that look for some, until they find it or sleep. On a line of its own, like
     /// everything here that changes: the rest is what each core reads for each event.
@@ -209,7 +262,7 @@ pub(crate) struct Shared {
     steal_cost_ns: CachePadded<[relaxed::AtomicU32; Distance::COUNT]>,
     /// What a wake-up costs: less than this in sight wakes nobody, in ns.
     pub(crate) wake_cost_ns: u64,
-    /// One a core, hung up by its thread before it first sleeps.
+    /// One a core, hung up by its thread before it first sleeps; and the watchdog's.
     bells: Box<[OnceLock<Box<dyn Bell>>]>,
 }
 
@@ -226,11 +279,14 @@ pub(crate) type Boxed = Box<dyn FnOnce(&mut Cx) + Send>;
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) slot_bits: u32,
+    pub(crate) hash_key: HashKey,
     /// For each core the others by distance.
     pub(crate) victims: Vec<Vec<(u32, Distance)>>,
     pub(crate) policy: Policy,
     pub(crate) events_max: usize,
     pub(crate) wake_cost_ns: u64,
+    /// See [`Vigil::at_once`].
+    pub(crate) watch_at_once: bool,
 }
 
 impl Shared {
@@ -239,7 +295,7 @@ impl Shared {
         // A single core need not keep what only thieves ask for.
         setup.policy.stealing &= cores > 1;
         let overflow: &'static Vtable = VtableOf::<Boxed>::VTABLE;
-        let map = ColorMap::new(setup.slot_bits, cores);
+        let map = ColorMap::new(setup.slot_bits, cores, setup.hash_key);
         let limits = limits(
             STEAL_COST_PRIOR_NS.into(),
             &setup.policy,
@@ -257,6 +313,7 @@ impl Shared {
                         pokes: CachePadded::new(Pokes::new()),
                         hint: CachePadded::new(Hint::new()),
                         progress: CachePadded::new(Progress::new()),
+                        busy: CachePadded::new(AtomicBool::new(setup.watch_at_once)),
                         stats: CachePadded::new(Stats::default()),
                         counts: Counts::new(),
                         victims,
@@ -264,19 +321,24 @@ impl Shared {
                 })
                 .collect(),
             profiles: Profiles::new(overflow),
-            // What lies in stock at the other cores, and with foreign threads, must not count against
-            // the limit.
-            depot: Depot::new(setup.events_max.saturating_add((cores + 1) * STOCK_MAX)),
+            // A pool each, and one for foreign threads.
+            depot: Depot::new(setup.events_max, cores + 1),
             policy: setup.policy,
             sleepers: Sleepers::new(cores),
+            vigil: CachePadded::new(Vigil::new(setup.watch_at_once)),
             quiesce: CachePadded::new(Quiesce::new(cores)),
             searching: CachePadded::new(AtomicU32::new(0)),
             steal_cost_ns: CachePadded::new(std::array::from_fn(|_| {
                 relaxed::AtomicU32::new(STEAL_COST_PRIOR_NS)
             })),
             wake_cost_ns: setup.wake_cost_ns,
-            bells: (0..cores).map(|_| OnceLock::new()).collect(),
+            bells: (0..=cores).map(|_| OnceLock::new()).collect(),
         }
+    }
+
+    /// Whether a core is idle: it searches, or sleeps.
+    pub(crate) fn is_any_idle(&self) -> bool {
+        self.searching.load(Ordering::Relaxed) > 0 || self.sleepers.any()
     }
 
     /// Gives a core its doorbell, once, before it first sleeps.
@@ -285,7 +347,12 @@ impl Shared {
         debug_assert!(hung.is_ok(), "core {core} has a doorbell already");
     }
 
-    /// Rings a core's doorbell. A core without one has never slept.
+    /// The number of the watchdog's bell.
+    pub(crate) fn watchdog(&self) -> u32 {
+        self.cores.len() as u32
+    }
+
+    /// Rings a core's doorbell, or the watchdog's. Whoever has none has never slept.
     pub(crate) fn ring(&self, core: u32) {
         if let Some(bell) = self.bells[core as usize].get() {
             bell.ring();
@@ -367,23 +434,21 @@ fn limits(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, map: ColorMap) -> Li
 }
 
 impl Shared {
-    /// Drops the closures in queues and mailboxes, and tells how many there were.
-    ///
-    /// # Safety
-    /// The runtime has ended, and no core's thread reaches the slots. Foreign threads may still push.
-    pub(crate) unsafe fn discard(&self) -> u64 {
+    /// Drops the closures in queues and mailboxes, and tells how many there were. No core runs any more; foreign
+    /// threads may still push, and look.
+    pub(crate) fn discard(&self) -> u64 {
         let mut discarded = 0;
         for slot in 0..self.slots.len() {
-            // SAFETY: there is no core that could own the slot.
-            let mut queue = unsafe { self.slots.queue(slot) };
-            // SAFETY: as above.
-            unsafe { super::mail::take_rest(&self.slots, slot, &mut queue.fifo) };
-            while queue.fifo.len() > 0 {
-                // SAFETY: as above, and not empty.
-                let node = unsafe { queue.fifo.pop() };
+            if self.slots.at(slot).was_never_used() {
+                continue;
+            }
+            let mut fifo = Section::of_slot(self, slot).take_rest(slot);
+            while fifo.len() > 0 {
+                // SAFETY: ours, and not empty.
+                let node = unsafe { fifo.pop() };
                 // SAFETY: popped, so held by us. No lock is held and no borrow of the node lives
                 // while the user's `Drop` runs.
-                let profile = unsafe { super::node::Node::header(node.as_ptr()).profile };
+                let profile = unsafe { Node::header(node.as_ptr()).tag }.profile();
                 let vtable = self.profiles.get(profile).vtable;
                 // SAFETY: a queued node holds the closure that its profile says.
                 unsafe { (vtable.discard)(node) };
@@ -397,7 +462,6 @@ impl Shared {
 impl Drop for Shared {
     /// Drops what a runtime that was cut short left behind.
     fn drop(&mut self) {
-        // SAFETY: the last reference is being dropped, so nobody else can reach the slots.
-        unsafe { self.discard() };
+        self.discard();
     }
 }

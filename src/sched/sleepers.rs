@@ -72,3 +72,13 @@ pub(super) fn rescue(shared: &Shared, owner: u32, waker: Option<u32>, bells: &mu
         }
     }
 }
+
+/// A core has been inside its quantum for longer than anybody thought: wakes somebody to take what waits there,
+/// if there is anything.
+pub(crate) fn relieve(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
+    let stuck = &shared.cores[core as usize];
+    let waits = stuck.hint.stealable() > 0 || stuck.pokes.any();
+    if shared.policy.stealing && waits && shared.sleepers.any() {
+        wake_nearest(shared, core, bells);
+    }
+}

@@ -66,6 +66,11 @@ impl Slot {
         self.wanted.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether nothing was ever posted to the color. Such a line is not even there.
+    pub(crate) fn was_never_used(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == 0 && self.mail.load(Ordering::Relaxed).is_null()
+    }
+
     /// The private part.
     ///
     /// # Safety

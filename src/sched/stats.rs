@@ -11,6 +11,8 @@ pub(crate) struct Stats {
     pub(crate) posts: Counter,
     pub(crate) posts_remote: Counter,
     pub(crate) quanta: Counter,
+    /// Looks at the event source.
+    pub(crate) looks: Counter,
     pub(crate) steals: [StealStats; Distance::COUNT],
     pub(crate) parks: Counter,
     pub(crate) wakes: Counter,

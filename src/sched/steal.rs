@@ -87,8 +87,12 @@ impl Core {
             checkout.begin_quantum(&mut section);
         }
         let worth = section.publish();
+        let waits = section.lists().queued > 0;
         drop(section);
         self.make_known(worth);
+        if run {
+            self.begin_quantum(waits);
+        }
     }
 
     /// Takes a round from the `i`-th victim, unless that has no more than we do.
@@ -270,7 +274,7 @@ impl Core {
         stats.stolen_ns.add(stolen_ns);
         for taken in loot.iter() {
             // SAFETY: checked out by us, so its events are ours, and it was stolen for having some.
-            let profile = unsafe { Node::header(taken.fifo.first().as_ptr()).profile };
+            let profile = unsafe { Node::header(taken.fifo.first().as_ptr()).tag }.profile();
             own.counts.of(profile).stolen.add(taken.fifo.len().into());
         }
         true

@@ -44,7 +44,9 @@ fn run_quantum(cx: &mut Cx, between: &impl Fn(&mut Cx)) {
         if cx.worker().core.is_turn_over() && !cx.worker().core.next_color() {
             return;
         }
-        let event = cx.worker().core.begin_event();
+        let Some(event) = cx.worker().core.begin_event() else {
+            continue;
+        };
         // SAFETY: the node was popped from a queue of ours, holds the closure of its profile, and
         // passes to `run`.
         unsafe { (event.run)(event.node, cx) };

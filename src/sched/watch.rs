@@ -6,21 +6,88 @@
 //! that their handler *posts in a row*. Of its next event the first post is published at once, and the rest
 //! together, at [`OUTBOX_MAX`] colors or at its end. If that does take longer after all, its posts have
 //! waited, and the handler is no longer taken for one that posts in a row.
+//!
+//! **Surprises.** Most events are not timed, because that costs more than they do: and one that takes a
+//! thousand times what was thought has others wait behind it that an idle core could have run. So while
+//! another core is idle and anything waits, quanta are timed as wholes. When one took longer than two wake-ups, the
+//! handlers in it are suspected, and for a while their events are timed and checked out alone
+//! ([`super::profile`]).
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
+use arrayvec::ArrayVec;
 
 /// What an event takes at least, in ns: the scheduler's own part of it.
 const EVENT_MIN_NS: u64 = 10;
 
+/// Handlers of a quantum that may be suspected; further ones are not.
+const SUSPECTS_MAX: usize = 8;
+
+/// A quantum that is timed as a whole.
+#[derive(Debug)]
+pub(super) struct TimedQuantum {
+    began_ns: u64,
+    /// Profiles of its events.
+    suspects: ArrayVec<u32, SUSPECTS_MAX>,
+}
+
+/// For so long after a sleep a core watches itself: some of the watchdog's wake-ups.
+const FRESH_NS: u64 = 50_000;
+
+impl TimedQuantum {
+    /// An event of this profile begins.
+    pub(super) fn note(&mut self, profile: u32) {
+        if !self.suspects.contains(&profile) {
+            let _ = self.suspects.try_push(profile);
+        }
+    }
+}
+
 impl Core {
+    /// A quantum begins. `waits`: colors are queued behind it.
+    #[inline(always)]
+    pub(super) fn begin_quantum(&mut self, waits: bool) {
+        let waits = waits || self.checkout.turns() > 1;
+        if waits && self.fresh_since_ns.is_some() {
+            self.become_busy();
+        }
+        if waits && self.shared.policy.stealing && self.shared.is_any_idle() {
+            self.begin_timed();
+        }
+    }
+
+    #[inline(never)]
+    fn begin_timed(&mut self) {
+        self.timed = Some(TimedQuantum {
+            began_ns: self.clock.now_ns(),
+            // It is not noted again.
+            suspects: ArrayVec::from_iter([self.current.profile()]),
+        });
+    }
+
+    /// A quantum that was timed as a whole is over.
+    #[inline(never)]
+    pub(super) fn end_timed(&mut self, timed: &TimedQuantum) {
+        let took_ns = self.clock.now_ns() - timed.began_ns;
+        let wake_ns = self.shared.wake_cost_ns;
+        // Unless an event was timed that explains it.
+        if took_ns > 2 * wake_ns && !self.long {
+            for &suspect in &timed.suspects {
+                self.shared.profiles.get(suspect).suspect(took_ns, wake_ns);
+            }
+        }
+    }
+
     /// Watches the event that is about to run: takes the time, and unless it is a mere sample, makes
     /// sure beforehand that others are not left to wait for it.
     #[inline(never)]
     pub(super) fn watch(&mut self, watch: bool, raw_ns: u32) {
         if watch {
+            // What surprised is expected to go on as it did.
+            let profile = self.shared.profiles.get(self.current.profile());
+            let raw_ns = raw_ns.max(profile.surprise_ns());
             let long = u64::from(raw_ns) >= self.shared.wake_cost_ns;
             if long {
                 self.own.progress.long(true);
@@ -65,7 +132,7 @@ impl Core {
     #[inline(never)]
     pub(super) fn published_first(&mut self) {
         self.first_post = Some((self.clock.now_ns(), self.posted));
-        let profile = self.shared.profiles.get(self.current.profile);
+        let profile = self.shared.profiles.get(self.current.profile());
         if profile.posts_in_a_row() {
             self.outbox_due = OUTBOX_MAX;
         }
@@ -77,14 +144,15 @@ impl Core {
         let took_ns = now_ns
             .saturating_sub(started_ns + self.clock_cost_ns)
             .max(EVENT_MIN_NS);
-        let profile = self.shared.profiles.get(self.current.profile);
-        profile.record(took_ns);
+        let profile = self.shared.profiles.get(self.current.profile());
+        profile.record(took_ns, self.shared.wake_cost_ns);
         if let Some((first_ns, first)) = self.first_post.take() {
             profile.record_posts(self.posted - first, now_ns - first_ns);
         }
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
-        self.long |= took_ns > self.shared.wake_cost_ns;
+        let long = took_ns > self.shared.wake_cost_ns;
+        self.long |= long;
         if self.checkout.turns() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);
         }
@@ -93,5 +161,16 @@ impl Core {
             self.own.progress.long(false);
         }
         self.current.started_ns = None;
+        if self
+            .fresh_since_ns
+            .is_some_and(|since_ns| now_ns - since_ns > FRESH_NS)
+        {
+            self.become_busy();
+        }
+        if long {
+            // The next of this color may be as long, and so may what was checked out with it.
+            self.flush();
+            self.cut();
+        }
     }
 }

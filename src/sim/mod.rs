@@ -64,8 +64,7 @@
 //!
 //! The scheduler's own functions are not interrupted: the interleavings inside of them, and the orders
 //! of memory, are what the loom models explore (`loom-tests/`). Time passes between steps and in
-//! [`work`], so a handler takes no time unless it says so. Nobody watches for handlers over the limit
-//! ([`Builder::warn_over`](crate::Builder::warn_over)).
+//! [`work`], so a handler takes no time unless it says so.
 //!
 //! # How
 //!
@@ -83,6 +82,7 @@ pub use self::check::check;
 
 use self::world::World;
 use crate::net::SimNet;
+use crate::runtime::worker::inside;
 use crate::runtime::{Finish, threads::verdict};
 use crate::{Cx, Poster, RunError, Runtime};
 use std::fmt;
@@ -194,7 +194,7 @@ impl Simulation {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::Again`], [`RunError::Inside`] or [`RunError::Full`].
+    /// [`RunError::Again`], or [`RunError::Inside`] in a handler of whatever runtime.
     pub fn start<F>(&mut self, start: F) -> Result<(), RunError>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -205,8 +205,9 @@ impl Simulation {
     /// One step: a core that the seed decides goes on, to the end of its turn or to where it is left.
     ///
     /// # Panics
-    /// See [`run`](Self::run).
+    /// See [`run`](Self::run); and inside a handler, of this or any other runtime.
     pub fn step(&mut self) -> Step {
+        assert!(!inside(), "a simulation is not stepped inside a handler");
         let step = self.world.advance();
         self.world.fail_if_broken();
         step
@@ -216,9 +217,12 @@ impl Simulation {
     /// handlers in the middle run to their ends.
     ///
     /// # Errors
-    /// See [`RunError`]. [`RunError::Deadline`] also if the run was cut short with events left, and
-    /// [`RunError::Again`] if it was asked before.
+    /// See [`RunError`]. [`RunError::Deadline`] also if the run was cut short with events left,
+    /// [`RunError::Again`] if it was asked before, and [`RunError::Inside`] in a handler of whatever runtime.
     pub fn end(&mut self) -> Result<(), RunError> {
+        if inside() {
+            return Err(RunError::Inside);
+        }
         if std::mem::replace(&mut self.over, true) {
             return Err(RunError::Again);
         }
@@ -245,6 +249,11 @@ impl Simulation {
     /// The runtime's counters.
     pub fn stats(&self) -> crate::Stats {
         self.runtime.stats()
+    }
+
+    /// The colors in which the most events wait.
+    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
+        self.runtime.deepest(most)
     }
 
     /// What the runtime has learned of each handler, in virtual time.
@@ -276,9 +285,9 @@ impl Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
-        // A handler must not go on while its thread unwinds, nor without the thread's variables: then
-        // what is in the middle of a step is leaked.
-        if !std::thread::panicking() && world::can_run() {
+        // A handler must not go on inside another, nor while its thread unwinds, nor without the thread's
+        // variables: then what is in the middle of a step is leaked.
+        if !std::thread::panicking() && world::can_run() && !inside() {
             // Reported to who asks.
             let _ = self.end();
         }

@@ -24,7 +24,7 @@ impl Trace {
 
     /// An event has run.
     pub(super) fn event(&mut self, now_ns: u64, cx: &Cx) {
-        let (core, color, handler) = (cx.core(), cx.color().value(), cx.handler());
+        let (core, color, handler) = (cx.core(), cx.color(), cx.handler());
         (core, color, handler).hash(&mut self.hasher);
         if self.printed {
             let us = now_ns as f64 / 1e3;

@@ -12,7 +12,7 @@ use crate::io::Random;
 use crate::net::Driver;
 use crate::runtime::inner::Inner;
 use crate::runtime::source::Source;
-use crate::runtime::watchdog::running as running_handler;
+use crate::runtime::watchdog::{Watchdog, running as running_handler};
 use crate::runtime::worker::{Next, Worker, enter, outside, step};
 use crate::sched::clock::Clock;
 use crate::sched::quiesce::Phase;
@@ -94,6 +94,10 @@ pub(super) struct World {
     /// For checks, which must not change what is checked.
     #[cfg(debug_assertions)]
     check_random: RefCell<Random>,
+    watchdog: RefCell<Watchdog>,
+    /// When it looks again, and how often it has since a core took a step.
+    look_at_ns: Cell<u64>,
+    looks: Cell<u32>,
     /// When the end was asked for.
     stopping_since_ns: Cell<Option<u64>>,
     pub(super) deadline_passed: Cell<bool>,
@@ -103,13 +107,13 @@ pub(super) struct World {
 }
 
 std::thread_local! {
-    /// The worlds that this thread is inside of, the innermost last, each with the core that runs.
-    static RUNNING: RefCell<Vec<(Rc<World>, usize)>> = const { RefCell::new(Vec::new()) };
+    /// The world that this thread is inside of, with the core that runs.
+    static RUNNING: RefCell<Option<(Rc<World>, usize)>> = const { RefCell::new(None) };
 }
 
 /// The world and the core whose handler calls.
 fn running() -> Option<(Rc<World>, usize)> {
-    RUNNING.with_borrow(|running| running.last().cloned())
+    RUNNING.with_borrow(Clone::clone)
 }
 
 /// Whether this thread can still run virtual cores: not while its own variables are dropped.
@@ -136,6 +140,9 @@ impl World {
                 steps_since_end: Cell::new(0),
                 #[cfg(debug_assertions)]
                 check_random: RefCell::new(Random::new(seed)),
+                watchdog: RefCell::new(Watchdog::new(inner.shared.cores.len())),
+                look_at_ns: Cell::new(0),
+                looks: Cell::new(0),
                 stopping_since_ns: Cell::new(None),
                 deadline_passed: Cell::new(false),
                 broken: RefCell::new(None),
@@ -167,6 +174,8 @@ impl World {
                 // Whoever has not left by now is stuck in a handler.
                 return Step::Ended;
             }
+        } else {
+            self.watch();
         }
         if let Some(core) = self.choose() {
             self.take_time(core);
@@ -221,6 +230,7 @@ impl World {
             }
         }
         self.steps.set(self.steps.get() + 1);
+        self.looks.set(0);
         let core = &mut cores[id];
         let takes_ns = 1 << (self.draw(STEP_NS_LOG + 1) + core.pace);
         core.busy_until_ns = self.now_ns().saturating_add(takes_ns);
@@ -230,13 +240,11 @@ impl World {
     fn resume(self: &Rc<World>, id: usize) {
         let coroutine = self.cores.borrow_mut()[id].coroutine.take();
         let mut coroutine = coroutine.expect("only this function takes it, and gives it back");
-        RUNNING.with_borrow_mut(|running| running.push((Rc::clone(self), id)));
+        RUNNING.set(Some((Rc::clone(self), id)));
         // Handlers' panics are caught further in: what comes out is a failed assertion of the
         // runtime's own.
-        // Outside of whatever handler calls, of another world's or of a runtime's: what a core restores
-        // when its step ends must not be somebody else's worker, who may be gone by then.
-        let result = outside(|| catch_unwind(AssertUnwindSafe(|| coroutine.resume(()))));
-        RUNNING.with_borrow_mut(|running| running.pop());
+        let result = catch_unwind(AssertUnwindSafe(|| coroutine.resume(())));
+        RUNNING.set(None);
         match result {
             Ok(CoroutineResult::Yield(())) => {
                 self.cores.borrow_mut()[id].coroutine = Some(coroutine);
@@ -298,6 +306,19 @@ impl World {
         }
     }
 
+    /// What the thread that called `run` does in a run on threads.
+    fn watch(&self) {
+        let now_ns = self.now_ns();
+        let shared = &self.inner.shared;
+        if now_ns >= self.look_at_ns.get() && shared.vigil.any_busy(&shared.cores) {
+            self.watchdog.borrow_mut().look(&self.inner, now_ns);
+            let period_ns = u64::try_from(Watchdog::period(&self.inner).as_nanos());
+            let period_ns = period_ns.unwrap_or(TIME_MAX_NS);
+            self.look_at_ns.set(now_ns.saturating_add(period_ns));
+            self.looks.set(self.looks.get() + 1);
+        }
+    }
+
     /// Ends by force what has not drained in time.
     fn look_at_deadline(&self) {
         if self.inner.shared.quiesce.phase() != Phase::Draining {
@@ -312,18 +333,24 @@ impl World {
         }
     }
 
-    /// When something will happen, though nothing can now: a core is busy until then, or has a timer, or
-    /// the deadline comes.
+    /// When something will happen, though nothing can now: a core is busy until then, or has a timer, the
+    /// watchdog looks at one that is awake, or the deadline comes.
     fn next_ns(&self) -> Option<u64> {
         let now_ns = self.now_ns();
         let mut cores = self.cores.borrow_mut();
+        let shared = &self.inner.shared;
+        let busy = shared.vigil.any_busy(&shared.cores);
+        // Where nothing moves, what it sees soon stays the same.
+        let looks = busy && self.looks.get() < Watchdog::looks_max(&self.inner);
+        let look_ns = looks.then_some(self.look_at_ns.get());
         let moments = cores.iter_mut().filter_map(VirtualCore::next_ns);
         let deadline_ns = self.stopping_since_ns.get().and_then(|since_ns| {
             let ns = u64::try_from(self.inner.config.drain_deadline.as_nanos()).ok()?;
             since_ns.checked_add(ns)
         });
         // A core is never busy for ever.
-        let later = moments.chain(deadline_ns).filter(|&ns| ns > now_ns);
+        let later = moments.chain(look_ns).chain(deadline_ns);
+        let later = later.filter(|&ns| ns > now_ns);
         later.min()
     }
 

@@ -4,6 +4,7 @@
 //! post happened before its own: through program order inside events, through posts, or through
 //! succession in a color. A poster's events are in order by that alone.
 
+use mely::Color;
 use std::collections::BTreeMap;
 
 /// The number of an event, in the order of posts.
@@ -53,7 +54,7 @@ pub(crate) enum State {
 
 #[derive(Debug)]
 struct Event {
-    color: u64,
+    color: Color,
     /// What happened before: its post's, and once it runs, its own.
     known: Known,
     state: State,
@@ -70,10 +71,10 @@ struct Event {
 pub(crate) struct Model {
     events: Vec<Event>,
     /// Accepted and not begun, in the order of posts.
-    fifos: BTreeMap<u64, Vec<Id>>,
+    fifos: BTreeMap<Color, Vec<Id>>,
     /// What the latest event of a color knew when it ended.
-    ends: BTreeMap<u64, Known>,
-    running: BTreeMap<u64, Id>,
+    ends: BTreeMap<Color, Known>,
+    running: BTreeMap<Color, Id>,
     outside: Known,
     pub(crate) panics: u64,
     /// The program has asked for the end: timers need not fire.
@@ -88,7 +89,7 @@ impl Model {
     }
 
     /// The event `by`, or somebody outside, is about to post.
-    pub(crate) fn offer(&mut self, by: Option<Id>, color: u64, timer: bool) -> Id {
+    pub(crate) fn offer(&mut self, by: Option<Id>, color: Color, timer: bool) -> Id {
         let known = match by {
             Some(by) => self.events[by].known.clone(),
             None => self.outside.clone(),
@@ -125,7 +126,7 @@ impl Model {
     }
 
     /// The event begins, in an event of this color.
-    pub(crate) fn begin(&mut self, id: Id, color: u64) {
+    pub(crate) fn begin(&mut self, id: Id, color: Color) {
         let Event {
             color: its,
             state,
@@ -239,10 +240,12 @@ impl Model {
 
 /// Lies, one for each promise.
 pub(crate) fn notices() {
+    const SEVEN: Color = Color::new(7);
+    const EIGHT: Color = Color::new(8);
     let two = || {
         let mut model = Model::default();
         let ids = [0, 1].map(|_| {
-            let id = model.offer(None, 7, false);
+            let id = model.offer(None, SEVEN, false);
             model.accept(None, id);
             id
         });
@@ -251,26 +254,26 @@ pub(crate) fn notices() {
     let broken = |model: Model| model.broken.expect("noticed");
 
     let (mut model, [_, second]) = two();
-    model.begin(second, 7);
+    model.begin(second, SEVEN);
     assert!(broken(model).contains("runs before event 0"));
 
     let (mut model, [first, second]) = two();
-    model.begin(first, 7);
-    model.begin(second, 7);
+    model.begin(first, SEVEN);
+    model.begin(second, SEVEN);
     assert!(broken(model).contains("overlap"));
 
     let (mut model, [first, _]) = two();
-    model.begin(first, 8);
+    model.begin(first, EIGHT);
     assert!(broken(model).contains("as color 8"));
 
     let (mut model, [first, _]) = two();
-    model.begin(first, 7);
+    model.begin(first, SEVEN);
     model.end(first, false);
-    model.begin(first, 7);
+    model.begin(first, SEVEN);
     assert!(broken(model).contains("is Ran"));
 
     let (mut model, [first, second]) = two();
-    model.begin(first, 7);
+    model.begin(first, SEVEN);
     model.end(first, false);
     model.dropped(second);
     assert_eq!(model.judge(false), 1);
@@ -279,21 +282,21 @@ pub(crate) fn notices() {
 
     // Cause and effect over a third color: 0 posts to 7, then to 8, whose event posts to 7.
     let mut model = Model::default();
-    let cause = model.offer(None, 7, false);
+    let cause = model.offer(None, SEVEN, false);
     model.accept(None, cause);
-    let relay = model.offer(None, 8, false);
+    let relay = model.offer(None, EIGHT, false);
     model.accept(None, relay);
-    model.begin(relay, 8);
-    let effect = model.offer(Some(relay), 7, false);
+    model.begin(relay, EIGHT);
+    let effect = model.offer(Some(relay), SEVEN, false);
     model.accept(Some(relay), effect);
     model.end(relay, false);
-    model.begin(effect, 7);
+    model.begin(effect, SEVEN);
     assert!(broken(model).contains("runs before event 0"));
 
     let mut model = Model::default();
-    let timer = model.offer(None, 7, true);
+    let timer = model.offer(None, SEVEN, true);
     model.accept(None, timer);
     model.cancel(timer);
-    model.begin(timer, 7);
+    model.begin(timer, SEVEN);
     assert!(broken(model).contains("canceled"));
 }

@@ -33,7 +33,7 @@ static TABLE: [Handler; HANDLERS] = [
         .penalty(1_000),
 ];
 
-type Timers = Arc<Mutex<Vec<(Id, u64, Timer)>>>;
+type Timers = Arc<Mutex<Vec<(Id, Color, Timer)>>>;
 
 #[derive(Clone)]
 struct Judge {
@@ -47,7 +47,7 @@ impl Judge {
     }
 
     /// An event that `by`, or somebody outside, is about to post.
-    fn offer(&self, by: Option<Id>, color: u64, timer: bool, acts: Vec<Act>) -> Body {
+    fn offer(&self, by: Option<Id>, color: Color, timer: bool, acts: Vec<Act>) -> Body {
         let id = self.model().offer(by, color, timer);
         let judge = self.clone();
         Body { id, acts, judge }
@@ -80,7 +80,7 @@ impl Drop for Running<'_> {
 impl Body {
     fn run(mut self, cx: &mut Cx) {
         let acts = std::mem::take(&mut self.acts);
-        self.judge.model().begin(self.id, cx.color().value());
+        self.judge.model().begin(self.id, cx.color());
         let running = Running(&self);
         for act in acts {
             self.act(cx, act);
@@ -88,7 +88,7 @@ impl Body {
         drop(running);
     }
 
-    fn offer(&self, color: u64, timer: bool, acts: Vec<Act>) -> Body {
+    fn offer(&self, color: Color, timer: bool, acts: Vec<Act>) -> Body {
         self.judge.offer(Some(self.id), color, timer, acts)
     }
 
@@ -96,25 +96,26 @@ impl Body {
         self.judge.model().accept(Some(self.id), id);
     }
 
-    fn post(&self, cx: &mut Cx, handler: usize, color: u64, acts: Vec<Act>) {
+    fn post(&self, cx: &mut Cx, handler: usize, color: Color, acts: Vec<Act>) {
         let body = self.offer(color, false, acts);
         let id = body.id;
-        let event = TABLE[handler].on(Color::from(color), move |cx: &mut Cx| body.run(cx));
+        let event = TABLE[handler].on(color, move |cx: &mut Cx| body.run(cx));
         cx.post_callback(event);
         self.accepted(id);
     }
 
     fn act(&self, cx: &mut Cx, act: Act) {
         match act {
-            Act::Post(handler, color, acts) => self.post(cx, handler, color, acts),
+            Act::Post(handler, color, acts) => self.post(cx, handler, color.into(), acts),
             Act::PostOwn(acts) => {
-                let own = cx.color().value();
+                let own = cx.color();
                 self.post(cx, 0, own, acts);
             }
             Act::TryPost(color, acts) => {
+                let color = Color::from(color);
                 let body = self.offer(color, false, acts);
                 let id = body.id;
-                match cx.try_post(Color::from(color), move |cx: &mut Cx| body.run(cx)) {
+                match cx.try_post(color, move |cx: &mut Cx| body.run(cx)) {
                     Ok(()) => self.accepted(id),
                     Err(PostError::Full(refused)) => drop(refused),
                     Err(error) => panic!("{error}"),
@@ -122,13 +123,14 @@ impl Body {
             }
             Act::Many(count, handler, color, ns) => {
                 for i in 0..u64::from(count) {
-                    self.post(cx, handler, color.wrapping_add(i), vec![Act::Work(ns)]);
+                    let color = Color::from(color.wrapping_add(i));
+                    self.post(cx, handler, color, vec![Act::Work(ns)]);
                 }
             }
             Act::Unique(acts) => {
                 let unique = cx.unique_color();
                 let color = unique.color();
-                let body = self.offer(color.value(), false, acts);
+                let body = self.offer(color, false, acts);
                 let id = body.id;
                 cx.post(color, move |cx: &mut Cx| {
                     body.run(cx);
@@ -145,6 +147,7 @@ impl Body {
             }
             Act::Place(color, core) => cx.place(Color::from(color), core % cx.cores()),
             Act::Timer(ns, color, acts) => {
+                let color = Color::from(color);
                 let body = self.offer(color, true, acts);
                 let id = body.id;
                 self.accepted(id);
@@ -156,7 +159,7 @@ impl Body {
                     }
                     body.run(cx);
                 };
-                let callback = Callback::anonymous(Color::from(color), callback);
+                let callback = Callback::anonymous(color, callback);
                 let timer = cx.timer(Duration::from_nanos(ns.into()), callback);
                 self.judge.timers.lock().unwrap().push((id, color, timer));
             }
@@ -179,7 +182,7 @@ impl Body {
         drop(timers);
         timer.cancel(cx);
         self.judge.model().may_not_fire(id);
-        if color == cx.color().value() {
+        if color == cx.color() {
             self.judge.model().cancel(id);
         }
     }
@@ -225,7 +228,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         .panic_hook(panic_hook(&judge, program))
         .simulate(seed)
         .expect("what a program asks for can be built");
-    let offer = |color: u64, acts: &[Act]| judge.offer(None, color, false, acts.to_vec());
+    let offer = |color: u64, acts: &[Act]| judge.offer(None, color.into(), false, acts.to_vec());
     let accepted = |id: Id| judge.model().accept(None, id);
     let first = offer(0, &program.start);
     let id = first.id;

@@ -1,8 +1,10 @@
 //! mely as a user gets it, and in its other modes.
 
-use super::{Extras, Scheduler, Steals};
+use super::{Extras, NO_WATCHDOG, Scheduler, Steals};
 use crate::{Context, Note, Outside, Workload, World};
 use mely::{Color, Cores, Cx, Heuristics, Poster, Runtime, Stealing};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Where the workloads' colors begin, so that none of them is the default color, in which the first
 /// event runs. A multiple of any sensible number of cores: color `c` still starts on core `c % cores`.
@@ -119,12 +121,14 @@ impl Scheduler for Mely {
     ) -> Result<Extras, String> {
         // Values in the lower half of the slots have one each.
         let slots = 2 * (FIRST_COLOR as usize + workload.colors_end(cores));
-        let mut runtime = Runtime::builder()
+        let mut builder = Runtime::builder()
             .cores(Cores::count(cores))
             .color_slots(slots.next_power_of_two().max(1 << 16))
-            .stealing(self.stealing)
-            .build()
-            .map_err(|error| error.to_string())?;
+            .stealing(self.stealing);
+        if NO_WATCHDOG.load(Ordering::Relaxed) {
+            builder = builder.watchdog(Duration::MAX);
+        }
+        let mut runtime = builder.build().map_err(|error| error.to_string())?;
         runtime
             .run(move |cx| {
                 workload.start_all(cx, world, cores);

@@ -46,7 +46,7 @@ impl Work for Affinity {
         COLORS as usize * cores
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
         let data = world.data::<Data>();
         for index in 0..COLORS {
             cx.post(data.color(index), move |cx| task(cx, world, data, index, 0));
@@ -58,7 +58,7 @@ impl Work for Affinity {
     }
 }
 
-fn task<C: Context>(
+fn task<C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,
     data: &'static Data,

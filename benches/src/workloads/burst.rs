@@ -32,13 +32,13 @@ impl Work for Burst {
         2
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
         let events = self.events;
         cx.post(POSTER, move |cx| burst(cx, world, 0, events));
     }
 }
 
-fn burst<C: Context>(cx: &mut C, world: &'static World, number: u32, events: u32) {
+fn burst<C: Context + ?Sized>(cx: &mut C, world: &'static World, number: u32, events: u32) {
     world.pass(POSTER, number);
     let first = number * events;
     for event in first..first + events - 1 {

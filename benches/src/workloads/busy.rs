@@ -54,7 +54,7 @@ impl Work for Busy {
         false
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         let outside = cx.outside();
         let cores = cores.len();
         let target = self.target(cores);
@@ -74,7 +74,7 @@ impl Busy {
     }
 }
 
-fn busy<C: Context>(cx: &mut C, world: &'static World, target: u32, number: u32) {
+fn busy<C: Context + ?Sized>(cx: &mut C, world: &'static World, target: u32, number: u32) {
     world.pass(BUSY, number);
     let began = Instant::now();
     let posted_ns = now_ns();

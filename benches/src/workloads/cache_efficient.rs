@@ -62,7 +62,12 @@ impl Data {
         self.halves.len() as u32
     }
 
-    fn half<X: Context>(&self, cx: &X, array: u32, half: usize) -> MutexGuard<'_, Vec<u32>> {
+    fn half<X: Context + ?Sized>(
+        &self,
+        cx: &X,
+        array: u32,
+        half: usize,
+    ) -> MutexGuard<'_, Vec<u32>> {
         self.lines.touch(2 * array as usize + half, cx.core());
         let half = self.halves[array as usize][half].try_lock();
         half.expect("handlers of different colors only meet in C, which comes after B")
@@ -79,7 +84,13 @@ fn number_at(array: u32, round: u32, i: u32) -> u32 {
     (array.rotate_left(24) ^ round.rotate_left(12) ^ i).wrapping_mul(0x9E37_79B1)
 }
 
-fn a<X: Context>(cx: &mut X, world: &'static World, data: &'static Data, array: u32, round: u32) {
+fn a<X: Context + ?Sized>(
+    cx: &mut X,
+    world: &'static World,
+    data: &'static Data,
+    array: u32,
+    round: u32,
+) {
     let ran = world.relay(array, 0, SEED);
     assert_eq!(
         ran,
@@ -100,7 +111,13 @@ fn a<X: Context>(cx: &mut X, world: &'static World, data: &'static Data, array: 
 }
 
 /// `array`: with the half in its lowest bit.
-fn b<X: Context>(cx: &mut X, world: &'static World, data: &'static Data, array: u32, round: u32) {
+fn b<X: Context + ?Sized>(
+    cx: &mut X,
+    world: &'static World,
+    data: &'static Data,
+    array: u32,
+    round: u32,
+) {
     let (array, half) = (array >> 1, array & 1);
     let index = data.b_index(array, half);
     world.pass(index, round);
@@ -111,7 +128,13 @@ fn b<X: Context>(cx: &mut X, world: &'static World, data: &'static Data, array: 
     cx.post_noted(color, &C, move |cx| c(cx, world, data, from, round));
 }
 
-fn c<X: Context>(cx: &mut X, world: &'static World, data: &'static Data, from: u32, round: u32) {
+fn c<X: Context + ?Sized>(
+    cx: &mut X,
+    world: &'static World,
+    data: &'static Data,
+    from: u32,
+    round: u32,
+) {
     let (array, half) = (from >> 1, from & 1);
     let ran = world.relay(array, half as usize, round);
     if ran % OWN_EVENTS == OWN_EVENTS - 1 {
@@ -144,7 +167,7 @@ impl ForkJoin for Data {
         &self.rounds
     }
 
-    fn fork<X: Context>(&'static self, cx: &mut X, world: &'static World, round: u32) {
+    fn fork<X: Context + ?Sized>(&'static self, cx: &mut X, world: &'static World, round: u32) {
         rounds::begin_chains(&self.rounds, self.arrays());
         for array in 0..self.arrays() {
             let color = self.rounds.color(array);
@@ -169,7 +192,7 @@ impl Work for CacheEfficient {
         rounds::colors_end(3 * ARRAYS, cores)
     }
 
-    fn start<X: Context>(self, cx: &mut X, world: &'static World, _cores: &[usize]) {
+    fn start<X: Context + ?Sized>(self, cx: &mut X, world: &'static World, _cores: &[usize]) {
         let data = world.data::<Data>();
         for array in 0..data.arrays() {
             world.set_length(array, data.rounds.number() * OWN_EVENTS);

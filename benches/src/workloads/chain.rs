@@ -38,14 +38,14 @@ impl Work for Chain {
         true
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         for color in world.colors_on(cores) {
             cx.post(color, move |cx| chain(cx, world, color, 0));
         }
     }
 }
 
-fn chain<C: Context>(cx: &mut C, world: &'static World, color: u32, number: u32) {
+fn chain<C: Context + ?Sized>(cx: &mut C, world: &'static World, color: u32, number: u32) {
     world.pass(color, number);
     if number + 1 < world.length {
         cx.post(color, move |cx| chain(cx, world, color, number + 1));

@@ -78,7 +78,7 @@ impl Work for FanIn {
         cores == 1 && !self.foreign
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         for from in 0..PRODUCERS as u32 {
             if self.foreign {
                 let outside = cx.outside();
@@ -105,7 +105,7 @@ fn windows(world: &World) -> u32 {
     (events / PRODUCERS as u64 / u64::from(WINDOW)) as u32
 }
 
-fn produce<C: Context>(cx: &mut C, world: &'static World, from: u32, window: u32) {
+fn produce<C: Context + ?Sized>(cx: &mut C, world: &'static World, from: u32, window: u32) {
     for (color, number, last) in window_of(world, window) {
         if last {
             cx.post(color, move |cx| {
@@ -131,7 +131,13 @@ fn window_of(world: &World, window: u32) -> impl Iterator<Item = (u32, u32, bool
     (first..=last).map(move |event| (event % sinks, event / sinks, event == last))
 }
 
-fn sink<C: Context>(cx: &mut C, world: &'static World, color: u32, from: u32, number: u32) {
+fn sink<C: Context + ?Sized>(
+    cx: &mut C,
+    world: &'static World,
+    color: u32,
+    from: u32,
+    number: u32,
+) {
     let ran = world.relay(color, from as usize, number);
     if ran + 1 == world.length {
         finish(cx, world);
@@ -140,7 +146,7 @@ fn sink<C: Context>(cx: &mut C, world: &'static World, color: u32, from: u32, nu
 
 fn produce_outside<C, O>(outside: &O, world: &'static World, from: u32, cores: usize)
 where
-    C: Context,
+    C: Context + ?Sized,
     O: Outside<C>,
 {
     machine::pin_foreign(from as usize, cores);

@@ -45,7 +45,7 @@ impl Work for Fresh {
         true
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         for &core in cores {
             let core = core as u32;
             // To a color that none of the events has: the posts are not self-posts.
@@ -77,7 +77,7 @@ fn colors_from(world: &World, core: u32, from: u32) -> impl Iterator<Item = u32>
     })
 }
 
-fn round<C: Context>(cx: &mut C, world: &'static World, core: u32, number: u32) {
+fn round<C: Context + ?Sized>(cx: &mut C, world: &'static World, core: u32, number: u32) {
     let mut posted = 0;
     for color in colors_from(world, core, 0) {
         cx.post(color, move |_| world.pass(color, number));
@@ -95,7 +95,13 @@ fn round<C: Context>(cx: &mut C, world: &'static World, core: u32, number: u32) 
 
 /// Posted after all events of a round, so usually it runs after them. Where it does not, some of
 /// them are on another core, and it looks again. The colors before the `from`-th are known to have run.
-fn end_round<C: Context>(cx: &mut C, world: &'static World, core: u32, number: u32, from: u32) {
+fn end_round<C: Context + ?Sized>(
+    cx: &mut C,
+    world: &'static World,
+    core: u32,
+    number: u32,
+    from: u32,
+) {
     let cores = world.cores() as u32;
     let behind = colors_from(world, core, from).position(|color| world.passed(color) <= number);
     if let Some(at) = behind {

@@ -51,7 +51,7 @@ impl Work for Hop {
         self.step.is_multiple_of(cores)
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         let step = self.step as u16;
         for color in world.colors_on(cores) {
             cx.post(color, move |cx| hop(cx, world, color, SEED, 0, step));
@@ -59,7 +59,7 @@ impl Work for Hop {
     }
 }
 
-fn hop<C: Context>(
+fn hop<C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,
     color: u32,

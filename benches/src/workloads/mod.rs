@@ -37,7 +37,7 @@ pub trait Work: Copy {
 
     /// Posts the first events, those of colors that start on `cores`. Called once on a scheduler with
     /// all its cores, or once for each core by loops that know nothing of each other.
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]);
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]);
 
     /// Whether loops that know nothing of each other can run it: nothing is posted across cores, nor by
     /// foreign threads.
@@ -142,7 +142,7 @@ macro_rules! workloads {
             }
 
             /// As [`Work::start`].
-            pub fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
+            pub fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
                 world.begin();
                 match self {
                     $(Workload::$name(work) => work.start(cx, world, cores),)*
@@ -150,7 +150,7 @@ macro_rules! workloads {
             }
 
             /// As [`start`](Self::start), for all of these cores together.
-            pub fn start_all<C: Context>(self, cx: &mut C, world: &'static World, cores: usize) {
+            pub fn start_all<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: usize) {
                 self.start(cx, world, &Vec::from_iter(0..cores));
             }
 
@@ -195,7 +195,7 @@ workloads! {
 }
 
 /// A part of the workload has ended, the last one ends the run.
-pub(crate) fn finish<C: Context>(cx: &mut C, world: &'static World) {
+pub(crate) fn finish<C: Context + ?Sized>(cx: &mut C, world: &'static World) {
     if world.end() {
         cx.stop();
     }

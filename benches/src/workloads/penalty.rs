@@ -61,7 +61,7 @@ struct Data {
 }
 
 impl Data {
-    fn touch<C: Context>(&self, cx: &C, part: usize) -> &'static Part {
+    fn touch<C: Context + ?Sized>(&self, cx: &C, part: usize) -> &'static Part {
         self.lines.touch(part, cx.core());
         &self.parts[part]
     }
@@ -69,7 +69,7 @@ impl Data {
     /// Posts an event of the array `index`, with its handler's annotations if they are told.
     fn post<C, F>(&self, cx: &mut C, index: u32, note: &'static Note, f: F)
     where
-        C: Context,
+        C: Context + ?Sized,
         F: FnOnce(&mut C) + Send + 'static,
     {
         let color = self.rounds.color(index);
@@ -82,7 +82,13 @@ impl Data {
 }
 
 /// The array's parts are written with the event's number in its color.
-fn a<C: Context>(cx: &mut C, world: &'static World, data: &'static Data, index: u32, number: u32) {
+fn a<C: Context + ?Sized>(
+    cx: &mut C,
+    world: &'static World,
+    data: &'static Data,
+    index: u32,
+    number: u32,
+) {
     world.pass(index, number);
     for part in index * PARTS..(index + 1) * PARTS {
         for word in &data.touch(cx, part as usize).0 {
@@ -92,7 +98,13 @@ fn a<C: Context>(cx: &mut C, world: &'static World, data: &'static Data, index: 
     post_b(cx, world, data, index, number + 1);
 }
 
-fn b<C: Context>(cx: &mut C, world: &'static World, data: &'static Data, index: u32, number: u32) {
+fn b<C: Context + ?Sized>(
+    cx: &mut C,
+    world: &'static World,
+    data: &'static Data,
+    index: u32,
+    number: u32,
+) {
     world.pass(index, number);
     let nth = number % EVENTS - 1;
     let part = data.touch(cx, (index * PARTS + nth) as usize);
@@ -109,7 +121,7 @@ fn b<C: Context>(cx: &mut C, world: &'static World, data: &'static Data, index: 
     }
 }
 
-fn post_b<C: Context>(
+fn post_b<C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,
     data: &'static Data,
@@ -125,7 +137,7 @@ impl ForkJoin for Data {
         &self.rounds
     }
 
-    fn fork<C: Context>(&'static self, cx: &mut C, world: &'static World, round: u32) {
+    fn fork<C: Context + ?Sized>(&'static self, cx: &mut C, world: &'static World, round: u32) {
         rounds::begin_chains(&self.rounds, ARRAYS);
         let number = round * EVENTS;
         for index in 0..ARRAYS {
@@ -150,7 +162,7 @@ impl Work for Penalty {
         rounds::colors_end(ARRAYS as usize, cores)
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
         rounds::start(cx, world, world.data::<Data>());
     }
 

@@ -23,12 +23,12 @@ impl Work for PingPong {
         2
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
         cx.post(0, move |cx| hop(cx, world, 0, 0));
     }
 }
 
-fn hop<C: Context>(cx: &mut C, world: &'static World, color: u32, number: u32) {
+fn hop<C: Context + ?Sized>(cx: &mut C, world: &'static World, color: u32, number: u32) {
     world.pass(color, number);
     let (next_color, next) = (1 - color, number + color);
     if next < world.length {

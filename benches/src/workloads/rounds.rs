@@ -87,7 +87,7 @@ impl Rounds {
 
     /// The world's color `index` has run its last event of a round.
     #[inline]
-    pub(super) fn ended<C: Context>(&self, cx: &C, index: u32) {
+    pub(super) fn ended<C: Context + ?Sized>(&self, cx: &C, index: u32) {
         let core = cx.core();
         if core != self.home(index) {
             let mut strays = self.strays[core].lock().expect("no panic while held");
@@ -108,11 +108,15 @@ pub(super) trait ForkJoin: Send + Sync + 'static {
     fn rounds(&self) -> &Rounds;
 
     /// Posts the first events of a round.
-    fn fork<C: Context>(&'static self, cx: &mut C, world: &'static World, round: u32);
+    fn fork<C: Context + ?Sized>(&'static self, cx: &mut C, world: &'static World, round: u32);
 }
 
 /// Begins with the first round.
-pub(super) fn start<W: ForkJoin, C: Context>(cx: &mut C, world: &'static World, of: &'static W) {
+pub(super) fn start<W: ForkJoin, C: Context + ?Sized>(
+    cx: &mut C,
+    world: &'static World,
+    of: &'static W,
+) {
     cx.post(registrar(world, of), move |cx| of.fork(cx, world, 0));
 }
 
@@ -130,7 +134,7 @@ pub(super) fn begin_chains(rounds: &Rounds, chains: u32) {
 }
 
 /// The last event of a chain, in the world's color `index`: the last one of all begins the next round.
-pub(super) fn end_chain<W: ForkJoin, C: Context>(
+pub(super) fn end_chain<W: ForkJoin, C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,
     of: &'static W,
@@ -146,7 +150,7 @@ pub(super) fn end_chain<W: ForkJoin, C: Context>(
 
 /// After all events of a round have been posted, as many to each color: the next round begins when they
 /// have run.
-pub(super) fn post_join<W: ForkJoin, C: Context>(
+pub(super) fn post_join<W: ForkJoin, C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,
     of: &'static W,
@@ -157,7 +161,7 @@ pub(super) fn post_join<W: ForkJoin, C: Context>(
 }
 
 /// The colors before `from` are known to have run.
-fn join<W: ForkJoin, C: Context>(
+fn join<W: ForkJoin, C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,
     of: &'static W,
@@ -176,7 +180,7 @@ fn join<W: ForkJoin, C: Context>(
     }
 }
 
-fn next_round<W: ForkJoin, C: Context>(
+fn next_round<W: ForkJoin, C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,
     of: &'static W,

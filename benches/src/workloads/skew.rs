@@ -69,7 +69,7 @@ impl Work for Skew {
         self.chains * self.stride(cores)
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         let race: &'static Race = world.data();
         let stride = self.stride(cores.len()) as u16;
         for chain in 0..self.chains as u32 {
@@ -95,7 +95,7 @@ impl Skew {
     }
 }
 
-fn step<C: Context>(
+fn step<C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,
     race: &'static Race,

@@ -162,19 +162,19 @@ impl Data {
     }
 
     #[inline]
-    fn short_event<C: Context>(&self, cx: &C, world: &World, index: u32, number: u32) {
+    fn short_event<C: Context + ?Sized>(&self, cx: &C, world: &World, index: u32, number: u32) {
         spin(self.short);
         self.end_event(cx, world, index, number);
     }
 
     #[inline]
-    fn long_event<C: Context>(&self, cx: &C, world: &World, index: u32, number: u32) {
+    fn long_event<C: Context + ?Sized>(&self, cx: &C, world: &World, index: u32, number: u32) {
         spin(self.long(index, number));
         self.end_event(cx, world, index, number);
     }
 
     #[inline]
-    fn end_event<C: Context>(&self, cx: &C, world: &World, index: u32, number: u32) {
+    fn end_event<C: Context + ?Sized>(&self, cx: &C, world: &World, index: u32, number: u32) {
         world.pass(index, number);
         if number == self.last.load(Relaxed) {
             self.rounds.ended(cx, index);
@@ -206,7 +206,7 @@ impl ForkJoin for Data {
         &self.rounds
     }
 
-    fn fork<C: Context>(&'static self, cx: &mut C, world: &'static World, round: u32) {
+    fn fork<C: Context + ?Sized>(&'static self, cx: &mut C, world: &'static World, round: u32) {
         let Unbalanced { colors, each, load } = self.parameters;
         // The posts that follow carry it to the events.
         self.last.store((round + 1) * each - 1, Relaxed);
@@ -259,7 +259,7 @@ impl Work for Unbalanced {
         rounds::colors_end(self.colors as usize, cores)
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
         rounds::start(cx, world, world.data::<Data>());
     }
 

@@ -57,7 +57,7 @@ impl Work for Wake {
         false
     }
 
-    fn start<C: Context>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         let outside = cx.outside();
         let cores = cores.len();
         thread::spawn(move || self.post_all(&outside, world, cores));
@@ -77,7 +77,12 @@ impl Wake {
         cores as u32 - 1
     }
 
-    fn post_all<C: Context, O: Outside<C>>(self, outside: &O, world: &'static World, cores: usize) {
+    fn post_all<C: Context + ?Sized, O: Outside<C>>(
+        self,
+        outside: &O,
+        world: &'static World,
+        cores: usize,
+    ) {
         machine::pin_foreign(0, cores);
         let color = self.color(cores);
         let length = world.length_of(color);

@@ -40,3 +40,5 @@ mod support;
 mod unique_colors;
 #[cfg(loom)]
 mod waking;
+#[cfg(loom)]
+mod watchdog;

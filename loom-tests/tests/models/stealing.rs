@@ -108,7 +108,11 @@ fn finds_a_color_left_in_the_core_queue() {
 
 #[test]
 fn finds_a_color_left_in_its_band() {
-    must_fail("stealing::batch", "left in its band", &["colors queued"]);
+    must_fail(
+        "stealing::batch",
+        "left in its band",
+        &["colors queued", "back link"],
+    );
 }
 
 #[test]

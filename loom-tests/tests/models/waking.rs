@@ -117,6 +117,9 @@ fn share_out() {
             thief.turn();
             (thief, driven)
         });
+        // The third may have stolen both. No core begins anything after the end by force.
+        victim.turn();
+        thief.turn();
         world.force();
         victim.drive();
         thief.drive();

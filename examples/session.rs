@@ -1,0 +1,91 @@
+//! How do I keep state per connection? A server that numbers the lines of each of its clients.
+//! `cargo run --release --example session -- 127.0.0.1:7000`, then `nc 127.0.0.1 7000`; Ctrl-C to stop.
+//!
+//! A session is the state of a connection, in a color of its own, and owns the connection's stream. The
+//! stream's callback holds a handle to the session. That looks like a ring that nobody will ever drop; but the
+//! callback is dropped after its last call, which is the end of the stream or an error, and with it the
+//! session, and with that the stream: the connection is closed, with nothing to be done for it.
+
+use mely::net::{Acceptors, Incoming, RecvBuf, Stream, WriteError, listen};
+use mely::{Callback, Color, Colored, Cx, Handler, Runtime};
+use std::io;
+
+static ACCEPT: Handler = Handler::new("accept");
+static LINE: Handler = Handler::new("line");
+
+/// A client who sends more than this without ending a line is sent away.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+struct Session {
+    stream: Stream,
+    /// The beginning of a line whose end has not come.
+    rest: Vec<u8>,
+    lines: u64,
+}
+
+impl Session {
+    fn received(&mut self, cx: &mut Cx, data: &[u8]) {
+        self.rest.extend_from_slice(data);
+        while let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            self.lines += 1;
+            let answer = [format!("{}: ", self.lines).as_bytes(), &line].concat();
+            // A client who sends and does not read gets no further than the limit.
+            if let Err(WriteError::Full(_)) = self.stream.write(cx, answer) {
+                return self.stream.abort(cx);
+            }
+        }
+        if self.rest.len() > LINE_BYTES_MAX {
+            self.stream.close(cx);
+        }
+    }
+}
+
+fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
+    let Ok(incoming) = incoming else { return };
+    let stream = incoming.open_unique(cx);
+    let color = stream.color();
+    let session = Session {
+        stream,
+        rest: Vec::new(),
+        lines: 0,
+    };
+    let session = Colored::new(cx, color, session);
+    let handle = session.clone();
+    // The stream belongs to the session's color: what is to be done with it is done there.
+    let begin = move |session: &mut Session, cx: &mut Cx| {
+        let on_data = move |cx: &mut Cx, _stream: &Stream, data: io::Result<RecvBuf>| {
+            if let Ok(data) = data {
+                let received = |session: &mut Session, cx: &mut Cx| session.received(cx, &data);
+                // Refused only if an earlier call has panicked.
+                let _ = handle.with(cx, received);
+            }
+        };
+        let _ = session.stream.on_data(cx, &LINE, on_data);
+    };
+    // If it is not accepted the session is dropped with it, and the connection closed.
+    let _ = session.post(cx, begin);
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let addr = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "127.0.0.1:7000".into())
+        .parse()?;
+    mely::net::raise_open_file_limit()?;
+    let mut runtime = Runtime::builder().build()?;
+    let failed = runtime.run_until(move |cx, finish| {
+        let on_accept = ACCEPT.on(Color::DEFAULT, accept);
+        let listening = listen(cx, addr, Acceptors::PerCore, on_accept).and_then(|listener| {
+            println!("listening on {}", listener.local_addr());
+            listener.detach();
+            let finish = finish.clone();
+            let stop = move |_cx: &mut Cx| drop(finish.finish(None));
+            cx.on_stop_signal(Callback::anonymous(Color::DEFAULT, stop))
+        });
+        if let Err(error) = listening {
+            drop(finish.finish(Some(error)));
+        }
+    })?;
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}

@@ -1,0 +1,71 @@
+//! How many events wait in each color: for reports.
+//!
+//! They are in the color's FIFO and in its mailbox, or checked out by the core that owns it. Whoever holds the
+//! owner's lock may look at the first two, and knows how many were checked out. One color at a time, so that no
+//! core waits for more than a moment.
+
+use super::mail;
+use super::node::Node;
+use super::section::Section;
+use super::shared::Shared;
+use crate::Color;
+
+/// What waits in a color slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Depth {
+    pub(crate) slot: u32,
+    /// The color of one of the events, if any can be seen.
+    pub(crate) color: Option<Color>,
+    pub(crate) core: u32,
+    pub(crate) events: u64,
+    pub(crate) running: bool,
+}
+
+impl Section<'_> {
+    /// What waits in a color of this core.
+    fn depth(&self, slot: u32) -> Depth {
+        let queue = self.queue(slot);
+        let (queued, taken) = (queue.fifo.len(), queue.taken());
+        let color = (queued > 0).then(|| {
+            // SAFETY: held by the color's FIFO, whose owner's lock we hold.
+            unsafe { Node::color(queue.fifo.first()) }
+        });
+        queue.end();
+        // SAFETY: we hold the owner's lock.
+        let (mailed, mailed_color) = unsafe { mail::count(&self.shared.slots, slot) };
+        Depth {
+            slot,
+            color: color.or(mailed_color),
+            core: self.core,
+            events: u64::from(taken.unwrap_or(queued)) + mailed,
+            running: taken.is_some(),
+        }
+    }
+}
+
+/// The `most` color slots with the most events, deepest first, of those that have any.
+pub(crate) fn deepest(shared: &Shared, most: usize) -> Vec<Depth> {
+    let mut all = Vec::new();
+    for slot in 0..shared.slots.map.control_first() {
+        if shared.slots.at(slot).was_never_used() {
+            continue;
+        }
+        let section = Section::of_slot(shared, slot);
+        let depth = section.depth(slot);
+        drop(section);
+        if depth.events > 0 {
+            all.push(depth);
+        }
+        // Not more than twice as many are kept at a time.
+        if all.len() > 2 * most.max(32) {
+            keep(&mut all, most);
+        }
+    }
+    keep(&mut all, most);
+    all
+}
+
+fn keep(all: &mut Vec<Depth>, most: usize) {
+    all.sort_by_key(|depth| (std::cmp::Reverse(depth.events), depth.slot));
+    all.truncate(most);
+}
