@@ -32,9 +32,9 @@ thread_local! {
     });
 }
 
-/// The buffers of an answer, in order. `alone`: nothing that was said before is still to be sent, so
-/// that this is most likely taken at once.
-pub(crate) fn buffers(reply: Reply, date: &Date, alone: bool) -> impl Iterator<Item = SendBuf> {
+/// Hands the buffers of an answer to `send`, in order. `alone`: nothing that was said before is still
+/// to be sent, so that this is most likely taken at once.
+pub(crate) fn each(reply: Reply, date: &Date, alone: bool, mut send: impl FnMut(SendBuf)) {
     let lead = reply.lead();
     let rest = reply.rest.as_ref();
     let copied_bytes = rest.len().min(COPIED_BYTES_MAX - lead.len() - date.len());
@@ -46,35 +46,46 @@ pub(crate) fn buffers(reply: Reply, date: &Date, alone: bool) -> impl Iterator<I
             .concat()
             .into()
     };
-    let (whole, shared): (Option<SendBuf>, &'static [u8]) = match reply.rest {
-        Bytes::Static(bytes) => (None, &bytes[copied_bytes..]),
-        Bytes::Owned(bytes) if bytes.len() == copied_bytes => (None, &[]),
+    send(first);
+    if rest.len() > copied_bytes {
+        each_of_rest(reply.rest, copied_bytes, send);
+    }
+}
+
+/// The buffers of what is more than one.
+#[inline(never)]
+fn each_of_rest(rest: Bytes, copied_bytes: usize, mut send: impl FnMut(SendBuf)) {
+    match rest {
+        Bytes::Static(bytes) => {
+            let pieces = bytes[copied_bytes..].chunks(PIECE_BYTES_MAX);
+            pieces.map(SendBuf::from).for_each(send);
+        }
         Bytes::Owned(mut bytes) => {
             bytes.drain(..copied_bytes);
-            (Some(bytes.into()), &[])
+            send(bytes.into());
         }
-    };
-    std::iter::once(first)
-        .chain(whole)
-        .chain(shared.chunks(PIECE_BYTES_MAX).map(SendBuf::from))
+    }
 }
 
 impl Desk {
     fn put_together(&mut self, lead: &'static str, date: &Date, rest: &[u8]) -> SendBuf {
         let (date_at, rest_at) = (lead.len(), lead.len() + date.len());
         let end = rest_at + rest.len();
-        if Arc::get_mut(&mut self.buffer).is_none_or(|buffer| buffer.len() < end) {
-            self.buffer = Arc::new([0; COPIED_BYTES_MAX]);
-            self.lead = "";
-        }
-        if let Some(buffer) = Arc::get_mut(&mut self.buffer) {
-            if !std::ptr::eq(self.lead, lead) || self.date != *date {
-                buffer[..date_at].copy_from_slice(lead.as_bytes());
-                buffer[date_at..rest_at].copy_from_slice(date);
-                (self.lead, self.date) = (lead, *date);
+        let buffer = match Arc::get_mut(&mut self.buffer) {
+            Some(buffer) if !buffer.is_empty() => buffer,
+            // None yet, or a client has not taken all of it.
+            _ => {
+                self.buffer = Arc::new([0; COPIED_BYTES_MAX]);
+                self.lead = "";
+                Arc::get_mut(&mut self.buffer).expect("just made")
             }
-            buffer[rest_at..end].copy_from_slice(rest);
+        };
+        if !std::ptr::eq(self.lead, lead) || self.date != *date {
+            buffer[..date_at].copy_from_slice(lead.as_bytes());
+            buffer[date_at..rest_at].copy_from_slice(date);
+            (self.lead, self.date) = (lead, *date);
         }
+        buffer[rest_at..end].copy_from_slice(rest);
         SendBuf::shared(Arc::clone(&self.buffer), 0..end)
     }
 }
@@ -116,7 +127,8 @@ mod tests {
                 for body in [Bytes::Static(leaked), Bytes::Owned(body)] {
                     let expected = wire(&reply(body.clone()));
                     let small = expected.len() <= COPIED_BYTES_MAX;
-                    let buffers: Vec<SendBuf> = super::buffers(reply(body), DATE, alone).collect();
+                    let mut buffers = Vec::new();
+                    each(reply(body), DATE, alone, |buffer| buffers.push(buffer));
                     let sent: Vec<u8> = buffers.iter().flat_map(|b| b.to_vec()).collect();
                     assert!(sent == expected, "{body_bytes} bytes");
                     assert_eq!(buffers.len() == 1, small, "{body_bytes} bytes");
@@ -128,8 +140,9 @@ mod tests {
     #[test]
     fn a_buffer_that_is_still_being_sent_is_left_alone() {
         let make = |text: &'static [u8]| {
-            let mut all = super::buffers(reply(Bytes::Static(text)), DATE, true);
-            all.next().expect("one")
+            let mut all = Vec::new();
+            each(reply(Bytes::Static(text)), DATE, true, |one| all.push(one));
+            all.pop().expect("one")
         };
         let slow = make(b"slow");
         let quick = make(b"quick");

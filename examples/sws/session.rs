@@ -134,10 +134,10 @@ impl Session {
             self.server.count(cx.core(), reply.status, tick);
             let date = clock::date(tick);
             let alone = self.http.queued_bytes() == reply.len();
-            for buffer in outgoing::buffers(reply, &date, alone) {
+            outgoing::each(reply, &date, alone, |buffer| {
                 // Never full: see `begin`. A stream that is broken says so to `on_drained`.
                 sent = self.stream.write_now(cx, buffer).unwrap_or(false);
-            }
+            });
         }
         // What `on_drained` would have said in an event of its own. If the connection goes on anyway,
         // there is nothing more to it.
