@@ -20,7 +20,7 @@ static DEC_CLIENT_ACCEPTED: Handler = Handler::new("DecClientAccepted");
 static STOP: Handler = Handler::new("Stop");
 
 /// The paper's color of Accept.
-const ACCEPT_COLOR: Color = Color::new(1);
+pub(crate) const ACCEPT_COLOR: Color = Color::new(1);
 /// What the runtime opens to hear signals.
 const SIGNAL_DESCRIPTORS: u64 = 4;
 

@@ -22,6 +22,10 @@ pub(crate) struct Figures {
     pub(crate) stealing: bool,
     /// The clients.
     pub(crate) connections: Connections,
+    /// Events that wait, wherever they are.
+    pub(crate) waiting: u64,
+    /// The colors in which the most events wait, deepest first.
+    pub(crate) deepest: Vec<Depth>,
     /// One row a core, in order.
     pub(crate) cores: Vec<Core>,
     /// One row a distance, nearest first.
@@ -91,6 +95,20 @@ pub(crate) struct Core {
     pub(crate) handler_max_ns: u64,
     /// Events waiting now.
     pub(crate) queued: u64,
+}
+
+/// Colors that [`Figures::deepest`] has at most.
+pub(crate) const DEEPEST: usize = 4;
+
+/// How many events wait in a color.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Depth {
+    /// The color, as the server knows it.
+    pub(crate) color: String,
+    /// Events.
+    pub(crate) events: u64,
+    /// The core that has it.
+    pub(crate) core: usize,
 }
 
 /// Steals at one distance, over all cores.
@@ -221,6 +239,12 @@ pub(crate) fn sample() -> Figures {
             cut_requests: 14,
             cut_answers: 15,
         },
+        waiting: 4_321,
+        deepest: vec![Depth {
+            color: "connection <17>".to_owned(),
+            events: 1_200,
+            core: 1,
+        }],
         cores: vec![core(0, 30_000), core(1, 1_234_567)],
         steals: vec![
             Steals {

@@ -18,6 +18,7 @@
 //! have, is an event only for what had to wait. So a request is three events.
 
 use crate::args::Args;
+use crate::clients::ACCEPT_COLOR;
 use crate::clock::{self, Time};
 use crate::deadlines::Deadlines;
 use crate::figures::{self, Figures};
@@ -27,7 +28,7 @@ use crate::site::Site;
 use crate::status::Status;
 use crate::tally::Tally;
 use crossbeam_utils::CachePadded;
-use mely::Poster;
+use mely::{Color, Poster};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -151,9 +152,43 @@ impl Server {
                 cut_requests: self.cut_requests.load(Ordering::Relaxed),
                 cut_answers: self.cut_answers.load(Ordering::Relaxed),
             },
+            waiting: stats.events_waiting,
+            deepest: self.deepest(),
             cores: cores.collect(),
             steals: steals.collect(),
             steal_cost_median_ns: stats.steal_cost_median().map(nanos),
         }
+    }
+    /// Where the server falls behind.
+    fn deepest(&self) -> Vec<figures::Depth> {
+        let depths = self.poster.deepest(figures::DEEPEST);
+        let told = depths.iter().map(|depth| figures::Depth {
+            color: depth.color.map_or_else(|| "unknown".to_owned(), color_name),
+            events: depth.events,
+            core: depth.core,
+        });
+        told.collect()
+    }
+}
+
+/// A color by what the server uses it for.
+fn color_name(color: Color) -> String {
+    match color {
+        ACCEPT_COLOR => "Accept".to_owned(),
+        Color::DEFAULT => "the default color".to_owned(),
+        // No other color is made from a value.
+        color => format!("connection {color}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colors_are_named_as_the_server_uses_them() {
+        assert_eq!(color_name(ACCEPT_COLOR), "Accept");
+        assert_eq!(color_name(Color::DEFAULT), "the default color");
+        assert_eq!(color_name(Color::from(17)), "connection 17");
     }
 }

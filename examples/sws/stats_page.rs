@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use crate::figures::{Figures, duration, grouped, mebibytes, percent, time, time_or_dash};
+use crate::figures::{DEEPEST, Figures, duration, grouped, mebibytes, percent, time, time_or_dash};
 
 const STYLE: &str = include_str!("builtin/figures.css");
 const SCRIPT: &str = include_str!("builtin/figures.js");
@@ -109,6 +109,7 @@ fn overview(figures: &Figures) -> Vec<(&'static str, String)> {
             "open descriptors",
             of(figures.process.descriptors, figures.process.descriptors_max),
         ),
+        ("events waiting", grouped(figures.waiting)),
         ("memory (resident)", mebibytes(figures.process.rss_bytes)),
         (
             "stealing",
@@ -127,7 +128,7 @@ fn answers(figures: &Figures) -> Vec<(String, Value)> {
     answers.collect()
 }
 
-fn tables(figures: &Figures) -> [Table; 2] {
+fn tables(figures: &Figures) -> [Table; 3] {
     let events = figures.sum(|core| core.events);
     let cores = figures.cores.iter().enumerate().map(|(number, core)| Row {
         name: format!("{number} ({})", core.place()),
@@ -154,6 +155,18 @@ fn tables(figures: &Figures) -> [Table; 2] {
             time(steals.color_cost_ns),
         ],
     });
+    // Always as many rows: the script renews texts, and does not add rows.
+    let depths = (0..DEEPEST).map(|at| Row {
+        name: (at + 1).to_string(),
+        texts: match figures.deepest.get(at) {
+            Some(depth) => vec![
+                depth.color.clone(),
+                grouped(depth.events),
+                depth.core.to_string(),
+            ],
+            None => vec!["-".to_owned(); 3],
+        },
+    });
     [
         Table {
             letter: 'c',
@@ -167,6 +180,12 @@ fn tables(figures: &Figures) -> [Table; 2] {
             columns: STEAL_COLUMNS,
             rows: steals.collect(),
         },
+        Table {
+            letter: 'd',
+            title: "Colors where the most events wait",
+            columns: DEPTH_COLUMNS,
+            rows: depths.collect(),
+        },
     ]
 }
 
@@ -174,7 +193,10 @@ const CORE_COLUMNS: &[(&str, &str)] = &[
     ("core", ""),
     ("events", "run so far"),
     ("share", "of the events of all cores"),
-    ("waiting", "events in its queue now"),
+    (
+        "queued",
+        "events in its own queue now; all that wait are above",
+    ),
     ("posts kept", "events posted to colors of the same core"),
     ("posts away", "events posted to colors of other cores"),
     ("visits", "to other cores, to steal"),
@@ -193,6 +215,13 @@ const CORE_COLUMNS: &[(&str, &str)] = &[
         "longest handler",
         "the longest time that one event took, of those that were timed",
     ),
+];
+
+const DEPTH_COLUMNS: &[(&str, &str)] = &[
+    ("place", ""),
+    ("color", "a connection has its descriptor as its color"),
+    ("events", "that wait in it, the one included that runs"),
+    ("on core", "that has the color now"),
 ];
 
 const STEAL_COLUMNS: &[(&str, &str)] = &[
@@ -284,7 +313,8 @@ mod tests {
             ">1,000<",
             ">12 of 1,024<",
             "<dt>open descriptors</dt><dd id=\"o7\">45 of 65,536<",
-            "<dt>memory (resident)</dt><dd id=\"o8\">12.3 MiB<",
+            "<dt>events waiting</dt><dd id=\"o8\">4,321<",
+            "<dt>memory (resident)</dt><dd id=\"o9\">12.3 MiB<",
             ">on<",
             ">epoll<",
             "<dt>200</dt><dd id=\"a200\">9,990<",
@@ -297,6 +327,9 @@ mod tests {
              <td id=\"c1-10\">6</td><td id=\"c1-11\">42.00 us</td></tr>",
             "<tr><th scope=\"row\">L3</th><td id=\"s0-0\">18</td><td id=\"s0-1\">8</td>\
              <td id=\"s0-2\">320 ns</td></tr>",
+            "<tr><th scope=\"row\">1</th><td id=\"d0-0\">connection &lt;17&gt;</td>\
+             <td id=\"d0-1\">1,200</td><td id=\"d0-2\">1</td></tr>",
+            "<tr><th scope=\"row\">4</th><td id=\"d3-0\">-</td>",
         ] {
             assert!(page.contains(expected), "{expected}\n{page}");
         }
