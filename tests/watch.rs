@@ -250,6 +250,8 @@ fn waiting_events_are_counted_wherever_they_are() {
     let (inside, entered) = channel();
     let (leave, left) = channel::<()>();
     let thread = std::thread::spawn(move || {
+        // The handler that blocks has begun, and what is behind it is posted: the one or the other first.
+        entered.recv().unwrap();
         entered.recv().unwrap();
         // To a color that runs: 5, with as many of its own; to one that waits behind it: 7.
         for color in [5, 7] {
@@ -267,6 +269,7 @@ fn waiting_events_are_counted_wherever_they_are() {
     });
     runtime
         .run(move |cx| {
+            let posted = inside.clone();
             let block = move |_cx: &mut Cx| {
                 inside.send(()).unwrap();
                 left.recv().unwrap();
@@ -275,6 +278,8 @@ fn waiting_events_are_counted_wherever_they_are() {
             for _ in 0..EACH {
                 cx.post(Color::from(5), |_cx| ());
             }
+            cx.flush();
+            posted.send(()).unwrap();
         })
         .unwrap();
     let (deepest, stats) = thread.join().unwrap();
