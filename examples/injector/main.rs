@@ -99,6 +99,10 @@ fn inject(args: &Args) -> master::Result<()> {
             *injectors,
             work.clone(),
             args.server_pids.clone(),
+            {
+                let wanted = *injectors;
+                move |addr| out::try_say(NAME, format_args!("waiting for {wanted} on {addr}"))
+            },
         )?,
         Role::Join(master) => return master::join(&mut runtime, *master, files_max),
     };

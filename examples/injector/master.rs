@@ -11,10 +11,8 @@
 //!
 //! Each message is a line.
 
-use crate::NAME;
 use crate::args::{self, Args, Command, Role};
 use crate::measure::{Measure, Outcome};
-use crate::out;
 use crate::run::{self, Clock};
 use crate::work::{Until, Work};
 use mely::net::{Acceptors, Incoming, Listener, RecvBuf, Stream, connect, listen};
@@ -48,6 +46,8 @@ struct Master {
 struct Joined {
     stream: Stream,
     lines: Lines,
+    /// It has sent its measure.
+    is_done: bool,
 }
 
 /// What has arrived, cut into lines.
@@ -67,7 +67,8 @@ impl Lines {
     }
 }
 
-/// Waits for so many injectors, has them do the work, and adds up what they measured.
+/// Waits for so many injectors, has them do the work, and adds up what they measured. `listens` is told where,
+/// once they can connect.
 ///
 /// # Errors
 /// If it cannot listen, or an injector is lost.
@@ -77,6 +78,7 @@ pub(crate) fn lead(
     wanted: usize,
     work: Work,
     server_pids: Vec<u32>,
+    listens: impl FnOnce(SocketAddr) + Send + 'static,
 ) -> Result<Outcome> {
     runtime.run_until(move |cx, finish| {
         let master = Master {
@@ -95,15 +97,21 @@ pub(crate) fn lead(
         let its = master.clone();
         // Refused only once the runtime has ended, here and below.
         let _ = master.post_as(cx, &MASTER, move |master: &mut Master, cx| {
-            if let Err(error) = master.listen(cx, its, addr) {
-                master.give_up(format!("{addr}: {error}"));
+            match master.listen(cx, its, addr) {
+                Ok(addr) => listens(addr),
+                Err(error) => master.give_up(format!("{addr}: {error}")),
             }
         });
     })?
 }
 
 impl Master {
-    fn listen(&mut self, cx: &mut Cx, me: Colored<Master>, addr: SocketAddr) -> io::Result<()> {
+    fn listen(
+        &mut self,
+        cx: &mut Cx,
+        me: Colored<Master>,
+        addr: SocketAddr,
+    ) -> io::Result<SocketAddr> {
         let its = me.clone();
         let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
             let _ = its.with(cx, |master, cx| match incoming {
@@ -113,11 +121,10 @@ impl Master {
         };
         let callback = MASTER.on(MASTER_COLOR, accept);
         let listener = listen(cx, addr, Acceptors::Single, callback)?;
-        let (wanted, addr) = (self.wanted, listener.local_addr());
-        out::try_say(NAME, format_args!("waiting for {wanted} on {addr}"));
+        let addr = listener.local_addr();
         self.me = Some(me);
         self.listener = Some(listener);
-        Ok(())
+        Ok(addr)
     }
 
     fn give_up(&mut self, why: String) {
@@ -143,6 +150,7 @@ impl Master {
         self.joined.push(Joined {
             stream,
             lines: Lines::default(),
+            is_done: false,
         });
         if self.joined.len() == self.wanted {
             // No more.
@@ -151,6 +159,10 @@ impl Master {
     }
 
     fn heard(&mut self, cx: &mut Cx, number: usize, data: io::Result<RecvBuf>) -> Result<()> {
+        if self.joined[number].is_done {
+            // It leaves, while others are still at work.
+            return Ok(());
+        }
         let data = data?;
         if data.is_empty() {
             return Err("is gone before it was done".into());
@@ -166,6 +178,7 @@ impl Master {
             }
             let measure = Measure::from_json(&serde_json::from_str(&line)?);
             self.sum.add(&measure.ok_or("sent no measure")?);
+            self.joined[number].is_done = true;
             self.gathered += 1;
             if self.gathered == self.wanted {
                 let outcome = self.clock.outcome(std::mem::take(&mut self.sum));

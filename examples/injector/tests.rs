@@ -4,16 +4,15 @@ mod properties;
 mod reference;
 
 use crate::file_set::{FileSet, Kind};
-use crate::measure::Outcome;
+use crate::measure::{Measure, Outcome};
 use crate::work::{Check, Until, Work};
 use crate::{master, run};
 use mely::{Cores, Runtime, Stealing};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
-
-const LONG: Duration = Duration::from_secs(30);
+use std::time::Duration;
 
 /// Serves the files of a set; of another seed than is asked for, they are the wrong ones.
 fn serve(set: FileSet) -> SocketAddr {
@@ -144,20 +143,22 @@ fn more_clients_than_descriptors_are_refused() {
 #[test]
 fn a_master_gathers_what_its_injectors_measured() {
     let target = serve(SMALL);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = free.local_addr().unwrap();
-    drop(free);
-    let join = move || {
-        let start = Instant::now();
-        // The master may not listen yet.
-        while let Err(error) = master::join(&mut runtime(), addr, u64::MAX) {
-            assert!(start.elapsed() < LONG, "{error}");
-            thread::sleep(Duration::from_millis(10));
-        }
+    let (listens, addr) = channel::<SocketAddr>();
+    let (tells, told) = channel::<SocketAddr>();
+    let join = |addr: Receiver<SocketAddr>| {
+        thread::spawn(move || {
+            let addr = addr.recv().unwrap();
+            master::join(&mut runtime(), addr, u64::MAX).unwrap();
+        })
     };
-    let injectors = [thread::spawn(join), thread::spawn(join)];
+    let injectors = [join(addr), join(told)];
     let work = work(target, Until::Total(100));
-    let outcome = master::lead(&mut runtime(), addr, 2, work, Vec::new()).unwrap();
+    let listens = move |addr| {
+        listens.send(addr).unwrap();
+        tells.send(addr).unwrap();
+    };
+    let any = "127.0.0.1:0".parse().unwrap();
+    let outcome = master::lead(&mut runtime(), any, 2, work, Vec::new(), listens).unwrap();
     assert_eq!(
         (outcome.measure.responses(), outcome.measure.clients),
         (200, 10)
@@ -166,4 +167,46 @@ fn a_master_gathers_what_its_injectors_measured() {
     for injector in injectors {
         injector.join().unwrap();
     }
+}
+
+#[test]
+fn who_is_done_may_leave_before_the_others() {
+    let (listens, addr) = channel::<SocketAddr>();
+    let target = "127.0.0.1:1".parse().unwrap();
+    let lead = thread::spawn(move || {
+        let (work, any) = (
+            work(target, Until::Total(1)),
+            "127.0.0.1:0".parse().unwrap(),
+        );
+        let listens = move |addr| listens.send(addr).unwrap();
+        master::lead(&mut runtime(), any, 2, work, Vec::new(), listens).map(|_| ())
+    });
+    let addr = addr.recv().unwrap();
+    let mut injectors = [(); 2].map(|()| BufReader::new(TcpStream::connect(addr).unwrap()));
+    let mut line = String::new();
+    for injector in &mut injectors {
+        injector.read_line(&mut line).unwrap();
+        injector.get_mut().write_all(b"ready\n").unwrap();
+    }
+    for injector in &mut injectors {
+        line.clear();
+        injector.read_line(&mut line).unwrap();
+        assert_eq!(line, "start\n");
+    }
+    let measure = format!("{}\n", Measure::default().to_json());
+    let [mut first, mut second] = injectors;
+    first.get_mut().write_all(measure.as_bytes()).unwrap();
+    drop(first);
+    // Until the master has seen that the first has left: it would give up, and leave too.
+    second
+        .get_ref()
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    let error = second.read_line(&mut line).unwrap_err();
+    assert!(matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut
+    ));
+    second.get_mut().write_all(measure.as_bytes()).unwrap();
+    lead.join().unwrap().unwrap();
 }
