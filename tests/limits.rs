@@ -638,3 +638,84 @@ fn the_limit_with_drop_event() {
     assert!(seen.load(Ordering::Relaxed) >= 300);
     assert_eq!(runtime.stats().cores[0].panics, 1);
 }
+
+/// Closures that found no profile of their own left are under the limit too, and so are the reserved ones.
+#[test]
+fn handlers_made_at_run_time_keep_the_limit() {
+    const MANY: usize = (1 << 14) + 100;
+    const TIMERS: usize = 200;
+    fn fresh() -> &'static Handler {
+        Box::leak(Box::new(Handler::new("made at run time")))
+    }
+    fn use_up(cx: &mut Cx, left: usize, then: impl FnOnce(&mut Cx) + Send + 'static) {
+        let again = move |cx: &mut Cx| match left {
+            0 => then(cx),
+            _ => use_up(cx, left - 1, then),
+        };
+        let again: Box<dyn FnOnce(&mut Cx) + Send> = Box::new(again);
+        cx.post_callback(fresh().on(Color::from(1), again));
+    }
+    let accepted = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&accepted);
+    let mut simulation = Runtime::builder()
+        .cores(Cores::count(1))
+        .events_max(100)
+        .simulate(1)
+        .unwrap();
+    let fill = move |cx: &mut Cx| {
+        let mut events = 0;
+        while cx.try_post(Color::from(2), |_cx| ()).is_ok() {
+            events += 1;
+            assert!(events < 1_000, "there is no limit any more");
+        }
+        events
+    };
+    simulation
+        .run(move |cx| {
+            use_up(cx, MANY, move |cx| {
+                let left = Arc::new(AtomicU64::new(TIMERS as u64));
+                for _ in 0..TIMERS {
+                    let (left, told) = (Arc::clone(&left), Arc::clone(&told));
+                    let fires = move |cx: &mut Cx| {
+                        if left.fetch_sub(1, Ordering::Relaxed) > 1 {
+                            return;
+                        }
+                        // All have run that were beyond the limit.
+                        cx.post(Color::from(2), move |cx| {
+                            told.store(fill(cx), Ordering::Relaxed);
+                            cx.stop();
+                        });
+                    };
+                    cx.timer(Duration::from_micros(10), fresh().on(Color::from(3), fires));
+                }
+                mely::sim::work(cx, Duration::from_micros(50));
+                fill(cx);
+            });
+        })
+        .unwrap();
+    let accepted = accepted.load(Ordering::Relaxed);
+    assert!((90..=110).contains(&accepted), "{accepted}");
+}
+
+/// What is not possible is clamped, and nothing overflows.
+#[test]
+fn extreme_settings_work() {
+    let _bound = Bound::new("extreme_settings_work");
+    for time in [Duration::ZERO, Duration::from_nanos(1 << 63), Duration::MAX] {
+        let mut runtime = cores(2)
+            .wake_cost(time)
+            .watchdog(time)
+            .spin(time.min(Duration::from_millis(1)))
+            .build()
+            .unwrap();
+        runtime
+            .run(|cx| {
+                for i in 0..1_000 {
+                    cx.post(Color::from(i), |_cx| std::thread::yield_now());
+                }
+                assert!(cx.deepest(usize::MAX).len() <= 1_001);
+                cx.stop();
+            })
+            .unwrap();
+    }
+}

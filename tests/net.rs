@@ -1072,3 +1072,29 @@ fn connections_come_and_go() {
         assert_eq!(alive.count(), 0);
     }
 }
+
+/// The last call comes before the stream is detached: nobody else would close it.
+#[test]
+fn detached_after_its_end_it_is_closed() {
+    for backend in backends() {
+        let serve = |cx: &mut Cx, incoming: Incoming| {
+            with_stream(cx, incoming, |cx, stream| {
+                let owned = Arc::new(Mutex::new(None));
+                let its = Arc::clone(&owned);
+                let ends = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+                    assert!(data.unwrap().is_empty());
+                    let stream: Stream = its.lock().unwrap().take().unwrap();
+                    cx.post(stream.color(), move |cx| stream.detach(cx).unwrap());
+                };
+                stream.on_data(cx, &READ, ends).unwrap();
+                *owned.lock().unwrap() = Some(stream);
+            });
+        };
+        with_server("detached after its end", on(&backend), serve, |addr| {
+            let mut client = TcpStream::connect(addr).unwrap();
+            client.set_read_timeout(Some(LONG)).unwrap();
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(client.read(&mut [0]).unwrap(), 0, "closed");
+        });
+    }
+}

@@ -276,13 +276,15 @@ fn in_the_drop_of_a_closure() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "the payload is leaked, as is meant")]
 fn a_payload_that_is_no_text() {
     let _bound = Bound::new("a_payload_that_is_no_text");
+    let payload = Arc::new(17_u64);
+    let thrown = Arc::clone(&payload);
     let outcome = cores(1).build().unwrap().run(|cx| {
-        let boom = |_cx: &mut mely::Cx| std::panic::panic_any(17u64);
+        let boom = move |_cx: &mut mely::Cx| std::panic::panic_any(thrown);
         cx.post_callback(Callback::anonymous(Color::from(1), boom));
     });
+    assert_eq!(Arc::strong_count(&payload), 1, "the payload is dropped");
     let Err(RunError::Panicked { panic, .. }) = outcome else {
         panic!("{outcome:?}");
     };
@@ -428,4 +430,28 @@ fn on_many_cores_at_once() {
         let panics: u64 = runtime.stats().cores.iter().map(|c| c.panics).sum();
         assert!((1..=64).contains(&panics));
     }
+}
+
+/// What a run leaves behind is dropped when it is cut short, and may panic then: the handler whose panic cut it short
+/// is named all the same.
+#[test]
+fn a_drop_that_panics_at_the_end_does_not_hide_the_handler() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("in a drop");
+        }
+    }
+    let _bound = Bound::new("a_drop_that_panics_at_the_end");
+    let mut runtime = cores(2).build().unwrap();
+    let outcome = runtime.run(|cx| {
+        let bomb = Bomb;
+        let never = Callback::anonymous(Color::from(1), move |_: &mut Cx| drop(bomb));
+        cx.timer(std::time::Duration::from_secs(3_600), never);
+        cx.post(Color::from(2), |_cx| panic!("the first"));
+    });
+    let Err(RunError::Panicked { panic, .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(panic.message, "the first");
 }

@@ -214,6 +214,29 @@ struct Server {
 }
 
 #[test]
+fn posters_that_are_kept_hold_no_descriptor() {
+    on_each_backend("child_posters_that_are_kept");
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_posters_that_are_kept() {
+    let before = open_descriptors();
+    let posters: Vec<Poster> = (0..10)
+        .map(|_| {
+            let mut runtime = cores(2).build().unwrap();
+            runtime.run(|cx| cx.stop()).unwrap();
+            runtime.poster()
+        })
+        .collect();
+    assert_eq!(open_descriptors(), before);
+    for poster in &posters {
+        poster.stop();
+        poster.post(Color::from(1), |_cx| ()).unwrap_err();
+    }
+}
+
+#[test]
 fn sessions_that_own_their_streams_are_dropped() {
     on_each_backend("child_sessions_are_dropped");
 }

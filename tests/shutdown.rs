@@ -486,6 +486,22 @@ fn a_value_comes_back() {
         .unwrap()
         .run_until(|cx, _finish: Finish<()>| cx.stop());
     assert!(matches!(none, Err(RunError::NoValue)), "{none:?}");
+    // Once the run is over no value is taken any more.
+    for gives in [true, false] {
+        let (kept, late) = std::sync::mpsc::channel();
+        let value = cores(1)
+            .build()
+            .unwrap()
+            .run_until(move |cx, finish: Finish<u32>| {
+                kept.send(finish.clone()).unwrap();
+                if gives {
+                    finish.finish(1).unwrap();
+                }
+                cx.stop();
+            });
+        assert_eq!(value.ok(), gives.then_some(1));
+        assert_eq!(late.recv().unwrap().finish(2), Err(2));
+    }
 }
 
 /// A runtime under full load is told to stop by one of its own: what waits for the world is canceled

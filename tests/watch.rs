@@ -76,6 +76,26 @@ fn a_hook_that_panics_comes_out_of_run() {
     assert_eq!(alive.count(), 0);
 }
 
+#[test]
+fn a_hook_that_panics_cuts_a_simulation_short() {
+    let mut simulation = cores(2)
+        .warn_over(Duration::from_millis(1), |slow: &SlowHandler| {
+            panic!("{} is slow", slow.handler)
+        })
+        .simulate(1)
+        .unwrap();
+    let poster = simulation.poster();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        simulation.run(|cx| {
+            let work = |cx: &mut Cx| sim::work(cx, Duration::from_secs(1));
+            cx.post_callback(SLOW.on(Color::from(1), work));
+        })
+    }));
+    let message = outcome.unwrap_err();
+    assert_eq!(*message.downcast::<String>().unwrap(), "slow is slow");
+    poster.post(Color::from(1), |_cx| ()).unwrap_err();
+}
+
 /// In virtual time: one report for each run over the limit, to within a quarter of it, and none for many short
 /// runs in a row.
 #[test]

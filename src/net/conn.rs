@@ -434,22 +434,22 @@ impl Conn {
     }
 
     /// The receive is over; called by the home core's driver.
-    pub(super) fn recv_over(self: Arc<Conn>, driver: &mut Driver, core: &mut Core) {
+    pub(super) fn recv_over(this: &Arc<Conn>, driver: &mut Driver, core: &mut Core) {
         let again = {
             // SAFETY: the home core's driver calls, on its thread.
-            let mut home = unsafe { self.at_home() };
+            let mut home = unsafe { this.at_home() };
             home.recv = None;
             home.canceling = false;
             if home.closing && !std::mem::replace(&mut home.closed, true) {
-                driver.backend.close(self.fd);
+                driver.backend.close(this.fd);
             }
             std::mem::take(&mut home.again) && !home.closing && !home.ended
         };
         if driver.draining {
             // It was paused, or was to go on, when the end came.
-            Conn::canceled(&self, core);
+            Conn::canceled(this, core);
         } else if again {
-            self.start_recv(driver);
+            Arc::clone(this).start_recv(driver);
         }
     }
 

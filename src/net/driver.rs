@@ -7,7 +7,8 @@
 //! is an event of that core's *control color*, which cannot be stolen.
 //!
 //! Nothing of the user's runs in here: closures are only moved, into events; those that will not be
-//! called any more too, so that they are dropped in their color.
+//! called any more too, so that they are dropped in their color. A connection that nobody else has is moved
+//! the same way ([`release`]), because its callbacks are dropped with it.
 
 use super::conn::Conn;
 use super::connect::Connecting;
@@ -257,10 +258,12 @@ impl Driver {
                 }
             }
             Operation::Recv { conn, .. } => {
-                conn.recv_over(self, core);
+                Conn::recv_over(&conn, self, core);
+                release(conn, core);
             }
             Operation::Signal { watching, .. } => Watching::discard(watching, core),
-            Operation::Send { .. } | Operation::Connect { .. } => {}
+            Operation::Send { conn, .. } => release(conn, core),
+            Operation::Connect { .. } => {}
         }
     }
 
@@ -394,6 +397,7 @@ impl Driver {
         // Those that do not receive now: the others are told by their receive's end.
         for conn in self.inner.net.of(self.core) {
             Conn::canceled(&conn, core);
+            release(conn, core);
         }
         self.turns = TURNS_MAX;
     }
@@ -427,6 +431,13 @@ impl Drop for Driver {
     }
 }
 
+/// Lets a connection go: if nobody else has it, in its color.
+fn release(conn: Arc<Conn>, core: &mut Core) {
+    if let Some(conn) = Arc::into_inner(conn) {
+        core.post_own(None, conn.color, move |_cx: &mut crate::Cx| drop(conn));
+    }
+}
+
 impl Bell for crate::io::Doorbell {
     fn ring(&self) {
         crate::io::Doorbell::ring(self);
@@ -436,4 +447,70 @@ impl Bell for crate::io::Doorbell {
 /// The color whose events run on `core` only.
 pub(super) fn control(core: u32) -> Color {
     Color::control(core as usize)
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::release;
+    use crate::net::{Acceptors, Choice, Incoming, SimNet, Stream, listen};
+    use crate::{Callback, Color, Cx, Handler, Runtime};
+    use std::cell::Cell;
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static DRAINED: Handler = Handler::new("drained");
+
+    thread_local! {
+        static IN_THE_DRIVER: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// What a callback of the user's holds.
+    struct Probe(Arc<AtomicBool>);
+
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            assert!(!IN_THE_DRIVER.get());
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// After a stop a thread may drop its stream while the driver has the connection in its hands.
+    #[test]
+    fn the_last_reference_is_dropped_in_an_event() {
+        let net = SimNet::new(1);
+        let mut simulation = Runtime::builder()
+            .backend(Choice::Sim(net.clone()))
+            .simulate(1)
+            .unwrap();
+        let dropped = Arc::new(AtomicBool::new(false));
+        let given = Arc::clone(&dropped);
+        simulation
+            .run(move |cx| {
+                let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                    let mut stream = incoming.unwrap().open(cx, cx.color());
+                    let probe = Probe(Arc::clone(&given));
+                    let drained = move |_: &mut Cx, _: &Stream, _| {
+                        let _ = &probe;
+                    };
+                    stream.on_drained(cx, &DRAINED, drained).unwrap();
+                    let conn = Arc::clone(&stream.conn);
+                    stream.owner = false;
+                    drop(stream);
+                    IN_THE_DRIVER.set(true);
+                    release(conn, &mut cx.worker().core);
+                    IN_THE_DRIVER.set(false);
+                    cx.stop();
+                };
+                let on_accept = Callback::anonymous(Color::from(1), accept);
+                let any = "127.0.0.1:0".parse().unwrap();
+                let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+                let client = net.connect(listener.local_addr()).unwrap();
+                listener.detach();
+                let never = Callback::anonymous(Color::from(2), move |_: &mut Cx| drop(client));
+                cx.timer(std::time::Duration::from_secs(1), never);
+            })
+            .unwrap();
+        assert!(dropped.load(Ordering::Relaxed));
+    }
 }

@@ -321,20 +321,26 @@ impl Stream {
     }
 
     /// Lets the connection live on its own: its callbacks get it as an argument. It is closed by them,
-    /// or after `on_data`'s last call (the end of the stream, or an error).
+    /// or after `on_data`'s last call (the end of the stream, or an error): at once, if that has been.
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color, with which the stream is dropped and closed.
     pub fn detach(mut self, cx: &mut Cx) -> Result<(), Refused> {
         self.conn.is_ours(cx)?;
         self.owner = false;
-        {
+        let ended = {
             // SAFETY: checked: an event of the color.
             let mut colored = unsafe { self.conn.colored() };
             if colored.phase != Phase::Open {
                 return Ok(());
             }
             colored.detached = true;
+            colored.ended
+        };
+        if ended {
+            // The last call came before: nobody else would close it.
+            self.close(cx);
+            return Ok(());
         }
         Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
             let worker = cx.worker();

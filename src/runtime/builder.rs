@@ -14,8 +14,9 @@ use std::time::Duration;
 /// Which cores a runtime uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cores {
-    /// Every core the process may use: its affinity mask and cpuset, and no more than its CPU quota
-    /// grants.
+    /// Every core that the calling thread may use: its affinity mask and cpuset, and no more than the
+    /// process's CPU quota grants. (A thread that a handler spawns may use that handler's core only: see
+    /// [`Builder::pin`].)
     #[default]
     All,
     /// So many of them.
@@ -23,7 +24,7 @@ pub enum Cores {
 }
 
 impl Cores {
-    /// Every core the process may use.
+    /// Every core that the calling thread may use.
     pub fn all() -> Cores {
         Cores::All
     }
@@ -125,7 +126,8 @@ impl Builder {
         self
     }
 
-    /// Whether each core's thread is pinned to its processor (Mely §IV-C); on by default.
+    /// Whether each core's thread is pinned to its processor (Mely §IV-C); on by default. The system has
+    /// the threads that a handler spawns inherit that: spawn them elsewhere, or have them widen their mask.
     pub fn pin(mut self, pin: bool) -> Builder {
         self.pin = pin;
         self
@@ -208,7 +210,7 @@ impl Builder {
     /// Calls `hook` once for each run of a handler that takes longer than `limit`, while it still
     /// runs, on the thread that called `run`. Seen to within a quarter of the limit, which is at
     /// least a millisecond. If the hook panics the run is cut short, and `run` panics when its cores have
-    /// left.
+    /// left. (In a simulation whatever steps it panics, at once.)
     pub fn warn_over<F>(mut self, limit: Duration, hook: F) -> Builder
     where
         F: Fn(&SlowHandler) + Send + Sync + 'static,

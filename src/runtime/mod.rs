@@ -141,33 +141,48 @@ impl Runtime {
 
 /// Ends a run with a value; see [`Runtime::run_until`].
 pub struct Finish<T> {
-    value: Arc<Mutex<Option<T>>>,
+    value: Arc<Mutex<Value<T>>>,
     poster: Poster,
+}
+
+/// What a run ends with.
+enum Value<T> {
+    None,
+    Given(T),
+    /// The run is over.
+    Taken,
 }
 
 impl<T: Send + 'static> Finish<T> {
     /// With what takes the value when all is over.
     #[cfg(not(loom))]
     pub(crate) fn new(poster: Poster) -> (Finish<T>, impl FnOnce() -> Option<T>) {
-        let value = Arc::new(Mutex::new(None));
+        let value = Arc::new(Mutex::new(Value::None));
         let finish = Finish {
             value: Arc::clone(&value),
             poster,
         };
-        (finish, move || value.lock().unwrap().take())
+        let take = move || {
+            let value = std::mem::replace(&mut *value.lock().unwrap(), Value::Taken);
+            match value {
+                Value::Given(value) => Some(value),
+                Value::None | Value::Taken => None,
+            }
+        };
+        (finish, take)
     }
 
     /// Stops the runtime, as [`Cx::stop`] does, and makes `value` what `run_until` returns. The
     /// first value wins; a later one is given back.
     ///
     /// # Errors
-    /// The value, if there was one before.
+    /// The value, if there was one before, or the run is over.
     pub fn finish(&self, value: T) -> Result<(), T> {
         let mut slot = self.value.lock().unwrap();
-        if slot.is_some() {
+        if !matches!(*slot, Value::None) {
             return Err(value);
         }
-        *slot = Some(value);
+        *slot = Value::Given(value);
         drop(slot);
         self.poster.stop();
         Ok(())
@@ -259,6 +274,10 @@ impl Runtime {
     ///
     /// # Errors
     /// See [`RunError`].
+    ///
+    /// # Panics
+    /// As the hook for slow handlers did ([`Builder::warn_over`]). And as something did that was dropped when a
+    /// run was cut short; but if that was for a handler's panic, it is the handler's that is returned.
     #[cfg(not(loom))]
     pub fn run<F>(&mut self, start: F) -> Result<(), RunError>
     where
@@ -336,5 +355,6 @@ impl Drop for Runtime {
             return;
         }
         self.inner.discard_left();
+        self.inner.shared.take_bells_down();
     }
 }

@@ -63,8 +63,10 @@ pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
         Err(payload) => match payload.downcast::<&'static str>() {
             Ok(text) => (*text).to_owned(),
             Err(payload) => {
-                // It may panic when dropped, and nothing is left to catch that: it is leaked instead.
-                std::mem::forget(payload);
+                if let Err(another) = catching(|| drop(payload)) {
+                    // That may panic when it is dropped, too: it is leaked instead.
+                    std::mem::forget(another);
+                }
                 "(not text)".to_owned()
             }
         },

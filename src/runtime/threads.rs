@@ -41,9 +41,13 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let started = threads.len();
     let supervised = supervise(inner, started);
     let stuck = stuck(inner, &inner.outcome.lock().unwrap(), started);
-    join(threads, &stuck);
+    let died = join(threads, &stuck);
     let verdict = verdict(inner, supervised.deadline_passed, stuck);
-    if let Some(panic) = supervised.panic {
+    // What panicked after a handler did (when it was dropped, mostly) was said by the process's panic hook, and
+    // does not hide the handler's name.
+    if let Some(panic) = supervised.panic.or(died)
+        && !matches!(verdict, Err(RunError::Panicked { .. }))
+    {
         resume_unwind(panic);
     }
     verdict
@@ -159,16 +163,22 @@ fn stuck(
         .collect()
 }
 
-fn join(threads: Vec<JoinHandle<()>>, stuck: &[(usize, &'static str)]) {
+/// Joins all threads but those that are stuck. Returns what the first died of, if any did: a core's thread catches
+/// what handlers panic with, so that is a bug of the runtime's, or the `Drop` of something that a run left behind
+/// when it was cut short.
+fn join(
+    threads: Vec<JoinHandle<()>>,
+    stuck: &[(usize, &'static str)],
+) -> Option<Box<dyn Any + Send>> {
+    let mut died = None;
     for (core, thread) in threads.into_iter().enumerate() {
-        if !stuck.iter().any(|&(stuck, _)| stuck == core) {
-            // A core's thread catches what handlers panic with. If it died all the same, that is a
-            // bug of the runtime's, and not to be hidden.
-            if let Err(payload) = thread.join() {
-                resume_unwind(payload);
-            }
+        if !stuck.iter().any(|&(stuck, _)| stuck == core)
+            && let Err(payload) = thread.join()
+        {
+            died = died.or(Some(payload));
         }
     }
+    died
 }
 
 /// A core's thread.

@@ -57,7 +57,7 @@ pub(crate) fn deepest(shared: &Shared, most: usize) -> Vec<Depth> {
             all.push(depth);
         }
         // Not more than twice as many are kept at a time.
-        if all.len() > 2 * most.max(32) {
+        if all.len() > most.max(32).saturating_mul(2) {
             keep(&mut all, most);
         }
     }

@@ -3,7 +3,7 @@
 use super::index::Index;
 use super::node::{Node, VtableOf, fill};
 use super::pool::{Pool, poison};
-use super::profile::OVERFLOW;
+use super::profile::{OVERFLOW, OVERFLOW_RESERVED};
 use super::shared::{Boxed, Shared};
 use super::times::Times;
 use crate::sync::Arc;
@@ -81,15 +81,15 @@ impl Maker {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let vtable = VtableOf::<F>::RESERVED;
-        let profile = self.index.find(&shared.profiles, handler, vtable);
+        let profile = match self.index.find(&shared.profiles, handler, vtable) {
+            // Its events give their nodes to the pool.
+            OVERFLOW => OVERFLOW_RESERVED,
+            profile => profile,
+        };
         let times = shared.profiles.get(profile).estimate();
         let node = self.pool.depot.reserve();
         // SAFETY: a fresh node, and a profile of `F`.
         unsafe { fill_by(node, color, profile, times, f) };
-        if profile == OVERFLOW {
-            // Whose events give their nodes to the pool.
-            self.pool.depot.release();
-        }
         (node, times)
     }
 
@@ -119,15 +119,15 @@ impl Maker {
 /// Fills a node as its profile's vtable expects.
 ///
 /// # Safety
-/// The caller holds the node and it holds no closure; the profile is one of `F`, or [`OVERFLOW`].
+/// The caller holds the node and it holds no closure; the profile is one of `F`, or of those without one.
 #[inline(always)]
 unsafe fn fill_by<F>(node: NonNull<Node>, color: Color, profile: u32, times: Times, f: F)
 where
     F: FnOnce(&mut Cx) + Send + 'static,
 {
-    if profile == OVERFLOW {
+    if profile <= OVERFLOW_RESERVED {
         let boxed: Boxed = Box::new(f);
-        // SAFETY: the caller's promise; the overflow profile's vtable is that of `Boxed`.
+        // SAFETY: the caller's promise; these profiles' vtables are those of `Boxed`.
         unsafe { fill(node, color, profile, times, boxed) };
     } else {
         // SAFETY: the caller's promise.

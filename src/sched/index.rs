@@ -145,9 +145,9 @@ mod tests {
                 .map(|_| Handler::new("made at run time"))
                 .collect()
         });
-        let profiles = Profiles::new(vtable(|_| ()));
-        let mut index = Index::new();
         let vtable = vtable(|_| ());
+        let profiles = Profiles::new([vtable; 2]);
+        let mut index = Index::new();
         let found: Vec<u32> = HANDLERS
             .iter()
             .map(|h| index.find(&profiles, Some(h), vtable))

@@ -262,6 +262,8 @@ const _: () = assert!(PROFILES_MAX.is_power_of_two());
 
 /// The profile of closures that found no profile left.
 pub(crate) const OVERFLOW: u32 = 0;
+/// The same for those in reserved nodes ([`super::pool`]).
+pub(crate) const OVERFLOW_RESERVED: u32 = 1;
 
 pub(super) type Key = (usize, usize);
 
@@ -275,15 +277,15 @@ pub(crate) struct Profiles {
 }
 
 impl Profiles {
-    pub(crate) fn new(overflow: &'static Vtable) -> Profiles {
+    /// With the vtables of [`OVERFLOW`] and [`OVERFLOW_RESERVED`].
+    pub(crate) fn new(overflow: [&'static Vtable; 2]) -> Profiles {
         let table: Box<[AtomicPtr<Profile>]> = (0..PROFILES_MAX)
             .map(|_| AtomicPtr::new(std::ptr::null_mut()))
             .collect();
         let table: Box<[_; PROFILES_MAX]> = table.try_into().expect("as many as collected");
-        table[OVERFLOW as usize].store(
-            Box::into_raw(Box::new(Profile::new(None, overflow))),
-            Release,
-        );
+        for (entry, vtable) in table.iter().zip(overflow) {
+            entry.store(Box::into_raw(Box::new(Profile::new(None, vtable))), Release);
+        }
         Profiles {
             table,
             keys: Mutex::new(HashMap::new()),
@@ -316,7 +318,7 @@ impl Profiles {
         {
             return index;
         }
-        let next = keys.len() + 1;
+        let next = keys.len() + 2;
         if next >= PROFILES_MAX {
             // Not noted down: the program may go on making handlers for ever.
             return OVERFLOW;
@@ -436,15 +438,15 @@ mod tests {
                 .map(|_| Handler::new("made at run time"))
                 .collect()
         });
-        let profiles = Profiles::new(vtable(|_| ()));
         let vtable = vtable(|_| ());
+        let profiles = Profiles::new([vtable; 2]);
         let indices: Vec<u32> = HANDLERS
             .iter()
             .map(|h| profiles.intern(Some(h), vtable))
             .collect();
-        assert_eq!(indices[PROFILES_MAX - 2] as usize, PROFILES_MAX - 1);
-        assert!(indices[PROFILES_MAX - 1..].iter().all(|&i| i == OVERFLOW));
-        assert_eq!(profiles.keys.lock().unwrap().len(), PROFILES_MAX - 1);
+        assert_eq!(indices[PROFILES_MAX - 3] as usize, PROFILES_MAX - 1);
+        assert!(indices[PROFILES_MAX - 2..].iter().all(|&i| i == OVERFLOW));
+        assert_eq!(profiles.keys.lock().unwrap().len(), PROFILES_MAX - 2);
         assert_eq!(profiles.intern(Some(&HANDLERS[5]), vtable), indices[5]);
     }
 }

@@ -3,7 +3,7 @@
 use super::counts::Counts;
 use super::lists::{Limits, Lists};
 use super::lock::CoreLock;
-use super::node::{Node, Vtable, VtableOf};
+use super::node::{Node, VtableOf};
 use super::poke::Pokes;
 use super::policy::Policy;
 use super::pool::Depot;
@@ -21,7 +21,7 @@ use crate::sync::relaxed;
 use crate::sync::{Arc, fault};
 use crossbeam_utils::CachePadded;
 use mely_topology::Distance;
-use std::sync::OnceLock;
+use std::sync::RwLock;
 
 /// What a core shows the others, each on lines of its own: what its thread writes every quantum must
 /// not share a line with what others poll.
@@ -262,8 +262,9 @@ pub(crate) struct Shared {
     steal_cost_ns: CachePadded<[relaxed::AtomicU32; Distance::COUNT]>,
     /// What a wake-up costs: less than this in sight wakes nobody, in ns.
     pub(crate) wake_cost_ns: u64,
-    /// One a core, hung up by its thread before it first sleeps; and the watchdog's.
-    bells: Box<[OnceLock<Box<dyn Bell>>]>,
+    /// One a core, hung up by its thread before it first sleeps; and the watchdog's. (The lock is held for a
+    /// copy only, also in models: loom need not see it.)
+    bells: Box<[RwLock<Option<std::sync::Arc<dyn Bell>>>]>,
 }
 
 /// Wakes a sleeping core; see [`super::sleepers`] for who rings when.
@@ -294,7 +295,7 @@ impl Shared {
         let cores = setup.victims.len();
         // A single core need not keep what only thieves ask for.
         setup.policy.stealing &= cores > 1;
-        let overflow: &'static Vtable = VtableOf::<Boxed>::VTABLE;
+        let overflow = [VtableOf::<Boxed>::VTABLE, VtableOf::<Boxed>::RESERVED];
         let map = ColorMap::new(setup.slot_bits, cores, setup.hash_key);
         let limits = limits(
             STEAL_COST_PRIOR_NS.into(),
@@ -332,7 +333,7 @@ impl Shared {
                 relaxed::AtomicU32::new(STEAL_COST_PRIOR_NS)
             })),
             wake_cost_ns: setup.wake_cost_ns,
-            bells: (0..=cores).map(|_| OnceLock::new()).collect(),
+            bells: (0..=cores).map(|_| RwLock::new(None)).collect(),
         }
     }
 
@@ -343,8 +344,19 @@ impl Shared {
 
     /// Gives a core its doorbell, once, before it first sleeps.
     pub(crate) fn hang_bell(&self, core: u32, bell: Box<dyn Bell>) {
-        let hung = self.bells[core as usize].set(bell);
-        debug_assert!(hung.is_ok(), "core {core} has a doorbell already");
+        let before = self.bells[core as usize]
+            .write()
+            .unwrap()
+            .replace(bell.into());
+        debug_assert!(before.is_none(), "core {core} has a doorbell already");
+    }
+
+    /// Gives the doorbells' descriptors back: posters may be kept for longer than the runtime. No core is there
+    /// any more.
+    pub(crate) fn take_bells_down(&self) {
+        for bell in &self.bells {
+            *bell.write().unwrap() = None;
+        }
     }
 
     /// The number of the watchdog's bell.
@@ -352,9 +364,10 @@ impl Shared {
         self.cores.len() as u32
     }
 
-    /// Rings a core's doorbell, or the watchdog's. Whoever has none has never slept.
+    /// Rings a core's doorbell, or the watchdog's. Whoever has none has never slept, or has left.
     pub(crate) fn ring(&self, core: u32) {
-        if let Some(bell) = self.bells[core as usize].get() {
+        let bell = self.bells[core as usize].read().unwrap().clone();
+        if let Some(bell) = bell {
             bell.ring();
         }
     }

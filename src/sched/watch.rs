@@ -73,7 +73,7 @@ impl Core {
         let took_ns = self.clock.now_ns() - timed.began_ns;
         let wake_ns = self.shared.wake_cost_ns;
         // Unless an event was timed that explains it.
-        if took_ns > 2 * wake_ns && !self.long {
+        if took_ns > wake_ns.saturating_mul(2) && !self.long {
             for &suspect in &timed.suspects {
                 self.shared.profiles.get(suspect).suspect(took_ns, wake_ns);
             }

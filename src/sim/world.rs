@@ -342,7 +342,14 @@ impl World {
         let now_ns = self.now_ns();
         let shared = &self.inner.shared;
         if now_ns >= self.look_at_ns.get() && shared.vigil.any_busy(&shared.cores) {
-            self.watchdog.borrow_mut().look(&self.inner, now_ns);
+            let mut watchdog = self.watchdog.borrow_mut();
+            let looked = catch_unwind(AssertUnwindSafe(|| watchdog.look(&self.inner, now_ns)));
+            drop(watchdog);
+            if let Err(payload) = looked {
+                // The hook for slow handlers: the run is cut short, and whoever steps it is told.
+                self.inner.force();
+                resume_unwind(payload);
+            }
             let period_ns = u64::try_from(Watchdog::period(&self.inner).as_nanos());
             let period_ns = period_ns.unwrap_or(TIME_MAX_NS);
             self.look_at_ns.set(now_ns.saturating_add(period_ns));

@@ -58,7 +58,11 @@ impl SimNet {
 
     /// Makes the next such call on the network that would succeed fail with the error number
     /// `errno` of the operating system; several queue up.
+    ///
+    /// # Panics
+    /// If there is no such number: they go from 1 to 4,095.
     pub fn fail_next(&self, call: SimCall, errno: i32) {
+        assert!((1..=4_095).contains(&errno), "{errno} is no error number");
         self.with(|net| net.fail_next(call, Errno::from_raw_os_error(errno)));
     }
 

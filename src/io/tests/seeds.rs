@@ -67,6 +67,17 @@ fn a_seed_replays_and_another_does_not() {
 }
 
 #[test]
+fn what_is_no_error_number_is_refused() {
+    let world = sim(3, usize::MAX, &Config::default());
+    let net = world.net.clone().unwrap();
+    for errno in [0, -1, 4_096, i32::MAX, i32::MIN] {
+        let fail = || net.fail_next(SimCall::Recv, errno);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(fail)).unwrap_err();
+    }
+    assert_eq!(net.open_count(), 0, "it can still be used");
+}
+
+#[test]
 fn injected_faults_end_what_they_hit() {
     let mut world = sim(3, usize::MAX, &Config::default());
     let net = world.net.clone().unwrap();
