@@ -262,10 +262,12 @@ pub(crate) struct Shared {
     steal_cost_ns: CachePadded<[relaxed::AtomicU32; Distance::COUNT]>,
     /// What a wake-up costs: less than this in sight wakes nobody, in ns.
     pub(crate) wake_cost_ns: u64,
-    /// One a core, hung up by its thread before it first sleeps; and the watchdog's. (The lock is held for a
-    /// copy only, also in models: loom need not see it.)
-    bells: Box<[RwLock<Option<std::sync::Arc<dyn Bell>>>]>,
+    /// One a core, hung up by its thread before it first sleeps; and the watchdog's.
+    bells: Box<[Hook]>,
 }
+
+/// Where a doorbell hangs. The lock is held for a copy only, also in models: loom need not see it.
+type Hook = RwLock<Option<std::sync::Arc<dyn Bell>>>;
 
 /// Wakes a sleeping core; see [`super::sleepers`] for who rings when.
 pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
