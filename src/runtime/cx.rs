@@ -190,8 +190,8 @@ impl Cx {
     }
 
     /// Moves a color to a core, its queued events with it: as soon as its present core, or a thief,
-    /// takes that core's mail, and if it runs, when its turn ends. It may be stolen from there like
-    /// any other color.
+    /// takes that core's mail, and if it runs, when its turn ends. (A turn or two later, if it has only just come
+    /// to that core.) It may be stolen from there like any other color.
     ///
     /// A color that nobody placed or stole is on core `slot mod cores`; a small value's slot is the
     /// value.

@@ -15,7 +15,7 @@ pub struct Stats {
     /// A core each.
     pub cores: Vec<CoreStats>,
     /// The measured cost of a steal for each distance that occurs on this machine, as a moving
-    /// average.
+    /// average; before the first steal over a distance, what is assumed (600 ns).
     pub steal_cost: Vec<(Distance, Duration)>,
     /// Posts by threads that are not cores of the runtime.
     pub posts_foreign: u64,

@@ -130,6 +130,19 @@ impl Checkout {
         taken.expect("it is here").fifo
     }
 
+    /// Events that are here, those of a running color apart unless it is put down.
+    pub(super) fn events(&self) -> u64 {
+        self.held
+            .iter()
+            .map(|taken| u64::from(taken.fifo.len()))
+            .sum()
+    }
+
+    /// Whether colors wait here for their turn.
+    pub(super) fn has_more_turns(&self) -> bool {
+        self.turns.len() > self.begun
+    }
+
     /// Turns of this quantum, past and future.
     #[inline(always)]
     pub(super) fn turns(&self) -> usize {

@@ -291,6 +291,7 @@ impl Core {
         if section.lists().left.any() {
             section.take_mail(bells);
         }
+        section.count_out(checkout, false);
         let worth = section.publish();
         let stealable = section.lists().stealable();
         drop(section);
@@ -358,6 +359,7 @@ impl Core {
             section.take_mail(bells);
         }
         checkout.begin_quantum(&mut section);
+        section.count_out(checkout, true);
         let worth = section.publish();
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]

@@ -41,6 +41,8 @@ pub(crate) struct Limits {
     /// An event that may last longer than a wake-up takes is checked out alone, in ns: what would wait
     /// behind it could be run sooner by a core that sleeps.
     pub(crate) alone_ns: u32,
+    /// What a color that goes on and on is taken to last.
+    pub(crate) endurance_most: Endurance,
     /// The first control slot.
     pub(crate) controls_first: u32,
 }
@@ -69,6 +71,8 @@ pub(crate) struct Lists {
     pub(crate) lasting: u32,
     /// Those that are checked out: of what is shared with a thief, the core's own part.
     pub(crate) lasting_out: u32,
+    /// Events that are checked out, without the one that runs. Kept only where the two-color rule holds.
+    pub(crate) events_out: u64,
     /// Pokes of colors that were checked out when they came: their mail is for the core's own thread, at
     /// its next exchange or flush.
     pub(crate) left: Chain,
@@ -88,6 +92,7 @@ impl Lists {
             scout: NIL,
             lasting: 0,
             lasting_out: 0,
+            events_out: 0,
             left: Chain::EMPTY,
         }
     }
@@ -99,8 +104,17 @@ impl Lists {
 
     /// What the core has to do that a thief could, in ns, its own part included.
     pub(crate) fn load_ns(&self) -> u64 {
-        let own_ns = u64::from(self.lasting_out) * Endurance::MAX_NS;
-        self.worth_ns + self.events * EVENT_NS + own_ns
+        self.worth_ns + self.events * EVENT_NS + self.lasting_ns(self.lasting_out)
+    }
+
+    /// What so many colors that last are taken to last together.
+    pub(crate) fn lasting_ns(&self, colors: u32) -> u64 {
+        u64::from(colors) * u64::from(self.limits.endurance_most.ns())
+    }
+
+    /// Stealable colors that have events queued, as libasync-smp counts them: that which runs too.
+    pub(crate) fn colors(&self) -> u32 {
+        self.stealable() + u32::from(self.events_out > 0)
     }
 
     /// Colors in the core-queue that a thief may take.

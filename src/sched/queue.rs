@@ -14,6 +14,7 @@
 //! ([`super::checkout`]). An `Idle` color may hold events for a moment: one that was placed on another core
 //! is linked there when its poke arrives ([`super::section`]).
 
+use super::lists::EVENT_NS;
 use super::node::Node;
 use super::times::Times;
 use std::hint::select_unpredictable;
@@ -204,18 +205,25 @@ impl Endurance {
     pub(crate) const NONE: Endurance = Endurance(0);
     /// Counted in so many ns.
     const UNIT_NS: u64 = 128;
-    /// Beyond this, all that go on count the same: what is shared are colors and not their pasts. More than
-    /// a wake-up costs.
-    pub(crate) const MAX_NS: u64 = 16_384;
+    /// The least that is the [most](Self::most).
+    const MOST_MIN_NS: u64 = 16_384;
     /// From here on it is likely to keep a core busy for longer than a steal takes.
     const LASTS: u64 = 2_048;
-    const MAX: u64 = Endurance::MAX_NS / Endurance::UNIT_NS;
+
+    /// Beyond this, all that go on count the same: what is shared are colors and not their pasts. It is at least
+    /// what a wake-up costs (up to 8 ms), or nobody would ever be woken for them.
+    pub(crate) fn most(wake_cost_ns: u64) -> Endurance {
+        let units = wake_cost_ns
+            .max(Endurance::MOST_MIN_NS)
+            .div_ceil(Endurance::UNIT_NS);
+        Endurance(u16::try_from(units).unwrap_or(u16::MAX))
+    }
 
     /// As it is after one more turn.
     #[inline]
-    pub(crate) fn and(self, turn_ns: u64) -> Endurance {
+    pub(crate) fn and(self, turn_ns: u64, most: Endurance) -> Endurance {
         let turn = turn_ns.div_ceil(Endurance::UNIT_NS);
-        Endurance((u64::from(self.0) + turn).min(Endurance::MAX) as u16)
+        Endurance((u64::from(self.0) + turn).min(most.0.into()) as u16)
     }
 
     #[inline(always)]
@@ -254,7 +262,12 @@ impl ColorQueue {
         self.fifo.raw_ns().saturating_add(self.endurance.ns())
     }
 
-    /// The same divided by penalties, in ns.
+    /// What it has to do, in ns: the same, and what the scheduler takes for its events.
+    pub(crate) fn load_ns(&self) -> u64 {
+        u64::from(self.worth_ns()) + u64::from(self.fifo.len()) * EVENT_NS
+    }
+
+    /// [`worth_ns`](Self::worth_ns) divided by penalties, in ns.
     #[inline(always)]
     pub(crate) fn penalized_ns(&self) -> u32 {
         let times = self.fifo.times();

@@ -37,19 +37,22 @@ impl Section<'_> {
         // lone color goes too, unless the two-color rule holds: what runs besides is the victim's half.
         let bands = 0..self.lists.bands.len();
         if let Some(band) = bands.rev().find(|&b| self.lists.bands[b].head != NIL) {
-            let both_ns = has_ns + self.lists.load_ns();
+            let mut thief_ns = has_ns;
             loop {
                 let slot = self.lists.bands[band].head;
-                if slot == NIL || policy.needs_two_colors() && self.lists.stealable() < 2 {
+                if slot == NIL || policy.needs_two_colors() && self.lists.colors() < 2 {
                     return false;
                 }
-                self.hand_over(slot, thief, into);
-                if self.lists.load_ns() <= both_ns / 2 {
+                let color_ns = self.queue(slot).load_ns();
+                // Else the thief would have the more afterwards, and give it back.
+                if !into.is_empty() && thief_ns + color_ns > self.lists.load_ns() {
                     return false;
                 }
                 if into.is_full() {
                     return true;
                 }
+                self.hand_over(slot, thief, into);
+                thief_ns += color_ns;
             }
         }
         if stuck {
@@ -64,10 +67,21 @@ impl Section<'_> {
         false
     }
 
-    /// The base algorithm's choice: the first color with fewer than half of the queued events
-    /// (libasync-smp, after Mely §II-B). So never a lone color, nor one that has the majority.
+    /// Where worth does not count: whether the rules let a thief take anything.
+    pub(super) fn has_something_by_the_two_color_rule(&self) -> bool {
+        if self.shared.policy.heuristics.bands() {
+            return self.lists.stealable() > 0 && self.lists.colors() >= 2;
+        }
+        // Soon found: of three colors one has fewer than half of the events.
+        self.base_choice().is_some()
+    }
+
+    /// The base algorithm's choice: the first color with fewer than half of the queued events, those of the
+    /// running color included (libasync-smp, after Mely §II-B). So never a lone color, nor one that has the
+    /// majority.
     fn base_choice(&self) -> Option<u32> {
-        let few = |slot| u64::from(self.queue(slot).fifo.len()) * 2 < self.lists.events;
+        let all = self.lists.events + self.lists.events_out;
+        let few = |slot| u64::from(self.queue(slot).fifo.len()) * 2 < all;
         let mut slot = self.lists.core_queue.head;
         while slot != NIL {
             if !self.is_control(slot) && few(slot) {

@@ -340,7 +340,7 @@ impl<'a> Section<'a> {
         let mut queue = self.queue(taken.slot);
         queue.endurance = if counts && !self.is_control(taken.slot) {
             let turn_ns = u64::from(left.raw_ns() / left.len()) * u64::from(policy.batch);
-            queue.endurance.and(turn_ns)
+            queue.endurance.and(turn_ns, self.limits.endurance_most)
         } else {
             Endurance::NONE
         };
@@ -472,7 +472,7 @@ impl<'a> Section<'a> {
     fn lasting_max(&self) -> u32 {
         let shared = self.shared;
         let lasting = self.lists.lasting;
-        let wakes = || u64::from(lasting / 2) * Endurance::MAX_NS >= shared.wake_cost_ns;
+        let wakes = || self.lists.lasting_ns(lasting / 2) >= shared.wake_cost_ns;
         let wanted = shared.searching.load(Ordering::Relaxed) > 0
             || shared.cores[self.core as usize].hint.is_asked()
             || wakes() && shared.sleepers.any();
@@ -480,6 +480,14 @@ impl<'a> Section<'a> {
             lasting.div_ceil(2)
         } else {
             u32::MAX
+        }
+    }
+
+    /// Takes note of how many events are checked out besides the one that runs, where that matters.
+    #[inline(always)]
+    pub(super) fn count_out(&mut self, checkout: &Checkout, one_runs: bool) {
+        if self.shared.policy.needs_two_colors() {
+            self.lists.events_out = checkout.events().saturating_sub(one_runs.into());
         }
     }
 
@@ -491,13 +499,13 @@ impl<'a> Section<'a> {
         let hint = &self.shared.cores[self.core as usize].hint;
         let policy = &self.shared.policy;
         let stealable = self.lists.stealable();
-        // Without the time-left heuristic whatever there is, is worth it, by the two-color rule.
-        let worth_ns = if !policy.stealing || policy.needs_two_colors() && stealable < 2 {
-            0
-        } else if policy.heuristics.time_left {
+        let worth_ns = if policy.heuristics.time_left && policy.stealing {
             self.lists.worth_ns
-        } else {
+        } else if policy.stealing && self.has_something_by_the_two_color_rule() {
+            // Without the time-left heuristic whatever there is, is worth it.
             u64::MAX
+        } else {
+            0
         };
         let before_ns = hint.worth_ns();
         hint.publish(worth_ns, stealable, &self.lists);

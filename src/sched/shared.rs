@@ -8,6 +8,7 @@ use super::poke::Pokes;
 use super::policy::Policy;
 use super::pool::Depot;
 use super::profile::Profiles;
+use super::queue::Endurance;
 use super::quiesce::Quiesce;
 use super::section::Section;
 use super::sleepers::Sleepers;
@@ -444,6 +445,7 @@ fn limits(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, map: ColorMap) -> Li
         } else {
             u32::MAX
         },
+        endurance_most: Endurance::most(wake_cost_ns),
         controls_first: map.control_first(),
     }
 }

@@ -104,11 +104,21 @@ impl Core {
         let (victim, _) = self.own.victims[i];
         let hint = &self.shared.cores[victim as usize].hint;
         let theirs_ns = hint.worth_ns() + hint.events() * EVENT_NS;
-        let ours_ns = Section::enter(&self.shared, self.id).lists().load_ns();
-        if theirs_ns > ours_ns {
+        let (ours_ns, lasting, lasting_ns) = {
+            let section = Section::enter(&self.shared, self.id);
+            let (lists, lasting) = (section.lists(), section.lists().all_lasting());
+            (lists.load_ns(), lasting, lists.lasting_ns(lasting))
+        };
+        // Colors that last are shared by their number: however many events each has, it goes on.
+        let has_ns = if has_clearly_more(hint.lasting(), lasting) {
+            Some(lasting_ns)
+        } else {
+            (theirs_ns > ours_ns).then_some(ours_ns)
+        };
+        if let Some(has_ns) = has_ns {
             let now_ns = self.clock.now_ns();
             let mut loot = Loot::new();
-            if self.visit(i, now_ns, ours_ns, &mut loot) {
+            if self.visit(i, now_ns, has_ns, &mut loot) {
                 self.adopt(&loot, false);
             }
             // We may have raised the victim's hint by linking its mail: see `end_search`.
@@ -210,7 +220,9 @@ impl Core {
         if is_worth_it && sighting.in_vain.is_none() {
             return Some(false);
         }
-        if !is_worth_it && victim.hint.stealable() == 0 && !victim.pokes.any() {
+        // By the base algorithm's rules, what is not worth it may not be taken, stuck or not.
+        let may_be_stuck = victim.hint.stealable() > 0 && shared.policy.heuristics.bands();
+        if !is_worth_it && !may_be_stuck && !victim.pokes.any() {
             return None;
         }
         let turns = victim.progress.turns();
@@ -324,10 +336,15 @@ pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Op
     let (victim, _) = own.victims[i];
     let hint = &section.shared.cores[victim as usize].hint;
     let ours = section.lists().all_lasting();
-    let more = hint.lasting() > 1 + ours + ours / 4;
+    let more = has_clearly_more(hint.lasting(), ours);
     // All of them may fit into one quantum: then there is nothing to take unless it leaves some.
     hint.ask(more);
     more.then_some(i)
+}
+
+/// Whether `theirs` is so many more than `ours` that it is worth the while to level them.
+fn has_clearly_more(theirs: u32, ours: u32) -> bool {
+    theirs > 1 + ours + ours / 4
 }
 
 /// Makes sure that `core` looks at its queue, whether it sleeps or is about to.

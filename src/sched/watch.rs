@@ -153,7 +153,7 @@ impl Core {
         stats.handler_ns_max.max(took_ns);
         let long = took_ns > self.shared.wake_cost_ns;
         self.long |= long;
-        if self.checkout.turns() > 1 && took_ns > 4 * u64::from(self.quantum_ns) {
+        if self.checkout.has_more_turns() && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);
         }
         self.outbox_due = OUTBOX_MAX;

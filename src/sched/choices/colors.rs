@@ -76,16 +76,66 @@ fn thief_and_victim_come_to_have_the_same() {
         assert_eq!(machine.queued(0), colors - stolen);
         assert_eq!(machine.cores[1].levelling, None);
     }
-    // By time, not by number.
+    // By time, not by number: what is more than the difference would only change sides.
+    for (times_ns, stolen) in [
+        ([90_000, 20_000, 20_000, 20_000], 1),
+        ([20_000, 90_000, 20_000, 20_000], 2),
+        ([20_000, 20_000, 20_000, 90_000], 3),
+        ([10_000, 10_000, 10_000, 9_000_000], 3),
+    ] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let queued = times_ns.map(|ns| (takes(ns), 1));
+        let all = machine.busy(0, &queued);
+        assert_eq!(machine.steal(1), all[..stolen], "{times_ns:?}");
+    }
+}
+
+/// A core with few colors of many events each gets its share of another's many colors of one event, though it has
+/// more to do already: all of them go on and on.
+#[test]
+fn colors_that_last_are_levelled_by_their_number() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    let queued = [
-        (takes(90_000), 1),
-        (takes(20_000), 1),
-        (takes(20_000), 1),
-        (takes(20_000), 1),
-    ];
-    let all = machine.busy(0, &queued);
-    assert_eq!(machine.steal(1), all[..1]);
+    let (few, many) = (takes(20), takes(20));
+    machine.lasting(0, &[(few, 1); 20]);
+    machine.lasting(1, &[(many, 10_000); 2]);
+    let load_ns = |machine: &Machine, core| Section::enter(&machine.shared, core).lists().load_ns();
+    assert!(
+        load_ns(&machine, 1) > load_ns(&machine, 0),
+        "the test's own premise"
+    );
+    machine.cores[1].level(0);
+    assert_eq!((machine.queued(0), machine.queued(1)), (11, 11));
+}
+
+/// Else nobody would ever be woken for them.
+#[test]
+fn a_color_that_goes_on_is_worth_a_wake_up() {
+    for wake_cost_ns in [0, 10_000, 50_000, 1_000_000] {
+        let most = Endurance::most(wake_cost_ns);
+        assert!(u64::from(most.ns()) >= wake_cost_ns.max(16_384));
+        assert_eq!(Endurance::NONE.and(u64::MAX, most), most);
+        assert!(most.lasts());
+    }
+    assert!(Endurance::most(u64::MAX).ns() > 8_000_000);
+}
+
+/// As in libasync-smp, the running color's queued events count, and it is one of two colors.
+#[test]
+fn the_base_algorithm_counts_the_running_color() {
+    for heuristics in [Heuristics::NONE, without(false, true, false)] {
+        let mut machine = Machine::flat(2, heuristics);
+        let [giant, small] = [3, 4].map(|i| machine.color(0, i));
+        let of = &mut machine.cores[0];
+        (0..100).for_each(|_| post(of, takes(100), giant));
+        of.exchange();
+        assert!(of.next_color());
+        let node = of.begin_event().unwrap().node;
+        of.free(node);
+        (0..60).for_each(|_| post(of, takes(100), small));
+        of.flush();
+        // 60 of 159 events, of one of two colors.
+        assert_eq!(machine.steal(1), [small], "{heuristics:?}");
+    }
 }
 
 #[test]
@@ -157,13 +207,10 @@ fn the_base_algorithm_takes_neither_a_lone_color_nor_the_majority() {
                 let stolen = machine.steal(1);
                 let expected: Vec<u64> = chosen.into_iter().map(|i| colors[i]).collect();
                 assert_eq!(stolen, expected, "{queued:?}, stuck: {stuck}");
-                // What was tried in vain is not tried again, and keeps nobody awake.
+                // Where nothing may be taken nobody looks, nor stays awake.
                 if expected.is_empty() {
                     assert!(!machine.cores[1].anything_to_do());
-                    assert_eq!(
-                        machine.cores[1].own.stats.steals[1].tried.get(),
-                        u64::from(stuck || queued.len() > 1)
-                    );
+                    assert_eq!(machine.cores[1].own.stats.steals[1].tried.get(), 0);
                     // Until something comes.
                     let color = machine.color(0, 50);
                     (0..200).for_each(|_| post(&mut machine.cores[0], few, color));

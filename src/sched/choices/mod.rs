@@ -8,6 +8,7 @@ mod victims;
 use super::clock::Clock;
 use super::core::Core;
 use super::policy::{Heuristics, Policy};
+use super::queue::{Endurance, State};
 use super::section::Section;
 use super::shared::{Setup, Shared};
 use crate::color::HashKey;
@@ -105,9 +106,11 @@ impl Machine {
         let colors: Vec<u64> = (0..queued.len()).map(|i| self.color(core, i)).collect();
         let runs = Color::from(self.color(core, 250));
         let of = &mut self.cores[core];
-        post(of, takes(5_000_000), runs.value());
+        post(of, takes(20), runs.value());
         of.exchange();
         assert!(of.next_color() && of.checkout.turns() == 1);
+        let node = of.begin_event().unwrap().node;
+        of.free(node);
         for (&(handler, events), &color) in queued.iter().zip(&colors) {
             (0..events).for_each(|_| post(of, handler, color));
         }
@@ -117,6 +120,26 @@ impl Machine {
 
     fn wait(&self, ns: u64) {
         self.now_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// This core has these colors queued, for each a handler and how many events, and all of them have gone on for
+    /// long.
+    fn lasting(&mut self, core: usize, queued: &[(&'static Handler, usize)]) {
+        for (i, &(handler, events)) in queued.iter().enumerate() {
+            let color = self.color(core, i);
+            (0..events).for_each(|_| post(&mut self.cores[core], handler, color));
+            self.cores[core].flush();
+            let mut section = Section::enter(&self.shared, core as u32);
+            let most = section.limits.endurance_most;
+            section.unlink(color as u32);
+            {
+                let mut queue = section.queue(color as u32);
+                queue.state = State::Idle;
+                queue.endurance = most;
+            }
+            section.link(color as u32);
+            section.publish();
+        }
     }
 
     /// What a core that has nothing to run steals: first what it runs at once, then what it queues.
