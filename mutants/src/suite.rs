@@ -1,0 +1,181 @@
+//! The test programs of one build: their tests, what each takes, and which mutants it reaches.
+
+use crate::Result;
+use crate::compile::Build;
+use crate::process::{End, Ran, Run};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A test may take so many times what it took without a mutant, and a margin. The machine may be busy with
+/// something else by then.
+const TIMES: u32 = 5;
+const MARGIN: Duration = Duration::from_secs(5);
+/// Before it is known what a test takes.
+const FIRST_LIMIT: Duration = Duration::from_secs(600);
+
+#[derive(Debug)]
+pub(crate) struct Test {
+    /// The place of its program among the suite's.
+    pub(crate) program: usize,
+    pub(crate) name: String,
+    pub(crate) took: Duration,
+    /// The mutants whose places it comes to.
+    pub(crate) reaches: BTreeSet<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    directory: PathBuf,
+    /// By name.
+    pub(crate) programs: Vec<(String, PathBuf)>,
+    pub(crate) tests: Vec<Test>,
+}
+
+impl Suite {
+    /// Builds the copy and lists its tests, but for those that `left_out` names by program and test.
+    pub(crate) fn build(
+        build: &Build,
+        tree: &Path,
+        left_out: impl Fn(&str, &str) -> bool,
+    ) -> Result<Suite> {
+        let programs = build.programs(tree)?;
+        let mut tests = Vec::new();
+        for (place, (program, path)) in programs.iter().enumerate() {
+            let ignored = list(path, &["--ignored"])?;
+            for name in list(path, &[])? {
+                if !ignored.contains(&name) && !left_out(program, &name) {
+                    let (took, reaches) = (FIRST_LIMIT, BTreeSet::new());
+                    tests.push(Test {
+                        program: place,
+                        name,
+                        took,
+                        reaches,
+                    });
+                }
+            }
+        }
+        let directory = tree.to_owned();
+        Ok(Suite {
+            name: build.name,
+            directory,
+            programs,
+            tests,
+        })
+    }
+
+    /// What a test is called in results.
+    pub(crate) fn full_name(&self, test: &Test) -> String {
+        format!("{} {}", self.programs[test.program].0, test.name)
+    }
+
+    /// The limit of several tests of one program.
+    pub(crate) fn limit(tests: &[&Test]) -> Duration {
+        tests.iter().map(|test| test.took).sum::<Duration>() * TIMES + MARGIN
+    }
+
+    /// Runs some tests of one program.
+    pub(crate) fn run(&self, tests: &[&Test], mutant: Option<u32>, limit: Duration) -> Result<Ran> {
+        let mutant = mutant.unwrap_or(0).to_string();
+        self.run_as(tests, &mutant, Path::new(""), limit)
+    }
+
+    fn run_as(&self, tests: &[&Test], mutant: &str, seen: &Path, limit: Duration) -> Result<Ran> {
+        let names: Vec<_> = tests.iter().map(|test| test.name.as_str()).collect();
+        let run = Run {
+            program: &self.programs[tests[0].program].1,
+            directory: &self.directory,
+            tests: &names,
+            mutant,
+            seen,
+            limit,
+        };
+        Ok(run.run()?)
+    }
+
+    /// Runs each test by itself without a mutant, and notes what it takes and what it reaches.
+    pub(crate) fn measure(&mut self, jobs: usize) -> Result<()> {
+        let measured = in_parallel(jobs, &self.tests, |at, test| -> Result<_> {
+            let seen = self.directory.with_file_name(format!("seen-{at}"));
+            fs::write(&seen, "")?;
+            let ran = self.run_as(&[test], "cover", &seen, FIRST_LIMIT)?;
+            let mutants = fs::read(&seen)?;
+            fs::remove_file(&seen)?;
+            if ran.end != End::Passed {
+                let (name, end) = (self.full_name(test), ran.end);
+                return Err(format!(
+                    "{name} does not pass without a mutant: {end:?}, {}",
+                    ran.why
+                )
+                .into());
+            }
+            let (words, _) = mutants.as_chunks();
+            Ok((
+                ran.took,
+                words.iter().map(|word| u32::from_le_bytes(*word)).collect(),
+            ))
+        });
+        for (test, measured) in self.tests.iter_mut().zip(measured) {
+            (test.took, test.reaches) = measured?;
+        }
+        Ok(())
+    }
+
+    /// Runs all tests without a mutant once more.
+    pub(crate) fn passes(&self, jobs: usize) -> Result<()> {
+        let ran = in_parallel(jobs, &self.tests, |_, test| -> Result<_> {
+            let ran = self.run(&[test], None, FIRST_LIMIT)?;
+            if ran.end != End::Passed {
+                let (name, end) = (self.full_name(test), ran.end);
+                return Err(format!("{name} does not pass any more: {end:?}, {}", ran.why).into());
+            }
+            Ok(())
+        });
+        ran.into_iter().collect()
+    }
+}
+
+/// The names of a program's tests.
+fn list(program: &Path, which: &[&str]) -> Result<Vec<String>> {
+    let arguments = ["--list", "--format", "terse"];
+    let output = Command::new(program).args(arguments).args(which).output()?;
+    if !output.status.success() {
+        return Err(format!("{} does not list its tests", program.display()).into());
+    }
+    let lines = String::from_utf8(output.stdout)?;
+    Ok(lines
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .map(str::to_owned)
+        .collect())
+}
+
+/// What `job` makes of each, several at a time, in order.
+pub(crate) fn in_parallel<T: Sync, R: Send>(
+    jobs: usize,
+    all: &[T],
+    job: impl Fn(usize, &T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(one) = all.get(at) else { return };
+                    let result = job(at, one);
+                    done.lock().expect("no job panics").push((at, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("no job panics");
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
+}
