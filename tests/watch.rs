@@ -57,7 +57,10 @@ fn a_hook_that_panics_comes_out_of_run() {
     let given = alive.clone();
     let mut runtime = cores(2)
         .warn_over(Duration::from_millis(1), |slow: &SlowHandler| {
-            panic!("{} is slow", slow.handler)
+            // On a busy machine the closure that `run` is given is slow too.
+            if slow.handler == "slow" {
+                panic!("{} is slow", slow.handler);
+            }
         })
         .build()
         .unwrap();

@@ -26,7 +26,7 @@ use operators::Mutant;
 use options::Options;
 use report::Report;
 use results::Results;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -69,8 +69,16 @@ fn work(options: &Options) -> Result<bool> {
     let as_they_lie = options.working_tree || options.check || options.list;
     let files = tree::files(root, as_they_lie)?;
     let mutants = tree::mutants(&files, &options.files)?;
+    let again = match &options.again {
+        Some(file) => Some(fs::read_to_string(file)?),
+        None => None,
+    };
+    let again: Option<BTreeSet<&str>> = again.as_ref().map(|text| text.lines().collect());
     let is_chosen = |mutant: &&Mutant| {
         (options.files.is_empty() || tree::is_in(&mutant.file, &options.files))
+            && again
+                .as_ref()
+                .is_none_or(|keys| keys.contains(mutant.key().as_str()))
             && mutant.id % options.shard.1 == options.shard.0 % options.shard.1
     };
     let chosen: Vec<&Mutant> = mutants.iter().filter(is_chosen).collect();
@@ -121,7 +129,8 @@ fn work(options: &Options) -> Result<bool> {
         accepted: &accepted,
         suites: [&tests, &loom],
     };
-    report.write(&work.join("survivors.txt"), options.shard.1 == 1)
+    let whole = options.shard.1 == 1 && options.again.is_none();
+    report.write(&work.join("survivors.txt"), whole)
 }
 
 fn survived(verdict: &Verdict) -> bool {
@@ -133,7 +142,7 @@ fn drop_what_does_not_compile(
     mutants: &[Mutant],
     tree: &mut Tree,
     results: &Path,
-) -> Result<std::collections::BTreeSet<u32>> {
+) -> Result<BTreeSet<u32>> {
     tree.write(mutants.iter())?;
     fs::create_dir_all(results)?;
     let path = results.join(format!("{}.dropped", tree.hash()));
@@ -153,7 +162,7 @@ fn drop_what_does_not_compile(
     Ok(compiling.dropped)
 }
 
-/// Tries mutants against the tests of a build, which must pass without any before and after.
+/// Tries mutants against the tests of a build, which must pass without any before.
 fn try_suite(
     build: &Build,
     tree: &Tree,
@@ -185,6 +194,10 @@ fn try_suite(
         build.name,
         suite.tests.len()
     );
+    let left_out = suite.leave_out_longer_than(options.longest);
+    if left_out > 0 {
+        println!("{}: {left_out} take too long, and are left out", build.name);
+    }
     let tried = AtomicUsize::new(0);
     let verdicts = in_parallel(options.jobs, &to_do, |_, mutant| -> Result<_> {
         let verdict = try_mutant(&suite, mutant)?;
@@ -196,8 +209,5 @@ fn try_suite(
     for (mutant, verdict) in to_do.iter().zip(verdicts) {
         results.known.insert(mutant.id, verdict?);
     }
-    suite
-        .passes(options.jobs)
-        .map_err(|error| format!("the run is void: {error}"))?;
     Ok(results.known)
 }

@@ -1,17 +1,22 @@
 //! The command line.
 
 use lexopt::prelude::*;
+use std::time::Duration;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// Only mutants in these; all of the usual ones if there are none.
     pub(crate) files: Vec<String>,
+    /// A file of an earlier run's survivors: only those.
+    pub(crate) again: Option<String>,
     pub(crate) list: bool,
     pub(crate) check: bool,
     /// Which of how many parts, from 1.
     pub(crate) shard: (u32, u32),
     pub(crate) jobs: usize,
+    /// Tests that take longer are left out, once they have passed.
+    pub(crate) longest: Duration,
     pub(crate) fresh: bool,
     pub(crate) working_tree: bool,
     pub(crate) loom: bool,
@@ -26,8 +31,10 @@ Breaks mely in thousands of places, one at a time, and sees which tests notice.
   PATH...           only mutants in these files and folders, from the project's root; --files PATH... too
   --list            prints the mutants, and tries none
   --check           only whether each entry of mutants/survivors.txt names a mutant
+  --again FILE      only mutants that are named in FILE, as in target/mutants/survivors.txt
   --shard I/N       the I-th of N parts of the mutants, from 1
   --jobs N          mutants at a time; half of the processors by default
+  --longest MS      leaves out tests that take longer
   --fresh           forgets what earlier runs on the same code have found
   --working-tree    breaks the files as they lie there, not those of the last commit
   --no-loom         tries what survives the tests on no loom models
@@ -43,10 +50,12 @@ impl Options {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let mut options = Options {
             files: Vec::new(),
+            again: None,
             list: false,
             check: false,
             shard: (1, 1),
             jobs: (processors / 2).max(1),
+            longest: Duration::MAX,
             fresh: false,
             working_tree: false,
             loom: true,
@@ -63,6 +72,7 @@ impl Options {
                 Value(path) => options.files.push(path.string()?),
                 Long("list") => options.list = true,
                 Long("check") => options.check = true,
+                Long("again") => options.again = Some(parser.value()?.string()?),
                 Long("shard") => {
                     let shard = parser.value()?.string()?;
                     let parts = shard
@@ -74,6 +84,9 @@ impl Options {
                     };
                 }
                 Long("jobs") => options.jobs = parser.value()?.parse()?,
+                Long("longest") => {
+                    options.longest = Duration::from_millis(parser.value()?.parse()?);
+                }
                 Long("fresh") => options.fresh = true,
                 Long("working-tree") => options.working_tree = true,
                 Long("no-loom") => options.loom = false,

@@ -123,20 +123,29 @@ impl Suite {
         for (test, measured) in self.tests.iter_mut().zip(measured) {
             (test.took, test.reaches) = measured?;
         }
-        Ok(())
+        self.write_times()
     }
 
-    /// Runs all tests without a mutant once more.
-    pub(crate) fn passes(&self, jobs: usize) -> Result<()> {
-        let ran = in_parallel(jobs, &self.tests, |_, test| -> Result<_> {
-            let ran = self.run(&[test], None, FIRST_LIMIT)?;
-            if ran.end != End::Passed {
-                let (name, end) = (self.full_name(test), ran.end);
-                return Err(format!("{name} does not pass any more: {end:?}, {}", ran.why).into());
-            }
-            Ok(())
-        });
-        ran.into_iter().collect()
+    /// What each test takes, the slowest first, for whoever wants faster tests.
+    fn write_times(&self) -> Result<()> {
+        let mut tests: Vec<_> = self.tests.iter().collect();
+        tests.sort_by_key(|test| std::cmp::Reverse(test.took));
+        let line = |test: &&Test| {
+            let (took, reaches) = (test.took.as_millis(), test.reaches.len());
+            format!("{took:6} ms {reaches:5} mutants {}\n", self.full_name(test))
+        };
+        let times: String = tests.iter().map(line).collect();
+        let path = self
+            .directory
+            .with_file_name(format!("times-{}", self.name));
+        Ok(fs::write(path, times)?)
+    }
+
+    /// Leaves out slow tests; how many.
+    pub(crate) fn leave_out_longer_than(&mut self, limit: Duration) -> usize {
+        let all = self.tests.len();
+        self.tests.retain(|test| test.took <= limit);
+        all - self.tests.len()
     }
 }
 
