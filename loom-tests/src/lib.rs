@@ -62,6 +62,7 @@
 //! | band membership, batch, share-out | `stealing::batch`: two of three colors are stolen while a foreign thread posts to all, and an onlooker walks the lists | 2 | `left in its band`; `band not counted` |
 //! | share-out, against park | `waking::share_out`: a thief runs one of two stolen colors, which waits for the other; a third core sleeps | 1 | `stolen colors not shared out` |
 //! | outbox order, causal FIFO | `causal_order::three_parties`: cause before effect over two cores and a foreign poster | 4 | `mailbox not drained before an append`; `outbox out of order` |
+//! | | `causal_order::cause_and_effect`: the effect's poster is found by somebody else's poke | 3 | `last two posts swapped` |
 //! | posts straight to the checkout | `causal_order::lone_post`: the same, when nothing is queued for the target | 3 | `lone post overtakes mail` |
 //! | posts to colors in the checkout | `causal_order::post_to_a_held_color`: the target is there, and has mail | 3 | `post to a held color overtakes mail` |
 //! | self-post order | `causal_order::self_post`: a thief takes the mail of a running color that its own posts have caused | 3 | `running mark ignored` |

@@ -84,8 +84,11 @@ impl Runtime {
     /// looks at every color that was ever used, for some ns each, and more for long mailboxes.
     ///
     /// ```
-    /// use mely::{Color, Runtime};
-    /// Runtime::builder().build()?.run(|cx| {
+    /// use mely::{Color, Cores, Runtime};
+    ///
+    /// // With more cores another one would have begun with them.
+    /// let mut runtime = Runtime::builder().cores(Cores::Count(1)).build()?;
+    /// runtime.run(|cx| {
     ///     for _ in 0..1_000 {
     ///         cx.post(Color::from(7), |_cx| ());
     ///     }

@@ -104,7 +104,7 @@ pub struct ColorDepth {
     /// The core that has the color.
     pub core: usize,
     /// Events that wait in it, and in other colors that share its slot: queued, mailed by other cores, or taken
-    /// by the core that is running the color.
+    /// by the core that is running the color. What a handler posts to its own color counts once it has returned.
     pub events: u64,
     /// The core has taken the color to run it.
     pub running: bool,

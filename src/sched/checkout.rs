@@ -117,6 +117,19 @@ impl Checkout {
         self.held.is_empty()
     }
 
+    /// What is here, in the order of their turns.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
+        self.turns.iter().map(|&at| self.held[usize::from(at)].slot)
+    }
+
+    /// What a color has that is here.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn fifo(&self, slot: u32) -> Fifo {
+        let taken = self.held.iter().find(|taken| taken.slot == slot);
+        taken.expect("it is here").fifo
+    }
+
     /// Turns of this quantum, past and future.
     #[inline(always)]
     pub(super) fn turns(&self) -> usize {

@@ -222,6 +222,18 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The core-queue, the next to run first.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn queued_slots(&self) -> Vec<u32> {
+        let mut slots = Vec::new();
+        let mut at = self.lists.core_queue.head;
+        while at != NIL {
+            slots.push(at);
+            at = self.queue(at).core_next;
+        }
+        slots
+    }
+
     /// Walks all lists and checks every invariant.
     #[cfg(any(test, debug_assertions, loom))]
     pub(crate) fn assert_valid(&self) {

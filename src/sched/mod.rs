@@ -10,6 +10,8 @@
 //! lock held while user code runs.
 
 pub(crate) mod checkout;
+#[cfg(all(test, not(loom)))]
+mod choices;
 pub(crate) mod clock;
 pub(crate) mod core;
 pub(crate) mod counts;

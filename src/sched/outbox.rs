@@ -86,6 +86,11 @@ impl Outbox {
         if fault("outbox out of order") {
             self.0.reverse();
         }
+        if fault("last two posts swapped")
+            && let [.., last, latest] = &mut self.0[..]
+        {
+            std::mem::swap(last, latest);
+        }
         let mut calls = Calls {
             core: id,
             colors: ArrayVec::new(),

@@ -24,23 +24,23 @@ impl Section<'_> {
     /// thief, which has `has_ns` worth of its own, has as much as is left here. True if more is due.
     ///
     /// `stuck`: this core has been inside one handler for longer than a steal costs, so any color of
-    /// its is worth taking, whatever its time.
+    /// its is worth taking, whatever its time. (Not to libasync-smp, which knows no time.)
     pub(crate) fn rob(&mut self, thief: u32, stuck: bool, has_ns: u64, into: &mut Loot) -> bool {
         let policy = &self.shared.policy;
         if !policy.heuristics.bands() {
-            if let Some(slot) = self.base_choice(stuck) {
+            if let Some(slot) = self.base_choice() {
                 self.hand_over(slot, thief, into);
             }
             return false;
         }
         // Of one band only: what a penalty has put lower is left for as long as there is anything else. A
-        // lone color goes too: what runs besides is the victim's half.
+        // lone color goes too, unless the two-color rule holds: what runs besides is the victim's half.
         let bands = 0..self.lists.bands.len();
         if let Some(band) = bands.rev().find(|&b| self.lists.bands[b].head != NIL) {
             let both_ns = has_ns + self.lists.load_ns();
             loop {
                 let slot = self.lists.bands[band].head;
-                if slot == NIL {
+                if slot == NIL || policy.needs_two_colors() && self.lists.stealable() < 2 {
                     return false;
                 }
                 self.hand_over(slot, thief, into);
@@ -65,12 +65,12 @@ impl Section<'_> {
     }
 
     /// The base algorithm's choice: the first color with fewer than half of the queued events
-    /// (libasync-smp, after Mely §II-B).
-    fn base_choice(&self, stuck: bool) -> Option<u32> {
-        let half = |slot| u64::from(self.queue(slot).fifo.len()) * 2 < self.lists.events;
+    /// (libasync-smp, after Mely §II-B). So never a lone color, nor one that has the majority.
+    fn base_choice(&self) -> Option<u32> {
+        let few = |slot| u64::from(self.queue(slot).fifo.len()) * 2 < self.lists.events;
         let mut slot = self.lists.core_queue.head;
         while slot != NIL {
-            if !self.is_control(slot) && (stuck || half(slot)) {
+            if !self.is_control(slot) && few(slot) {
                 return Some(slot);
             }
             slot = self.queue(slot).core_next;

@@ -491,18 +491,13 @@ impl<'a> Section<'a> {
         let hint = &self.shared.cores[self.core as usize].hint;
         let policy = &self.shared.policy;
         let stealable = self.lists.stealable();
-        let worth_ns = if !policy.stealing {
+        // Without the time-left heuristic whatever there is, is worth it, by the two-color rule.
+        let worth_ns = if !policy.stealing || policy.needs_two_colors() && stealable < 2 {
             0
-        } else if policy.heuristics.bands() {
-            if policy.needs_two_colors() && stealable < 2 {
-                0
-            } else {
-                self.lists.worth_ns
-            }
-        } else if stealable >= 2 {
-            u64::MAX
+        } else if policy.heuristics.time_left {
+            self.lists.worth_ns
         } else {
-            0
+            u64::MAX
         };
         let before_ns = hint.worth_ns();
         hint.publish(worth_ns, stealable, &self.lists);

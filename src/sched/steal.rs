@@ -41,6 +41,8 @@ pub(crate) type Loot = ArrayVec<Taken, ROUND>;
 pub(crate) struct Sighting {
     turns: u64,
     since_ns: u64,
+    /// The turns and the queued events of the victim when a visit found nothing that the rules let us take.
+    in_vain: Option<(u64, u64)>,
 }
 
 impl Core {
@@ -160,14 +162,17 @@ impl Core {
         }
     }
 
-    /// Whether any other core has work worth a wake-up.
+    /// Whether any core has work worth a wake-up. This one too: what it published while it searched it made
+    /// known to nobody.
     fn is_more_to_steal(&self) -> bool {
         let enough_ns = self.shared.wake_cost_ns;
-        self.own.victims.iter().any(|&(victim, _)| {
-            let victim = &self.shared.cores[victim as usize];
-            victim.hint.worth_ns() >= enough_ns
-                || victim.progress.is_long() && (victim.hint.stealable() > 0 || victim.pokes.any())
-        })
+        self.own.hint.worth_ns() >= enough_ns
+            || self.own.victims.iter().any(|&(victim, _)| {
+                let victim = &self.shared.cores[victim as usize];
+                victim.hint.worth_ns() >= enough_ns
+                    || victim.progress.is_long()
+                        && (victim.hint.stealable() > 0 || victim.pokes.any())
+            })
     }
 
     fn search(&mut self, loot: &mut Loot) -> bool {
@@ -200,19 +205,27 @@ impl Core {
         let (victim, distance) = self.own.victims[i];
         let victim = &shared.cores[victim as usize];
         let cost_ns = shared.steal_cost_ns(distance);
-        if victim.hint.worth_ns() >= cost_ns {
+        let sighting = &mut self.sightings[i];
+        let is_worth_it = victim.hint.worth_ns() >= cost_ns;
+        if is_worth_it && sighting.in_vain.is_none() {
             return Some(false);
         }
-        if victim.hint.stealable() == 0 && !victim.pokes.any() {
+        if !is_worth_it && victim.hint.stealable() == 0 && !victim.pokes.any() {
             return None;
         }
-        let sighting = &mut self.sightings[i];
         let turns = victim.progress.turns();
         if turns != sighting.turns {
             *sighting = Sighting {
                 turns,
                 since_ns: now_ns,
+                ..*sighting
             };
+        }
+        if sighting.in_vain == Some((turns, victim.hint.events())) && !victim.pokes.any() {
+            return None;
+        }
+        if is_worth_it {
+            return Some(false);
         }
         let stuck = victim.progress.is_long() || now_ns.saturating_sub(sighting.since_ns) > cost_ns;
         stuck.then_some(true)
@@ -230,9 +243,11 @@ impl Core {
             clock,
             levelling,
             bells,
+            sightings,
             ..
         } = self;
         let (victim, distance) = own.victims[i];
+        let at_victim = &shared.cores[victim as usize];
         let stats = &own.stats.steals[distance.index()];
         stats.tried.add(1);
         let start_ns = clock.now_ns();
@@ -250,6 +265,9 @@ impl Core {
         }
         section.publish();
         let left = section.lists().queued;
+        // The base algorithm's rules may forbid whatever there is: not to be tried again and again.
+        sightings[i].in_vain = (loot.is_empty() && (stuck || !shared.policy.heuristics.bands()))
+            .then(|| (at_victim.progress.turns(), at_victim.hint.events()));
         drop(section);
         if fault("owner published after the unlock") {
             for taken in loot.iter() {

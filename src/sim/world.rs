@@ -177,6 +177,8 @@ impl World {
         } else {
             self.watch();
         }
+        #[cfg(debug_assertions)]
+        self.check_sleepers();
         if let Some(core) = self.choose() {
             self.take_time(core);
             self.resume(core);
@@ -303,6 +305,35 @@ impl World {
         }));
         if let Err(payload) = result {
             self.broken.borrow_mut().get_or_insert(payload);
+        }
+    }
+
+    /// No core sleeps while another has work worth a wake-up, unless somebody is about to see to that: one that
+    /// was woken, that searches, or that is between two steps.
+    #[cfg(debug_assertions)]
+    fn check_sleepers(&self) {
+        let shared = &self.inner.shared;
+        let policy = &shared.policy;
+        // The base algorithm's rules may forbid all that there is.
+        if !policy.stealing || !policy.heuristics.time_left || self.inner.ended() {
+            return;
+        }
+        let cores = self.cores.borrow();
+        let sleeps = |core: &VirtualCore| core.sleeps && !core.bell.0.load(Ordering::Acquire);
+        let busy = |core: &VirtualCore| core.left || core.is_in_step() || sleeps(core);
+        if shared.searching.load(Ordering::Relaxed) > 0 || !cores.iter().all(busy) {
+            return;
+        }
+        let Some(sleeper) = cores.iter().position(sleeps) else {
+            return;
+        };
+        for &(victim, distance) in &shared.cores[sleeper].victims {
+            let enough_ns = shared.wake_cost_ns.max(shared.steal_cost_ns(distance));
+            let worth_ns = shared.cores[victim as usize].hint.worth_ns();
+            assert!(
+                worth_ns < enough_ns,
+                "core {sleeper} sleeps while core {victim} has {worth_ns} ns of work to share"
+            );
         }
     }
 

@@ -40,6 +40,48 @@ fn lone_post() {
     .explore(|| a_cause_and_its_effect(true));
 }
 
+/// Core 0 posts to the target, and last to a color on core 1, whose event posts to the target. A foreign thread
+/// posts to that other color at any time, so that core 1 may find it before the pokes of core 0.
+#[test]
+fn cause_and_effect() {
+    Model {
+        name: "causal_order::cause_and_effect",
+        preemptions_max: 3,
+        iterations_min: 1_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan {
+            stealing: Stealing::Off,
+            ..Plan::cores(2)
+        });
+        let mut here = world.core(0);
+        let there = world.core(1);
+        let seen = Arc::clone(&oracle);
+        let start = move |cx: &mut Cx| {
+            seen.event(0, 0).post(cx, &SHORT, TARGET);
+            let effect = seen.event(1, 0);
+            seen.event(0, 0)
+                .then(move |cx| effect.post(cx, &SHORT, TARGET))
+                .post(cx, &SHORT, BETWEEN);
+        };
+        world.poster().post_callback(SHORT.on(RUNS, start)).unwrap();
+        here.turn();
+        let (poster, event) = (world.poster(), oracle.event(2, 0));
+        let posting = thread::spawn(move || event.post_from(&poster, &SHORT, BETWEEN));
+        let running = turns(there, 3);
+        here.turn();
+        posting.join().unwrap();
+        let mut there = running.join().unwrap();
+        settle(&mut [&mut here, &mut there]);
+        oracle.assert_ran(TARGET, &[(0, 1), (1, 1)]);
+        oracle.assert_ran(BETWEEN, &[(0, 1), (2, 1)]);
+        world.assert_at_rest();
+        drop((here, there, world));
+        oracle.assert_no_leak();
+    });
+}
+
 fn a_cause_and_its_effect(known: bool) {
     let oracle = Oracle::new();
     let world = World::new(Plan {
@@ -214,6 +256,15 @@ fn post_to_a_held_color() {
         drop((here, there, world));
         oracle.assert_no_leak();
     });
+}
+
+#[test]
+fn finds_the_last_two_posts_swapped() {
+    must_fail(
+        "causal_order::cause_and_effect",
+        "last two posts swapped",
+        &["ORACLE"],
+    );
 }
 
 #[test]

@@ -1,0 +1,232 @@
+//! Which colors leave a victim, and how many.
+
+use super::*;
+
+#[test]
+fn the_highest_band_goes_first() {
+    let costs = |n: u64| takes(n * STEAL_COST_NS);
+    for cores in [2, 8, 128] {
+        // Bands of 1 to 4, 4 to 16 and more steal costs; in each the first in the queue.
+        let queued = [
+            costs(1),
+            costs(5),
+            costs(17),
+            costs(2),
+            costs(4),
+            costs(16),
+            costs(3),
+            costs(15),
+            costs(90),
+        ];
+        let bands = [[2, 5, 8], [1, 4, 7], [0, 3, 6]];
+        for left in 0..3 {
+            let mut machine = Machine::flat(cores, Heuristics::ALL);
+            // The higher bands may be empty.
+            let of_higher = |i: &usize| bands[..left].iter().any(|band| band.contains(i));
+            let queue: Vec<_> = (0..9).filter(|i| !of_higher(i)).collect();
+            let queued: Vec<_> = queue.iter().map(|&i| (queued[i], 1)).collect();
+            let colors = machine.busy(0, &queued);
+            let stolen = machine.steal(1);
+            let of_band = queue
+                .iter()
+                .zip(&colors)
+                .filter(|(i, _)| bands[left].contains(i));
+            let of_band: Vec<u64> = of_band.map(|(_, &color)| color).collect();
+            assert!(
+                !stolen.is_empty() && of_band.starts_with(&stolen),
+                "{stolen:?} of {of_band:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_penalized_goes_last_and_goes() {
+    let all = || {
+        [
+            (penalized(20_000, 1_000), 1),
+            (penalized(20_000, 20), 1),
+            (takes(20_000), 1),
+        ]
+    };
+    for cores in [2, 8, 128] {
+        // Worth 20 us each; judged as less than one steal cost, as 1,000 ns, and as all of it.
+        for (left, first) in [(3, 2), (2, 0)] {
+            let mut machine = Machine::flat(cores, Heuristics::ALL);
+            let colors = machine.busy(0, &all()[..left]);
+            assert_eq!(machine.steal(1)[0], colors[first]);
+        }
+        // Without the heuristic in the order of the queue.
+        let mut machine = Machine::flat(cores, without(false, false, true));
+        let colors = machine.busy(0, &all());
+        assert_eq!(machine.steal(1)[0], colors[0]);
+        // A color in which all is penalized is still worth a steal.
+        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        let colors = machine.busy(0, &[(penalized(700, 1_000_000), 1)]);
+        assert_eq!(machine.steal(1), colors);
+    }
+}
+
+#[test]
+fn thief_and_victim_come_to_have_the_same() {
+    for (colors, stolen) in [(1, 1), (2, 1), (3, 2), (4, 2), (10, 5), (11, 6), (60, 30)] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let all = machine.busy(0, &vec![(takes(20_000), 1); colors]);
+        assert_eq!(machine.steal(1), all[..stolen], "of {colors}");
+        assert_eq!(machine.queued(0), colors - stolen);
+        assert_eq!(machine.cores[1].levelling, None);
+    }
+    // By time, not by number.
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let queued = [
+        (takes(90_000), 1),
+        (takes(20_000), 1),
+        (takes(20_000), 1),
+        (takes(20_000), 1),
+    ];
+    let all = machine.busy(0, &queued);
+    assert_eq!(machine.steal(1), all[..1]);
+}
+
+#[test]
+fn at_most_a_round_is_taken_at_once_and_the_rest_by_levelling() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.busy(0, &vec![(takes(20_000), 1); 200]);
+    assert_eq!(machine.steal(1).len(), 32);
+    for (ours, theirs) in [(64, 136), (96, 104), (101, 99)] {
+        let victim = machine.cores[1].levelling.expect("more is due");
+        machine.cores[1].level(victim);
+        // One of ours is checked out.
+        assert_eq!((machine.queued(1) + 1, machine.queued(0)), (ours, theirs));
+    }
+    assert_eq!(machine.cores[1].levelling, None);
+    // Nothing is taken from one that has less.
+    machine.cores[1].level(0);
+    assert_eq!((machine.queued(1) + 1, machine.queued(0)), (101, 99));
+}
+
+#[test]
+fn of_a_stuck_victim_half_is_taken_whatever_it_is_worth() {
+    for cores in [2, 8, 128] {
+        for (colors, stolen) in [(1, 1), (2, 1), (5, 3), (10, 5), (100, 32)] {
+            let mut machine = Machine::flat(cores, Heuristics::ALL);
+            let all = machine.busy(0, &vec![(takes(20), 1); colors]);
+            // Stuck is who made no progress for longer than a steal costs.
+            assert!(machine.steal_after(1, STEAL_COST_NS).is_empty());
+            machine.wait(1);
+            assert_eq!(machine.steal(1), all[..stolen], "of {colors}");
+        }
+        // Or who says that it is inside a long handler.
+        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        let all = machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
+        machine.shared.cores[0].progress.long(true);
+        assert_eq!(machine.steal(1), all[..1]);
+        // Not one that goes on.
+        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
+        for _ in 0..5 {
+            assert!(machine.steal_after(1, STEAL_COST_NS).is_empty());
+            machine.shared.cores[0].progress.step();
+        }
+    }
+}
+
+#[test]
+fn the_base_algorithm_takes_neither_a_lone_color_nor_the_majority() {
+    let few = takes(20);
+    type Case<'a> = (&'a [usize], Option<usize>);
+    let cases: [Case<'_>; 8] = [
+        (&[1], None),
+        (&[1, 1], None),
+        (&[100], None),
+        (&[3, 1], Some(1)),
+        (&[1, 3], Some(0)),
+        (&[2, 2, 1], Some(0)),
+        (&[5, 2, 2, 1], Some(1)),
+        (&[50, 48, 1], Some(1)),
+    ];
+    for cores in [2, 8, 128] {
+        for (queued, chosen) in cases {
+            for stuck in [false, true] {
+                let mut machine = Machine::flat(cores, Heuristics::NONE);
+                let queued: Vec<_> = queued.iter().map(|&events| (few, events)).collect();
+                let colors = machine.busy(0, &queued);
+                if stuck {
+                    machine.shared.cores[0].progress.long(true);
+                }
+                let stolen = machine.steal(1);
+                let expected: Vec<u64> = chosen.into_iter().map(|i| colors[i]).collect();
+                assert_eq!(stolen, expected, "{queued:?}, stuck: {stuck}");
+                // What was tried in vain is not tried again, and keeps nobody awake.
+                if expected.is_empty() {
+                    assert!(!machine.cores[1].anything_to_do());
+                    assert_eq!(
+                        machine.cores[1].own.stats.steals[1].tried.get(),
+                        u64::from(stuck || queued.len() > 1)
+                    );
+                    // Until something comes.
+                    let color = machine.color(0, 50);
+                    (0..200).for_each(|_| post(&mut machine.cores[0], few, color));
+                    machine.cores[0].flush();
+                    assert_eq!(machine.steal(1), colors[..1]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_two_color_rule_holds_without_time_left() {
+    for stuck in [false, true] {
+        let mut machine = Machine::flat(2, without(false, true, false));
+        machine.busy(0, &[(takes(20_000), 1)]);
+        machine.shared.cores[0].progress.long(stuck);
+        assert!(machine.steal(1).is_empty());
+        let mut machine = Machine::flat(2, without(false, true, false));
+        let colors = machine.busy(0, &[(takes(20), 1), (takes(20_000), 1)]);
+        machine.shared.cores[0].progress.long(stuck);
+        // The other one stays, though it is nearly all there is.
+        assert_eq!(machine.steal(1), colors[1..]);
+        assert!(machine.queued(0) == 1);
+    }
+}
+
+#[test]
+fn what_has_run_is_not_worth_anything_any_more() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let color = machine.color(0, 3);
+    let of = &mut machine.cores[0];
+    (0..100).for_each(|_| post(of, takes(1_000), color));
+    of.exchange();
+    assert!(of.next_color());
+    // One event of 1,000 ns is more than a quantum.
+    let node = of.begin_event().unwrap().node;
+    of.free(node);
+    assert!(of.is_turn_over() && !of.next_color());
+    of.end_event();
+    of.exchange();
+    let slots: Vec<u32> = of.checkout.slots().collect();
+    assert_eq!(slots, [color as u32]);
+    let fifo = of.checkout.fifo(color as u32);
+    assert_eq!((fifo.len(), fifo.raw_ns()), (99, 99_000));
+}
+
+#[test]
+fn control_colors_stay() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.busy(0, &[]);
+    let control = Color::control(0);
+    let of = &mut machine.cores[0];
+    (0..10).for_each(|_| assert!(of.post(Some(takes(50_000)), control, |_cx| ()).is_ok()));
+    of.flush();
+    machine.shared.cores[0].progress.long(true);
+    assert!(machine.steal(1).is_empty());
+    for heuristics in [Heuristics::NONE, without(false, true, false)] {
+        let mut machine = Machine::flat(2, heuristics);
+        let colors = machine.busy(0, &[(takes(20), 2), (takes(20), 1)]);
+        let of = &mut machine.cores[0];
+        assert!(of.post(Some(takes(50_000)), control, |_cx| ()).is_ok());
+        of.flush();
+        assert!(colors.contains(&machine.steal(1)[0]));
+    }
+}

@@ -1,0 +1,183 @@
+//! What is chosen: which victim and whether any ([`victims`]), which of its colors and how many ([`colors`]). On
+//! cores that are stepped by hand, whose events are posted and never run; the clock stands where the test puts
+//! it.
+
+mod colors;
+mod victims;
+
+use super::clock::Clock;
+use super::core::Core;
+use super::policy::{Heuristics, Policy};
+use super::section::Section;
+use super::shared::{Setup, Shared};
+use crate::color::HashKey;
+use crate::sync::Arc;
+use crate::sync::relaxed::{AtomicU64, Ordering};
+use crate::topology::{Distance, Shape, Topology};
+use crate::{Color, Handler};
+use std::time::Duration;
+
+const WAKE_COST_NS: u64 = 10_000;
+/// Until a steal is measured.
+const STEAL_COST_NS: u64 = 600;
+
+/// A handler whose events take so long, annotated.
+fn takes(ns: u64) -> &'static Handler {
+    penalized(ns, 1)
+}
+
+fn penalized(ns: u64, penalty: u32) -> &'static Handler {
+    let handler = Handler::new("takes").time(Duration::from_nanos(ns));
+    Box::leak(Box::new(handler.penalty(penalty)))
+}
+
+/// All heuristics but these.
+fn without(locality: bool, time_left: bool, penalty: bool) -> Heuristics {
+    Heuristics {
+        locality: !locality,
+        time_left: !time_left,
+        penalty: !penalty,
+    }
+}
+
+struct Machine {
+    shared: Arc<Shared>,
+    cores: Vec<Core>,
+    now_ns: Arc<AtomicU64>,
+}
+
+impl Machine {
+    /// All cores share a cache of the first level.
+    fn flat(cores: usize, heuristics: Heuristics) -> Machine {
+        let near = |thief| (1..cores).map(move |i| ((thief + i) % cores, Distance::SharedL1));
+        Machine::new(
+            (0..cores).map(|core| near(core).collect()).collect(),
+            heuristics,
+        )
+    }
+
+    fn on(topology: &Topology, heuristics: Heuristics) -> Machine {
+        let victims = |core| topology.victims(core);
+        Machine::new(
+            (0..topology.cores().len()).map(victims).collect(),
+            heuristics,
+        )
+    }
+
+    fn new(victims: Vec<Vec<(usize, Distance)>>, heuristics: Heuristics) -> Machine {
+        let cores = victims.len();
+        let numbered = |(core, distance)| (core as u32, distance);
+        let shared = Arc::new(Shared::new(Setup {
+            slot_bits: 16,
+            hash_key: HashKey::from_seed(0),
+            victims: (victims.into_iter())
+                .map(|its| its.into_iter().map(numbered).collect())
+                .collect(),
+            policy: Policy {
+                stealing: true,
+                heuristics,
+                batch: 10,
+            },
+            events_max: 1 << 20,
+            wake_cost_ns: WAKE_COST_NS,
+            watch_at_once: false,
+        }));
+        let now_ns = Arc::new(AtomicU64::new(1_000_000));
+        let core = |id| {
+            let clock = Clock::Virtual(Arc::clone(&now_ns));
+            Core::new(Arc::clone(&shared), id as u32, clock)
+        };
+        Machine {
+            cores: (0..cores).map(core).collect(),
+            shared,
+            now_ns,
+        }
+    }
+
+    /// The `i`-th color whose home is this core.
+    fn color(&self, core: usize, i: usize) -> u64 {
+        ((1 + i) * self.cores.len() + core) as u64
+    }
+
+    /// This core runs something, and has these colors queued, in this order: for each a handler, and how many events.
+    /// Returns the colors.
+    fn busy(&mut self, core: usize, queued: &[(&'static Handler, usize)]) -> Vec<u64> {
+        let colors: Vec<u64> = (0..queued.len()).map(|i| self.color(core, i)).collect();
+        let runs = Color::from(self.color(core, 250));
+        let of = &mut self.cores[core];
+        post(of, takes(5_000_000), runs.value());
+        of.exchange();
+        assert!(of.next_color() && of.checkout.turns() == 1);
+        for (&(handler, events), &color) in queued.iter().zip(&colors) {
+            (0..events).for_each(|_| post(of, handler, color));
+        }
+        of.flush();
+        colors
+    }
+
+    fn wait(&self, ns: u64) {
+        self.now_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// What a core that has nothing to run steals: first what it runs at once, then what it queues.
+    fn steal(&mut self, thief: usize) -> Vec<u64> {
+        let of = &mut self.cores[thief];
+        let found = of.steal();
+        of.end_search(found);
+        let taken: Vec<u64> = of.checkout.slots().map(u64::from).collect();
+        assert_eq!(found, !taken.is_empty());
+        let queued = Section::enter(&self.shared, thief as u32).queued_slots();
+        taken
+            .into_iter()
+            .chain(queued.into_iter().map(u64::from))
+            .collect()
+    }
+
+    /// As `steal`, when the thief has seen before how its victims are getting on, so long ago.
+    fn steal_after(&mut self, thief: usize, ns: u64) -> Vec<u64> {
+        assert_eq!(self.steal(thief), [0_u64; 0], "stolen before");
+        self.wait(ns);
+        self.steal(thief)
+    }
+
+    fn queued(&self, core: usize) -> usize {
+        Section::enter(&self.shared, core as u32)
+            .queued_slots()
+            .len()
+    }
+
+    /// Steals over this distance come to cost so much.
+    fn cost(&self, distance: Distance, ns: u64) {
+        (0..200).for_each(|_| self.shared.record_steal(distance, ns));
+        assert!(self.shared.steal_cost_ns(distance).abs_diff(ns) <= 8);
+    }
+}
+
+fn post(core: &mut Core, handler: &'static Handler, color: u64) {
+    assert!(
+        core.post(Some(handler), Color::from(color), |_cx| ())
+            .is_ok()
+    );
+}
+
+fn machines() -> Vec<Topology> {
+    // Of 2, 8, 16 and 128 cores.
+    let shapes = [
+        (1, 1, 1, 1, 2),
+        (2, 1, 1, 2, 2),
+        (1, 2, 2, 2, 2),
+        (2, 4, 2, 4, 2),
+    ];
+    let shape = |(packages, nodes, l3, l2, cores): (usize, usize, usize, usize, usize)| Shape {
+        packages,
+        nodes_per_package: nodes,
+        l3_per_node: l3,
+        l2_per_l3: l2,
+        cores_per_l2: cores,
+        ..Shape::default()
+    };
+    let all = shapes
+        .into_iter()
+        .map(|of| Topology::synthetic(shape(of)).unwrap());
+    all.collect()
+}

@@ -1,0 +1,198 @@
+//! Which victim is visited and by whom, and who is woken.
+
+use super::*;
+
+#[test]
+fn the_nearest_victim_goes_first() {
+    for topology in machines() {
+        let cores = topology.cores().len();
+        for thief in [0, cores / 2, cores - 1] {
+            let order: Vec<usize> = topology.victims(thief).iter().map(|its| its.0).collect();
+            assert_eq!(order.len(), cores - 1);
+            // Whoever has work, the one that comes first in the order of the caches.
+            for have in [
+                &order[..],
+                &order[order.len() / 2..],
+                &order[order.len() - 1..],
+            ] {
+                let mut machine = Machine::on(&topology, Heuristics::ALL);
+                let mut colors = vec![Vec::new(); cores];
+                // The farther the more: the fullest is the farthest.
+                for (i, &victim) in have.iter().enumerate() {
+                    colors[victim] = machine.busy(victim, &vec![(takes(5_000), 1); 2 + i % 5]);
+                }
+                let stolen = machine.steal(thief);
+                assert_eq!(
+                    stolen[0], colors[have[0]][0],
+                    "{cores} cores, thief {thief}"
+                );
+                assert!(stolen.iter().all(|color| colors[have[0]].contains(color)));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_locality_the_fullest_goes_first_and_then_the_next_numbers() {
+    for topology in machines() {
+        let cores = topology.cores().len();
+        for heuristics in [Heuristics::NONE, without(true, false, false)] {
+            let mut machine = Machine::on(&topology, heuristics);
+            let thief = cores / 2 - 1;
+            let others = (0..cores).filter(|&core| core != thief);
+            let mut colors = vec![Vec::new(); cores];
+            for victim in others.clone() {
+                let fullest = victim == cores - 1;
+                let queued = vec![(takes(5_000), 1); if fullest { 5 } else { 4 }];
+                colors[victim] = machine.busy(victim, &queued);
+            }
+            let stolen = machine.steal(thief);
+            assert!(
+                colors[cores - 1].contains(&stolen[0]),
+                "{cores} cores: {stolen:?}"
+            );
+            if heuristics != Heuristics::NONE {
+                continue;
+            }
+            // The fullest has nothing that may go: after the last number comes the first.
+            let mut machine = Machine::on(&topology, heuristics);
+            let majority = machine.busy(cores - 1, &[(takes(50), 100)]);
+            let next = machine.busy(0, &[(takes(5_000), 1); 4]);
+            let stolen = machine.steal(thief);
+            if cores > 2 {
+                assert_eq!(stolen[0], next[0], "{cores} cores");
+            }
+            assert!(!stolen.contains(&majority[0]));
+        }
+    }
+}
+
+#[test]
+fn a_victim_is_worth_a_visit_from_the_steal_cost_of_its_distance_on() {
+    const NEAR: Distance = Distance::SharedL2;
+    const FAR: Distance = Distance::SameMachine;
+    let machine = || {
+        let near = [(1, NEAR), (0, NEAR)].map(|near| vec![near, (2, FAR)]);
+        let [zero, one] = near;
+        let machine = Machine::new(vec![zero, one, vec![(0, FAR), (1, FAR)]], Heuristics::ALL);
+        machine.cost(NEAR, 1_000);
+        machine.cost(FAR, 5_000);
+        for core in 0..3 {
+            Section::enter(&machine.shared, core).renew_limits();
+        }
+        machine
+    };
+    let [near_ns, far_ns] = [NEAR, FAR].map(|distance| machine().shared.steal_cost_ns(distance));
+    // A color is worth a steal by the nearest thief, and all that are together one by a farther.
+    for (each_ns, near, far) in [
+        (near_ns - 1, false, false),
+        (near_ns, true, false),
+        (far_ns.div_ceil(2) - 1, true, false),
+        (far_ns.div_ceil(2), true, true),
+    ] {
+        for (thief, steals) in [(1, near), (2, far)] {
+            let mut machine = machine();
+            machine.busy(0, &[(takes(each_ns), 1), (takes(each_ns), 1)]);
+            let stolen = machine.steal(thief);
+            assert_eq!(!stolen.is_empty(), steals, "{each_ns} ns each, by {thief}");
+        }
+    }
+}
+
+#[test]
+fn without_time_left_anything_is_worth_it() {
+    let mut machine = Machine::flat(2, without(false, true, false));
+    let colors = machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
+    assert_eq!(machine.steal(1), colors[..1]);
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
+    assert!(machine.steal(1).is_empty());
+}
+
+#[test]
+fn at_most_half_of_the_cores_search() {
+    for cores in [2, 3, 8, 128] {
+        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        for core in &mut machine.cores {
+            assert!(!core.steal());
+        }
+        let searching = machine.cores.iter().filter(|core| core.searching).count();
+        assert_eq!(searching, (cores / 2).max(1));
+        machine.cores[0].end_search(false);
+        assert!(!machine.cores[cores - 1].steal() && machine.cores[cores - 1].searching);
+    }
+}
+
+#[test]
+fn the_nearest_sleeper_is_woken_if_the_work_is_worth_it_and_nobody_searches() {
+    for cores in [2, 8, 65, 128] {
+        for sleeper in [cores - 1, cores / 2] {
+            for (each_ns, searching, wakes) in [
+                (4_999, false, false),
+                (5_000, false, true),
+                (5_000, true, false),
+            ] {
+                let mut machine = Machine::flat(cores, Heuristics::ALL);
+                for core in sleeper..cores {
+                    let core = &machine.shared.cores[core];
+                    assert!(core.pokes.park());
+                }
+                (sleeper..cores).for_each(|core| machine.shared.sleepers.set(core as u32));
+                if searching {
+                    assert!(!machine.cores[1].steal() && machine.cores[1].searching);
+                }
+                machine.busy(0, &[(takes(each_ns), 1), (takes(each_ns), 1)]);
+                let woken: Vec<usize> = (sleeper..cores)
+                    .filter(|&core| !machine.shared.cores[core].pokes.unpark())
+                    .collect();
+                assert_eq!(
+                    woken,
+                    if wakes { vec![sleeper] } else { vec![] },
+                    "{cores} cores"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_steal_cost_follows_what_is_measured() {
+    let machine = Machine::flat(2, Heuristics::ALL);
+    let cost = || machine.shared.steal_cost_ns(Distance::SharedL1);
+    assert_eq!(cost(), STEAL_COST_NS);
+    let record = |ns| machine.shared.record_steal(Distance::SharedL1, ns);
+    record(1_400);
+    assert_eq!(cost(), 700, "by an eighth");
+    record(300);
+    assert_eq!(cost(), 650);
+    // One that lost its processor under way counts no more than eight times.
+    record(1 << 30);
+    assert_eq!(cost(), 650 + (8 * 650 - 650) / 8);
+    (0..1_000).for_each(|_| record(1));
+    assert!((100..108).contains(&cost()), "{}", cost());
+    (0..1_000).for_each(|_| record(1 << 40));
+    assert!((19_900..=20_000).contains(&cost()), "{}", cost());
+    assert_eq!(
+        machine.shared.steal_cost_ns(Distance::SharedL2),
+        STEAL_COST_NS
+    );
+    // By a steal, for each color of it.
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.busy(0, &[(takes(20_000), 1), (takes(20_000), 1)]);
+    assert_eq!(machine.steal(1).len(), 1);
+    let cost_ns = machine.shared.steal_cost_ns(Distance::SharedL1);
+    assert_eq!(
+        cost_ns,
+        STEAL_COST_NS - (STEAL_COST_NS - 100) / 8,
+        "time stood still"
+    );
+    let steals = &machine.cores[1].own.stats.steals[Distance::SharedL1.index()];
+    let counted = [
+        &steals.tried,
+        &steals.won,
+        &steals.colors,
+        &steals.stolen_ns,
+    ]
+    .map(|c| c.get());
+    assert_eq!(counted, [1, 1, 1, 20_000]);
+}
