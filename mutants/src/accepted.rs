@@ -75,7 +75,7 @@ mod tests {
         let accepted = Accepted::parse(accepted).unwrap();
         assert_eq!(accepted.len(), 1);
         for source in [source, &moved] {
-            let mutants = find("a.rs", source).unwrap();
+            let mutants = find("a.rs", source, &syn::parse_file(source).unwrap());
             let reasons: Vec<_> = mutants
                 .iter()
                 .map(|mutant| accepted.reason(mutant))
@@ -86,7 +86,8 @@ mod tests {
             );
             assert!(accepted.unknown(&mutants).is_empty());
         }
-        let other = find("a.rs", "fn f() { g(); }").unwrap();
+        let other = "fn f() { g(); }";
+        let other = find("a.rs", other, &syn::parse_file(other).unwrap());
         assert_eq!(accepted.unknown(&other), ["a.rs: f: skip `g();` (2)"]);
     }
 

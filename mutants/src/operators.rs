@@ -45,7 +45,7 @@ impl Mutant {
 }
 
 /// All mutants of a file, in their order; their numbers are the caller's to give.
-pub(crate) fn find(file: &str, source: &str) -> syn::Result<Vec<Mutant>> {
+pub(crate) fn find(file: &str, source: &str, parsed: &syn::File) -> Vec<Mutant> {
     let mut finder = Finder {
         file,
         source,
@@ -53,7 +53,7 @@ pub(crate) fn find(file: &str, source: &str) -> syn::Result<Vec<Mutant>> {
         lines: (0, 0),
         found: Vec::new(),
     };
-    finder.visit_file(&syn::parse_file(source)?);
+    finder.visit_file(parsed);
     let mut found = finder.found;
     for i in 0..found.len() {
         let (before, rest) = found.split_at_mut(i);
@@ -61,7 +61,7 @@ pub(crate) fn find(file: &str, source: &str) -> syn::Result<Vec<Mutant>> {
             |other: &&Mutant| (&other.function, &other.what) == (&rest[0].function, &rest[0].what);
         rest[0].nth = before.iter().filter(same).count() + 1;
     }
-    Ok(found)
+    found
 }
 
 struct Finder<'s> {

@@ -103,7 +103,11 @@ impl Suite {
         let measured = in_parallel(jobs, &self.tests, |at, test| -> Result<_> {
             let seen = self.directory.with_file_name(format!("seen-{at}"));
             fs::write(&seen, "")?;
-            let ran = self.run_as(&[test], "cover", &seen, FIRST_LIMIT)?;
+            let mut ran = self.run_as(&[test], "cover", &seen, FIRST_LIMIT)?;
+            if ran.end != End::Passed {
+                eprintln!("a second try: {}: {}", self.full_name(test), ran.why);
+                ran = self.run_as(&[test], "cover", &seen, FIRST_LIMIT)?;
+            }
             let mutants = fs::read(&seen)?;
             fs::remove_file(&seen)?;
             if ran.end != End::Passed {

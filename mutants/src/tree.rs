@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::operators::{Mutant, find};
 use crate::rewrite::{Rewritten, rewrite};
+use crate::source::left_out;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -118,19 +119,45 @@ pub(crate) fn mutants(files: &Files, named: &[String]) -> Result<Vec<Mutant>> {
             .cloned()
             .collect::<Vec<_>>(),
     );
-    let mut all = Vec::new();
+    let mut chosen = BTreeMap::new();
     for (file, content) in files {
-        let is_test = file.contains("/tests/") || file == DOOR;
-        if !is_in(file, &paths) || is_test || !file.ends_with(".rs") {
-            continue;
+        if is_in(file, &paths) && file.ends_with(".rs") {
+            let source = std::str::from_utf8(content)?;
+            let parsed = syn::parse_file(source).map_err(|error| format!("{file}: {error}"))?;
+            chosen.insert(file, (source, parsed));
         }
-        let source = std::str::from_utf8(content)?;
-        all.extend(find(file, source).map_err(|error| format!("{file}: {error}"))?);
+    }
+    let mut tests_only = vec![DOOR.to_owned()];
+    for (file, (_, parsed)) in &chosen {
+        tests_only.extend(modules_left_out(file, parsed));
+    }
+    let mut all = Vec::new();
+    for (file, (source, parsed)) in &chosen {
+        if !is_in(file, &tests_only) {
+            all.extend(find(file, source, parsed));
+        }
     }
     for (mutant, id) in all.iter_mut().zip(1..) {
         mutant.id = id;
     }
     Ok(all)
+}
+
+/// The files and folders of modules that are for tests only.
+fn modules_left_out(file: &str, parsed: &syn::File) -> Vec<String> {
+    let folder = match file.strip_suffix("/mod.rs") {
+        Some(folder) => folder,
+        None => file.trim_end_matches(".rs"),
+    };
+    let modules = parsed.items.iter().filter_map(|item| match item {
+        syn::Item::Mod(module) if module.content.is_none() => Some(module),
+        _ => None,
+    });
+    modules
+        .filter(|module| left_out(&module.attrs))
+        .map(|module| format!("{folder}/{}", module.ident))
+        .flat_map(|module| [format!("{module}.rs"), module])
+        .collect()
 }
 
 /// The copy, with mutants in it.
@@ -209,5 +236,27 @@ impl Tree {
             }
         }
         format!("{:016x}", hasher.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_for_tests_are_not_broken() {
+        let sources = [
+            (
+                "src/sched/mod.rs",
+                "mod a; #[cfg(test)] mod choices; #[cfg(test)] mod b;",
+            ),
+            ("src/sched/a.rs", "fn f() { g(); }"),
+            ("src/sched/b.rs", "fn f() { g(); }"),
+            ("src/sched/choices/colors.rs", "fn f() { g(); }"),
+        ];
+        let files = sources.map(|(file, source)| (file.to_owned(), source.as_bytes().to_vec()));
+        let mutants = mutants(&Files::from(files), &[]).unwrap();
+        assert!(mutants.iter().all(|mutant| mutant.file == "src/sched/a.rs"));
+        assert!(!mutants.is_empty());
     }
 }
