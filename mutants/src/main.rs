@@ -190,7 +190,7 @@ fn try_suite(
     let mut suite = Suite::build(build, &tree.path, left_out)?;
     suite.measure(options.jobs)?;
     println!(
-        "{}: all {} tests pass without a mutant",
+        "{}: {} tests pass without a mutant",
         build.name,
         suite.tests.len()
     );
