@@ -260,6 +260,11 @@ fn waiting_events_are_counted_wherever_they_are() {
                 poster.post(Color::from(color), |_cx| ()).unwrap();
             }
         }
+        // The first event may still be posting, on the other core.
+        eventually("the events of color 5", || {
+            let deepest = poster.deepest(1);
+            deepest.first().is_some_and(|d| d.events >= 2 * EACH)
+        });
         let deepest = poster.deepest(2);
         let stats = poster.stats();
         leave.send(()).unwrap();
