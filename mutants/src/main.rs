@@ -109,7 +109,10 @@ fn work(options: &Options) -> Result<bool> {
         .collect();
 
     let build = if options.sws { &ALL_TESTS } else { &TESTS };
-    let left_out = |program: &str, _: &str| program == "sws" && !options.sws;
+    let left_out = |program: &str, _: &str| {
+        let wanted = options.programs.is_empty() || options.programs.iter().any(|p| p == program);
+        !wanted || program == "sws" && !options.sws
+    };
     let tests = try_suite(build, &tree, &chosen, left_out, options)?;
     let left: Vec<&Mutant> = chosen
         .iter()

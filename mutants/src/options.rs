@@ -15,6 +15,8 @@ pub(crate) struct Options {
     /// Which of how many parts, from 1.
     pub(crate) shard: (u32, u32),
     pub(crate) jobs: usize,
+    /// Only tests of these programs; all if there are none.
+    pub(crate) programs: Vec<String>,
     /// Tests that take longer are left out, once they have passed.
     pub(crate) longest: Duration,
     pub(crate) fresh: bool,
@@ -34,6 +36,7 @@ Breaks mely in thousands of places, one at a time, and sees which tests notice.
   --again FILE      only mutants that are named in FILE, as in target/mutants/survivors.txt
   --shard I/N       the I-th of N parts of the mutants, from 1
   --jobs N          mutants at a time; half of the processors by default
+  --programs A,B    only tests of these programs: lib, delays, ...
   --longest MS      leaves out tests that take longer
   --fresh           forgets what earlier runs on the same code have found
   --working-tree    breaks the files as they lie there, not those of the last commit
@@ -55,6 +58,7 @@ impl Options {
             check: false,
             shard: (1, 1),
             jobs: (processors / 2).max(1),
+            programs: Vec::new(),
             longest: Duration::MAX,
             fresh: false,
             working_tree: false,
@@ -84,6 +88,10 @@ impl Options {
                     };
                 }
                 Long("jobs") => options.jobs = parser.value()?.parse()?,
+                Long("programs") => {
+                    let programs = parser.value()?.string()?;
+                    options.programs = programs.split(',').map(str::to_owned).collect();
+                }
                 Long("longest") => {
                     options.longest = Duration::from_millis(parser.value()?.parse()?);
                 }

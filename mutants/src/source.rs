@@ -19,6 +19,7 @@ pub(crate) fn left_out(attributes: &[Attribute]) -> bool {
         let condition = list.tokens.to_string().replace(' ', "");
         matches!(condition.as_str(), "test" | "loom" | "miri")
             || condition.starts_with("all(test")
+            || condition.starts_with("any(test")
             || condition.contains("debug_assertions")
     })
 }

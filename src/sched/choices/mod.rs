@@ -1,8 +1,9 @@
-//! What is chosen: which victim and whether any ([`victims`]), which of its colors and how many ([`colors`]). On
-//! cores that are stepped by hand, whose events are posted and never run; the clock stands where the test puts
-//! it.
+//! What is chosen: which victim and whether any ([`victims`]), which of its colors and how many ([`colors`]);
+//! what is kept at hand ([`held`]). On cores that are stepped by hand, whose events do nothing; the clock stands
+//! where the test puts it.
 
 mod colors;
+mod held;
 mod victims;
 
 use super::clock::Clock;

@@ -1,0 +1,243 @@
+//! What a core has at hand: what is put straight in, what is held, and what is given back.
+
+use super::*;
+
+/// A core on which two colors post to each other: `b` runs, and `a`, whose events ran out, is held.
+struct Pair {
+    machine: Machine,
+    a: u64,
+    b: u64,
+}
+
+impl Pair {
+    fn on(cores: usize) -> Pair {
+        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        let [a, b] = [0, 1].map(|i| machine.color(0, i));
+        // A color that was never posted to does not go straight in.
+        machine.settle(&[a, b]);
+        machine.post(a, 20);
+        machine.cores[0].exchange();
+        assert_eq!(machine.step(), Some(a));
+        machine.post(b, 20);
+        assert_eq!(machine.step(), None);
+        machine.cores[0].exchange();
+        assert_eq!(machine.step(), Some(b));
+        assert_eq!(machine.cores[0].checkout.others(true), 1);
+        Pair { machine, a, b }
+    }
+
+    /// Posts to the held color until one takes the outbox. How many did not.
+    fn fill(&mut self, takes_ns: u64) -> usize {
+        let put_in = |_: &usize| {
+            self.machine.post(self.a, takes_ns);
+            !self.machine.cores[0].has_outbox()
+        };
+        (0..1_000).take_while(put_in).count()
+    }
+}
+
+/// What is done on core 0.
+impl Machine {
+    fn post(&mut self, color: u64, takes_ns: u64) {
+        post(&mut self.cores[0], takes(takes_ns), color);
+    }
+
+    fn settle(&mut self, colors: &[u64]) {
+        for &color in colors {
+            self.post(color, 20);
+            self.cores[0].exchange();
+            assert_eq!(self.run(), [color]);
+        }
+        self.cores[0].exchange();
+        assert!(self.cores[0].is_idle());
+    }
+
+    /// Begins and ends an event, whose closure has nothing to do; its color. None if the quantum is over.
+    fn step(&mut self) -> Option<u64> {
+        let of = &mut self.cores[0];
+        if of.is_turn_over() && !of.next_color() {
+            return None;
+        }
+        let event = of.begin_event().expect("nobody asks to look up");
+        of.free(event.node);
+        of.end_event();
+        Some(of.current.slot.into())
+    }
+
+    /// The rest of the quantum.
+    fn run(&mut self) -> Vec<u64> {
+        std::iter::from_fn(|| self.step()).collect()
+    }
+
+    fn checked_out(&self) -> Vec<u64> {
+        self.cores[0].checkout.slots().map(u64::from).collect()
+    }
+
+    fn queue(&self) -> Vec<u64> {
+        let queued = Section::enter(&self.shared, 0).queued_slots();
+        queued.into_iter().map(u64::from).collect()
+    }
+}
+
+#[test]
+fn a_post_to_a_held_color_goes_straight_in() {
+    let mut pair = Pair::on(2);
+    pair.machine.post(pair.a, 20);
+    assert!(!pair.machine.cores[0].has_outbox());
+    assert_eq!(pair.machine.run(), [pair.a]);
+    // For as long as it is of use: but for one quantum in 64, in which limits are worked out anew.
+    let mut put_in = 0;
+    for _ in 0..640 {
+        pair.machine.cores[0].exchange();
+        pair.machine.post(pair.a, 20);
+        pair.machine.cores[0].exchange();
+        for to in [pair.b, pair.a] {
+            pair.machine.step();
+            pair.machine.post(to, 20);
+            put_in += usize::from(!pair.machine.cores[0].has_outbox());
+        }
+        pair.machine.run();
+    }
+    assert!(put_in > 600, "{put_in}");
+}
+
+/// Until what is hidden from thieves is a quantum, of which the color that runs takes 20 ns.
+#[test]
+fn what_goes_straight_in_is_at_most_a_quantum() {
+    for (cores, quantum_ns) in [(2, 600), (1, 2_400)] {
+        assert_eq!(Pair::on(cores).fill(20), (quantum_ns - 20) / 20);
+        assert_eq!(Pair::on(cores).fill(29), (quantum_ns - 20) / 29);
+        // What does not fit is not made up for by what would.
+        let mut pair = Pair::on(cores);
+        pair.machine.post(pair.a, quantum_ns as u64);
+        assert!(pair.machine.cores[0].has_outbox());
+        pair.machine.cores[0].outbox_due = 1;
+        pair.machine.post(pair.a, 20);
+        assert!(!pair.machine.cores[0].has_outbox(), "published at once");
+        // To the last ns.
+        assert_eq!(Pair::on(cores).fill((quantum_ns as u64 - 20) / 2), 2);
+    }
+}
+
+/// On one core, where nothing is too long for the others: what is timed each time has a quantum of its own.
+#[test]
+fn what_is_timed_does_not_go_straight_in() {
+    let mut pair = Pair::on(1);
+    assert_eq!(pair.fill(2_001), 0);
+    let mut pair = Pair::on(1);
+    assert_eq!(pair.fill(2_000), 1);
+}
+
+#[test]
+fn what_is_posted_between_quanta_waits_for_the_exchange() {
+    let mut pair = Pair::on(2);
+    assert_eq!(pair.machine.step(), None);
+    pair.machine.post(pair.a, 20);
+    assert!(pair.machine.cores[0].has_outbox());
+}
+
+#[test]
+fn a_flush_gives_back_all_but_the_running_color_in_order() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let colors: Vec<u64> = (0..5).map(|i| machine.color(0, i)).collect();
+    colors[..4]
+        .iter()
+        .for_each(|&color| machine.post(color, 20));
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), colors[..4]);
+    assert_eq!(machine.step(), Some(colors[0]));
+    machine.cores[0].flush();
+    assert_eq!(machine.checked_out(), colors[..1]);
+    assert_eq!(machine.queue(), colors[1..4]);
+    // Behind them what is posted.
+    machine.post(colors[4], 20);
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), colors[1..]);
+    assert_eq!(machine.run(), []);
+    machine.cores[0].exchange();
+    assert_eq!(machine.run(), colors[1..]);
+}
+
+/// With nothing to give back and nothing to publish, it does not even take the lock.
+#[test]
+fn a_flush_of_nothing_does_nothing() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let color = machine.color(0, 0);
+    machine.post(color, 20);
+    machine.cores[0].exchange();
+    assert_eq!(machine.step(), Some(color));
+    Section::enter(&machine.shared, 0).lists.events = 7;
+    machine.cores[0].flush();
+    assert_eq!(machine.shared.cores[0].hint.events(), 0);
+    Section::enter(&machine.shared, 0).lists.events = 0;
+}
+
+#[test]
+fn a_core_takes_at_most_64_colors_at_once() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let colors: Vec<u64> = (0..100).map(|i| machine.color(0, i)).collect();
+    colors.iter().for_each(|&color| machine.post(color, 1));
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), colors[..64]);
+    assert_eq!(machine.queue(), colors[64..]);
+}
+
+/// Events for a color that went straight in, which do not fit: it leaves, and others take their places.
+#[test]
+fn a_color_with_more_than_fits_is_withdrawn() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let colors: Vec<u64> = (0..3).map(|i| machine.color(0, i)).collect();
+    let &[a, b, c] = &colors[..] else { panic!() };
+    machine.settle(&colors);
+    [a, b, c].iter().for_each(|&color| machine.post(color, 20));
+    machine.post(a, 5_000);
+    machine.cores[0].exchange();
+    assert_eq!(
+        (machine.checked_out(), machine.queue()),
+        (vec![b, c], vec![a])
+    );
+    assert_eq!(machine.run(), [b, c]);
+    machine.cores[0].exchange();
+    // One is short; the long one ends the turn.
+    assert_eq!(machine.run(), [a, a]);
+}
+
+/// Two colors that share a place in the index: the first is not found any more, and withdrawn, and all three are
+/// at hand again, those that were moved too.
+#[test]
+fn a_color_that_is_withdrawn_may_come_back() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, shares, other] = [0, 128, 1].map(|i| machine.color(0, i));
+    assert_eq!(a % 256, shares % 256);
+    machine.settle(&[a, shares, other]);
+    [a, shares, other, a]
+        .iter()
+        .for_each(|&color| machine.post(color, 20));
+    machine.cores[0].exchange();
+    assert_eq!(machine.queue(), []);
+    let all = machine.checked_out();
+    assert_eq!(machine.step(), Some(all[0]));
+    machine.post(other, 20);
+    assert!(
+        !machine.cores[0].has_outbox(),
+        "it is found where it is now"
+    );
+    let mut ran = machine.run();
+    ran.sort();
+    let mut expected = vec![a, a, shares, other, other];
+    expected.remove(expected.iter().position(|&slot| slot == all[0]).unwrap());
+    expected.sort();
+    assert_eq!(ran, expected);
+}
+
+/// It took the outbox, since it did not go straight in, and comes out of there while its color runs.
+#[test]
+fn what_was_posted_to_a_color_before_it_runs_runs_in_its_turn() {
+    let mut pair = Pair::on(2);
+    pair.machine.post(pair.a, 20);
+    pair.machine.post(pair.a, 590);
+    assert!(pair.machine.cores[0].has_outbox());
+    assert_eq!(pair.machine.step(), Some(pair.a));
+    pair.machine.cores[0].flush();
+    assert_eq!(pair.machine.run(), [pair.a]);
+}
