@@ -127,7 +127,7 @@ pub(crate) struct Core {
     /// The victim, by its place among ours, to take a round from after this quantum.
     pub(super) levelling: Option<usize>,
     /// See [`Core::is_busy`].
-    busy: bool,
+    pub(super) busy: bool,
     /// A handler of this quantum was longer than a wake-up.
     pub(super) long: bool,
     /// This core is one of those that [`Shared::searching`] counts.
@@ -233,19 +233,12 @@ impl Core {
             return;
         }
         if self.outbox.last() == Some(slot) {
-            return self.join_out(node);
+            // As many chunks as before: nothing is due.
+            return self.outbox.join(node);
         }
         // By the time it is published the line will be here.
         prefetch::line(self.shared.slots.at(slot).into());
         self.outbox.put(slot, node);
-        if self.outbox.len() >= self.outbox_due {
-            self.flush_due();
-        }
-    }
-
-    #[inline(never)]
-    fn join_out(&mut self, node: NonNull<Node>) {
-        self.outbox.join(node);
         if self.outbox.len() >= self.outbox_due {
             self.flush_due();
         }

@@ -3,14 +3,14 @@
 use super::*;
 
 /// A core on which two colors post to each other: `b` runs, and `a`, whose events ran out, is held.
-struct Pair {
-    machine: Machine,
-    a: u64,
-    b: u64,
+pub(super) struct Pair {
+    pub(super) machine: Machine,
+    pub(super) a: u64,
+    pub(super) b: u64,
 }
 
 impl Pair {
-    fn on(cores: usize) -> Pair {
+    pub(super) fn on(cores: usize) -> Pair {
         let mut machine = Machine::flat(cores, Heuristics::ALL);
         let [a, b] = [0, 1].map(|i| machine.color(0, i));
         // A color that was never posted to does not go straight in.
@@ -33,49 +33,6 @@ impl Pair {
             !self.machine.cores[0].has_outbox()
         };
         (0..1_000).take_while(put_in).count()
-    }
-}
-
-/// What is done on core 0.
-impl Machine {
-    fn post(&mut self, color: u64, takes_ns: u64) {
-        post(&mut self.cores[0], takes(takes_ns), color);
-    }
-
-    fn settle(&mut self, colors: &[u64]) {
-        for &color in colors {
-            self.post(color, 20);
-            self.cores[0].exchange();
-            assert_eq!(self.run(), [color]);
-        }
-        self.cores[0].exchange();
-        assert!(self.cores[0].is_idle());
-    }
-
-    /// Begins and ends an event, whose closure has nothing to do; its color. None if the quantum is over.
-    fn step(&mut self) -> Option<u64> {
-        let of = &mut self.cores[0];
-        if of.is_turn_over() && !of.next_color() {
-            return None;
-        }
-        let event = of.begin_event().expect("nobody asks to look up");
-        of.free(event.node);
-        of.end_event();
-        Some(of.current.slot.into())
-    }
-
-    /// The rest of the quantum.
-    fn run(&mut self) -> Vec<u64> {
-        std::iter::from_fn(|| self.step()).collect()
-    }
-
-    fn checked_out(&self) -> Vec<u64> {
-        self.cores[0].checkout.slots().map(u64::from).collect()
-    }
-
-    fn queue(&self) -> Vec<u64> {
-        let queued = Section::enter(&self.shared, 0).queued_slots();
-        queued.into_iter().map(u64::from).collect()
     }
 }
 
@@ -110,10 +67,8 @@ fn what_goes_straight_in_is_at_most_a_quantum() {
         // What does not fit is not made up for by what would.
         let mut pair = Pair::on(cores);
         pair.machine.post(pair.a, quantum_ns as u64);
-        assert!(pair.machine.cores[0].has_outbox());
-        pair.machine.cores[0].outbox_due = 1;
         pair.machine.post(pair.a, 20);
-        assert!(!pair.machine.cores[0].has_outbox(), "published at once");
+        assert_eq!(pair.machine.run(), []);
         // To the last ns.
         assert_eq!(Pair::on(cores).fill((quantum_ns as u64 - 20) / 2), 2);
     }

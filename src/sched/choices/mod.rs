@@ -1,14 +1,16 @@
 //! What is chosen: which victim and whether any ([`victims`]), which of its colors and how many ([`colors`]);
-//! what is kept at hand ([`held`]). On cores that are stepped by hand, whose events do nothing; the clock stands
-//! where the test puts it.
+//! what is kept at hand ([`held`]), and what a core does between two quanta ([`exchange`]). On cores that are
+//! stepped by hand, whose events do nothing; the clock stands where the test puts it.
 
 mod colors;
+mod exchange;
 mod held;
 mod victims;
 
 use super::clock::Clock;
 use super::core::Core;
 use super::policy::{Heuristics, Policy};
+use super::queue::Endurance;
 use super::section::Section;
 use super::shared::{Setup, Shared};
 use crate::color::HashKey;
@@ -151,6 +153,49 @@ impl Machine {
     fn cost(&self, distance: Distance, ns: u64) {
         (0..200).for_each(|_| self.shared.record_steal(distance, ns));
         assert!(self.shared.steal_cost_ns(distance).abs_diff(ns) <= 8);
+    }
+}
+
+/// What is done on core 0.
+impl Machine {
+    fn post(&mut self, color: u64, takes_ns: u64) {
+        post(&mut self.cores[0], takes(takes_ns), color);
+    }
+
+    fn settle(&mut self, colors: &[u64]) {
+        for &color in colors {
+            self.post(color, 20);
+            self.cores[0].exchange();
+            assert_eq!(self.run(), [color]);
+        }
+        self.cores[0].exchange();
+        assert!(self.cores[0].is_idle());
+    }
+
+    /// Begins and ends an event, whose closure has nothing to do; its color. None if the quantum is over.
+    fn step(&mut self) -> Option<u64> {
+        let of = &mut self.cores[0];
+        if of.is_turn_over() && !of.next_color() {
+            return None;
+        }
+        let event = of.begin_event().expect("nobody asks to look up");
+        of.free(event.node);
+        of.end_event();
+        Some(of.current.slot.into())
+    }
+
+    /// The rest of the quantum.
+    fn run(&mut self) -> Vec<u64> {
+        std::iter::from_fn(|| self.step()).collect()
+    }
+
+    fn checked_out(&self) -> Vec<u64> {
+        self.cores[0].checkout.slots().map(u64::from).collect()
+    }
+
+    fn queue(&self) -> Vec<u64> {
+        let queued = Section::enter(&self.shared, 0).queued_slots();
+        queued.into_iter().map(u64::from).collect()
     }
 }
 

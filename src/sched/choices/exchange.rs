@@ -1,0 +1,238 @@
+//! What a core does between two quanta, and at a flush.
+
+use super::held::Pair;
+use super::*;
+
+/// The other core sends core 0 an event.
+fn mail(machine: &mut Machine, color: u64) {
+    post(&mut machine.cores[1], takes(20), color);
+    machine.cores[1].flush();
+}
+
+/// A core parks that nothing was sent to, and so can be woken.
+fn sleep(machine: &Machine, core: usize) {
+    assert!(machine.shared.cores[core].pokes.park());
+    machine.shared.sleepers.set(core as u32);
+}
+
+#[test]
+fn held_colors_leave_when_others_wait() {
+    let Pair { mut machine, a, b } = Pair::on(2);
+    let long = machine.color(0, 9);
+    machine.post(long, 5_000);
+    assert_eq!(machine.run(), []);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), [long]);
+    let held = |color: u64| machine.cores[0].checkout.find(color as u32);
+    assert_eq!([a, b].map(held), [None, None]);
+}
+
+/// A poke comes, so what is held leaves; what has a turn stays, and is found where it is now.
+#[test]
+fn held_colors_leave_when_mail_comes() {
+    let Pair { mut machine, a, b } = Pair::on(2);
+    let [c, mailed] = [8, 9].map(|i| machine.color(0, i));
+    machine.post(c, 20);
+    machine.step();
+    machine.cores[0].exchange();
+    machine.run();
+    machine.post(b, 20);
+    machine.post(c, 20);
+    mail(&mut machine, mailed);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), [b, c, mailed]);
+    assert!(machine.cores[0].checkout.find(a as u32).is_none());
+    assert_eq!(machine.step(), Some(b));
+    machine.post(c, 20);
+    assert!(!machine.cores[0].has_outbox());
+    assert_eq!(machine.run(), [c, c, mailed]);
+}
+
+/// One of two has events left after its batch, and is given back; the other one is held, and found where it is now.
+#[test]
+fn of_two_that_ran_only_the_one_without_events_is_held() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, c] = [0, 1, 2].map(|i| machine.color(0, i));
+    machine.settle(&[a, b, c]);
+    (0..15).for_each(|_| machine.post(a, 5));
+    machine.post(b, 5);
+    machine.cores[0].exchange();
+    assert_eq!(machine.run()[..11], [a, a, a, a, a, a, a, a, a, a, b]);
+    machine.post(c, 5);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), [a, c]);
+    assert_eq!(machine.step(), Some(a));
+    machine.post(b, 5);
+    assert!(!machine.cores[0].has_outbox());
+    assert_eq!(machine.run(), [a, a, a, a, c, b]);
+}
+
+/// By how long it has lasted before, thieves would take it for something that goes on.
+#[test]
+fn a_color_that_is_held_has_lasted_no_longer() {
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    let endurance = |machine: &Machine| {
+        let section = Section::enter(&machine.shared, 0);
+        section.queue(a as u32).endurance
+    };
+    assert_eq!(endurance(&machine), Endurance::NONE);
+    let lasted = Endurance::NONE.and(5_000);
+    Section::enter(&machine.shared, 0).queue(a as u32).endurance = lasted;
+    machine.post(a, 20);
+    machine.run();
+    machine.post(a, 20);
+    machine.cores[0].exchange();
+    assert_eq!(endurance(&machine), Endurance::NONE);
+}
+
+#[test]
+fn a_color_posts_to_itself_into_its_own_turn() {
+    let Pair { mut machine, b, .. } = Pair::on(2);
+    (0..5).for_each(|_| machine.post(b, 20));
+    assert_eq!(machine.cores[0].checkout.turns(), 1);
+    assert!(!machine.cores[0].has_outbox());
+    assert_eq!(machine.run(), [b; 5]);
+}
+
+/// One chunk in the outbox, however many they are.
+#[test]
+fn posts_in_a_row_to_one_color_are_published_together() {
+    let Pair { mut machine, .. } = Pair::on(2);
+    let color = machine.color(0, 9);
+    (0..10_000).for_each(|_| machine.post(color, 20));
+    assert_eq!(machine.queue(), []);
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), [color]);
+}
+
+#[test]
+fn posts_are_counted_when_they_are_published() {
+    let Pair { mut machine, .. } = Pair::on(2);
+    let posts = |machine: &Machine| machine.cores[0].own.stats.posts.get();
+    let before = posts(&machine);
+    let color = machine.color(0, 9);
+    machine.post(color, 20);
+    machine.cores[0].flush();
+    assert_eq!(posts(&machine), before + 1);
+    machine.post(color, 20);
+    machine.run();
+    machine.cores[0].exchange();
+    assert_eq!(posts(&machine), before + 2);
+}
+
+/// Mail of a color that is checked out, which a thief has found, is taken as soon as it is not any more.
+#[test]
+fn a_flush_takes_the_mail_that_thieves_left_and_no_other() {
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    mail(&mut machine, a);
+    Section::enter(&machine.shared, 0).take_mail(&mut Vec::new());
+    assert_eq!(machine.queue(), []);
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), [a]);
+    // What comes to a core is for the exchange.
+    let [mailed, posted] = [8, 9].map(|i| machine.color(0, i));
+    mail(&mut machine, mailed);
+    machine.post(posted, 20);
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), [a, posted]);
+}
+
+#[test]
+fn what_a_long_handler_publishes_wakes_somebody() {
+    for (long, color, wakes) in [
+        (true, Color::from(2), true),
+        (false, Color::from(2), false),
+        // No thief may take it.
+        (true, Color::control(0), false),
+    ] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        machine.busy(0, &[]);
+        sleep(&machine, 1);
+        machine.shared.cores[0].progress.long(long);
+        let of = &mut machine.cores[0];
+        assert!(of.post(Some(takes(20)), color, |_cx| ()).is_ok());
+        assert_eq!(of.flush(), wakes);
+        assert_eq!(of.own.stats.wakes.get(), u64::from(wakes));
+        assert!(of.bells.is_empty());
+    }
+    // Nobody could come.
+    let mut machine = Machine::flat(1, Heuristics::ALL);
+    machine.busy(0, &[]);
+    machine.shared.cores[0].progress.long(true);
+    let color = machine.color(0, 9);
+    machine.post(color, 20);
+    assert!(!machine.cores[0].flush());
+}
+
+#[test]
+fn with_nothing_to_do_there_is_no_quantum() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.cores[0].exchange();
+    assert_eq!(machine.cores[0].own.stats.quanta.get(), 0);
+}
+
+/// Every 64 quanta.
+#[test]
+fn limits_are_worked_out_anew_now_and_then() {
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    machine.cost(Distance::SharedL1, 5_000);
+    let cost_ns = machine.shared.steal_cost_ns(Distance::SharedL1) as u32;
+    let mut exchanges = 0;
+    while machine.cores[0].quantum_ns != cost_ns {
+        machine.run();
+        machine.post(a, 20);
+        machine.cores[0].exchange();
+        exchanges += 1;
+        assert!(exchanges <= 64);
+    }
+    assert_eq!(machine.cores[0].own.stats.quanta.get(), 64);
+    let limits = Section::enter(&machine.shared, 0).limits;
+    assert_eq!(
+        (limits.quantum_ns, limits.cost_ns),
+        (cost_ns, cost_ns.into())
+    );
+    // What fits a quantum by now.
+    let color = machine.color(0, 9);
+    machine.run();
+    (0..100).for_each(|_| machine.post(color, 60));
+    machine.cores[0].exchange();
+    assert_eq!(machine.run().len(), cost_ns.div_ceil(60) as usize);
+}
+
+/// After a long handler, or every 64 quanta: whether another core has more colors that go on and on.
+#[test]
+fn a_core_that_is_not_busy_compares_at_each_exchange() {
+    let with_victim = || {
+        let mut machine = Machine::flat(3, Heuristics::ALL);
+        machine.busy(0, &[]);
+        machine.run();
+        // Both victims.
+        for victim in [1, 2] {
+            let mut section = Section::enter(&machine.shared, victim);
+            section.lists.lasting_out = 9;
+            section.publish();
+        }
+        let color = machine.color(0, 3);
+        machine.post(color, 20);
+        machine
+    };
+    let mut machine = with_victim();
+    machine.cores[0].busy = true;
+    machine.cores[0].exchange();
+    assert_eq!(machine.cores[0].levelling, None);
+    let mut machine = with_victim();
+    machine.cores[0].busy = false;
+    machine.cores[0].exchange();
+    let first = machine.cores[0].levelling;
+    assert!(first.is_some());
+    assert!(machine.shared.cores[1 + first.unwrap()].hint.is_asked());
+    // One at a time, until that is done with.
+    machine.run();
+    let color = machine.color(0, 3);
+    machine.post(color, 20);
+    machine.cores[0].exchange();
+    assert_eq!(machine.cores[0].levelling, first);
+    for victim in [1, 2] {
+        Section::enter(&machine.shared, victim).lists.lasting_out = 0;
+    }
+}
