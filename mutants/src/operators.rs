@@ -309,6 +309,13 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_expr(&mut self, expression: &'ast Expr) {
         match expression {
+            Expr::If(e) if is_fault(&e.cond) => {
+                // Never runs, but in a model.
+                if let Some((_, other)) = &e.else_branch {
+                    self.visit_expr(other);
+                }
+                return;
+            }
             Expr::If(e) => self.condition(&e.cond, true),
             Expr::While(e) => self.condition(&e.cond, false),
             Expr::Binary(e) => self.binary(e),
@@ -454,6 +461,18 @@ fn has_let(condition: &Expr) -> bool {
         Expr::Let(_) => true,
         Expr::Binary(binary) => has_let(&binary.left) || has_let(&binary.right),
         Expr::Paren(inner) => has_let(&inner.expr),
+        _ => false,
+    }
+}
+
+/// Whether a condition is that a fault is planted.
+fn is_fault(condition: &Expr) -> bool {
+    match condition {
+        Expr::Binary(binary) => {
+            matches!(binary.op, BinOp::And(_))
+                && (is_fault(&binary.left) || is_fault(&binary.right))
+        }
+        Expr::Call(call) => call.func.to_token_stream().to_string() == "fault",
         _ => false,
     }
 }

@@ -199,40 +199,71 @@ fn limits_are_worked_out_anew_now_and_then() {
     assert_eq!(machine.run().len(), cost_ns.div_ceil(60) as usize);
 }
 
-/// After a long handler, or every 64 quanta: whether another core has more colors that go on and on.
-#[test]
-fn a_core_that_is_not_busy_compares_at_each_exchange() {
-    let with_victim = || {
-        let mut machine = Machine::flat(3, Heuristics::ALL);
-        machine.busy(0, &[]);
-        machine.run();
-        // Both victims.
-        for victim in [1, 2] {
-            let mut section = Section::enter(&machine.shared, victim);
-            section.lists.lasting_out = 9;
-            section.publish();
-        }
-        let color = machine.color(0, 3);
-        machine.post(color, 20);
-        machine
-    };
-    let mut machine = with_victim();
-    machine.cores[0].busy = true;
-    machine.cores[0].exchange();
-    assert_eq!(machine.cores[0].levelling, None);
-    let mut machine = with_victim();
-    machine.cores[0].busy = false;
-    machine.cores[0].exchange();
-    let first = machine.cores[0].levelling;
-    assert!(first.is_some());
-    assert!(machine.shared.cores[1 + first.unwrap()].hint.is_asked());
-    // One at a time, until that is done with.
+/// Core 0 of three runs something, and the last of its victims has many colors that go on and on.
+fn beside_one_that_lasts() -> Machine {
+    let mut machine = Machine::flat(3, Heuristics::ALL);
+    machine.busy(0, &[]);
     machine.run();
+    let mut section = Section::enter(&machine.shared, 2);
+    section.lists.lasting_out = 9;
+    section.publish();
+    drop(section);
+    machine
+}
+
+/// The quanta that it takes until it is found.
+fn found_after(machine: &mut Machine, busy: bool) -> u64 {
     let color = machine.color(0, 3);
-    machine.post(color, 20);
-    machine.cores[0].exchange();
-    assert_eq!(machine.cores[0].levelling, first);
-    for victim in [1, 2] {
-        Section::enter(&machine.shared, victim).lists.lasting_out = 0;
+    while machine.cores[0].levelling.is_none() {
+        machine.run();
+        machine.post(color, 20);
+        machine.cores[0].busy = busy;
+        machine.cores[0].exchange();
     }
+    assert_eq!(machine.cores[0].levelling, Some(1));
+    assert!(machine.shared.cores[2].hint.is_asked());
+    Section::enter(&machine.shared, 2).lists.lasting_out = 0;
+    machine.cores[0].own.stats.quanta.get()
+}
+
+/// Whether another core has more colors that go on and on: one victim each time, every 64 quanta, and at each
+/// exchange of a core that is not busy.
+#[test]
+fn a_core_compares_itself_with_each_victim_in_turn() {
+    assert!(found_after(&mut beside_one_that_lasts(), false) <= 4);
+    assert_eq!(found_after(&mut beside_one_that_lasts(), true), 64);
+    // The other victim has its turn first.
+    let mut machine = beside_one_that_lasts();
+    let mut section = Section::enter(&machine.shared, 2);
+    let lasting = std::mem::take(&mut section.lists.lasting_out);
+    section.publish();
+    drop(section);
+    let color = machine.color(0, 3);
+    while machine.cores[0].own.stats.quanta.get() < 64 {
+        machine.run();
+        machine.post(color, 20);
+        machine.cores[0].busy = true;
+        machine.cores[0].exchange();
+    }
+    let mut section = Section::enter(&machine.shared, 2);
+    section.lists.lasting_out = lasting;
+    section.publish();
+    drop(section);
+    assert_eq!(found_after(&mut machine, true), 192);
+}
+
+/// Until it has taken its share of one, it looks at no other.
+#[test]
+fn a_core_compares_itself_with_one_victim_at_a_time() {
+    let mut machine = beside_one_that_lasts();
+    machine.cores[0].levelling = Some(0);
+    let color = machine.color(0, 3);
+    for _ in 0..4 {
+        machine.run();
+        machine.post(color, 20);
+        machine.cores[0].busy = false;
+        machine.cores[0].exchange();
+        assert_eq!(machine.cores[0].levelling, Some(0));
+    }
+    Section::enter(&machine.shared, 2).lists.lasting_out = 0;
 }

@@ -6,6 +6,7 @@ mod colors;
 mod exchange;
 mod held;
 mod victims;
+mod wakes;
 
 use super::clock::Clock;
 use super::core::Core;
