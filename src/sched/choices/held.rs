@@ -42,20 +42,113 @@ fn a_post_to_a_held_color_goes_straight_in() {
     pair.machine.post(pair.a, 20);
     assert!(!pair.machine.cores[0].has_outbox());
     assert_eq!(pair.machine.run(), [pair.a]);
-    // For as long as it is of use: but for one quantum in 64, in which limits are worked out anew.
-    let mut put_in = 0;
-    for _ in 0..640 {
-        pair.machine.cores[0].exchange();
-        pair.machine.post(pair.a, 20);
-        pair.machine.cores[0].exchange();
-        for to in [pair.b, pair.a] {
-            pair.machine.step();
-            pair.machine.post(to, 20);
-            put_in += usize::from(!pair.machine.cores[0].has_outbox());
+}
+
+#[test]
+fn a_post_to_a_color_that_waits_for_its_turn_goes_straight_in() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let colors: Vec<u64> = (0..5).map(|i| machine.color(0, i)).collect();
+    machine.settle(&colors);
+    // By the shorter way and by the longer one: an event alone, and two.
+    for events in [1, 2] {
+        for &color in &colors {
+            (0..events).for_each(|_| machine.post(color, 20));
         }
-        pair.machine.run();
+        machine.cores[0].exchange();
+        assert_eq!(machine.step(), Some(colors[0]));
+        if events == 1 {
+            machine.post(colors[3], 20);
+            assert!(!machine.cores[0].has_outbox());
+            assert_eq!(machine.run(), [1, 2, 3, 3, 4].map(|i| colors[i]));
+        } else {
+            assert_eq!(
+                machine.run(),
+                [0, 1, 1, 2, 2, 3, 3, 4, 4].map(|i| colors[i])
+            );
+        }
     }
-    assert!(put_in > 600, "{put_in}");
+}
+
+/// An event that hops to and fro between two colors takes the lock once a quantum: but for one quantum in 64,
+/// in which limits are worked out anew.
+#[test]
+fn holding_goes_on_for_as_long_as_it_is_of_use() {
+    let Pair { mut machine, a, b } = Pair::on(2);
+    let (mut hops, mut at) = (0, b);
+    for _ in 0..640 {
+        loop {
+            let to = if at == a { b } else { a };
+            machine.post(to, 20);
+            hops += 1;
+            match machine.step() {
+                Some(color) => at = color,
+                None => break,
+            }
+        }
+        machine.cores[0].exchange();
+        at = machine.step().unwrap();
+    }
+    assert!(hops > 30 * 600, "{hops}");
+}
+
+#[test]
+fn at_most_32_colors_are_held() {
+    for (colors, held) in [(32, 32), (33, 0)] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let colors: Vec<u64> = (0..=colors).map(|i| machine.color(0, i)).collect();
+        let (&next, colors) = colors.split_last().unwrap();
+        machine.settle(colors);
+        machine.settle(&[next]);
+        colors.iter().for_each(|&color| machine.post(color, 1));
+        machine.cores[0].exchange();
+        assert_eq!(machine.run(), colors);
+        machine.post(next, 1);
+        machine.cores[0].exchange();
+        assert_eq!(machine.checked_out(), [next]);
+        assert_eq!(machine.cores[0].checkout.others(true), held);
+    }
+}
+
+/// Nothing goes on here that a held color could be posted to by.
+#[test]
+fn nothing_is_held_if_the_last_post_went_elsewhere() {
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    machine.post(a, 20);
+    machine.run();
+    let elsewhere = machine.color(1, 0);
+    machine.post(elsewhere, 20);
+    machine.cores[0].exchange();
+    assert!(machine.cores[0].is_idle());
+}
+
+/// Of colors that last, what others see is how many are here besides.
+#[test]
+fn a_flush_leaves_out_only_the_running_color() {
+    for lasts in [true, false] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let colors: Vec<u64> = (0..3).map(|i| machine.color(0, i)).collect();
+        colors.iter().for_each(|&color| machine.post(color, 20));
+        machine.cores[0].flush();
+        for &color in &colors[usize::from(!lasts)..] {
+            let mut section = Section::enter(&machine.shared, 0);
+            section.unlink(color as u32);
+            section.queue(color as u32).endurance = Endurance::NONE.and(5_000);
+            section.queue(color as u32).state = State::Idle;
+            section.link(color as u32);
+        }
+        machine.cores[0].exchange();
+        assert_eq!(machine.step(), Some(colors[0]));
+        let lasting = |machine: &Machine| {
+            let section = Section::enter(&machine.shared, 0);
+            (section.lists.lasting, section.lists.lasting_out)
+        };
+        assert_eq!(lasting(&machine), (0, 2 + u32::from(lasts)));
+        machine.cores[0].flush();
+        assert_eq!(lasting(&machine), (2, u32::from(lasts)));
+        machine.run();
+        machine.cores[0].exchange();
+        machine.run();
+    }
 }
 
 /// Until what is hidden from thieves is a quantum, of which the color that runs takes 20 ns.
@@ -151,6 +244,8 @@ fn a_color_with_more_than_fits_is_withdrawn() {
         (machine.checked_out(), machine.queue()),
         (vec![b, c], vec![a])
     );
+    let endurance = Section::enter(&machine.shared, 0).queue(a as u32).endurance;
+    assert_eq!(endurance, Endurance::NONE, "it has not run");
     assert_eq!(machine.run(), [b, c]);
     machine.cores[0].exchange();
     // One is short; the long one ends the turn.

@@ -11,7 +11,7 @@ mod wakes;
 use super::clock::Clock;
 use super::core::Core;
 use super::policy::{Heuristics, Policy};
-use super::queue::Endurance;
+use super::queue::{Endurance, State};
 use super::section::Section;
 use super::shared::{Setup, Shared};
 use crate::color::HashKey;
