@@ -120,7 +120,7 @@ pub(crate) struct Core {
     /// The latest of them, which are not counted for their handler yet.
     run: Run,
     /// Colors until the events of one are timed.
-    until_sample: u32,
+    pub(super) until_sample: u32,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
     pub(super) bells: Vec<u32>,
     pub(super) sightings: Vec<Sighting>,
@@ -135,7 +135,7 @@ pub(crate) struct Core {
     /// Each event of the turn is timed.
     sampling: bool,
     /// Quanta, this one included, whose events are all timed.
-    wary: u32,
+    pub(super) wary: u32,
     /// Since when the core is awake, if it is not [busy](super::vigil) yet, in ns.
     pub(super) fresh_since_ns: Option<u64>,
     /// The quantum, if it is timed as a whole.

@@ -1,10 +1,12 @@
 //! What is chosen: which victim and whether any ([`victims`]), which of its colors and how many ([`colors`]);
-//! what is kept at hand ([`held`]), and what a core does between two quanta ([`exchange`]). On cores that are
+//! what is kept at hand ([`held`]), and what a core does between two quanta ([`exchange`]); which events
+//! are timed ([`timing`]), and who is woken ([`wakes`]). On cores that are
 //! stepped by hand, whose events do nothing; the clock stands where the test puts it.
 
 mod colors;
 mod exchange;
 mod held;
+mod timing;
 mod victims;
 mod wakes;
 
@@ -175,11 +177,18 @@ impl Machine {
 
     /// Begins and ends an event, whose closure has nothing to do; its color. None if the quantum is over.
     fn step(&mut self) -> Option<u64> {
+        self.step_for(0)
+    }
+
+    /// As `step`, with an event that takes so long.
+    fn step_for(&mut self, ns: u64) -> Option<u64> {
         let of = &mut self.cores[0];
         if of.is_turn_over() && !of.next_color() {
             return None;
         }
         let event = of.begin_event().expect("nobody asks to look up");
+        self.wait(ns);
+        let of = &mut self.cores[0];
         of.free(event.node);
         of.end_event();
         Some(of.current.slot.into())

@@ -1,0 +1,240 @@
+//! Which events are timed, what is done about those that are long, and how many run in a row.
+
+use super::*;
+
+/// Longer than a wake-up.
+const LONG_NS: u64 = 30_000;
+
+impl Machine {
+    /// Core 0 has `count` colors with an event each, and nothing else.
+    fn with_colors(count: usize) -> (Machine, Vec<u64>) {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        machine.cores[0].become_busy();
+        let colors: Vec<u64> = (0..count).map(|i| machine.color(0, i)).collect();
+        colors.iter().for_each(|&color| machine.post(color, 1));
+        (machine, colors)
+    }
+
+    /// Whether each color is timed, of so many, in quanta of at most `each`.
+    fn timed(&mut self, quanta: usize, each: usize) -> Vec<bool> {
+        let colors: Vec<u64> = (0..each).map(|i| self.color(0, i)).collect();
+        let mut timed = Vec::new();
+        for _ in 0..quanta {
+            colors.iter().for_each(|&color| self.post(color, 1));
+            self.cores[0].exchange();
+            while self.step().is_some() {
+                timed.push(self.cores[0].own.progress.wants_attention());
+            }
+            self.cores[0].end_quantum(0);
+        }
+        timed
+    }
+}
+
+/// A color that is alone goes on for longer than its batch, but not for longer than a quantum.
+#[test]
+fn a_batch_is_longer_while_nobody_waits() {
+    let events = |takes_ns, others: &[u64]| {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let color = machine.color(0, 0);
+        (0..300).for_each(|_| machine.post(color, takes_ns));
+        for (i, &takes_ns) in others.iter().enumerate() {
+            let other = machine.color(0, 1 + i);
+            machine.post(other, takes_ns);
+        }
+        machine.cores[0].exchange();
+        machine
+            .run()
+            .into_iter()
+            .filter(|&ran| ran == color)
+            .count()
+    };
+    assert_eq!(events(1, &[]), 256);
+    assert_eq!(events(20, &[]), 30);
+    // One that has its turn in this quantum, and one that waits for the next.
+    assert_eq!(events(1, &[1]), 10);
+    assert_eq!(events(1, &[5_000]), 10);
+}
+
+#[test]
+fn one_color_in_251_is_timed() {
+    let (mut machine, _) = Machine::with_colors(0);
+    let timed = machine.timed(100, 8);
+    let expected = (0..800).map(|i| i % 251 == 0);
+    assert!(timed.into_iter().eq(expected));
+}
+
+/// For two quanta, that one included, each event is timed.
+#[test]
+fn a_core_that_looks_up_is_wary_for_a_while() {
+    let (mut machine, _) = Machine::with_colors(0);
+    machine.timed(1, 8);
+    machine.cores[0].look_up();
+    machine.cores[0].end_quantum(0);
+    let timed = machine.timed(3, 4);
+    assert_eq!(timed, [[true; 4], [false; 4], [false; 4]].concat());
+}
+
+#[test]
+fn all_events_are_timed_until_a_core_is_busy() {
+    let (mut machine, _) = Machine::with_colors(0);
+    machine.timed(1, 8);
+    machine.wait(7);
+    machine.cores[0].rise();
+    let risen_ns = machine.now_ns.load(Ordering::Relaxed);
+    assert_eq!(machine.cores[0].fresh_since_ns, Some(risen_ns));
+    // One at a time: nothing waits.
+    assert_eq!(machine.timed(20, 1), [true; 20]);
+    machine.cores[0].become_busy();
+    assert_eq!(machine.timed(20, 1), [false; 20]);
+    // Or as soon as anything waits.
+    machine.cores[0].rise();
+    machine.timed(1, 2);
+    assert_eq!(machine.cores[0].fresh_since_ns, None);
+    assert!(machine.shared.cores[0].busy.load(Ordering::Relaxed));
+}
+
+/// 50 us after it rose.
+#[test]
+fn a_core_that_has_been_awake_for_long_is_busy() {
+    for (ns, busy) in [(50_000, false), (50_001, true)] {
+        let (mut machine, _) = Machine::with_colors(1);
+        machine.cores[0].rise();
+        machine.cores[0].exchange();
+        machine.step_for(ns);
+        assert_eq!(machine.cores[0].fresh_since_ns.is_none(), busy, "{ns}");
+    }
+}
+
+#[test]
+fn who_is_asked_to_look_up_gives_back_what_waits() {
+    let (mut machine, colors) = Machine::with_colors(3);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), colors);
+    machine.shared.cores[0].progress.ask_to_look_up();
+    assert!(machine.cores[0].next_color());
+    assert!(machine.cores[0].begin_event().is_none());
+    assert!(machine.cores[0].is_turn_over());
+    assert!(!machine.cores[0].next_color());
+    assert_eq!(machine.queue(), colors[1..]);
+    machine.cores[0].busy = true;
+    machine.cores[0].looks_up();
+    assert!(!machine.cores[0].is_busy(), "the event source is looked at");
+    assert!(!machine.shared.cores[0].progress.is_asked_to_look_up());
+    machine.cores[0].exchange();
+    let mut ran = machine.run();
+    ran.sort();
+    assert_eq!(ran, colors);
+}
+
+#[test]
+fn what_runs_can_be_seen() {
+    let (mut machine, _) = Machine::with_colors(1);
+    let runs = |machine: &Machine| machine.shared.cores[0].progress.profile();
+    assert_eq!(runs(&machine), None);
+    machine.cores[0].exchange();
+    machine.step();
+    assert_eq!(runs(&machine), Some(machine.cores[0].current.profile()));
+    assert_eq!(machine.step(), None);
+    machine.cores[0].exchange();
+    let turns = machine.shared.cores[0].progress.turns();
+    machine.cores[0].rest();
+    assert_eq!(runs(&machine), None);
+    // Who finds nothing again has rested already.
+    machine.cores[0].rest();
+    assert_eq!(machine.shared.cores[0].progress.turns(), turns + 1);
+}
+
+/// What completed meanwhile goes before what is queued then.
+#[test]
+fn after_a_long_event_a_core_is_not_busy() {
+    let (mut machine, colors) = Machine::with_colors(0);
+    for (ns, busy) in [
+        (10, true),
+        (WAKE_COST_NS, true),
+        (WAKE_COST_NS + 1, false),
+        (10, true),
+    ] {
+        // Unknown, so it is timed.
+        let post = machine.cores[0].post(None, Color::from(2), |_cx| ());
+        assert!(post.is_ok() && colors.is_empty());
+        machine.cores[0].exchange();
+        machine.cores[0].wary = 9;
+        machine.cores[0].until_sample = 1;
+        machine.step_for(ns);
+        machine.run();
+        machine.cores[0].end_quantum(0);
+        assert_eq!(machine.cores[0].is_busy(), busy, "{ns}");
+    }
+}
+
+/// Others are idle, and something waits: the quantum is timed as a whole, and if it took longer than two wake-ups,
+/// the handlers in it may have surprised. But not if one was timed that did.
+#[test]
+fn handlers_of_a_long_quantum_are_suspected() {
+    for (idle, colors, ns, timed_too, suspected) in [
+        (true, 2, 2 * WAKE_COST_NS + 1, false, true),
+        (true, 2, 2 * WAKE_COST_NS, false, false),
+        (false, 2, LONG_NS, false, false),
+        (true, 1, LONG_NS, false, false),
+        (true, 2, LONG_NS, true, false),
+    ] {
+        let (mut machine, _) = Machine::with_colors(0);
+        machine.timed(1, 4);
+        if idle {
+            assert!(!machine.cores[1].steal() && machine.cores[1].searching);
+        }
+        let handlers = [takes(2), takes(3)];
+        for (i, handler) in handlers.into_iter().enumerate().take(colors) {
+            let color = machine.color(0, i);
+            post(&mut machine.cores[0], handler, color);
+        }
+        machine.cores[0].exchange();
+        machine.step();
+        machine.cores[0].long = timed_too;
+        machine.wait(ns);
+        let first = machine.cores[0].current.profile();
+        machine.step();
+        let last = machine.cores[0].current.profile();
+        machine.run();
+        machine.cores[0].end_quantum(0);
+        let surprise = |profile| machine.shared.profiles.get(profile).surprise_ns();
+        let expected = if suspected { ns as u32 } else { 0 };
+        assert_eq!(
+            [first, last].map(surprise),
+            [expected; 2],
+            "{idle} {colors} {ns}"
+        );
+    }
+}
+
+/// Before an event that is known to be long: what waits is published, and somebody is woken for it.
+#[test]
+fn before_a_long_event_what_waits_is_published() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [short, long] = [0, 1].map(|i| machine.color(0, i));
+    machine.post(long, LONG_NS);
+    machine.cores[0].exchange();
+    machine.post(short, 20);
+    assert!(machine.shared.cores[1].pokes.park());
+    machine.shared.sleepers.set(1);
+    assert!(machine.cores[0].next_color());
+    let event = machine.cores[0].begin_event().unwrap();
+    assert!(machine.shared.cores[0].progress.is_long());
+    assert_eq!(machine.queue(), [short]);
+    assert_eq!(machine.cores[0].own.stats.wakes.get(), 1);
+    // What it posts is published at once.
+    let posted = machine.color(0, 2);
+    machine.post(posted, 20);
+    assert_eq!(machine.queue(), [short, posted]);
+    machine.wait(LONG_NS);
+    machine.cores[0].free(event.node);
+    machine.cores[0].end_event();
+    assert!(!machine.shared.cores[0].progress.is_long());
+    assert_eq!(machine.cores[0].own.stats.handler_ns_max.get(), LONG_NS);
+    assert!(machine.cores[0].is_turn_over(), "the next may be as long");
+    // Then no more.
+    let posted = machine.color(0, 3);
+    machine.post(posted, 20);
+    assert!(machine.cores[0].has_outbox());
+}
