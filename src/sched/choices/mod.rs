@@ -1,11 +1,13 @@
 //! What is chosen: which victim and whether any ([`victims`]), which of its colors and how many ([`colors`]);
 //! what is kept at hand ([`held`]), and what a core does between two quanta ([`exchange`]); which events
-//! are timed ([`timing`]), and who is woken ([`wakes`]). On cores that are
+//! are timed ([`timing`]), who is woken ([`wakes`]), and
+//! what is told of it all ([`reports`]). On cores that are
 //! stepped by hand, whose events do nothing; the clock stands where the test puts it.
 
 mod colors;
 mod exchange;
 mod held;
+mod reports;
 mod timing;
 mod victims;
 mod wakes;
