@@ -69,9 +69,23 @@ impl Build {
         Ok((output.status.success(), messages))
     }
 
-    /// Builds the copy. The test programs, by name.
-    pub(crate) fn programs(&self, tree: &Path) -> Result<Vec<(String, PathBuf)>> {
-        let (success, messages) = self.cargo(tree, self.test)?;
+    /// Builds the copy. The test programs, by name; `wanted`: only these, if there are any.
+    pub(crate) fn programs(
+        &self,
+        tree: &Path,
+        wanted: &[String],
+    ) -> Result<Vec<(String, PathBuf)>> {
+        let mut arguments = self.test.to_vec();
+        if !wanted.is_empty() && self.name == TESTS.name {
+            arguments = vec!["test", "--no-run"];
+            for program in wanted {
+                match program.as_str() {
+                    "lib" => arguments.push("--lib"),
+                    name => arguments.extend(["--test", name]),
+                }
+            }
+        }
+        let (success, messages) = self.cargo(tree, &arguments)?;
         if !success {
             let errors: Vec<_> = errors(&messages).map(|error| error.text).collect();
             return Err(format!("the copy does not build:\n{}", errors.join("\n")).into());

@@ -109,10 +109,7 @@ fn work(options: &Options) -> Result<bool> {
         .collect();
 
     let build = if options.sws { &ALL_TESTS } else { &TESTS };
-    let left_out = |program: &str, _: &str| {
-        let wanted = options.programs.is_empty() || options.programs.iter().any(|p| p == program);
-        !wanted || program == "sws" && !options.sws
-    };
+    let left_out = |program: &str, _: &str| program == "sws" && !options.sws;
     let tests = try_suite(build, &tree, &chosen, left_out, options)?;
     let left: Vec<&Mutant> = chosen
         .iter()
@@ -190,7 +187,7 @@ fn try_suite(
     if to_do.is_empty() {
         return Ok(std::mem::take(&mut results.known));
     }
-    let mut suite = Suite::build(build, &tree.path, left_out)?;
+    let mut suite = Suite::build(build, &tree.path, &options.programs, left_out)?;
     suite.measure(options.jobs)?;
     println!(
         "{}: {} tests pass without a mutant",

@@ -38,13 +38,15 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// Builds the copy and lists its tests, but for those that `left_out` names by program and test.
+    /// Builds the copy and lists its tests, of the wanted programs, and without those that `left_out` names by
+    /// program and test.
     pub(crate) fn build(
         build: &Build,
         tree: &Path,
+        wanted: &[String],
         left_out: impl Fn(&str, &str) -> bool,
     ) -> Result<Suite> {
-        let programs = build.programs(tree)?;
+        let programs = build.programs(tree, wanted)?;
         let mut tests = Vec::new();
         for (place, (program, path)) in programs.iter().enumerate() {
             let ignored = list(path, &["--ignored"])?;
