@@ -267,3 +267,131 @@ fn a_core_compares_itself_with_one_victim_at_a_time() {
     }
     Section::enter(&machine.shared, 2).lists.lasting_out = 0;
 }
+
+/// Core 0 with so many colors in its queue that go on and on, of an event of so many ns each.
+fn lasting(colors: usize, takes_ns: u64) -> Machine {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    for i in 0..colors {
+        let color = machine.color(0, i);
+        machine.post(color, takes_ns);
+        machine.cores[0].flush();
+        let mut section = Section::enter(&machine.shared, 0);
+        section.unlink(color as u32);
+        section.queue(color as u32).endurance = Endurance::NONE.and(5_000);
+        section.queue(color as u32).state = State::Idle;
+        section.link(color as u32);
+    }
+    machine
+}
+
+/// Else no thief would ever see those that all fit into a quantum.
+#[test]
+fn half_of_the_colors_that_last_are_left_for_whoever_wants_some() {
+    let taken = |colors, prepare: &dyn Fn(&Machine)| {
+        let mut machine = lasting(colors, 20);
+        prepare(&machine);
+        machine.cores[0].exchange();
+        let taken = machine.checked_out().len();
+        let section = Section::enter(&machine.shared, 0);
+        assert_eq!(section.lists.lasting_out as usize, taken);
+        taken
+    };
+    let searching = |machine: &Machine| {
+        machine.shared.searching.fetch_add(1, Ordering::Relaxed);
+    };
+    let asked = |machine: &Machine| machine.shared.cores[0].hint.ask(true);
+    let asleep = |machine: &Machine| machine.shared.sleepers.set(1);
+    let cases: [(&dyn Fn(&Machine), [usize; 3]); 4] = [
+        (&|_| (), [1, 5, 6]),
+        (&searching, [1, 3, 3]),
+        (&asked, [1, 3, 3]),
+        (&asleep, [1, 3, 3]),
+    ];
+    for (prepare, expected) in cases {
+        assert_eq!([1, 5, 6].map(|colors| taken(colors, prepare)), expected);
+    }
+}
+
+#[test]
+fn a_color_that_lasts_and_does_not_fit_is_not_counted_as_out() {
+    let mut machine = lasting(3, 400);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out().len(), 1);
+    let section = Section::enter(&machine.shared, 0);
+    assert_eq!((section.lists.lasting, section.lists.lasting_out), (2, 1));
+}
+
+/// Until what it takes sums to a quantum, and what may be longer than a wake-up goes alone.
+#[test]
+fn a_core_checks_out_a_quantum() {
+    let taken = |quantum_ns: u64, each: &[u64]| {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        if quantum_ns > STEAL_COST_NS {
+            machine.cost(Distance::SharedL1, quantum_ns);
+            machine.cores[0].quantum_ns = Section::enter(&machine.shared, 0).renew_limits();
+        }
+        for (i, &takes_ns) in each.iter().enumerate() {
+            let color = machine.color(0, i);
+            machine.post(color, takes_ns);
+        }
+        machine.cores[0].flush();
+        machine.cores[0].exchange();
+        machine.checked_out().len()
+    };
+    assert_eq!(taken(600, &[300, 300, 1]), 2);
+    assert_eq!(taken(600, &[300, 301]), 1);
+    assert_eq!(taken(600, &[601]), 1);
+    // Exactly a wake-up, and more than that.
+    assert_eq!(taken(19_000, &[WAKE_COST_NS, 1]), 2);
+    assert_eq!(taken(19_000, &[WAKE_COST_NS + 1, 1]), 1);
+    assert_eq!(taken(19_000, &[1, WAKE_COST_NS + 1]), 1);
+}
+
+/// Of a handler that was not known when its event was posted.
+#[test]
+fn a_single_event_is_judged_by_what_is_known_now() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    static HANDLER: Handler = Handler::new("unknown");
+    for i in 0..3 {
+        let color = machine.color(0, i);
+        post(&mut machine.cores[0], &HANDLER, color);
+    }
+    machine.cores[0].flush();
+    let profile = machine.shared.profiles.get(1);
+    (0..10).for_each(|_| profile.record(20, WAKE_COST_NS));
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out().len(), 3);
+}
+
+/// By the turn that it had, if that counts at all.
+#[test]
+fn a_color_with_events_left_has_lasted() {
+    for (heuristics, control, lasted_ns) in [
+        (Heuristics::ALL, false, 256),
+        (Heuristics::ALL, true, 0),
+        (without(false, true, false), false, 0),
+    ] {
+        let mut machine = Machine::flat(2, heuristics);
+        let other = machine.color(0, 1);
+        let color = if control {
+            Color::control(0)
+        } else {
+            Color::from(machine.color(0, 0))
+        };
+        let slot = machine.shared.slots.map.slot(color);
+        for _ in 0..15 {
+            let posted = machine.cores[0].post(Some(takes(20)), color, |_cx| ());
+            assert!(posted.is_ok());
+        }
+        machine.post(other, 20);
+        machine.cores[0].exchange();
+        machine.run();
+        machine.cores[0].exchange();
+        let section = Section::enter(&machine.shared, 0);
+        assert_eq!(
+            section.queue(slot).endurance.ns(),
+            lasted_ns,
+            "{heuristics:?}"
+        );
+    }
+}

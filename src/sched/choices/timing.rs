@@ -238,3 +238,56 @@ fn before_a_long_event_what_waits_is_published() {
     machine.post(posted, 20);
     assert!(machine.cores[0].has_outbox());
 }
+
+/// What is left of a color after some of its events, by number and time.
+#[test]
+fn what_is_left_after_a_turn_is_what_did_not_run() {
+    let left = |machine: &Machine, color: u64| {
+        let fifo = machine.cores[0].checkout.fifo(color as u32);
+        (fifo.len(), fifo.raw_ns(), fifo.times().penalized_ns())
+    };
+    let begin = |events| {
+        let (mut machine, _) = Machine::with_colors(0);
+        let color = machine.color(0, 0);
+        (0..events).for_each(|_| post(&mut machine.cores[0], penalized(100, 10), color));
+        machine.cores[0].exchange();
+        assert_eq!(machine.step(), Some(color));
+        (machine, color)
+    };
+    // One that did not run after all.
+    let (mut machine, color) = begin(3);
+    machine.shared.cores[0].progress.ask_to_look_up();
+    assert!(machine.cores[0].begin_event().is_none());
+    assert!(!machine.cores[0].next_color());
+    assert_eq!(left(&machine, color), (2, 200, 20));
+    assert_eq!(machine.cores[0].executed, 1);
+    // In two parts, with one of its own between.
+    let (mut machine, color) = begin(4);
+    machine.cores[0].flush();
+    assert_eq!(machine.step(), Some(color));
+    post(&mut machine.cores[0], penalized(100, 10), color);
+    machine.cores[0].cut();
+    assert_eq!(machine.step(), None);
+    assert_eq!(left(&machine, color), (3, 300, 30));
+    // The last one did not run, and others follow it.
+    let (mut machine, color) = begin(2);
+    machine.shared.cores[0].progress.ask_to_look_up();
+    assert!(machine.cores[0].begin_event().is_none());
+    machine.cores[0].looks_up();
+    post(&mut machine.cores[0], penalized(100, 10), color);
+    assert!(!machine.cores[0].next_color());
+    assert_eq!(left(&machine, color), (2, 200, 20));
+    machine.cores[0].exchange();
+    assert_eq!(machine.run(), [color; 2]);
+    // A sum that has reached its end stays there until there is nothing left.
+    let (mut machine, _) = Machine::with_colors(0);
+    (0..2).for_each(|_| machine.post(color, 3_000_000_000));
+    machine.cores[0].exchange();
+    assert_eq!(machine.run(), [color]);
+    assert_eq!(left(&machine, color).1, u32::MAX);
+    machine.cores[0].exchange();
+    assert_eq!(machine.run(), [color]);
+    assert_eq!(machine.step(), None);
+    machine.cores[0].exchange();
+    assert!(machine.cores[0].is_idle());
+}
