@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const MEMORY_MAX_KIB: u64 = 6 << 20;
 /// How often it is looked whether the program has ended.
 const LOOK: Duration = Duration::from_millis(20);
+/// What it printed comes within this time of its end, also on a machine that is busy with something else.
+const LINGER: Duration = Duration::from_millis(500);
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +78,8 @@ impl Run<'_> {
         let mut status = None;
         let mut timed_out = false;
         loop {
-            match chunks.recv_timeout(LOOK) {
+            let patience = if status.is_some() { LINGER } else { LOOK };
+            match chunks.recv_timeout(patience) {
                 Ok((true, chunk)) => complaints.extend(chunk),
                 Ok((false, chunk)) => {
                     printed.extend(chunk);
