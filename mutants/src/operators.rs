@@ -472,9 +472,13 @@ fn is_fault(condition: &Expr) -> bool {
             matches!(binary.op, BinOp::And(_))
                 && (is_fault(&binary.left) || is_fault(&binary.right))
         }
-        Expr::Call(call) => call.func.to_token_stream().to_string() == "fault",
+        Expr::Call(call) => asks_for_a_fault(call),
         _ => false,
     }
+}
+
+fn asks_for_a_fault(call: &syn::ExprCall) -> bool {
+    call.func.to_token_stream().to_string().ends_with("fault")
 }
 
 /// Whether a condition is settled by the build or by a model: `cfg!(..)`, `fault(..)`.
@@ -483,7 +487,7 @@ fn is_switch(condition: &Expr) -> bool {
         Expr::Unary(unary) => is_switch(&unary.expr),
         Expr::Paren(inner) => is_switch(&inner.expr),
         Expr::Macro(called) => called.mac.path.is_ident("cfg"),
-        Expr::Call(call) => call.func.to_token_stream().to_string() == "fault",
+        Expr::Call(call) => asks_for_a_fault(call),
         _ => false,
     }
 }

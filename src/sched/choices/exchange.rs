@@ -114,6 +114,9 @@ fn posts_are_counted_when_they_are_published() {
     machine.post(color, 20);
     machine.cores[0].flush();
     assert_eq!(posts(&machine), before + 1);
+    assert_eq!(machine.cores[0].own.stats.posts_remote.get(), 0);
+    mail(&mut machine, color);
+    assert_eq!(machine.cores[1].own.stats.posts_remote.get(), 1);
     machine.post(color, 20);
     machine.run();
     machine.cores[0].exchange();
@@ -252,6 +255,104 @@ fn a_core_compares_itself_with_each_victim_in_turn() {
     assert_eq!(found_after(&mut machine, true), 192);
 }
 
+/// After the quantum in which it found one.
+#[test]
+fn a_core_takes_a_share_of_what_lasts_elsewhere() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.busy(0, &[(takes(20_000), 1); 10]);
+    machine.cores[1].levelling = Some(0);
+    machine.cores[1].end_quantum(0);
+    assert_eq!((machine.queued(0), machine.queued(1)), (5, 5));
+    assert_eq!(machine.cores[1].levelling, None);
+}
+
+/// In one quantum of 64 nothing is held, so that what is placed elsewhere by then leaves.
+#[test]
+fn nothing_is_held_when_limits_are_worked_out() {
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    while machine.cores[0].own.stats.quanta.get() < 63 {
+        machine.run();
+        machine.post(a, 20);
+        machine.cores[0].exchange();
+    }
+    machine.run();
+    let b = machine.color(0, 1);
+    machine.post(b, 20);
+    machine.cores[0].exchange();
+    assert_eq!(machine.step(), Some(b));
+    assert_eq!(machine.cores[0].checkout.others(true), 0);
+}
+
+/// The mail is older, for all that the core knows.
+#[test]
+fn mail_goes_before_what_is_posted_here() {
+    let by_mail = takes(21);
+    let order = |machine: &mut Machine| {
+        let mut handlers = Vec::new();
+        while machine.step().is_some() {
+            let profile = machine.cores[0].current.profile();
+            let handler = machine.shared.profiles.get(profile).handler;
+            handlers.push(std::ptr::eq(handler.unwrap(), by_mail));
+        }
+        handlers
+    };
+    let send = |machine: &mut Machine, color| {
+        post(&mut machine.cores[1], by_mail, color);
+        machine.cores[1].flush();
+    };
+    // Of a color that is held.
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    send(&mut machine, a);
+    machine.post(a, 20);
+    assert!(machine.cores[0].has_outbox());
+    machine.run();
+    machine.cores[0].exchange();
+    assert_eq!(order(&mut machine), [true, false]);
+    // Of one that is not, at an exchange and at a flush; and of one that is queued.
+    for (flush, queued) in [(false, false), (true, false), (true, true)] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let color = machine.color(0, 0);
+        machine.settle(&[color]);
+        if queued {
+            machine.post(color, 20);
+            machine.cores[0].flush();
+        }
+        send(&mut machine, color);
+        machine.post(color, 20);
+        if flush {
+            machine.cores[0].flush();
+        }
+        machine.cores[0].exchange();
+        let mut expected = vec![true, false];
+        if queued {
+            expected.insert(0, false);
+        }
+        assert_eq!(order(&mut machine), expected);
+    }
+}
+
+/// The color up to which memory was asked for, some way behind the head of a long queue, leaves: its neighbor takes
+/// its place.
+#[test]
+fn the_scout_stays_in_the_queue() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    for i in 0..1_100 {
+        let color = machine.color(0, i);
+        machine.post(color, 20);
+    }
+    machine.cores[0].flush();
+    machine.cores[0].exchange();
+    let mut section = Section::enter(&machine.shared, 0);
+    let scout = section.lists.scout;
+    assert_ne!(scout, NIL);
+    let next = section.queue(scout).core_next;
+    section.unlink(scout);
+    section.queue(scout).state = State::Idle;
+    assert_eq!(section.lists.scout, next);
+    section.assert_valid();
+    section.link(scout);
+}
+
 /// Until it has taken its share of one, it looks at no other.
 #[test]
 fn a_core_compares_itself_with_one_victim_at_a_time() {
@@ -282,6 +383,13 @@ fn lasting(colors: usize, takes_ns: u64) -> Machine {
         section.link(color as u32);
     }
     machine
+}
+
+#[test]
+fn a_color_that_lasts_is_worth_a_steal() {
+    let machine = lasting(1, 20);
+    let section = Section::enter(&machine.shared, 0);
+    assert_eq!((section.lists.worthy, section.lists.worth_ns), (1, 5_140));
 }
 
 /// Else no thief would ever see those that all fit into a quantum.

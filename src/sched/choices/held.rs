@@ -48,7 +48,8 @@ fn a_post_to_a_held_color_goes_straight_in() {
 fn a_post_to_a_color_that_waits_for_its_turn_goes_straight_in() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let colors: Vec<u64> = (0..5).map(|i| machine.color(0, i)).collect();
-    machine.settle(&colors);
+    // Not in this order, in which they would be held in places of their own already.
+    machine.settle(&[3, 1, 4, 0, 2].map(|i| colors[i]));
     // By the shorter way and by the longer one: an event alone, and two.
     for events in [1, 2] {
         for &color in &colors {
@@ -106,6 +107,10 @@ fn at_most_32_colors_are_held() {
         machine.cores[0].exchange();
         assert_eq!(machine.checked_out(), [next]);
         assert_eq!(machine.cores[0].checkout.others(true), held);
+        // Each has a place of its own.
+        assert_eq!(machine.step(), Some(next));
+        colors.iter().for_each(|&color| machine.post(color, 1));
+        assert_eq!(machine.cores[0].has_outbox(), held == 0);
     }
 }
 

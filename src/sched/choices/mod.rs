@@ -15,7 +15,7 @@ mod wakes;
 use super::clock::Clock;
 use super::core::Core;
 use super::policy::{Heuristics, Policy};
-use super::queue::{Endurance, State};
+use super::queue::{Endurance, NIL, State};
 use super::section::Section;
 use super::shared::{Setup, Shared};
 use crate::color::HashKey;

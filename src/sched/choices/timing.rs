@@ -120,6 +120,11 @@ fn who_is_asked_to_look_up_gives_back_what_waits() {
     machine.cores[0].busy = true;
     machine.cores[0].looks_up();
     assert!(!machine.cores[0].is_busy(), "the event source is looked at");
+    machine.cores[0].busy = true;
+    machine.cores[0].looks_up();
+    assert!(machine.cores[0].is_busy(), "nobody asks any more");
+    machine.cores[0].looked();
+    assert_eq!(machine.cores[0].own.stats.looks.get(), 1);
     assert!(!machine.shared.cores[0].progress.is_asked_to_look_up());
     machine.cores[0].exchange();
     let mut ran = machine.run();
@@ -141,7 +146,9 @@ fn what_runs_can_be_seen() {
     machine.cores[0].rest();
     assert_eq!(runs(&machine), None);
     // Who finds nothing again has rested already.
+    machine.cores[0].busy = true;
     machine.cores[0].rest();
+    assert!(!machine.cores[0].is_busy());
     assert_eq!(machine.shared.cores[0].progress.turns(), turns + 1);
 }
 
