@@ -296,3 +296,33 @@ fn what_was_posted_to_a_color_before_it_runs_runs_in_its_turn() {
     pair.machine.cores[0].flush();
     assert_eq!(pair.machine.run(), [pair.a]);
 }
+
+/// Else it would have its turn before those that wait.
+#[test]
+fn nothing_goes_straight_in_while_others_wait() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, waits] = [0, 1, 2].map(|i| machine.color(0, i));
+    [a, b].iter().for_each(|&color| machine.post(color, 20));
+    machine.post(waits, 5_000);
+    machine.cores[0].exchange();
+    assert_eq!(
+        (machine.checked_out(), machine.queue()),
+        (vec![a, b], vec![waits])
+    );
+    assert_eq!(machine.step(), Some(a));
+    machine.post(b, 20);
+    assert!(machine.cores[0].has_outbox());
+}
+
+#[test]
+fn what_does_not_fit_does_not_go_straight_to_the_checkout() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let colors: Vec<u64> = (0..3).map(|i| machine.color(0, i)).collect();
+    machine.settle(&colors);
+    colors.iter().for_each(|&color| machine.post(color, 400));
+    machine.cores[0].exchange();
+    assert_eq!(
+        (machine.checked_out(), machine.queue()),
+        (colors[..1].to_vec(), colors[1..].to_vec())
+    );
+}

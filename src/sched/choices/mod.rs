@@ -48,15 +48,15 @@ fn without(locality: bool, time_left: bool, penalty: bool) -> Heuristics {
     }
 }
 
-struct Machine {
-    shared: Arc<Shared>,
+pub(super) struct Machine {
+    pub(super) shared: Arc<Shared>,
     cores: Vec<Core>,
     now_ns: Arc<AtomicU64>,
 }
 
 impl Machine {
     /// All cores share a cache of the first level.
-    fn flat(cores: usize, heuristics: Heuristics) -> Machine {
+    pub(super) fn flat(cores: usize, heuristics: Heuristics) -> Machine {
         let near = |thief| (1..cores).map(move |i| ((thief + i) % cores, Distance::SharedL1));
         Machine::new(
             (0..cores).map(|core| near(core).collect()).collect(),

@@ -59,3 +59,46 @@ fn who_was_woken_already_is_not_woken_again() {
     };
     assert_eq!(rung(&[2, 3], stuck), [3]);
 }
+
+#[test]
+fn a_post_to_a_core_in_a_long_handler_wakes_somebody_for_it() {
+    let mut machine = Machine::flat(3, Heuristics::ALL);
+    machine.shared.cores[1].progress.long(true);
+    assert!(machine.shared.cores[2].pokes.park());
+    machine.shared.sleepers.set(2);
+    let color = machine.color(1, 0);
+    machine.post(color, 20);
+    machine.cores[0].flush();
+    assert_eq!(machine.cores[0].own.stats.wakes.get(), 1);
+    assert!(!machine.shared.cores[2].pokes.unpark(), "it was woken");
+}
+
+/// A thief that watches sees that something else runs.
+#[test]
+fn a_long_handler_counts_as_progress() {
+    let machine = Machine::flat(2, Heuristics::ALL);
+    let progress = &machine.shared.cores[0].progress;
+    let turns = progress.turns();
+    progress.long(true);
+    assert_eq!((progress.turns(), progress.is_long()), (turns + 1, true));
+}
+
+/// What is advertised where times do not count: anything, by the two-color rule if a single color is not to go.
+#[test]
+fn a_single_color_is_not_advertised_where_it_may_not_go() {
+    for (heuristics, cores, worth_ns) in [
+        (without(false, true, false), 2, [0, u64::MAX]),
+        (Heuristics::ALL, 2, [20_000, 40_000]),
+        (Heuristics::ALL, 1, [0, 0]),
+    ] {
+        for (colors, worth_ns) in [1, 2].into_iter().zip(worth_ns) {
+            let mut machine = Machine::flat(cores, heuristics);
+            machine.busy(0, &vec![(takes(20_000), 1); colors]);
+            assert_eq!(
+                machine.shared.cores[0].hint.worth_ns(),
+                worth_ns,
+                "{heuristics:?}"
+            );
+        }
+    }
+}
