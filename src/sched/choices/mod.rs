@@ -76,7 +76,8 @@ impl Machine {
         let cores = victims.len();
         let numbered = |(core, distance)| (core as u32, distance);
         let shared = Arc::new(Shared::new(Setup {
-            slot_bits: 16,
+            // Each color that is used here has a slot of its own.
+            slot_bits: if cores > 16 { 16 } else { 13 },
             hash_key: HashKey::from_seed(0),
             victims: (victims.into_iter())
                 .map(|its| its.into_iter().map(numbered).collect())
