@@ -298,3 +298,167 @@ fn what_is_left_after_a_turn_is_what_did_not_run() {
     machine.cores[0].exchange();
     assert!(machine.cores[0].is_idle());
 }
+
+impl Machine {
+    /// Core 0 of two, with quanta of nearly two wake-ups.
+    fn patient() -> Machine {
+        let (mut machine, _) = Machine::with_colors(0);
+        machine.cost(Distance::SharedL1, 19_000);
+        machine.cores[0].quantum_ns = Section::enter(&machine.shared, 0).renew_limits();
+        machine
+    }
+
+    /// Begins the event of a color that takes so long; it has none yet.
+    fn begin(&mut self, color: u64, takes_ns: u64) {
+        self.post(color, takes_ns);
+        self.cores[0].exchange();
+        assert!(self.cores[0].next_color());
+        let event = self.cores[0].begin_event().unwrap();
+        self.cores[0].free(event.node);
+    }
+}
+
+/// Longer than a wake-up, and shorter than a quantum: nothing is published, but what waits, waits no longer.
+#[test]
+fn before_a_long_event_somebody_is_woken_for_what_waits() {
+    for (queued, mailed, takes_ns, wakes) in [
+        (false, false, WAKE_COST_NS, 0),
+        (true, false, WAKE_COST_NS, 1),
+        (false, true, WAKE_COST_NS, 1),
+        (true, false, WAKE_COST_NS - 1, 0),
+    ] {
+        let mut machine = Machine::patient();
+        let [first, other, late] = [0, 1, 2].map(|i| machine.color(0, i));
+        machine.post(first, takes_ns);
+        if queued {
+            machine.post(other, 18_000);
+        }
+        machine.cores[0].exchange();
+        assert_eq!(machine.queue().len(), usize::from(queued));
+        if mailed {
+            post(&mut machine.cores[1], takes(20), late);
+            machine.cores[1].flush();
+        } else {
+            assert!(!machine.shared.cores[0].pokes.any());
+        }
+        assert!(machine.shared.cores[1].pokes.park());
+        machine.shared.sleepers.set(1);
+        assert!(machine.cores[0].next_color());
+        assert!(machine.cores[0].begin_event().is_some());
+        assert_eq!(
+            machine.cores[0].own.stats.wakes.get(),
+            wakes,
+            "{queued} {mailed}"
+        );
+        assert_eq!(
+            machine.shared.cores[0].progress.is_long(),
+            takes_ns >= WAKE_COST_NS
+        );
+    }
+    // Nobody could come.
+    let mut machine = Machine::flat(1, Heuristics::ALL);
+    let color = machine.color(0, 0);
+    machine.begin(color, WAKE_COST_NS);
+    assert_eq!(machine.cores[0].own.stats.wakes.get(), 0);
+}
+
+/// From a quantum on, if it is watched at all.
+#[test]
+fn what_a_long_event_posts_is_published_at_once() {
+    let published = |mut machine: Machine, takes_ns| {
+        let [color, posted] = [0, 1].map(|i| machine.color(0, i));
+        machine.begin(color, takes_ns);
+        machine.post(posted, 20);
+        !machine.cores[0].has_outbox()
+    };
+    let quantum_ns = u64::from(Machine::patient().cores[0].quantum_ns);
+    assert!(!published(Machine::patient(), quantum_ns - 1));
+    assert!(published(Machine::patient(), quantum_ns));
+    // A sample.
+    let (mut machine, _) = Machine::with_colors(0);
+    machine.cores[0].until_sample = 1;
+    assert!(!published(machine, 1_000));
+}
+
+#[test]
+fn after_a_long_event_the_others_are_given_back() {
+    for (ns, long) in [(WAKE_COST_NS, false), (WAKE_COST_NS + 1, true)] {
+        let (mut machine, _) = Machine::with_colors(0);
+        let [a, b] = [0, 1].map(|i| machine.color(0, i));
+        (0..2).for_each(|_| machine.post(a, 20));
+        machine.post(b, 20);
+        machine.cores[0].exchange();
+        let turns = machine.shared.cores[0].progress.turns();
+        machine.step_for(ns);
+        assert_eq!(machine.queue(), if long { vec![b] } else { vec![] });
+        assert_eq!(machine.cores[0].is_turn_over(), long);
+        // That it began, and no more: it was not known to be long.
+        assert_eq!(machine.shared.cores[0].progress.turns(), turns + 1);
+    }
+}
+
+/// Longer than four quanta, with others in the same quantum.
+#[test]
+fn others_that_wait_for_a_long_event_are_counted() {
+    for (colors, ns, hostages) in [(2, 2_400, 0), (2, 2_401, 1), (1, 2_401, 0)] {
+        let (mut machine, _) = Machine::with_colors(colors);
+        machine.cores[0].clock_cost_ns = 100;
+        machine.cores[0].exchange();
+        // Reading the clock is not the event's.
+        machine.step_for(ns + 100);
+        let stats = &machine.cores[0].own.stats;
+        assert_eq!(stats.hostage.get(), hostages, "{colors} {ns}");
+        assert_eq!(stats.handler_ns_max.get(), ns);
+    }
+}
+
+/// What counts are the posts of the event itself.
+#[test]
+fn a_long_event_that_posts_in_a_row_is_known_for_it() {
+    for (post_ns, in_a_row) in [(100, true), (600, false)] {
+        let (mut machine, _) = Machine::with_colors(0);
+        let color = machine.color(0, 0);
+        let handler = takes(LONG_NS);
+        for i in 0..3 {
+            post(&mut machine.cores[0], handler, color);
+            machine.cores[0].exchange();
+            assert!(machine.cores[0].next_color());
+            let event = machine.cores[0].begin_event().unwrap();
+            for j in 0..10 {
+                let to = machine.color(1, 1 + 10 * i + j);
+                machine.post(to, 20);
+                machine.wait(post_ns);
+            }
+            machine.cores[0].free(event.node);
+            machine.cores[0].end_event();
+            machine.run();
+        }
+        let profile = machine.cores[0].current.profile();
+        assert_eq!(
+            machine.shared.profiles.get(profile).posts_in_a_row(),
+            in_a_row
+        );
+    }
+}
+
+/// Each once, so that a few that take turns leave room for others.
+#[test]
+fn each_handler_of_a_long_quantum_is_suspected() {
+    let (mut machine, _) = Machine::with_colors(0);
+    machine.timed(1, 4);
+    assert!(!machine.cores[1].steal() && machine.cores[1].searching);
+    let [a, b, last] = [takes(2), takes(3), takes(4)];
+    for i in 0..10 {
+        let color = machine.color(0, i);
+        post(&mut machine.cores[0], if i % 2 == 0 { a } else { b }, color);
+    }
+    let color = machine.color(0, 10);
+    post(&mut machine.cores[0], last, color);
+    machine.cores[0].exchange();
+    machine.run();
+    machine.wait(LONG_NS);
+    let profile = machine.cores[0].current.profile();
+    machine.cores[0].end_quantum(0);
+    let surprise_ns = machine.shared.profiles.get(profile).surprise_ns();
+    assert_eq!(u64::from(surprise_ns), LONG_NS);
+}
