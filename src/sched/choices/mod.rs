@@ -1,13 +1,13 @@
-//! What is chosen: which victim and whether any ([`victims`]), which of its colors and how many ([`colors`]);
-//! what is kept at hand ([`held`]), and what a core does between two quanta ([`exchange`]); which events
-//! are timed ([`timing`]), who is woken ([`wakes`]), and
-//! what is told of it all ([`reports`]). On cores that are
-//! stepped by hand, whose events do nothing; the clock stands where the test puts it.
+//! What is chosen: which victim and whether any ([`victims`], [`searches`]), which of its colors and how many
+//! ([`colors`]); what is kept at hand ([`held`]), and what a core does between two quanta ([`exchange`]); which
+//! events are timed ([`timing`]), who is woken ([`wakes`]), and what is told of it all ([`reports`]). On cores that
+//! are stepped by hand, whose events do nothing; the clock stands where the test puts it.
 
 mod colors;
 mod exchange;
 mod held;
 mod reports;
+mod searches;
 mod timing;
 mod victims;
 mod wakes;
