@@ -1,7 +1,7 @@
 //! `mutants/survivors.txt`: the mutants that no test notices and why that is accepted.
 //!
-//! An entry is a line that names the mutant as the reports do, and its reason in indented lines below.
-//! `#` begins a comment.
+//! An entry is a line that names the mutant as the reports do, or several such lines, and their reason in indented
+//! lines below. `#` begins a comment.
 
 use crate::Result;
 use crate::operators::Mutant;
@@ -14,25 +14,33 @@ pub(crate) struct Accepted(BTreeMap<String, String>);
 impl Accepted {
     pub(crate) fn parse(text: &str) -> Result<Accepted> {
         let mut entries = BTreeMap::<String, String>::new();
-        let mut last: Option<String> = None;
+        // The last group, and whether its reason has begun.
+        let (mut group, mut explained) = (Vec::<String>::new(), false);
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let is_reason = line.starts_with([' ', '\t']);
             let line = line.trim();
-            match &last {
-                _ if line.is_empty() => {}
-                Some(key) if is_reason => {
+            if line.is_empty() {
+                continue;
+            }
+            if is_reason {
+                if group.is_empty() {
+                    return Err(format!("a reason for nothing: {line}").into());
+                }
+                explained = true;
+                for key in &group {
                     let reason = entries.entry(key.clone()).or_default();
                     reason.push_str(if reason.is_empty() { "" } else { " " });
                     reason.push_str(line);
                 }
-                None if is_reason => return Err(format!("a reason for nothing: {line}").into()),
-                _ => {
-                    if entries.insert(line.to_owned(), String::new()).is_some() {
-                        return Err(format!("accepted twice: {line}").into());
-                    }
-                    last = Some(line.to_owned());
-                }
+                continue;
             }
+            if std::mem::take(&mut explained) {
+                group.clear();
+            }
+            if entries.insert(line.to_owned(), String::new()).is_some() {
+                return Err(format!("accepted twice: {line}").into());
+            }
+            group.push(line.to_owned());
         }
         match entries
             .iter()
@@ -89,6 +97,13 @@ mod tests {
         let other = "fn f() { g(); }";
         let other = find("a.rs", other, &syn::parse_file(other).unwrap());
         assert_eq!(accepted.unknown(&other), ["a.rs: f: skip `g();` (2)"]);
+    }
+
+    #[test]
+    fn several_mutants_may_have_one_reason() {
+        let accepted = Accepted::parse("a\nb\n  why\n  so\n\nc\n  other\n").unwrap();
+        let reasons: Vec<_> = accepted.0.values().map(String::as_str).collect();
+        assert_eq!(reasons, ["why so", "why so", "other"]);
     }
 
     #[test]
