@@ -219,7 +219,7 @@ fn a_handler_that_runs_all_the_time_is_counted_meanwhile() {
 /// events run, or are dropped, like any other's.
 #[test]
 fn more_handlers_than_are_kept_run_all_the_same() {
-    const MANY: u64 = 17_000;
+    const MANY: u64 = 16_500;
     let made: Vec<&'static Handler> = (0..MANY)
         .map(|_| &*Box::leak(Box::new(Handler::new("made while it runs"))))
         .collect();
@@ -230,6 +230,7 @@ fn more_handlers_than_are_kept_run_all_the_same() {
         let ended = Runtime::builder()
             .cores(Cores::count(2))
             .exit_when_idle(true)
+            .color_slots(1 << 10)
             .simulate(1)
             .unwrap()
             .run(move |cx| {

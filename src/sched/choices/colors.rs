@@ -221,6 +221,11 @@ fn control_colors_stay() {
     of.flush();
     machine.shared.cores[0].progress.long(true);
     assert!(machine.steal(1).is_empty());
+    // One behind it goes.
+    let color = machine.color(0, 7);
+    post(&mut machine.cores[0], takes(20), color);
+    machine.cores[0].flush();
+    assert_eq!(machine.steal(1), [color]);
     for heuristics in [Heuristics::NONE, without(false, true, false)] {
         let mut machine = Machine::flat(2, heuristics);
         let colors = machine.busy(0, &[(takes(20), 2), (takes(20), 1)]);

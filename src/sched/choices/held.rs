@@ -39,9 +39,13 @@ impl Pair {
 #[test]
 fn a_post_to_a_held_color_goes_straight_in() {
     let mut pair = Pair::on(2);
-    pair.machine.post(pair.a, 20);
+    (0..2).for_each(|_| pair.machine.post(pair.a, 20));
     assert!(!pair.machine.cores[0].has_outbox());
-    assert_eq!(pair.machine.run(), [pair.a]);
+    assert_eq!(
+        pair.machine.cores[0].checkout.fifo(pair.a as u32).raw_ns(),
+        40
+    );
+    assert_eq!(pair.machine.run(), [pair.a; 2]);
 }
 
 #[test]

@@ -293,10 +293,15 @@ fn what_is_left_after_a_turn_is_what_did_not_run() {
     assert_eq!(machine.run(), [color]);
     assert_eq!(left(&machine, color).1, u32::MAX);
     machine.cores[0].exchange();
-    assert_eq!(machine.run(), [color]);
+    assert_eq!(machine.step(), Some(color));
+    let other = machine.color(0, 1);
+    machine.post(other, 20);
+    machine.cores[0].flush();
+    machine.post(color, 20);
     assert_eq!(machine.step(), None);
+    assert_eq!(left(&machine, color), (1, 20, 20));
     machine.cores[0].exchange();
-    assert!(machine.cores[0].is_idle());
+    assert_eq!(machine.run(), [other, color]);
 }
 
 impl Machine {
