@@ -290,12 +290,16 @@ mod tests {
 
     #[test]
     fn no_value_is_one_of_the_runtimes_own_colors() {
-        for (bits, cores) in [(4, 1), (16, 4), (20, 512)] {
+        for (bits, cores) in [(4, 1), (16, 3), (20, 512)] {
             let map = map(bits, cores, 1);
             for value in values().chain(u64::MAX - 1_000..=u64::MAX) {
                 let (color, slot) = (Color::from(value), map.slot(Color::from(value)));
                 assert!(slot < map.issued_first(), "{value} has slot {slot}");
-                assert!(value >= map.small || u64::from(slot) == value);
+                let is_small = value < map.small;
+                assert_eq!(is_small, u64::from(slot) < map.small, "{value}");
+                let only = is_small.then_some(color);
+                assert_eq!(map.only_color(slot), only, "{value}");
+                assert!(!is_small || u64::from(slot) == value);
                 assert_ne!(color, Color::of_kind(Kind::UNIQUE, value));
                 assert_ne!(color, Color::of_kind(Kind::CONTROL, value));
             }
@@ -313,6 +317,27 @@ mod tests {
             let foreign = map.slot(Color::issued((1 << INDEX_BITS) - 1, u32::MAX));
             assert!((map.issued_first()..map.control_first()).contains(&foreign));
         }
+    }
+
+    /// The first value that is hashed has no slot of its own.
+    #[test]
+    fn small_values_end_with_the_lower_half() {
+        let slot = |seed| map(16, 2, seed).slot(Color::from(1 << 15));
+        assert!((0..10).any(|seed| slot(seed) != 1 << 15));
+        assert_eq!(
+            map(16, 2, 0).slot(Color::from((1 << 15) - 1)),
+            (1 << 15) - 1
+        );
+    }
+
+    /// The top of `factor * value + addend`, each of them of two words, the upper one first.
+    #[test]
+    fn the_hash_is_the_top_of_a_product_and_a_sum() {
+        let key = HashKey::from_words([1 << 62, 3, 1 << 61, 5]);
+        assert_eq!((key.factor, key.addend), ((1 << 126) + 3, (1 << 125) + 5));
+        // In eighths: 2 * value + 1.
+        let eighths = [0, 1, 2, 3, 4].map(|value| key.hash(value, 3));
+        assert_eq!(eighths, [1, 3, 5, 7, 1]);
     }
 
     #[test]

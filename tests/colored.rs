@@ -75,6 +75,38 @@ mod auto_traits {
     }
 }
 
+/// Posts to one color run in their order, with the state or without.
+#[test]
+fn posts_with_the_state_keep_their_place() {
+    for seed in 0..5 {
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&ran);
+        Runtime::builder()
+            .cores(mely::Cores::count(2))
+            .exit_when_idle(true)
+            .simulate(seed)
+            .unwrap()
+            .run(move |cx| {
+                let state = Colored::new(cx, Color::from(5), log);
+                assert_eq!(state.color(), Color::from(5));
+                for i in 0..20 {
+                    let state = state.clone();
+                    let own = state.clone();
+                    let note = move |log: &mut Arc<Mutex<Vec<u32>>>, _: &mut Cx| {
+                        log.lock().unwrap().push(i);
+                    };
+                    if i % 2 == 0 {
+                        state.post(cx, note).unwrap();
+                    } else {
+                        cx.post(Color::from(5), move |cx| own.with(cx, note).unwrap());
+                    }
+                }
+            })
+            .unwrap();
+        assert_eq!(*ran.lock().unwrap(), Vec::from_iter(0..20), "seed {seed}");
+    }
+}
+
 #[test]
 fn another_color_is_refused() {
     let _bound = Bound::new("another_color_is_refused");

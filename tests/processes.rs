@@ -14,9 +14,10 @@ use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit}
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 static READ: Handler = Handler::new("read");
@@ -401,6 +402,140 @@ fn child_no_descriptor_is_left_by_a_run_cut_short() {
     }
 }
 
+/// A port that refuses, and one where nobody answers, since the one place in its queue is taken; and what keeps
+/// them so.
+fn deaf_ports() -> ([SocketAddr; 2], (OwnedFd, OwnedFd, TcpStream)) {
+    use rustix::net::{bind, getsockname, listen};
+    let mut addrs = [any_port(); 2];
+    let [refuses, silent] = [0, 1].map(|i| {
+        let socket = socket();
+        bind(&socket, &any_port()).unwrap();
+        addrs[i] = getsockname(&socket).unwrap().try_into().unwrap();
+        socket
+    });
+    listen(&silent, 0).unwrap();
+    let first = TcpStream::connect(addrs[1]).unwrap();
+    (addrs, (refuses, silent, first))
+}
+
+#[test]
+fn a_failed_connect_leaves_no_descriptor() {
+    on_each_backend("child_a_failed_connect");
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_a_failed_connect() {
+    const CONNECTS: usize = 10;
+    let ([refuses, silent], _ports) = deaf_ports();
+    let before = open_descriptors();
+    let failed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&failed);
+    let mut runtime = cores(1).build().unwrap();
+    runtime
+        .run(move |cx| {
+            let open = open_descriptors();
+            for _ in 0..CONNECTS {
+                let count = Arc::clone(&count);
+                let refused = move |cx: &mut Cx, result: io::Result<Incoming>| {
+                    assert_eq!(result.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+                    if count.fetch_add(1, Ordering::Relaxed) + 1 < CONNECTS {
+                        return;
+                    }
+                    // While the runtime goes on.
+                    assert_eq!(open_descriptors(), open);
+                    for _ in 0..CONNECTS {
+                        let count = Arc::clone(&count);
+                        let canceled = move |_: &mut Cx, result: io::Result<Incoming>| {
+                            assert!(result.is_err());
+                            count.fetch_add(1, Ordering::Relaxed);
+                        };
+                        let canceled = Callback::anonymous(Color::from(1), canceled);
+                        connect(cx, silent, canceled).unwrap();
+                    }
+                    assert_eq!(open_descriptors(), open + CONNECTS);
+                    cx.stop();
+                };
+                connect(cx, refuses, Callback::anonymous(Color::from(1), refused)).unwrap();
+            }
+        })
+        .unwrap();
+    assert_eq!(failed.load(Ordering::Relaxed), 2 * CONNECTS);
+    drop(runtime);
+    assert_eq!(open_descriptors(), before);
+}
+
+#[test]
+fn no_descriptor_is_left_by_a_forced_end() {
+    on_each_backend("child_a_forced_end");
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_a_forced_end() {
+    const CLIENTS: usize = 5;
+    let maximum = mely::net::raise_open_file_limit().unwrap();
+    let ([_, silent], _ports) = deaf_ports();
+    // What is under way when a panic ends the run: connects that nobody answers; connections that came
+    // while a handler ran; a listener that rests, since its accept had no descriptors.
+    for way in ["connecting", "accepted", "resting"] {
+        let before = open_descriptors();
+        let mut runtime = cores(1).build().unwrap();
+        let clients = Arc::new(Mutex::new(Vec::new()));
+        let held = Arc::clone(&clients);
+        let outcome = runtime.run(move |cx| {
+            if way == "connecting" {
+                for _ in 0..CLIENTS {
+                    let never = |_: &mut Cx, _: io::Result<Incoming>| unreachable!();
+                    let never = Callback::anonymous(Color::from(1), never);
+                    connect(cx, silent, never).unwrap();
+                }
+                // Once more through the event source, which begins them.
+                let short = Callback::anonymous(Color::from(2), |_: &mut Cx| panic!("short"));
+                cx.timer(Duration::from_millis(20), short);
+                return;
+            }
+            let accept = move |_: &mut Cx, incoming: io::Result<Incoming>| {
+                assert_eq!(incoming.is_err(), way == "resting");
+                panic!("short");
+            };
+            let listener = serve(cx, accept);
+            let addr = listener.local_addr();
+            keep(cx, listener);
+            let sockets: Vec<_> = (0..CLIENTS).map(|_| socket()).collect();
+            for socket in &sockets {
+                rustix::net::connect(socket, &addr).unwrap();
+            }
+            held.lock().unwrap().extend(sockets);
+            if way == "resting" {
+                limit_descriptors(3, maximum);
+            }
+        });
+        limit_descriptors(maximum, maximum);
+        let Err(RunError::Panicked { panic, .. }) = outcome else {
+            panic!("{way}: {outcome:?}");
+        };
+        assert_eq!(panic.message, "short", "{way}");
+        drop(runtime);
+        clients.lock().unwrap().clear();
+        assert_eq!(open_descriptors(), before, "{way}");
+    }
+}
+
+fn socket() -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    socket(AddressFamily::INET, SocketType::STREAM, None).unwrap()
+}
+
+/// How many descriptors this process may have, from now on.
+fn limit_descriptors(most: u64, maximum: u64) {
+    let limit = Rlimit {
+        current: Some(most),
+        maximum: Some(maximum),
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
 #[test]
 fn accepting_goes_on_after_descriptors_ran_out() {
     on_each_backend("child_accepting_goes_on");
@@ -410,20 +545,8 @@ fn accepting_goes_on_after_descriptors_ran_out() {
 #[ignore = "run in a process of its own"]
 fn child_accepting_goes_on() {
     let maximum = mely::net::raise_open_file_limit().unwrap();
-    let limit = move |most| {
-        let limit = Rlimit {
-            current: Some(most),
-            maximum: Some(maximum),
-        };
-        setrlimit(Resource::Nofile, limit).unwrap();
-    };
     // The clients' descriptors, while there are any.
-    let sockets: Vec<_> = (0..10)
-        .map(|_| {
-            use rustix::net::{AddressFamily, SocketType, socket};
-            socket(AddressFamily::INET, SocketType::STREAM, None).unwrap()
-        })
-        .collect();
+    let sockets: Vec<_> = (0..10).map(|_| socket()).collect();
     let mut runtime = cores(2).build().unwrap();
     let poster = runtime.poster();
     let (tell, told) = channel::<SocketAddr>();
@@ -435,7 +558,7 @@ fn child_accepting_goes_on() {
             rustix::net::connect(socket, &addr).unwrap();
         }
         eventually("an error from accept", || seen.load(Ordering::Relaxed) >= 3);
-        limit(maximum);
+        limit_descriptors(maximum, maximum);
         for socket in sockets {
             let mut client = TcpStream::from(socket);
             client.set_read_timeout(Some(LONG)).unwrap();
@@ -458,7 +581,7 @@ fn child_accepting_goes_on() {
             };
             let listener = serve(cx, accept);
             // Before the accepts are armed: the ring goes by the limit that holds then.
-            limit(3);
+            limit_descriptors(3, maximum);
             tell.send(listener.local_addr()).unwrap();
             keep(cx, listener);
         })

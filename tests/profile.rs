@@ -2,8 +2,12 @@
 
 mod common;
 
-use common::{Bound, cores};
-use mely::{Color, Cx, Handler, HandlerProfile, OnPanic, Profile, Recommendation, Stealing};
+use common::{Alive, Bound, cores};
+use mely::{
+    Color, Cores, Cx, Handler, HandlerProfile, OnPanic, Profile, Recommendation, Runtime, Stealing,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 static SPIN: Handler = Handler::new("spin");
@@ -209,4 +213,41 @@ fn a_handler_that_runs_all_the_time_is_counted_meanwhile() {
         0,
         "the last one"
     );
+}
+
+/// A program may make handlers without end: those that find no room among what is kept share one entry, and their
+/// events run, or are dropped, like any other's.
+#[test]
+fn more_handlers_than_are_kept_run_all_the_same() {
+    const MANY: u64 = 16_500;
+    let made: Vec<&'static Handler> = (0..MANY)
+        .map(|_| &*Box::leak(Box::new(Handler::new("made while it runs"))))
+        .collect();
+    for stops in [false, true] {
+        let alive = Alive::default();
+        let ran = Arc::new(AtomicU64::new(0));
+        let (made, given, count) = (made.clone(), alive.clone(), Arc::clone(&ran));
+        let ended = Runtime::builder()
+            .cores(Cores::count(2))
+            .exit_when_idle(true)
+            .color_slots(1 << 10)
+            .simulate(1)
+            .unwrap()
+            .run(move |cx| {
+                for (i, handler) in made.into_iter().enumerate() {
+                    let (payload, count) = (given.payload(), Arc::clone(&count));
+                    let f = move |_cx: &mut Cx| {
+                        drop(payload);
+                        count.fetch_add(1, Ordering::Relaxed);
+                    };
+                    cx.post_callback(handler.on(Color::from(i as u64), f));
+                }
+                assert!(!stops, "cut short");
+            });
+        assert_eq!(ended.is_err(), stops);
+        if !stops {
+            assert_eq!(ran.load(Ordering::Relaxed), MANY);
+        }
+        assert_eq!(alive.count(), 0, "closures are left");
+    }
 }

@@ -108,8 +108,14 @@ fn refused_posters_do_not_hold_up_the_end() {
             .map(|_| {
                 let (poster, over) = (runtime.poster(), Arc::clone(&over));
                 std::thread::spawn(move || {
+                    let mut accepted = 0;
                     while !over.load(Ordering::Relaxed) {
-                        let _ = poster.post(Color::from(1), |_cx| ());
+                        accepted += u32::from(poster.post(Color::from(1), |_cx| ()).is_ok());
+                        // What is accepted is run before the end, and all 48 are ahead in that.
+                        if accepted == 1_000 {
+                            accepted = 0;
+                            std::thread::sleep(Duration::from_millis(20));
+                        }
                     }
                 })
             })
@@ -554,7 +560,8 @@ fn posts_that_race_with_an_idle_exit() {
                     return accepted;
                 }
                 accepted += 1;
-                std::thread::sleep(Duration::from_micros(100));
+                // Longer and longer: a busy machine may be too slow to find itself idle in between.
+                std::thread::sleep(Duration::from_micros(100 * accepted));
             }
         });
         runtime.run(|_cx| ()).unwrap();

@@ -112,31 +112,25 @@
 //!
 //! # Mutations by hand
 //!
-//! Besides the faults above, these changes were tried once, each by itself, with most of the models, the
-//! cheap ones first:
+//! Weaker orders of memory that a model must notice are patches in `mutants/`, which `mutants/run` tries. Besides,
+//! these changes were tried once, each by itself, with most of the models, the cheap ones first:
 //!
 //! | file | change | first model that failed |
 //! |---|---|---|
-//! | `slots.rs` | a new owner is published without a release | `unique_colors::slot_reuse` |
-//! | `mail.rs` | a chunk is pushed relaxed | `post_and_steal::own_post` |
 //! | `mail.rs` | draining drops the poke's mark | `causal_order::lone_post` |
-//! | `poke.rs` | pokes are taken relaxed | `causal_order::lone_post` |
 //! | `links.rs` | a grown color's time is not added to its core's | `migration::poke` |
 //! | `section.rs` | the new head of the core-queue keeps its back link | `waking::share_out` |
 //! | `steal.rs` | the victim's hint is not published after a steal | `parking::nudge` |
 //! | `steal.rs` | who may not search stays counted as searching | `parking::thief_raises_hint` |
 //! | `core.rs` | a hint that rises wakes nobody | `parking::hint_rises_again` |
 //! | `sleepers.rs` | the bit of a sleeper stays set | `event_source::end` |
-//! | `steal.rs` | who ends its search tells so relaxed | `parking::thief_raises_hint` |
 //! | `shared.rs` | a long handler is not announced | `parking::rescue` |
 //! | `lock.rs` | the lock is taken without an acquire | `spin_lock::excludes_and_publishes` |
-//! | `poke.rs` | of several pokes sent at once, only the last color's owner is read again | none then; `migration::pokes_at_once` |
-//! | `mail.rs` | a mark that is there is looked at, not written again, when a color is placed | none then; `migration::place_behind_a_poke` |
 //! | `section.rs` | a color that is in use may go straight to the checkout | none |
 //! | `quiesce.rs` | a core that reports again counts twice in its wave | none |
 //!
 //! Of the two that no model finds, the first is a matter of one thread, which posts to A, to B and to A
-//! again: simulated programs find it (`mutants/`). The last is found by the unit tests in `quiesce.rs`.
+//! again: simulated programs find it. The last is found by the unit tests in `quiesce.rs`.
 
 #[cfg(loom)]
 mod explore;

@@ -176,7 +176,6 @@ impl Checkout {
         assert!(!self.is_full());
         // SAFETY: just looked.
         unsafe { self.push_unchecked(taken) };
-        self.close();
     }
 
     /// Where a color is held, if it is and has its place in the index.
@@ -408,5 +407,34 @@ impl Checkout {
         for at in &mut self.turns {
             *at = places[usize::from(*at)];
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holding_is_tried_for_a_while_and_then_less_and_less_often() {
+        fn next(trial: &mut Trial, quanta: u8, holds: bool) {
+            for i in 0..quanta {
+                assert_eq!(trial.holds(), holds, "quantum {i} of {quanta}");
+            }
+        }
+        let mut trial = Trial::default();
+        for waits in [16, 32, 64, 127, 127] {
+            next(&mut trial, TRIES_MAX, true);
+            // The quantum that ends the try, and so many more.
+            next(&mut trial, 1 + waits, false);
+        }
+        // Until something is put in: then as in the beginning, in a try or between two.
+        next(&mut trial, 3, true);
+        trial.hit = true;
+        next(&mut trial, TRIES_MAX, true);
+        next(&mut trial, 9, false);
+        trial.hit = true;
+        next(&mut trial, TRIES_MAX, true);
+        next(&mut trial, 1 + 16, false);
+        next(&mut trial, 1, true);
     }
 }

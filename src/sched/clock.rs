@@ -34,3 +34,18 @@ impl Clock {
         (0..16).map(|_| once()).min().unwrap_or(0)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn reading_a_real_clock_takes_a_while() {
+        let began = Instant::now() - Duration::from_secs(1);
+        let clock = Clock::Real(began);
+        assert!(clock.now_ns() >= 1_000_000_000);
+        assert!((1..100_000_000).contains(&clock.cost_ns()));
+        assert_eq!(Clock::Virtual(Arc::new(AtomicU64::new(7))).cost_ns(), 0);
+    }
+}

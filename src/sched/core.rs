@@ -120,14 +120,14 @@ pub(crate) struct Core {
     /// The latest of them, which are not counted for their handler yet.
     run: Run,
     /// Colors until the events of one are timed.
-    until_sample: u32,
+    pub(super) until_sample: u32,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
     pub(super) bells: Vec<u32>,
     pub(super) sightings: Vec<Sighting>,
     /// The victim, by its place among ours, to take a round from after this quantum.
     pub(super) levelling: Option<usize>,
     /// See [`Core::is_busy`].
-    busy: bool,
+    pub(super) busy: bool,
     /// A handler of this quantum was longer than a wake-up.
     pub(super) long: bool,
     /// This core is one of those that [`Shared::searching`] counts.
@@ -135,7 +135,7 @@ pub(crate) struct Core {
     /// Each event of the turn is timed.
     sampling: bool,
     /// Quanta, this one included, whose events are all timed.
-    wary: u32,
+    pub(super) wary: u32,
     /// Since when the core is awake, if it is not [busy](super::vigil) yet, in ns.
     pub(super) fresh_since_ns: Option<u64>,
     /// The quantum, if it is timed as a whole.
@@ -233,19 +233,12 @@ impl Core {
             return;
         }
         if self.outbox.last() == Some(slot) {
-            return self.join_out(node);
+            // As many chunks as before: nothing is due.
+            return self.outbox.join(node);
         }
         // By the time it is published the line will be here.
         prefetch::line(self.shared.slots.at(slot).into());
         self.outbox.put(slot, node);
-        if self.outbox.len() >= self.outbox_due {
-            self.flush_due();
-        }
-    }
-
-    #[inline(never)]
-    fn join_out(&mut self, node: NonNull<Node>) {
-        self.outbox.join(node);
         if self.outbox.len() >= self.outbox_due {
             self.flush_due();
         }

@@ -139,7 +139,8 @@ mod tests {
 
     #[test]
     fn the_index_finds_what_it_interned() {
-        const COUNT: usize = if cfg!(miri) { 50 } else { 500 };
+        // More than there are places in the front, so that some share one.
+        const COUNT: usize = if cfg!(miri) { 50 } else { 1_200 };
         static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
             (0..COUNT)
                 .map(|_| Handler::new("made at run time"))
@@ -161,6 +162,27 @@ mod tests {
         }
         let distinct: std::collections::HashSet<_> = found.iter().collect();
         assert_eq!(distinct.len(), COUNT);
+        assert_eq!(index.used, COUNT, "each is there once");
+    }
+
+    #[test]
+    fn closures_without_a_handler_have_profiles_of_their_own() {
+        let profiles = Profiles::new([vtable(|_| ()); 2]);
+        let mut index = Index::new();
+        let vtables = [vtable(|_| ()), vtable(|_| ()), vtable(|_| ())];
+        let found = vtables.map(|vtable| index.find(&profiles, None, vtable));
+        assert_eq!(found, [2, 3, 4]);
+        assert_eq!(
+            vtables.map(|vtable| index.find(&profiles, None, vtable)),
+            found
+        );
+        static HANDLER: Handler = Handler::new("with");
+        assert_eq!(index.find(&profiles, Some(&HANDLER), vtables[0]), 5);
+        assert_eq!(index.find(&profiles, None, vtables[0]), 2);
+        // At hand, the one without a handler and the one with.
+        let at = [None, Some(&HANDLER)].map(|handler| key(handler, vtables[0]));
+        assert_eq!(index.anonymous[recent_at(at[0])], (at[0], 2));
+        assert_eq!(index.handled[recent_at(at[1])], (at[1], 5));
     }
 
     #[test]

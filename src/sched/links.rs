@@ -99,13 +99,10 @@ impl<'a> Section<'a> {
         if self.lists.scout == slot {
             self.lists.scout = next;
         }
+        debug_assert!(!self.is_control(slot), "they leave by being checked out");
         self.lists.queued -= 1;
-        if self.is_control(slot) {
-            self.lists.controls -= 1;
-        } else {
-            self.lists.events -= u64::from(len);
-            self.lists.lasting -= u32::from(endurance.lasts());
-        }
+        self.lists.events -= u64::from(len);
+        self.lists.lasting -= u32::from(endurance.lasts());
     }
 
     /// Accounts for events that were appended to a queued color, whose borrow this takes.

@@ -123,3 +123,23 @@ impl Lists {
         self.queued - self.controls
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What is worth stealing, the events besides, and for each color of its own that lasts as much as is counted.
+    #[test]
+    fn the_load_is_what_a_thief_could_do() {
+        let mut lists = Lists::new(Limits {
+            cost_ns: 600,
+            worthy_ns: 600,
+            quantum_ns: 600,
+            alone_ns: 10_000,
+            endurance_most: Endurance::most(10_000),
+            controls_first: 16,
+        });
+        (lists.worth_ns, lists.events, lists.lasting_out) = (1_000, 3, 2);
+        assert_eq!(lists.load_ns(), 1_000 + 3 * 100 + 2 * 16_384);
+    }
+}

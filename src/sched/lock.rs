@@ -178,4 +178,21 @@ mod tests {
         drop(held);
         assert!(lock.try_lock().is_some());
     }
+
+    /// Also if nobody takes it in between.
+    #[test]
+    fn who_waits_gets_the_lock_when_it_is_released() {
+        const TIMES: u64 = if cfg!(miri) { 10 } else { 300 };
+        let lock = Arc::new(CoreLock::new(0u64));
+        for i in 1..=TIMES {
+            let held = lock.lock();
+            let other = Arc::clone(&lock);
+            let waits = std::thread::spawn(move || *other.lock() += 1);
+            // Mostly it waits by then, which is what this is about.
+            std::thread::yield_now();
+            drop(held);
+            waits.join().unwrap();
+            assert_eq!(*lock.lock(), i);
+        }
+    }
 }

@@ -63,7 +63,7 @@ impl Outbox {
     }
 
     /// Adds an event to the last post's color. There is one.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn join(&mut self, node: NonNull<Node>) {
         let Some(last) = self.0.last_mut() else {
             unreachable!("the caller looked");

@@ -185,3 +185,52 @@ pub(crate) fn send_all(shared: &Shared, core: u32, colors: &[u32], bells: &mut V
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sched::choices::Machine;
+    use crate::sched::policy::Heuristics;
+    use crate::sched::section::Section;
+
+    fn all(mut chain: Chain, slots: &Slots) -> Vec<u32> {
+        std::iter::from_fn(|| chain.next(slots)).collect()
+    }
+
+    #[test]
+    fn pokes_are_a_chain_of_all_that_were_sent() {
+        let machine = Machine::flat(2, Heuristics::ALL);
+        let (slots, pokes) = (&machine.shared.slots, &machine.shared.cores[0].pokes);
+        assert!(!pokes.any() && !pokes.any_ordered());
+        assert!(!pokes.push(slots, &[2]) && !pokes.push(slots, &[4, 6, 8]));
+        assert!(pokes.any() && pokes.any_ordered() && !pokes.park());
+        let mut taken = all(pokes.take(), slots);
+        taken.sort();
+        assert_eq!(taken, [2, 4, 6, 8]);
+        assert!(pokes.park() && !pokes.any() && !pokes.any_ordered());
+        assert_eq!(all(pokes.take(), slots), []);
+        assert!(pokes.push(slots, &[2, 4]), "it sleeps");
+        assert_eq!(all(pokes.take(), slots).len(), 2);
+        let mut chain = Chain::EMPTY;
+        [2, 4, 6].iter().for_each(|&slot| chain.add(slots, slot));
+        assert!(chain.any());
+        assert_eq!(all(chain, slots), [6, 4, 2]);
+    }
+
+    /// Whoever sent it, or finds it, sends it on.
+    #[test]
+    fn a_poke_follows_its_color() {
+        let machine = Machine::flat(2, Heuristics::ALL);
+        let shared = &machine.shared;
+        shared.slots.set_owner(2, 1);
+        send_all(shared, 0, &[2, 4], &mut Vec::new());
+        assert_eq!(all(shared.cores[0].pokes.take(), &shared.slots), [4]);
+        assert_eq!(all(shared.cores[1].pokes.take(), &shared.slots), [2]);
+        assert!(!shared.cores[0].pokes.push(&shared.slots, &[2]));
+        let mut bells = Vec::new();
+        assert!(shared.cores[1].pokes.park());
+        Section::enter(shared, 0).take_mail(&mut bells);
+        assert_eq!(bells, [1]);
+        assert_eq!(all(shared.cores[1].pokes.take(), &shared.slots), [2]);
+    }
+}

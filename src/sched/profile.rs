@@ -214,7 +214,6 @@ impl Profile {
         let samples = self.samples.load(Relaxed);
         if samples == 0 {
             self.mean_ns.store(ns, Relaxed);
-            self.deviation_ns.store(0, Relaxed);
             self.samples.store(1, Relaxed);
             self.derive(1, ns, 0, 0);
             return;
@@ -370,6 +369,77 @@ mod tests {
 
     fn vtable<F: FnOnce(&mut Cx) + Send + 'static>(_: F) -> &'static Vtable {
         VtableOf::<F>::VTABLE
+    }
+
+    #[test]
+    fn nothing_is_learned_before_it_is_measured() {
+        let annotated = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        assert_eq!(annotated.learned(), None);
+        let unknown = Profile::new(None, vtable(|_| ()));
+        assert_eq!(unknown.learned(), None);
+        for profile in [&annotated, &unknown] {
+            profile.record(500, 10_000);
+        }
+        // From 800 to 500 by a ninth, and so for the deviation.
+        assert_eq!(annotated.learned(), Some((766, 34)));
+        assert_eq!(unknown.learned(), Some((500, 0)));
+    }
+
+    #[test]
+    fn means_move_by_a_sixteenth() {
+        let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        (0..20).for_each(|_| profile.record(800, 10_000));
+        for (ns, mean, deviation) in [(1_600, 850, 50), (0, 796, 100), (796, 796, 93)] {
+            profile.record(ns, 10_000);
+            assert_eq!(profile.learned(), Some((mean, deviation)));
+            assert_eq!(profile.tail_ns(), mean + 4 * deviation);
+        }
+    }
+
+    /// Three events of at least eight posts each, at most 400 ns a post and 1,000 besides.
+    #[test]
+    fn a_handler_shows_that_it_posts_in_a_row() {
+        let shows = |profile: &Profile, more, ns| {
+            profile.record_posts(more, ns);
+            profile.posts_in_a_row()
+        };
+        let new = || Profile::new(None, vtable(|_| ()));
+        let profile = new();
+        let seen = [8, 8, 8].map(|more| shows(&profile, more, 4_200));
+        assert_eq!(seen, [false, false, true]);
+        // From then on at most 100 ns a post, however few they are.
+        assert!(shows(&profile, 8, 1_800) && shows(&profile, 0, 1_000));
+        assert!(!shows(&profile, 0, 1_001));
+        // Anew.
+        let seen = [100, 100, 100].map(|more| shows(&profile, more, 10));
+        assert_eq!(seen, [false, false, true]);
+        assert!(!shows(&profile, 8, 1_801));
+        // Few posts show nothing.
+        let profile = new();
+        assert!((0..10).all(|_| !shows(&profile, 7, 10)));
+        // One that was slow is no beginning.
+        let profile = new();
+        let seen = [1, 1, 0, 1, 1, 1].map(|fast| shows(&profile, 8, 4_201 - fast));
+        assert_eq!(seen, [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn what_is_known_to_be_long_does_not_surprise() {
+        // Nothing is known, so nothing surprises.
+        let unknown = Profile::new(None, vtable(|_| ()));
+        unknown.suspect(50_000, 10_000);
+        assert_eq!(unknown.surprise_ns(), 0);
+        static TEN: Handler = Handler::new("ten").time(Duration::from_micros(10));
+        for (long_ns, surprises) in [(9_999, false), (10_000, true)] {
+            let profile = Profile::new(Some(&TEN), vtable(|_| ()));
+            profile.suspect(50_000, long_ns);
+            assert_eq!(profile.surprise_ns(), if surprises { 50_000 } else { 0 });
+        }
+        let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        profile.record(10_000, 10_000);
+        assert_eq!(profile.surprise_ns(), 0);
+        profile.record(10_001, 10_000);
+        assert_eq!(profile.surprise_ns(), 10_001);
     }
 
     #[test]

@@ -313,3 +313,59 @@ impl ColorQueue {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn fifo(len: u32, raw_ns: u32, penalized_ns: u32) -> Fifo {
+        Fifo {
+            len,
+            times: Times::new(raw_ns, penalized_ns),
+            ..Fifo::EMPTY
+        }
+    }
+
+    #[test]
+    fn a_turn_takes_what_its_batch_does() {
+        let turn_ns = |len, raw_ns, batch| fifo(len, raw_ns, raw_ns).turn_ns(batch);
+        // All of it exactly, or the mean of so many.
+        assert_eq!(turn_ns(10, 1_005, 10), 1_005);
+        assert_eq!(turn_ns(20, 2_019, 10), 1_000);
+        assert_eq!(turn_ns(3, 10, 2), 6);
+        let mut all = fifo(3, 10, 5);
+        assert_eq!(all.take().len(), 3);
+        assert_eq!((all.len(), all.raw_ns()), (0, 0));
+    }
+
+    #[test]
+    fn endurance_is_counted_in_units_up_to_a_bound() {
+        let after = |ns| Endurance::NONE.and(ns, Endurance::most(0));
+        assert_eq!(
+            [0, 1, 128, 129].map(|ns| after(ns).ns()),
+            [0, 128, 128, 256]
+        );
+        assert_eq!(after(129).and(1, Endurance::most(0)).ns(), 384);
+        assert_eq!(
+            [16_384, 16_385, 1 << 40].map(|ns| after(ns).ns()),
+            [16_384; 3]
+        );
+        assert_eq!([1_920, 1_921].map(|ns| after(ns).lasts()), [false, true]);
+    }
+
+    #[test]
+    fn a_color_is_worth_what_is_queued_and_what_is_expected() {
+        let mut queue = ColorQueue::new();
+        let mut worth = |endurance_ns, raw_ns, penalized_ns| {
+            queue.endurance = Endurance::NONE.and(endurance_ns, Endurance::most(0));
+            queue.fifo = fifo(1, raw_ns, penalized_ns);
+            (queue.worth_ns(), queue.penalized_ns())
+        };
+        assert_eq!(worth(0, 100, 10), (100, 10));
+        assert_eq!(worth(1_280, 100, 100), (1_380, 1_380));
+        // Expected events are as penalized as the queued ones.
+        assert_eq!(worth(1_280, 1_000, 100), (2_280, 228));
+        assert_eq!(worth(1_280, 0, 0), (1_280, 1_280));
+        assert_eq!(worth(1_280, u32::MAX, u32::MAX), (u32::MAX, u32::MAX));
+    }
+}

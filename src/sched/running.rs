@@ -84,11 +84,8 @@ impl Running {
     /// Gives back an event that was just popped and did not run.
     #[inline(never)]
     pub(super) fn put_front(&mut self, node: NonNull<Node>, times: Times) {
-        // Its link leads to the next event still, if there is one.
+        // Its link leads to the next event still, if there is one; else it is the tail still.
         self.head = node.as_ptr();
-        if self.len == 0 {
-            self.tail = node.as_ptr();
-        }
         self.len += 1;
         self.batch_left += 1;
         self.left_ns += i64::from(times.raw_ns());

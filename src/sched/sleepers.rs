@@ -82,3 +82,27 @@ pub(crate) fn relieve(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
         wake_nearest(shared, core, bells);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_core_has_a_bit() {
+        const CORES: u32 = 130;
+        let sleepers = Sleepers::new(CORES as usize);
+        let asleep = || (0..CORES).filter(|&core| sleepers.contains(core));
+        assert!(!sleepers.any());
+        for core in 0..CORES {
+            sleepers.set(core);
+            assert!(sleepers.any());
+            assert!(asleep().eq([core]), "core {core}");
+            sleepers.clear(core);
+            assert!(!sleepers.any());
+        }
+        (0..CORES).for_each(|core| sleepers.set(core));
+        sleepers.clear(64);
+        assert_eq!(asleep().count(), CORES as usize - 1);
+        assert!(!sleepers.contains(64));
+    }
+}

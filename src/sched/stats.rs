@@ -111,4 +111,21 @@ mod tests {
         }
         assert_eq!(Counts::default().median_ns(), None);
     }
+
+    /// Of an even number the smaller one of the two in the middle.
+    #[test]
+    fn counts_of_several_cores_are_summed() {
+        let counts = |ns: &[u64]| {
+            let histogram = Histogram::default();
+            ns.iter().for_each(|&ns| histogram.add(ns));
+            let mut counts = Counts::default();
+            histogram.sum_into(&mut counts);
+            counts
+        };
+        let mut sum = counts(&[1_000, 10, 10]);
+        sum.add(&counts(&[1_000, 1_000, 10]));
+        assert_eq!(sum.median_ns(), counts(&[10]).median_ns());
+        sum.add(&counts(&[1_000]));
+        assert_eq!(sum.median_ns(), counts(&[1_000]).median_ns());
+    }
 }

@@ -268,6 +268,11 @@ fn control_colors_stay() {
     of.flush();
     machine.shared.cores[0].progress.long(true);
     assert!(machine.steal(1).is_empty());
+    // One behind it goes.
+    let color = machine.color(0, 7);
+    post(&mut machine.cores[0], takes(20), color);
+    machine.cores[0].flush();
+    assert_eq!(machine.steal(1), [color]);
     for heuristics in [Heuristics::NONE, without(false, true, false)] {
         let mut machine = Machine::flat(2, heuristics);
         let colors = machine.busy(0, &[(takes(20), 2), (takes(20), 1)]);
@@ -276,4 +281,32 @@ fn control_colors_stay() {
         of.flush();
         assert!(colors.contains(&machine.steal(1)[0]));
     }
+}
+
+/// What is appended to a color that is queued already may make it worth a steal, and steals that come to cost more
+/// may make it worth none.
+#[test]
+fn a_queued_color_that_grows_is_judged_anew() {
+    let worthy = |machine: &Machine| Section::enter(&machine.shared, 0).lists().worthy;
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.busy(0, &[(takes(20), 1)]);
+    assert_eq!(worthy(&machine), 0);
+    let color = machine.color(0, 0);
+    machine.post(color, 700);
+    machine.cores[0].flush();
+    assert_eq!(worthy(&machine), 1);
+    machine.cost(Distance::SharedL1, 5_000);
+    Section::enter(&machine.shared, 0).renew_limits();
+    machine.post(color, 20);
+    machine.cores[0].flush();
+    assert_eq!(worthy(&machine), 0);
+    // By mail too.
+    post(&mut machine.cores[1], takes(9_000), color);
+    machine.cores[1].flush();
+    let mut section = Section::enter(&machine.shared, 0);
+    section.take_mail(&mut Vec::new());
+    section.publish();
+    drop(section);
+    assert_eq!(worthy(&machine), 1);
+    assert_eq!(machine.steal(1), [color]);
 }

@@ -1,14 +1,21 @@
-//! What is chosen: which victim and whether any ([`victims`]), which of its colors and how many ([`colors`]). On
-//! cores that are stepped by hand, whose events are posted and never run; the clock stands where the test puts
-//! it.
+//! What is chosen: which victim and whether any ([`victims`], [`searches`]), which of its colors and how many
+//! ([`colors`]); what is kept at hand ([`held`]), and what a core does between two quanta ([`exchange`]); which
+//! events are timed ([`timing`]), who is woken ([`wakes`]), and what is told of it all ([`reports`]). On cores that
+//! are stepped by hand, whose events do nothing; the clock stands where the test puts it.
 
 mod colors;
+mod exchange;
+mod held;
+mod reports;
+mod searches;
+mod timing;
 mod victims;
+mod wakes;
 
 use super::clock::Clock;
 use super::core::Core;
 use super::policy::{Heuristics, Policy};
-use super::queue::{Endurance, State};
+use super::queue::{Endurance, NIL, State};
 use super::section::Section;
 use super::shared::{Setup, Shared};
 use crate::color::HashKey;
@@ -41,15 +48,15 @@ fn without(locality: bool, time_left: bool, penalty: bool) -> Heuristics {
     }
 }
 
-struct Machine {
-    shared: Arc<Shared>,
+pub(super) struct Machine {
+    pub(super) shared: Arc<Shared>,
     cores: Vec<Core>,
     now_ns: Arc<AtomicU64>,
 }
 
 impl Machine {
     /// All cores share a cache of the first level.
-    fn flat(cores: usize, heuristics: Heuristics) -> Machine {
+    pub(super) fn flat(cores: usize, heuristics: Heuristics) -> Machine {
         let near = |thief| (1..cores).map(move |i| ((thief + i) % cores, Distance::SharedL1));
         Machine::new(
             (0..cores).map(|core| near(core).collect()).collect(),
@@ -69,7 +76,8 @@ impl Machine {
         let cores = victims.len();
         let numbered = |(core, distance)| (core as u32, distance);
         let shared = Arc::new(Shared::new(Setup {
-            slot_bits: 16,
+            // Each color that is used here has a slot of its own.
+            slot_bits: if cores > 16 { 16 } else { 13 },
             hash_key: HashKey::from_seed(0),
             victims: (victims.into_iter())
                 .map(|its| its.into_iter().map(numbered).collect())
@@ -173,6 +181,56 @@ impl Machine {
     fn cost(&self, distance: Distance, ns: u64) {
         (0..200).for_each(|_| self.shared.record_steal(distance, ns));
         assert!(self.shared.steal_cost_ns(distance).abs_diff(ns) <= 8);
+    }
+}
+
+/// What is done on core 0.
+impl Machine {
+    fn post(&mut self, color: u64, takes_ns: u64) {
+        post(&mut self.cores[0], takes(takes_ns), color);
+    }
+
+    fn settle(&mut self, colors: &[u64]) {
+        for &color in colors {
+            self.post(color, 20);
+            self.cores[0].exchange();
+            assert_eq!(self.run(), [color]);
+        }
+        self.cores[0].exchange();
+        assert!(self.cores[0].is_idle());
+    }
+
+    /// Begins and ends an event, whose closure has nothing to do; its color. None if the quantum is over.
+    fn step(&mut self) -> Option<u64> {
+        self.step_for(0)
+    }
+
+    /// As `step`, with an event that takes so long.
+    fn step_for(&mut self, ns: u64) -> Option<u64> {
+        let of = &mut self.cores[0];
+        if of.is_turn_over() && !of.next_color() {
+            return None;
+        }
+        let event = of.begin_event().expect("nobody asks to look up");
+        self.wait(ns);
+        let of = &mut self.cores[0];
+        of.free(event.node);
+        of.end_event();
+        Some(of.current.slot.into())
+    }
+
+    /// The rest of the quantum.
+    fn run(&mut self) -> Vec<u64> {
+        std::iter::from_fn(|| self.step()).collect()
+    }
+
+    fn checked_out(&self) -> Vec<u64> {
+        self.cores[0].checkout.slots().map(u64::from).collect()
+    }
+
+    fn queue(&self) -> Vec<u64> {
+        let queued = Section::enter(&self.shared, 0).queued_slots();
+        queued.into_iter().map(u64::from).collect()
     }
 }
 

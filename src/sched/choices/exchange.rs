@@ -1,0 +1,502 @@
+//! What a core does between two quanta, and at a flush.
+
+use super::held::Pair;
+use super::*;
+use crate::sched::profile::OVERFLOW_RESERVED;
+
+/// The other core sends core 0 an event.
+fn mail(machine: &mut Machine, color: u64) {
+    post(&mut machine.cores[1], takes(20), color);
+    machine.cores[1].flush();
+}
+
+/// A core parks that nothing was sent to, and so can be woken.
+fn sleep(machine: &Machine, core: usize) {
+    assert!(machine.shared.cores[core].pokes.park());
+    machine.shared.sleepers.set(core as u32);
+}
+
+#[test]
+fn held_colors_leave_when_others_wait() {
+    let Pair { mut machine, a, b } = Pair::on(2);
+    let long = machine.color(0, 9);
+    machine.post(long, 5_000);
+    assert_eq!(machine.run(), []);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), [long]);
+    let held = |color: u64| machine.cores[0].checkout.find(color as u32);
+    assert_eq!([a, b].map(held), [None, None]);
+}
+
+/// A poke comes, so what is held leaves; what has a turn stays, and is found where it is now.
+#[test]
+fn held_colors_leave_when_mail_comes() {
+    let Pair { mut machine, a, b } = Pair::on(2);
+    let [c, mailed] = [8, 9].map(|i| machine.color(0, i));
+    machine.post(c, 20);
+    machine.step();
+    machine.cores[0].exchange();
+    machine.run();
+    machine.post(b, 20);
+    machine.post(c, 20);
+    mail(&mut machine, mailed);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), [b, c, mailed]);
+    assert!(machine.cores[0].checkout.find(a as u32).is_none());
+    assert_eq!(machine.step(), Some(b));
+    machine.post(c, 20);
+    assert!(!machine.cores[0].has_outbox());
+    assert_eq!(machine.run(), [c, c, mailed]);
+}
+
+/// One of two has events left after its batch, and is given back; the other one is held, and found where it is now.
+#[test]
+fn of_two_that_ran_only_the_one_without_events_is_held() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, c] = [0, 1, 2].map(|i| machine.color(0, i));
+    machine.settle(&[a, b, c]);
+    (0..15).for_each(|_| machine.post(a, 5));
+    machine.post(b, 5);
+    machine.cores[0].exchange();
+    assert_eq!(machine.run()[..11], [a, a, a, a, a, a, a, a, a, a, b]);
+    machine.post(c, 5);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), [a, c]);
+    assert_eq!(machine.step(), Some(a));
+    machine.post(b, 5);
+    assert!(!machine.cores[0].has_outbox());
+    assert_eq!(machine.run(), [a, a, a, a, c, b]);
+}
+
+/// By how long it has lasted before, thieves would take it for something that goes on.
+#[test]
+fn a_color_that_is_held_has_lasted_no_longer() {
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    let endurance = |machine: &Machine| {
+        let section = Section::enter(&machine.shared, 0);
+        section.queue(a as u32).endurance
+    };
+    assert_eq!(endurance(&machine), Endurance::NONE);
+    let lasted = Endurance::NONE.and(5_000, Endurance::most(0));
+    Section::enter(&machine.shared, 0).queue(a as u32).endurance = lasted;
+    machine.post(a, 20);
+    machine.run();
+    machine.post(a, 20);
+    machine.cores[0].exchange();
+    assert_eq!(endurance(&machine), Endurance::NONE);
+}
+
+#[test]
+fn a_color_posts_to_itself_into_its_own_turn() {
+    let Pair { mut machine, b, .. } = Pair::on(2);
+    (0..5).for_each(|_| machine.post(b, 20));
+    assert_eq!(machine.cores[0].checkout.turns(), 1);
+    assert!(!machine.cores[0].has_outbox());
+    assert_eq!(machine.run(), [b; 5]);
+}
+
+/// One chunk in the outbox, however many they are.
+#[test]
+fn posts_in_a_row_to_one_color_are_published_together() {
+    let Pair { mut machine, .. } = Pair::on(2);
+    let color = machine.color(0, 9);
+    (0..10_000).for_each(|_| machine.post(color, 20));
+    assert_eq!(machine.queue(), []);
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), [color]);
+}
+
+#[test]
+fn posts_are_counted_when_they_are_published() {
+    let Pair { mut machine, .. } = Pair::on(2);
+    let posts = |machine: &Machine| machine.cores[0].own.stats.posts.get();
+    let before = posts(&machine);
+    let color = machine.color(0, 9);
+    machine.post(color, 20);
+    machine.cores[0].flush();
+    assert_eq!(posts(&machine), before + 1);
+    assert_eq!(machine.cores[0].own.stats.posts_remote.get(), 0);
+    mail(&mut machine, color);
+    assert_eq!(machine.cores[1].own.stats.posts_remote.get(), 1);
+    machine.post(color, 20);
+    machine.run();
+    machine.cores[0].exchange();
+    assert_eq!(posts(&machine), before + 2);
+}
+
+/// Mail of a color that is checked out, which a thief has found, is taken as soon as it is not any more.
+#[test]
+fn a_flush_takes_the_mail_that_thieves_left_and_no_other() {
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    mail(&mut machine, a);
+    Section::enter(&machine.shared, 0).take_mail(&mut Vec::new());
+    assert_eq!(machine.queue(), []);
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), [a]);
+    // What comes to a core is for the exchange.
+    let [mailed, posted] = [8, 9].map(|i| machine.color(0, i));
+    mail(&mut machine, mailed);
+    machine.post(posted, 20);
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), [a, posted]);
+}
+
+#[test]
+fn what_a_long_handler_publishes_wakes_somebody() {
+    for (long, color, wakes) in [
+        (true, Color::from(2), true),
+        (false, Color::from(2), false),
+        // No thief may take it.
+        (true, Color::control(0), false),
+    ] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        machine.busy(0, &[]);
+        sleep(&machine, 1);
+        machine.shared.cores[0].progress.long(long);
+        let of = &mut machine.cores[0];
+        assert!(of.post(Some(takes(20)), color, |_cx| ()).is_ok());
+        assert_eq!(of.flush(), wakes);
+        assert_eq!(of.own.stats.wakes.get(), u64::from(wakes));
+        assert!(of.bells.is_empty());
+    }
+    // Nobody could come.
+    let mut machine = Machine::flat(1, Heuristics::ALL);
+    machine.busy(0, &[]);
+    machine.shared.cores[0].progress.long(true);
+    let color = machine.color(0, 9);
+    machine.post(color, 20);
+    assert!(!machine.cores[0].flush());
+}
+
+#[test]
+fn with_nothing_to_do_there_is_no_quantum() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.cores[0].exchange();
+    assert_eq!(machine.cores[0].own.stats.quanta.get(), 0);
+}
+
+/// Every 64 quanta.
+#[test]
+fn limits_are_worked_out_anew_now_and_then() {
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    machine.cost(Distance::SharedL1, 5_000);
+    let cost_ns = machine.shared.steal_cost_ns(Distance::SharedL1) as u32;
+    let mut exchanges = 0;
+    while machine.cores[0].quantum_ns != cost_ns {
+        machine.run();
+        machine.post(a, 20);
+        machine.cores[0].exchange();
+        exchanges += 1;
+        assert!(exchanges <= 64);
+    }
+    assert_eq!(machine.cores[0].own.stats.quanta.get(), 64);
+    let limits = Section::enter(&machine.shared, 0).limits;
+    assert_eq!(
+        (limits.quantum_ns, limits.cost_ns),
+        (cost_ns, cost_ns.into())
+    );
+    // What fits a quantum by now.
+    let color = machine.color(0, 9);
+    machine.run();
+    (0..100).for_each(|_| machine.post(color, 60));
+    machine.cores[0].exchange();
+    assert_eq!(machine.run().len(), cost_ns.div_ceil(60) as usize);
+}
+
+/// Core 0 of three runs something, and the last of its victims has many colors that go on and on.
+fn beside_one_that_lasts() -> Machine {
+    let mut machine = Machine::flat(3, Heuristics::ALL);
+    machine.busy(0, &[]);
+    machine.run();
+    let mut section = Section::enter(&machine.shared, 2);
+    section.lists.lasting_out = 9;
+    section.publish();
+    drop(section);
+    machine
+}
+
+/// The quanta that it takes until it is found.
+fn found_after(machine: &mut Machine, busy: bool) -> u64 {
+    let color = machine.color(0, 3);
+    while machine.cores[0].levelling.is_none() {
+        machine.run();
+        machine.post(color, 20);
+        machine.cores[0].busy = busy;
+        machine.cores[0].exchange();
+    }
+    assert_eq!(machine.cores[0].levelling, Some(1));
+    assert!(machine.shared.cores[2].hint.is_asked());
+    Section::enter(&machine.shared, 2).lists.lasting_out = 0;
+    machine.cores[0].own.stats.quanta.get()
+}
+
+/// Whether another core has more colors that go on and on: one victim each time, every 64 quanta, and at each
+/// exchange of a core that is not busy.
+#[test]
+fn a_core_compares_itself_with_each_victim_in_turn() {
+    assert!(found_after(&mut beside_one_that_lasts(), false) <= 4);
+    assert_eq!(found_after(&mut beside_one_that_lasts(), true), 64);
+    // The other victim has its turn first.
+    let mut machine = beside_one_that_lasts();
+    let mut section = Section::enter(&machine.shared, 2);
+    let lasting = std::mem::take(&mut section.lists.lasting_out);
+    section.publish();
+    drop(section);
+    let color = machine.color(0, 3);
+    while machine.cores[0].own.stats.quanta.get() < 64 {
+        machine.run();
+        machine.post(color, 20);
+        machine.cores[0].busy = true;
+        machine.cores[0].exchange();
+    }
+    let mut section = Section::enter(&machine.shared, 2);
+    section.lists.lasting_out = lasting;
+    section.publish();
+    drop(section);
+    assert_eq!(found_after(&mut machine, true), 192);
+}
+
+/// After the quantum in which it found one.
+#[test]
+fn a_core_takes_a_share_of_what_lasts_elsewhere() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.busy(0, &[(takes(20_000), 1); 10]);
+    machine.cores[1].levelling = Some(0);
+    machine.cores[1].end_quantum(0);
+    assert_eq!((machine.queued(0), machine.queued(1)), (5, 5));
+    assert_eq!(machine.cores[1].levelling, None);
+}
+
+/// In one quantum of 64 nothing is held, so that what is placed elsewhere by then leaves.
+#[test]
+fn nothing_is_held_when_limits_are_worked_out() {
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    while machine.cores[0].own.stats.quanta.get() < 63 {
+        machine.run();
+        machine.post(a, 20);
+        machine.cores[0].exchange();
+    }
+    machine.run();
+    let b = machine.color(0, 1);
+    machine.post(b, 20);
+    machine.cores[0].exchange();
+    assert_eq!(machine.step(), Some(b));
+    assert_eq!(machine.cores[0].checkout.others(true), 0);
+}
+
+/// The mail is older, for all that the core knows.
+#[test]
+fn mail_goes_before_what_is_posted_here() {
+    let by_mail = takes(21);
+    let order = |machine: &mut Machine| {
+        let mut handlers = Vec::new();
+        while machine.step().is_some() {
+            let profile = machine.cores[0].current.profile();
+            let handler = machine.shared.profiles.get(profile).handler;
+            handlers.push(std::ptr::eq(handler.unwrap(), by_mail));
+        }
+        handlers
+    };
+    let send = |machine: &mut Machine, color| {
+        post(&mut machine.cores[1], by_mail, color);
+        machine.cores[1].flush();
+    };
+    // Of a color that is held.
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    send(&mut machine, a);
+    machine.post(a, 20);
+    assert!(machine.cores[0].has_outbox());
+    machine.run();
+    machine.cores[0].exchange();
+    assert_eq!(order(&mut machine), [true, false]);
+    // Of one that is not, at an exchange and at a flush; and of one that is queued.
+    for (flush, queued) in [(false, false), (true, false), (true, true)] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let color = machine.color(0, 0);
+        machine.settle(&[color]);
+        if queued {
+            machine.post(color, 20);
+            machine.cores[0].flush();
+        }
+        send(&mut machine, color);
+        machine.post(color, 20);
+        if flush {
+            machine.cores[0].flush();
+        }
+        machine.cores[0].exchange();
+        let mut expected = vec![true, false];
+        if queued {
+            expected.insert(0, false);
+        }
+        assert_eq!(order(&mut machine), expected);
+    }
+}
+
+/// The color up to which memory was asked for, some way behind the head of a long queue, leaves: its neighbor takes
+/// its place.
+#[test]
+fn the_scout_stays_in_the_queue() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    for i in 0..1_100 {
+        let color = machine.color(0, i);
+        machine.post(color, 20);
+    }
+    machine.cores[0].flush();
+    machine.cores[0].exchange();
+    let mut section = Section::enter(&machine.shared, 0);
+    let scout = section.lists.scout;
+    assert_ne!(scout, NIL);
+    let next = section.queue(scout).core_next;
+    section.unlink(scout);
+    section.queue(scout).state = State::Idle;
+    assert_eq!(section.lists.scout, next);
+    section.assert_valid();
+    section.link(scout);
+}
+
+/// Until it has taken its share of one, it looks at no other.
+#[test]
+fn a_core_compares_itself_with_one_victim_at_a_time() {
+    let mut machine = beside_one_that_lasts();
+    machine.cores[0].levelling = Some(0);
+    let color = machine.color(0, 3);
+    for _ in 0..4 {
+        machine.run();
+        machine.post(color, 20);
+        machine.cores[0].busy = false;
+        machine.cores[0].exchange();
+        assert_eq!(machine.cores[0].levelling, Some(0));
+    }
+    Section::enter(&machine.shared, 2).lists.lasting_out = 0;
+}
+
+/// Core 0 with so many colors in its queue that go on and on, of an event of so many ns each.
+fn lasting(colors: usize, takes_ns: u64) -> Machine {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    for i in 0..colors {
+        let color = machine.color(0, i);
+        machine.post(color, takes_ns);
+        machine.cores[0].flush();
+        let mut section = Section::enter(&machine.shared, 0);
+        section.unlink(color as u32);
+        section.queue(color as u32).endurance = Endurance::NONE.and(5_000, Endurance::most(0));
+        section.queue(color as u32).state = State::Idle;
+        section.link(color as u32);
+    }
+    machine
+}
+
+#[test]
+fn a_color_that_lasts_is_worth_a_steal() {
+    let machine = lasting(1, 20);
+    let section = Section::enter(&machine.shared, 0);
+    assert_eq!((section.lists.worthy, section.lists.worth_ns), (1, 5_140));
+}
+
+/// Else no thief would ever see those that all fit into a quantum.
+#[test]
+fn half_of_the_colors_that_last_are_left_for_whoever_wants_some() {
+    let taken = |colors, prepare: &dyn Fn(&Machine)| {
+        let mut machine = lasting(colors, 20);
+        prepare(&machine);
+        machine.cores[0].exchange();
+        let taken = machine.checked_out().len();
+        let section = Section::enter(&machine.shared, 0);
+        assert_eq!(section.lists.lasting_out as usize, taken);
+        taken
+    };
+    let searching = |machine: &Machine| {
+        machine.shared.searching.fetch_add(1, Ordering::Relaxed);
+    };
+    let asked = |machine: &Machine| machine.shared.cores[0].hint.ask(true);
+    let asleep = |machine: &Machine| machine.shared.sleepers.set(1);
+    assert_eq!([1, 5, 6].map(|colors| taken(colors, &|_| ())), [1, 5, 6]);
+    let prepare: [&dyn Fn(&Machine); 3] = [&searching, &asked, &asleep];
+    for prepare in prepare {
+        assert_eq!([1, 5, 6].map(|colors| taken(colors, prepare)), [1, 3, 3]);
+    }
+}
+
+#[test]
+fn a_color_that_lasts_and_does_not_fit_is_not_counted_as_out() {
+    let mut machine = lasting(3, 400);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out().len(), 1);
+    let section = Section::enter(&machine.shared, 0);
+    assert_eq!((section.lists.lasting, section.lists.lasting_out), (2, 1));
+}
+
+/// Until what it takes sums to a quantum, and what may be longer than a wake-up goes alone.
+#[test]
+fn a_core_checks_out_a_quantum() {
+    let taken = |quantum_ns: u64, each: &[u64]| {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        if quantum_ns > STEAL_COST_NS {
+            machine.cost(Distance::SharedL1, quantum_ns);
+            machine.cores[0].quantum_ns = Section::enter(&machine.shared, 0).renew_limits();
+        }
+        for (i, &takes_ns) in each.iter().enumerate() {
+            let color = machine.color(0, i);
+            machine.post(color, takes_ns);
+        }
+        machine.cores[0].flush();
+        machine.cores[0].exchange();
+        machine.checked_out().len()
+    };
+    assert_eq!(taken(600, &[300, 300, 1]), 2);
+    assert_eq!(taken(600, &[300, 301]), 1);
+    assert_eq!(taken(600, &[601]), 1);
+    // Exactly a wake-up, and more than that.
+    assert_eq!(taken(19_000, &[WAKE_COST_NS, 1]), 2);
+    assert_eq!(taken(19_000, &[WAKE_COST_NS + 1, 1]), 1);
+    assert_eq!(taken(19_000, &[1, WAKE_COST_NS + 1]), 1);
+}
+
+/// Of a handler that was not known when its event was posted.
+#[test]
+fn a_single_event_is_judged_by_what_is_known_now() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    static HANDLER: Handler = Handler::new("unknown");
+    for i in 0..3 {
+        let color = machine.color(0, i);
+        post(&mut machine.cores[0], &HANDLER, color);
+    }
+    machine.cores[0].flush();
+    let profile = machine.shared.profiles.get(OVERFLOW_RESERVED + 1);
+    (0..10).for_each(|_| profile.record(20, WAKE_COST_NS));
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out().len(), 3);
+}
+
+/// By the turn that it had, if that counts at all.
+#[test]
+fn a_color_with_events_left_has_lasted() {
+    for (heuristics, control, lasted_ns) in [
+        (Heuristics::ALL, false, 256),
+        (Heuristics::ALL, true, 0),
+        (without(false, true, false), false, 0),
+    ] {
+        let mut machine = Machine::flat(2, heuristics);
+        let other = machine.color(0, 1);
+        let color = if control {
+            Color::control(0)
+        } else {
+            Color::from(machine.color(0, 0))
+        };
+        let slot = machine.shared.slots.map.slot(color);
+        for _ in 0..15 {
+            let posted = machine.cores[0].post(Some(takes(20)), color, |_cx| ());
+            assert!(posted.is_ok());
+        }
+        machine.post(other, 20);
+        machine.cores[0].exchange();
+        machine.run();
+        machine.cores[0].exchange();
+        let section = Section::enter(&machine.shared, 0);
+        assert_eq!(
+            section.queue(slot).endurance.ns(),
+            lasted_ns,
+            "{heuristics:?}"
+        );
+    }
+}

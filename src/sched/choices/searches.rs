@@ -1,0 +1,244 @@
+//! Who looks for work, what it does when it has found some, and what it takes from whom.
+
+use super::*;
+use crate::sched::stats::Counts;
+use crate::sched::steal::compare;
+
+/// A core goes to sleep to which nothing was sent.
+fn sleep(machine: &Machine, core: usize) {
+    assert!(machine.shared.cores[core].pokes.park());
+    machine.shared.sleepers.set(core as u32);
+}
+
+fn wakes(machine: &Machine, core: usize) -> u64 {
+    machine.cores[core].own.stats.wakes.get()
+}
+
+/// The last one that stops searching because it has found something looks whether there is more, for another.
+#[test]
+fn the_last_to_find_something_wakes_another_if_there_is_more() {
+    type Prepare<'a> = &'a dyn Fn(&mut Machine);
+    let is_more: Prepare<'_> = &|machine| drop(machine.busy(2, &[(takes(10_000), 1)]));
+    let cases: [(&str, Prepare<'_>, bool); 8] = [
+        ("nothing", &|_| (), false),
+        ("enough", is_more, true),
+        (
+            "too little",
+            &|machine| drop(machine.busy(2, &[(takes(9_999), 1)])),
+            false,
+        ),
+        (
+            "of its own",
+            &|machine| drop(machine.busy(1, &[(takes(10_000), 1)])),
+            true,
+        ),
+        (
+            "of its own, too little",
+            &|machine| drop(machine.busy(1, &[(takes(9_999), 1)])),
+            false,
+        ),
+        (
+            "behind a long handler",
+            &|machine| {
+                machine.busy(2, &[(takes(20), 1)]);
+                machine.shared.cores[2].progress.long(true);
+            },
+            true,
+        ),
+        (
+            "mailed to a long handler",
+            &|machine| {
+                let color = machine.color(2, 0);
+                machine.post(color, 20);
+                machine.cores[0].flush();
+                machine.shared.cores[2].progress.long(true);
+            },
+            true,
+        ),
+        (
+            "a long handler",
+            &|machine| machine.shared.cores[2].progress.long(true),
+            false,
+        ),
+    ];
+    let ends = |prepare: Prepare<'_>, searching, found, asleep| {
+        let mut machine = Machine::flat(4, Heuristics::ALL);
+        prepare(&mut machine);
+        if asleep {
+            sleep(&machine, 3);
+        }
+        machine
+            .shared
+            .searching
+            .fetch_add(searching, Ordering::Relaxed);
+        machine.cores[1].searching = true;
+        machine.cores[1].end_search(found);
+        assert!(!machine.cores[1].searching);
+        assert_eq!(
+            machine.shared.searching.load(Ordering::Relaxed),
+            searching - 1
+        );
+        wakes(&machine, 1) > 0
+    };
+    for (name, prepare, expected) in cases {
+        assert_eq!(ends(prepare, 1, true, true), expected, "{name}");
+    }
+    assert!(
+        !ends(is_more, 1, false, true),
+        "it goes to sleep, and looks itself"
+    );
+    assert!(!ends(is_more, 2, true, true), "another one searches");
+    assert!(!ends(is_more, 1, true, false), "nobody sleeps");
+    // Who does not search ends nothing.
+    let mut machine = Machine::flat(4, Heuristics::ALL);
+    machine.cores[1].end_search(true);
+    assert_eq!(machine.shared.searching.load(Ordering::Relaxed), 0);
+}
+
+/// It may be on its way to sleep, and not know of what the thief linked.
+#[test]
+fn a_victim_that_sleeps_is_woken_for_what_is_left() {
+    for (colors, left) in [(1, false), (2, true)] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        machine.busy(0, &vec![(takes(20_000), 1); colors]);
+        assert!(machine.shared.cores[0].pokes.park());
+        assert_eq!(machine.steal(1).len(), 1);
+        assert_eq!(wakes(&machine, 1), u64::from(left));
+        assert_eq!(machine.shared.cores[0].pokes.unpark(), !left);
+    }
+}
+
+#[test]
+fn mail_of_a_victim_is_stolen_too() {
+    let mut machine = Machine::flat(3, Heuristics::ALL);
+    machine.busy(0, &[]);
+    machine.shared.cores[0].progress.long(true);
+    let color = machine.color(0, 5);
+    post(&mut machine.cores[2], takes(20), color);
+    machine.cores[2].flush();
+    assert_eq!(machine.steal(1), [color]);
+    let mut costs = Counts::default();
+    machine.cores[1].own.stats.steal_costs.sum_into(&mut costs);
+    assert!(costs.median_ns().is_some());
+}
+
+/// What it finds there is another's, who sleeps.
+#[test]
+fn a_thief_in_vain_rings_for_what_it_forwards() {
+    let mut machine = Machine::flat(4, Heuristics::ALL);
+    machine.shared.cores[0].progress.long(true);
+    let color = machine.color(0, 0);
+    post(&mut machine.cores[3], takes(20), color);
+    machine.cores[3].flush();
+    machine.shared.slots.set_owner(color as u32, 2);
+    assert!(machine.shared.cores[2].pokes.park());
+    assert!(machine.steal(1).is_empty());
+    assert_eq!(wakes(&machine, 1), 1);
+    machine.cores[2].exchange();
+    let taken: Vec<u32> = machine.cores[2].checkout.slots().collect();
+    assert_eq!(taken, [color as u32]);
+}
+
+/// Its own mail that other thieves left, too.
+#[test]
+fn a_thief_takes_the_mail_that_was_left() {
+    let mut machine = Machine::flat(3, Heuristics::ALL);
+    machine.busy(2, &[(takes(20_000), 1); 4]);
+    let mailed = machine.color(1, 0);
+    // Checked out when its mail was found.
+    post(&mut machine.cores[1], takes(20), mailed);
+    machine.cores[1].exchange();
+    post(&mut machine.cores[0], takes(21), mailed);
+    machine.cores[0].flush();
+    Section::enter(&machine.shared, 1).take_mail(&mut Vec::new());
+    assert!(machine.cores[1].next_color());
+    let event = machine.cores[1].begin_event().unwrap();
+    machine.cores[1].free(event.node);
+    assert!(!machine.cores[1].next_color());
+    let mut section = Section::enter(&machine.shared, 1);
+    machine.cores[1].checkout.give_back(&mut section, false);
+    drop(section);
+    assert!(machine.steal(1).contains(&mailed));
+}
+
+/// Half of the difference, counting what is not worth a steal, and at most a round; nothing if there is none.
+#[test]
+fn a_core_levels_with_a_victim_that_has_more() {
+    let level = |ours: &[u64], theirs: &[u64], sleeper: bool| {
+        let mut machine = Machine::flat(4, Heuristics::ALL);
+        let queued = |each: &[u64]| each.iter().map(|&ns| (takes(ns), 1)).collect::<Vec<_>>();
+        machine.busy(1, &queued(ours));
+        machine.busy(0, &queued(theirs));
+        if sleeper {
+            sleep(&machine, 3);
+        }
+        machine.cores[1].levelling = Some(2);
+        let victim = machine.cores[1].own.victims[2].0;
+        assert_eq!(victim, 0);
+        machine.cores[1].level(2);
+        let taken = machine.queued(1) - ours.len();
+        assert_eq!(machine.cores[1].levelling, None);
+        (taken, wakes(&machine, 1))
+    };
+    assert_eq!(level(&[20_000], &[20_000], false), (0, 0));
+    assert_eq!(level(&[20_000], &[20_000, 20, 20], false), (1, 0));
+    assert_eq!(level(&[], &[20_000; 4], false), (2, 0));
+    // There is more than the two need, for one that sleeps; or too little.
+    assert_eq!(level(&[], &[20_000; 4], true), (2, 1));
+    assert_eq!(level(&[], &[2_000; 4], true), (2, 0));
+    assert_eq!(level(&[20_000], &[20_000], true), (0, 0));
+}
+
+#[test]
+fn a_core_does_not_sleep_on_work() {
+    let machine = || Machine::flat(2, Heuristics::ALL);
+    assert!(!machine().cores[1].anything_to_do());
+    // Its own posts, its mail, what is queued, and what others have.
+    let mut posted = machine();
+    post(&mut posted.cores[1], takes(20), 3);
+    assert!(posted.cores[1].anything_to_do());
+    posted.cores[1].flush();
+    assert!(posted.cores[1].anything_to_do());
+    let mut mailed = machine();
+    mailed.post(3, 20);
+    mailed.cores[0].flush();
+    assert!(mailed.cores[1].anything_to_do());
+    let mut busy = machine();
+    busy.busy(0, &[(takes(20_000), 1)]);
+    assert!(busy.cores[1].anything_to_do());
+    // One that is alone.
+    let mut alone = Machine::flat(1, Heuristics::ALL);
+    assert!(!alone.cores[0].anything_to_do());
+    alone.post(3, 20);
+    assert!(alone.cores[0].anything_to_do());
+}
+
+/// A quarter more, and more than one more.
+#[test]
+fn a_victim_has_clearly_more_that_lasts() {
+    for (ours, theirs, more) in [
+        (0, 1, false),
+        (0, 2, true),
+        (4, 6, false),
+        (4, 7, true),
+        (8, 11, false),
+        (8, 12, true),
+    ] {
+        let machine = Machine::flat(2, Heuristics::ALL);
+        let lasting = |core, colors| {
+            let mut section = Section::enter(&machine.shared, core);
+            section.lists.lasting_out = colors;
+            section.publish();
+        };
+        lasting(0, ours);
+        lasting(1, theirs);
+        let own = &machine.cores[0].own;
+        let found = compare(&Section::enter(&machine.shared, 0), own, 0);
+        assert_eq!(found, more.then_some(0), "{ours} and {theirs}");
+        assert_eq!(machine.shared.cores[1].hint.is_asked(), more);
+        [0, 1].iter().for_each(|&core| lasting(core, 0));
+    }
+    let alone = Machine::flat(1, Heuristics::ALL);
+    let own = &alone.cores[0].own;
+    assert_eq!(compare(&Section::enter(&alone.shared, 0), own, 0), None);
+}

@@ -1,0 +1,469 @@
+//! Which events are timed, what is done about those that are long, and how many run in a row.
+
+use super::*;
+
+/// Longer than a wake-up.
+const LONG_NS: u64 = 30_000;
+
+impl Machine {
+    /// Core 0 has `count` colors with an event each, and nothing else.
+    fn with_colors(count: usize) -> (Machine, Vec<u64>) {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        machine.cores[0].become_busy();
+        let colors: Vec<u64> = (0..count).map(|i| machine.color(0, i)).collect();
+        colors.iter().for_each(|&color| machine.post(color, 1));
+        (machine, colors)
+    }
+
+    /// Whether each color is timed, of so many, in quanta of at most `each`.
+    fn timed(&mut self, quanta: usize, each: usize) -> Vec<bool> {
+        let colors: Vec<u64> = (0..each).map(|i| self.color(0, i)).collect();
+        let mut timed = Vec::new();
+        for _ in 0..quanta {
+            colors.iter().for_each(|&color| self.post(color, 1));
+            self.cores[0].exchange();
+            while self.step().is_some() {
+                timed.push(self.cores[0].own.progress.wants_attention());
+            }
+            self.cores[0].end_quantum(0);
+        }
+        timed
+    }
+}
+
+/// A color that is alone goes on for longer than its batch, but not for longer than a quantum.
+#[test]
+fn a_batch_is_longer_while_nobody_waits() {
+    let events = |takes_ns, others: &[u64]| {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let color = machine.color(0, 0);
+        (0..300).for_each(|_| machine.post(color, takes_ns));
+        for (i, &takes_ns) in others.iter().enumerate() {
+            let other = machine.color(0, 1 + i);
+            machine.post(other, takes_ns);
+        }
+        machine.cores[0].exchange();
+        machine
+            .run()
+            .into_iter()
+            .filter(|&ran| ran == color)
+            .count()
+    };
+    assert_eq!(events(1, &[]), 256);
+    assert_eq!(events(20, &[]), 30);
+    // One that has its turn in this quantum, and one that waits for the next.
+    assert_eq!(events(1, &[1]), 10);
+    assert_eq!(events(1, &[5_000]), 10);
+}
+
+#[test]
+fn one_color_in_251_is_timed() {
+    let (mut machine, _) = Machine::with_colors(0);
+    let timed = machine.timed(100, 8);
+    let expected = (0..800).map(|i| i % 251 == 0);
+    assert!(timed.into_iter().eq(expected));
+}
+
+/// For two quanta, that one included, each event is timed.
+#[test]
+fn a_core_that_looks_up_is_wary_for_a_while() {
+    let (mut machine, _) = Machine::with_colors(0);
+    machine.timed(1, 8);
+    machine.cores[0].look_up();
+    machine.cores[0].end_quantum(0);
+    let timed = machine.timed(3, 4);
+    assert_eq!(timed, [[true; 4], [false; 4], [false; 4]].concat());
+}
+
+#[test]
+fn all_events_are_timed_until_a_core_is_busy() {
+    let (mut machine, _) = Machine::with_colors(0);
+    machine.timed(1, 8);
+    machine.wait(7);
+    machine.cores[0].rise();
+    let risen_ns = machine.now_ns.load(Ordering::Relaxed);
+    assert_eq!(machine.cores[0].fresh_since_ns, Some(risen_ns));
+    // One at a time: nothing waits.
+    assert_eq!(machine.timed(20, 1), [true; 20]);
+    machine.cores[0].become_busy();
+    assert_eq!(machine.timed(20, 1), [false; 20]);
+    // Or as soon as anything waits.
+    machine.cores[0].rise();
+    machine.timed(1, 2);
+    assert_eq!(machine.cores[0].fresh_since_ns, None);
+    assert!(machine.shared.cores[0].busy.load(Ordering::Relaxed));
+}
+
+/// 50 us after it rose.
+#[test]
+fn a_core_that_has_been_awake_for_long_is_busy() {
+    for (ns, busy) in [(50_000, false), (50_001, true)] {
+        let (mut machine, _) = Machine::with_colors(1);
+        machine.cores[0].rise();
+        machine.cores[0].exchange();
+        machine.step_for(ns);
+        assert_eq!(machine.cores[0].fresh_since_ns.is_none(), busy, "{ns}");
+    }
+}
+
+#[test]
+fn who_is_asked_to_look_up_gives_back_what_waits() {
+    let (mut machine, colors) = Machine::with_colors(3);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), colors);
+    machine.shared.cores[0].progress.ask_to_look_up();
+    assert!(machine.cores[0].next_color());
+    assert!(machine.cores[0].begin_event().is_none());
+    assert!(machine.cores[0].is_turn_over());
+    assert!(!machine.cores[0].next_color());
+    assert_eq!(machine.queue(), colors[1..]);
+    machine.cores[0].busy = true;
+    machine.cores[0].looks_up();
+    assert!(!machine.cores[0].is_busy(), "the event source is looked at");
+    machine.cores[0].busy = true;
+    machine.cores[0].looks_up();
+    assert!(machine.cores[0].is_busy(), "nobody asks any more");
+    machine.cores[0].looked();
+    assert_eq!(machine.cores[0].own.stats.looks.get(), 1);
+    assert!(!machine.shared.cores[0].progress.is_asked_to_look_up());
+    machine.cores[0].exchange();
+    let mut ran = machine.run();
+    ran.sort();
+    assert_eq!(ran, colors);
+}
+
+#[test]
+fn what_runs_can_be_seen() {
+    let (mut machine, _) = Machine::with_colors(1);
+    let runs = |machine: &Machine| machine.shared.cores[0].progress.profile();
+    assert_eq!(runs(&machine), None);
+    machine.cores[0].exchange();
+    machine.step();
+    assert_eq!(runs(&machine), Some(machine.cores[0].current.profile()));
+    assert_eq!(machine.step(), None);
+    machine.cores[0].exchange();
+    let turns = machine.shared.cores[0].progress.turns();
+    machine.cores[0].rest();
+    assert_eq!(runs(&machine), None);
+    // Who finds nothing again has rested already.
+    machine.cores[0].busy = true;
+    machine.cores[0].rest();
+    assert!(!machine.cores[0].is_busy());
+    assert_eq!(machine.shared.cores[0].progress.turns(), turns + 1);
+}
+
+/// What completed meanwhile goes before what is queued then.
+#[test]
+fn after_a_long_event_a_core_is_not_busy() {
+    let (mut machine, colors) = Machine::with_colors(0);
+    for (ns, busy) in [
+        (10, true),
+        (WAKE_COST_NS, true),
+        (WAKE_COST_NS + 1, false),
+        (10, true),
+    ] {
+        // Unknown, so it is timed.
+        let post = machine.cores[0].post(None, Color::from(2), |_cx| ());
+        assert!(post.is_ok() && colors.is_empty());
+        machine.cores[0].exchange();
+        machine.cores[0].wary = 9;
+        machine.cores[0].until_sample = 1;
+        machine.step_for(ns);
+        machine.run();
+        machine.cores[0].end_quantum(0);
+        assert_eq!(machine.cores[0].is_busy(), busy, "{ns}");
+    }
+}
+
+/// Others are idle, and something waits: the quantum is timed as a whole, and if it took longer than two wake-ups,
+/// the handlers in it may have surprised. But not if one was timed that did.
+#[test]
+fn handlers_of_a_long_quantum_are_suspected() {
+    for (idle, colors, ns, timed_too, suspected) in [
+        (true, 2, 2 * WAKE_COST_NS + 1, false, true),
+        (true, 2, 2 * WAKE_COST_NS, false, false),
+        (false, 2, LONG_NS, false, false),
+        (true, 1, LONG_NS, false, false),
+        (true, 2, LONG_NS, true, false),
+    ] {
+        let (mut machine, _) = Machine::with_colors(0);
+        machine.timed(1, 4);
+        if idle {
+            assert!(!machine.cores[1].steal() && machine.cores[1].searching);
+        }
+        let handlers = [takes(2), takes(3)];
+        for (i, handler) in handlers.into_iter().enumerate().take(colors) {
+            let color = machine.color(0, i);
+            post(&mut machine.cores[0], handler, color);
+        }
+        machine.cores[0].exchange();
+        machine.step();
+        machine.cores[0].long = timed_too;
+        machine.wait(ns);
+        let first = machine.cores[0].current.profile();
+        machine.step();
+        let last = machine.cores[0].current.profile();
+        machine.run();
+        machine.cores[0].end_quantum(0);
+        let surprise = |profile| machine.shared.profiles.get(profile).surprise_ns();
+        let expected = if suspected { ns as u32 } else { 0 };
+        assert_eq!(
+            [first, last].map(surprise),
+            [expected; 2],
+            "{idle} {colors} {ns}"
+        );
+    }
+}
+
+/// Before an event that is known to be long: what waits is published, and somebody is woken for it.
+#[test]
+fn before_a_long_event_what_waits_is_published() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [short, long] = [0, 1].map(|i| machine.color(0, i));
+    machine.post(long, LONG_NS);
+    machine.cores[0].exchange();
+    machine.post(short, 20);
+    assert!(machine.shared.cores[1].pokes.park());
+    machine.shared.sleepers.set(1);
+    assert!(machine.cores[0].next_color());
+    let event = machine.cores[0].begin_event().unwrap();
+    assert!(machine.shared.cores[0].progress.is_long());
+    assert_eq!(machine.queue(), [short]);
+    assert_eq!(machine.cores[0].own.stats.wakes.get(), 1);
+    // What it posts is published at once.
+    let posted = machine.color(0, 2);
+    machine.post(posted, 20);
+    assert_eq!(machine.queue(), [short, posted]);
+    machine.wait(LONG_NS);
+    machine.cores[0].free(event.node);
+    machine.cores[0].end_event();
+    assert!(!machine.shared.cores[0].progress.is_long());
+    assert_eq!(machine.cores[0].own.stats.handler_ns_max.get(), LONG_NS);
+    assert!(machine.cores[0].is_turn_over(), "the next may be as long");
+    // Then no more.
+    let posted = machine.color(0, 3);
+    machine.post(posted, 20);
+    assert!(machine.cores[0].has_outbox());
+}
+
+/// What is left of a color after some of its events, by number and time.
+#[test]
+fn what_is_left_after_a_turn_is_what_did_not_run() {
+    let left = |machine: &Machine, color: u64| {
+        let fifo = machine.cores[0].checkout.fifo(color as u32);
+        (fifo.len(), fifo.raw_ns(), fifo.times().penalized_ns())
+    };
+    let begin = |events| {
+        let (mut machine, _) = Machine::with_colors(0);
+        let color = machine.color(0, 0);
+        (0..events).for_each(|_| post(&mut machine.cores[0], penalized(100, 10), color));
+        machine.cores[0].exchange();
+        assert_eq!(machine.step(), Some(color));
+        (machine, color)
+    };
+    // One that did not run after all.
+    let (mut machine, color) = begin(3);
+    machine.shared.cores[0].progress.ask_to_look_up();
+    assert!(machine.cores[0].begin_event().is_none());
+    assert!(!machine.cores[0].next_color());
+    assert_eq!(left(&machine, color), (2, 200, 20));
+    assert_eq!(machine.cores[0].executed, 1);
+    // In two parts, with one of its own between.
+    let (mut machine, color) = begin(4);
+    machine.cores[0].flush();
+    assert_eq!(machine.step(), Some(color));
+    post(&mut machine.cores[0], penalized(100, 10), color);
+    machine.cores[0].cut();
+    assert_eq!(machine.step(), None);
+    assert_eq!(left(&machine, color), (3, 300, 30));
+    // The last one did not run, and others follow it.
+    let (mut machine, color) = begin(2);
+    machine.shared.cores[0].progress.ask_to_look_up();
+    assert!(machine.cores[0].begin_event().is_none());
+    machine.cores[0].looks_up();
+    post(&mut machine.cores[0], penalized(100, 10), color);
+    assert!(!machine.cores[0].next_color());
+    assert_eq!(left(&machine, color), (2, 200, 20));
+    machine.cores[0].exchange();
+    assert_eq!(machine.run(), [color; 2]);
+    // A sum that has reached its end stays there until there is nothing left.
+    let (mut machine, _) = Machine::with_colors(0);
+    (0..2).for_each(|_| machine.post(color, 3_000_000_000));
+    machine.cores[0].exchange();
+    assert_eq!(machine.run(), [color]);
+    assert_eq!(left(&machine, color).1, u32::MAX);
+    machine.cores[0].exchange();
+    assert_eq!(machine.step(), Some(color));
+    let other = machine.color(0, 1);
+    machine.post(other, 20);
+    machine.cores[0].flush();
+    machine.post(color, 20);
+    assert_eq!(machine.step(), None);
+    assert_eq!(left(&machine, color), (1, 20, 20));
+    machine.cores[0].exchange();
+    assert_eq!(machine.run(), [other, color]);
+}
+
+impl Machine {
+    /// Core 0 of two, with quanta of nearly two wake-ups.
+    fn patient() -> Machine {
+        let (mut machine, _) = Machine::with_colors(0);
+        machine.cost(Distance::SharedL1, 19_000);
+        machine.cores[0].quantum_ns = Section::enter(&machine.shared, 0).renew_limits();
+        machine
+    }
+
+    /// Begins the event of a color that takes so long; it has none yet.
+    fn begin(&mut self, color: u64, takes_ns: u64) {
+        self.post(color, takes_ns);
+        self.cores[0].exchange();
+        assert!(self.cores[0].next_color());
+        let event = self.cores[0].begin_event().unwrap();
+        self.cores[0].free(event.node);
+    }
+}
+
+/// Longer than a wake-up, and shorter than a quantum: nothing is published, but what waits, waits no longer.
+#[test]
+fn before_a_long_event_somebody_is_woken_for_what_waits() {
+    for (queued, mailed, takes_ns, wakes) in [
+        (false, false, WAKE_COST_NS, 0),
+        (true, false, WAKE_COST_NS, 1),
+        (false, true, WAKE_COST_NS, 1),
+        (true, false, WAKE_COST_NS - 1, 0),
+    ] {
+        let mut machine = Machine::patient();
+        let [first, other, late] = [0, 1, 2].map(|i| machine.color(0, i));
+        machine.post(first, takes_ns);
+        if queued {
+            machine.post(other, 18_000);
+        }
+        machine.cores[0].exchange();
+        assert_eq!(machine.queue().len(), usize::from(queued));
+        if mailed {
+            post(&mut machine.cores[1], takes(20), late);
+            machine.cores[1].flush();
+        } else {
+            assert!(!machine.shared.cores[0].pokes.any());
+        }
+        assert!(machine.shared.cores[1].pokes.park());
+        machine.shared.sleepers.set(1);
+        assert!(machine.cores[0].next_color());
+        assert!(machine.cores[0].begin_event().is_some());
+        assert_eq!(
+            machine.cores[0].own.stats.wakes.get(),
+            wakes,
+            "{queued} {mailed}"
+        );
+        assert_eq!(
+            machine.shared.cores[0].progress.is_long(),
+            takes_ns >= WAKE_COST_NS
+        );
+    }
+    // Nobody could come.
+    let mut machine = Machine::flat(1, Heuristics::ALL);
+    let color = machine.color(0, 0);
+    machine.begin(color, WAKE_COST_NS);
+    assert_eq!(machine.cores[0].own.stats.wakes.get(), 0);
+}
+
+/// From a quantum on, if it is watched at all.
+#[test]
+fn what_a_long_event_posts_is_published_at_once() {
+    let published = |mut machine: Machine, takes_ns| {
+        let [color, posted] = [0, 1].map(|i| machine.color(0, i));
+        machine.begin(color, takes_ns);
+        machine.post(posted, 20);
+        !machine.cores[0].has_outbox()
+    };
+    let quantum_ns = u64::from(Machine::patient().cores[0].quantum_ns);
+    assert!(!published(Machine::patient(), quantum_ns - 1));
+    assert!(published(Machine::patient(), quantum_ns));
+    // A sample.
+    let (mut machine, _) = Machine::with_colors(0);
+    machine.cores[0].until_sample = 1;
+    assert!(!published(machine, 1_000));
+}
+
+#[test]
+fn after_a_long_event_the_others_are_given_back() {
+    for (ns, long) in [(WAKE_COST_NS, false), (WAKE_COST_NS + 1, true)] {
+        let (mut machine, _) = Machine::with_colors(0);
+        let [a, b] = [0, 1].map(|i| machine.color(0, i));
+        (0..2).for_each(|_| machine.post(a, 20));
+        machine.post(b, 20);
+        machine.cores[0].exchange();
+        let turns = machine.shared.cores[0].progress.turns();
+        machine.step_for(ns);
+        assert_eq!(machine.queue(), if long { vec![b] } else { vec![] });
+        assert_eq!(machine.cores[0].is_turn_over(), long);
+        // That it began, and no more: it was not known to be long.
+        assert_eq!(machine.shared.cores[0].progress.turns(), turns + 1);
+    }
+}
+
+/// Longer than four quanta, with others in the same quantum.
+#[test]
+fn others_that_wait_for_a_long_event_are_counted() {
+    for (colors, ns, hostages) in [(2, 2_400, 0), (2, 2_401, 1), (1, 2_401, 0)] {
+        let (mut machine, _) = Machine::with_colors(colors);
+        machine.cores[0].clock_cost_ns = 100;
+        machine.cores[0].exchange();
+        // Reading the clock is not the event's.
+        machine.step_for(ns + 100);
+        let stats = &machine.cores[0].own.stats;
+        assert_eq!(stats.hostage.get(), hostages, "{colors} {ns}");
+        assert_eq!(stats.handler_ns_max.get(), ns);
+    }
+}
+
+/// What counts are the posts of the event itself.
+#[test]
+fn a_long_event_that_posts_in_a_row_is_known_for_it() {
+    for (post_ns, in_a_row) in [(100, true), (600, false)] {
+        let (mut machine, _) = Machine::with_colors(0);
+        let color = machine.color(0, 0);
+        let handler = takes(LONG_NS);
+        for i in 0..3 {
+            post(&mut machine.cores[0], handler, color);
+            machine.cores[0].exchange();
+            assert!(machine.cores[0].next_color());
+            let event = machine.cores[0].begin_event().unwrap();
+            for j in 0..10 {
+                let to = machine.color(1, 1 + 10 * i + j);
+                machine.post(to, 20);
+                machine.wait(post_ns);
+            }
+            machine.cores[0].free(event.node);
+            machine.cores[0].end_event();
+            machine.run();
+        }
+        let profile = machine.cores[0].current.profile();
+        assert_eq!(
+            machine.shared.profiles.get(profile).posts_in_a_row(),
+            in_a_row
+        );
+    }
+}
+
+/// Each once, so that a few that take turns leave room for others.
+#[test]
+fn each_handler_of_a_long_quantum_is_suspected() {
+    let (mut machine, _) = Machine::with_colors(0);
+    machine.timed(1, 4);
+    assert!(!machine.cores[1].steal() && machine.cores[1].searching);
+    let [a, b, last] = [takes(2), takes(3), takes(4)];
+    for i in 0..10 {
+        let color = machine.color(0, i);
+        post(&mut machine.cores[0], if i % 2 == 0 { a } else { b }, color);
+    }
+    let color = machine.color(0, 10);
+    post(&mut machine.cores[0], last, color);
+    machine.cores[0].exchange();
+    machine.run();
+    machine.wait(LONG_NS);
+    let profile = machine.cores[0].current.profile();
+    machine.cores[0].end_quantum(0);
+    let surprise_ns = machine.shared.profiles.get(profile).surprise_ns();
+    assert_eq!(u64::from(surprise_ns), LONG_NS);
+}
