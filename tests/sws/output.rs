@@ -23,12 +23,17 @@ fn full() -> Stdio {
 
 /// As in `sws | head -1`.
 fn a_reader_of_the_first_line_only(backend: &str) {
-    let mut server = Setup::new(backend).heard_once().start();
-    assert_eq!(Client::connect(server.addr()).get("/").status(), 200);
-    let exit = server.end(Signal::TERM);
-    assert_eq!((exit.code, exit.out.as_str()), (Some(0), ""), "{exit:?}");
-    assert!(exit.err.contains("the summary is lost: "), "{exit:?}");
-    assert!(!exit.err.contains("panicked"), "{exit:?}");
+    // A program that another test is just starting has the reader's end of the pipe for a moment: then nobody has
+    // gone yet, and nothing is lost.
+    let told = (0..20).any(|_| {
+        let mut server = Setup::new(backend).heard_once().start();
+        assert_eq!(Client::connect(server.addr()).get("/").status(), 200);
+        let exit = server.end(Signal::TERM);
+        assert_eq!((exit.code, exit.out.as_str()), (Some(0), ""), "{exit:?}");
+        assert!(!exit.err.contains("panicked"), "{exit:?}");
+        exit.err.contains("the summary is lost: ")
+    });
+    assert!(told, "it does not say that its summary is lost");
 }
 
 fn a_full_disk(backend: &str) {
