@@ -68,6 +68,7 @@ impl Section<'_> {
     }
 
     /// Where worth does not count: whether the rules let a thief take anything.
+    #[inline(never)]
     pub(super) fn has_something_by_the_two_color_rule(&self) -> bool {
         if self.shared.policy.heuristics.bands() {
             return self.lists.stealable() > 0 && self.lists.colors() >= 2;

@@ -487,8 +487,13 @@ impl<'a> Section<'a> {
     #[inline(always)]
     pub(super) fn count_out(&mut self, checkout: &Checkout, one_runs: bool) {
         if self.shared.policy.needs_two_colors() {
-            self.lists.events_out = checkout.events().saturating_sub(one_runs.into());
+            self.count_out_anew(checkout, one_runs);
         }
+    }
+
+    #[inline(never)]
+    fn count_out_anew(&mut self, checkout: &Checkout, one_runs: bool) {
+        self.lists.events_out = checkout.events().saturating_sub(one_runs.into());
     }
 
     /// Writes the hint that thieves and would-be sleepers read.
