@@ -5,7 +5,8 @@ mod common;
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, backends, cores, eventually};
 use mely::net::{
-    Acceptors, Choice, Incoming, RecvBuf, SendBuf, Stream, WriteError, connect, listen,
+    AHEAD_BYTES_MAX, Acceptors, Choice, Incoming, RecvBuf, SendBuf, Stream, WriteError, connect,
+    listen,
 };
 use mely::{Callback, Color, Cx, Finish, Handler, OnPanic, Refused, RunError, Stealing};
 use std::collections::VecDeque;
@@ -42,7 +43,11 @@ fn echo(cx: &mut Cx, incoming: Incoming) {
 
 /// Bytes that show it if one is missing, doubled or moved.
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
+    (0..len).map(pattern_at).collect()
+}
+
+fn pattern_at(i: usize) -> u8 {
+    (i ^ (i >> 8) ^ (i >> 16)) as u8
 }
 
 const BIG: usize = 32 << 20;
@@ -377,6 +382,83 @@ fn a_reset_is_an_error_and_the_last_call() {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
             std::thread::sleep(Duration::from_millis(20));
             assert!(told.try_recv().is_err(), "another call after an error");
+        });
+    }
+}
+
+/// A color is held up while its home core receives. After a pause comes no more than the library says,
+/// and after that all of it.
+#[test]
+fn what_comes_in_spite_of_a_pause_is_bounded() {
+    // More than the buffers of a core.
+    const ALL: usize = 8 << 20;
+    for backend in backends() {
+        let (release, released) = channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        let (tell, told) = channel();
+        let (tell_stream, stream) = channel();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let (released, tell) = (Arc::clone(&released), tell.clone());
+            let tell_stream = tell_stream.clone();
+            with_stream(cx, incoming, move |cx, stream| {
+                let (color, away) = (stream.color(), 1 - stream.home());
+                let (mut seen, mut is_first) = (0, true);
+                let count = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    let Ok(data) = data else { return };
+                    let expected = (seen..).map(pattern_at);
+                    assert!(data.iter().copied().zip(expected).all(|(a, b)| a == b));
+                    seen += data.len();
+                    tell.send((seen, data.is_empty())).unwrap();
+                    if std::mem::take(&mut is_first) {
+                        stream.pause(cx).unwrap();
+                    }
+                };
+                stream.on_data(cx, &READ, count).unwrap();
+                tell_stream.send((cx.poster(), stream)).unwrap();
+                // Away from its home, where it waits.
+                cx.place(color, away);
+                cx.post(color, move |_: &mut Cx| {
+                    released.lock().unwrap().recv().unwrap()
+                });
+            });
+        };
+        let (at, builder) = (backend.clone(), on(&backend).stealing(Stealing::Off));
+        with_server("what_comes_in_spite", builder, serve, move |addr| {
+            let Client::Tcp(mut client) = Client::connect(&at, addr) else {
+                unreachable!()
+            };
+            let (bytes, mut sent) = (pattern(ALL), 0);
+            let soon = Duration::from_millis(300);
+            client.set_write_timeout(Some(soon)).unwrap();
+            // As much as the kernel and the home core take.
+            while sent < ALL
+                && let Ok(len) = client.write(&bytes[sent..])
+            {
+                sent += len;
+            }
+            release.send(()).unwrap();
+            let (mut first, mut seen) = (0, 0);
+            while let Ok((bytes, _)) = told.recv_timeout(soon) {
+                seen = bytes;
+                first = if first == 0 { bytes } else { first };
+            }
+            let most = AHEAD_BYTES_MAX;
+            assert!(
+                seen - first <= most,
+                "{} of {sent} bytes came",
+                seen - first
+            );
+            let (poster, stream) = stream.recv_timeout(LONG).unwrap();
+            let color = stream.color();
+            let resume = move |cx: &mut Cx| {
+                stream.resume(cx).unwrap();
+                stream.detach(cx).unwrap();
+            };
+            poster.post(color, resume).unwrap();
+            client.set_write_timeout(Some(LONG)).unwrap();
+            client.write_all(&bytes[sent..]).unwrap();
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            while told.recv_timeout(LONG).unwrap() != (ALL, true) {}
         });
     }
 }

@@ -26,7 +26,8 @@ pub(crate) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// With this much unread input, receiving should stop. More than a whole head, so it cannot be
 /// reached unless output is stuck.
 pub(crate) const INPUT_PAUSE_BYTES: usize = 64 * 1024;
-/// With this much, the connection is dropped. Only a receive that was not stopped gets here.
+/// With this much, the connection is dropped. Only a receive that was not stopped gets here: what the
+/// runtime still delivers after that, `mely::net::AHEAD_BYTES_MAX` at most, fits in between.
 pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
 /// How much is read and thrown away after the last answer, so that the client gets to read it.
 pub(crate) const LINGER_BYTES_MAX: usize = 1024 * 1024;

@@ -6,8 +6,14 @@
 //!                                     write -> queue -> send, at once; what the kernel
 //!                                     |                 leaves, on this core's ring
 //!   close, pause: events of the       sent  <--- event, or event from that ring
-//!   home core's control color <------ close, pause
+//!   home core's control color <------ close, pause, "so far I am"
 //! ```
+//!
+//! A color may be far behind what its home core receives for it. So it says how far it is, each
+//! `ACKNOWLEDGED_BYTES`, and with `REST_BYTES` on their way to it receiving rests: neither a pause
+//! that comes late nor a long handler lets one client take all buffers, or a color more than
+//! [`AHEAD_BYTES_MAX`] that it did not want. The acknowledgement is an event of the color behind the
+//! data, and it goes home behind any pause: so what arrives after a pause was received before.
 //!
 //! A connection has two halves of state. The *color* half (callbacks, output queue, phase) belongs
 //! to the connection's color, as a [`Colored`](crate::Colored) does and by the same checks. The
@@ -31,6 +37,15 @@ use std::sync::Arc;
 
 /// What may be queued for sending by default before [`Stream::write`] refuses, in bytes.
 pub(super) const QUEUED_MAX: usize = 1 << 20;
+/// Most bytes that are received and not yet given to the application, of one connection. What a
+/// [`Stream::pause`] cannot stop any more is at most that.
+pub const AHEAD_BYTES_MAX: usize = 256 << 10;
+/// With so many on their way to the color, receiving rests until the color has caught up. Below the
+/// maximum by more than one look at the event source brings for a connection, a few buffers.
+const REST_BYTES: usize = AHEAD_BYTES_MAX - (64 << 10);
+/// After so many bytes the color tells the home core that it has come so far: often enough that a color
+/// which keeps up never makes receiving rest, and seldom enough to cost nothing.
+const ACKNOWLEDGED_BYTES: usize = 64 << 10;
 /// Small queued buffers are joined up to this size, so that a burst of answers is one send.
 const JOINED_MAX: usize = 64 << 10;
 
@@ -73,8 +88,12 @@ pub(super) struct Home {
     pub(super) recv: Option<Op>,
     /// The receive has been canceled and is not over yet.
     pub(super) canceling: bool,
-    /// The application wants to receive again after that.
-    pub(super) again: bool,
+    /// The application wants to receive.
+    pub(super) wanted: bool,
+    /// Bytes received that the color has not acknowledged.
+    ahead_bytes: usize,
+    /// Of these, those that it is not yet asked to acknowledge.
+    unasked_bytes: usize,
     /// The application has been told the end of the stream, or an error.
     pub(super) ended: bool,
     pub(super) closing: bool,
@@ -146,15 +165,38 @@ impl Conn {
     /// Posts what was received; called by the home core's driver.
     pub(super) fn received(this: Arc<Conn>, result: io::Result<RecvBuf>, core: &mut Core) {
         let (handler, color) = (this.read_handler.get().copied(), this.color);
-        {
+        let acknowledge = {
             // SAFETY: the home core's driver calls, on its thread.
             let mut home = unsafe { this.at_home() };
             match &result {
                 Err(error) if home.canceling && error.raw_os_error() == Some(ECANCELED) => return,
-                Ok(buf) if !buf.is_empty() => {}
-                _ => home.ended = true,
+                Ok(buf) if !buf.is_empty() => home.advance(buf.len()),
+                _ => {
+                    home.ended = true;
+                    None
+                }
             }
-        }
+        };
+        let this = match acknowledge {
+            None => this,
+            Some(bytes) => {
+                Conn::post_received(Arc::clone(&this), result, handler, core);
+                let caught_up = move |cx: &mut Cx| {
+                    this.call_home(cx, move |conn, cx| conn.acknowledged(cx, bytes));
+                };
+                return core.post_own(Some(&CAUGHT_UP), color, caught_up);
+            }
+        };
+        Conn::post_received(this, result, handler, core);
+    }
+
+    fn post_received(
+        this: Arc<Conn>,
+        result: io::Result<RecvBuf>,
+        handler: Option<&'static Handler>,
+        core: &mut Core,
+    ) {
+        let color = this.color;
         match result {
             // Apart, because each fits into an event's node and the result would not.
             Ok(buf) => {
@@ -443,7 +485,7 @@ impl Conn {
             if home.closing && !std::mem::replace(&mut home.closed, true) {
                 driver.backend.close(self.fd);
             }
-            std::mem::take(&mut home.again) && !home.closing && !home.ended
+            home.should_receive()
         };
         if driver.draining {
             // It was paused, or was to go on, when the end came.
@@ -453,27 +495,39 @@ impl Conn {
         }
     }
 
-    /// Starts or stops receiving; on the home core. False: the runtime is ending.
+    /// The application wants to receive, or not; on the home core. False: the runtime is ending.
     pub(super) fn receive(self: Arc<Conn>, driver: &mut Driver, wanted: bool) -> bool {
+        // SAFETY: an event on the home core's thread.
+        unsafe { self.at_home() }.wanted = wanted;
+        self.adjust(driver)
+    }
+
+    /// The color has come so much further; an event on the home core.
+    fn acknowledged(self: Arc<Conn>, cx: &mut Cx, bytes: usize) {
+        // SAFETY: an event on the home core's thread.
+        unsafe { self.at_home() }.ahead_bytes -= bytes;
+        if let Some(driver) = cx.worker().source.driver() {
+            // Ending: who does not receive has been told so.
+            self.adjust(driver);
+        }
+    }
+
+    /// Starts or stops receiving, as it should be; on the home core. False: the runtime is ending, and
+    /// starts none.
+    pub(super) fn adjust(self: Arc<Conn>, driver: &mut Driver) -> bool {
         let start = {
-            // SAFETY: an event on the home core's thread.
+            // SAFETY: on the home core's thread.
             let mut home = unsafe { self.at_home() };
-            if home.closing || home.ended {
-                return true;
-            }
+            let should = home.should_receive();
             match home.recv {
-                Some(op) if !wanted => {
-                    home.again = false;
-                    if !std::mem::replace(&mut home.canceling, true) {
-                        driver.backend.cancel(op);
-                    }
+                // A receive that is being canceled is started again once it is over.
+                Some(op) if !should && !home.canceling => {
+                    home.canceling = true;
+                    driver.backend.cancel(op);
                     false
                 }
-                Some(_) => {
-                    home.again = home.canceling;
-                    false
-                }
-                None => wanted,
+                Some(_) => false,
+                None => should,
             }
         };
         if start && driver.draining {
@@ -485,10 +539,29 @@ impl Conn {
         true
     }
 
+    /// Whether the color is so far behind that receiving has to rest; on the home core.
+    pub(super) fn is_far_ahead(&self) -> bool {
+        // SAFETY: on the home core's thread.
+        unsafe { self.at_home() }.ahead_bytes >= REST_BYTES
+    }
+
     fn start_recv(self: Arc<Conn>, driver: &mut Driver) {
         let op = driver.recv(Arc::clone(&self));
         // SAFETY: on the home core's thread.
         unsafe { self.at_home() }.recv = Some(op);
+    }
+}
+
+impl Home {
+    fn should_receive(&self) -> bool {
+        self.wanted && self.ahead_bytes < REST_BYTES && !self.closing && !self.ended
+    }
+
+    /// So many bytes are on their way to the color; now and then, how many it is to acknowledge.
+    fn advance(&mut self, bytes: usize) -> Option<usize> {
+        self.ahead_bytes += bytes;
+        self.unasked_bytes += bytes;
+        (self.unasked_bytes >= ACKNOWLEDGED_BYTES).then(|| std::mem::take(&mut self.unasked_bytes))
     }
 }
 
@@ -585,5 +658,7 @@ impl<F> Drop for Lent<'_, F> {
 
 /// What a send's completion runs under if nobody asked to be told.
 static SENT: Handler = Handler::new("mely: sent");
+/// What tells the home core how far the color is.
+static CAUGHT_UP: Handler = Handler::new("mely: caught up");
 
 const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();

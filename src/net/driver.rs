@@ -195,7 +195,11 @@ impl Driver {
                 }
             }
             (Operation::Recv { conn, .. }, Done::Received(result)) => {
-                Conn::received(Arc::clone(conn), result, core);
+                let conn = Arc::clone(conn);
+                Conn::received(Arc::clone(&conn), result, core);
+                if more && conn.is_far_ahead() {
+                    conn.adjust(self);
+                }
             }
             (Operation::Send { conn, handler, len }, Done::Sent { res, .. }) => {
                 Conn::sent(Arc::clone(conn), handler, *len, res, core);

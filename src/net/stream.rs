@@ -172,7 +172,7 @@ impl Stream {
     }
 
     /// Stops receiving: what the peer sends then waits in the kernel, and in the end with the peer.
-    /// What was already received is still delivered.
+    /// What was already received is still delivered: at most [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX).
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.

@@ -331,5 +331,5 @@ fn pausing_leaves_room_for_what_is_on_its_way() {
     // A head fits below the mark where receiving stops, and what a stopped receive may still
     // deliver fits between that mark and the one where the connection is dropped.
     const { assert!(HEAD_BYTES_MAX < INPUT_PAUSE_BYTES) };
-    const { assert!(INPUT_PAUSE_BYTES * 4 <= INPUT_BYTES_MAX) };
+    const { assert!(INPUT_PAUSE_BYTES + mely::net::AHEAD_BYTES_MAX <= INPUT_BYTES_MAX) };
 }
