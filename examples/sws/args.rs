@@ -30,8 +30,9 @@ usage: sws [options]
   --accept percore|single  a listener on every core, or one acceptor (default percore)
   --backend auto|io_uring|epoll
                            the event source (default auto: io_uring, else epoll)
-  --idle-timeout-ms N      close a connection that asks nothing for so long, or takes nothing
-                           of its answer (default 30000)
+  --idle-timeout-ms N      close a connection that asks nothing for so long, or whose machine
+                           acknowledges nothing more of its answer (default 30000); the answer
+                           is looked at each time the shortest of the timeouts is over
   --header-timeout-ms N    answer 408 to a request head that takes longer (default 10000)
   --linger-timeout-ms N    close a connection that its client does not close for so long after
                            the last answer (default 2000); it no longer counts as a client

@@ -68,6 +68,8 @@ pub(crate) struct Conn {
     lingered_bytes: usize,
     answers: u64,
     sends: u64,
+    /// How often the client was seen to have taken more.
+    taken: u64,
 }
 
 impl Conn {
@@ -195,6 +197,11 @@ impl Conn {
         self.parse_if_possible()
     }
 
+    /// The client has taken more of what has left.
+    pub(crate) fn on_taken(&mut self) {
+        self.taken += 1;
+    }
+
     /// All that was queued has left.
     pub(crate) fn on_drained(&mut self) -> Next {
         self.on_sent(self.queued_bytes)
@@ -250,7 +257,7 @@ impl Conn {
     /// The deadline that applies now.
     pub(crate) fn timer(&self) -> Timer {
         let (deadline, round) = if self.queued_bytes > 0 {
-            (Deadline::Write, self.sends)
+            (Deadline::Write, self.sends + self.taken)
         } else if self.phase == Phase::Lingering {
             (Deadline::Linger, 0)
         } else if self.phase == Phase::Closed || self.request.is_some() || self.reply.is_some() {
@@ -260,7 +267,7 @@ impl Conn {
         } else if self.body_bytes > 0 || !matches!(self.pending(), [] | [b'\r']) {
             (Deadline::Header, self.answers)
         } else {
-            (Deadline::Idle, self.answers)
+            (Deadline::Idle, self.answers + self.taken)
         };
         Timer { deadline, round }
     }

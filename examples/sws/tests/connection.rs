@@ -244,7 +244,10 @@ fn idle_and_stuck_clients_are_let_go() {
     stuck.bytes(GET);
     let queued = stuck.conn.timer();
     let _ = stuck.conn.on_sent(1);
-    assert_ne!(stuck.conn.timer(), queued, "a byte taken is progress");
+    let sent = stuck.conn.timer();
+    assert_ne!(sent, queued, "a byte taken by the kernel is progress");
+    stuck.conn.on_taken();
+    assert_ne!(stuck.conn.timer(), sent, "so is one taken by the client");
     stuck.deadline(Deadline::Write);
     assert_eq!(stuck.end, End::Aborted);
     assert!(matches!(stuck.conn.write_response(), (None, Next::Wait)));
