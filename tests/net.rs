@@ -463,6 +463,102 @@ fn what_comes_in_spite_of_a_pause_is_bounded() {
     }
 }
 
+/// Bytes arrive while the only core is held up: they are all given before what is to come after them.
+#[test]
+fn what_has_arrived_comes_before_what_is_to_be_after_it() {
+    for backend in all_backends() {
+        let (tell, told) = channel::<()>();
+        let (sent, was_sent) = channel::<()>();
+        let was_sent = Arc::new(Mutex::new(was_sent));
+        let (tell_seen, seen) = channel();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let (tell, was_sent) = (tell.clone(), Arc::clone(&was_sent));
+            let tell_seen = tell_seen.clone();
+            with_stream(cx, incoming, move |cx, stream| {
+                let bytes = Arc::new(AtomicUsize::new(0));
+                let its = Arc::clone(&bytes);
+                let count = move |_: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+                    let len = data.map_or(0, |data| data.len());
+                    its.fetch_add(len, Ordering::Relaxed);
+                };
+                stream.on_data(cx, &READ, count).unwrap();
+                for _ in 0..2 {
+                    tell.send(()).unwrap();
+                    was_sent.lock().unwrap().recv().unwrap();
+                    let (bytes, tell_seen) = (Arc::clone(&bytes), tell_seen.clone());
+                    let after = move |_: &mut Cx| {
+                        tell_seen.send(bytes.load(Ordering::Relaxed)).unwrap();
+                    };
+                    stream.after_received(cx, &READ, after).unwrap();
+                }
+                stream.detach(cx).unwrap();
+            });
+        };
+        let (at, builder) = (backend.clone(), cores(1).backend(backend.clone()));
+        with_server("what_has_arrived", builder, serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            for part in [10_000, 20_000] {
+                told.recv_timeout(LONG).unwrap();
+                client.write_all(&pattern(part)).unwrap();
+                sent.send(()).unwrap();
+            }
+            // The last buffer of these may hold some of the others.
+            assert!(seen.recv_timeout(LONG).unwrap() >= 10_000);
+            assert_eq!(seen.recv_timeout(LONG), Ok(30_000));
+        });
+    }
+}
+
+/// Clients connect while the only core is held up, and then it closes the listener.
+#[test]
+fn who_waits_at_a_listener_that_closes_is_accepted() {
+    // More than the core accepts in one look, before it hears of the close.
+    const CLIENTS: usize = 350;
+    mely::net::raise_open_file_limit().unwrap();
+    for backend in all_backends() {
+        let _bound = Bound::new("who_waits_at_a_listener");
+        let (tell, addr) = channel();
+        let (connected, are_connected) = channel();
+        let at = backend.clone();
+        let clients = std::thread::spawn(move || {
+            let addr = addr.recv().unwrap();
+            let clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&at, addr)).collect();
+            connected.send(()).unwrap();
+            for mut client in clients {
+                assert_eq!(client.rest(), b"hello");
+            }
+        });
+        let alive = Alive::default();
+        let (payload, count) = (alive.payload(), alive.clone());
+        let mut runtime = cores(1)
+            .exit_when_idle(true)
+            .backend(backend)
+            .build()
+            .unwrap();
+        let ran = runtime.run(move |cx| {
+            let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                assert_eq!(count.count(), 1, "after the callback was dropped");
+                let _ = &payload;
+                with_stream(cx, incoming.unwrap(), |cx, stream| {
+                    stream.write(cx, "hello").unwrap();
+                });
+            };
+            let on_accept = Callback::anonymous(ACCEPTING, accept);
+            let listener = listen(cx, any_port(), Acceptors::Single, on_accept).unwrap();
+            // Once it listens on its core.
+            let later = Callback::anonymous(ACCEPTING, move |cx: &mut Cx| {
+                tell.send(listener.local_addr()).unwrap();
+                are_connected.recv().unwrap();
+                listener.close(cx);
+            });
+            cx.timer(Duration::from_millis(1), later);
+        });
+        ran.unwrap();
+        clients.join().unwrap();
+        assert_eq!(alive.count(), 0);
+    }
+}
+
 #[test]
 fn paused_data_waits_and_comes_whole() {
     for backend in all_backends() {

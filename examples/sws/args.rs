@@ -43,11 +43,13 @@ usage: sws [options]
 The page /_mely shows what every core is doing.
 
 SIGINT (Ctrl-C), SIGTERM and SIGHUP (unless it is ignored, as under nohup) ask to stop: the
-requests under way are finished, then a summary is printed, and for each handler its events,
+request under way on each connection, or the first that has arrived, gets the last answer
+there, also if the connection waits to be accepted. Requests behind the last answer are not
+taken up, as in HTTP. Then a summary is printed, and for each handler its events,
 their mean time, the share stolen and the annotation it should have. Asked again, SWS ends
 at once, without a summary.
 
-exit code: 0 when all that was asked was answered, 1 after an error, 2 for options that are
+exit code: 0 when each request that was taken up was answered, 1 after an error, 2 for options that are
 wrong, 3 when requests were cut off at the finish timeout, 128 and the number of the signal
 (130 for SIGINT, 143 for SIGTERM) when it was asked again
 ";

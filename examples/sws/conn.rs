@@ -236,21 +236,31 @@ impl Conn {
         }
     }
 
-    /// The server is ending. A request under way is still answered, and that is the last answer; if
-    /// there is none, it is over now.
+    /// The server is ending. A request under way is still answered, and that is the last answer. If
+    /// there is none, one may have arrived that this does not know of.
     pub(crate) fn wind_down(&mut self) -> Next {
         self.last = true;
         if self.phase != Phase::Open || self.is_at_work() {
             return Next::Wait;
         }
         match self.timer().deadline {
-            Deadline::Idle => self.close(),
+            Deadline::Idle => Next::LastLook,
             // Half a request: the rest of it may come. Not so if only a body is left to skip.
             Deadline::Header if self.body_bytes == 0 => Next::Wait,
             // Half a request behind answers on their way, too, unless there may be a whole one: that
             // was not taken up, and will not be.
             Deadline::Write if !self.pending().is_empty() && self.can_parse() => Next::Wait,
             _ => self.finish(),
+        }
+    }
+
+    /// All that had arrived when the server was told to end is here: if that is nothing, it is over.
+    pub(crate) fn last_look(&mut self) -> Next {
+        let is_idle = !self.is_at_work() && self.timer().deadline == Deadline::Idle;
+        if self.phase == Phase::Open && is_idle {
+            self.close()
+        } else {
+            Next::Wait
         }
     }
 

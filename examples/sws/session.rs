@@ -168,7 +168,8 @@ impl Session {
         self.go(cx, next);
     }
 
-    /// The server was told to stop: an idle connection ends, a busy one after its request.
+    /// The server was told to stop: a connection ends after the request that is under way, or has arrived
+    /// already; without one, at once.
     pub(crate) fn wind_down(&mut self, cx: &mut Cx) {
         let next = self.http.wind_down();
         self.go(cx, next);
@@ -197,6 +198,16 @@ impl Session {
             // A look at a table needs no event of its own.
             Next::CheckInCache => return self.check_in_cache(cx),
             Next::WriteResponse => drop(me.post_as(cx, &WRITE_RESPONSE, Session::write_response)),
+            Next::LastLook => {
+                let me = me.clone();
+                let looked = move |cx: &mut Cx| {
+                    let _ = me.with(cx, |session, cx| {
+                        let next = session.http.last_look();
+                        session.go(cx, next);
+                    });
+                };
+                let _ = self.stream.after_received(cx, &CLOSE, looked);
+            }
             Next::Close => self.closing = true,
             Next::Abort => drop(me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true))),
             Next::Linger => {

@@ -50,6 +50,7 @@ const ACKNOWLEDGED_BYTES: usize = 64 << 10;
 const JOINED_MAX: usize = 64 << 10;
 
 type OnData = Box<dyn FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send>;
+type AfterReceived = Box<dyn FnOnce(&mut Cx) + Send>;
 type OnDrained = Box<dyn FnMut(&mut Cx, &Stream, io::Result<()>) + Send>;
 
 /// How far a connection is.
@@ -67,6 +68,8 @@ pub(super) struct Colored {
     pub(super) phase: Phase,
     pub(super) on_data: Option<OnData>,
     pub(super) on_drained: Option<OnDrained>,
+    /// A callback for each of the home half's marks, in their order.
+    pub(super) after_received: Vec<AfterReceived>,
     pub(super) drained_handler: Option<&'static Handler>,
     pub(super) queue: VecDeque<SendBuf>,
     /// Bytes in `queue` and in the send under way.
@@ -90,6 +93,10 @@ pub(super) struct Home {
     pub(super) canceling: bool,
     /// The application wants to receive.
     pub(super) wanted: bool,
+    /// All bytes received.
+    received_bytes: u64,
+    /// At so many received bytes, an event under this handler is due.
+    marks: Vec<(u64, &'static Handler)>,
     /// Bytes received that the color has not acknowledged.
     ahead_bytes: usize,
     /// Of these, those that it is not yet asked to acknowledge.
@@ -165,7 +172,8 @@ impl Conn {
     /// Posts what was received; called by the home core's driver.
     pub(super) fn received(this: Arc<Conn>, result: io::Result<RecvBuf>, core: &mut Core) {
         let (handler, color) = (this.read_handler.get().copied(), this.color);
-        let acknowledge = {
+        // What is seldom to be done behind the data.
+        let more = {
             // SAFETY: the home core's driver calls, on its thread.
             let mut home = unsafe { this.at_home() };
             match &result {
@@ -173,21 +181,21 @@ impl Conn {
                 Ok(buf) if !buf.is_empty() => home.advance(buf.len()),
                 _ => {
                     home.ended = true;
-                    None
+                    home.more(None)
                 }
             }
         };
-        let this = match acknowledge {
-            None => this,
-            Some(bytes) => {
-                Conn::post_received(Arc::clone(&this), result, handler, core);
-                let caught_up = move |cx: &mut Cx| {
-                    this.call_home(cx, move |conn, cx| conn.acknowledged(cx, bytes));
-                };
-                return core.post_own(Some(&CAUGHT_UP), color, caught_up);
-            }
+        let Some(more) = more else {
+            return Conn::post_received(this, result, handler, core);
         };
-        Conn::post_received(this, result, handler, core);
+        Conn::post_received(Arc::clone(&this), result, handler, core);
+        this.pass_marks(core);
+        if let Some(bytes) = more.acknowledge {
+            let caught_up = move |cx: &mut Cx| {
+                this.call_home(cx, move |conn, cx| conn.acknowledged(cx, bytes));
+            };
+            core.post_own(Some(&CAUGHT_UP), color, caught_up);
+        }
     }
 
     fn post_received(
@@ -349,7 +357,7 @@ impl Conn {
         let dropped = {
             // SAFETY: no event of the color runs: the caller's promise.
             let mut colored = unsafe { self.colored() };
-            (colored.on_data.take(), colored.on_drained.take())
+            colored.take_callbacks()
         };
         drop(dropped);
     }
@@ -415,7 +423,8 @@ impl Conn {
                 let queued: usize = colored.queue.drain(..).map(|buf| buf.len()).sum();
                 colored.queued_bytes -= queued;
             }
-            (colored.sending, colored.on_data.take())
+            let after_received = std::mem::take(&mut colored.after_received);
+            (colored.sending, (colored.on_data.take(), after_received))
         };
         // The user's closure, in its color, with nothing borrowed.
         drop(dropped);
@@ -433,7 +442,7 @@ impl Conn {
             // SAFETY: called from events of the color only.
             let mut colored = unsafe { self.colored() };
             colored.phase = Phase::Closed;
-            (colored.on_data.take(), colored.on_drained.take())
+            colored.take_callbacks()
         };
         drop(dropped);
         let home = control(self.home);
@@ -539,6 +548,55 @@ impl Conn {
         true
     }
 
+    /// Has an event of the color under `handler` come behind all that has arrived; on the home core.
+    pub(super) fn mark(self: Arc<Conn>, handler: &'static Handler, cx: &mut Cx) {
+        let worker = cx.worker();
+        let unread_bytes = match worker.source.driver() {
+            Some(driver) => driver.unread_bytes(&self),
+            None => 0,
+        };
+        {
+            // SAFETY: on the home core's thread.
+            let mut home = unsafe { self.at_home() };
+            let at = home.received_bytes + unread_bytes as u64;
+            home.marks.push((at, handler));
+        }
+        self.pass_marks(&mut worker.core);
+    }
+
+    /// Posts an event for each mark that has been reached; on the home core.
+    fn pass_marks(self: &Arc<Conn>, core: &mut Core) {
+        let next = || {
+            // SAFETY: on the home core's thread.
+            let mut home = unsafe { self.at_home() };
+            let &(at, handler) = home.marks.first()?;
+            let is_reached = home.ended || home.received_bytes >= at;
+            is_reached.then(|| {
+                home.marks.remove(0);
+                handler
+            })
+        };
+        while let Some(handler) = next() {
+            let this = Arc::clone(self);
+            core.post_own(Some(handler), self.color, move |cx: &mut Cx| {
+                this.pass_mark(cx);
+            });
+        }
+    }
+
+    /// All that had arrived when it was marked has been given to the application; an event of the color.
+    fn pass_mark(self: Arc<Conn>, cx: &mut Cx) {
+        let callback = {
+            // SAFETY: an event of the color.
+            let mut colored = unsafe { self.colored() };
+            // None is left once the connection is closed.
+            (!colored.after_received.is_empty()).then(|| colored.after_received.remove(0))
+        };
+        if let Some(callback) = callback {
+            callback(cx);
+        }
+    }
+
     /// Whether the color is so far behind that receiving has to rest; on the home core.
     pub(super) fn is_far_ahead(&self) -> bool {
         // SAFETY: on the home core's thread.
@@ -552,16 +610,29 @@ impl Conn {
     }
 }
 
+/// What is to be done behind received data.
+struct More {
+    /// Bytes that the color is to acknowledge.
+    acknowledge: Option<usize>,
+}
+
 impl Home {
     fn should_receive(&self) -> bool {
         self.wanted && self.ahead_bytes < REST_BYTES && !self.closing && !self.ended
     }
 
-    /// So many bytes are on their way to the color; now and then, how many it is to acknowledge.
-    fn advance(&mut self, bytes: usize) -> Option<usize> {
+    /// So many more bytes are on their way to the color.
+    fn advance(&mut self, bytes: usize) -> Option<More> {
         self.ahead_bytes += bytes;
         self.unasked_bytes += bytes;
-        (self.unasked_bytes >= ACKNOWLEDGED_BYTES).then(|| std::mem::take(&mut self.unasked_bytes))
+        self.received_bytes += bytes as u64;
+        let due = self.unasked_bytes >= ACKNOWLEDGED_BYTES;
+        let acknowledge = due.then(|| std::mem::take(&mut self.unasked_bytes));
+        self.more(acknowledge)
+    }
+
+    fn more(&self, acknowledge: Option<usize>) -> Option<More> {
+        (acknowledge.is_some() || !self.marks.is_empty()).then_some(More { acknowledge })
     }
 }
 
@@ -574,6 +645,12 @@ impl Colored {
     /// The same of `on_drained`: its last call is the one with an error.
     pub(super) fn place_of_on_drained(&mut self) -> Option<&mut Option<OnDrained>> {
         (self.phase == Phase::Open && !self.broken).then_some(&mut self.on_drained)
+    }
+
+    /// All of them, to be dropped with nothing borrowed.
+    fn take_callbacks(&mut self) -> (Option<OnData>, Option<OnDrained>, Vec<AfterReceived>) {
+        let after_received = std::mem::take(&mut self.after_received);
+        (self.on_data.take(), self.on_drained.take(), after_received)
     }
 
     /// The next buffer to send: several small ones joined.

@@ -292,6 +292,23 @@ fn an_ending_server_answers_what_is_under_way_and_no_more() {
     idle.wind_down();
     assert_eq!((idle.end, idle.lingers), (End::Closed, false));
 
+    // Requests that had arrived, and of which the connection did not know.
+    for (arrived, answers) in [(GET.to_vec(), 1), (GET.repeat(2), 1), (b"\r\n".to_vec(), 0)] {
+        let mut asked = Driver::new(&site);
+        asked.looks = false;
+        asked.wind_down();
+        assert_eq!(asked.end, End::Open);
+        asked.bytes(&arrived);
+        asked.last_look();
+        assert_eq!(asked.conn.answers(), answers);
+        assert!(asked.is_over());
+        let text = String::from_utf8(asked.sent).unwrap();
+        assert_eq!(
+            text.matches("\r\nConnection: close\r\n").count(),
+            answers as usize
+        );
+    }
+
     // Half a request: its answer says that it is the last, and what follows is not read.
     let mut half = Driver::new(&site);
     half.bytes(&GET[..9]);
