@@ -8,7 +8,7 @@
 //! | `args` | the command line |
 //! | `site`, `load`, `builtin` | the paper's cache: path to prebuilt response, filled once at start-up |
 //! | `conn`, `step` | one connection, cut at the paper's handlers: read, parse, check in cache, write, close |
-//! | `request`, `fields`, `path` | the request head, its framing and conditions, its path |
+//! | `request`, `fields`, `host`, `path` | the request head, its framing and conditions, its host, its path |
 //! | `respond`, `condition`, `status`, `bytes` | which prebuilt bytes answer a request |
 //! | `outgoing`, `clock` | an answer with its date, as what the kernel gets |
 //! | `server`, `clients`, `session` | the paper's handlers as events of the runtime |
@@ -36,6 +36,7 @@ mod fields;
 mod figures;
 #[path = "../common/files.rs"]
 mod files;
+mod host;
 mod leaving;
 mod load;
 #[path = "../common/out.rs"]
