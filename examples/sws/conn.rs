@@ -343,7 +343,9 @@ impl Conn {
 
     /// Makes `status` the last answer. What the client sends from here on is thrown away.
     fn refuse(&mut self, status: Status) -> Next {
-        self.reply = Some(respond::refuse(status));
+        // What is wrong with the rest of it does not change what its client will read.
+        let head_only = self.pending().starts_with(b"HEAD ");
+        self.reply = Some(respond::refuse(status, head_only));
         Next::WriteResponse
     }
 

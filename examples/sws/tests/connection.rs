@@ -204,6 +204,11 @@ fn a_slow_head_is_given_up_however_steadily_it_comes() {
     driver.bytes(b"\r\n");
     driver.eof();
     assert_eq!((driver.end, driver.conn.answers()), (End::Closed, 1));
+
+    let mut head = Driver::new(&site);
+    head.bytes(b"HEAD / HTTP/1.1\r\n");
+    head.deadline(Deadline::Header);
+    assert!(head.sent.starts_with(b"HTTP/1.1 408 ") && head.sent.ends_with(b"\r\n\r\n"));
 }
 
 #[test]

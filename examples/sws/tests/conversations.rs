@@ -179,6 +179,17 @@ fn table() -> Vec<(String, String, bool)> {
         (get("/a b"), bad(), true),
         ("GET /\r\n".into(), bad(), true),
         ("hello\r\n".into(), bad(), true),
+        // A HEAD is told without a body what is wrong with it.
+        (
+            g.replace("GET", "HEAD").replace("Host: h", "Host: ["),
+            bad().replace("400 Bad Request\n", ""),
+            true,
+        ),
+        (
+            "HEAD /\0".into(),
+            bad().replace("400 Bad Request\n", ""),
+            true,
+        ),
         // Garbage shows before its line ends.
         ("\x16\x03\x01\x02".into(), bad(), true),
         ("GET /\x7f".into(), bad(), true),

@@ -38,7 +38,7 @@ pub(super) fn conversation(site: &Site, input: &[u8]) -> (Vec<u8>, bool) {
             }
             Ok(_) => return (sent, false),
             Err(status) => {
-                sent.extend(refusal(status, true, false));
+                sent.extend(refusal(status, true, rest.starts_with(b"HEAD ")));
                 return (sent, true);
             }
         }
