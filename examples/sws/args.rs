@@ -42,6 +42,9 @@ usage: sws [options]
 
 The page /_mely shows what every core is doing.
 
+GET and HEAD are served. A body that announces its length, of up to 16 KiB, is skipped; a
+longer or a chunked one, also an empty one, is refused with a 413, and the connection ends.
+
 SIGINT (Ctrl-C), SIGTERM and SIGHUP (unless it is ignored, as under nohup) ask to stop: the
 request under way on each connection, or the first that has arrived, gets the last answer
 there, also if the connection waits to be accepted. Requests behind the last answer are not

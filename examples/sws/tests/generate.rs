@@ -282,6 +282,7 @@ const WORDS: &[&str] = &[
     "http://",
     "HTTP/1.0",
     "HTTP/1.12",
+    "HTTP/1.3",
     "HTTP/2\n",
     "GET ",
     "HEAD ",

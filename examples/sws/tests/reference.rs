@@ -120,6 +120,7 @@ fn request_line(line: &[u8]) -> Result<(&[u8], &[u8], u8), Status> {
     match version {
         b"HTTP/1.0" => Ok((method, target, 0)),
         b"HTTP/1.1" => Ok((method, target, 1)),
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => Ok((method, target, 1)),
         // These have a digit too many, which makes no version (RFC 9112, section 2.3).
         _ if version.starts_with(b"HTTP/1.0") || version.starts_with(b"HTTP/1.1") => {
             Err(Status::BadRequest)
