@@ -29,7 +29,9 @@ usage: sws [options]
   --stealing on|off        work stealing between cores (default on)
   --accept percore|single  a listener on every core, or one acceptor (default percore)
   --backend auto|io_uring|epoll
-                           the event source (default auto: io_uring, else epoll)
+                           the event source (default auto: what the environment variable
+                           MELY_BACKEND says, else io_uring, else epoll); io_uring and epoll
+                           override the variable
   --idle-timeout-ms N      close a connection that asks nothing for so long, or whose machine
                            acknowledges nothing more of its answer (default 30000); the answer
                            is looked at each time the shortest of the timeouts is over

@@ -245,6 +245,11 @@ fn a_forced_ring_that_is_refused_is_an_error() {
     fails(&exit, 1, &["io_uring", "os error 1"]);
     let server = Setup::new("auto").env("MELY_BACKEND", "epoll").start();
     assert_eq!(server.stop().backend(), "epoll");
+    // An option that names one is stronger, and the help says so.
+    let server = Setup::new("epoll").env("MELY_BACKEND", "io_uring").start();
+    assert_eq!(server.stop().backend(), "epoll");
+    let help = Setup::bare().args(&["--help"]).output().out;
+    assert!(help.contains("override the variable"), "{help}");
 }
 
 #[test]
