@@ -5,7 +5,8 @@ mod common;
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, backends, cores, eventually};
 use mely::net::{
-    Acceptors, Choice, Incoming, RecvBuf, SendBuf, Stream, WriteError, connect, listen,
+    AHEAD_BYTES_MAX, Acceptors, Choice, Incoming, RecvBuf, SendBuf, Stream, WriteError, connect,
+    listen,
 };
 use mely::{Callback, Color, Cx, Finish, Handler, OnPanic, Refused, RunError, Stealing};
 use std::collections::VecDeque;
@@ -42,7 +43,11 @@ fn echo(cx: &mut Cx, incoming: Incoming) {
 
 /// Bytes that show it if one is missing, doubled or moved.
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
+    (0..len).map(pattern_at).collect()
+}
+
+fn pattern_at(i: usize) -> u8 {
+    (i ^ (i >> 8) ^ (i >> 16)) as u8
 }
 
 const BIG: usize = 32 << 20;
@@ -378,6 +383,179 @@ fn a_reset_is_an_error_and_the_last_call() {
             std::thread::sleep(Duration::from_millis(20));
             assert!(told.try_recv().is_err(), "another call after an error");
         });
+    }
+}
+
+/// A color is held up while its home core receives. After a pause comes no more than the library says,
+/// and after that all of it.
+#[test]
+fn what_comes_in_spite_of_a_pause_is_bounded() {
+    // More than the buffers of a core.
+    const ALL: usize = 8 << 20;
+    for backend in backends() {
+        let (release, released) = channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        let (tell, told) = channel();
+        let (tell_stream, stream) = channel();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let (released, tell) = (Arc::clone(&released), tell.clone());
+            let tell_stream = tell_stream.clone();
+            with_stream(cx, incoming, move |cx, stream| {
+                let (color, away) = (stream.color(), 1 - stream.home());
+                let (mut seen, mut is_first) = (0, true);
+                let count = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    let Ok(data) = data else { return };
+                    let expected = (seen..).map(pattern_at);
+                    assert!(data.iter().copied().zip(expected).all(|(a, b)| a == b));
+                    seen += data.len();
+                    tell.send((seen, data.is_empty())).unwrap();
+                    if std::mem::take(&mut is_first) {
+                        stream.pause(cx).unwrap();
+                    }
+                };
+                stream.on_data(cx, &READ, count).unwrap();
+                tell_stream.send((cx.poster(), stream)).unwrap();
+                // Away from its home, where it waits.
+                cx.place(color, away);
+                cx.post(color, move |_: &mut Cx| {
+                    released.lock().unwrap().recv().unwrap()
+                });
+            });
+        };
+        let (at, builder) = (backend.clone(), on(&backend).stealing(Stealing::Off));
+        with_server("what_comes_in_spite", builder, serve, move |addr| {
+            let Client::Tcp(mut client) = Client::connect(&at, addr) else {
+                unreachable!()
+            };
+            let (bytes, mut sent) = (pattern(ALL), 0);
+            let soon = Duration::from_millis(300);
+            client.set_write_timeout(Some(soon)).unwrap();
+            // As much as the kernel and the home core take.
+            while sent < ALL
+                && let Ok(len) = client.write(&bytes[sent..])
+            {
+                sent += len;
+            }
+            release.send(()).unwrap();
+            let (mut first, mut seen) = (0, 0);
+            while let Ok((bytes, _)) = told.recv_timeout(soon) {
+                seen = bytes;
+                first = if first == 0 { bytes } else { first };
+            }
+            let most = AHEAD_BYTES_MAX;
+            assert!(
+                seen - first <= most,
+                "{} of {sent} bytes came",
+                seen - first
+            );
+            let (poster, stream) = stream.recv_timeout(LONG).unwrap();
+            let color = stream.color();
+            let resume = move |cx: &mut Cx| {
+                stream.resume(cx).unwrap();
+                stream.detach(cx).unwrap();
+            };
+            poster.post(color, resume).unwrap();
+            client.set_write_timeout(Some(LONG)).unwrap();
+            client.write_all(&bytes[sent..]).unwrap();
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            while told.recv_timeout(LONG).unwrap() != (ALL, true) {}
+        });
+    }
+}
+
+/// Bytes arrive while the only core is held up: they are all given before what is to come after them.
+#[test]
+fn what_has_arrived_comes_before_what_is_to_be_after_it() {
+    for backend in all_backends() {
+        let (tell, told) = channel::<()>();
+        let (sent, was_sent) = channel::<()>();
+        let was_sent = Arc::new(Mutex::new(was_sent));
+        let (tell_seen, seen) = channel();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let (tell, was_sent) = (tell.clone(), Arc::clone(&was_sent));
+            let tell_seen = tell_seen.clone();
+            with_stream(cx, incoming, move |cx, stream| {
+                let bytes = Arc::new(AtomicUsize::new(0));
+                let its = Arc::clone(&bytes);
+                let count = move |_: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+                    let len = data.map_or(0, |data| data.len());
+                    its.fetch_add(len, Ordering::Relaxed);
+                };
+                stream.on_data(cx, &READ, count).unwrap();
+                for _ in 0..2 {
+                    tell.send(()).unwrap();
+                    was_sent.lock().unwrap().recv().unwrap();
+                    let (bytes, tell_seen) = (Arc::clone(&bytes), tell_seen.clone());
+                    let after = move |_: &mut Cx| {
+                        tell_seen.send(bytes.load(Ordering::Relaxed)).unwrap();
+                    };
+                    stream.after_received(cx, &READ, after).unwrap();
+                }
+                stream.detach(cx).unwrap();
+            });
+        };
+        let (at, builder) = (backend.clone(), cores(1).backend(backend.clone()));
+        with_server("what_has_arrived", builder, serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            for part in [10_000, 20_000] {
+                told.recv_timeout(LONG).unwrap();
+                client.write_all(&pattern(part)).unwrap();
+                sent.send(()).unwrap();
+            }
+            // The last buffer of these may hold some of the others.
+            assert!(seen.recv_timeout(LONG).unwrap() >= 10_000);
+            assert_eq!(seen.recv_timeout(LONG), Ok(30_000));
+        });
+    }
+}
+
+/// Clients connect while the only core is held up, and then it closes the listener.
+#[test]
+fn who_waits_at_a_listener_that_closes_is_accepted() {
+    // More than the core accepts in one look, before it hears of the close.
+    const CLIENTS: usize = 350;
+    mely::net::raise_open_file_limit().unwrap();
+    for backend in all_backends() {
+        let _bound = Bound::new("who_waits_at_a_listener");
+        let (tell, addr) = channel();
+        let (connected, are_connected) = channel();
+        let at = backend.clone();
+        let clients = std::thread::spawn(move || {
+            let addr = addr.recv().unwrap();
+            let clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&at, addr)).collect();
+            connected.send(()).unwrap();
+            for mut client in clients {
+                assert_eq!(client.rest(), b"hello");
+            }
+        });
+        let alive = Alive::default();
+        let (payload, count) = (alive.payload(), alive.clone());
+        let mut runtime = cores(1)
+            .exit_when_idle(true)
+            .backend(backend)
+            .build()
+            .unwrap();
+        let ran = runtime.run(move |cx| {
+            let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                assert_eq!(count.count(), 1, "after the callback was dropped");
+                let _ = &payload;
+                with_stream(cx, incoming.unwrap(), |cx, stream| {
+                    stream.write(cx, "hello").unwrap();
+                });
+            };
+            let on_accept = Callback::anonymous(ACCEPTING, accept);
+            let listener = listen(cx, any_port(), Acceptors::Single, on_accept).unwrap();
+            // Once it listens on its core.
+            let later = Callback::anonymous(ACCEPTING, move |cx: &mut Cx| {
+                tell.send(listener.local_addr()).unwrap();
+                are_connected.recv().unwrap();
+                listener.close(cx);
+            });
+            cx.timer(Duration::from_millis(1), later);
+        });
+        ran.unwrap();
+        clients.join().unwrap();
+        assert_eq!(alive.count(), 0);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::file_set::{FileSet, Kind};
+use crate::file_set::{FILE_BYTES_MAX, FileSet, Kind};
 use crate::work::{Check, Until, Work};
 use lexopt::prelude::*;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ What is asked for:
   --requests-per-connection N  then a client closes and connects anew (default 150; 0: never)
   --set one|specweb99          one file, or 720 files of 100 MB in SPECweb99's four classes
                                (default one)
-  --file-bytes N               the size of the one file (default 1024)
+  --file-bytes N               the size of the one file (default 1024, at most 1 GiB)
   --seed N                     makes the files and their order (default 1)
   --check none|length|bytes    how bodies are checked (default bytes)
 
@@ -35,7 +35,8 @@ For how long:
 
 Together:
   --master ADDR:PORT           wait for injectors here, start them together, gather their figures
-  --injectors N                for so many (default 1)
+  --injectors N                for so many (default 1); who leaves before they have started is
+                               waited for anew
   --join ADDR:PORT             be one of them: the master says what to ask for
 
 What is told:
@@ -46,6 +47,8 @@ What is told:
   --help                       this text
 
 `injector files DIR` writes the files of a set, for a server to serve.
+
+exit code: 0, 1 after an error or when no request was answered, 2 for options that are wrong
 ";
 
 /// What this process is.
@@ -145,6 +148,7 @@ where
         files: None,
     };
     let mut words = 0;
+    let mut names = Vec::new();
     while let Some(argument) = parser.next().map_err(|e| e.to_string())? {
         let name = match argument {
             Long(name) => name.to_owned(),
@@ -163,6 +167,7 @@ where
         let address = "an address like 127.0.0.1:8080";
         let count = "a number from 1 up";
         let parser = &mut parser;
+        names.push(name.clone());
         match name.as_str() {
             "help" => return Ok(Command::Help),
             "json" => given.json = true,
@@ -172,7 +177,12 @@ where
             "clients" => given.clients = value(parser, &name, count, positive)?,
             "injectors" => given.injectors = value(parser, &name, count, positive)?,
             "cores" => given.cores = Some(value(parser, &name, count, positive)?),
-            "file-bytes" => given.file_bytes = value(parser, &name, count, positive)?,
+            "file-bytes" => {
+                let wanted = format!("a number from 1 to {FILE_BYTES_MAX}");
+                given.file_bytes = value(parser, &name, &wanted, |text| {
+                    positive(text).filter(|&bytes| bytes <= FILE_BYTES_MAX)
+                })?;
+            }
             "requests-per-connection" => {
                 given.requests_per_connection = value(parser, &name, "a number", parsed)?;
             }
@@ -213,10 +223,32 @@ where
     if words == 1 {
         return Err("files wants a directory".to_owned());
     }
+    given.check(&names)?;
     given.command()
 }
 
 impl Given {
+    /// No option is ignored in silence.
+    fn check(&self, names: &[String]) -> Result<(), String> {
+        let (role, its): (_, &[&str]) = match (&self.files, self.join, self.master) {
+            (Some(_), ..) => ("files", &["set", "file-bytes", "seed"]),
+            (None, Some(_), _) => ("--join", &["join", "cores"]),
+            (None, None, None) if names.iter().any(|name| name == "injectors") => {
+                return Err("--injectors without --master: nobody waits for them".to_owned());
+            }
+            _ => return Ok(()),
+        };
+        match names.iter().find(|name| !its.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) if role == "--join" => Err(format!(
+                "--join and --{name}: that is for the master to say"
+            )),
+            Some(name) => Err(format!(
+                "{role} and --{name}: only --set, --file-bytes, --seed"
+            )),
+        }
+    }
+
     fn command(self) -> Result<Command, String> {
         let set = FileSet {
             kind: if self.spec_web {
@@ -232,10 +264,7 @@ impl Given {
             return Ok(Command::Files { dir, set });
         }
         let role = match (self.join, self.targets.is_empty()) {
-            (Some(master), true) => Role::Join(master),
-            (Some(_), false) => {
-                return Err("--join and --target: the master says what to ask for".to_owned());
-            }
+            (Some(master), _) => Role::Join(master),
             (None, true) => return Err("--target is missing".to_owned()),
             (None, false) => {
                 let work = Work {
@@ -364,7 +393,31 @@ mod tests {
             ("--warm-up -1", "--warm-up wants seconds, not \"-1\""),
             (
                 "--join 127.0.0.1:1 --target 127.0.0.1:2",
-                "--join and --target: the master says what to ask for",
+                "--join and --target: that is for the master to say",
+            ),
+            (
+                "--join 127.0.0.1:1 --pid 1",
+                "--join and --pid: that is for the master to say",
+            ),
+            (
+                "--json --join 127.0.0.1:1",
+                "--join and --json: that is for the master to say",
+            ),
+            (
+                "--join 127.0.0.1:1 --master 127.0.0.1:2",
+                "--join and --master: that is for the master to say",
+            ),
+            (
+                "--target 127.0.0.1:1 --injectors 2",
+                "--injectors without --master: nobody waits for them",
+            ),
+            (
+                "files d --clients 3",
+                "files and --clients: only --set, --file-bytes, --seed",
+            ),
+            (
+                "--file-bytes 18446744073709551615",
+                "--file-bytes wants a number from 1 to 1073741824, not \"18446744073709551615\"",
             ),
             ("--port 1", "invalid option '--port'"),
             ("file", "unexpected argument \"file\""),

@@ -11,6 +11,8 @@ const DIRS: usize = 20;
 const FILES: usize = 9;
 /// The unit of each class, in bytes: up to 1 KB, 10 KB, 100 KB and 1 MB.
 const UNITS_BYTES: [usize; 4] = [102, 1_024, 10_240, 102_400];
+/// The largest file that is made, since it is kept in memory.
+pub(crate) const FILE_BYTES_MAX: usize = 1 << 30;
 /// How often each class is asked for, in percent.
 const CLASS_PERCENT: [u32; 4] = [35, 50, 14, 1];
 

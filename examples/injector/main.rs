@@ -107,9 +107,13 @@ fn inject(args: &Args) -> master::Result<()> {
         Role::Join(master) => return master::join(&mut runtime, *master, files_max),
     };
     if args.json {
-        print(&format!("{}\n", report::json(&outcome)))
+        print(&format!("{}\n", report::json(&outcome)))?;
     } else {
-        print(&report::text(&outcome))
+        print(&report::text(&outcome))?;
+    }
+    match outcome.measure.responses() {
+        0 => Err("no request was answered: is --target the server?".into()),
+        _ => Ok(()),
     }
 }
 

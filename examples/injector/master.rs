@@ -9,14 +9,17 @@
 //!    | ------ a Measure -------> |   as JSON; the master adds them up
 //! ```
 //!
-//! Each message is a line.
+//! Each message is a line. Until they are started, injectors may come and go, and so may others who talk
+//! something else: the master waits until so many are ready, and starts those.
 
 use crate::args::{self, Args, Command, Role};
 use crate::measure::{Measure, Outcome};
 use crate::run::{self, Clock};
 use crate::work::{Until, Work};
+use crate::{NAME, out};
 use mely::net::{Acceptors, Incoming, Listener, RecvBuf, Stream, connect, listen};
 use mely::{Color, Colored, Cx, Finish, Handler, Runtime};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
@@ -35,8 +38,9 @@ struct Master {
     work: Work,
     listener: Option<Listener>,
     wanted: usize,
-    joined: Vec<Joined>,
-    ready: usize,
+    /// By their numbers, each the smallest that was free.
+    joined: BTreeMap<usize, Joined>,
+    started: bool,
     clock: Clock,
     sum: Measure,
     gathered: usize,
@@ -46,6 +50,7 @@ struct Master {
 struct Joined {
     stream: Stream,
     lines: Lines,
+    is_ready: bool,
     /// It has sent its measure.
     is_done: bool,
 }
@@ -86,8 +91,8 @@ pub(crate) fn lead(
             work,
             listener: None,
             wanted,
-            joined: Vec::new(),
-            ready: 0,
+            joined: BTreeMap::new(),
+            started: false,
             clock: Clock::new(server_pids),
             sum: Measure::default(),
             gathered: 0,
@@ -134,12 +139,24 @@ impl Master {
 
     fn joined(&mut self, cx: &mut Cx, incoming: Incoming) {
         let Some(me) = self.me.clone() else { return };
+        if self.started {
+            // It came too late, and is closed.
+            return;
+        }
         let stream = incoming.open(cx, MASTER_COLOR);
-        let number = self.joined.len();
+        let is_free = |number: &usize| !self.joined.contains_key(number);
+        let number = (0..).find(is_free).expect("fewer than numbers");
         let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
             let _ = me.with(cx, |master, cx| {
-                if let Err(error) = master.heard(cx, number, data) {
-                    master.give_up(format!("injector {number}: {error}"));
+                let Err(error) = master.heard(cx, number, data) else {
+                    return;
+                };
+                let error = format!("injector {number}: {error}");
+                if master.started {
+                    master.give_up(error);
+                } else {
+                    out::try_say(NAME, format_args!("{error}; waiting for another"));
+                    master.joined.remove(&number);
                 }
             });
         };
@@ -147,19 +164,21 @@ impl Master {
         let _ = stream.on_data(cx, &MASTER, on_data);
         let options = self.work.to_options().join(" ");
         let _ = stream.write(cx, format!("work {number} {options}\n"));
-        self.joined.push(Joined {
+        let joined = Joined {
             stream,
             lines: Lines::default(),
+            is_ready: false,
             is_done: false,
-        });
-        if self.joined.len() == self.wanted {
-            // No more.
-            self.listener = None;
-        }
+        };
+        self.joined.insert(number, joined);
     }
 
     fn heard(&mut self, cx: &mut Cx, number: usize, data: io::Result<RecvBuf>) -> Result<()> {
-        if self.joined[number].is_done {
+        let Some(joined) = self.joined.get_mut(&number) else {
+            // Not one of those that were started.
+            return Ok(());
+        };
+        if joined.is_done {
             // It leaves, while others are still at work.
             return Ok(());
         }
@@ -167,18 +186,30 @@ impl Master {
         if data.is_empty() {
             return Err("is gone before it was done".into());
         }
-        let lines = self.joined[number].lines.push(&data);
-        for line in lines.ok_or("talks nonsense")? {
-            if line == "ready" {
-                self.ready += 1;
-                if self.ready == self.wanted {
+        for line in joined.lines.push(&data).ok_or("talks nonsense")? {
+            if !self.started {
+                if line != "ready" {
+                    return Err("talks nonsense".into());
+                }
+                if let Some(joined) = self.joined.get_mut(&number) {
+                    joined.is_ready = true;
+                }
+                if self
+                    .joined
+                    .values()
+                    .filter(|joined| joined.is_ready)
+                    .count()
+                    == self.wanted
+                {
                     self.start(cx);
                 }
                 continue;
             }
             let measure = Measure::from_json(&serde_json::from_str(&line)?);
             self.sum.add(&measure.ok_or("sent no measure")?);
-            self.joined[number].is_done = true;
+            if let Some(joined) = self.joined.get_mut(&number) {
+                joined.is_done = true;
+            }
             self.gathered += 1;
             if self.gathered == self.wanted {
                 let outcome = self.clock.outcome(std::mem::take(&mut self.sum));
@@ -189,7 +220,11 @@ impl Master {
     }
 
     fn start(&mut self, cx: &mut Cx) {
-        for joined in &self.joined {
+        self.started = true;
+        // No more. Those that are not ready are closed.
+        self.listener = None;
+        self.joined.retain(|_, joined| joined.is_ready);
+        for joined in self.joined.values() {
             let _ = joined.stream.write(cx, "start\n");
         }
         let (Until::Time { warm_up, measured }, Some(me)) = (self.work.until, self.me.clone())

@@ -5,8 +5,9 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-fn us(histogram: &Histogram<u64>, quantile: f64) -> f64 {
-    histogram.value_at_quantile(quantile) as f64 / 1e3
+/// None: nothing was measured.
+fn us(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
+    (!histogram.is_empty()).then(|| histogram.value_at_quantile(quantile) as f64 / 1e3)
 }
 
 /// None: nothing was asked for, or nothing came.
@@ -35,13 +36,13 @@ fn write(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
         measure.bytes as f64 / seconds / 1e6
     )?;
     let quantiles = |histogram: &Histogram<u64>| {
-        format!(
-            "p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us, most {:.0} us",
-            us(histogram, 0.5),
-            us(histogram, 0.99),
-            us(histogram, 0.999),
-            us(histogram, 1.0)
-        )
+        let us = |quantile| us(histogram, quantile);
+        match (us(0.5), us(0.99), us(0.999), us(1.0)) {
+            (Some(p50), Some(p99), Some(p999), Some(most)) => {
+                format!("p50 {p50:.0} us, p99 {p99:.0} us, p99.9 {p999:.0} us, most {most:.0} us")
+            }
+            _ => "none".to_owned(),
+        }
     };
     writeln!(text, "latency: {}", quantiles(&measure.latency_ns))?;
     writeln!(
@@ -99,7 +100,7 @@ pub(crate) fn json(outcome: &Outcome) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::sample;
+    use crate::measure::{Measure, sample};
     use std::time::Duration;
 
     fn outcome() -> Outcome {
@@ -122,6 +123,19 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line:?} is not in:\n{text}");
         }
+    }
+
+    #[test]
+    fn no_response_has_no_latency() {
+        let outcome = Outcome {
+            measure: Measure::default(),
+            ..outcome()
+        };
+        let text = text(&outcome);
+        assert!(text.contains("latency: none\n"), "{text}");
+        assert!(text.contains("of a connection: none\n"), "{text}");
+        let json = json(&outcome);
+        assert!(json["latency_p50_us"].is_null() && json["first_max_us"].is_null());
     }
 
     #[test]

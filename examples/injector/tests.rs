@@ -134,6 +134,11 @@ fn more_clients_than_descriptors_are_refused() {
     let work = work("127.0.0.1:9".parse().unwrap(), Until::Total(1));
     let needed = work.clients as u64 + 64;
     assert_eq!(work.fits(needed), Ok(()));
+    let all = Work {
+        clients: usize::MAX,
+        ..work.clone()
+    };
+    assert!(all.fits(u64::MAX - 1).is_err());
     let error = work.fits(needed - 1).unwrap_err();
     for part in ["is 68", "--clients 5", "need 69", "ulimit -n"] {
         assert!(error.contains(part), "{error}");
@@ -209,4 +214,37 @@ fn who_is_done_may_leave_before_the_others() {
     ));
     second.get_mut().write_all(measure.as_bytes()).unwrap();
     lead.join().unwrap().unwrap();
+}
+
+/// One leaves at once, one talks something else, one is ready and leaves, one stays and says nothing.
+#[test]
+fn who_leaves_before_the_start_is_waited_for_anew() {
+    let target = serve(SMALL);
+    let (listens, addr) = channel::<SocketAddr>();
+    let lead = thread::spawn(move || {
+        let work = work(target, Until::Total(100));
+        let listens = move |addr| listens.send(addr).unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        master::lead(&mut runtime(), any, 2, work, Vec::new(), listens)
+    });
+    let addr = addr.recv().unwrap();
+    drop(TcpStream::connect(addr).unwrap());
+    let mut line = String::new();
+    for said in ["GET / HTTP/1.1\r\n", "ready\n", ""] {
+        let mut stray = BufReader::new(TcpStream::connect(addr).unwrap());
+        line.clear();
+        stray.read_line(&mut line).unwrap();
+        assert!(line.starts_with("work "), "{line}");
+        stray.get_mut().write_all(said.as_bytes()).unwrap();
+        if said.is_empty() {
+            // Until the end of the test.
+            std::mem::forget(stray);
+        }
+    }
+    let join = || thread::spawn(move || master::join(&mut runtime(), addr, u64::MAX).unwrap());
+    for injector in [join(), join()] {
+        injector.join().unwrap();
+    }
+    let measure = lead.join().unwrap().unwrap().measure;
+    assert_eq!((measure.responses(), measure.clients), (200, 10));
 }

@@ -55,7 +55,10 @@ impl Work {
     /// # Errors
     /// A sentence for the user, if they are not.
     pub(crate) fn fits(&self, files_max: u64) -> Result<(), String> {
-        let (clients, needed) = (self.clients, self.clients as u64 + OTHER_FILES);
+        let (clients, needed) = (
+            self.clients,
+            (self.clients as u64).saturating_add(OTHER_FILES),
+        );
         if needed <= files_max {
             return Ok(());
         }

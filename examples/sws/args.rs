@@ -29,9 +29,12 @@ usage: sws [options]
   --stealing on|off        work stealing between cores (default on)
   --accept percore|single  a listener on every core, or one acceptor (default percore)
   --backend auto|io_uring|epoll
-                           the event source (default auto: io_uring, else epoll)
-  --idle-timeout-ms N      close a connection that asks nothing for so long, or takes nothing
-                           of its answer (default 30000)
+                           the event source (default auto: what the environment variable
+                           MELY_BACKEND says, else io_uring, else epoll); io_uring and epoll
+                           override the variable
+  --idle-timeout-ms N      close a connection that asks nothing for so long, or whose machine
+                           acknowledges nothing more of its answer (default 30000); the answer
+                           is looked at each time the shortest of the timeouts is over
   --header-timeout-ms N    answer 408 to a request head that takes longer (default 10000)
   --linger-timeout-ms N    close a connection that its client does not close for so long after
                            the last answer (default 2000); it no longer counts as a client
@@ -41,12 +44,17 @@ usage: sws [options]
 
 The page /_mely shows what every core is doing.
 
+GET and HEAD are served. A body that announces its length, of up to 16 KiB, is skipped; a
+longer or a chunked one, also an empty one, is refused with a 413, and the connection ends.
+
 SIGINT (Ctrl-C), SIGTERM and SIGHUP (unless it is ignored, as under nohup) ask to stop: the
-requests under way are finished, then a summary is printed, and for each handler its events,
+request under way on each connection, or the first that has arrived, gets the last answer
+there, also if the connection waits to be accepted. Requests behind the last answer are not
+taken up, as in HTTP. Then a summary is printed, and for each handler its events,
 their mean time, the share stolen and the annotation it should have. Asked again, SWS ends
 at once, without a summary.
 
-exit code: 0 when all that was asked was answered, 1 after an error, 2 for options that are
+exit code: 0 when each request that was taken up was answered, 1 after an error, 2 for options that are
 wrong, 3 when requests were cut off at the finish timeout, 128 and the number of the signal
 (130 for SIGINT, 143 for SIGTERM) when it was asked again
 ";

@@ -8,7 +8,7 @@ use crate::session::{CLOSE, Session};
 use crate::voice::{QUIET, Voice};
 use crate::{NAME, clock, out, process, signals, source};
 use mely::net::{Acceptors, Incoming, Listener, listen};
-use mely::{Color, Colored, Cx, Handler};
+use mely::{Color, Colored, Cx, Handler, Poster};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -37,9 +37,28 @@ pub(crate) struct Clients {
     leaving: Leaving<Colored<Session>>,
     next: u64,
     stopping: bool,
+    /// Somebody may still be accepted.
+    listening: bool,
     voice: Voice,
     /// What [`Voice`] holds back is said when a timer fires that was set.
     says_later: bool,
+}
+
+/// What the listener's callback holds: dropped with it, when nobody will be accepted any more.
+struct Door {
+    clients: Colored<Clients>,
+    poster: Poster,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let clients = self.clients.clone();
+        let closed = move |cx: &mut Cx| {
+            let _ = clients.with(cx, Clients::door_closed);
+        };
+        // Refused once the runtime was asked to stop: then nobody waits for it.
+        let _ = self.poster.post_callback(STOP.on(ACCEPT_COLOR, closed));
+    }
 }
 
 /// Listens, and announces it. An error is the reason why the server cannot run.
@@ -54,6 +73,7 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
         leaving: Leaving::new(places.leaving as usize),
         next: 0,
         stopping: false,
+        listening: true,
         voice: Voice::default(),
         says_later: false,
     };
@@ -62,9 +82,13 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
         Accept::PerCore => Acceptors::PerCore,
         Accept::Single => Acceptors::Single,
     };
-    let its = clients.clone();
+    let door = Door {
+        clients: clients.clone(),
+        poster: cx.poster(),
+    };
     let on_accept = move |cx: &mut Cx, incoming| {
-        let _ = its.with(cx, |clients, cx| clients.accept(cx, &its, incoming));
+        let its = &door.clients;
+        let _ = its.with(cx, |clients, cx| clients.accept(cx, its, incoming));
     };
     let (source, reason) = source::told(&cx.backends());
     if !reason.is_empty() {
@@ -127,8 +151,7 @@ impl Clients {
             }
         };
         let server = self.server;
-        let full = self.open.len() as u64 >= self.places.clients;
-        let refused = full || self.stopping;
+        let refused = self.open.len() as u64 >= self.places.clients;
         let counter = if refused {
             &server.rejected
         } else {
@@ -139,15 +162,17 @@ impl Clients {
         self.next += 1;
         let session = Session::open(cx, server, incoming, me.clone(), number, refused);
         if !refused {
+            if self.stopping {
+                // Who came before the end may have asked before it.
+                let _ = session.post_as(cx, &CLOSE, Session::wind_down);
+            }
             self.open.insert(number, session);
             self.count();
             return;
         }
         self.refused.insert(number, session);
-        if full {
-            let clients = server.args.clients_max as u64;
-            self.say(cx, me, self.places.full(clients));
-        }
+        let clients = server.args.clients_max as u64;
+        self.say(cx, me, self.places.full(clients));
     }
 
     /// A client has had its last answer: from now on it only takes a descriptor, until it closes.
@@ -219,7 +244,16 @@ impl Clients {
         cx.timer(QUIET, ACCEPT.on(ACCEPT_COLOR, due));
     }
 
-    /// A signal asks to stop: no new clients; those there finish the request under way.
+    /// Nobody will be accepted any more.
+    fn door_closed(&mut self, cx: &mut Cx) {
+        self.listening = false;
+        if self.stopping {
+            self.end_if_empty(cx);
+        }
+    }
+
+    /// A signal asks to stop: no new clients, but for those who wait to be accepted; all finish the request
+    /// under way.
     fn stop(&mut self, cx: &mut Cx, me: &Colored<Clients>) {
         if std::mem::replace(&mut self.stopping, true) {
             return;
@@ -227,18 +261,17 @@ impl Clients {
         self.listener = None;
         // Nobody needs their places any more.
         self.leaving.let_all_in();
-        if self.end_if_empty(cx) {
-            return;
-        }
         let finish_ms = self.server.args.finish_timeout_ms;
         let open = self.open.len();
-        out::try_say(
-            NAME,
-            format_args!(
-                "asked to stop: {open} clients, {finish_ms} ms to finish (--finish-timeout-ms); \
-                 asked again, it ends at once"
-            ),
-        );
+        if !self.is_empty() {
+            out::try_say(
+                NAME,
+                format_args!(
+                    "asked to stop: {open} clients, {finish_ms} ms to finish \
+                     (--finish-timeout-ms); asked again, it ends at once"
+                ),
+            );
+        }
         for session in self.open.values() {
             let _ = session.post_as(cx, &CLOSE, Session::wind_down);
         }
@@ -250,15 +283,17 @@ impl Clients {
         cx.timer(finish, STOP.on(ACCEPT_COLOR, give_up));
     }
 
-    fn end_if_empty(&mut self, cx: &mut Cx) -> bool {
-        let empty = self.open.is_empty() && self.refused.is_empty() && self.leaving.len() == 0;
-        if empty {
+    fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.refused.is_empty() && self.leaving.len() == 0
+    }
+
+    fn end_if_empty(&mut self, cx: &mut Cx) {
+        if !self.listening && self.is_empty() {
             for message in self.voice.rest(clock::now()) {
                 out::try_say(NAME, message);
             }
             cx.stop();
         }
-        empty
     }
 
     /// Those who have not finished are cut: the runtime waits for sends, and a client that does not

@@ -26,7 +26,8 @@ pub(crate) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// With this much unread input, receiving should stop. More than a whole head, so it cannot be
 /// reached unless output is stuck.
 pub(crate) const INPUT_PAUSE_BYTES: usize = 64 * 1024;
-/// With this much, the connection is dropped. Only a receive that was not stopped gets here.
+/// With this much, the connection is dropped. Only a receive that was not stopped gets here: what the
+/// runtime still delivers after that, `mely::net::AHEAD_BYTES_MAX` at most, fits in between.
 pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
 /// How much is read and thrown away after the last answer, so that the client gets to read it.
 pub(crate) const LINGER_BYTES_MAX: usize = 1024 * 1024;
@@ -67,6 +68,8 @@ pub(crate) struct Conn {
     lingered_bytes: usize,
     answers: u64,
     sends: u64,
+    /// How often the client was seen to have taken more.
+    taken: u64,
 }
 
 impl Conn {
@@ -194,6 +197,11 @@ impl Conn {
         self.parse_if_possible()
     }
 
+    /// The client has taken more of what has left.
+    pub(crate) fn on_taken(&mut self) {
+        self.taken += 1;
+    }
+
     /// All that was queued has left.
     pub(crate) fn on_drained(&mut self) -> Next {
         self.on_sent(self.queued_bytes)
@@ -228,15 +236,15 @@ impl Conn {
         }
     }
 
-    /// The server is ending. A request under way is still answered, and that is the last answer; if
-    /// there is none, it is over now.
+    /// The server is ending. A request under way is still answered, and that is the last answer. If
+    /// there is none, one may have arrived that this does not know of.
     pub(crate) fn wind_down(&mut self) -> Next {
         self.last = true;
         if self.phase != Phase::Open || self.is_at_work() {
             return Next::Wait;
         }
         match self.timer().deadline {
-            Deadline::Idle => self.close(),
+            Deadline::Idle => Next::LastLook,
             // Half a request: the rest of it may come. Not so if only a body is left to skip.
             Deadline::Header if self.body_bytes == 0 => Next::Wait,
             // Half a request behind answers on their way, too, unless there may be a whole one: that
@@ -246,10 +254,20 @@ impl Conn {
         }
     }
 
+    /// All that had arrived when the server was told to end is here: if that is nothing, it is over.
+    pub(crate) fn last_look(&mut self) -> Next {
+        let is_idle = !self.is_at_work() && self.timer().deadline == Deadline::Idle;
+        if self.phase == Phase::Open && is_idle {
+            self.close()
+        } else {
+            Next::Wait
+        }
+    }
+
     /// The deadline that applies now.
     pub(crate) fn timer(&self) -> Timer {
         let (deadline, round) = if self.queued_bytes > 0 {
-            (Deadline::Write, self.sends)
+            (Deadline::Write, self.sends + self.taken)
         } else if self.phase == Phase::Lingering {
             (Deadline::Linger, 0)
         } else if self.phase == Phase::Closed || self.request.is_some() || self.reply.is_some() {
@@ -259,7 +277,7 @@ impl Conn {
         } else if self.body_bytes > 0 || !matches!(self.pending(), [] | [b'\r']) {
             (Deadline::Header, self.answers)
         } else {
-            (Deadline::Idle, self.answers)
+            (Deadline::Idle, self.answers + self.taken)
         };
         Timer { deadline, round }
     }
@@ -325,7 +343,9 @@ impl Conn {
 
     /// Makes `status` the last answer. What the client sends from here on is thrown away.
     fn refuse(&mut self, status: Status) -> Next {
-        self.reply = Some(respond::refuse(status));
+        // What is wrong with the rest of it does not change what its client will read.
+        let head_only = self.pending().starts_with(b"HEAD ");
+        self.reply = Some(respond::refuse(status, head_only));
         Next::WriteResponse
     }
 

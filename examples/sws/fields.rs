@@ -1,5 +1,6 @@
 //! The header fields SWS acts on: framing, persistence and conditions.
 
+use crate::host::host_of;
 use crate::status::Status;
 
 /// A body up to this size is read and thrown away, so that the connection can go on; a larger one
@@ -125,8 +126,7 @@ impl Fields {
 
     fn host(&mut self, value: &[u8]) -> Result<(), Status> {
         self.hosts += 1;
-        let valid = value.iter().all(|&b| HOST_BYTES[usize::from(b)]);
-        if valid && self.hosts == 1 {
+        if self.hosts == 1 && host_of(value).is_some() {
             Ok(())
         } else {
             Err(Status::BadRequest)
@@ -167,23 +167,6 @@ impl Fields {
         }
     }
 }
-
-/// What may be in a host. No comma: it is one host.
-const HOST_BYTES: [bool; 256] = {
-    let mut table = [false; 256];
-    let marks = b"-._~!$&'()*+;=:[]%";
-    let mut byte = 0u8;
-    while byte < 128u8 {
-        table[byte as usize] = byte.is_ascii_alphanumeric();
-        byte += 1;
-    }
-    let mut mark = 0;
-    while mark < marks.len() {
-        table[marks[mark] as usize] = true;
-        mark += 1;
-    }
-    table
-};
 
 /// Several lines of a list field mean the same as one with their values joined by commas.
 fn join(text: &mut Option<Text>, head: &[u8], value: &[u8]) {
@@ -272,6 +255,10 @@ mod tests {
             ("Host: a,b\r\n", 1, false),
             ("Host: a/b\r\n", 1, false),
             ("Host: u@a\r\n", 1, false),
+            ("Host: [\r\n", 1, false),
+            ("Host: a:b:c\r\n", 1, false),
+            ("Host: %zz\r\n", 1, false),
+            ("Host: a:99x\r\n", 1, false),
         ] {
             let result = read(section).and_then(|fields| fields.framing(minor));
             assert_eq!(result.is_ok(), good, "{section:?}");

@@ -195,7 +195,7 @@ impl Loader<'_> {
         }
         let mut body = Vec::with_capacity(metadata.len() as usize + FIELDS_BYTES);
         // One byte more than allowed, to tell "just fits" from "more", however fast the file grows.
-        let bytes = file.take(room + 1).read_to_end(&mut body)? as u64;
+        let bytes = file.take(room.saturating_add(1)).read_to_end(&mut body)? as u64;
         if bytes > room {
             return Ok(Some(bytes));
         }

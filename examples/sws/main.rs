@@ -8,11 +8,12 @@
 //! | `args` | the command line |
 //! | `site`, `load`, `builtin` | the paper's cache: path to prebuilt response, filled once at start-up |
 //! | `conn`, `step` | one connection, cut at the paper's handlers: read, parse, check in cache, write, close |
-//! | `request`, `fields`, `path` | the request head, its framing and conditions, its path |
+//! | `request`, `fields`, `host`, `path` | the request head, its framing and conditions, its host, its path |
 //! | `respond`, `condition`, `status`, `bytes` | which prebuilt bytes answer a request |
 //! | `outgoing`, `clock` | an answer with its date, as what the kernel gets |
 //! | `server`, `clients`, `session` | the paper's handlers as events of the runtime |
-//! | `places`, `files`, `leaving`, `deadlines` | how many may be connected, and for how long |
+//! | `places`, `files`, `leaving` | how many may be connected |
+//! | `deadlines`, `acknowledged` | for how long, and whether they take what they asked for |
 //! | `cores`, `source`, `signals` | what the server runs on, and what ends it |
 //! | `tally`, `process`, `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
 //! | `out`, `voice` | how anything is printed, and how often |
@@ -20,6 +21,7 @@
 // They panic when the output is gone.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod acknowledged;
 mod args;
 mod builtin;
 mod bytes;
@@ -34,6 +36,7 @@ mod fields;
 mod figures;
 #[path = "../common/files.rs"]
 mod files;
+mod host;
 mod leaving;
 mod load;
 #[path = "../common/out.rs"]

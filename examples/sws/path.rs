@@ -9,6 +9,7 @@
 //! byte, as in Linux file names.
 
 use crate::fields::Text;
+use crate::host::host_of;
 use crate::status::Status;
 
 /// Reads the target of a GET or HEAD: `/path?query`, or `http://authority/path?query`, which
@@ -36,7 +37,7 @@ pub(crate) fn key_of(target: &[u8]) -> Result<Text, Status> {
     normalize(&percent_decode(path)?).map(Text::Owned)
 }
 
-/// The index after `http://authority`, if that is how `target` begins.
+/// The index after `http://authority`, if that is how `target` begins: with a host, and nobody's name.
 fn authority_end(target: &[u8]) -> Option<usize> {
     let after_scheme = ["http://", "https://"].iter().find_map(|scheme| {
         let head = target.get(..scheme.len())?;
@@ -47,7 +48,9 @@ fn authority_end(target: &[u8]) -> Option<usize> {
         .iter()
         .position(|b| matches!(b, b'/' | b'?' | b'#'))
         .unwrap_or(target.len() - after_scheme);
-    (authority_bytes > 0).then_some(after_scheme + authority_bytes)
+    let end = after_scheme + authority_bytes;
+    let host = host_of(&target[after_scheme..end])?;
+    (!host.is_empty()).then_some(end)
 }
 
 /// Whether `path` is already a key, and nothing comes after it. Any segment that begins with a dot
@@ -208,6 +211,13 @@ mod tests {
             "h:80",
             "http://",
             "http:///x",
+            "http://:80/x",
+            "http://u@h/x",
+            "http://u:p@h/x",
+            "http://h:80x/",
+            "http://a:b:c/",
+            "http://[::1/",
+            "http://%zz/",
             "ftp://h/",
             "/%",
             "/%4",

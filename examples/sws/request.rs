@@ -199,7 +199,10 @@ fn check_line(line: &[u8]) -> Result<(), Status> {
     let mut request = httparse::Request::new(&mut []);
     match request.parse(line) {
         Ok(_) => Ok(()),
-        Err(error) => Err(status_of(error, line)),
+        Err(error) => match as_http_1_1(error, line) {
+            Some(line) => check_line(&line),
+            None => Err(status_of(error, line)),
+        },
     }
 }
 
@@ -210,8 +213,28 @@ fn parse(head: &[u8]) -> Result<Request, Status> {
         Ok(httparse::Status::Complete(bytes)) if bytes == head.len() => judge(head, &request),
         // Two opinions on where the head ends would be a hole to smuggle through.
         Ok(_) => Err(Status::BadRequest),
-        Err(error) => Err(status_of(error, head)),
+        Err(error) => match as_http_1_1(error, head) {
+            Some(head) => parse(&head),
+            None => Err(status_of(error, head)),
+        },
     }
+}
+
+/// A copy of the head of an HTTP/1.2 to HTTP/1.9 request, as one of HTTP/1.1: what a higher minor version
+/// adds may be ignored (RFC 9110, section 2.5). Nobody speaks them, so that a copy is cheap enough.
+fn as_http_1_1(error: httparse::Error, head: &[u8]) -> Option<Vec<u8>> {
+    let line_bytes = head.iter().position(|&b| b == b'\n')?;
+    let line = head[..line_bytes].strip_suffix(b"\r");
+    let line = line.unwrap_or(&head[..line_bytes]);
+    let (minor, version) = line.split_last()?;
+    let is_higher = error == httparse::Error::Version
+        && version.ends_with(b" HTTP/1.")
+        && (b'2'..=b'9').contains(minor);
+    is_higher.then(|| {
+        let mut head = head.to_vec();
+        head[version.len()] = b'1';
+        head
+    })
 }
 
 fn status_of(error: httparse::Error, head: &[u8]) -> Status {
@@ -222,8 +245,7 @@ fn status_of(error: httparse::Error, head: &[u8]) -> Status {
     }
 }
 
-/// Whether the request line is `method target HTTP/digits[.digits]`. HTTP/1.2 and up are refused
-/// with the rest: nobody speaks them, and httparse does not either.
+/// Whether the request line is `method target HTTP/digits[.digits]`.
 fn speaks_another_version(head: &[u8]) -> bool {
     let line = head.split(|&b| b == b'\n').next().unwrap_or_default();
     let mut words = line

@@ -92,11 +92,11 @@ pub(crate) fn reply_to(
 }
 
 /// Answers bytes that are no request, a deadline, or a client too many; always the last answer.
-pub(crate) fn refuse(status: Status) -> Reply {
+pub(crate) fn refuse(status: Status, head_only: bool) -> Reply {
     Reply {
         status,
         close: true,
-        rest: Bytes::Static(status.refusal(false).as_bytes()),
+        rest: Bytes::Static(status.refusal(head_only).as_bytes()),
     }
 }
 

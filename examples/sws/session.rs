@@ -1,5 +1,6 @@
 //! One connection as events: the handlers of the paper around [`Conn`], and its deadlines.
 
+use crate::acknowledged::unacknowledged_bytes;
 use crate::clients::Clients;
 use crate::clock::{self, Time};
 use crate::conn::Conn;
@@ -8,7 +9,7 @@ use crate::outgoing;
 use crate::respond::Live;
 use crate::server::Server;
 use crate::stats_page;
-use crate::step::{Next, Unfinished};
+use crate::step::{Deadline, Next, Unfinished};
 use mely::net::{Incoming, RecvBuf, Stream};
 use mely::{Color, Colored, Cx, Handler};
 use std::io;
@@ -26,6 +27,11 @@ pub(crate) struct Session {
     server: &'static Server,
     http: Conn,
     stream: Stream,
+    fd: i32,
+    /// Bytes of all answers so far.
+    answered_bytes: u64,
+    /// How many of them the client had taken when that was last looked at.
+    taken_bytes: u64,
     /// Itself, from `begin` to `close`.
     me: Option<Colored<Session>>,
     timer: Option<mely::net::Timer>,
@@ -50,13 +56,17 @@ impl Session {
         number: u64,
         refused: bool,
     ) -> Colored<Session> {
-        let color = Color::from(incoming.fd() as u64);
+        let fd = incoming.fd();
+        let color = Color::from(fd as u64);
         let http = Conn::default();
         let watch = Watch::new(http.timer(), clock::now());
         let session = Session {
             server,
             http,
             stream: incoming.open(cx, color),
+            fd,
+            answered_bytes: 0,
+            taken_bytes: 0,
             me: None,
             timer: None,
             watch,
@@ -132,6 +142,7 @@ impl Session {
         let tick = clock::at_tick();
         if let Some(reply) = reply {
             self.server.count(cx.core(), reply.status, tick);
+            self.answered_bytes += reply.len() as u64;
             let date = clock::date(tick);
             let alone = self.http.queued_bytes() == reply.len();
             outgoing::each(reply, &date, alone, |buffer| {
@@ -157,7 +168,8 @@ impl Session {
         self.go(cx, next);
     }
 
-    /// The server was told to stop: an idle connection ends, a busy one after its request.
+    /// The server was told to stop: a connection ends after the request that is under way, or has arrived
+    /// already; without one, at once.
     pub(crate) fn wind_down(&mut self, cx: &mut Cx) {
         let next = self.http.wind_down();
         self.go(cx, next);
@@ -186,6 +198,16 @@ impl Session {
             // A look at a table needs no event of its own.
             Next::CheckInCache => return self.check_in_cache(cx),
             Next::WriteResponse => drop(me.post_as(cx, &WRITE_RESPONSE, Session::write_response)),
+            Next::LastLook => {
+                let me = me.clone();
+                let looked = move |cx: &mut Cx| {
+                    let _ = me.with(cx, |session, cx| {
+                        let next = session.http.last_look();
+                        session.go(cx, next);
+                    });
+                };
+                let _ = self.stream.after_received(cx, &CLOSE, looked);
+            }
             Next::Close => self.closing = true,
             Next::Abort => drop(me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true))),
             Next::Linger => {
@@ -255,16 +277,34 @@ impl Session {
         }
     }
 
+    /// Whether the client has taken more of its answers since the last look, and is not done. The kernel
+    /// takes more from us only when a third of its buffer, which may be megabytes, is free: of a client
+    /// that reads slowly that says nothing for minutes.
+    fn has_taken_more(&mut self) -> bool {
+        let in_kernel = unacknowledged_bytes(self.fd).unwrap_or(0);
+        let left_bytes = self.http.queued_bytes() + in_kernel;
+        let taken_bytes = self.answered_bytes.saturating_sub(left_bytes as u64);
+        left_bytes > 0 && std::mem::replace(&mut self.taken_bytes, taken_bytes) != taken_bytes
+    }
+
     fn tick(&mut self, cx: &mut Cx) {
         // Progress restarts the deadline.
         self.note_progress(cx);
+        if self.http.queued_bytes() > 0 && self.has_taken_more() {
+            self.http.on_taken();
+        }
         let now = clock::now();
         self.watch.note(self.http.timer(), now);
-        if let Some(deadline) = self.watch.passed(&self.server.deadlines, now) {
-            let next = self.http.on_deadline(deadline);
-            self.watch.note(self.http.timer(), now);
-            self.go(cx, next);
+        match self.watch.passed(&self.server.deadlines, now) {
+            None => {}
+            // The kernel has all of its last answer, and the client has not.
+            Some(Deadline::Idle) if self.has_taken_more() => self.http.on_taken(),
+            Some(deadline) => {
+                let next = self.http.on_deadline(deadline);
+                self.go(cx, next);
+            }
         }
+        self.watch.note(self.http.timer(), now);
         self.tick_later(cx, now);
     }
 }

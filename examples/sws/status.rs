@@ -62,7 +62,7 @@ statuses! {
     NotImplemented = 501 "Not Implemented",
     /// As many clients as there is room for are connected already.
     Unavailable = 503 "Service Unavailable",
-    /// Neither HTTP/1.0 nor HTTP/1.1.
+    /// Not HTTP/1.
     VersionUnsupported = 505 "HTTP Version Not Supported",
 }
 

@@ -12,6 +12,8 @@ pub(crate) enum Next {
     CheckInCache,
     /// Call [`crate::conn::Conn::write_response`].
     WriteResponse,
+    /// Hand over what has arrived, then call [`crate::conn::Conn::last_look`].
+    LastLook,
     /// Close once all that was queued has been sent; the write deadline still counts.
     Close,
     /// Once all that was queued has been sent, shut down the sending half and go on passing input

@@ -15,6 +15,8 @@ mod conn;
 mod driver;
 #[path = "../../examples/sws/fields.rs"]
 mod fields;
+#[path = "../../examples/sws/host.rs"]
+mod host;
 #[path = "../../examples/sws/path.rs"]
 mod path;
 #[path = "../../examples/sws/tests/reference.rs"]

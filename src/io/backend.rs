@@ -172,6 +172,17 @@ impl Backend {
         forward!(mut self, b => b.accept(token, listener))
     }
 
+    /// Accepts those connections of a listener that wait in the kernel; no accept is under way on it. From
+    /// now on it does not block.
+    pub(crate) fn accept_waiting(&mut self, listener: Fd) -> Vec<Fd> {
+        forward!(mut self, b => b.accept_waiting(listener))
+    }
+
+    /// Bytes that have arrived and were not received.
+    pub(crate) fn unread_bytes(&self, fd: Fd) -> usize {
+        forward!(self, b => b.unread_bytes(fd))
+    }
+
     /// Receives until the end of the stream, canceled or failed.
     pub(crate) fn recv(&mut self, token: Token, fd: Fd) -> Op {
         forward!(mut self, b => b.recv(token, fd))

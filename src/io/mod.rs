@@ -38,6 +38,9 @@
 //!
 //! Completions of one operation come in order; those of different operations in any order.
 //!
+//! `accept_waiting` is no operation: it accepts who waits at a listener at this moment, and is the
+//! last call on it but `close`. `unread_bytes` tells what lies in the kernel, for a receive to come.
+//!
 //! `send_now` is no operation: it gives the kernel what it takes without waiting, and tells how many
 //! bytes that was. 0 also where it failed: the `send` of what is left meets the error again. The
 //! rule of one send in the process counts for it too.

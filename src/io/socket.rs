@@ -6,10 +6,11 @@ use std::os::fd::{IntoRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, bind, getpeername,
-    getsockname, listen, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, bind,
+    getpeername, getsockname, listen, socket_with, sockopt,
 };
 
+use super::operation::is_about_one_connection;
 use super::{Fd, Home, How, ListenOptions, RecvBuf};
 
 /// A listener. `flags` says whether it blocks: the ring polls by itself and older kernels report
@@ -28,6 +29,35 @@ pub(super) fn listener(
     bind(&socket, &addr)?;
     listen(&socket, opts.backlog)?;
     Ok(keep(socket))
+}
+
+/// The most connections that are accepted from a listener that is about to be closed: more than its
+/// queue holds, and not for ever if they come faster than they are accepted.
+const WAITING_MAX: usize = 1 << 16;
+
+/// Accepts who waits, and no longer than that. Nobody else accepts from it, now or later.
+pub(super) fn accept_waiting(listener: Fd) -> Vec<Fd> {
+    let accept = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        loop {
+            match accept_with(listener.borrow(), flags) {
+                Ok(accepted) => return Some(keep(accepted)),
+                Err(errno) if is_about_one_connection(errno) => {}
+                // No more; or no descriptors for them, and then they are reset with the listener.
+                Err(_) => return None,
+            }
+        }
+    };
+    // One that blocks would wait for a client.
+    match rustix::io::ioctl_fionbio(listener.borrow(), true) {
+        Ok(()) => std::iter::from_fn(accept).take(WAITING_MAX).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// What has arrived and waits in the kernel; 0 for what is no stream any more.
+pub(super) fn unread_bytes(fd: Fd) -> usize {
+    rustix::io::ioctl_fionread(fd.borrow()).unwrap_or(0) as usize
 }
 
 /// A TCP socket without Nagle's delay. Connections inherit that from their listener, which saves a

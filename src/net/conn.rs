@@ -6,8 +6,14 @@
 //!                                     write -> queue -> send, at once; what the kernel
 //!                                     |                 leaves, on this core's ring
 //!   close, pause: events of the       sent  <--- event, or event from that ring
-//!   home core's control color <------ close, pause
+//!   home core's control color <------ close, pause, "so far I am"
 //! ```
+//!
+//! A color may be far behind what its home core receives for it. So it says how far it is, each
+//! `ACKNOWLEDGED_BYTES`, and with `REST_BYTES` on their way to it receiving rests: neither a pause
+//! that comes late nor a long handler lets one client take all buffers, or a color more than
+//! [`AHEAD_BYTES_MAX`] that it did not want. The acknowledgement is an event of the color behind the
+//! data, and it goes home behind any pause: so what arrives after a pause was received before.
 //!
 //! A connection has two halves of state. The *color* half (callbacks, output queue, phase) belongs
 //! to the connection's color, as a [`Colored`](crate::Colored) does and by the same checks. The
@@ -31,10 +37,20 @@ use std::sync::Arc;
 
 /// What may be queued for sending by default before [`Stream::write`] refuses, in bytes.
 pub(super) const QUEUED_MAX: usize = 1 << 20;
+/// Most bytes that are received and not yet given to the application, of one connection. What a
+/// [`Stream::pause`] cannot stop any more is at most that.
+pub const AHEAD_BYTES_MAX: usize = 256 << 10;
+/// With so many on their way to the color, receiving rests until the color has caught up. Below the
+/// maximum by more than one look at the event source brings for a connection, a few buffers.
+const REST_BYTES: usize = AHEAD_BYTES_MAX - (64 << 10);
+/// After so many bytes the color tells the home core that it has come so far: often enough that a color
+/// which keeps up never makes receiving rest, and seldom enough to cost nothing.
+const ACKNOWLEDGED_BYTES: usize = 64 << 10;
 /// Small queued buffers are joined up to this size, so that a burst of answers is one send.
 const JOINED_MAX: usize = 64 << 10;
 
 type OnData = Box<dyn FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send>;
+type AfterReceived = Box<dyn FnOnce(&mut Cx) + Send>;
 type OnDrained = Box<dyn FnMut(&mut Cx, &Stream, io::Result<()>) + Send>;
 
 /// How far a connection is.
@@ -52,6 +68,8 @@ pub(super) struct Colored {
     pub(super) phase: Phase,
     pub(super) on_data: Option<OnData>,
     pub(super) on_drained: Option<OnDrained>,
+    /// A callback for each of the home half's marks, in their order.
+    pub(super) after_received: Vec<AfterReceived>,
     pub(super) drained_handler: Option<&'static Handler>,
     pub(super) queue: VecDeque<SendBuf>,
     /// Bytes in `queue` and in the send under way.
@@ -73,8 +91,16 @@ pub(super) struct Home {
     pub(super) recv: Option<Op>,
     /// The receive has been canceled and is not over yet.
     pub(super) canceling: bool,
-    /// The application wants to receive again after that.
-    pub(super) again: bool,
+    /// The application wants to receive.
+    pub(super) wanted: bool,
+    /// All bytes received.
+    received_bytes: u64,
+    /// At so many received bytes, an event under this handler is due.
+    marks: Vec<(u64, &'static Handler)>,
+    /// Bytes received that the color has not acknowledged.
+    ahead_bytes: usize,
+    /// Of these, those that it is not yet asked to acknowledge.
+    unasked_bytes: usize,
     /// The application has been told the end of the stream, or an error.
     pub(super) ended: bool,
     pub(super) closing: bool,
@@ -146,15 +172,39 @@ impl Conn {
     /// Posts what was received; called by the home core's driver.
     pub(super) fn received(this: Arc<Conn>, result: io::Result<RecvBuf>, core: &mut Core) {
         let (handler, color) = (this.read_handler.get().copied(), this.color);
-        {
+        // What is seldom to be done behind the data.
+        let more = {
             // SAFETY: the home core's driver calls, on its thread.
             let mut home = unsafe { this.at_home() };
             match &result {
                 Err(error) if home.canceling && error.raw_os_error() == Some(ECANCELED) => return,
-                Ok(buf) if !buf.is_empty() => {}
-                _ => home.ended = true,
+                Ok(buf) if !buf.is_empty() => home.advance(buf.len()),
+                _ => {
+                    home.ended = true;
+                    home.more(None)
+                }
             }
+        };
+        let Some(more) = more else {
+            return Conn::post_received(this, result, handler, core);
+        };
+        Conn::post_received(Arc::clone(&this), result, handler, core);
+        this.pass_marks(core);
+        if let Some(bytes) = more.acknowledge {
+            let caught_up = move |cx: &mut Cx| {
+                this.call_home(cx, move |conn, cx| conn.acknowledged(cx, bytes));
+            };
+            core.post_own(Some(&CAUGHT_UP), color, caught_up);
         }
+    }
+
+    fn post_received(
+        this: Arc<Conn>,
+        result: io::Result<RecvBuf>,
+        handler: Option<&'static Handler>,
+        core: &mut Core,
+    ) {
+        let color = this.color;
         match result {
             // Apart, because each fits into an event's node and the result would not.
             Ok(buf) => {
@@ -307,7 +357,7 @@ impl Conn {
         let dropped = {
             // SAFETY: no event of the color runs: the caller's promise.
             let mut colored = unsafe { self.colored() };
-            (colored.on_data.take(), colored.on_drained.take())
+            colored.take_callbacks()
         };
         drop(dropped);
     }
@@ -373,7 +423,8 @@ impl Conn {
                 let queued: usize = colored.queue.drain(..).map(|buf| buf.len()).sum();
                 colored.queued_bytes -= queued;
             }
-            (colored.sending, colored.on_data.take())
+            let after_received = std::mem::take(&mut colored.after_received);
+            (colored.sending, (colored.on_data.take(), after_received))
         };
         // The user's closure, in its color, with nothing borrowed.
         drop(dropped);
@@ -391,7 +442,7 @@ impl Conn {
             // SAFETY: called from events of the color only.
             let mut colored = unsafe { self.colored() };
             colored.phase = Phase::Closed;
-            (colored.on_data.take(), colored.on_drained.take())
+            colored.take_callbacks()
         };
         drop(dropped);
         let home = control(self.home);
@@ -443,7 +494,7 @@ impl Conn {
             if home.closing && !std::mem::replace(&mut home.closed, true) {
                 driver.backend.close(this.fd);
             }
-            std::mem::take(&mut home.again) && !home.closing && !home.ended
+            home.should_receive()
         };
         if driver.draining {
             // It was paused, or was to go on, when the end came.
@@ -453,27 +504,39 @@ impl Conn {
         }
     }
 
-    /// Starts or stops receiving; on the home core. False: the runtime is ending.
+    /// The application wants to receive, or not; on the home core. False: the runtime is ending.
     pub(super) fn receive(self: Arc<Conn>, driver: &mut Driver, wanted: bool) -> bool {
+        // SAFETY: an event on the home core's thread.
+        unsafe { self.at_home() }.wanted = wanted;
+        self.adjust(driver)
+    }
+
+    /// The color has come so much further; an event on the home core.
+    fn acknowledged(self: Arc<Conn>, cx: &mut Cx, bytes: usize) {
+        // SAFETY: an event on the home core's thread.
+        unsafe { self.at_home() }.ahead_bytes -= bytes;
+        if let Some(driver) = cx.worker().source.driver() {
+            // Ending: who does not receive has been told so.
+            self.adjust(driver);
+        }
+    }
+
+    /// Starts or stops receiving, as it should be; on the home core. False: the runtime is ending, and
+    /// starts none.
+    pub(super) fn adjust(self: Arc<Conn>, driver: &mut Driver) -> bool {
         let start = {
-            // SAFETY: an event on the home core's thread.
+            // SAFETY: on the home core's thread.
             let mut home = unsafe { self.at_home() };
-            if home.closing || home.ended {
-                return true;
-            }
+            let should = home.should_receive();
             match home.recv {
-                Some(op) if !wanted => {
-                    home.again = false;
-                    if !std::mem::replace(&mut home.canceling, true) {
-                        driver.backend.cancel(op);
-                    }
+                // A receive that is being canceled is started again once it is over.
+                Some(op) if !should && !home.canceling => {
+                    home.canceling = true;
+                    driver.backend.cancel(op);
                     false
                 }
-                Some(_) => {
-                    home.again = home.canceling;
-                    false
-                }
-                None => wanted,
+                Some(_) => false,
+                None => should,
             }
         };
         if start && driver.draining {
@@ -485,10 +548,91 @@ impl Conn {
         true
     }
 
+    /// Has an event of the color under `handler` come behind all that has arrived; on the home core.
+    pub(super) fn mark(self: Arc<Conn>, handler: &'static Handler, cx: &mut Cx) {
+        let worker = cx.worker();
+        let unread_bytes = match worker.source.driver() {
+            Some(driver) => driver.unread_bytes(&self),
+            None => 0,
+        };
+        {
+            // SAFETY: on the home core's thread.
+            let mut home = unsafe { self.at_home() };
+            let at = home.received_bytes + unread_bytes as u64;
+            home.marks.push((at, handler));
+        }
+        self.pass_marks(&mut worker.core);
+    }
+
+    /// Posts an event for each mark that has been reached; on the home core.
+    fn pass_marks(self: &Arc<Conn>, core: &mut Core) {
+        let next = || {
+            // SAFETY: on the home core's thread.
+            let mut home = unsafe { self.at_home() };
+            let &(at, handler) = home.marks.first()?;
+            let is_reached = home.ended || home.received_bytes >= at;
+            is_reached.then(|| {
+                home.marks.remove(0);
+                handler
+            })
+        };
+        while let Some(handler) = next() {
+            let this = Arc::clone(self);
+            core.post_own(Some(handler), self.color, move |cx: &mut Cx| {
+                this.pass_mark(cx);
+            });
+        }
+    }
+
+    /// All that had arrived when it was marked has been given to the application; an event of the color.
+    fn pass_mark(self: Arc<Conn>, cx: &mut Cx) {
+        let callback = {
+            // SAFETY: an event of the color.
+            let mut colored = unsafe { self.colored() };
+            // None is left once the connection is closed.
+            (!colored.after_received.is_empty()).then(|| colored.after_received.remove(0))
+        };
+        if let Some(callback) = callback {
+            callback(cx);
+        }
+    }
+
+    /// Whether the color is so far behind that receiving has to rest; on the home core.
+    pub(super) fn is_far_ahead(&self) -> bool {
+        // SAFETY: on the home core's thread.
+        unsafe { self.at_home() }.ahead_bytes >= REST_BYTES
+    }
+
     fn start_recv(self: Arc<Conn>, driver: &mut Driver) {
         let op = driver.recv(Arc::clone(&self));
         // SAFETY: on the home core's thread.
         unsafe { self.at_home() }.recv = Some(op);
+    }
+}
+
+/// What is to be done behind received data.
+struct More {
+    /// Bytes that the color is to acknowledge.
+    acknowledge: Option<usize>,
+}
+
+impl Home {
+    fn should_receive(&self) -> bool {
+        self.wanted && self.ahead_bytes < REST_BYTES && !self.closing && !self.ended
+    }
+
+    /// So many more bytes are on their way to the color.
+    fn advance(&mut self, bytes: usize) -> Option<More> {
+        self.ahead_bytes += bytes;
+        self.unasked_bytes += bytes;
+        self.received_bytes += bytes as u64;
+        let due = self.unasked_bytes >= ACKNOWLEDGED_BYTES;
+        let acknowledge = due.then(|| std::mem::take(&mut self.unasked_bytes));
+        self.more(acknowledge)
+    }
+
+    fn more(&self, acknowledge: Option<usize>) -> Option<More> {
+        (acknowledge.is_some() || !self.marks.is_empty()).then_some(More { acknowledge })
     }
 }
 
@@ -501,6 +645,12 @@ impl Colored {
     /// The same of `on_drained`: its last call is the one with an error.
     pub(super) fn place_of_on_drained(&mut self) -> Option<&mut Option<OnDrained>> {
         (self.phase == Phase::Open && !self.broken).then_some(&mut self.on_drained)
+    }
+
+    /// All of them, to be dropped with nothing borrowed.
+    fn take_callbacks(&mut self) -> (Option<OnData>, Option<OnDrained>, Vec<AfterReceived>) {
+        let after_received = std::mem::take(&mut self.after_received);
+        (self.on_data.take(), self.on_drained.take(), after_received)
     }
 
     /// The next buffer to send: several small ones joined.
@@ -585,5 +735,7 @@ impl<F> Drop for Lent<'_, F> {
 
 /// What a send's completion runs under if nobody asked to be told.
 static SENT: Handler = Handler::new("mely: sent");
+/// What tells the home core how far the color is.
+static CAUGHT_UP: Handler = Handler::new("mely: caught up");
 
 const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();

@@ -196,7 +196,11 @@ impl Driver {
                 }
             }
             (Operation::Recv { conn, .. }, Done::Received(result)) => {
-                Conn::received(Arc::clone(conn), result, core);
+                let conn = Arc::clone(conn);
+                Conn::received(Arc::clone(&conn), result, core);
+                if more && conn.is_far_ahead() {
+                    conn.adjust(self);
+                }
             }
             (Operation::Send { conn, handler, len }, Done::Sent { res, .. }) => {
                 Conn::sent(Arc::clone(conn), handler, *len, res, core);
@@ -250,8 +254,7 @@ impl Driver {
         match operation {
             Operation::Accept { listening, fd, .. } => {
                 if self.draining || listening.is_closed() {
-                    self.backend.close(fd);
-                    Listening::over(listening, core);
+                    self.leave(listening, fd, core);
                 } else {
                     let again_ns = core.clock.now_ns() + ACCEPT_AGAIN.as_nanos() as u64;
                     self.resting.push((again_ns, listening, fd));
@@ -265,6 +268,20 @@ impl Driver {
             Operation::Send { conn, .. } => release(conn, core),
             Operation::Connect { .. } => {}
         }
+    }
+
+    /// This core listens no more on `fd`. Who has connected before is still accepted, unless the runtime
+    /// is ending: a client cannot tell whether it was, and may have sent a request.
+    pub(super) fn leave(&mut self, listening: Arc<Listening>, fd: Fd, core: &mut Core) {
+        if !self.draining {
+            for accepted in self.backend.accept_waiting(fd) {
+                self.accepted(Arc::clone(&listening), Ok(accepted), core);
+            }
+            // Before the callback is dropped.
+            self.post_burst(core);
+        }
+        self.backend.close(fd);
+        Listening::over(listening, core);
     }
 
     fn accept_again(&mut self, now_ns: u64) {
@@ -336,13 +353,25 @@ impl Driver {
         }
     }
 
+    /// Bytes of a connection that have arrived and are not on their way to its color.
+    pub(super) fn unread_bytes(&self, conn: &Arc<Conn>) -> usize {
+        let its = |completion: &Completion| match (&completion.done, completion.token) {
+            (Done::Received(Ok(buf)), Token(key)) => match &self.operations[key as usize] {
+                Operation::Recv { conn: other, .. } if Arc::ptr_eq(conn, other) => buf.len(),
+                _ => 0,
+            },
+            _ => 0,
+        };
+        let waiting: usize = self.completions.iter().map(its).sum();
+        waiting + self.backend.unread_bytes(conn.fd)
+    }
+
     /// Stops accepting for a listener; the descriptor is closed when the accept is over.
     pub(super) fn close_listener(&mut self, listening: &Arc<Listening>, core: &mut Core) {
         let ours = |l: &Arc<Listening>| Arc::ptr_eq(l, listening);
         while let Some(i) = self.resting.iter().position(|(_, l, _)| ours(l)) {
             let (_, listening, fd) = self.resting.swap_remove(i);
-            self.backend.close(fd);
-            Listening::over(listening, core);
+            self.leave(listening, fd, core);
         }
         for (_, operation) in &self.operations {
             if let Operation::Accept { listening, op, .. } = operation
@@ -387,9 +416,8 @@ impl Driver {
                 Operation::Send { .. } => {}
             }
         }
-        for (_, listening, fd) in self.resting.drain(..) {
-            self.backend.close(fd);
-            Listening::over(listening, core);
+        for (_, listening, fd) in std::mem::take(&mut self.resting) {
+            self.leave(listening, fd, core);
         }
         while let Some(timer) = self.timers.pop() {
             timer.discard(core);

@@ -183,12 +183,8 @@ where
                 Some(driver) if !driver.draining && !listening.is_closed() => {
                     driver.accept(listening, fd);
                 }
-                other => {
-                    if let Some(driver) = other {
-                        driver.backend.close(fd);
-                    }
-                    Listening::over(listening, &mut worker.core);
-                }
+                Some(driver) => driver.leave(listening, fd, &mut worker.core),
+                None => Listening::over(listening, &mut worker.core),
             }
         });
     }
@@ -229,8 +225,10 @@ impl Listener {
         self.detached = true;
     }
 
-    /// Stops accepting and frees the port. Connections that were already accepted are still
-    /// delivered; those that wait in the kernel are reset by it.
+    /// Stops accepting and frees the port. Connections that were made before each core has heard of it are
+    /// still delivered; the callback is dropped after the last of them, in its color. A connection that is made
+    /// between that and the end of the descriptor is reset by the kernel. A runtime that is ending
+    /// delivers no more of them.
     pub fn close(self, _cx: &mut Cx) {}
 }
 

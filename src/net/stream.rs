@@ -77,6 +77,7 @@ impl Incoming {
             phase: Phase::Open,
             on_data: None,
             on_drained: None,
+            after_received: Vec::new(),
             drained_handler: None,
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -172,7 +173,7 @@ impl Stream {
     }
 
     /// Stops receiving: what the peer sends then waits in the kernel, and in the end with the peer.
-    /// What was already received is still delivered.
+    /// What was already received is still delivered: at most [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX).
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
@@ -189,6 +190,35 @@ impl Stream {
     pub fn resume(&self, cx: &mut Cx) -> Result<(), Refused> {
         self.conn.is_ours(cx)?;
         self.receive(cx, true);
+        Ok(())
+    }
+
+    /// Calls `f` once, in the connection's color and under `handler`, when all that has arrived on this
+    /// machine by now has been given to [`on_data`](Self::on_data): what comes later was sent by a peer that
+    /// could know of whatever this color has done before. While the stream is paused, `f` waits. It is dropped
+    /// when the connection is closed.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn after_received<F>(
+        &self,
+        cx: &mut Cx,
+        handler: &'static Handler,
+        f: F,
+    ) -> Result<(), Refused>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.conn.is_ours(cx)?;
+        {
+            // SAFETY: checked: an event of the color.
+            let mut colored = unsafe { self.conn.colored() };
+            if colored.phase != Phase::Open {
+                return Ok(());
+            }
+            colored.after_received.push(Box::new(f));
+        }
+        Arc::clone(&self.conn).call_home(cx, move |conn, cx| conn.mark(handler, cx));
         Ok(())
     }
 

@@ -158,6 +158,11 @@ impl Client {
         }
     }
 
+    /// Bytes received behind the last answer.
+    pub fn unread_bytes(&self) -> usize {
+        self.input.len()
+    }
+
     /// The next answer, or how the connection ended.
     pub fn try_answer(&mut self, bodiless: bool) -> Result<Answer, Cut> {
         let mut framed = None;

@@ -4,6 +4,7 @@ use crate::client::{Client, PATIENCE, get, is_served};
 use crate::on_both;
 use crate::setup::Setup;
 use crate::site::{LARGE, Site};
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 on_both!(
@@ -12,6 +13,7 @@ on_both!(
     those_who_linger_are_no_clients,
     those_who_linger_are_bounded,
     those_who_read_slowly_do_not_make_room,
+    those_who_ask_much_at_once_and_read_get_all,
 );
 
 fn a_flood_beyond_the_limit_is_turned_away(backend: &str) {
@@ -174,6 +176,34 @@ fn those_who_read_slowly_do_not_make_room(backend: &str) {
         assert_eq!(client.answer().status(), 503);
     }
     assert!(slow.answer().body() == site.body(LARGE));
+}
+
+/// However far ahead of the answers the requests are: TCP slows them down, and nobody is cut off.
+fn those_who_ask_much_at_once_and_read_get_all(backend: &str) {
+    const ASKED: usize = 60_000;
+    let server = Setup::new(backend).args(&["--cores", "2"]).start();
+    let requests = get("/nowhere").repeat(ASKED);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            let mut client = Client::connect(server.addr());
+            let mut writer = client.stream.try_clone().unwrap();
+            let requests = &requests;
+            scope.spawn(move || writer.write_all(requests.as_bytes()).unwrap());
+            scope.spawn(move || {
+                // All answers are of one length.
+                let all_bytes = ASKED * client.answer().bytes.len();
+                let mut bytes = all_bytes / ASKED + client.unread_bytes();
+                let mut chunk = vec![0; 1 << 20];
+                while bytes < all_bytes {
+                    let read = client.stream.read(&mut chunk).unwrap();
+                    assert!(read > 0, "cut off after {bytes} bytes of {all_bytes}");
+                    bytes += read;
+                }
+                assert_eq!(bytes, all_bytes);
+            });
+        }
+    });
+    assert_eq!(server.stop().requests(), 8 * ASKED as u64);
 }
 
 /// However many are turned away and do not leave: the oldest of them make room.

@@ -16,6 +16,7 @@ on_both!(
     under_pipelined_load,
     idle_clients_do_not_delay_it,
     a_request_under_way_is_finished,
+    what_came_before_the_signal_is_answered,
     clients_that_never_read_do_not_prevent_it,
     large_answers_are_finished,
     what_is_cut_off_is_told,
@@ -124,6 +125,36 @@ fn a_request_under_way_is_finished(backend: &str) {
     let summary = server.wait_for_end().summary();
     assert_eq!(summary.requests(), 2);
     assert_eq!(summary.connections(), [1, 0, 0]);
+}
+
+/// Those who are connected and those who are not accepted yet: the server is held up while they ask, and hears
+/// the signal first.
+fn what_came_before_the_signal_is_answered(backend: &str) {
+    let site = Site::small();
+    for accept in ["percore", "single"] {
+        let mut server = setup(backend, &site).args(&["--accept", accept]).start();
+        let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(server.addr())).collect();
+        for client in &mut clients {
+            assert_eq!(client.get("/").status(), 200);
+        }
+        server.signal(Signal::STOP);
+        server.signal(Signal::TERM);
+        clients.extend((0..20).map(|_| Client::connect(server.addr())));
+        for client in &mut clients {
+            client.send(get("/1.bin"));
+        }
+        // One who asks nothing is no reason to stay.
+        let mut silent = Client::connect(server.addr());
+        server.signal(Signal::CONT);
+        for client in &mut clients {
+            // Maybe before the server has heard the signal: then it does not say that it closes.
+            assert_eq!(client.answer().status(), 200);
+            client.ends();
+        }
+        silent.ends();
+        drop((clients, silent));
+        assert_eq!(server.wait_for_end().summary().requests(), 60);
+    }
 }
 
 /// One has not read its answer; one has asked so much that it is no longer read from either.

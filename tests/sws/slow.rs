@@ -13,6 +13,7 @@ on_both!(
     a_client_that_never_reads_is_cut,
     a_client_that_only_asks_is_cut,
     a_slow_reader_gets_all,
+    a_reader_slower_than_the_kernels_buffer_gets_all,
 );
 
 /// Progress is not enough: the deadline is for the whole head.
@@ -143,4 +144,30 @@ fn a_slow_reader_gets_all(backend: &str) {
     }
     assert!(bytes[head_bytes..] == *site.body(LARGE));
     assert!(began.elapsed() > Duration::from_millis(1800));
+}
+
+/// So slow that the kernel takes nothing more from the server for longer than the deadline, since its buffer
+/// has to become empty by a third first; and yet the client takes a little all the time.
+fn a_reader_slower_than_the_kernels_buffer_gets_all(backend: &str) {
+    let site = Site::full();
+    let server = Setup::new(backend)
+        .root(site.root())
+        .args(&["--idle-timeout-ms", "1500"])
+        .start();
+    let mut client = Client::connect_with_little_room(server.addr());
+    client.send(get(LARGE));
+    let began = Instant::now();
+    let (mut bytes, mut chunk) = (Vec::new(), [0; 2_048]);
+    while began.elapsed() < Duration::from_secs(6) {
+        let read = client.stream.read(&mut chunk).unwrap();
+        assert!(read > 0, "closed after {} bytes", bytes.len());
+        bytes.extend_from_slice(&chunk[..read]);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let head_bytes = bytes.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+    let left = (head_bytes + LARGE_BYTES - bytes.len()) as u64;
+    let rest = client.stream.by_ref().take(left).read_to_end(&mut bytes);
+    assert_eq!(rest.unwrap() as u64, left);
+    assert!(bytes[head_bytes..] == *site.body(LARGE));
+    assert_eq!(client.get("/1.bin").status(), 200);
 }

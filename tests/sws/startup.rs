@@ -238,6 +238,17 @@ fn a_refused_ring_is_epoll_and_it_says_so_once() {
     }
 }
 
+/// Nobody is at its target: that is no success.
+#[test]
+fn an_injector_without_an_answer_fails() {
+    let exit = Setup::injector_of_nobody()
+        .args(&["--warm-up", "0", "--seconds", "0.2", "--clients", "2"])
+        .output();
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    assert!(exit.err.contains("no request was answered"), "{exit:?}");
+    assert!(exit.out.contains("latency: none\n"), "{exit:?}");
+}
+
 #[test]
 fn a_forced_ring_that_is_refused_is_an_error() {
     let refusing = [libc::SYS_io_uring_setup];
@@ -245,6 +256,11 @@ fn a_forced_ring_that_is_refused_is_an_error() {
     fails(&exit, 1, &["io_uring", "os error 1"]);
     let server = Setup::new("auto").env("MELY_BACKEND", "epoll").start();
     assert_eq!(server.stop().backend(), "epoll");
+    // An option that names one is stronger, and the help says so.
+    let server = Setup::new("epoll").env("MELY_BACKEND", "io_uring").start();
+    assert_eq!(server.stop().backend(), "epoll");
+    let help = Setup::bare().args(&["--help"]).output().out;
+    assert!(help.contains("override the variable"), "{help}");
 }
 
 #[test]

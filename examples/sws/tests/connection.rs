@@ -204,6 +204,11 @@ fn a_slow_head_is_given_up_however_steadily_it_comes() {
     driver.bytes(b"\r\n");
     driver.eof();
     assert_eq!((driver.end, driver.conn.answers()), (End::Closed, 1));
+
+    let mut head = Driver::new(&site);
+    head.bytes(b"HEAD / HTTP/1.1\r\n");
+    head.deadline(Deadline::Header);
+    assert!(head.sent.starts_with(b"HTTP/1.1 408 ") && head.sent.ends_with(b"\r\n\r\n"));
 }
 
 #[test]
@@ -244,7 +249,10 @@ fn idle_and_stuck_clients_are_let_go() {
     stuck.bytes(GET);
     let queued = stuck.conn.timer();
     let _ = stuck.conn.on_sent(1);
-    assert_ne!(stuck.conn.timer(), queued, "a byte taken is progress");
+    let sent = stuck.conn.timer();
+    assert_ne!(sent, queued, "a byte taken by the kernel is progress");
+    stuck.conn.on_taken();
+    assert_ne!(stuck.conn.timer(), sent, "so is one taken by the client");
     stuck.deadline(Deadline::Write);
     assert_eq!(stuck.end, End::Aborted);
     assert!(matches!(stuck.conn.write_response(), (None, Next::Wait)));
@@ -289,6 +297,23 @@ fn an_ending_server_answers_what_is_under_way_and_no_more() {
     idle.wind_down();
     assert_eq!((idle.end, idle.lingers), (End::Closed, false));
 
+    // Requests that had arrived, and of which the connection did not know.
+    for (arrived, answers) in [(GET.to_vec(), 1), (GET.repeat(2), 1), (b"\r\n".to_vec(), 0)] {
+        let mut asked = Driver::new(&site);
+        asked.looks = false;
+        asked.wind_down();
+        assert_eq!(asked.end, End::Open);
+        asked.bytes(&arrived);
+        asked.last_look();
+        assert_eq!(asked.conn.answers(), answers);
+        assert!(asked.is_over());
+        let text = String::from_utf8(asked.sent).unwrap();
+        assert_eq!(
+            text.matches("\r\nConnection: close\r\n").count(),
+            answers as usize
+        );
+    }
+
     // Half a request: its answer says that it is the last, and what follows is not read.
     let mut half = Driver::new(&site);
     half.bytes(&GET[..9]);
@@ -331,5 +356,5 @@ fn pausing_leaves_room_for_what_is_on_its_way() {
     // A head fits below the mark where receiving stops, and what a stopped receive may still
     // deliver fits between that mark and the one where the connection is dropped.
     const { assert!(HEAD_BYTES_MAX < INPUT_PAUSE_BYTES) };
-    const { assert!(INPUT_PAUSE_BYTES * 4 <= INPUT_BYTES_MAX) };
+    const { assert!(INPUT_PAUSE_BYTES + mely::net::AHEAD_BYTES_MAX <= INPUT_BYTES_MAX) };
 }

@@ -171,7 +171,20 @@ fn table() -> Vec<(String, String, bool)> {
         (g.replace("GET", "get"), not_implemented(), true),
         (g.replace("GET", "BREW"), not_implemented(), true),
         (g.replace("1.1", "2.0"), version(), true),
-        (g.replace("1.1", "1.2"), version(), true),
+        (g.replace("1.1", "1.2"), keep(), false),
+        (g.replace("1.1", "1.9") + &g, keep().repeat(2), false),
+        (g.replace("1.1", "1.2").replace("Host", "X"), bad(), true),
+        (g.replace("1.1", "1.20"), version(), true),
+        (
+            g.replace("GET /a.txt", "GET  /a.txt").replace("1.1", "1.2"),
+            bad(),
+            true,
+        ),
+        (
+            get("/d?a HTTP/1.2").replace(" HTTP/1.1", ""),
+            redirect("/d/?a"),
+            false,
+        ),
         (g.replace("1.1", "3"), version(), true),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), version(), true),
         (g.replace("1.1", "x"), bad(), true),
@@ -179,6 +192,17 @@ fn table() -> Vec<(String, String, bool)> {
         (get("/a b"), bad(), true),
         ("GET /\r\n".into(), bad(), true),
         ("hello\r\n".into(), bad(), true),
+        // A HEAD is told without a body what is wrong with it.
+        (
+            g.replace("GET", "HEAD").replace("Host: h", "Host: ["),
+            bad().replace("400 Bad Request\n", ""),
+            true,
+        ),
+        (
+            "HEAD /\0".into(),
+            bad().replace("400 Bad Request\n", ""),
+            true,
+        ),
         // Garbage shows before its line ends.
         ("\x16\x03\x01\x02".into(), bad(), true),
         ("GET /\x7f".into(), bad(), true),

@@ -32,6 +32,8 @@ pub(super) struct Driver<'a> {
     pub(super) lingers: bool,
     /// Whether the client takes what it is sent at once.
     pub(super) drains: bool,
+    /// Whether a last look is had at once.
+    pub(super) looks: bool,
     site: &'a Site,
 }
 
@@ -44,6 +46,7 @@ impl<'a> Driver<'a> {
             end: End::Open,
             lingers: false,
             drains: true,
+            looks: true,
             site,
         }
     }
@@ -73,6 +76,11 @@ impl<'a> Driver<'a> {
         self.run(next);
     }
 
+    pub(super) fn last_look(&mut self) {
+        let next = self.conn.last_look();
+        self.run(next);
+    }
+
     fn run(&mut self, mut next: Next) {
         loop {
             next = match next {
@@ -86,6 +94,9 @@ impl<'a> Driver<'a> {
                     self.sent.extend(wire(&reply.expect("an answer")));
                     next
                 }
+                // Unless a test says otherwise, nothing has arrived.
+                Next::LastLook if self.looks => self.conn.last_look(),
+                Next::LastLook => break,
                 Next::Close => {
                     assert_eq!(self.end, End::Open);
                     self.end = End::Closed;

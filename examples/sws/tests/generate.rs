@@ -183,6 +183,9 @@ const BAD_LINES: &[(&str, Status)] = &[
     ("GET /../%00 HTTP/1.1", Status::BadRequest),
     ("GET /?#x HTTP/1.1", Status::BadRequest),
     ("GET ftp://h/ HTTP/1.1", Status::BadRequest),
+    ("GET http://:80/ HTTP/1.1", Status::BadRequest),
+    ("GET http://u@h/ HTTP/1.1", Status::BadRequest),
+    ("GET http://[::1/ HTTP/1.1", Status::BadRequest),
 ];
 
 /// Fields that make a good request a refused one.
@@ -279,12 +282,15 @@ const WORDS: &[&str] = &[
     "http://",
     "HTTP/1.0",
     "HTTP/1.12",
+    "HTTP/1.3",
     "HTTP/2\n",
     "GET ",
     "HEAD ",
     "/_mely",
     "W/\"",
     "Host: h\r\n",
+    "Host: [::1]:80\r\n",
+    "Host: a:b:c\r\n",
     "Content-Length: 5\r\n",
     "Content-Length: 99999999999999999999\r\n",
     "Transfer-Encoding: chunked\r\n",

@@ -1,6 +1,7 @@
 //! Reading a directory, with real files: what is published, and above all what is not.
 
 use crate::load::{Limits, Loaded, read_directory};
+use crate::site::Entry;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -222,4 +223,18 @@ fn a_root_that_is_none_is_an_error() {
     assert!(missing.starts_with("--root "), "{missing}");
     let file = read_directory(&scratch.0.join("root/a"), Limits::default()).unwrap_err();
     assert!(file.ends_with("not a directory"), "{file}");
+}
+
+#[test]
+fn no_limit_is_too_large_to_count_to() {
+    let scratch = Scratch::new(&["root/a.txt"]);
+    let limits = Limits {
+        bytes_max: u64::MAX,
+        ..Limits::default()
+    };
+    let loaded = scratch.load(limits).unwrap();
+    let Some(Entry::File(file)) = loaded.site.get(b"/a.txt") else {
+        panic!()
+    };
+    assert!(file.ok(false).ends_with(b"\r\n\r\nroot/a.txt"));
 }

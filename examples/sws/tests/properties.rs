@@ -143,11 +143,11 @@ proptest! {
 
     #[test]
     fn a_target_has_the_key_that_the_reference_says(
-        start in select(&["/", "/", "/", "", "http://h", "hTTps://h/"][..]),
+        start in select(&["/", "/", "/", "", "http://", "http://h", "hTTps://h/"][..]),
         parts in vec(select(&[
             "/", "//", "..", ".", "%2e", "%2E", "%2f", "%5c", "\\", "a", "%61", "%", "%0", "%00",
             "?", "#", "%25",
-            "http://h", "\u{e9}", "%c3", ":", "@",
+            "http://h", "\u{e9}", "%c3", ":", "@", "[", "]", "[::1]", "[v1.a]", "8", ",",
         ][..]), 0..10),
     ) {
         let target = [start, &parts.concat()].concat();

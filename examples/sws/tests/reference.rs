@@ -38,7 +38,7 @@ pub(super) fn conversation(site: &Site, input: &[u8]) -> (Vec<u8>, bool) {
             }
             Ok(_) => return (sent, false),
             Err(status) => {
-                sent.extend(refusal(status, true, false));
+                sent.extend(refusal(status, true, rest.starts_with(b"HEAD ")));
                 return (sent, true);
             }
         }
@@ -120,6 +120,7 @@ fn request_line(line: &[u8]) -> Result<(&[u8], &[u8], u8), Status> {
     match version {
         b"HTTP/1.0" => Ok((method, target, 0)),
         b"HTTP/1.1" => Ok((method, target, 1)),
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => Ok((method, target, 1)),
         // These have a digit too many, which makes no version (RFC 9112, section 2.3).
         _ if version.starts_with(b"HTTP/1.0") || version.starts_with(b"HTTP/1.1") => {
             Err(Status::BadRequest)
@@ -176,8 +177,7 @@ fn ask(head: &[u8]) -> Result<Asked, Status> {
     };
 
     let hosts = values("host");
-    let in_host = |b: &u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+;=:[]%".contains(b);
-    if hosts.len() > 1 || hosts.iter().any(|host| !host.iter().all(in_host)) {
+    if hosts.len() > 1 || hosts.iter().any(|host| host_of(host).is_none()) {
         return Err(Status::BadRequest);
     }
     let mut length = None;
@@ -252,6 +252,41 @@ fn ask(head: &[u8]) -> Result<Asked, Status> {
     })
 }
 
+/// The host of `host[:port]`, if it is one.
+fn host_of(authority: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(authority).ok()?;
+    // Behind the last colon is the port, unless that colon is of an address.
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, port),
+        _ => (text, ""),
+    };
+    let in_name = |b: u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+;=".contains(&b);
+    let is_host = match host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(literal) if literal.starts_with(['v', 'V']) => {
+            let (version, address) = literal[1..].split_once('.')?;
+            let is_version = version.bytes().all(|b| b.is_ascii_hexdigit());
+            let is_address = address.bytes().all(|b| in_name(b) || b == b':');
+            is_version && is_address && !version.is_empty() && !address.is_empty()
+        }
+        Some(literal) => literal.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            let mut parts = host.split('%');
+            let is_plain = |part: &str| part.bytes().all(in_name);
+            let is_first = parts.next().is_some_and(is_plain);
+            is_first
+                && parts.all(|part| {
+                    let digits = part.as_bytes().get(..2).unwrap_or_default();
+                    is_plain(part) && digits.len() == 2 && digits.iter().all(u8::is_ascii_hexdigit)
+                })
+        }
+    };
+    let is_port = port.bytes().all(|b| b.is_ascii_digit());
+    (is_host && is_port).then(|| host.to_owned())
+}
+
 /// The key that a request target names.
 pub(super) fn key_of(target: &[u8]) -> Result<Vec<u8>, Status> {
     let lower = target.to_ascii_lowercase();
@@ -266,7 +301,7 @@ pub(super) fn key_of(target: &[u8]) -> Result<Vec<u8>, Status> {
         let after = &target[scheme_bytes..];
         let end = after.iter().position(|b| b"/?#".contains(b));
         let (authority, rest) = after.split_at(end.unwrap_or(after.len()));
-        if authority.is_empty() {
+        if host_of(authority).is_none_or(|host| host.is_empty()) {
             return Err(Status::BadRequest);
         }
         path = rest;

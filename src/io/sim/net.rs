@@ -234,6 +234,10 @@ impl Net {
         }
     }
 
+    pub(super) fn unread_bytes(&mut self, fd: Fd) -> usize {
+        self.stream(fd).map_or(0, |stream| stream.inbox.len())
+    }
+
     /// Between 1 and `len` bytes move.
     fn portion(&mut self, len: usize) -> usize {
         let most = len.min(self.move_bytes_max).max(1);

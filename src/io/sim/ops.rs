@@ -30,6 +30,15 @@ impl Sim {
         self.start(token, listener, State::Accept)
     }
 
+    pub(in crate::io) fn accept_waiting(&mut self, listener: Fd) -> Vec<Fd> {
+        let accept = || self.net.with(|net| net.accept(listener)).ok();
+        std::iter::from_fn(accept).collect()
+    }
+
+    pub(in crate::io) fn unread_bytes(&self, fd: Fd) -> usize {
+        self.net.with(|net| net.unread_bytes(fd))
+    }
+
     pub(in crate::io) fn recv(&mut self, token: Token, fd: Fd) -> Op {
         self.start(token, fd, State::Recv)
     }

@@ -40,6 +40,14 @@ impl Uring {
         self.start(token, listener, State::Accept)
     }
 
+    pub(in crate::io) fn accept_waiting(&mut self, listener: Fd) -> Vec<Fd> {
+        socket::accept_waiting(listener)
+    }
+
+    pub(in crate::io) fn unread_bytes(&self, fd: Fd) -> usize {
+        socket::unread_bytes(fd)
+    }
+
     pub(in crate::io) fn recv(&mut self, token: Token, fd: Fd) -> Op {
         self.start(token, fd, State::Recv)
     }
