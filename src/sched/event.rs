@@ -81,15 +81,18 @@ impl Maker {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let vtable = VtableOf::<F>::RESERVED;
-        let profile = match self.index.find(&shared.profiles, handler, vtable) {
-            // Its events give their nodes to the pool.
-            OVERFLOW => OVERFLOW_RESERVED,
-            profile => profile,
-        };
+        let profile = self.index.find(&shared.profiles, handler, vtable);
         let times = shared.profiles.get(profile).estimate();
         let node = self.pool.depot.reserve();
-        // SAFETY: a fresh node, and a profile of `F`.
-        unsafe { fill_by(node, color, profile, times, f) };
+        if profile == OVERFLOW {
+            // Not that one: its events give their nodes to the pool.
+            let boxed: Boxed = Box::new(f);
+            // SAFETY: a fresh node, and the profile of boxed closures in reserved ones.
+            unsafe { fill(node, color, OVERFLOW_RESERVED, times, boxed) };
+        } else {
+            // SAFETY: a fresh node, and a profile of `F`.
+            unsafe { fill(node, color, profile, times, f) };
+        }
         (node, times)
     }
 
@@ -119,15 +122,15 @@ impl Maker {
 /// Fills a node as its profile's vtable expects.
 ///
 /// # Safety
-/// The caller holds the node and it holds no closure; the profile is one of `F`, or of those without one.
+/// The caller holds the node and it holds no closure; the profile is one of `F`, or [`OVERFLOW`].
 #[inline(always)]
 unsafe fn fill_by<F>(node: NonNull<Node>, color: Color, profile: u32, times: Times, f: F)
 where
     F: FnOnce(&mut Cx) + Send + 'static,
 {
-    if profile <= OVERFLOW_RESERVED {
+    if profile == OVERFLOW {
         let boxed: Boxed = Box::new(f);
-        // SAFETY: the caller's promise; these profiles' vtables are those of `Boxed`.
+        // SAFETY: the caller's promise; the overflow profile's vtable is that of `Boxed`.
         unsafe { fill(node, color, profile, times, boxed) };
     } else {
         // SAFETY: the caller's promise.
