@@ -159,6 +159,7 @@ impl Server {
             steal_cost_median_ns: stats.steal_cost_median().map(nanos),
         }
     }
+
     /// Where the server falls behind.
     fn deepest(&self) -> Vec<figures::Depth> {
         let depths = self.poster.deepest(figures::DEEPEST);

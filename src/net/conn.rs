@@ -169,42 +169,26 @@ impl Conn {
         Ok(())
     }
 
-    /// Posts what was received; called by the home core's driver.
-    pub(super) fn received(this: Arc<Conn>, result: io::Result<RecvBuf>, core: &mut Core) {
-        let (handler, color) = (this.read_handler.get().copied(), this.color);
-        // What is seldom to be done behind the data.
-        let more = {
+    /// Posts what was received; called by the home core's driver. True if the color is now so far behind
+    /// that receiving has to rest.
+    pub(super) fn received(self: &Arc<Conn>, result: io::Result<RecvBuf>, core: &mut Core) -> bool {
+        let (acknowledged, has_marks, is_far_ahead) = {
             // SAFETY: the home core's driver calls, on its thread.
-            let mut home = unsafe { this.at_home() };
-            match &result {
-                Err(error) if home.canceling && error.raw_os_error() == Some(ECANCELED) => return,
+            let mut home = unsafe { self.at_home() };
+            let acknowledged = match &result {
+                Err(error) if home.canceling && error.raw_os_error() == Some(ECANCELED) => {
+                    return false;
+                }
                 Ok(buf) if !buf.is_empty() => home.advance(buf.len()),
                 _ => {
                     home.ended = true;
-                    home.more(None)
+                    None
                 }
-            }
-        };
-        let Some(more) = more else {
-            return Conn::post_received(this, result, handler, core);
-        };
-        Conn::post_received(Arc::clone(&this), result, handler, core);
-        this.pass_marks(core);
-        if let Some(bytes) = more.acknowledge {
-            let caught_up = move |cx: &mut Cx| {
-                this.call_home(cx, move |conn, cx| conn.acknowledged(cx, bytes));
             };
-            core.post_own(Some(&CAUGHT_UP), color, caught_up);
-        }
-    }
-
-    fn post_received(
-        this: Arc<Conn>,
-        result: io::Result<RecvBuf>,
-        handler: Option<&'static Handler>,
-        core: &mut Core,
-    ) {
-        let color = this.color;
+            (acknowledged, !home.marks.is_empty(), home.is_far_ahead())
+        };
+        let (handler, color) = (self.read_handler.get().copied(), self.color);
+        let this = Arc::clone(self);
         match result {
             // Apart, because each fits into an event's node and the result would not.
             Ok(buf) => {
@@ -214,6 +198,17 @@ impl Conn {
                 this.deliver(cx, Err(error))
             }),
         }
+        if has_marks {
+            self.pass_marks(core);
+        }
+        if let Some(bytes) = acknowledged {
+            let this = Arc::clone(self);
+            let caught_up = move |cx: &mut Cx| {
+                this.call_home(cx, move |conn, cx| conn.acknowledged(cx, bytes));
+            };
+            core.post_own(Some(&CAUGHT_UP), color, caught_up);
+        }
+        is_far_ahead
     }
 
     /// The runtime is ending and receives no more for this connection; says so to the application,
@@ -226,7 +221,7 @@ impl Conn {
         };
         if !told {
             let error = io::Error::from_raw_os_error(ECANCELED);
-            Conn::received(Arc::clone(this), Err(error), core);
+            this.received(Err(error), core);
         }
     }
 
@@ -597,12 +592,6 @@ impl Conn {
         }
     }
 
-    /// Whether the color is so far behind that receiving has to rest; on the home core.
-    pub(super) fn is_far_ahead(&self) -> bool {
-        // SAFETY: on the home core's thread.
-        unsafe { self.at_home() }.ahead_bytes >= REST_BYTES
-    }
-
     fn start_recv(self: Arc<Conn>, driver: &mut Driver) {
         let op = driver.recv(Arc::clone(&self));
         // SAFETY: on the home core's thread.
@@ -610,29 +599,23 @@ impl Conn {
     }
 }
 
-/// What is to be done behind received data.
-struct More {
-    /// Bytes that the color is to acknowledge.
-    acknowledge: Option<usize>,
-}
-
 impl Home {
     fn should_receive(&self) -> bool {
-        self.wanted && self.ahead_bytes < REST_BYTES && !self.closing && !self.ended
+        self.wanted && !self.is_far_ahead() && !self.closing && !self.ended
     }
 
-    /// So many more bytes are on their way to the color.
-    fn advance(&mut self, bytes: usize) -> Option<More> {
+    /// Whether the color is so far behind that receiving has to rest.
+    fn is_far_ahead(&self) -> bool {
+        self.ahead_bytes >= REST_BYTES
+    }
+
+    /// So many more bytes are on their way to the color. How many it is to acknowledge behind them, if any.
+    fn advance(&mut self, bytes: usize) -> Option<usize> {
         self.ahead_bytes += bytes;
         self.unasked_bytes += bytes;
         self.received_bytes += bytes as u64;
         let due = self.unasked_bytes >= ACKNOWLEDGED_BYTES;
-        let acknowledge = due.then(|| std::mem::take(&mut self.unasked_bytes));
-        self.more(acknowledge)
-    }
-
-    fn more(&self, acknowledge: Option<usize>) -> Option<More> {
-        (acknowledge.is_some() || !self.marks.is_empty()).then_some(More { acknowledge })
+        due.then(|| std::mem::take(&mut self.unasked_bytes))
     }
 }
 

@@ -156,10 +156,11 @@ impl Driver {
             core.has_room() || std::mem::take(&mut spare) && core.reserved() < RESERVED_MAX
         };
         // What had no room at the last look; while there is some, the kernel's rest waits behind it.
-        while !self.completions.is_empty() && admits(core) {
-            if let Some(completion) = self.completions.pop_front() {
-                self.complete(completion, core);
-            }
+        while !self.completions.is_empty()
+            && admits(core)
+            && let Some(completion) = self.completions.pop_front()
+        {
+            self.complete(completion, core);
         }
         if self.completions.is_empty() {
             let mut reaped = std::mem::take(&mut self.reaped);
@@ -196,10 +197,8 @@ impl Driver {
                 }
             }
             (Operation::Recv { conn, .. }, Done::Received(result)) => {
-                let conn = Arc::clone(conn);
-                Conn::received(Arc::clone(&conn), result, core);
-                if more && conn.is_far_ahead() {
-                    conn.adjust(self);
+                if conn.received(result, core) && more {
+                    Arc::clone(conn).adjust(self);
                 }
             }
             (Operation::Send { conn, handler, len }, Done::Sent { res, .. }) => {

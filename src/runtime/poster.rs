@@ -90,7 +90,9 @@ impl Poster {
             }
             maker.make(shared, handler, color, f)
         };
-        let (node, _) = made.map_err(PostError::Full)?;
+        let Ok((node, _)) = made else {
+            unreachable!("there was room, under the same lock");
+        };
         foreign::publish(shared, color, node);
         Ok(())
     }

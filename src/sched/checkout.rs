@@ -380,6 +380,7 @@ impl Checkout {
         if self.room_ns < 0 || self.turns.is_empty() {
             self.let_go(section);
         }
+        section.count_out(self, true);
     }
 
     /// Gives back the colors that have no turn, if there are any. Before the quantum begins.

@@ -352,7 +352,6 @@ impl Core {
             section.take_mail(bells);
         }
         checkout.begin_quantum(&mut section);
-        section.count_out(checkout, true);
         let worth = section.publish();
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]

@@ -46,7 +46,7 @@ impl Maker {
             return Err(f);
         };
         // SAFETY: a fresh node, and the profile of `F`.
-        unsafe { fill_by(node, color, profile, times, f) };
+        unsafe { fill_by(node, color, (profile, OVERFLOW), times, f) };
         Ok((node, times))
     }
 
@@ -84,15 +84,8 @@ impl Maker {
         let profile = self.index.find(&shared.profiles, handler, vtable);
         let times = shared.profiles.get(profile).estimate();
         let node = self.pool.depot.reserve();
-        if profile == OVERFLOW {
-            // Not that one: its events give their nodes to the pool.
-            let boxed: Boxed = Box::new(f);
-            // SAFETY: a fresh node, and the profile of boxed closures in reserved ones.
-            unsafe { fill(node, color, OVERFLOW_RESERVED, times, boxed) };
-        } else {
-            // SAFETY: a fresh node, and a profile of `F`.
-            unsafe { fill(node, color, profile, times, f) };
-        }
+        // SAFETY: a fresh node, the profile of `F`, and that of boxed closures in reserved nodes.
+        unsafe { fill_by(node, color, (profile, OVERFLOW_RESERVED), times, f) };
         (node, times)
     }
 
@@ -119,19 +112,25 @@ impl Maker {
     }
 }
 
-/// Fills a node as its profile's vtable expects.
+/// Fills a node as its profile's vtable expects. `boxed`: the profile, with the vtable of [`Boxed`], that
+/// takes the place of [`OVERFLOW`] in nodes of this kind.
 ///
 /// # Safety
 /// The caller holds the node and it holds no closure; the profile is one of `F`, or [`OVERFLOW`].
 #[inline(always)]
-unsafe fn fill_by<F>(node: NonNull<Node>, color: Color, profile: u32, times: Times, f: F)
-where
+unsafe fn fill_by<F>(
+    node: NonNull<Node>,
+    color: Color,
+    (profile, boxed): (u32, u32),
+    times: Times,
+    f: F,
+) where
     F: FnOnce(&mut Cx) + Send + 'static,
 {
     if profile == OVERFLOW {
-        let boxed: Boxed = Box::new(f);
-        // SAFETY: the caller's promise; the overflow profile's vtable is that of `Boxed`.
-        unsafe { fill(node, color, profile, times, boxed) };
+        let f: Boxed = Box::new(f);
+        // SAFETY: the caller's promise; the profile's vtable is that of `Boxed`.
+        unsafe { fill(node, color, boxed, times, f) };
     } else {
         // SAFETY: the caller's promise.
         unsafe { fill(node, color, profile, times, f) };

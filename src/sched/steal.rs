@@ -41,8 +41,6 @@ pub(crate) type Loot = ArrayVec<Taken, ROUND>;
 pub(crate) struct Sighting {
     turns: u64,
     since_ns: u64,
-    /// The turns and the queued events of the victim when a visit found nothing that the rules let us take.
-    in_vain: Option<(u64, u64)>,
 }
 
 impl Core {
@@ -216,13 +214,12 @@ impl Core {
         let victim = &shared.cores[victim as usize];
         let cost_ns = shared.steal_cost_ns(distance);
         let sighting = &mut self.sightings[i];
-        let is_worth_it = victim.hint.worth_ns() >= cost_ns;
-        if is_worth_it && sighting.in_vain.is_none() {
+        if victim.hint.worth_ns() >= cost_ns {
             return Some(false);
         }
-        // By the base algorithm's rules, what is not worth it may not be taken, stuck or not.
-        let may_be_stuck = victim.hint.stealable() > 0 && shared.policy.heuristics.bands();
-        if !is_worth_it && !may_be_stuck && !victim.pokes.any() {
+        // By the two-color rule, what is not worth it may not be taken, stuck or not.
+        let may_be_stuck = victim.hint.stealable() > 0 && !shared.policy.needs_two_colors();
+        if !may_be_stuck && !victim.pokes.any() {
             return None;
         }
         let turns = victim.progress.turns();
@@ -230,14 +227,7 @@ impl Core {
             *sighting = Sighting {
                 turns,
                 since_ns: now_ns,
-                ..*sighting
             };
-        }
-        if sighting.in_vain == Some((turns, victim.hint.events())) && !victim.pokes.any() {
-            return None;
-        }
-        if is_worth_it {
-            return Some(false);
         }
         let stuck = victim.progress.is_long() || now_ns.saturating_sub(sighting.since_ns) > cost_ns;
         stuck.then_some(true)
@@ -255,11 +245,9 @@ impl Core {
             clock,
             levelling,
             bells,
-            sightings,
             ..
         } = self;
         let (victim, distance) = own.victims[i];
-        let at_victim = &shared.cores[victim as usize];
         let stats = &own.stats.steals[distance.index()];
         stats.tried.add(1);
         let start_ns = clock.now_ns();
@@ -277,9 +265,6 @@ impl Core {
         }
         section.publish();
         let left = section.lists().queued;
-        // The base algorithm's rules may forbid whatever there is: not to be tried again and again.
-        sightings[i].in_vain = (loot.is_empty() && (stuck || !shared.policy.heuristics.bands()))
-            .then(|| (at_victim.progress.turns(), at_victim.hint.events()));
         drop(section);
         if fault("owner published after the unlock") {
             for taken in loot.iter() {
