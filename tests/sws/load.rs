@@ -3,7 +3,7 @@
 use crate::on_both;
 use crate::setup::Setup;
 use crate::site::Site;
-use crate::swarm::{Swarm, Until};
+use crate::swarm::{Enough, Swarm, Until};
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 1000;
@@ -35,6 +35,7 @@ fn ten_thousand_requests(backend: &str, cores: &str, stealing: &str, depth: usiz
         clients: CLIENTS,
         depth,
         until: Until::Answers(10),
+        began: Instant::now(),
     };
     let mut tally = swarm.run();
     tally.print(&format!(
@@ -72,13 +73,15 @@ fn a_thousand_clients_are_treated_alike(backend: &str) {
         .root(site.root())
         .args(&["--cores", "2"])
         .start();
-    let swarm = |seconds| {
+    let swarm = |answers| {
+        let enough = Enough::answers(answers);
         let swarm = Swarm {
             addr: server.addr(),
             site: &site,
             clients: CLIENTS,
             depth: 1,
-            until: Until::Time(Instant::now() + Duration::from_secs_f32(seconds)),
+            until: Until::Each(&enough),
+            began: Instant::now(),
         };
         let mut tally = swarm.run();
         tally.print(&format!("{backend}, a thousand clients"));
@@ -86,9 +89,9 @@ fn a_thousand_clients_are_treated_alike(backend: &str) {
         tally
     };
     // Pools and tables grow to their size first.
-    let warm = swarm(0.5);
+    let warm = swarm(10);
     let (rss_kib, descriptors) = (server.rss_kib(), server.descriptors_at_rest());
-    let tally = swarm(2.0);
+    let tally = swarm(60);
     let fewest = tally.answers.iter().min().copied().unwrap_or(0);
     let average = tally.total() / CLIENTS as u64;
     // A fair server is far better than this; a starving client gets a handful.

@@ -5,19 +5,52 @@ use crate::site::{Page, Site};
 use rustix::event::{Timespec, epoll};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// When a client has asked enough.
 #[derive(Clone, Copy)]
 pub enum Until<'a> {
-    /// After so many answers.
+    /// After this many answers.
     Answers(u64),
-    /// Then.
-    Time(Instant),
-    /// When the server closes, which it may do between answers once this is set.
-    Closed(&'a AtomicBool),
+    /// When all have had enough, or after [`PATIENCE`].
+    Each(&'a Enough),
+    /// When the server closes, which it may do between answers once `may` is set.
+    Closed {
+        may: &'a AtomicBool,
+        enough: &'a Enough,
+    },
+}
+
+/// How many clients have had this many answers. A busy machine lets some wait for seconds, and nothing
+/// can be said of clients that hardly had the time to ask.
+#[derive(Debug)]
+pub struct Enough {
+    answers: u64,
+    clients: AtomicUsize,
+}
+
+impl Enough {
+    pub fn answers(answers: u64) -> Enough {
+        Enough {
+            answers,
+            clients: AtomicUsize::new(0),
+        }
+    }
+
+    fn have(&self, clients: usize) -> bool {
+        self.clients.load(Ordering::Relaxed) >= clients
+    }
+
+    /// Waits until this many clients have had enough.
+    pub fn wait_for(&self, clients: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.have(clients) {
+            assert!(Instant::now() < deadline, "{self:?} of {clients}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// What clients do.
@@ -29,6 +62,7 @@ pub struct Swarm<'a> {
     /// Requests that are sent before the first answer has come.
     pub depth: usize,
     pub until: Until<'a>,
+    pub began: Instant,
 }
 
 /// What came of it.
@@ -76,7 +110,6 @@ const THREADS: usize = 2;
 
 impl Swarm<'_> {
     pub fn run(self) -> Tally {
-        let began = Instant::now();
         let mut tally = Tally::default();
         thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
@@ -89,7 +122,7 @@ impl Swarm<'_> {
                 tally.faults.extend(share.faults);
             }
         });
-        tally.took = began.elapsed();
+        tally.took = self.began.elapsed();
         tally
     }
 
@@ -161,8 +194,17 @@ impl Swarm<'_> {
     fn wants_more(&self, asked: u64) -> bool {
         match self.until {
             Until::Answers(most) => asked < most,
-            Until::Time(end) => Instant::now() < end,
-            Until::Closed(_) => true,
+            Until::Each(enough) => !enough.have(self.clients) && self.began.elapsed() < PATIENCE,
+            Until::Closed { .. } => true,
+        }
+    }
+
+    /// A client has had its `answered`-th answer.
+    fn has_answered(&self, answered: u64) {
+        if let Until::Each(enough) | Until::Closed { enough, .. } = self.until
+            && answered == enough.answers
+        {
+            enough.clients.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -255,6 +297,7 @@ impl Member {
             }
             self.input.drain(..end);
             self.answered += 1;
+            swarm.has_answered(self.answered);
             latencies.push(self.asked_at.elapsed());
         }
         if self.input.is_empty() {
@@ -265,7 +308,7 @@ impl Member {
     }
 
     fn ended(&mut self, swarm: &Swarm<'_>) {
-        let may = matches!(swarm.until, Until::Closed(may) if may.load(Ordering::Acquire));
+        let may = matches!(swarm.until, Until::Closed { may, .. } if may.load(Ordering::Acquire));
         if may && self.input.is_empty() {
             self.open = false;
             // The server waits for that, having been polite.
