@@ -47,7 +47,7 @@ fn a_byte_now_and_then_is_a_408(backend: &str) {
 
 fn idle_clients_are_closed(backend: &str) {
     let server = Setup::new(backend)
-        .args(&["--idle-timeout-ms", "1500"])
+        .args(&["--idle-timeout-ms", "4000"])
         .start();
     let mut silent = Client::connect(server.addr());
     let mut once = Client::connect(server.addr());

@@ -138,6 +138,35 @@ fn the_base_algorithm_counts_the_running_color() {
     }
 }
 
+/// Those that have not begun: when a quantum begins, and anew at each flush.
+#[test]
+fn the_base_algorithm_counts_what_is_checked_out() {
+    let mut machine = Machine::flat(2, Heuristics::NONE);
+    let [giant, small] = [3, 4].map(|i| machine.color(0, i));
+    (0..100).for_each(|_| machine.post(giant, 100));
+    (0..60).for_each(|_| machine.post(small, 100));
+    machine.cores[0].exchange();
+    assert_eq!(
+        (machine.checked_out(), machine.queue()),
+        (vec![giant], vec![small])
+    );
+    // 60 of 159.
+    assert_eq!(machine.steal(1), [small]);
+
+    for (queued, stolen) in [(7, false), (5, true)] {
+        let mut machine = Machine::flat(2, Heuristics::NONE);
+        let [runs, waits] = [3, 4].map(|i| machine.color(0, i));
+        (0..10).for_each(|_| machine.post(runs, 20));
+        machine.cores[0].exchange();
+        (0..4).for_each(|_| assert_eq!(machine.step(), Some(runs)));
+        (0..queued).for_each(|_| machine.post(waits, 20));
+        machine.cores[0].flush();
+        // 6 of the 9 that had not begun in the beginning have not begun now.
+        assert_eq!(!machine.steal(1).is_empty(), stolen, "{queued} beside 6");
+        machine.run();
+    }
+}
+
 #[test]
 fn at_most_a_round_is_taken_at_once_and_the_rest_by_levelling() {
     let mut machine = Machine::flat(2, Heuristics::ALL);

@@ -270,18 +270,17 @@ fn a_core_takes_a_share_of_what_lasts_elsewhere() {
 /// In one quantum of 64 nothing is held, so that what is placed elsewhere by then leaves.
 #[test]
 fn nothing_is_held_when_limits_are_worked_out() {
-    let Pair { mut machine, a, .. } = Pair::on(2);
-    while machine.cores[0].own.stats.quanta.get() < 63 {
-        machine.run();
+    let Pair { mut machine, a, b } = Pair::on(2);
+    for quanta in 6..=64 {
         machine.post(a, 20);
+        assert_eq!(machine.run(), [a], "it went straight in");
+        machine.post(b, 20);
         machine.cores[0].exchange();
+        assert_eq!(machine.step(), Some(b));
+        let held = machine.cores[0].checkout.others(true);
+        assert_eq!(held, usize::from(quanta != 64), "in quantum {quanta}");
     }
-    machine.run();
-    let b = machine.color(0, 1);
-    machine.post(b, 20);
-    machine.cores[0].exchange();
-    assert_eq!(machine.step(), Some(b));
-    assert_eq!(machine.cores[0].checkout.others(true), 0);
+    assert_eq!(machine.cores[0].own.stats.quanta.get(), 64);
 }
 
 /// The mail is older, for all that the core knows.
