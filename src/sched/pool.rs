@@ -278,6 +278,35 @@ mod tests {
     }
 
     #[test]
+    fn what_a_pool_had_goes_to_others() {
+        let depot = Depot::new(1_000, 2);
+        let mut first = Pool::new(Arc::clone(&depot));
+        let nodes = drain(&mut first);
+        nodes.iter().take(5).for_each(|&node| first.free(node));
+        drop(first);
+        let mut second = Pool::new(Arc::clone(&depot));
+        let mut left = drain(&mut second);
+        left.reverse();
+        assert_eq!(left, nodes[..5]);
+    }
+
+    /// Of what is in use only what two stocks of each pool may hold is in doubt.
+    #[test]
+    fn nodes_in_use_are_counted() {
+        let depot = Depot::new(1_000, 2);
+        let stocks = 2 * 2 * depot.batch;
+        let mut pool = Pool::new(Arc::clone(&depot));
+        assert_eq!(depot.in_use_min(), 0);
+        let nodes = drain(&mut pool);
+        assert_eq!(depot.in_use_min(), (nodes.len() - stocks) as u64);
+        let reserved = [depot.reserve(), depot.reserve(), depot.reserve()];
+        assert_eq!(depot.in_use_min(), (nodes.len() + 3 - stocks) as u64);
+        reserved.into_iter().for_each(|node| depot.retire(node));
+        nodes.iter().for_each(|&node| pool.free(node));
+        assert_eq!(depot.in_use_min(), 0);
+    }
+
+    #[test]
     fn reserved_nodes_do_not_go_round() {
         let depot = Depot::new(10, 1);
         let mut pool = Pool::new(Arc::clone(&depot));

@@ -396,6 +396,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn whole_sixteenths_are_not_rounded() {
+        let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        (0..20).for_each(|_| profile.record(800, 10_000));
+        profile.record(784, 10_000);
+        assert_eq!(profile.learned(), Some((799, 1)));
+        profile.record(815, 10_000);
+        assert_eq!(profile.learned(), Some((800, 2)));
+    }
+
     /// Three events of at least eight posts each, at most 400 ns a post and 1,000 besides.
     #[test]
     fn a_handler_shows_that_it_posts_in_a_row() {
@@ -435,6 +445,11 @@ mod tests {
             profile.suspect(50_000, long_ns);
             assert_eq!(profile.surprise_ns(), if surprises { 50_000 } else { 0 });
         }
+        // One surprise after the other: by the first it is known.
+        let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        profile.suspect(50_000, 10_000);
+        profile.suspect(90_000, 10_000);
+        assert_eq!((profile.surprise_ns(), profile.tail_ns()), (50_000, 50_000));
         let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
         profile.record(10_000, 10_000);
         assert_eq!(profile.surprise_ns(), 0);

@@ -317,6 +317,7 @@ impl ColorQueue {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sched::pool::{Depot, Pool};
 
     fn fifo(len: u32, raw_ns: u32, penalized_ns: u32) -> Fifo {
         Fifo {
@@ -339,6 +340,21 @@ mod tests {
     }
 
     #[test]
+    fn events_leave_in_the_order_of_their_arrival() {
+        let mut pool = Pool::new(Depot::new(3, 1));
+        let nodes = [(); 3].map(|()| pool.alloc().unwrap());
+        // SAFETY: fresh nodes, which are given up, to a FIFO that nobody else has.
+        let mut fifo = unsafe { Fifo::of(nodes[0]) };
+        for &node in &nodes[1..] {
+            // SAFETY: as above.
+            assert!(!unsafe { fifo.append_one(node) });
+        }
+        // SAFETY: it has three.
+        let left = [(); 3].map(|()| unsafe { fifo.pop() });
+        assert_eq!((left, fifo.len()), (nodes, 0));
+    }
+
+    #[test]
     fn endurance_is_counted_in_units_up_to_a_bound() {
         let after = |ns| Endurance::NONE.and(ns, Endurance::most(0));
         assert_eq!(
@@ -351,6 +367,14 @@ mod tests {
             [16_384; 3]
         );
         assert_eq!([1_920, 1_921].map(|ns| after(ns).lasts()), [false, true]);
+    }
+
+    #[test]
+    fn a_color_has_its_events_and_what_they_cost_to_do() {
+        let mut queue = ColorQueue::new();
+        queue.endurance = Endurance::NONE.and(128, Endurance::most(0));
+        queue.fifo = fifo(3, 10, 5);
+        assert_eq!(queue.load_ns(), 10 + 128 + 3 * EVENT_NS);
     }
 
     #[test]

@@ -215,20 +215,35 @@ mod tests {
     #[test]
     fn closes_after_two_equal_waves_only() {
         let quiesce = Quiesce::new(2);
+        assert!(!quiesce.is_closed());
         assert!(quiesce.drain());
         assert!(!quiesce.drain());
+        assert!(quiesce.is_closed(), "to foreign posts");
         assert_eq!(quiesce.report(0, 3, 3), Reported::Waiting);
         assert_eq!(quiesce.report(0, 3, 3), Reported::Waiting);
+        assert_eq!(quiesce.wave(), 0);
         assert_eq!(quiesce.report(1, 1, 1), Reported::NextWave);
+        assert_eq!(quiesce.wave(), 1);
         // In the second wave core 1 has posted one more, which nobody has executed.
         assert_eq!(quiesce.report(1, 2, 1), Reported::Waiting);
         assert_eq!(quiesce.report(0, 3, 3), Reported::NextWave);
         assert_eq!(quiesce.report(0, 3, 4), Reported::Waiting);
         assert_eq!(quiesce.report(1, 2, 1), Reported::NextWave);
         assert_eq!(quiesce.report(0, 3, 4), Reported::Waiting);
+        assert_eq!(quiesce.wave(), 3);
         assert_eq!(quiesce.report(1, 2, 1), Reported::Closed);
         assert!(!quiesce.foreign_post());
         assert_eq!(quiesce.phase(), Phase::Closed);
+    }
+
+    #[test]
+    fn whoever_reports_after_a_forced_end_is_told() {
+        let quiesce = Quiesce::new(2);
+        assert_eq!(quiesce.report(0, 2, 1), Reported::Waiting);
+        quiesce.force();
+        assert_eq!(quiesce.report(0, 2, 1), Reported::Closed);
+        assert_eq!(quiesce.report(1, 0, 0), Reported::Closed);
+        assert!(quiesce.is_closed());
     }
 
     #[test]
