@@ -83,6 +83,41 @@ fn hint_to_parked() {
     });
 }
 
+/// A long handler makes a short event known to a core that is on its way to sleep, and waits for it.
+#[test]
+fn post_by_a_long_handler() {
+    Model {
+        name: "parking::post_by_a_long_handler",
+        preemptions_max: 2,
+        iterations_min: 800,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut busy = world.core(0);
+        let mut sleeper = world.core(1);
+        let done = Done::of(1);
+        let event = done.after(oracle.event(0, 0));
+        let start = move |cx: &mut Cx| {
+            event.post(cx, &SHORT, OTHER);
+            cx.flush();
+            done.wait();
+        };
+        world.poster().post_callback(LONG.on(RUNS, start)).unwrap();
+        let driven = thread::spawn(move || sleeper.drive());
+        busy.turn();
+        world.stop();
+        busy.drive();
+        driven.join().unwrap();
+        oracle.assert_ran(OTHER, &[(0, 1)]);
+        assert_eq!(world.events_left(), 0);
+        drop(busy);
+        world.assert_at_rest();
+        drop(world);
+        oracle.assert_no_leak();
+    });
+}
+
 /// The hint rises, a thief takes everything, and the hint rises again while the thief is on its way
 /// to sleep.
 #[test]
@@ -311,6 +346,15 @@ fn finds_a_wakers_fence_skipped() {
     must_fail(
         "parking::hint_to_parked",
         "waker's fence skipped",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_long_handlers_fence_skipped() {
+    must_fail(
+        "parking::post_by_a_long_handler",
+        "long handler's fence skipped",
         &["deadlock"],
     );
 }
