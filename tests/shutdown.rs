@@ -138,12 +138,12 @@ fn refused_posters_do_not_hold_up_the_end() {
 fn a_stop_before_the_run_still_runs_the_start() {
     let _bound = Bound::new("a_stop_before_the_run");
     let mut runtime = cores(2)
-        .drain_deadline(Duration::from_millis(500))
+        .drain_deadline(Duration::from_secs(3))
         .build()
         .unwrap();
     runtime.poster().stop();
     // The deadline counts from when there is somebody to keep it.
-    std::thread::sleep(Duration::from_millis(600));
+    std::thread::sleep(Duration::from_millis(3_100));
     let ran = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&ran);
     runtime

@@ -502,6 +502,30 @@ mod tests {
         }
     }
 
+    /// Reserved events are counted until they have run, and say nothing of whether there is room.
+    #[test]
+    fn what_cannot_be_refused_is_counted_beyond_the_limit() {
+        let mut simulation = Runtime::builder().events_max(10).simulate(1).unwrap();
+        let color = Color::from(1);
+        simulation
+            .run(move |cx| {
+                let core = &mut cx.worker().core;
+                assert!(core.has_room() && core.reserved() == 0);
+                while core.post(None, color, |_: &mut Cx| ()).is_ok() {}
+                assert!(!core.has_room() && core.reserved() == 0);
+                for reserved in 1..=3 {
+                    core.post_own(None, color, |_: &mut Cx| ());
+                    assert!(!core.has_room() && core.reserved() == reserved);
+                }
+                core.post_own(None, color, |cx: &mut Cx| {
+                    let core = &mut cx.worker().core;
+                    assert!(core.has_room() && core.reserved() == 0);
+                    cx.stop();
+                });
+            })
+            .unwrap();
+    }
+
     /// After a stop a thread may drop its stream while the driver has the connection in its hands.
     #[test]
     fn the_last_reference_is_dropped_in_an_event() {

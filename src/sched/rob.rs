@@ -71,7 +71,7 @@ impl Section<'_> {
     #[inline(never)]
     pub(super) fn has_something_by_the_two_color_rule(&self) -> bool {
         if self.shared.policy.heuristics.bands() {
-            return self.lists.stealable() > 0 && self.lists.colors() >= 2;
+            return self.lists.colors() >= 2;
         }
         // Soon found: of three colors one has fewer than half of the events.
         self.base_choice().is_some()

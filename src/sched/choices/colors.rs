@@ -152,6 +152,13 @@ fn the_base_algorithm_counts_what_is_checked_out() {
     );
     // 60 of 159.
     assert_eq!(machine.steal(1), [small]);
+    for (events, stolen) in [(98, 1), (99, 0)] {
+        let mut machine = Machine::flat(2, Heuristics::NONE);
+        (0..100).for_each(|_| machine.post(giant, 100));
+        (0..events).for_each(|_| machine.post(small, 100));
+        machine.cores[0].exchange();
+        assert_eq!(machine.steal(1).len(), stolen, "{events} beside 99");
+    }
 
     for (queued, stolen) in [(7, false), (5, true)] {
         let mut machine = Machine::flat(2, Heuristics::NONE);

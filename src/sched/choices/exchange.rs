@@ -452,6 +452,26 @@ fn a_core_checks_out_a_quantum() {
 }
 
 /// Of a handler that was not known when its event was posted.
+/// What has been long may be so again, and others would wait behind it: but on one core they do anyway.
+#[test]
+fn what_may_be_long_goes_alone_where_anybody_could_steal() {
+    for (cores, together) in [(1, 2), (2, 1)] {
+        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        let [short, second] = [0, 1].map(|i| machine.color(0, i));
+        let handler = takes(20);
+        post(&mut machine.cores[0], handler, second);
+        machine.cores[0].exchange();
+        assert_eq!(machine.run(), [second]);
+        let profile = machine.cores[0].current.profile();
+        let profile = machine.shared.profiles.get(profile);
+        profile.suspect(2 * WAKE_COST_NS, WAKE_COST_NS);
+        machine.post(short, 20);
+        post(&mut machine.cores[0], handler, second);
+        machine.cores[0].exchange();
+        assert_eq!(machine.checked_out().len(), together, "{cores} cores");
+    }
+}
+
 #[test]
 fn a_single_event_is_judged_by_what_is_known_now() {
     let mut machine = Machine::flat(2, Heuristics::ALL);

@@ -95,6 +95,18 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
     assert_eq!(machine.shared.searching.load(Ordering::Relaxed), 0);
 }
 
+/// A thief that has taken several has some that wait: a quantum like any other begins.
+#[test]
+fn a_thief_that_took_more_than_it_runs_is_busy() {
+    let mut machine = Machine::flat(3, Heuristics::ALL);
+    machine.busy(0, &[(takes(20_000), 1); 6]);
+    machine.cores[1].rise();
+    sleep(&machine, 2);
+    assert_eq!(machine.steal(1).len(), 3);
+    assert_eq!(machine.cores[1].checkout.turns(), 1);
+    assert!(machine.cores[1].fresh_since_ns.is_none());
+}
+
 /// It may be on its way to sleep, and not know of what the thief linked.
 #[test]
 fn a_victim_that_sleeps_is_woken_for_what_is_left() {

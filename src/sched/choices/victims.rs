@@ -97,6 +97,9 @@ fn a_victim_is_worth_a_visit_from_the_steal_cost_of_its_distance_on() {
             assert_eq!(!stolen.is_empty(), steals, "{each_ns} ns each, by {thief}");
         }
     }
+    let mut machine = machine();
+    let lone = machine.busy(0, &[(takes(near_ns), 1)]);
+    assert_eq!(machine.steal(1), lone);
 }
 
 #[test]
