@@ -68,6 +68,7 @@
 //! | self-post order | `causal_order::self_post`: a thief takes the mail of a running color that its own posts have caused | 3 | `running mark ignored` |
 //! | doorbell and park, one waker | `parking::post_to_parked`: poke against park | 3 | `parked stored`; `doorbell not rung` |
 //! | | `parking::hint_to_parked`: hint against a would-be sleeper | 2 | `waker's fence skipped`; `sleeper's fence skipped`; `second look before parking skipped` |
+//! | | `parking::post_by_a_long_handler`: a short event, posted by a long handler, against a would-be sleeper | 2 | `long handler's fence skipped` |
 //! | | `parking::hint_rises_again`: the same when a thief has emptied the hint before | 2 | `waker's fence skipped` |
 //! | doorbell and park, two wakers | `waking::two_pokers`: two foreign threads, who share one maker of events | 2 | `earlier pokes cut off` |
 //! | | `waking::poke_and_hint`: a core and a foreign thread | 1 | `awake stored` |
