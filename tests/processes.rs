@@ -772,3 +772,20 @@ fn a_child_that_is_not_there_is_noticed() {
     let output = child("no_such_test", &[]);
     assert!(!String::from_utf8_lossy(&output.stdout).contains("1 passed"));
 }
+
+#[test]
+fn the_limit_of_descriptors_is_raised() {
+    on_each_backend("child_the_limit_is_raised");
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_the_limit_is_raised() {
+    use rustix::process::getrlimit;
+    let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(100_000);
+    limit_descriptors(50, maximum);
+    assert_eq!(mely::net::raise_open_file_limit().unwrap(), maximum);
+    assert_eq!(getrlimit(Resource::Nofile).current, Some(maximum));
+    // Also if there is nothing left to raise.
+    assert_eq!(mely::net::raise_open_file_limit().unwrap(), maximum);
+}
