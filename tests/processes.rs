@@ -597,6 +597,7 @@ fn signals_stop_a_runtime() {
 #[test]
 #[ignore = "run in a process of its own"]
 fn child_signals_stop_a_runtime() {
+    let before = open_descriptors();
     for signal in [Signal::INT, Signal::TERM] {
         let calls = Arc::new(AtomicUsize::new(0));
         let (count, armed) = (Arc::clone(&calls), channel());
@@ -631,6 +632,8 @@ fn child_signals_stop_a_runtime() {
             .unwrap();
         killer.join().unwrap();
         assert!(calls.load(Ordering::Relaxed) >= 3);
+        drop(runtime);
+        assert_eq!(open_descriptors(), before, "the watch is over");
     }
 }
 

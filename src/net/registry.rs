@@ -71,7 +71,6 @@ impl Registry {
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
-    use super::*;
     use crate::net::{Acceptors, Incoming, RecvBuf, Stream, listen};
     use crate::sim::Step;
     use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
