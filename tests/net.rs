@@ -1580,3 +1580,117 @@ fn nothing_new_begins_after_a_stop() {
         .unwrap();
     assert_eq!(told.iter().collect::<Vec<_>>(), [ErrorKind::Interrupted; 3]);
 }
+
+/// Queued bytes up to the limit are taken, and not one more.
+#[test]
+fn the_limit_of_queued_bytes_is_exact() {
+    let (give, given) = channel();
+    let (mut simulation, _client) = simulated(move |cx, stream| {
+        stream.set_write_limit(cx, 10).unwrap();
+        // Alone, a buffer of any size is taken.
+        stream.write(cx, pattern(4)).unwrap();
+        stream.write(cx, pattern(6)).unwrap();
+        assert_eq!(stream.queued_bytes(cx), Ok(10));
+        let full = stream.write(cx, "x");
+        assert!(matches!(full, Err(WriteError::Full(_))), "{full:?}");
+        give.send(stream).unwrap();
+    });
+    settle(&mut simulation);
+    drop(given.recv().unwrap());
+}
+
+/// A listener whose connections are counted, and what its callback holds.
+fn counting(cx: &mut Cx, count: &Arc<AtomicUsize>, alive: &Alive) -> mely::net::Listener {
+    let (count, payload) = (Arc::clone(count), alive.payload());
+    let accept = move |_: &mut Cx, incoming: io::Result<Incoming>| {
+        let _ = &payload;
+        count.fetch_add(if incoming.is_ok() { 1 } else { 1_000 }, Ordering::Relaxed);
+    };
+    let on_accept = Callback::anonymous(ACCEPTING, accept);
+    listen(cx, any_port(), Acceptors::Single, on_accept).unwrap()
+}
+
+/// Connections that come together are each given to the listener that they came to, and with the listener
+/// goes its callback.
+#[test]
+fn listeners_of_one_core_are_not_mixed_up() {
+    let counts: [Arc<AtomicUsize>; 2] = Default::default();
+    let alive = Alive::default();
+    let (its, payloads) = (counts.clone(), alive.clone());
+    let mut simulation = Runtime::builder()
+        .cores(Cores::count(1))
+        .simulate(7)
+        .unwrap();
+    let (give, given) = channel();
+    let begin = move |cx: &mut Cx| {
+        for count in &its {
+            give.send(counting(cx, count, &payloads)).unwrap();
+        }
+    };
+    simulation.start(begin).unwrap();
+    settle(&mut simulation);
+    let listeners: Vec<_> = given.try_iter().collect();
+    let net = simulation.network().clone();
+    let mut clients = Vec::new();
+    for listener in listeners.iter().cycle().take(6) {
+        clients.push(net.connect(listener.local_addr()).unwrap());
+    }
+    for _ in 0..100 {
+        clients.push(net.connect(listeners[1].local_addr()).unwrap());
+    }
+    settle(&mut simulation);
+    let [first, second] = counts.map(|count| count.load(Ordering::Relaxed));
+    assert_eq!((first, second), (3, 103));
+    assert_eq!(alive.count(), 2);
+    for (left, listener) in [1, 0].into_iter().zip(listeners) {
+        drop(listener);
+        settle(&mut simulation);
+        assert_eq!(alive.count(), left);
+    }
+    drop(clients);
+    assert_eq!(net.open_count(), 0);
+}
+
+/// A listener that rests, since accepting has failed, is closed like any other.
+#[test]
+fn a_resting_listener_is_closed() {
+    for way in ["closed", "stopped", "cut short"] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let alive = Alive::default();
+        let (its, payloads) = (Arc::clone(&count), alive.clone());
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(1))
+            .simulate(8)
+            .unwrap();
+        let (give, given) = channel();
+        let begin = move |cx: &mut Cx| give.send(counting(cx, &its, &payloads)).unwrap();
+        simulation.start(begin).unwrap();
+        settle(&mut simulation);
+        let listener = given.recv().unwrap();
+        let net = simulation.network().clone();
+        let lack = rustix::io::Errno::MFILE.raw_os_error();
+        net.fail_next(mely::net::SimCall::Accept, lack);
+        let client = net.connect(listener.local_addr()).unwrap();
+        while count.load(Ordering::Relaxed) < 1_000 {
+            simulation.step();
+        }
+        match way {
+            "closed" => {
+                drop(listener);
+                settle(&mut simulation);
+                // Who had connected before is still accepted.
+                assert_eq!(count.load(Ordering::Relaxed), 1_001);
+                assert_eq!((alive.count(), net.open_count()), (0, 1));
+            }
+            "stopped" => {
+                simulation.poster().stop();
+                settle(&mut simulation);
+                simulation.end().unwrap();
+                assert_eq!((alive.count(), net.open_count()), (0, 1));
+            }
+            _ => drop(simulation.end()),
+        }
+        drop((simulation, client));
+        assert_eq!((alive.count(), net.open_count()), (0, 0), "{way}");
+    }
+}
