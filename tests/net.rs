@@ -880,6 +880,7 @@ fn calls_from_another_color_are_refused() {
             }
             assert_eq!(stream.on_data(cx, &READ, |_, _, _| ()), Err(refused));
             assert_eq!(stream.on_drained(cx, &DRAINED, |_, _, _| ()), Err(refused));
+            assert_eq!(stream.after_received(cx, &READ, |_| ()), Err(refused));
             assert_eq!(stream.pause(cx), Err(refused));
             assert_eq!(stream.resume(cx), Err(refused));
             assert_eq!(stream.queued_bytes(cx), Err(refused));
@@ -1480,7 +1481,20 @@ fn after_nothing_is_now() {
     });
     settle(&mut simulation);
     assert!(called.load(Ordering::Relaxed));
-    drop(given);
+    // A connection that is closed keeps nothing for later.
+    let alive = Alive::default();
+    let (stream, payload) = (given.recv().unwrap(), alive.payload());
+    let (color, (give_back, _kept)) = (stream.color(), channel());
+    let close = move |cx: &mut Cx| {
+        stream.close(cx);
+        let never = move |_: &mut Cx| drop(payload);
+        stream.after_received(cx, &READ, never).unwrap();
+        give_back.send(stream).unwrap();
+    };
+    let poster = simulation.poster();
+    poster.post(color, close).unwrap();
+    settle(&mut simulation);
+    assert_eq!(alive.count(), 0);
 }
 
 /// A connection that is given a color only when the end has begun is told so, and holds up nothing.
@@ -1498,7 +1512,8 @@ fn opened_after_a_stop_it_is_told_the_end() {
         let color = cx.color();
         let stream = incoming.open(cx, color);
         stream.on_data(cx, &READ, count).unwrap();
-        stream.detach(cx).unwrap();
+        // Open until that has been told.
+        cx.post(color, move |_| drop(stream));
     }
     let ends = Arc::new(AtomicUsize::new(0));
     let its = Arc::clone(&ends);
@@ -1513,9 +1528,15 @@ fn opened_after_a_stop_it_is_told_the_end() {
     assert_eq!(ends.load(Ordering::Relaxed), 1);
 }
 
-/// With no timer to look for: a listener that rests is reason enough.
+/// A listener that rests is reason enough to look, with no timer and before a later one.
 #[test]
 fn accepting_goes_on_a_little_after_it_has_failed() {
+    for has_timer in [false, true] {
+        accepts_after_failures(has_timer);
+    }
+}
+
+fn accepts_after_failures(has_timer: bool) {
     let errors = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&errors);
     let mut simulation = Runtime::builder()
@@ -1532,9 +1553,18 @@ fn accepting_goes_on_a_little_after_it_has_failed() {
         let listener = listen(cx, any_port(), Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
         listener.detach();
+        if has_timer {
+            let never = Callback::anonymous(ACCEPTING, |_: &mut Cx| ());
+            cx.timer(Duration::from_secs(3_600), never);
+        }
     };
     simulation.start(begin).unwrap();
-    settle(&mut simulation);
+    let addr = loop {
+        simulation.step();
+        if let Ok(addr) = addr.try_recv() {
+            break addr;
+        }
+    };
     let lack = rustix::io::Errno::MFILE.raw_os_error();
     for _ in 0..3 {
         simulation
@@ -1542,7 +1572,7 @@ fn accepting_goes_on_a_little_after_it_has_failed() {
             .fail_next(mely::net::SimCall::Accept, lack);
     }
     let begun = simulation.now();
-    let client = simulation.network().connect(addr.recv().unwrap());
+    let client = simulation.network().connect(addr);
     settle(&mut simulation);
     simulation.end().unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), 3);

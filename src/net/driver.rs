@@ -582,13 +582,11 @@ mod tests {
         };
         let connect = |_| net.connect(addr).unwrap();
         let clients: Vec<_> = (0..CLIENTS).map(connect).collect();
-        // All that the network had were taken at once; of those, each look posts one.
-        for count in 1..10 {
-            while accepted.load(Ordering::Relaxed) < count {
-                simulation.step();
-            }
-            assert_eq!(accepted.load(Ordering::Relaxed), count);
+        while accepted.load(Ordering::Relaxed) < 10 {
+            simulation.step();
         }
+        // All that the network had were taken at once; of those, a look at the event source posts one.
+        assert!(accepted.load(Ordering::Relaxed) < CLIENTS / 2);
         assert!(simulation.end().is_err(), "there was no end to the events");
         drop((simulation, clients));
         assert_eq!(net.open_count(), 0);
