@@ -1481,19 +1481,24 @@ fn after_nothing_is_now() {
     });
     settle(&mut simulation);
     assert!(called.load(Ordering::Relaxed));
-    // A connection that is closed keeps nothing for later.
+    // A connection that is closed calls nobody, and keeps nothing for later.
+    let calls = Arc::clone(&called);
     let alive = Alive::default();
     let (stream, payload) = (given.recv().unwrap(), alive.payload());
     let (color, (give_back, _kept)) = (stream.color(), channel());
     let close = move |cx: &mut Cx| {
         stream.close(cx);
-        let never = move |_: &mut Cx| drop(payload);
+        let never = move |_: &mut Cx| {
+            drop(payload);
+            calls.store(false, Ordering::Relaxed);
+        };
         stream.after_received(cx, &READ, never).unwrap();
         give_back.send(stream).unwrap();
     };
     let poster = simulation.poster();
     poster.post(color, close).unwrap();
     settle(&mut simulation);
+    assert!(called.load(Ordering::Relaxed));
     assert_eq!(alive.count(), 0);
 }
 
