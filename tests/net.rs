@@ -5,10 +5,13 @@ mod common;
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, backends, cores, eventually};
 use mely::net::{
-    AHEAD_BYTES_MAX, Acceptors, Choice, Incoming, RecvBuf, SendBuf, Stream, WriteError, connect,
-    listen,
+    AHEAD_BYTES_MAX, Acceptors, Choice, Incoming, RecvBuf, SendBuf, SimClient, Stream, WriteError,
+    connect, listen,
 };
-use mely::{Callback, Color, Cx, Finish, Handler, OnPanic, Refused, RunError, Stealing};
+use mely::sim::{Simulation, Step};
+use mely::{
+    Callback, Color, Cores, Cx, Finish, Handler, OnPanic, Refused, RunError, Runtime, Stealing,
+};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -877,6 +880,7 @@ fn calls_from_another_color_are_refused() {
             }
             assert_eq!(stream.on_data(cx, &READ, |_, _, _| ()), Err(refused));
             assert_eq!(stream.on_drained(cx, &DRAINED, |_, _, _| ()), Err(refused));
+            assert_eq!(stream.after_received(cx, &READ, |_| ()), Err(refused));
             assert_eq!(stream.pause(cx), Err(refused));
             assert_eq!(stream.resume(cx), Err(refused));
             assert_eq!(stream.queued_bytes(cx), Err(refused));
@@ -1274,5 +1278,454 @@ fn detached_after_its_end_it_is_closed() {
             client.shutdown(std::net::Shutdown::Write).unwrap();
             assert_eq!(client.read(&mut [0]).unwrap(), 0, "closed");
         });
+    }
+}
+
+/// A simulated server of one core whose only connection is given to `serve`, and the client.
+fn simulated_accept<F>(serve: F) -> (Simulation, SimClient)
+where
+    F: Fn(&mut Cx, Incoming) + Send + Sync + 'static,
+{
+    let mut simulation = Runtime::builder()
+        .cores(Cores::count(1))
+        .simulate(3)
+        .unwrap();
+    let (tell, addr) = channel();
+    let begin = move |cx: &mut Cx| {
+        let serve = move |cx: &mut Cx, incoming: io::Result<Incoming>| serve(cx, incoming.unwrap());
+        let on_accept = Callback::anonymous(ACCEPTING, serve);
+        let listener = listen(cx, any_port(), Acceptors::Single, on_accept).unwrap();
+        tell.send(listener.local_addr()).unwrap();
+        listener.detach();
+    };
+    simulation.start(begin).unwrap();
+    while simulation.step() != Step::Stalled {}
+    let client = simulation.network().connect(addr.recv().unwrap());
+    (simulation, client.unwrap())
+}
+
+/// The same, with the connection in its color.
+fn simulated<F>(serve: F) -> (Simulation, SimClient)
+where
+    F: Fn(&mut Cx, Stream) + Send + Sync + Clone + 'static,
+{
+    simulated_accept(move |cx, incoming| with_stream(cx, incoming, serve.clone()))
+}
+
+/// Steps until nothing is left to do.
+fn settle(simulation: &mut Simulation) {
+    while !matches!(simulation.step(), Step::Stalled | Step::Ended) {}
+}
+
+#[test]
+fn calls_in_another_runtime_are_refused() {
+    let (give, given) = channel();
+    let (mut there, _client) = simulated(move |_, stream| give.send(stream).unwrap());
+    settle(&mut there);
+    let stream = given.recv().unwrap();
+    let mut here = Runtime::builder().simulate(4).unwrap();
+    here.run(move |cx| {
+        // The same color, and it is another.
+        cx.post(stream.color(), move |cx| {
+            assert_eq!(stream.pause(cx), Err(Refused::OtherRuntime));
+            assert_eq!(stream.queued_bytes(cx), Err(Refused::OtherRuntime));
+            cx.stop();
+        });
+    })
+    .unwrap();
+}
+
+/// Who has been told the end costs no more events, whatever is asked for and however the runtime ends.
+#[test]
+fn nothing_is_received_after_the_end() {
+    static ONCE: Handler = Handler::new("once");
+    for ends in [
+        "by the peer",
+        "by the peer's reset",
+        "by a stop",
+        "by a stop after a pause",
+        "by a stop after a pause and a resume",
+    ] {
+        let (give, given) = channel();
+        let (mut simulation, client) = simulated(move |cx, stream| {
+            stream.on_data(cx, &ONCE, |_, _, _| ()).unwrap();
+            give.send(stream).unwrap();
+        });
+        settle(&mut simulation);
+        let poster = simulation.poster();
+        let stream = given.recv().unwrap();
+        let color = stream.color();
+        let kept = Arc::new(stream);
+        let (give_back, _kept) = channel();
+        match ends {
+            "by the peer" => client.shutdown_write(),
+            "by the peer's reset" => client.reset(),
+            _ => {}
+        }
+        settle(&mut simulation);
+        if ends.starts_with("by the peer") {
+            for _ in 0..3 {
+                let stream = Arc::clone(&kept);
+                let resume = move |cx: &mut Cx| stream.resume(cx).unwrap();
+                poster.post(color, resume).unwrap();
+                settle(&mut simulation);
+            }
+        }
+        let stop = move |cx: &mut Cx| {
+            // The receive is being canceled when the end comes.
+            if ends.contains("pause") {
+                kept.pause(cx).unwrap();
+            }
+            if ends.contains("resume") {
+                kept.resume(cx).unwrap();
+            }
+            cx.stop();
+            give_back.send(kept).unwrap();
+        };
+        poster.post(color, stop).unwrap();
+        settle(&mut simulation);
+        simulation.end().unwrap();
+        let profile = simulation.profile();
+        let once = profile.handlers.iter().find(|its| its.name == "once");
+        assert_eq!(once.unwrap().events(), 1, "{ends}");
+    }
+}
+
+/// What has arrived is lost by a reset: who waits for it is called all the same.
+#[test]
+fn a_reset_is_also_the_end_of_what_had_arrived() {
+    let called = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&called);
+    // Kept, since a closed connection calls nobody.
+    let (give, _kept) = channel();
+    let (mut simulation, mut client) = simulated(move |cx, stream| {
+        let (its, give) = (Arc::clone(&its), give.clone());
+        stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
+        stream.pause(cx).unwrap();
+        // Once the client has written.
+        let mark = move |cx: &mut Cx| {
+            let after = move |_: &mut Cx| its.store(true, Ordering::Relaxed);
+            stream.after_received(cx, &READ, after).unwrap();
+            let resume = move |cx: &mut Cx| {
+                stream.resume(cx).unwrap();
+                give.send(stream).unwrap();
+            };
+            let color = cx.color();
+            cx.timer(Duration::from_secs(2), Callback::anonymous(color, resume));
+        };
+        let color = cx.color();
+        cx.timer(Duration::from_secs(1), Callback::anonymous(color, mark));
+    });
+    client.write_all(b"lost").unwrap();
+    while simulation.now() < Duration::from_secs(2) {
+        simulation.step();
+    }
+    assert!(!called.load(Ordering::Relaxed), "it is not given yet");
+    client.reset();
+    settle(&mut simulation);
+    assert!(called.load(Ordering::Relaxed));
+}
+
+/// What is queued behind a send that fails is lost with it, and that is said once.
+#[test]
+fn a_failed_send_is_the_end_of_what_is_queued() {
+    let (tell, told) = channel();
+    let (give, given) = channel();
+    let (mut simulation, client) = simulated(move |cx, stream| {
+        let tell = tell.clone();
+        let drained = move |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
+            let left = stream.queued_bytes(cx).unwrap();
+            tell.send((sent.is_err(), left)).unwrap();
+        };
+        stream.on_drained(cx, &DRAINED, drained).unwrap();
+        // More than the network holds, and none fits behind another.
+        for _ in 0..3 {
+            stream.write(cx, pattern(100_000)).unwrap();
+        }
+        give.send(stream).unwrap();
+    });
+    settle(&mut simulation);
+    let _stream = given.recv().unwrap();
+    assert!(told.try_recv().is_err());
+    client.reset();
+    settle(&mut simulation);
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [(true, 0)]);
+}
+
+/// What is thrown away by an abort does not count as queued any more.
+#[test]
+fn an_abort_leaves_queued_what_is_being_sent() {
+    let (tell, told) = channel();
+    let (mut simulation, _client) = simulated(move |cx, stream| {
+        for _ in 0..3 {
+            stream.write(cx, pattern(100_000)).unwrap();
+        }
+        stream.abort(cx);
+        tell.send(stream.queued_bytes(cx).unwrap()).unwrap();
+    });
+    settle(&mut simulation);
+    assert_eq!(told.recv(), Ok(100_000));
+}
+
+/// Who waits for what has arrived when nothing has need not wait for more.
+#[test]
+fn after_nothing_is_now() {
+    let called = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&called);
+    let (give, given) = channel();
+    let (mut simulation, _client) = simulated(move |cx, stream| {
+        let its = Arc::clone(&its);
+        let after = move |_: &mut Cx| its.store(true, Ordering::Relaxed);
+        stream.after_received(cx, &READ, after).unwrap();
+        give.send(stream).unwrap();
+    });
+    settle(&mut simulation);
+    assert!(called.load(Ordering::Relaxed));
+    // A connection that is closed calls nobody, and keeps nothing for later.
+    let calls = Arc::clone(&called);
+    let alive = Alive::default();
+    let (stream, payload) = (given.recv().unwrap(), alive.payload());
+    let (color, (give_back, _kept)) = (stream.color(), channel());
+    let close = move |cx: &mut Cx| {
+        stream.close(cx);
+        let never = move |_: &mut Cx| {
+            drop(payload);
+            calls.store(false, Ordering::Relaxed);
+        };
+        stream.after_received(cx, &READ, never).unwrap();
+        give_back.send(stream).unwrap();
+    };
+    let poster = simulation.poster();
+    poster.post(color, close).unwrap();
+    settle(&mut simulation);
+    assert!(called.load(Ordering::Relaxed));
+    assert_eq!(alive.count(), 0);
+}
+
+/// A connection that is given a color only when the end has begun is told so, and holds up nothing.
+#[test]
+fn opened_after_a_stop_it_is_told_the_end() {
+    fn later(cx: &mut Cx, events: u32, incoming: Incoming, ends: Arc<AtomicUsize>) {
+        if events > 0 {
+            cx.post(cx.color(), move |cx| later(cx, events - 1, incoming, ends));
+            return;
+        }
+        let count = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+            assert!(cx.stopping() && data.is_err());
+            ends.fetch_add(1, Ordering::Relaxed);
+        };
+        let color = cx.color();
+        let stream = incoming.open(cx, color);
+        stream.on_data(cx, &READ, count).unwrap();
+        // Open until that has been told.
+        cx.post(color, move |_| drop(stream));
+    }
+    let ends = Arc::new(AtomicUsize::new(0));
+    let its = Arc::clone(&ends);
+    let (mut simulation, _client) = simulated_accept(move |cx, incoming| {
+        cx.stop();
+        later(cx, 1_000, incoming, Arc::clone(&its));
+    });
+    settle(&mut simulation);
+    simulation.end().unwrap();
+    let now = simulation.now();
+    assert!(now < Duration::from_secs(1), "waited until {now:?}");
+    assert_eq!(ends.load(Ordering::Relaxed), 1);
+}
+
+/// A listener that rests is reason enough to look, with no timer and before a later one.
+#[test]
+fn accepting_goes_on_a_little_after_it_has_failed() {
+    for has_timer in [false, true] {
+        accepts_after_failures(has_timer);
+    }
+}
+
+fn accepts_after_failures(has_timer: bool) {
+    let errors = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&errors);
+    let mut simulation = Runtime::builder()
+        .cores(Cores::count(1))
+        .simulate(5)
+        .unwrap();
+    let (tell, addr) = channel();
+    let begin = move |cx: &mut Cx| {
+        let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| match incoming {
+            Ok(incoming) => drop((incoming, cx.stop())),
+            Err(_) => drop(errors.fetch_add(1, Ordering::Relaxed)),
+        };
+        let on_accept = Callback::anonymous(ACCEPTING, accept);
+        let listener = listen(cx, any_port(), Acceptors::Single, on_accept).unwrap();
+        tell.send(listener.local_addr()).unwrap();
+        listener.detach();
+        if has_timer {
+            let never = Callback::anonymous(ACCEPTING, |_: &mut Cx| ());
+            cx.timer(Duration::from_secs(3_600), never);
+        }
+    };
+    simulation.start(begin).unwrap();
+    let addr = loop {
+        simulation.step();
+        if let Ok(addr) = addr.try_recv() {
+            break addr;
+        }
+    };
+    let lack = rustix::io::Errno::MFILE.raw_os_error();
+    for _ in 0..3 {
+        simulation
+            .network()
+            .fail_next(mely::net::SimCall::Accept, lack);
+    }
+    let begun = simulation.now();
+    let client = simulation.network().connect(addr);
+    settle(&mut simulation);
+    simulation.end().unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 3);
+    let took = simulation.now() - begun;
+    assert!(took >= Duration::from_millis(60), "after {took:?}");
+    assert!(took < Duration::from_secs(1), "after {took:?}");
+    drop(client);
+}
+
+/// What would wait for the world begins no more once the end has.
+#[test]
+fn nothing_new_begins_after_a_stop() {
+    fn later(cx: &mut Cx, events: u32, addr: SocketAddr, tell: std::sync::mpsc::Sender<ErrorKind>) {
+        if events > 0 {
+            cx.post(cx.color(), move |cx| later(cx, events - 1, addr, tell));
+            return;
+        }
+        let connected = Callback::anonymous(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
+        tell.send(connect(cx, addr, connected).unwrap_err().kind())
+            .unwrap();
+        let accept = Callback::anonymous(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
+        let refused = listen(cx, any_port(), Acceptors::Single, accept);
+        tell.send(refused.unwrap_err().kind()).unwrap();
+        let signaled = Callback::anonymous(ACCEPTING, |_: &mut Cx| ());
+        tell.send(cx.on_stop_signal(signaled).unwrap_err().kind())
+            .unwrap();
+    }
+    let (tell, told) = channel();
+    let mut simulation = Runtime::builder().simulate(6).unwrap();
+    simulation
+        .run(move |cx| {
+            cx.stop();
+            later(cx, 1_000, "127.0.0.1:9".parse().unwrap(), tell);
+        })
+        .unwrap();
+    assert_eq!(told.iter().collect::<Vec<_>>(), [ErrorKind::Interrupted; 3]);
+}
+
+/// Queued bytes up to the limit are taken, and not one more.
+#[test]
+fn the_limit_of_queued_bytes_is_exact() {
+    let (give, given) = channel();
+    let (mut simulation, _client) = simulated(move |cx, stream| {
+        stream.set_write_limit(cx, 10).unwrap();
+        // Alone, a buffer of any size is taken.
+        stream.write(cx, pattern(4)).unwrap();
+        stream.write(cx, pattern(6)).unwrap();
+        assert_eq!(stream.queued_bytes(cx), Ok(10));
+        let full = stream.write(cx, "x");
+        assert!(matches!(full, Err(WriteError::Full(_))), "{full:?}");
+        give.send(stream).unwrap();
+    });
+    settle(&mut simulation);
+    drop(given.recv().unwrap());
+}
+
+/// A listener whose connections are counted, and what its callback holds.
+fn counting(cx: &mut Cx, count: &Arc<AtomicUsize>, alive: &Alive) -> mely::net::Listener {
+    let (count, payload) = (Arc::clone(count), alive.payload());
+    let accept = move |_: &mut Cx, incoming: io::Result<Incoming>| {
+        let _ = &payload;
+        count.fetch_add(if incoming.is_ok() { 1 } else { 1_000 }, Ordering::Relaxed);
+    };
+    let on_accept = Callback::anonymous(ACCEPTING, accept);
+    listen(cx, any_port(), Acceptors::Single, on_accept).unwrap()
+}
+
+/// Connections that come together are each given to the listener that they came to, and with the listener
+/// goes its callback.
+#[test]
+fn listeners_of_one_core_are_not_mixed_up() {
+    let counts: [Arc<AtomicUsize>; 2] = Default::default();
+    let alive = Alive::default();
+    let (its, payloads) = (counts.clone(), alive.clone());
+    let mut simulation = Runtime::builder()
+        .cores(Cores::count(1))
+        .simulate(7)
+        .unwrap();
+    let (give, given) = channel();
+    let begin = move |cx: &mut Cx| {
+        for count in &its {
+            give.send(counting(cx, count, &payloads)).unwrap();
+        }
+    };
+    simulation.start(begin).unwrap();
+    settle(&mut simulation);
+    let listeners: Vec<_> = given.try_iter().collect();
+    let net = simulation.network().clone();
+    let mut clients = Vec::new();
+    for listener in listeners.iter().cycle().take(6) {
+        clients.push(net.connect(listener.local_addr()).unwrap());
+    }
+    for _ in 0..100 {
+        clients.push(net.connect(listeners[1].local_addr()).unwrap());
+    }
+    settle(&mut simulation);
+    let [first, second] = counts.map(|count| count.load(Ordering::Relaxed));
+    assert_eq!((first, second), (3, 103));
+    assert_eq!(alive.count(), 2);
+    for (left, listener) in [1, 0].into_iter().zip(listeners) {
+        drop(listener);
+        settle(&mut simulation);
+        assert_eq!(alive.count(), left);
+    }
+    drop(clients);
+    assert_eq!(net.open_count(), 0);
+}
+
+/// A listener that rests, since accepting has failed, is closed like any other.
+#[test]
+fn a_resting_listener_is_closed() {
+    for way in ["closed", "stopped", "cut short"] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let alive = Alive::default();
+        let (its, payloads) = (Arc::clone(&count), alive.clone());
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(1))
+            .simulate(8)
+            .unwrap();
+        let (give, given) = channel();
+        let begin = move |cx: &mut Cx| give.send(counting(cx, &its, &payloads)).unwrap();
+        simulation.start(begin).unwrap();
+        settle(&mut simulation);
+        let listener = given.recv().unwrap();
+        let net = simulation.network().clone();
+        let lack = rustix::io::Errno::MFILE.raw_os_error();
+        net.fail_next(mely::net::SimCall::Accept, lack);
+        let client = net.connect(listener.local_addr()).unwrap();
+        while count.load(Ordering::Relaxed) < 1_000 {
+            simulation.step();
+        }
+        match way {
+            "closed" => {
+                drop(listener);
+                settle(&mut simulation);
+                // Who had connected before is still accepted.
+                assert_eq!(count.load(Ordering::Relaxed), 1_001);
+                assert_eq!((alive.count(), net.open_count()), (0, 1));
+            }
+            "stopped" => {
+                simulation.poster().stop();
+                settle(&mut simulation);
+                simulation.end().unwrap();
+                assert_eq!((alive.count(), net.open_count()), (0, 1));
+            }
+            _ => drop(simulation.end()),
+        }
+        drop((simulation, client));
+        assert_eq!((alive.count(), net.open_count()), (0, 0), "{way}");
     }
 }

@@ -597,6 +597,7 @@ fn signals_stop_a_runtime() {
 #[test]
 #[ignore = "run in a process of its own"]
 fn child_signals_stop_a_runtime() {
+    let before = open_descriptors();
     for signal in [Signal::INT, Signal::TERM] {
         let calls = Arc::new(AtomicUsize::new(0));
         let (count, armed) = (Arc::clone(&calls), channel());
@@ -631,6 +632,8 @@ fn child_signals_stop_a_runtime() {
             .unwrap();
         killer.join().unwrap();
         assert!(calls.load(Ordering::Relaxed) >= 3);
+        drop(runtime);
+        assert_eq!(open_descriptors(), before, "the watch is over");
     }
 }
 
@@ -771,4 +774,21 @@ fn child_a_wrong_variable() {
 fn a_child_that_is_not_there_is_noticed() {
     let output = child("no_such_test", &[]);
     assert!(!String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+}
+
+#[test]
+fn the_limit_of_descriptors_is_raised() {
+    on_each_backend("child_the_limit_is_raised");
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_the_limit_is_raised() {
+    use rustix::process::getrlimit;
+    let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(100_000);
+    limit_descriptors(50, maximum);
+    assert_eq!(mely::net::raise_open_file_limit().unwrap(), maximum);
+    assert_eq!(getrlimit(Resource::Nofile).current, Some(maximum));
+    // Also if there is nothing left to raise.
+    assert_eq!(mely::net::raise_open_file_limit().unwrap(), maximum);
 }

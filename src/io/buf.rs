@@ -153,4 +153,22 @@ mod tests {
             assert!(buf.is_empty());
         }
     }
+
+    #[test]
+    fn it_is_made_from_what_is_at_hand() {
+        let shared: Arc<[u8]> = (*b"hello").into();
+        let forms: [SendBuf; 6] = [
+            b"hello".into(),
+            (&b"hello"[..]).into(),
+            "hello".into(),
+            "hello".to_owned().into(),
+            b"hello".to_vec().into(),
+            shared.into(),
+        ];
+        for (form, buf) in forms.into_iter().enumerate() {
+            assert_eq!(&*buf, b"hello", "{form}");
+            assert_eq!(buf.into_vec().is_some(), form == 3 || form == 4, "{form}");
+        }
+        assert!(SendBuf::default().is_empty());
+    }
 }

@@ -219,4 +219,65 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{config:?}");
         }
     }
+
+    #[test]
+    fn no_backend_is_made_of_an_impossible_size() {
+        use super::super::Backend;
+        let none = Config {
+            buffers: 0,
+            ..Config::default()
+        };
+        let net = SimNet::new(1);
+        for choice in [
+            Choice::Auto,
+            Choice::IoUring,
+            Choice::Epoll,
+            Choice::Sim(net),
+        ] {
+            let error = Backend::new(choice, &none).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn the_bounds_of_each_size_are_its_own() {
+        let check = |buffers, buffer_bytes, submissions, completions| {
+            let config = Config {
+                buffers,
+                buffer_bytes,
+                submissions,
+                completions,
+            };
+            config.check().is_ok()
+        };
+        let buffers = [(1, true), (3, false), (1 << 15, true), (u16::MAX, false)];
+        for (buffers, good) in buffers {
+            assert_eq!(check(buffers, 4096, 1024, 8192), good, "{buffers} buffers");
+        }
+        let bytes = [
+            (15, false),
+            (16, true),
+            (1 << 20, true),
+            ((1 << 20) + 1, false),
+        ];
+        for (bytes, good) in bytes {
+            assert_eq!(check(1024, bytes, 1024, 8192), good, "of {bytes} bytes");
+        }
+        let submissions = [(2, false), (4, true), (1 << 15, true), (1 << 16, false)];
+        for (submissions, good) in submissions {
+            let told = check(1024, 4096, submissions, 4 * submissions);
+            assert_eq!(told, good, "{submissions} submissions");
+        }
+        let completions = [
+            (2048, false),
+            (4096, true),
+            (6144, false),
+            (1 << 16, true),
+            (1 << 17, false),
+        ];
+        for (completions, good) in completions {
+            let told = check(1024, 4096, 1024, completions);
+            assert_eq!(told, good, "{completions} completions");
+        }
+    }
 }

@@ -63,3 +63,16 @@ impl Doorbell {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_child_process_inherits_it() {
+        use rustix::io::{FdFlags, fcntl_getfd};
+        let doorbell = Doorbell::eventfd().unwrap();
+        let flags = fcntl_getfd(doorbell.watched().unwrap()).unwrap();
+        assert!(flags.contains(FdFlags::CLOEXEC));
+    }
+}

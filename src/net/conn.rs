@@ -722,3 +722,94 @@ static SENT: Handler = Handler::new("mely: sent");
 static CAUGHT_UP: Handler = Handler::new("mely: caught up");
 
 const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn colored(queue: &[&[u8]]) -> Colored {
+        Colored {
+            phase: Phase::Open,
+            on_data: None,
+            on_drained: None,
+            after_received: Vec::new(),
+            drained_handler: None,
+            queue: queue.iter().map(|bytes| bytes.to_vec().into()).collect(),
+            queued_bytes: 0,
+            queued_bytes_max: QUEUED_MAX,
+            sending: false,
+            shutdown: false,
+            broken: false,
+            detached: false,
+            ended: false,
+        }
+    }
+
+    /// What is sent at once, one after the other.
+    fn sends(queue: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut colored = colored(queue);
+        std::iter::from_fn(|| Some(colored.next()?.to_vec())).collect()
+    }
+
+    #[test]
+    fn small_buffers_are_joined_up_to_the_maximum() {
+        assert!(sends(&[]).is_empty());
+        assert_eq!(sends(&[b"one"]), [b"one"]);
+        assert_eq!(sends(&[b"one", b"two", b"three"]), [b"onetwothree"]);
+        let (most, rest) = (vec![1; JOINED_MAX], vec![2; JOINED_MAX - 3]);
+        let joined = [&b"one"[..], &rest].concat();
+        assert_eq!(sends(&[b"one", &rest, b"two"]), [&joined[..], b"two"]);
+        assert_eq!(sends(&[b"four", &rest]), [&b"four"[..], &rest]);
+        assert_eq!(sends(&[&most, b"two"]), [&most[..], b"two"]);
+        // Larger ones are sent as they are.
+        let large = vec![3; JOINED_MAX + 1];
+        assert_eq!(sends(&[&large, b"a", b"b"]), [&large[..], b"ab"]);
+    }
+
+    #[test]
+    fn a_color_is_asked_how_far_it_is_and_receiving_rests_for_it() {
+        let mut home = Home {
+            wanted: true,
+            ..Home::default()
+        };
+        assert_eq!(home.advance(ACKNOWLEDGED_BYTES - 1), None);
+        assert_eq!(home.advance(1), Some(ACKNOWLEDGED_BYTES));
+        assert_eq!(home.advance(1), None);
+        assert_eq!(home.received_bytes, ACKNOWLEDGED_BYTES as u64 + 1);
+        assert!(home.should_receive());
+        home.advance(REST_BYTES - ACKNOWLEDGED_BYTES - 2);
+        assert!(!home.is_far_ahead() && home.should_receive());
+        home.advance(1);
+        assert!(home.is_far_ahead() && !home.should_receive());
+        home.ahead_bytes = 0;
+        assert!(home.should_receive());
+        for stops in [
+            |home: &mut Home| home.wanted = false,
+            |home: &mut Home| home.closing = true,
+            |home: &mut Home| home.ended = true,
+        ] {
+            let mut home = Home {
+                wanted: true,
+                ..Home::default()
+            };
+            stops(&mut home);
+            assert!(!home.should_receive(), "{home:?}");
+        }
+    }
+
+    #[test]
+    fn callbacks_are_given_back_while_they_may_be_called_again() {
+        let mut open = colored(&[]);
+        assert!(open.place_of_on_data().is_some() && open.place_of_on_drained().is_some());
+        open.ended = true;
+        assert!(open.place_of_on_data().is_none() && open.place_of_on_drained().is_some());
+        (open.ended, open.broken) = (false, true);
+        assert!(open.place_of_on_data().is_some() && open.place_of_on_drained().is_none());
+        for phase in [Phase::Closing, Phase::Closed] {
+            let mut closed = colored(&[]);
+            closed.phase = phase;
+            assert!(closed.place_of_on_data().is_none());
+            assert!(closed.place_of_on_drained().is_none());
+        }
+    }
+}

@@ -480,11 +480,11 @@ pub(super) fn control(core: u32) -> Color {
 mod tests {
     use super::release;
     use crate::net::{Acceptors, Choice, Incoming, SimNet, Stream, listen};
-    use crate::{Callback, Color, Cx, Handler, Runtime};
+    use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
     use std::cell::Cell;
     use std::io;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     static DRAINED: Handler = Handler::new("drained");
 
@@ -563,5 +563,56 @@ mod tests {
             })
             .unwrap();
         assert!(dropped.load(Ordering::Relaxed));
+    }
+
+    /// Fills the queues for ever: posts itself again, as often as there is room.
+    fn fill(cx: &mut Cx) {
+        while cx.try_post(Color::from(9), fill).is_ok() {}
+    }
+
+    /// The queues are full, so the driver has taken connections that it cannot post yet, and a run that is
+    /// cut short never will.
+    #[test]
+    fn connections_that_wait_for_room_are_closed_when_a_run_is_cut_short() {
+        const CLIENTS: usize = 100;
+        let net = SimNet::new(1);
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(1))
+            .events_max(20)
+            .backend(Choice::Sim(net.clone()))
+            .simulate(1)
+            .unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let (tell, addr) = std::sync::mpsc::channel();
+        let counted = Arc::clone(&accepted);
+        let begin = move |cx: &mut Cx| {
+            let count = move |_: &mut Cx, _: io::Result<Incoming>| {
+                counted.fetch_add(1, Ordering::Relaxed);
+            };
+            let any = "127.0.0.1:0".parse().unwrap();
+            let on_accept = Callback::anonymous(Color::from(1), count);
+            let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+            // Behind the event that begins to accept.
+            cx.post(Color::from(9), fill);
+        };
+        simulation.start(begin).unwrap();
+        let addr = loop {
+            simulation.step();
+            if let Ok(addr) = addr.try_recv() {
+                break addr;
+            }
+        };
+        let connect = |_| net.connect(addr).unwrap();
+        let clients: Vec<_> = (0..CLIENTS).map(connect).collect();
+        while accepted.load(Ordering::Relaxed) < 10 {
+            simulation.step();
+        }
+        // All that the network had were taken at once; of those, a look at the event source posts one.
+        assert!(accepted.load(Ordering::Relaxed) < CLIENTS / 2);
+        assert!(simulation.end().is_err(), "there was no end to the events");
+        drop((simulation, clients));
+        assert_eq!(net.open_count(), 0);
     }
 }

@@ -68,3 +68,69 @@ impl Registry {
         }
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use crate::net::{Acceptors, Incoming, RecvBuf, Stream, listen};
+    use crate::sim::Step;
+    use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
+    use std::io;
+    use std::sync::mpsc::channel;
+
+    static READ: Handler = Handler::new("read");
+
+    /// Connections and listeners that are gone leave nothing behind, however long the runtime lives.
+    #[test]
+    fn nothing_is_noted_of_who_is_gone() {
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(1))
+            .simulate(1)
+            .unwrap();
+        let (tell, addr) = channel();
+        let poster = simulation.poster();
+        simulation
+            .start(move |cx| {
+                let serve = |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                    let stream = incoming.unwrap().open_unique(cx);
+                    cx.post(stream.color(), move |cx| {
+                        let read = |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| ();
+                        stream.on_data(cx, &READ, read).unwrap();
+                        stream.detach(cx).unwrap();
+                    });
+                };
+                let any = "127.0.0.1:0".parse().unwrap();
+                let mut on_any = || {
+                    let on_accept = Callback::anonymous(Color::from(1), serve);
+                    listen(cx, any, Acceptors::Single, on_accept).unwrap()
+                };
+                let listener = on_any();
+                drop([on_any(), on_any(), on_any()]);
+                tell.send(listener.local_addr()).unwrap();
+                listener.detach();
+            })
+            .unwrap();
+        let registry = &poster.inner.net;
+        let noted = || registry.conns[0].lock().unwrap().len();
+        while simulation.step() != Step::Stalled {}
+        let (addr, net) = (addr.recv().unwrap(), simulation.network().clone());
+        for _ in 0..3 {
+            let clients = [(); 4].map(|()| net.connect(addr).unwrap());
+            while simulation.step() != Step::Stalled {}
+            assert_eq!(noted(), clients.len());
+            drop(clients);
+            while simulation.step() != Step::Stalled {}
+            assert_eq!(noted(), 0);
+        }
+        // One more listener finds those that are gone.
+        let again = |cx: &mut Cx| {
+            let on_accept = Callback::anonymous(Color::from(1), |_: &mut Cx, _| ());
+            let any = "127.0.0.1:0".parse().unwrap();
+            listen(cx, any, Acceptors::Single, on_accept)
+                .unwrap()
+                .detach();
+        };
+        poster.post(Color::from(1), again).unwrap();
+        while simulation.step() != Step::Stalled {}
+        assert_eq!(registry.listeners.lock().unwrap().len(), 2);
+    }
+}

@@ -236,3 +236,71 @@ impl Cx {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A timer of this color, by which it is told from the others.
+    fn pending(color: u64) -> Pending {
+        Pending {
+            number: 0,
+            callback: Box::new(|_| ()),
+            canceled: Arc::default(),
+            handler: None,
+            color: Color::from(color),
+        }
+    }
+
+    fn color(pending: Option<Pending>) -> Option<Color> {
+        pending.map(|pending| pending.color)
+    }
+
+    #[test]
+    fn canceled_timers_are_passed_over() {
+        let mut timers = Timers::new();
+        let first = timers.add(10, pending(1));
+        let _second = timers.add(20, pending(2));
+        let third = timers.add(30, pending(3));
+        let _fourth = timers.add(40, pending(4));
+        assert_eq!(color(timers.cancel(first.0, first.1)), Some(Color::from(1)));
+        assert!(timers.cancel(first.0, first.1).is_none(), "only once");
+        assert_eq!(timers.next_ns(), Some(20));
+        assert!(timers.due(19).is_none());
+        assert_eq!(color(timers.due(20)), Some(Color::from(2)));
+        // Its place is taken by another, whose name is not the same.
+        let fifth = timers.add(50, pending(5));
+        assert!(timers.cancel(third.0, third.1).is_some());
+        assert!(timers.cancel(third.0, third.1).is_none());
+        assert_ne!(fifth.1, first.1);
+        // Also with none that is due.
+        assert_eq!(color(timers.pop()), Some(Color::from(4)));
+        assert!(!timers.is_empty());
+        assert_eq!(color(timers.pop()), Some(Color::from(5)));
+        assert!(timers.pop().is_none() && timers.is_empty());
+    }
+
+    #[test]
+    fn the_heap_does_not_grow_with_what_was_canceled() {
+        let mut timers = Timers::new();
+        let _stays = timers.add(1, pending(1));
+        for at_ns in 2..10_000 {
+            let (index, number) = timers.add(at_ns, pending(2));
+            assert!(timers.cancel(index, number).is_some());
+            assert!(timers.heap.len() <= 64, "{}", timers.heap.len());
+        }
+        assert_eq!(color(timers.pop()), Some(Color::from(1)));
+        assert!(timers.pop().is_none());
+        // Of many living timers few entries are dead, and then all is left as it is.
+        let mut timers = Timers::new();
+        let all: Vec<_> = (0..200)
+            .map(|at_ns| timers.add(at_ns, pending(3)))
+            .collect();
+        for (i, &(index, number)) in all.iter().enumerate() {
+            assert!(timers.cancel(index, number).is_some());
+            let (entries, living) = (timers.heap.len(), 199 - i);
+            assert!(entries <= (2 * living).max(64), "{entries} for {living}");
+        }
+        assert!(timers.is_empty());
+    }
+}

@@ -351,3 +351,172 @@ impl Net {
         self.stream(fd).map(|stream| stream.remote)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+    /// A listener's descriptor and address.
+    fn listen(net: &mut Net, backlog: usize) -> (Fd, SocketAddr) {
+        let fd = net.listen(ANY, false, backlog).unwrap();
+        (fd, net.local_addr(fd).unwrap())
+    }
+
+    /// Two ends of a connection.
+    fn pair(net: &mut Net) -> (Fd, Fd) {
+        let (listener, addr) = listen(net, 1);
+        let fd = net.socket().unwrap();
+        net.connect(fd, addr).unwrap();
+        let accepted = net.accept(listener).unwrap();
+        net.close(listener, false);
+        (fd, accepted)
+    }
+
+    #[test]
+    fn ports_are_taken_once() {
+        let mut net = Net::new(1);
+        let (first, addr) = listen(&mut net, 1);
+        let (_, other) = listen(&mut net, 1);
+        assert!(addr.port() != 0 && other.port() != 0 && addr != other);
+        assert_eq!(net.listen(addr, true, 1), Err(Errno::ADDRINUSE));
+        net.close(first, false);
+        // Who shares a port, shares it with those who do.
+        let shared = net.listen(addr, true, 1).unwrap();
+        assert_eq!(net.local_addr(shared), Ok(addr));
+        assert_eq!(net.listen(addr, false, 1), Err(Errno::ADDRINUSE));
+        net.listen(addr, true, 1).unwrap();
+        assert_eq!(net.open_count(), 3);
+    }
+
+    #[test]
+    fn who_connects_waits_for_a_place_in_the_queue() {
+        let mut net = Net::new(1);
+        let (listener, addr) = listen(&mut net, 2);
+        let fds = [0; 3].map(|_| net.socket().unwrap());
+        net.connect(fds[0], addr).unwrap();
+        net.connect(fds[1], addr).unwrap();
+        assert_eq!(net.connect(fds[2], addr), Err(Errno::AGAIN));
+        assert_eq!(
+            net.connect(fds[0], addr),
+            Err(Errno::BADF),
+            "it is connected"
+        );
+        net.accept(listener).unwrap();
+        net.connect(fds[2], addr).unwrap();
+        net.close(listener, false);
+        let late = net.socket().unwrap();
+        assert_eq!(net.connect(late, addr), Err(Errno::CONNREFUSED));
+    }
+
+    /// A core that has found nothing to do looks again when the number is another.
+    #[test]
+    fn each_change_counts_up() {
+        let mut net = Net::new(1);
+        let mut before = (net.version, FIRST_FD - 1);
+        let mut counts = |net: &Net| {
+            assert!(net.version > before.0 && net.next_fd > before.1);
+            before.0 = net.version;
+        };
+        let (listener, addr) = listen(&mut net, 1);
+        counts(&net);
+        let fd = net.socket().unwrap();
+        counts(&net);
+        net.connect(fd, addr).unwrap();
+        counts(&net);
+        let accepted = net.accept(listener).unwrap();
+        counts(&net);
+        net.send(fd, b"hello").unwrap();
+        counts(&net);
+        net.recv(accepted, &mut [0; 3]).unwrap();
+        counts(&net);
+        net.fail_next(SimCall::Recv, Errno::NOBUFS);
+        counts(&net);
+        net.shutdown(fd, How::Write);
+        counts(&net);
+        net.close(fd, true);
+        counts(&net);
+        assert_eq!(net.recv(accepted, &mut [0; 3]), Err(Errno::CONNRESET));
+        counts(&net);
+        let notifier = net.notifier();
+        counts(&net);
+        net.notify(notifier);
+        counts(&net);
+        net.take_notice(notifier).unwrap();
+        counts(&net);
+        assert_eq!(net.take_notice(notifier), Err(Errno::AGAIN));
+        let mut descriptors = [listener, fd, accepted, notifier].map(|fd| fd.raw());
+        descriptors.sort_unstable();
+        assert_eq!(descriptors, [0, 1, 2, 3].map(|i| FIRST_FD + i));
+    }
+
+    #[test]
+    fn a_reset_is_told_once_and_then_the_stream_is_over() {
+        for tells in ["recv", "send"] {
+            let mut net = Net::new(1);
+            let (fd, peer) = pair(&mut net);
+            net.send(peer, b"lost").unwrap();
+            net.close(peer, true);
+            let told = match tells {
+                "recv" => net.recv(fd, &mut [0; 9]),
+                _ => net.send(fd, b"x"),
+            };
+            assert_eq!(told, Err(Errno::CONNRESET), "{tells}");
+            assert_eq!(net.recv(fd, &mut [0; 9]), Ok(0), "{tells}");
+            assert_eq!(net.send(fd, b"x"), Err(Errno::PIPE), "{tells}");
+        }
+        // What is unread when one end is closed is a reset for the other.
+        let mut net = Net::new(1);
+        let (fd, peer) = pair(&mut net);
+        net.send(fd, b"unread").unwrap();
+        net.close(peer, false);
+        assert_eq!(net.recv(fd, &mut [0; 9]), Err(Errno::CONNRESET));
+        // And a close after all was read is the end.
+        let (fd, peer) = pair(&mut net);
+        net.send(peer, b"read").unwrap();
+        net.close(peer, false);
+        assert_eq!(net.recv(fd, &mut [0; 9]), Ok(4));
+        assert_eq!(net.recv(fd, &mut [0; 9]), Ok(0));
+        assert_eq!(net.open_count(), 2);
+    }
+
+    #[test]
+    fn as_much_moves_as_was_set() {
+        let mut net = Net::new(1);
+        let (fd, peer) = pair(&mut net);
+        // All that there is room for, at first.
+        assert_eq!(net.send(fd, &[1; 100_000]), Ok(64 * 1024));
+        assert_eq!(net.send(fd, &[1]), Err(Errno::AGAIN));
+        assert_eq!(net.unread_bytes(peer), 64 * 1024);
+        assert_eq!(net.recv(peer, &mut [0; 50_000]), Ok(50_000));
+        net.move_bytes_max = 3;
+        let moved: Vec<usize> = (0..100)
+            .map(|_| net.recv(peer, &mut [0; 50]).unwrap())
+            .collect();
+        assert!((1..=3).all(|bytes| moved.contains(&bytes)), "{moved:?}");
+        assert_eq!(moved.iter().max(), Some(&3));
+        net.socket_bytes = 1;
+        assert_eq!(net.send(fd, &[1]), Err(Errno::AGAIN));
+        assert_eq!(net.send(fd, &[]), Ok(0), "nothing needs no room");
+    }
+
+    #[test]
+    fn each_side_is_shut_by_itself() {
+        let mut net = Net::new(1);
+        let (fd, peer) = pair(&mut net);
+        net.shutdown(fd, How::Write);
+        assert_eq!(net.send(fd, b"x"), Err(Errno::PIPE));
+        assert_eq!(net.recv(peer, &mut [0; 9]), Ok(0));
+        assert_eq!(net.send(peer, b"back"), Ok(4));
+        assert_eq!(net.recv(fd, &mut [0; 9]), Ok(4));
+        assert_eq!(net.recv(fd, &mut [0; 9]), Err(Errno::AGAIN));
+        net.shutdown(fd, How::Read);
+        assert_eq!(net.recv(fd, &mut [0; 9]), Ok(0));
+        let (fd, peer) = pair(&mut net);
+        net.shutdown(fd, How::Both);
+        assert_eq!(net.recv(fd, &mut [0; 9]), Ok(0));
+        assert_eq!(net.send(fd, b"x"), Err(Errno::PIPE));
+        assert_eq!(net.recv(peer, &mut [0; 9]), Ok(0));
+    }
+}

@@ -32,3 +32,21 @@ impl Random {
         Random::new(self.next())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Random;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn numbers_do_not_repeat_and_reach_all_there_are() {
+        for seed in 0..10 {
+            let mut random = Random::new(seed);
+            let numbers: BTreeSet<u64> = (0..1_000).map(|_| random.next()).collect();
+            assert_eq!(numbers.len(), 1_000, "seed {seed}");
+            let below: BTreeSet<usize> = (0..1_000).map(|_| random.below(7)).collect();
+            assert!(below.into_iter().eq(0..7), "seed {seed}");
+            assert_ne!(random.fork().next(), Random::new(seed + 1).next());
+        }
+    }
+}

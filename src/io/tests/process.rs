@@ -12,15 +12,20 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use super::super::{Backend, Choice, Config, Done, Report, Signals, raise_open_file_limit};
 use super::world::World;
 
+/// These system calls of this thread come to this from now on.
+fn refuse(calls: &[i64], errno: Errno) {
+    let rules = calls.iter().map(|&call| (call, Vec::new())).collect();
+    let errno = SeccompAction::Errno(errno.raw_os_error() as u32);
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, errno, arch).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    apply_filter(&program).unwrap();
+}
+
 /// Makes a backend on a thread that may not use these system calls.
 fn without(calls: &'static [i64], choice: Choice) -> Result<Report, std::io::Error> {
     let refused = move || {
-        let rules = calls.iter().map(|&call| (call, Vec::new())).collect();
-        let eperm = SeccompAction::Errno(Errno::PERM.raw_os_error() as u32);
-        let arch = std::env::consts::ARCH.try_into().unwrap();
-        let filter = SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch).unwrap();
-        let program: BpfProgram = filter.try_into().unwrap();
-        apply_filter(&program).unwrap();
+        refuse(calls, Errno::PERM);
         let (backend, report) = Backend::new(choice, &Config::default())?;
         // It works, too.
         let mut world = World::new(backend, None);
@@ -32,6 +37,67 @@ fn without(calls: &'static [i64], choice: Choice) -> Result<Report, std::io::Err
         Ok(report)
     };
     thread::spawn(refused).join().unwrap()
+}
+
+/// A signal says nothing about the connection: what it has interrupted is tried again in the next turns.
+#[test]
+fn interrupted_calls_are_made_again() {
+    let interrupted = |choice: Choice| {
+        let is_epoll = matches!(choice, Choice::Epoll);
+        let mut world = super::kernel(choice, &Config::default());
+        let (receiving, mut client) = world.pair();
+        let (sending, _client) = world.pair();
+        world.write(&mut client, b"hello");
+        refuse(&[libc::SYS_recvfrom, libc::SYS_sendto], Errno::INTR);
+        world.recv(receiving);
+        if is_epoll {
+            // The ring sends without a call of ours.
+            world.send(sending, "hello");
+        }
+        let active = format!("active: {},", 1 + usize::from(is_epoll));
+        world.until(|world| {
+            format!("{:?}", world.backend)
+                .contains(&active)
+                .then_some(())
+        });
+        for _ in 0..10 {
+            assert_eq!(world.turn(), 0);
+            let told = format!("{:?}", world.backend);
+            assert!(told.contains(&active), "{told}");
+        }
+    };
+    for choice in [Choice::Epoll, Choice::IoUring] {
+        thread::spawn(move || interrupted(choice)).join().unwrap();
+    }
+}
+
+/// Whoever has gone before the accept is passed over; lack of descriptors is told.
+#[test]
+fn who_is_gone_before_the_accept_is_passed_over() {
+    let accepts = |errno: Errno, is_told: bool| {
+        let mut world = super::kernel(Choice::Epoll, &Config::default());
+        let (listener, addr) = world.listen();
+        let (accept, _) = world.accept(listener);
+        let _client = world.client(addr);
+        refuse(&[libc::SYS_accept4], errno);
+        if is_told {
+            assert_eq!(world.failure(accept), Some(errno.raw_os_error()));
+            return;
+        }
+        world.until(|world| world.backend.has_work().then_some(()));
+        for _ in 0..10 {
+            assert_eq!(world.turn(), 0, "{errno}");
+            assert!(world.backend.has_work());
+        }
+    };
+    let passing = [Errno::CONNABORTED, Errno::PROTO, Errno::INTR];
+    let told = [Errno::NFILE, Errno::MFILE, Errno::NOBUFS];
+    let all = passing.map(|errno| (errno, false)).into_iter();
+    for (errno, is_told) in all.chain(told.map(|errno| (errno, true))) {
+        thread::spawn(move || accepts(errno, is_told))
+            .join()
+            .unwrap();
+    }
 }
 
 #[test]

@@ -86,6 +86,11 @@ fn injected_faults_end_what_they_hit() {
     net.fail_next(SimCall::Recv, Errno::CONNRESET.raw_os_error());
     world.write(&mut client, b"x");
     assert_eq!(world.failure(recv), Some(Errno::CONNRESET.raw_os_error()));
+    // What says nothing about a listener says all about a connection.
+    let aborted = Errno::CONNABORTED.raw_os_error();
+    net.fail_next(SimCall::Recv, aborted);
+    let (recv, _) = world.recv(fd);
+    assert_eq!(world.failure(recv), Some(aborted));
     // Lack of buffers is absorbed.
     net.fail_next(SimCall::Recv, Errno::NOBUFS.raw_os_error());
     let recv = world.recv(fd);
@@ -105,4 +110,32 @@ fn injected_faults_end_what_they_hit() {
     );
     world.backend.close(other);
     world.hang_up(fd, recv);
+}
+
+/// What a test sets of the network, and sees of it.
+#[test]
+fn the_network_is_as_it_was_set() {
+    let net = SimNet::new(7);
+    assert_eq!((net.seed(), net.open_count()), (7, 0));
+    let choice = Choice::Sim(net.clone());
+    let (mut core, _) = Backend::new(choice, &Config::default()).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let listener = core.listen(any, &ListenOptions::default()).unwrap();
+    let addr = core.local_addr(listener).unwrap();
+    for (bytes, holds) in [(10, 10), (0, 1)] {
+        net.set_socket_bytes(bytes);
+        let mut client = net.connect(addr).unwrap();
+        assert_eq!(client.write(&[1; 100]).unwrap(), holds);
+    }
+    net.set_socket_bytes(1_000);
+    for (bytes, most) in [(5, 5), (0, 1)] {
+        net.set_move_bytes_max(bytes);
+        let mut client = net.connect(addr).unwrap();
+        let moved: Vec<_> = (0..50).map(|_| client.write(&[1; 9]).unwrap()).collect();
+        assert_eq!(moved.iter().max(), Some(&most), "{moved:?}");
+    }
+    // The listener, and the other ends of four clients that are gone.
+    assert_eq!(net.open_count(), 5);
+    core.close(listener);
+    assert_eq!(net.open_count(), 0);
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::{Config, RecvBuf};
 use super::Make;
-use super::world::PATIENCE;
+use super::world::{PATIENCE, World};
 
 fn four_buffers() -> Config {
     Config {
@@ -55,6 +55,11 @@ pub(super) fn all_buffers_held(make: Make<'_>) {
         assert!(world.backend.has_work());
         got.extend(world.received_bytes(recv.0, bytes.len() - got.len()));
         assert!(got == bytes);
+        world.quiet();
+        assert!(
+            !world.backend.has_work(),
+            "nobody waits for a buffer any more"
+        );
     }
     world.hang_up(fd, recv);
 }
@@ -123,4 +128,42 @@ pub(super) fn canceled_while_starved(make: Make<'_>) {
     drop(held);
     world.received(recv.0).unwrap();
     world.hang_up(fd, recv);
+}
+
+/// A receive waits for a buffer once, however much more comes for it, and no longer than it lives.
+pub(super) fn parked_once(make: Make<'_>) {
+    let mut world = make(&four_buffers());
+    if world.is_sim() {
+        return;
+    }
+    let mut pairs = [world.pair(), world.pair(), world.pair()];
+    let holds = world.recv(pairs[0].0);
+    world.write(&mut pairs[0].1, &[1; 256]);
+    let held: Vec<RecvBuf> = (0..4).map(|_| world.received(holds.0).unwrap()).collect();
+    world.backend.cancel(holds.1);
+    let canceled = Some(rustix::io::Errno::CANCELED.raw_os_error());
+    assert_eq!(world.failure(holds.0), canceled);
+    let recvs = [world.recv(pairs[1].0), world.recv(pairs[2].0)];
+    let parked = |world: &World, count: usize| {
+        let told = format!("{:?}", world.backend);
+        assert!(told.contains(&format!("parked: {count},")), "{told}");
+    };
+    for _ in 0..5 {
+        for (_, client) in &mut pairs[1..] {
+            world.write(client, b"more");
+        }
+        world.quiet_after_some();
+        parked(&world, 2);
+    }
+    // The other one keeps its place.
+    world.backend.cancel(recvs[0].1);
+    assert_eq!(world.failure(recvs[0].0), canceled);
+    parked(&world, 1);
+    drop(held);
+    assert_eq!(world.received_bytes(recvs[1].0, 20), b"more".repeat(5));
+    parked(&world, 0);
+    world.hang_up(pairs[2].0, recvs[1]);
+    for (fd, _) in &pairs[..2] {
+        world.backend.close(*fd);
+    }
 }

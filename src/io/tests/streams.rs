@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::super::{Config, Done, How, ListenOptions, SendBuf, SimCall};
+use super::super::{Config, Done, Fd, How, ListenOptions, SendBuf, SimCall, Token};
 use super::Make;
 use super::world::PATIENCE;
 
@@ -256,6 +256,18 @@ pub(super) fn connect_refused(make: Make<'_>) {
     world.backend.close(fd);
 }
 
+/// The kernel says so in the call itself.
+pub(super) fn connect_to_nowhere(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    // No connection can be made to a group, whatever the machine's routes are.
+    let (fd, connect, _) = world.connect("224.0.0.1:9".parse().unwrap());
+    match world.next(connect).done {
+        Done::Connected(Err(_)) => {}
+        other => panic!("{other:?}"),
+    }
+    world.backend.close(fd);
+}
+
 pub(super) fn port_in_use(make: Make<'_>) {
     let mut world = make(&Config::default());
     let (listener, addr) = world.listen();
@@ -441,4 +453,101 @@ pub(super) fn accept_goes_on_after_dead_ones(make: Make<'_>) {
     let fd = world.accepted(accept.0);
     world.backend.close(fd);
     world.hang_up(listener, accept);
+}
+
+/// A caller that breaks its duties is told in debug builds, before any harm is done.
+pub(super) fn misuse_is_noticed(make: Make<'_>) {
+    fn panics(f: impl FnOnce()) -> bool {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err()
+    }
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    let mut world = make(&Config::default());
+    let (fd, mut client) = world.pair();
+    let recv = world.recv(fd);
+    assert!(panics(|| world.backend.close(fd)), "closed under a receive");
+    let second = || {
+        world.backend.recv(Token(u64::MAX), fd);
+    };
+    assert!(panics(second), "two receives");
+    world.write(&mut client, b"all");
+    assert_eq!(world.received_bytes(recv.0, 3), b"all");
+    world.hang_up(fd, recv);
+    // Once it is over, another may start.
+    let (fd, _client) = world.pair();
+    for _ in 0..2 {
+        let (token, op) = world.recv(fd);
+        world.backend.cancel(op);
+        world.failure(token);
+    }
+    world.backend.close(fd);
+}
+
+/// What cannot be watched is told as any failure is.
+#[test]
+fn what_epoll_cannot_watch_fails() {
+    let mut world = super::kernel(super::Choice::Epoll, &Config::default());
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let fd = Fd::from_raw(std::os::fd::AsRawFd::as_raw_fd(&null));
+    for _ in 0..2 {
+        let (token, op) = world.readable(fd);
+        let errno = rustix::io::Errno::PERM.raw_os_error();
+        assert_eq!(world.failure(token), Some(errno));
+        world.backend.cancel(op);
+        world.quiet();
+    }
+}
+
+/// Neither does a child process inherit them, nor does a call on them block.
+pub(super) fn descriptors_stay_here(make: Make<'_>) {
+    use rustix::fs::{OFlags, fcntl_getfl};
+    use rustix::io::{FdFlags, fcntl_getfd};
+    let mut world = make(&Config::default());
+    if world.is_sim() {
+        return;
+    }
+    let is_inherited =
+        |fd: Fd| -> bool { !fcntl_getfd(fd.borrow()).unwrap().contains(FdFlags::CLOEXEC) };
+    let blocks = |fd: Fd| -> bool { !fcntl_getfl(fd.borrow()).unwrap().contains(OFlags::NONBLOCK) };
+    let (listener, addr) = world.listen();
+    assert!(!is_inherited(listener));
+    let (accept, accept_op) = world.accept(listener);
+    let _client = world.client(addr);
+    let accepted = world.accepted(accept);
+    assert!(!is_inherited(accepted) && !blocks(accepted));
+    world.backend.cancel(accept_op);
+    world.failure(accept);
+    let _late = [world.client(addr), world.client(addr)];
+    let mut waiting = Vec::new();
+    world.until(|world| {
+        waiting.extend(world.backend.accept_waiting(listener));
+        (waiting.len() == 2).then_some(())
+    });
+    let (connecting, connect, connect_op) = world.connect(addr);
+    world.backend.cancel(connect_op);
+    world.failure(connect);
+    waiting.extend([accepted, connecting]);
+    for fd in waiting {
+        assert!(!is_inherited(fd) && !blocks(fd));
+        world.backend.close(fd);
+    }
+    world.backend.close(listener);
+}
+
+/// Calls that start nothing: what lies in the kernel, and what it takes at once.
+pub(super) fn what_needs_no_operation(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (fd, mut client) = world.pair();
+    assert_eq!(world.backend.unread_bytes(fd), 0);
+    world.write(&mut client, b"hello");
+    world.until(|world| (world.backend.unread_bytes(fd) == 5).then_some(()));
+    let sent = world.backend.send_now(fd, b"at once");
+    // Where it is simulated each send is an operation.
+    assert_eq!(sent, if world.is_sim() { 0 } else { 7 });
+    assert_eq!(world.read(&mut client, sent), &b"at once"[..sent]);
+    let recv = world.recv(fd);
+    assert_eq!(world.received_bytes(recv.0, 5), b"hello");
+    assert_eq!(world.backend.unread_bytes(fd), 0);
+    world.hang_up(fd, recv);
 }
