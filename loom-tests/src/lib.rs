@@ -48,7 +48,7 @@
 //! |---|---|---|---|
 //! | core lock | `spin_lock::excludes_and_publishes`: the spin lock, two threads | 3 | `unlocked without a release` |
 //! | mailbox push and drain, against a steal | `post_and_steal::foreign_post`: a foreign thread posts to a color that is being stolen | 3 | `poke forwarded to nobody` |
-//! | owner publication, against a steal | `post_and_steal::own_post`: the victim posts to a color while it is stolen | 3 | `owner published after the unlock`; `lone post to a color that left` |
+//! | owner publication, against a steal | `post_and_steal::own_post`: the victim posts to a color while it is stolen | 3 | `owner published after the unlock` |
 //! | checkout and return, against post and thief | `post_and_return::foreign_post`: mail for a color that is on its way back, its poke consumed by a thief | 3 | `mail of a running color forgotten`; `running mark ignored` |
 //! | poke and forward, against a steal | `migration::poke`: the owner changes between a poster's look and its push; the old one never looks again | 3 | `second look after a steal skipped`; `owner not read again`; `poke forwarded to nobody` |
 //! | pokes of several colors | `migration::pokes_of_two_colors`: a poster takes back pokes that are not its own | 2 | `pokes of other colors lost` |
@@ -63,7 +63,7 @@
 //! | share-out, against park | `waking::share_out`: a thief runs one of two stolen colors, which waits for the other; a third core sleeps | 1 | `stolen colors not shared out` |
 //! | outbox order, causal FIFO | `causal_order::three_parties`: cause before effect over two cores and a foreign poster | 4 | `mailbox not drained before an append`; `outbox out of order` |
 //! | | `causal_order::cause_and_effect`: the effect's poster is found by somebody else's poke | 3 | `last two posts swapped` |
-//! | posts straight to the checkout | `causal_order::lone_post`: the same, when nothing is queued for the target | 3 | `lone post overtakes mail` |
+//! | | `causal_order::lone_post`: the same as `three_parties`, when nothing is queued for the target | 3 | `mailbox not drained before an append` |
 //! | posts to colors in the checkout | `causal_order::post_to_a_held_color`: the target is there, and has mail | 3 | `post to a held color overtakes mail` |
 //! | self-post order | `causal_order::self_post`: a thief takes the mail of a running color that its own posts have caused | 3 | `running mark ignored` |
 //! | doorbell and park, one waker | `parking::post_to_parked`: poke against park | 3 | `parked stored`; `doorbell not rung` |
@@ -127,11 +127,9 @@
 //! | `sleepers.rs` | the bit of a sleeper stays set | `event_source::end` |
 //! | `shared.rs` | a long handler is not announced | `parking::rescue` |
 //! | `lock.rs` | the lock is taken without an acquire | `spin_lock::excludes_and_publishes` |
-//! | `section.rs` | a color that is in use may go straight to the checkout | none |
 //! | `quiesce.rs` | a core that reports again counts twice in its wave | none |
 //!
-//! Of the two that no model finds, the first is a matter of one thread, which posts to A, to B and to A
-//! again: simulated programs find it. The last is found by the unit tests in `quiesce.rs`.
+//! The one that no model finds is found by the unit tests in `quiesce.rs`.
 
 #[cfg(loom)]
 mod explore;

@@ -12,20 +12,17 @@
 //! can take them and what is posted to them. Nothing is overtaken:
 //!
 //! - What lies in the color's mailbox may have happened before. Nobody but the core's own thread empties
-//!   the mailbox of a color that is checked out ([`Section::take_mail`] leaves it), and no event is put in
+//!   the mailbox of a color that is checked out (`Section::deliver` leaves it), and no event is put in
 //!   while the mailbox has anything.
 //! - What this thread posted to the color through the outbox comes first. A post to a color that is not
 //!   here is no matter: within a quantum none comes to be here, nor in the index. Once a post was refused
 //!   for another reason, all are until the next exchange, which publishes the outbox.
 
+use super::fifo::{Event, Fifo};
 use super::mail;
-use super::node::Node;
-use super::queue::{Fifo, NIL};
-use super::section::Section;
 use super::shared::Shared;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
-use std::ptr::NonNull;
 
 /// Most colors a core takes at once.
 const CHECKOUT_MAX: usize = 64;
@@ -40,8 +37,10 @@ const TURNS_MAX: usize = 2 * CHECKOUT_MAX;
 /// Places in the index.
 const INDEX_LEN: usize = 256;
 
-/// A color that was taken out of its core's lists to be run, its events with it.
-#[derive(Clone, Copy, Debug)]
+/// A color that was taken out of its core's lists to be run, its events with it. There is one for each
+/// color that is checked out, and it is given back to a critical section ([`super::section`]).
+#[derive(Debug)]
+#[must_use]
 pub(crate) struct Taken {
     pub(crate) slot: u32,
     pub(crate) fifo: Fifo,
@@ -125,9 +124,9 @@ impl Checkout {
 
     /// What a color has that is here.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn fifo(&self, slot: u32) -> Fifo {
+    pub(super) fn fifo(&self, slot: u32) -> &Fifo {
         let taken = self.held.iter().find(|taken| taken.slot == slot);
-        taken.expect("it is here").fifo
+        &taken.expect("it is here").fifo
     }
 
     /// Events that are here, those of a running color apart unless it is put down.
@@ -149,33 +148,22 @@ impl Checkout {
         self.turns.len()
     }
 
+    /// How many more colors there is room for.
     #[inline(always)]
-    pub(super) fn is_full(&self) -> bool {
-        self.held.is_full()
+    pub(super) fn room(&self) -> usize {
+        self.held.remaining_capacity()
     }
 
     /// Takes a color with its events, which has its turn after all that are here.
-    ///
-    /// # Safety
-    /// There is room.
     #[inline(always)]
-    pub(super) unsafe fn push_unchecked(&mut self, taken: Taken) {
-        debug_assert!(taken.fifo.len() > 0 && self.turns.len() < TURNS_MAX);
+    pub(super) fn push(&mut self, taken: Taken) {
+        debug_assert!(!taken.fifo.is_empty());
         let at = self.held.len() as u8;
         self.index[taken.slot as usize % INDEX_LEN] = at;
-        // SAFETY: the caller saw that there is room. Each color that is held has at most one turn before
-        // the quantum begins, and within it there are as many more.
-        unsafe {
-            self.held.push_unchecked(taken);
-            self.turns.push_unchecked(at);
-        }
-    }
-
-    /// Takes a stolen color with its events, for a quantum of its own.
-    pub(super) fn push(&mut self, taken: Taken) {
-        assert!(!self.is_full());
-        // SAFETY: just looked.
-        unsafe { self.push_unchecked(taken) };
+        self.held.push(taken);
+        // SAFETY: before the quantum begins each color that is held has at most one turn, and there is
+        // room for twice as many turns as colors.
+        unsafe { self.turns.push_unchecked(at) };
     }
 
     /// Where a color is held, if it is and has its place in the index.
@@ -185,46 +173,17 @@ impl Checkout {
         (self.held.get(at)?.slot == slot).then_some(at)
     }
 
-    /// Appends an event to the color at this place, which gets a turn if it had no events.
-    ///
-    /// # Safety
-    /// The caller gives up the node, and there is room for a turn.
+    /// Puts an event for a color that is here straight in; it comes back if it has to take the outbox.
     #[inline(always)]
-    pub(super) unsafe fn append(&mut self, at: usize, node: NonNull<Node>) {
-        // SAFETY: `find` found it there.
-        let fifo = &mut unsafe { self.held.get_unchecked_mut(at) }.fifo;
-        // SAFETY: what is held is ours, and the node is the caller's and given up.
-        let alone = unsafe { fifo.append_one(node) };
-        debug_assert!(!self.turns.is_full());
-        // A turn that is not counted is overwritten.
-        let turns = self.turns.len() + usize::from(alone);
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.turns.push_unchecked(at as u8);
-            self.turns.set_len(turns);
-        }
-    }
-
-    /// Puts an event for a color that is held straight in; false if it has to take the outbox.
-    ///
-    /// # Safety
-    /// The caller gives up the node if this returns true.
-    #[inline(always)]
-    pub(super) unsafe fn put(&mut self, shared: &Shared, slot: u32, node: NonNull<Node>) -> bool {
+    pub(super) fn put(&mut self, shared: &Shared, slot: u32, event: Event) -> Result<(), Event> {
         if self.room_ns < 0 {
-            return false;
+            return Err(event);
         }
         let Some(at) = self.find(slot) else {
-            return false;
+            return Err(event);
         };
-        let (raw_ns, profile) = {
-            // SAFETY: the node is the caller's.
-            let header = unsafe { Node::header(node.as_ptr()) };
-            (
-                header.times.raw_ns(),
-                shared.profiles.get(header.tag.profile()),
-            )
-        };
+        let raw_ns = event.times().raw_ns();
+        let profile = shared.profiles.get(event.color_and_tag().1.profile());
         self.room_ns -= i64::from(raw_ns);
         let overtakes =
             mail::has_any(shared.slots.at(slot)) && !fault("post to a held color overtakes mail");
@@ -236,12 +195,21 @@ impl Checkout {
             || profile.tail_ns() > self.alone_ns
         {
             self.close();
-            return false;
+            return Err(event);
         }
-        // SAFETY: the node is the caller's and given up, and there is room.
-        unsafe { self.append(at, node) };
+        // SAFETY: `find` found it there.
+        let fifo = &mut unsafe { self.held.get_unchecked_mut(at) }.fifo;
+        let alone = fifo.push(event);
+        // The write is unconditional; the length decides whether it counts: the color has another turn if
+        // its events had run out.
+        let turns = self.turns.len() + usize::from(alone);
+        // SAFETY: there is room for one more, as was just seen.
+        unsafe {
+            self.turns.push_unchecked(at as u8);
+            self.turns.set_len(turns);
+        }
         self.trial.hit = true;
-        true
+        Ok(())
     }
 
     /// From now on nothing is put straight in, until the next exchange.
@@ -250,29 +218,18 @@ impl Checkout {
         self.room_ns = -1;
     }
 
-    /// Gives back a color, before the quantum begins: there is an event for it that does not fit, and what it
-    /// has already is not to have that one run in its turn.
+    /// Gives back a held color, before the quantum begins: there is an event for it.
     #[inline(never)]
-    pub(super) fn withdraw(&mut self, section: &mut Section<'_>, slot: u32) {
-        debug_assert_eq!(self.begun, 0);
-        let mut places = 0..self.held.len();
-        let at = places.find(|&at| self.held[at].slot == slot);
+    pub(super) fn withdraw(&mut self, slot: u32) -> Taken {
+        debug_assert!(self.turns.is_empty());
         // Not by the index, where another may have taken its place.
+        let at = self.held.iter().position(|taken| taken.slot == slot);
         let at = at.expect("what is checked out is here");
         let taken = self.held.swap_remove(at);
-        if taken.fifo.len() > 0 {
-            section.adopt(&taken);
-        } else {
-            section.give_back(&taken);
-        }
-        let (is, was) = (at as u8, self.held.len() as u8);
-        self.turns.retain(|turn| *turn != is);
         if let Some(moved) = self.held.get(at) {
-            self.index[moved.slot as usize % INDEX_LEN] = is;
-            if let Some(turn) = self.turns.iter_mut().find(|turn| **turn == was) {
-                *turn = is;
-            }
+            self.index[moved.slot as usize % INDEX_LEN] = at as u8;
         }
+        taken
     }
 
     /// Whether this color is running: then it alone is here, as after [`release`](Self::release).
@@ -306,27 +263,31 @@ impl Checkout {
         self.held.len() - usize::from(in_turn)
     }
 
-    /// Gives back all colors but the running one, which is put down; those that wait for their turn to where
-    /// they were taken from.
+    /// Lets all colors go but the running one, which is put down: first those that wait for their turn, the
+    /// next one last, so that each of them can go to the front of the core-queue; `waited` tells them apart.
     #[inline(never)]
-    pub(super) fn release(&mut self, section: &mut Section<'_>, in_turn: bool) {
+    pub(super) fn release(&mut self, in_turn: bool, mut give_back: impl FnMut(Taken, bool)) {
         let running = in_turn.then(|| self.turn());
-        let kept = running.map(|at| std::mem::replace(&mut self.held[at].slot, NIL));
+        let mut waits = [false; CHECKOUT_MAX];
         for &at in self.turns[self.begun..].iter().rev() {
-            let taken = &mut self.held[usize::from(at)];
-            section.give_back_first(taken);
-            taken.slot = NIL;
+            let at = usize::from(at);
+            waits[at] = true;
+            let Taken { slot, fifo } = &mut self.held[at];
+            let (slot, fifo) = (*slot, fifo.take());
+            give_back(Taken { slot, fifo }, true);
         }
-        for taken in self.held.iter().filter(|taken| taken.slot != NIL) {
-            section.give_back(taken);
+        let mut kept = None;
+        for (at, taken) in self.held.drain(..).enumerate() {
+            if Some(at) == running {
+                kept = Some(taken);
+            } else if !waits[at] {
+                give_back(taken, false);
+            }
         }
-        let fifo = running.map(|at| self.held[at].fifo);
-        self.held.clear();
         self.turns.clear();
         self.begun = 0;
-        section.out_only(kept);
-        if let Some((slot, fifo)) = kept.zip(fifo) {
-            self.held.push(Taken { slot, fifo });
+        if let Some(taken) = kept {
+            self.held.push(taken);
             self.turns.push(0);
             self.begun = 1;
         }
@@ -337,77 +298,63 @@ impl Checkout {
         self.turns[self.begun - 1].into()
     }
 
-    /// Ends the quantum: gives the colors back, at most without those that have no events, if nothing and
-    /// nobody waits.
+    /// Ends the quantum: lets the colors go, but may hold those that have no events.
     #[inline(always)]
-    pub(super) fn give_back(&mut self, section: &mut Section<'_>, may_hold: bool) {
+    pub(super) fn end_quantum(&mut self, may_hold: bool, mut give_back: impl FnMut(Taken)) {
         self.turns.clear();
         self.begun = 0;
         if may_hold && self.held.len() <= HELD_MAX && self.trial.holds() {
-            return self.hold(section);
+            self.part(give_back, |taken| taken.fifo.is_empty());
+        } else {
+            self.held.drain(..).for_each(&mut give_back);
         }
-        for taken in &self.held {
-            section.give_back(taken);
-        }
-        self.held.clear();
     }
 
-    /// Gives back the colors that have events, and holds the others.
+    /// The colors that are held, once the quantum has ended.
     #[inline(always)]
-    fn hold(&mut self, section: &mut Section<'_>) {
-        let index = &mut self.index;
-        let mut held = 0;
-        self.held.retain(|taken| {
-            if taken.fifo.len() > 0 {
-                section.give_back(taken);
-                return false;
-            }
-            section.finished(taken.slot);
-            index[taken.slot as usize % INDEX_LEN] = held;
-            held += 1;
-            true
-        });
+    pub(super) fn held(&self) -> impl Iterator<Item = u32> {
+        self.held.iter().map(|taken| taken.slot)
     }
 
-    /// Begins a quantum with what went straight here in this section, and with what fits besides.
+    /// Begins a quantum with what is here. True if nothing is to be held.
     #[inline(always)]
-    pub(super) fn begin_quantum(&mut self, section: &mut Section<'_>) {
-        section.check_out(self);
-        self.room_ns = section.room_ns();
-        self.alone_ns = section.limits.alone_ns;
-        // Nothing is held behind a handler that is known to be long, nor while anything waits, nor by a core
-        // that has nothing to run.
-        if self.room_ns < 0 || self.turns.is_empty() {
-            self.let_go(section);
-        }
-        section.count_out(self, true);
+    pub(super) fn begin_quantum(&mut self, room_ns: i64, alone_ns: u32) -> bool {
+        self.room_ns = room_ns;
+        self.alone_ns = alone_ns;
+        room_ns < 0 || self.turns.is_empty()
     }
 
-    /// Gives back the colors that have no turn, if there are any. Before the quantum begins.
+    /// Lets the held colors go, if there are any. Before the quantum begins.
+    #[inline(always)]
+    pub(super) fn let_go(&mut self, give_back: impl FnMut(Taken)) {
+        if self.held.len() > self.turns.len() {
+            self.let_go_of_some(give_back);
+        }
+    }
+
     #[inline(never)]
-    pub(super) fn let_go(&mut self, section: &mut Section<'_>) {
-        // Until then none has two.
-        if self.held.len() == self.turns.len() {
-            return;
-        }
-        let with_turn = self.turns.iter().fold(0_u64, |all, &at| all | 1 << at);
-        let mut places = [0; CHECKOUT_MAX];
-        let (index, mut at, mut kept) = (&mut self.index, 0, 0);
+    fn let_go_of_some(&mut self, give_back: impl FnMut(Taken)) {
+        self.part(give_back, |taken| !taken.fifo.is_empty());
+        // Those that stay are in the order of their turns, as before.
+        self.turns = (0..self.turns.len() as u8).collect();
+    }
+
+    /// Lets the colors go that do not stay.
+    #[inline(always)]
+    fn part(&mut self, mut give_back: impl FnMut(Taken), stays: impl Fn(&Taken) -> bool) {
+        let (index, mut kept) = (&mut self.index, 0);
         self.held.retain(|taken| {
-            let keep = with_turn & 1 << at != 0;
-            if keep {
-                places[at] = kept;
+            if stays(taken) {
                 index[taken.slot as usize % INDEX_LEN] = kept;
                 kept += 1;
-            } else {
-                section.give_back(taken);
+                return true;
             }
-            at += 1;
-            keep
+            give_back(Taken {
+                slot: taken.slot,
+                fifo: taken.fifo.take(),
+            });
+            false
         });
-        for at in &mut self.turns {
-            *at = places[usize::from(*at)];
-        }
     }
 }
 

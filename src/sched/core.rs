@@ -26,6 +26,7 @@ use super::checkout::Checkout;
 use super::clock::Clock;
 use super::counts::Run;
 use super::event::Maker;
+use super::fifo::Event;
 use super::node::{Node, Tag};
 use super::outbox::{OUTBOX_MAX, Outbox};
 use super::prefetch;
@@ -34,7 +35,7 @@ use super::running::Running;
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
-use super::steal::{Sighting, compare};
+use super::steal::Sighting;
 use super::times::Times;
 use super::watch::TimedQuantum;
 use crate::sync::atomic::{Ordering, fence};
@@ -46,9 +47,6 @@ use std::ptr::NonNull;
 /// the clock are several events. A prime, so that no regular program hides from it; whole batches, so
 /// that a color's second event is sampled as often as its first.
 const SAMPLE_PERIOD: u32 = 251;
-/// The limits of the critical section are worked out anew after so many quanta, and a handler that runs
-/// all the time is counted.
-const QUANTA_LIMITS: u64 = 64;
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
 
@@ -83,9 +81,9 @@ pub(super) const NO_EVENT: Current = Current {
     started_ns: None,
 };
 
-/// An event about to run.
+/// An event about to run: its node, which holds the closure that `run` expects.
 #[derive(Debug)]
-pub(crate) struct Event {
+pub(crate) struct Begun {
     pub(crate) node: NonNull<Node>,
     pub(crate) run: unsafe fn(NonNull<Node>, &mut Cx),
 }
@@ -101,14 +99,14 @@ pub(crate) struct Core {
     /// What reading the clock takes, in ns: several times an empty handler.
     pub(super) clock_cost_ns: u64,
     maker: Maker,
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
     /// So many chunks in the outbox are published: one, while an event runs that is known or feared
     /// to be long; but after its first post see [`super::watch`].
     pub(super) outbox_due: usize,
     /// When the first post of such an event was published, in ns, and how many had been posted by then.
     pub(super) first_post: Option<(u64, u64)>,
     pub(super) checkout: Checkout,
-    running: Running,
+    pub(super) running: Running,
     pub(crate) current: Current,
     /// What may be hidden from thieves: about a steal cost, in ns.
     pub(super) quantum_ns: u32,
@@ -118,7 +116,7 @@ pub(crate) struct Core {
     pub(crate) posted: u64,
     pub(crate) executed: u64,
     /// The latest of them, which are not counted for their handler yet.
-    run: Run,
+    pub(super) run: Run,
     /// Colors until the events of one are timed.
     pub(super) until_sample: u32,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
@@ -191,9 +189,8 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (node, times) = self.maker.make(&self.shared, handler, color, f)?;
-        // SAFETY: the new node is ours and given up.
-        unsafe { self.put(color, node, times) };
+        let (event, times) = self.maker.make(&self.shared, handler, color, f)?;
+        self.put(color, event, times);
         Ok(())
     }
 
@@ -202,24 +199,19 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (node, times) = self.maker.make_own(&self.shared, handler, color, f);
-        // SAFETY: the new node is ours and given up.
-        unsafe { self.put(color, node, times) };
+        let (event, times) = self.maker.make_own(&self.shared, handler, color, f);
+        self.put(color, event, times);
     }
 
-    /// Puts a new event on its way to its color.
-    ///
-    /// # Safety
-    /// The caller gives up the node, whose times these are.
+    /// Puts a new event, whose times these are, on its way to its color.
     #[inline(always)]
-    unsafe fn put(&mut self, color: Color, node: NonNull<Node>, times: Times) {
+    fn put(&mut self, color: Color, event: Event, times: Times) {
         self.posted += 1;
         let slot = self.shared.slots.map.slot(color);
         if slot == self.current.slot {
-            // SAFETY: the caller's promise.
-            unsafe { self.running.append(node, times) };
+            self.running.push(event, times);
         } else {
-            self.put_out(slot, node);
+            self.put_out(slot, event);
         }
     }
 
@@ -227,18 +219,17 @@ impl Core {
     /// would otherwise save and restore the registers that this one needs. For the same reason the
     /// rarer ways on from here are tail calls.
     #[inline(never)]
-    fn put_out(&mut self, slot: u32, node: NonNull<Node>) {
-        // SAFETY: the node is ours, and given up if it was put in.
-        if unsafe { self.checkout.put(&self.shared, slot, node) } {
+    fn put_out(&mut self, slot: u32, event: Event) {
+        let Err(event) = self.checkout.put(&self.shared, slot, event) else {
             return;
-        }
+        };
         if self.outbox.last() == Some(slot) {
             // As many chunks as before: nothing is due.
-            return self.outbox.join(node);
+            return self.outbox.join(event);
         }
         // By the time it is published the line will be here.
-        prefetch::line(self.shared.slots.at(slot).into());
-        self.outbox.put(slot, node);
+        prefetch::line(self.shared.slots.at(slot));
+        self.outbox.put(slot, event);
         if self.outbox.len() >= self.outbox_due {
             self.flush_due();
         }
@@ -250,120 +241,6 @@ impl Core {
         if self.outbox_due == 1 && self.first_post.is_none() {
             self.published_first();
         }
-    }
-
-    /// Publishes the outbox in program order, and before it gives back all colors but the running one:
-    /// everything posted so far to other colors is in their queues or mailboxes when this returns.
-    /// Returns whether a sleeper was looked for, because a long handler runs.
-    #[inline(never)]
-    pub(crate) fn flush(&mut self) -> bool {
-        // Borrowed, not cloned, here and in `exchange`: a reference count is a read-modify-write on a
-        // line that all cores share.
-        let Core {
-            id,
-            shared,
-            own,
-            outbox,
-            checkout,
-            running,
-            current,
-            bells,
-            ..
-        } = self;
-        own.stats.posts.max(self.posted);
-        let in_turn = current.slot != NIL;
-        if outbox.is_empty() && checkout.others(in_turn) == 0 {
-            return false;
-        }
-        if in_turn {
-            *checkout.running() = running.put_down();
-        }
-        let mut section = Section::enter(shared, *id);
-        checkout.release(&mut section, in_turn);
-        outbox.publish(&mut section, shared, *id, checkout, false, bells);
-        if section.lists().left.any() {
-            section.take_mail(bells);
-        }
-        section.count_out(checkout, false);
-        let worth = section.publish();
-        let stealable = section.lists().stealable();
-        drop(section);
-        if in_turn {
-            running.take_up(checkout.running());
-        }
-        if own.progress.is_long() && stealable > 0 && shared.policy.stealing {
-            // However short it is, it would wait for the handler that posted it.
-            if !fault("long handler's fence skipped") {
-                fence(Ordering::SeqCst);
-            }
-            self.wake_one();
-            self.ring();
-            return true;
-        }
-        self.make_known(worth);
-        false
-    }
-
-    /// The one critical section of a quantum; see the module text. Leaves the next colors to run in
-    /// the checkout.
-    #[inline(always)]
-    pub(crate) fn exchange(&mut self) {
-        let Core {
-            id,
-            shared,
-            own,
-            outbox,
-            checkout,
-            bells,
-            ..
-        } = self;
-        if checkout.is_empty() && outbox.is_empty() && own.hint.queued() == 0 && !own.pokes.any() {
-            return;
-        }
-        own.stats.quanta.add(1);
-        own.stats.posts.max(self.posted);
-        let mut section = Section::enter(shared, *id);
-        let quanta = own.stats.quanta.get();
-        let renew = quanta.is_multiple_of(QUANTA_LIMITS);
-        if renew {
-            self.quantum_ns = section.renew_limits();
-            self.run.count(&own.counts, self.executed);
-        }
-        // After a long handler too: there may be no so many quanta for a while.
-        if (renew || !self.busy) && self.levelling.is_none() {
-            let looks = if renew {
-                quanta / QUANTA_LIMITS
-            } else {
-                quanta
-            };
-            self.levelling = compare(&section, own, looks);
-        }
-        // As a sign that there will be something to run: the last post was to this core.
-        let goes_on = || outbox.last().is_some_and(|slot| section.owns(slot));
-        let holds = section.lists().queued == 0 && !renew && goes_on();
-        checkout.give_back(&mut section, holds);
-        if fault("colors leave before their posts") {
-            section.take_mail(bells);
-        }
-        outbox.publish(&mut section, shared, *id, checkout, true, bells);
-        // Not before the outbox is published: colors that are wanted elsewhere leave, and what such a color
-        // posts there must not overtake what it posted here.
-        if own.pokes.any() || section.lists().left.any() {
-            // Among them may be those whom the pokes are for.
-            checkout.let_go(&mut section);
-            section.take_mail(bells);
-        }
-        checkout.begin_quantum(&mut section);
-        let worth = section.publish();
-        // A walk of all lists: affordable while they are short.
-        #[cfg(all(debug_assertions, not(loom)))]
-        if section.lists().queued <= 64 {
-            section.assert_valid();
-        }
-        let waits = section.lists().queued > 0;
-        drop(section);
-        self.make_known(worth);
-        self.begin_quantum(waits);
     }
 
     /// Rings the doorbells that are due, and wakes a sleeper if there is enough to steal; see
@@ -463,14 +340,10 @@ impl Core {
 
     /// The next event of the running color, which has one; or none, if the quantum is to end before.
     #[inline(always)]
-    pub(crate) fn begin_event(&mut self) -> Option<Event> {
+    pub(crate) fn begin_event(&mut self) -> Option<Begun> {
         // SAFETY: the turn is not over, so there is one.
-        let (node, times) = unsafe { self.running.pop() };
-        let (color, tag) = {
-            // SAFETY: popped, so held by us.
-            let header = unsafe { Node::header(node.as_ptr()) };
-            (header.color, header.tag)
-        };
+        let (event, times) = unsafe { self.running.pop() };
+        let (color, tag) = event.color_and_tag();
         let profile = self.shared.profiles.get(tag.profile());
         let run = profile.run;
         let watch = profile.wants_timing();
@@ -478,22 +351,22 @@ impl Core {
         if self.current.tag != tag {
             self.note(tag);
         }
-        if watch | self.own.progress.wants_attention() && !self.attend(watch, node, times) {
-            return None;
+        if watch | self.own.progress.wants_attention() {
+            if self.own.progress.is_asked_to_look_up() {
+                return self.do_not_begin(event, times);
+            }
+            self.watch(watch, times.raw_ns());
         }
-        Some(Event { node, run })
+        let node = event.into_node();
+        Some(Begun { node, run })
     }
 
-    /// Does what is to be done before an event; false if it does not run, and has been put back.
-    #[inline(never)]
-    fn attend(&mut self, watch: bool, node: NonNull<Node>, times: Times) -> bool {
-        if self.own.progress.is_asked_to_look_up() {
-            self.running.put_front(node, times);
-            self.look_up();
-            return false;
-        }
-        self.watch(watch, times.raw_ns());
-        true
+    /// Puts an event back, and ends the quantum.
+    #[cold]
+    fn do_not_begin(&mut self, event: Event, times: Times) -> Option<Begun> {
+        self.running.put_front(event, times);
+        self.look_up();
+        None
     }
 
     /// Notes what runs, where others read it: only when it changes, because thieves and the watchdog
@@ -634,7 +507,8 @@ impl Drop for Core {
         self.outbox.abandon(shared);
         if !self.checkout.is_empty() {
             let mut section = Section::enter(shared, self.id);
-            self.checkout.give_back(&mut section, false);
+            self.checkout
+                .end_quantum(false, |taken| section.give_back(taken));
         }
     }
 }

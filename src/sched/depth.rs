@@ -5,7 +5,6 @@
 //! core waits for more than a moment.
 
 use super::mail;
-use super::node::Node;
 use super::section::Section;
 use super::shared::Shared;
 use crate::Color;
@@ -26,10 +25,7 @@ impl Section<'_> {
     fn depth(&self, slot: u32) -> Depth {
         let queue = self.queue(slot);
         let (queued, taken) = (queue.fifo.len(), queue.taken());
-        let color = (queued > 0).then(|| {
-            // SAFETY: held by the color's FIFO, whose owner's lock we hold.
-            unsafe { Node::color(queue.fifo.first()) }
-        });
+        let color = queue.fifo.color();
         queue.end();
         // SAFETY: we hold the owner's lock.
         let (mailed, mailed_color) = unsafe { mail::count(&self.shared.slots, slot) };

@@ -1,5 +1,6 @@
 //! Making events: what posting threads do before anything is shared, on cores and elsewhere.
 
+use super::fifo::Event;
 use super::index::Index;
 use super::node::{Node, VtableOf, fill};
 use super::pool::{Pool, poison};
@@ -34,7 +35,7 @@ impl Maker {
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
-    ) -> Result<(NonNull<Node>, Times), F>
+    ) -> Result<(Event, Times), F>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -46,8 +47,8 @@ impl Maker {
             return Err(f);
         };
         // SAFETY: a fresh node, and the profile of `F`.
-        unsafe { fill_by(node, color, (profile, OVERFLOW), times, f) };
-        Ok((node, times))
+        let event = unsafe { fill_by(node, color, (profile, OVERFLOW), times, f) };
+        Ok((event, times))
     }
 
     /// Makes an event that nobody can be refused, also at the limit of events: a timer's, or one of the
@@ -59,7 +60,7 @@ impl Maker {
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
-    ) -> (NonNull<Node>, Times)
+    ) -> (Event, Times)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -76,7 +77,7 @@ impl Maker {
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
-    ) -> (NonNull<Node>, Times)
+    ) -> (Event, Times)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -85,8 +86,8 @@ impl Maker {
         let times = shared.profiles.get(profile).estimate();
         let node = self.pool.depot.reserve();
         // SAFETY: a fresh node, the profile of `F`, and that of boxed closures in reserved nodes.
-        unsafe { fill_by(node, color, (profile, OVERFLOW_RESERVED), times, f) };
-        (node, times)
+        let event = unsafe { fill_by(node, color, (profile, OVERFLOW_RESERVED), times, f) };
+        (event, times)
     }
 
     /// Whether the next event is sure to be made.
@@ -116,7 +117,8 @@ impl Maker {
 /// takes the place of [`OVERFLOW`] in nodes of this kind.
 ///
 /// # Safety
-/// The caller holds the node and it holds no closure; the profile is one of `F`, or [`OVERFLOW`].
+/// The caller holds the node and gives it up, and it holds no closure; the profile is one of `F`, or
+/// [`OVERFLOW`].
 #[inline(always)]
 unsafe fn fill_by<F>(
     node: NonNull<Node>,
@@ -124,7 +126,8 @@ unsafe fn fill_by<F>(
     (profile, boxed): (u32, u32),
     times: Times,
     f: F,
-) where
+) -> Event
+where
     F: FnOnce(&mut Cx) + Send + 'static,
 {
     if profile == OVERFLOW {
@@ -135,4 +138,6 @@ unsafe fn fill_by<F>(
         // SAFETY: the caller's promise.
         unsafe { fill(node, color, profile, times, f) };
     }
+    // SAFETY: just filled, and given up by the caller.
+    unsafe { Event::new(node) }
 }

@@ -1,24 +1,17 @@
 //! What threads do that are no cores of the runtime: post, and ask for a color to be moved.
 
+use super::fifo::Event;
 use super::mail;
-use super::node::Node;
 use super::poke;
-use super::queue::Chunk;
 use super::shared::Shared;
 use super::sleepers::rescue;
 use crate::Color;
 use crate::sync::atomic::Ordering;
-use std::ptr::NonNull;
 
-/// Publishes an event made by a foreign thread, which gives it up.
-pub(crate) fn publish(shared: &Shared, color: Color, node: NonNull<Node>) {
+/// Publishes an event made by a foreign thread.
+pub(crate) fn publish(shared: &Shared, color: Color, event: Event) {
     let slot = shared.slots.map.slot(color);
-    let chunk = Chunk {
-        first: node,
-        last: node,
-    };
-    // SAFETY: the node is the caller's and given up here.
-    if unsafe { mail::push(&shared.slots, slot, chunk) } {
+    if mail::push(&shared.slots, slot, event.into()) {
         let mut bells = Vec::new();
         poke::send(shared, slot, &mut bells);
         rescue(shared, shared.slots.owner(slot), None, &mut bells);

@@ -19,7 +19,7 @@ impl<'a> Section<'a> {
     /// Links a color that has events at the tail of the core-queue, and into its band.
     #[inline(never)]
     pub(super) fn link(&mut self, slot: u32) {
-        self.link_at(slot, self.shared.slots.at(slot), self.queue(slot));
+        self.link_at(slot, self.slots.at(slot), self.queue(slot));
     }
 
     /// As [`link`](Self::link), for who has the slot at hand.
@@ -28,7 +28,7 @@ impl<'a> Section<'a> {
         let tail = self.lists.core_queue.tail;
         debug_assert!(self.owns(slot));
         at.settle(self.core);
-        debug_assert!(queue.state != State::Queued && queue.fifo.len() > 0);
+        debug_assert!(queue.state != State::Queued && !queue.fifo.is_empty());
         queue.state = State::Queued;
         queue.core_prev = tail;
         queue.core_next = NIL;
@@ -145,10 +145,10 @@ impl<'a> Section<'a> {
     #[inline(always)]
     pub(super) fn ask_for(&self, slot: u32) -> u32 {
         let queue = self.queue(slot);
-        prefetch::line(queue.fifo.first());
+        prefetch::line(queue.fifo.at());
         let next = queue.core_next;
         if next != NIL {
-            prefetch::line(self.shared.slots.at(next).into());
+            prefetch::line(self.slots.at(next));
         }
         next
     }
@@ -247,7 +247,7 @@ impl<'a> Section<'a> {
             let queue = self.queue(at);
             assert_eq!(queue.state, State::Queued, "slot {at}");
             assert_eq!(queue.core_prev, prev, "slot {at}: back link");
-            assert!(queue.fifo.len() > 0, "slot {at} is queued and empty");
+            assert!(!queue.fifo.is_empty(), "slot {at} is queued and empty");
             queued += 1;
             if slots.map.is_control(at) {
                 assert_eq!(

@@ -17,8 +17,8 @@
 //! owner ([`super::poke`]). Only who consumes that poke clears it. So at most one poke exists for a
 //! color, and a mailbox that is not empty has one.
 
+use super::fifo::{Chunk, Fifo, Totals};
 use super::node::{Link, Node};
-use super::queue::{Chunk, Fifo, Totals};
 use super::slots::{Slot, Slots};
 use super::times::Times;
 use crate::Color;
@@ -38,20 +38,18 @@ fn poked(node: *mut Node) -> *mut Node {
 }
 
 /// Pushes a chunk. True if the caller must now poke the color's owner.
-///
-/// # Safety
-/// The caller holds the chunk's nodes and gives them up.
 #[must_use]
-pub(crate) unsafe fn push(slots: &Slots, slot: u32, chunk: Chunk) -> bool {
-    let last = chunk.last.as_ptr();
+pub(crate) fn push(slots: &Slots, slot: u32, chunk: Chunk) -> bool {
+    let (first, last) = chunk.into_ends();
+    let last = last.as_ptr();
     let mail = &slots.at(slot).mail;
     let mut word = first_look(|| mail.load(Ordering::Relaxed), std::ptr::null_mut());
     loop {
         let (older, was_poked) = split(word);
         {
-            // SAFETY: still held by the caller.
+            // SAFETY: the chunk's, and ours until the exchange succeeds.
             let mut header = unsafe { Node::header(last) };
-            header.next = chunk.first.as_ptr();
+            header.next = first.as_ptr();
             header.link = Link { older };
         }
         // Release: the nodes' content, and everything before this post, is visible to who drains.
@@ -85,14 +83,12 @@ pub(crate) fn has_mail(slot: &Slot) -> bool {
     !split(slot.mail.load(Ordering::Acquire)).0.is_null()
 }
 
-/// Moves what waits in the mailbox to the end of the color's FIFO, leaving `POKED` as it is.
-///
-/// # Safety
-/// The caller owns the private part, whose FIFO this is.
+/// Moves what waits in the mailbox to the end of the color's FIFO, leaving `POKED` as it is. The caller
+/// owns the color, or the order would be lost.
 #[inline(never)]
-pub(crate) unsafe fn drain(slots: &Slots, slot: u32, fifo: &mut Fifo) {
+pub(crate) fn drain(slots: &Slots, slot: u32, fifo: &mut Fifo) {
     let word = update(slots, slot, |word| keep_mark(std::ptr::null_mut(), word));
-    // SAFETY: the exchange made the chunks ours; the FIFO is the caller's.
+    // SAFETY: the exchange made the chunks ours.
     unsafe { append_all(word, fifo) };
 }
 
@@ -113,17 +109,15 @@ fn update(slots: &Slots, slot: u32, f: impl Fn(*mut Node) -> *mut Node) -> *mut 
     }
 }
 
-/// Consumes the color's poke: clears `POKED` and moves what waits to the end of the FIFO.
-///
-/// # Safety
-/// As for [`drain`]; and the caller took the color's poke from a core's mailbox.
-pub(crate) unsafe fn consume(slots: &Slots, slot: u32, fifo: &mut Fifo) {
+/// Consumes the color's poke, which the caller took from a core's mailbox: clears `POKED` and moves what
+/// waits to the end of the FIFO. As for [`drain`], the caller owns the color.
+pub(crate) fn consume(slots: &Slots, slot: u32, fifo: &mut Fifo) {
     let word = slots
         .at(slot)
         .mail
         .swap(std::ptr::null_mut(), Ordering::AcqRel);
     check!(split(word).1, "a poke without its mark");
-    // SAFETY: the swap made the chunks ours; the FIFO is the caller's.
+    // SAFETY: the swap made the chunks ours.
     unsafe { append_all(word, fifo) };
 }
 
@@ -155,7 +149,7 @@ pub(crate) unsafe fn count(slots: &Slots, slot: u32) -> (u64, Option<Color>) {
 /// Appends the chunks behind a mailbox word that was swapped out, oldest first.
 ///
 /// # Safety
-/// The caller swapped `word` out and owns `fifo`.
+/// The caller swapped `word` out.
 unsafe fn append_all(word: *mut Node, fifo: &mut Fifo) {
     let (newest, _) = split(word);
     let Some(newest) = NonNull::new(newest) else {
@@ -186,21 +180,18 @@ unsafe fn append_all(word: *mut Node, fifo: &mut Fifo) {
         last = older;
     }
     let first = NonNull::new(newer_first).expect("a chunk has a first node");
-    // SAFETY: the FIFO and the nodes are the caller's.
-    unsafe { fifo.append(first, newest, sum) };
+    // SAFETY: the caller's nodes, given up, and just linked and summed.
+    unsafe { fifo.append_linked(first, newest, sum) };
 }
 
-/// Takes everything out of a mailbox that nobody can reach any more.
-///
-/// # Safety
-/// The caller owns the private part, and nobody will want a poke any more.
-pub(crate) unsafe fn take_rest(slots: &Slots, slot: u32, fifo: &mut Fifo) {
+/// Takes everything out of a mailbox whose poke nobody will want any more.
+pub(crate) fn take_rest(slots: &Slots, slot: u32, fifo: &mut Fifo) {
     let mail = &slots.at(slot).mail;
     // Looked at before it is written: most slots were never used, and their memory is not there.
     if mail.load(Ordering::Acquire).is_null() {
         return;
     }
     let word = mail.swap(std::ptr::null_mut(), Ordering::Acquire);
-    // SAFETY: the caller's promise.
+    // SAFETY: the swap made the chunks ours.
     unsafe { append_all(word, fifo) };
 }

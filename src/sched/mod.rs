@@ -1,8 +1,9 @@
 //! The heart: pure scheduling. No threads, no I/O, no clock of its own.
 //!
-//! Read in this order: [`turn`] is one step of one core; [`core`] is that core; [`checkout`] is what it
-//! runs without its lock; [`section`] is the critical section, where colors are linked and change owner;
-//! [`queue`] is a color; [`mail`] and [`poke`] are how events reach a color on another core; [`steal`] and
+//! Read in this order: [`turn`] is one step of one core; [`core`] is that core; [`exchange`] is what it does
+//! under its lock once a quantum: return, flush, take mail, check out; [`checkout`] is what it runs without
+//! the lock; [`section`] is the critical section, where colors are linked and change owner; [`fifo`] is
+//! events in order, and [`queue`] a color; [`mail`] and [`poke`] are how events reach a color on another core; [`steal`] and
 //! [`sleepers`] are what an idle core does; [`quiesce`] is how a run ends.
 //!
 //! What can never happen: two cores in one color; two events of a color out of the order of their
@@ -17,6 +18,8 @@ pub(crate) mod core;
 pub(crate) mod counts;
 pub(crate) mod depth;
 pub(crate) mod event;
+mod exchange;
+pub(crate) mod fifo;
 pub(crate) mod foreign;
 pub(crate) mod index;
 pub(crate) mod links;

@@ -12,8 +12,8 @@
 //! Who may touch a node: whoever holds it. That is, in turn, the poster that made it, the color's
 //! mailbox (nobody), and whoever owns the private part of the color ([`super::slots`]).
 
+use super::fifo::Totals;
 use super::profile::PROFILES_MAX;
-use super::queue::Totals;
 use super::times::Times;
 use crate::color::Kind;
 use crate::sync::{CellMut, UnsafeCell};

@@ -190,6 +190,7 @@ pub(crate) fn send_all(shared: &Shared, core: u32, colors: &[u32], bells: &mut V
 mod tests {
     use super::*;
     use crate::sched::choices::Machine;
+    use crate::sched::exchange::take_mail;
     use crate::sched::policy::Heuristics;
     use crate::sched::section::Section;
 
@@ -229,7 +230,7 @@ mod tests {
         assert!(!shared.cores[0].pokes.push(&shared.slots, &[2]));
         let mut bells = Vec::new();
         assert!(shared.cores[1].pokes.park());
-        Section::enter(shared, 0).take_mail(&mut bells);
+        take_mail(&mut Section::enter(shared, 0), &mut bells);
         assert_eq!(bells, [1]);
         assert_eq!(all(shared.cores[1].pokes.take(), &shared.slots), [2]);
     }

@@ -187,7 +187,7 @@ impl Pool {
         };
         // SAFETY: at most the index of the last one.
         let later = unsafe { self.free.get_unchecked(last.saturating_sub(AHEAD)) };
-        prefetch::line(*later);
+        prefetch::line(later.as_ptr());
         self.free.pop()
     }
 

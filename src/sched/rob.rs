@@ -104,7 +104,7 @@ impl Section<'_> {
     fn hand_over(&mut self, slot: u32, thief: u32, into: &mut Loot) {
         let taken = self.take_out(slot);
         // Of which the thief will want to know much, soon.
-        prefetch::line(taken.fifo.first());
+        prefetch::line(taken.fifo.at());
         // Published before the lock is released: from now on every poster and every poke goes to
         // the thief, and the slot's private part belongs to the thief's lock.
         if !fault("owner published after the unlock") {

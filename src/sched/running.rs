@@ -1,7 +1,7 @@
 //! The color that runs: what is left of its events, what it posts to itself, and its batch.
 
+use super::fifo::{Event, Fifo};
 use super::node::Node;
-use super::queue::Fifo;
 use super::times::Times;
 use std::ptr::NonNull;
 
@@ -54,9 +54,7 @@ impl Running {
     /// Takes the color's events.
     #[inline(always)]
     pub(super) fn take_up(&mut self, fifo: &mut Fifo) {
-        (self.head, self.tail) = (fifo.head, fifo.tail);
-        (self.times, self.len) = (fifo.times, fifo.len);
-        fifo.len = 0;
+        (self.head, self.tail, self.times, self.len) = fifo.take_parts();
     }
 
     /// Gives away what is left of the color's events.
@@ -71,21 +69,22 @@ impl Running {
             );
         }
         (self.settled_ns, self.penalized_ns) = (self.left_ns, 0);
-        let fifo = Fifo {
-            head: self.head,
-            tail: self.tail,
-            times: self.times,
-            len: self.len,
-        };
-        self.len = 0;
-        fifo
+        // SAFETY: the running color's nodes are ours, and given up.
+        unsafe {
+            Fifo::new(
+                self.head,
+                self.tail,
+                self.times,
+                std::mem::take(&mut self.len),
+            )
+        }
     }
 
     /// Gives back an event that was just popped and did not run.
     #[inline(never)]
-    pub(super) fn put_front(&mut self, node: NonNull<Node>, times: Times) {
+    pub(super) fn put_front(&mut self, event: Event, times: Times) {
         // Its link leads to the next event still, if there is one; else it is the tail still.
-        self.head = node.as_ptr();
+        self.head = event.into_node().as_ptr();
         self.len += 1;
         self.batch_left += 1;
         self.left_ns += i64::from(times.raw_ns());
@@ -123,12 +122,10 @@ impl Running {
         self.batch_left = self.batch;
     }
 
-    /// Appends an event that the color posted to itself.
-    ///
-    /// # Safety
-    /// The caller gives up the node, whose times these are.
+    /// Appends an event that the color posted to itself, whose times these are.
     #[inline(always)]
-    pub(super) unsafe fn append(&mut self, node: NonNull<Node>, times: Times) {
+    pub(super) fn push(&mut self, event: Event, times: Times) {
+        let node = event.into_node();
         if self.len == 0 {
             self.head = node.as_ptr();
         } else {
@@ -140,12 +137,12 @@ impl Running {
         self.times = self.times.plus(times);
     }
 
-    /// The next event, which the caller then holds, with its times.
+    /// The next event, with its times.
     ///
     /// # Safety
     /// There is one.
     #[inline(always)]
-    pub(super) unsafe fn pop(&mut self) -> (NonNull<Node>, Times) {
+    pub(super) unsafe fn pop(&mut self) -> (Event, Times) {
         debug_assert!(self.len > 0);
         // SAFETY: the head of a FIFO that is not empty is a node.
         let node = unsafe { NonNull::new_unchecked(self.head) };
@@ -160,6 +157,7 @@ impl Running {
         self.batch_left -= 1;
         self.left_ns -= i64::from(times.raw_ns());
         self.penalized_ns += u64::from(times.penalized_ns());
-        (node, times)
+        // SAFETY: a node of ours, with an event in it, which is given up.
+        (unsafe { Event::new(node) }, times)
     }
 }

@@ -1,34 +1,44 @@
 //! The critical section: what may be done to a core's lists and colors under its lock.
 //!
 //! A [`Section`] is that lock, held, by the core's own thread or by a thief. It is the one place
-//! where colors change owner, and where the private part of a slot is touched. How colors are linked
-//! is in [`super::links`], what thieves take of them in [`super::rob`].
+//! where colors change owner, and where the private part of a slot is touched. It knows neither the
+//! checkout nor the outbox: it is given chunks, pokes and colors that were taken, and answers with what
+//! could not be done, or with colors. [`super::exchange`] and [`super::steal`] drive it. How colors are
+//! linked is in [`super::links`], what thieves take of them in [`super::rob`].
 
-use super::checkout::{Checkout, Taken};
+use super::checkout::Taken;
+use super::fifo::{Chunk, Fifo};
 use super::lists::{Limits, Lists};
 use super::lock::Guard;
 use super::mail;
-use super::node::Node;
-use super::outbox::Outgoing;
-use super::poke::{self, Chain};
-use super::queue::{Chunk, ColorQueue, Endurance, Fifo, NIL, State};
+use super::poke::Chain;
+use super::queue::{ColorQueue, Endurance, NIL, State};
 use super::shared::Shared;
-use super::slots::Slot;
+use super::slots::Table;
 use crate::sync::atomic::Ordering;
 use crate::sync::{CellMut, check, fault};
-use std::ptr::NonNull;
 
 /// A core's lock, held. Dropping it unlocks.
 #[derive(Debug)]
 pub(crate) struct Section<'a> {
     pub(super) shared: &'a Shared,
+    pub(super) slots: Table<'a>,
     /// The core whose lock this is.
     pub(super) core: u32,
     pub(super) lists: Guard<'a, Lists>,
     /// A copy of what the lists say, at hand.
     pub(super) limits: Limits,
-    /// What is checked out so far in this section takes so long, in ns.
-    taken_ns: u64,
+}
+
+/// What came of appending a chunk to a color.
+#[derive(Debug)]
+#[must_use]
+pub(super) enum Append {
+    Done,
+    /// The color is another core's; here is the chunk.
+    Elsewhere(Chunk),
+    /// The color is checked out by this core; here is the chunk.
+    CheckedOut(Chunk),
 }
 
 /// What the hint says a core's worthy colors are worth, in ns.
@@ -73,10 +83,10 @@ impl<'a> Section<'a> {
     fn with(shared: &'a Shared, core: u32, lists: Guard<'a, Lists>) -> Section<'a> {
         Section {
             shared,
+            slots: shared.slots.table(),
             core,
             limits: lists.limits,
             lists,
-            taken_ns: 0,
         }
     }
 
@@ -88,13 +98,13 @@ impl<'a> Section<'a> {
         // caller passes a slot that it found in this core's lists, or checked for its owner under
         // this lock, or that the core's own thread has checked out. Borrows live for one statement
         // or one block, of distinct slots.
-        unsafe { self.shared.slots.queue(slot) }
+        unsafe { self.slots.at(slot).queue() }
     }
 
     /// Whether the color belongs to this core: stable while the section lives.
     #[inline]
     pub(crate) fn owns(&self, slot: u32) -> bool {
-        self.shared.slots.owner(slot) == self.core
+        self.shared.slots.owner_of(slot, self.slots.at(slot)) == self.core
     }
 
     #[inline]
@@ -106,16 +116,6 @@ impl<'a> Section<'a> {
         &self.lists
     }
 
-    /// What may be put straight into the checkout until what is hidden from thieves is a quantum, in ns;
-    /// negative: nothing, because others wait for their turn.
-    #[inline(always)]
-    pub(super) fn room_ns(&self) -> i64 {
-        if self.lists.core_queue.head != NIL {
-            return -1;
-        }
-        i64::from(self.limits.quantum_ns) - self.taken_ns as i64
-    }
-
     /// Takes up what steals cost by now. Returns the quantum, in ns.
     pub(crate) fn renew_limits(&mut self) -> u32 {
         self.limits = self.shared.limits(self.core);
@@ -123,180 +123,122 @@ impl<'a> Section<'a> {
         self.limits.quantum_ns
     }
 
-    /// Takes single events from the front of `posts` straight into the checkout, as long as each is for
-    /// a color of this core that has no other events, or is in the checkout, and fits, and nothing is
-    /// queued before it: where [`append`](Self::append) and [`check_out`](Self::check_out) would put them
-    /// one by one. Returns how many. Most of what a core's handlers post to each other takes this way.
+    /// Appends a chunk to a color of this core that is not checked out.
     ///
-    /// # Safety
-    /// The caller gives up the nodes of the posts that are taken.
+    /// Drains the color's mailbox first: what lies there may have happened before this post.
     #[inline(always)]
-    pub(super) unsafe fn take_lone(&mut self, posts: &[Outgoing], into: &mut Checkout) -> usize {
-        if self.lists.core_queue.head != NIL {
-            return 0;
-        }
-        let (slots, settled) = (&self.shared.slots, Slot::settled(self.core));
-        for (i, &Outgoing { slot, chunk }) in posts.iter().enumerate() {
-            let at = slots.at(slot);
-            // A color that never was posted to is not settled and takes the other way.
-            if !at.is_settled(settled) && !fault("lone post to a color that left")
-                || mail::has_any(at) && !fault("lone post overtakes mail")
-                || chunk.first != chunk.last
-            {
-                return i;
-            }
-            debug_assert!(self.owns(slot));
-            // SAFETY: as in `queue`: this core's, whose lock we hold.
-            let mut queue = unsafe { at.queue() };
-            if queue.state == State::CheckedOut {
-                let Some(place) = into.find(slot) else {
-                    return i;
-                };
-                queue.end();
-                if !self.fits(chunk.first, None, into) {
-                    return i;
-                }
-                // SAFETY: the node is the caller's and given up, and `fits` saw that there is room.
-                unsafe { into.append(place, chunk.first) };
-                continue;
-            }
-            // Nothing is queued, and what was placed here has a poke under way, which shows in its mailbox.
-            debug_assert!(queue.is_unused());
-            if !self.fits(chunk.first, None, into) {
-                return i;
-            }
-            queue.check_out(1);
-            // SAFETY: the node is the caller's and given up.
-            let fifo = unsafe { Fifo::of(chunk.first) };
-            // SAFETY: `fits` saw that there is room.
-            unsafe { into.push_unchecked(Taken { slot, fifo }) };
-        }
-        posts.len()
-    }
-
-    /// Appends a chunk to a color of this core; false if the color is another core's.
-    ///
-    /// Drains the color's mailbox first: what lies there may have happened before this post. The events of
-    /// a color that is checked out are in the checkout, `out`: it is withdrawn from there, unless it runs.
-    ///
-    /// # Safety
-    /// The caller gives up the chunk's nodes if this returns true.
-    #[inline]
-    pub(crate) unsafe fn append(&mut self, slot: u32, chunk: Chunk, out: &mut Checkout) -> bool {
+    pub(super) fn append(&mut self, slot: u32, chunk: Chunk) -> Append {
         if !self.owns(slot) {
-            return false;
+            return Append::Elsewhere(chunk);
         }
-        let at = self.shared.slots.at(slot);
+        let at = self.slots.at(slot);
         let mut queue = self.queue(slot);
         let mail = mail::has_mail(at) && !fault("mailbox not drained before an append");
-        if queue.is_unused() && !mail && chunk.first == chunk.last {
-            // The commonest case, in fewer instructions.
-            // SAFETY: the node is the caller's and given up.
-            queue.fifo = unsafe { Fifo::of(chunk.first) };
-            self.link_at(slot, at, queue);
-            return true;
-        }
         if queue.state == State::CheckedOut {
-            queue.end();
-            if out.is_running(slot) {
-                // SAFETY: we are its owner's thread and hold its lock, and the chunk is the caller's.
-                unsafe { self.append_behind_mail(slot, mail, out.running(), chunk) };
-                return true;
-            }
-            out.withdraw(self, slot);
-            queue = self.queue(slot);
+            return Append::CheckedOut(chunk);
         }
+        if queue.is_unused() && !mail {
+            // The commonest case, in fewer instructions.
+            queue.fifo = chunk.into();
+            self.link_at(slot, at, queue);
+        } else {
+            queue.end();
+            self.append_behind(slot, mail, chunk);
+        }
+        Append::Done
+    }
+
+    /// As [`append`](Self::append), to a color that has events, or `mail`.
+    #[inline(never)]
+    fn append_behind(&mut self, slot: u32, mail: bool, chunk: Chunk) {
+        let mut queue = self.queue(slot);
         let before = (queue.fifo.len(), queue.worth_ns());
-        // SAFETY: we hold the owner's lock, and the chunk is the caller's.
-        unsafe { self.append_behind_mail(slot, mail, &mut queue.fifo, chunk) };
+        if mail {
+            mail::drain(&self.shared.slots, slot, &mut queue.fifo);
+        }
+        queue.fifo.append(chunk);
         if queue.state == State::Queued {
             self.grown(slot, queue, before);
         } else {
             queue.end();
             self.link(slot);
         }
-        true
     }
 
-    /// Appends a chunk to a color's FIFO, after what is in its mailbox, if it has `mail`.
-    ///
-    /// # Safety
-    /// The caller owns the FIFO and the color's private part, and gives up the chunk's nodes.
-    #[inline(always)]
-    unsafe fn append_behind_mail(&self, slot: u32, mail: bool, fifo: &mut Fifo, chunk: Chunk) {
-        if mail {
-            // SAFETY: the private part is the caller's.
-            unsafe { mail::drain(&self.shared.slots, slot, fifo) };
+    /// Appends a chunk to the events of a color that this core runs, after what is in its mailbox.
+    pub(super) fn append_to_running(&self, slot: u32, events: &mut Fifo, chunk: Chunk) {
+        let mail = mail::has_mail(self.slots.at(slot));
+        if mail && !fault("mailbox not drained before an append") {
+            mail::drain(&self.shared.slots, slot, events);
         }
-        // SAFETY: the chunk is the caller's.
-        let totals = unsafe { Node::totals(chunk.first.as_ptr(), chunk.last.as_ptr()) };
-        // SAFETY: the FIFO is the caller's, and the chunk too and given up.
-        unsafe { fifo.append(chunk.first, chunk.last, totals) };
+        events.append(chunk);
     }
 
     /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no list is looked
     /// at any more.
     pub(crate) fn take_rest(&mut self, slot: u32) -> Fifo {
         let mut queue = self.queue(slot);
-        // SAFETY: we hold the owner's lock.
-        unsafe { mail::take_rest(&self.shared.slots, slot, &mut queue.fifo) };
+        mail::take_rest(&self.shared.slots, slot, &mut queue.fifo);
         queue.fifo.take()
     }
 
-    /// Takes the core's pokes: links the colors that have mail, forwards what is not this core's.
-    pub(crate) fn take_mail(&mut self, bells: &mut Vec<u32>) {
-        let left = std::mem::replace(&mut self.lists.left, Chain::EMPTY);
-        self.deliver(left, bells);
-        let taken = self.shared.cores[self.core as usize].pokes.take();
-        self.deliver(taken, bells);
+    /// The pokes that [`deliver`](Self::deliver) left.
+    pub(super) fn take_left(&mut self) -> Chain {
+        std::mem::replace(&mut self.lists.left, Chain::EMPTY)
     }
 
-    fn deliver(&mut self, mut pokes: Chain, bells: &mut Vec<u32>) {
-        let shared = self.shared;
-        while let Some(slot) = pokes.next(&shared.slots) {
-            if !self.owns(slot) {
-                if !fault("poke forwarded to nobody") {
-                    poke::send(shared, slot, bells);
-                }
-                continue;
+    /// The core's pokes.
+    pub(super) fn take_pokes(&mut self) -> Chain {
+        self.shared.cores[self.core as usize].pokes.take()
+    }
+
+    /// Delivers a poke: links the color, which has mail. False if the caller is to send the poke to the
+    /// core that owns the color now.
+    pub(super) fn deliver(&mut self, slot: u32) -> bool {
+        if !self.owns(slot) {
+            return false;
+        }
+        let slots = &self.shared.slots;
+        let mut queue = self.queue(slot);
+        let state = queue.state;
+        if state == State::CheckedOut && !fault("running mark ignored") {
+            // Its own thread has it, perhaps right now, and we may be a thief. That thread goes by what
+            // it sees in the mailbox ([`super::checkout`]).
+            queue.end();
+            if !fault("mail of a running color forgotten") {
+                self.lists.left.add(slots, slot);
             }
-            let mut queue = self.queue(slot);
-            let state = queue.state;
-            if state == State::CheckedOut && !fault("running mark ignored") {
-                // Its own thread has it, perhaps right now, and we may be a thief. That thread goes by what
-                // it sees in the mailbox ([`super::checkout`]).
-                queue.end();
-                if !fault("mail of a running color forgotten") {
-                    self.lists.left.add(&shared.slots, slot);
-                }
-                continue;
-            }
-            let before = (queue.fifo.len(), queue.worth_ns());
-            // SAFETY: we hold the owner's lock, and the color's poke is in our hands.
-            unsafe { mail::consume(&shared.slots, slot, &mut queue.fifo) };
-            let len = queue.fifo.len();
-            if state == State::Queued {
-                self.grown(slot, queue, before);
-            } else {
-                queue.end();
-                if len > 0 {
-                    self.link(slot);
-                }
-            }
-            if let Some(target) = self.wish(slot) {
-                if len > 0 {
-                    self.unlink(slot);
-                }
-                self.emigrate(slot, target, bells);
+            return true;
+        }
+        let before = (queue.fifo.len(), queue.worth_ns());
+        mail::consume(slots, slot, &mut queue.fifo);
+        let len = queue.fifo.len();
+        if state == State::Queued {
+            self.grown(slot, queue, before);
+        } else {
+            queue.end();
+            if len > 0 {
+                self.link(slot);
             }
         }
+        let Some(target) = self.wish(slot) else {
+            return true;
+        };
+        if len > 0 {
+            self.unlink(slot);
+        }
+        // Gives the color, its events with it, to the other core, which links it when the poke arrives.
+        self.queue(slot).state = State::Idle;
+        slots.set_owner(slot, target);
+        let has_poke = !mail::mark_poked(slots, slot);
+        has_poke || fault("placed without a poke")
     }
 
     /// The other core that somebody asked to place this color on, if any; the wish is fulfilled or
     /// forgotten by the caller.
     #[inline]
     fn wish(&self, slot: u32) -> Option<u32> {
-        let at = self.shared.slots.at(slot);
+        let at = self.slots.at(slot);
         if !at.is_wanted() {
             return None;
         }
@@ -304,22 +246,11 @@ impl<'a> Section<'a> {
         (target != self.core).then_some(target)
     }
 
-    /// Gives an unlinked color, its events with it, to another core, which links it when the poke
-    /// arrives.
-    fn emigrate(&mut self, slot: u32, target: u32, bells: &mut Vec<u32>) {
-        let slots = &self.shared.slots;
-        self.queue(slot).state = State::Idle;
-        slots.set_owner(slot, target);
-        if mail::mark_poked(slots, slot) && !fault("placed without a poke") {
-            poke::send(self.shared, slot, bells);
-        }
-    }
-
     /// Returns a color that the core's own thread had checked out or stolen, and links it if it has
     /// events left.
     #[inline(always)]
-    pub(crate) fn give_back(&mut self, taken: &Taken) {
-        if taken.fifo.len() > 0 {
+    pub(crate) fn give_back(&mut self, taken: Taken) {
+        if !taken.fifo.is_empty() {
             return self.give_back_rest(taken);
         }
         self.returned(taken.slot).endurance = Endurance::NONE;
@@ -333,7 +264,7 @@ impl<'a> Section<'a> {
 
     /// As [`give_back`](Self::give_back), when there is anything to go on with.
     #[inline(never)]
-    fn give_back_rest(&mut self, taken: &Taken) {
+    fn give_back_rest(&mut self, taken: Taken) {
         let left = &taken.fifo;
         let policy = &self.shared.policy;
         let counts = policy.stealing && policy.heuristics.time_left;
@@ -349,9 +280,10 @@ impl<'a> Section<'a> {
     }
 
     /// Returns a color that was checked out and did not have its turn, to the head of the core-queue.
-    pub(super) fn give_back_first(&mut self, taken: &Taken) {
+    pub(super) fn give_back_first(&mut self, taken: Taken) {
+        let slot = taken.slot;
         self.adopt(taken);
-        self.move_to_front(taken.slot);
+        self.move_to_front(slot);
     }
 
     /// Takes note that of what lasts, at most this color is still out.
@@ -361,11 +293,11 @@ impl<'a> Section<'a> {
     }
 
     /// Links a color that was checked out, or stolen for this core, and has events.
-    pub(crate) fn adopt(&mut self, taken: &Taken) {
-        let mut queue = self.returned(taken.slot);
-        queue.fifo = taken.fifo;
+    pub(crate) fn adopt(&mut self, Taken { slot, fifo }: Taken) {
+        let mut queue = self.returned(slot);
+        queue.fifo = fifo;
         queue.end();
-        self.link(taken.slot);
+        self.link(slot);
     }
 
     /// A color that comes back: idle, and its events are where they were taken.
@@ -373,36 +305,24 @@ impl<'a> Section<'a> {
     fn returned(&self, slot: u32) -> CellMut<'a, ColorQueue> {
         let mut queue = self.queue(slot);
         check!(
-            self.owns(slot) && queue.state == State::CheckedOut && queue.fifo.len() == 0,
+            self.owns(slot) && queue.state == State::CheckedOut && queue.fifo.is_empty(),
             "slot {slot} is returned and not out"
         );
         queue.state = State::Idle;
         queue
     }
 
-    /// Whether a color may join those that are checked out, and then counts it: until their
-    /// unpenalized time sums to the quantum, so that what is hidden from thieves is at most what is
-    /// not worth stealing. A color whose next event may outlast a wake-up, or never was measured, goes
-    /// alone. `turn_ns`: what the color's turn takes; without it `next` is its only event, which is
-    /// judged anew, because it may have been posted before its handler ever ran.
+    /// Takes colors from the head of the core-queue to be run without the lock, as many as fit, and at most
+    /// `room`.
+    ///
+    /// Colors fit until their unpenalized time sums to the quantum, so that what is hidden from thieves is
+    /// at most what is not worth stealing. A color whose next event may outlast a wake-up, or never was
+    /// measured, goes alone. Returns what is left of the quantum, in ns; negative if it is over, or if
+    /// others wait for their turn.
     #[inline(always)]
-    fn fits(&mut self, next: NonNull<Node>, turn_ns: Option<u64>, checkout: &Checkout) -> bool {
-        // SAFETY: held by its queue, whose owner's lock we hold, or by the caller.
-        let profile = unsafe { Node::header(next.as_ptr()).tag }.profile();
-        let profile = self.shared.profiles.get(profile);
-        let alone = profile.tail_ns() > self.limits.alone_ns;
+    pub(crate) fn check_out(&mut self, room: usize, mut take: impl FnMut(Taken)) -> i64 {
         let quantum_ns = u64::from(self.limits.quantum_ns);
-        let sum_ns = self.taken_ns + turn_ns.unwrap_or(profile.estimate().raw_ns().into());
-        if checkout.turns() > 0 && (alone || sum_ns > quantum_ns || checkout.is_full()) {
-            return false;
-        }
-        self.taken_ns = if alone { quantum_ns + 1 } else { sum_ns };
-        true
-    }
-
-    /// Takes colors from the head of the core-queue to be run without the lock, as many as fit.
-    #[inline]
-    pub(crate) fn check_out(&mut self, into: &mut Checkout) {
+        let mut taken_ns = 0;
         let mut head = self.lists.core_queue.head;
         let (mut colors, mut events) = (0, 0);
         let (mut lasting, mut lasting_max) = (0, 0);
@@ -410,7 +330,8 @@ impl<'a> Section<'a> {
         while head != NIL {
             let slot = head;
             let mut queue = self.queue(slot);
-            if queue.endurance.lasts() {
+            let lasts = queue.endurance.lasts();
+            if lasts {
                 // Some that go on and on all fit into one quantum: then no thief would ever see them.
                 if lasting == 0 {
                     lasting_max = self.lasting_max();
@@ -418,15 +339,24 @@ impl<'a> Section<'a> {
                 if lasting == lasting_max {
                     break;
                 }
-                lasting += 1;
             }
-            let batch = self.shared.policy.batch;
-            let turn_ns = (queue.fifo.len() > 1).then(|| queue.fifo.turn_ns(batch));
-            if !self.fits(queue.fifo.first(), turn_ns, into) {
-                lasting -= u32::from(queue.endurance.lasts());
+            let profile = self.shared.profiles.get(queue.fifo.profile());
+            let len = queue.fifo.len();
+            // A single event is judged anew, because it may have been posted before its handler ever ran.
+            let turn_ns = if len > 1 {
+                queue.fifo.turn_ns(self.shared.policy.batch)
+            } else {
+                profile.estimate().raw_ns().into()
+            };
+            let alone = profile.tail_ns() > self.limits.alone_ns;
+            taken_ns += turn_ns;
+            if colors > 0 && (alone || taken_ns > quantum_ns || colors as usize == room) {
                 break;
             }
-            let len = queue.fifo.len();
+            if alone {
+                taken_ns = quantum_ns + 1;
+            }
+            lasting += u32::from(lasts);
             queue.check_out(len);
             let (next, band) = (queue.core_next, queue.band);
             if band != 0 {
@@ -447,10 +377,9 @@ impl<'a> Section<'a> {
             if self.is_control(slot) {
                 self.lists.controls -= 1;
             } else {
-                events += u64::from(fifo.len());
+                events += u64::from(len);
             }
-            // SAFETY: `fits` saw that there is room.
-            unsafe { into.push_unchecked(Taken { slot, fifo }) };
+            take(Taken { slot, fifo });
         }
         self.lists.lasting_out = lasting;
         self.lists.scout = scout;
@@ -465,6 +394,11 @@ impl<'a> Section<'a> {
             self.lists.queued -= colors;
             self.lists.events -= events;
             self.lists.lasting -= lasting;
+        }
+        if head == NIL {
+            quantum_ns as i64 - taken_ns as i64
+        } else {
+            -1
         }
     }
 
@@ -485,15 +419,10 @@ impl<'a> Section<'a> {
 
     /// Takes note of how many events are checked out besides the one that runs, where that matters.
     #[inline(always)]
-    pub(super) fn count_out(&mut self, checkout: &Checkout, one_runs: bool) {
+    pub(super) fn count_out(&mut self, events: impl FnOnce() -> u64) {
         if self.shared.policy.needs_two_colors() {
-            self.count_out_anew(checkout, one_runs);
+            self.lists.events_out = events();
         }
-    }
-
-    #[inline(never)]
-    fn count_out_anew(&mut self, checkout: &Checkout, one_runs: bool) {
-        self.lists.events_out = checkout.events().saturating_sub(one_runs.into());
     }
 
     /// Writes the hint that thieves and would-be sleepers read.

@@ -3,7 +3,7 @@
 use super::counts::Counts;
 use super::lists::{Limits, Lists};
 use super::lock::CoreLock;
-use super::node::{Node, VtableOf};
+use super::node::VtableOf;
 use super::poke::Pokes;
 use super::policy::Policy;
 use super::pool::Depot;
@@ -460,15 +460,12 @@ impl Shared {
                 continue;
             }
             let mut fifo = Section::of_slot(self, slot).take_rest(slot);
-            while fifo.len() > 0 {
-                // SAFETY: ours, and not empty.
-                let node = unsafe { fifo.pop() };
-                // SAFETY: popped, so held by us. No lock is held and no borrow of the node lives
+            while let Some(event) = fifo.pop() {
+                let (_, tag) = event.color_and_tag();
+                let vtable = self.profiles.get(tag.profile()).vtable;
+                // SAFETY: an event's node holds the closure that its profile says. No lock is held
                 // while the user's `Drop` runs.
-                let profile = unsafe { Node::header(node.as_ptr()).tag }.profile();
-                let vtable = self.profiles.get(profile).vtable;
-                // SAFETY: a queued node holds the closure that its profile says.
-                unsafe { (vtable.discard)(node) };
+                unsafe { (vtable.discard)(event.into_node()) };
                 discarded += 1;
             }
         }

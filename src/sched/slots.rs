@@ -44,20 +44,8 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn settle(&self, core: u32) {
         if self.owner.load(Ordering::Relaxed) == 0 {
-            self.owner.store(Slot::settled(core), Ordering::Release);
+            self.owner.store(core as u16 + 1, Ordering::Release);
         }
-    }
-
-    /// What is written down of a color that `core` owns.
-    #[inline(always)]
-    pub(crate) fn settled(core: u32) -> u16 {
-        core as u16 + 1
-    }
-
-    /// Whether it is written down that this core ([`Slot::settled`]) owns the color.
-    #[inline(always)]
-    pub(crate) fn is_settled(&self, settled: u16) -> bool {
-        self.owner.load(Ordering::Acquire) == settled
     }
 
     /// Whether somebody asked to place the color on a core.
@@ -74,11 +62,27 @@ impl Slot {
     /// The private part.
     ///
     /// # Safety
-    /// As for [`Slots::queue`].
+    /// The caller holds the owner's lock, or nobody else can reach the table any more. And it has no
+    /// other borrow of this slot's private part.
     #[inline(always)]
     pub(crate) unsafe fn queue(&self) -> CellMut<'_, ColorQueue> {
         // SAFETY: exclusive by the caller's promise.
         unsafe { self.queue.borrow_mut() }
+    }
+}
+
+/// The slots, at hand: reached through the runtime's shared part, the table's address would be read
+/// anew after each store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table<'a>(&'a [Slot]);
+
+impl<'a> Table<'a> {
+    #[inline(always)]
+    pub(crate) fn at(self, slot: u32) -> &'a Slot {
+        debug_assert!((slot as usize) < self.0.len());
+        // SAFETY: slot numbers come from `ColorMap::slot`, which stays below `ColorMap::slots`, the
+        // length of the table; lists, pokes and checkouts hold such numbers only.
+        unsafe { self.0.get_unchecked(slot as usize) }
     }
 }
 
@@ -116,16 +120,24 @@ impl Slots {
 
     #[inline(always)]
     pub(crate) fn at(&self, slot: u32) -> &Slot {
-        debug_assert!((slot as usize) < self.slots.len());
-        // SAFETY: slot numbers come from `ColorMap::slot`, which stays below `ColorMap::slots`, the
-        // length of the table; lists, pokes and checkouts hold such numbers only.
-        unsafe { self.slots.get_unchecked(slot as usize) }
+        self.table().at(slot)
+    }
+
+    #[inline(always)]
+    pub(crate) fn table(&self) -> Table<'_> {
+        Table(&self.slots)
     }
 
     /// The core that owns the color: stable only for whoever holds that core's lock.
     #[inline(always)]
     pub(crate) fn owner(&self, slot: u32) -> u32 {
-        match self.at(slot).owner.load(Ordering::Acquire) {
+        self.owner_of(slot, self.at(slot))
+    }
+
+    /// As [`owner`](Self::owner), for who has the slot at hand.
+    #[inline(always)]
+    pub(crate) fn owner_of(&self, slot: u32, at: &Slot) -> u32 {
+        match at.owner.load(Ordering::Acquire) {
             0 => self.map.home(slot),
             owner => u32::from(owner) - 1,
         }
@@ -140,17 +152,6 @@ impl Slots {
         self.at(slot)
             .owner
             .store(core as u16 + 1, Ordering::Release);
-    }
-
-    /// The private part of a slot.
-    ///
-    /// # Safety
-    /// The caller holds the owner's lock, or nobody else can reach the table any more. And it has no
-    /// other borrow of this slot's private part.
-    #[inline(always)]
-    pub(crate) unsafe fn queue(&self, slot: u32) -> CellMut<'_, ColorQueue> {
-        // SAFETY: exclusive by the caller's promise.
-        unsafe { self.at(slot).queue() }
     }
 
     pub(crate) fn len(&self) -> u32 {

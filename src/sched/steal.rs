@@ -21,8 +21,8 @@
 
 use super::checkout::Taken;
 use super::core::Core;
+use super::exchange::{check_out, take_mail};
 use super::lists::EVENT_NS;
-use super::node::Node;
 use super::section::Section;
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
@@ -58,17 +58,15 @@ impl Core {
         }
         if loot.len() > 1 && !fault("stolen colors not shared out") {
             // What is more than a quantum others should see.
-            self.adopt(&loot, true);
+            self.adopt(loot, true);
         } else {
-            for taken in loot {
-                self.checkout.push(taken);
-            }
+            loot.into_iter().for_each(|taken| self.checkout.push(taken));
         }
         !self.checkout.is_empty()
     }
 
     /// Links what was stolen into our own core-queue. `run`: and checks out a quantum.
-    fn adopt(&mut self, loot: &Loot, run: bool) {
+    fn adopt(&mut self, loot: Loot, run: bool) {
         let Core {
             id,
             shared,
@@ -81,10 +79,10 @@ impl Core {
             section.adopt(stolen);
         }
         if section.lists().left.any() {
-            section.take_mail(bells);
+            take_mail(&mut section, bells);
         }
         if run {
-            checkout.begin_quantum(&mut section);
+            check_out(checkout, &mut section);
         }
         let worth = section.publish();
         let waits = section.lists().queued > 0;
@@ -117,7 +115,7 @@ impl Core {
             let now_ns = self.clock.now_ns();
             let mut loot = Loot::new();
             if self.visit(i, now_ns, has_ns, &mut loot) {
-                self.adopt(&loot, false);
+                self.adopt(loot, false);
             }
             // We may have raised the victim's hint by linking its mail: see `end_search`.
             fence(Ordering::SeqCst);
@@ -254,14 +252,14 @@ impl Core {
         let Some(mut section) = Section::try_enter(shared, victim) else {
             return false;
         };
-        section.take_mail(bells);
+        take_mail(&mut section, bells);
         let more = section.rob(*id, stuck, has_ns, loot);
         // Once more, now that the new owner is published: see `super::poke`.
         if !loot.is_empty()
             && !fault("second look after a steal skipped")
             && shared.cores[victim as usize].pokes.any_ordered()
         {
-            section.take_mail(bells);
+            take_mail(&mut section, bells);
         }
         section.publish();
         let left = section.lists().queued;
@@ -288,9 +286,10 @@ impl Core {
         own.stats.steal_costs.add(cost_ns);
         stats.stolen_ns.add(stolen_ns);
         for taken in loot.iter() {
-            // SAFETY: checked out by us, so its events are ours, and it was stolen for having some.
-            let profile = unsafe { Node::header(taken.fifo.first().as_ptr()).tag }.profile();
-            own.counts.of(profile).stolen.add(taken.fifo.len().into());
+            own.counts
+                .of(taken.fifo.profile())
+                .stolen
+                .add(taken.fifo.len().into());
         }
         true
     }

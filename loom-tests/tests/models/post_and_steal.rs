@@ -100,12 +100,3 @@ fn finds_a_poke_dropped() {
         &["ORACLE"],
     );
 }
-
-#[test]
-fn finds_a_lone_post_to_a_color_that_left() {
-    must_fail(
-        "post_and_steal::own_post",
-        "lone post to a color that left",
-        &["Causality violation"],
-    );
-}

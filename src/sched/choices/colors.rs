@@ -340,7 +340,7 @@ fn a_queued_color_that_grows_is_judged_anew() {
     post(&mut machine.cores[1], takes(9_000), color);
     machine.cores[1].flush();
     let mut section = Section::enter(&machine.shared, 0);
-    section.take_mail(&mut Vec::new());
+    take_mail(&mut section, &mut Vec::new());
     section.publish();
     drop(section);
     assert_eq!(worthy(&machine), 1);

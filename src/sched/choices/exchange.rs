@@ -129,7 +129,7 @@ fn posts_are_counted_when_they_are_published() {
 fn a_flush_takes_the_mail_that_thieves_left_and_no_other() {
     let Pair { mut machine, a, .. } = Pair::on(2);
     mail(&mut machine, a);
-    Section::enter(&machine.shared, 0).take_mail(&mut Vec::new());
+    take_mail(&mut Section::enter(&machine.shared, 0), &mut Vec::new());
     assert_eq!(machine.queue(), []);
     machine.cores[0].flush();
     assert_eq!(machine.queue(), [a]);

@@ -239,32 +239,9 @@ fn a_core_takes_at_most_64_colors_at_once() {
     assert_eq!(machine.queue(), colors[64..]);
 }
 
-/// Events for a color that went straight in, which do not fit: it leaves, and others take their places.
+/// Two colors share a place in the index, and all are found where they are.
 #[test]
-fn a_color_with_more_than_fits_is_withdrawn() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
-    let colors: Vec<u64> = (0..3).map(|i| machine.color(0, i)).collect();
-    let &[a, b, c] = &colors[..] else { panic!() };
-    machine.settle(&colors);
-    [a, b, c].iter().for_each(|&color| machine.post(color, 20));
-    machine.post(a, 5_000);
-    machine.cores[0].exchange();
-    assert_eq!(
-        (machine.checked_out(), machine.queue()),
-        (vec![b, c], vec![a])
-    );
-    let endurance = Section::enter(&machine.shared, 0).queue(a as u32).endurance;
-    assert_eq!(endurance, Endurance::NONE, "it has not run");
-    assert_eq!(machine.run(), [b, c]);
-    machine.cores[0].exchange();
-    // One is short; the long one ends the turn.
-    assert_eq!(machine.run(), [a, a]);
-}
-
-/// Two colors that share a place in the index: the first is not found any more, and withdrawn, and all three are
-/// at hand again, those that were moved too.
-#[test]
-fn a_color_that_is_withdrawn_may_come_back() {
+fn colors_that_share_a_place_in_the_index_run_in_order() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let [a, shares, other] = [0, 128, 1].map(|i| machine.color(0, i));
     assert_eq!(a % 256, shares % 256);

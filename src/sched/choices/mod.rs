@@ -14,6 +14,7 @@ mod wakes;
 
 use super::clock::Clock;
 use super::core::Core;
+use super::exchange::take_mail;
 use super::policy::{Heuristics, Policy};
 use super::queue::{Endurance, NIL, State};
 use super::section::Section;

@@ -162,13 +162,15 @@ fn a_thief_takes_the_mail_that_was_left() {
     machine.cores[1].exchange();
     post(&mut machine.cores[0], takes(21), mailed);
     machine.cores[0].flush();
-    Section::enter(&machine.shared, 1).take_mail(&mut Vec::new());
+    take_mail(&mut Section::enter(&machine.shared, 1), &mut Vec::new());
     assert!(machine.cores[1].next_color());
     let event = machine.cores[1].begin_event().unwrap();
     machine.cores[1].free(event.node);
     assert!(!machine.cores[1].next_color());
     let mut section = Section::enter(&machine.shared, 1);
-    machine.cores[1].checkout.give_back(&mut section, false);
+    machine.cores[1]
+        .checkout
+        .end_quantum(false, |taken| section.give_back(taken));
     drop(section);
     assert!(machine.steal(1).contains(&mailed));
 }

@@ -1,0 +1,258 @@
+//! What a core does under its own lock: once a quantum the [exchange](Core::exchange), and inside a long
+//! handler the [flush](Core::flush).
+
+use super::checkout::Checkout;
+use super::core::Core;
+use super::fifo::Chunk;
+use super::mail;
+use super::outbox::{Outbox, Outgoing};
+use super::poke::{self, Chain};
+use super::queue::NIL;
+use super::section::{Append, Section};
+use super::sleepers::rescue;
+use super::steal::compare;
+use crate::sync::atomic::fence;
+use crate::sync::{atomic::Ordering, fault};
+use arrayvec::ArrayVec;
+
+/// The limits of the critical section are worked out anew after this many quanta, and a handler that
+/// runs all the time is counted.
+const QUANTA_LIMITS: u64 = 64;
+
+impl Core {
+    /// The one critical section of a quantum; see [`super::core`]. Leaves the next colors to run in
+    /// the checkout.
+    #[inline(never)]
+    pub(crate) fn exchange(&mut self) {
+        // Borrowed, not cloned, here and in `flush`: a reference count is a read-modify-write on a
+        // line that all cores share.
+        let Core {
+            id,
+            shared,
+            own,
+            outbox,
+            checkout,
+            bells,
+            ..
+        } = self;
+        if checkout.is_empty() && outbox.is_empty() && own.hint.queued() == 0 && !own.pokes.any() {
+            return;
+        }
+        own.stats.quanta.add(1);
+        own.stats.posts.max(self.posted);
+        let mut section = Section::enter(shared, *id);
+        let quanta = own.stats.quanta.get();
+        let renew = quanta.is_multiple_of(QUANTA_LIMITS);
+        if renew {
+            self.quantum_ns = section.renew_limits();
+            self.run.count(&own.counts, self.executed);
+        }
+        // After a long handler too: the next renewal may be long in coming.
+        if (renew || !self.busy) && self.levelling.is_none() {
+            let looks = if renew {
+                quanta / QUANTA_LIMITS
+            } else {
+                quanta
+            };
+            self.levelling = compare(&section, own, looks);
+        }
+
+        // Return. That the last post was to this core is a sign that there will be something to run.
+        let goes_on = || outbox.last().is_some_and(|slot| section.owns(slot));
+        let holds = section.lists().queued == 0 && !renew && goes_on();
+        checkout.end_quantum(holds, |taken| section.give_back(taken));
+        checkout.held().for_each(|slot| section.finished(slot));
+        if fault("colors leave before their posts") {
+            take_mail(&mut section, bells);
+        }
+
+        // Flush.
+        publish(outbox, &mut section, checkout, bells);
+
+        // Take mail. Not before the outbox is published: colors that are wanted elsewhere leave, and what
+        // such a color posts there must not overtake what it posted here.
+        if own.pokes.any() || section.lists().left.any() {
+            // A held color may be one of those that the pokes are for.
+            checkout.let_go(|taken| section.give_back(taken));
+            take_mail(&mut section, bells);
+        }
+
+        check_out(checkout, &mut section);
+
+        let worth = section.publish();
+        // A walk of all lists: affordable while they are short.
+        #[cfg(all(debug_assertions, not(loom)))]
+        if section.lists().queued <= 64 {
+            section.assert_valid();
+        }
+        let waits = section.lists().queued > 0;
+        drop(section);
+        self.make_known(worth);
+        self.begin_quantum(waits);
+    }
+
+    /// Publishes the outbox in program order, and before it gives back all colors but the running one:
+    /// everything posted so far to other colors is in their queues or mailboxes when this returns.
+    /// Returns whether a sleeper was looked for, because a long handler runs.
+    #[inline(never)]
+    pub(crate) fn flush(&mut self) -> bool {
+        let Core {
+            id,
+            shared,
+            own,
+            outbox,
+            checkout,
+            running,
+            current,
+            bells,
+            ..
+        } = self;
+        own.stats.posts.max(self.posted);
+        let in_turn = current.slot != NIL;
+        if outbox.is_empty() && checkout.others(in_turn) == 0 {
+            return false;
+        }
+        if in_turn {
+            *checkout.running() = running.put_down();
+        }
+        let mut section = Section::enter(shared, *id);
+        checkout.release(in_turn, |taken, waited| {
+            if waited {
+                section.give_back_first(taken);
+            } else {
+                section.give_back(taken);
+            }
+        });
+        section.out_only(in_turn.then_some(current.slot));
+        publish(outbox, &mut section, checkout, bells);
+        if section.lists().left.any() {
+            take_mail(&mut section, bells);
+        }
+        section.count_out(|| checkout.events());
+        let worth = section.publish();
+        let stealable = section.lists().stealable();
+        drop(section);
+        if in_turn {
+            running.take_up(checkout.running());
+        }
+        if own.progress.is_long() && stealable > 0 && shared.policy.stealing {
+            // However short it is, it would wait for the handler that posted it.
+            if !fault("long handler's fence skipped") {
+                fence(Ordering::SeqCst);
+            }
+            self.wake_one();
+            self.ring();
+            return true;
+        }
+        self.make_known(worth);
+        false
+    }
+}
+
+/// Empties the outbox in program order, under the lock of the core whose outbox it is.
+#[inline]
+fn publish(
+    outbox: &mut Outbox,
+    section: &mut Section<'_>,
+    checkout: &mut Checkout,
+    bells: &mut Vec<u32>,
+) {
+    let mut calls = Calls {
+        core: section.core,
+        colors: ArrayVec::new(),
+    };
+    for Outgoing { slot, chunk } in outbox.drain() {
+        match section.append(slot, chunk) {
+            Append::Done => {}
+            Append::Elsewhere(chunk) => calls.post(section, slot, chunk, bells),
+            Append::CheckedOut(chunk) => append_here(section, checkout, slot, chunk),
+        }
+    }
+    calls.send(section, bells);
+}
+
+/// Appends a chunk to a color that is checked out: to the running color's events, or to a held color,
+/// which is given back.
+#[inline(never)]
+fn append_here(section: &mut Section<'_>, checkout: &mut Checkout, slot: u32, chunk: Chunk) {
+    if checkout.is_running(slot) {
+        return section.append_to_running(slot, checkout.running(), chunk);
+    }
+    section.give_back(checkout.withdraw(slot));
+    let Append::Done = section.append(slot, chunk) else {
+        unreachable!("it is here, and in no checkout");
+    };
+}
+
+/// Checks out the next quantum.
+#[inline(never)]
+pub(super) fn check_out(checkout: &mut Checkout, section: &mut Section<'_>) {
+    let room_ns = section.check_out(checkout.room(), |taken| checkout.push(taken));
+    // Nothing is held behind a handler that is known to be long, nor while anything waits, nor by a
+    // core that has nothing to run.
+    if checkout.begin_quantum(room_ns, section.limits.alone_ns) {
+        checkout.let_go(|taken| section.give_back(taken));
+    }
+    section.count_out(|| checkout.events().saturating_sub(1));
+}
+
+/// Takes the core's pokes: links the colors that have mail, forwards what is not this core's.
+pub(super) fn take_mail(section: &mut Section<'_>, bells: &mut Vec<u32>) {
+    let mut deliver = |section: &mut Section<'_>, mut pokes: Chain| {
+        while let Some(slot) = pokes.next(&section.shared.slots) {
+            if !section.deliver(slot) && !fault("poke forwarded to nobody") {
+                poke::send(section.shared, slot, bells);
+            }
+        }
+    };
+    let left = section.take_left();
+    deliver(section, left);
+    let taken = section.take_pokes();
+    deliver(section, taken);
+}
+
+/// Most pokes that are sent at once.
+const CALLS_MAX: usize = if cfg!(loom) { 2 } else { 32 };
+
+/// Pokes that are due to one other core.
+#[derive(Debug)]
+struct Calls {
+    core: u32,
+    colors: ArrayVec<u32, CALLS_MAX>,
+}
+
+impl Calls {
+    /// Posts to another core's color, from the section's core.
+    #[inline(never)]
+    fn post(&mut self, section: &Section<'_>, slot: u32, chunk: Chunk, bells: &mut Vec<u32>) {
+        let shared = section.shared;
+        let stats = &shared.cores[section.core as usize].stats;
+        stats.posts_remote.add(chunk.totals().count.into());
+        if mail::push(&shared.slots, slot, chunk) {
+            let owner = shared.slots.owner(slot);
+            if owner != self.core || self.colors.is_full() {
+                self.send(section, bells);
+                self.core = owner;
+            }
+            self.colors.push(slot);
+        }
+    }
+
+    /// Sends what is due.
+    #[inline]
+    fn send(&mut self, section: &Section<'_>, bells: &mut Vec<u32>) {
+        if !self.colors.is_empty() {
+            self.send_all(section, bells);
+        }
+    }
+
+    #[inline(never)]
+    fn send_all(&mut self, section: &Section<'_>, bells: &mut Vec<u32>) {
+        let shared = section.shared;
+        poke::send_all(shared, self.core, &self.colors, bells);
+        for &slot in &self.colors {
+            rescue(shared, shared.slots.owner(slot), Some(section.core), bells);
+        }
+        self.colors.clear();
+    }
+}
