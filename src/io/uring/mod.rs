@@ -36,6 +36,8 @@ const CANCEL: u64 = 0x0000_0001_ffff_ffff;
 
 /// How long `drop` waits for the kernel to let go.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
+/// Rounds of asking it and waiting for 10 ms, whatever the time.
+const DRAIN_ROUNDS_MIN: u32 = 10;
 
 /// One core's ring.
 pub(super) struct Uring {
@@ -112,9 +114,10 @@ impl Uring {
     }
 
     /// Cancels everything and reaps until the kernel holds nothing of ours. `false` when it would
-    /// not let go in time.
-    fn drain(&mut self) -> bool {
-        let deadline = Instant::now() + DRAIN_TIME_MAX;
+    /// not let go by the deadline, nor in `DRAIN_ROUNDS_MIN` rounds: a busy machine may have stopped this
+    /// thread for longer than the deadline, when the kernel was not asked yet.
+    fn drain(&mut self, deadline: Instant) -> bool {
+        let mut rounds = 0;
         let mut reaped: Vec<Completion> = Vec::new();
         self.active.clear();
         self.parked.clear();
@@ -135,9 +138,10 @@ impl Uring {
             if self.ops.is_empty() && self.ready.is_empty() {
                 return true;
             }
-            if Instant::now() >= deadline {
+            if rounds >= DRAIN_ROUNDS_MIN && Instant::now() >= deadline {
                 return false;
             }
+            rounds += 1;
             // Again in each round: an entry may just have left the backlog.
             let everything = types::CancelBuilder::any();
             self.push(
@@ -164,7 +168,7 @@ fn close_untold(reaped: &mut Vec<Completion>) {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        if !self.drain() {
+        if !self.drain(Instant::now() + DRAIN_TIME_MAX) {
             // The kernel still reads memory of ours. Closing the ring makes it let go some time
             // later, without telling us: what it may touch must never be freed.
             mem::forget(mem::replace(&mut self.ops, Slab::new()));
@@ -180,5 +184,27 @@ impl fmt::Debug for Uring {
             .field("parked", &self.parked.len())
             .field("buffers", &self.home)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::io::{Fd, Token};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    /// The kernel is asked all the same, and lets go of what it reads into.
+    #[test]
+    fn a_thread_that_was_stopped_past_the_deadline_drains() {
+        for flavor in FLAVORS {
+            let mut uring = Uring::new(flavor, &Config::default()).unwrap();
+            let (here, _there) = UnixStream::pair().unwrap();
+            uring.recv(Token(0), Fd::from_raw(here.as_raw_fd()));
+            uring.poll(&mut Vec::new(), 1).unwrap();
+            assert_eq!(uring.in_flight(), 1);
+            assert!(uring.drain(Instant::now()), "{flavor:?}");
+            assert_eq!(uring.in_flight(), 0);
+        }
     }
 }
