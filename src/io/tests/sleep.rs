@@ -120,12 +120,13 @@ pub(super) fn waits_as_long_as_told(make: Make<'_>) {
     let (fd, mut client) = world.pair();
     let recv = world.recv(fd);
     settle(&mut world);
+    // Before the thread begins, which may be long before this one goes on.
+    let start = Instant::now();
     let writer = thread::spawn(move || {
         thread::sleep(Duration::from_millis(30));
         client.write(b"up").unwrap();
         client
     });
-    let start = Instant::now();
     world.backend.wait(None).unwrap();
     assert!(start.elapsed() >= Duration::from_millis(20));
     assert_eq!(world.received_bytes(recv.0, 2), b"up");
