@@ -6,7 +6,7 @@
 use crate::support::{Done, LONG, RUNS, SHORT, WORTHY, within};
 use loom::thread;
 use mely::model::{Plan, World};
-use mely::{Color, Cx};
+use mely::{Color, Cx, Handler};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,31 +56,7 @@ fn hint_to_parked() {
         preemptions_max: 2,
         iterations_min: 800,
     }
-    .explore(|| {
-        let oracle = Oracle::new();
-        let world = World::new(Plan::cores(2));
-        let mut busy = world.core(0);
-        let mut sleeper = world.core(1);
-        let done = Done::of(1);
-        let event = done.after(oracle.event(0, 0));
-        let start = move |cx: &mut Cx| {
-            event.post(cx, &LONG, OTHER);
-            cx.flush();
-            done.wait();
-        };
-        world.poster().post_callback(SHORT.on(RUNS, start)).unwrap();
-        let driven = thread::spawn(move || sleeper.drive());
-        busy.turn();
-        world.stop();
-        busy.drive();
-        driven.join().unwrap();
-        oracle.assert_ran(OTHER, &[(0, 1)]);
-        assert_eq!(world.events_left(), 0);
-        drop(busy);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
-    });
+    .explore(|| post_and_wait(&SHORT, &LONG));
 }
 
 /// A long handler makes a short event known to a core that is on its way to sleep, and waits for it.
@@ -91,31 +67,34 @@ fn post_by_a_long_handler() {
         preemptions_max: 2,
         iterations_min: 800,
     }
-    .explore(|| {
-        let oracle = Oracle::new();
-        let world = World::new(Plan::cores(2));
-        let mut busy = world.core(0);
-        let mut sleeper = world.core(1);
-        let done = Done::of(1);
-        let event = done.after(oracle.event(0, 0));
-        let start = move |cx: &mut Cx| {
-            event.post(cx, &SHORT, OTHER);
-            cx.flush();
-            done.wait();
-        };
-        world.poster().post_callback(LONG.on(RUNS, start)).unwrap();
-        let driven = thread::spawn(move || sleeper.drive());
-        busy.turn();
-        world.stop();
-        busy.drive();
-        driven.join().unwrap();
-        oracle.assert_ran(OTHER, &[(0, 1)]);
-        assert_eq!(world.events_left(), 0);
-        drop(busy);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
-    });
+    .explore(|| post_and_wait(&LONG, &SHORT));
+}
+
+/// An event of the one handler posts an event of the other and waits for it, which another core must run.
+fn post_and_wait(waits: &'static Handler, posted: &'static Handler) {
+    let oracle = Oracle::new();
+    let world = World::new(Plan::cores(2));
+    let mut busy = world.core(0);
+    let mut sleeper = world.core(1);
+    let done = Done::of(1);
+    let event = done.after(oracle.event(0, 0));
+    let start = move |cx: &mut Cx| {
+        event.post(cx, posted, OTHER);
+        cx.flush();
+        done.wait();
+    };
+    world.poster().post_callback(waits.on(RUNS, start)).unwrap();
+    let driven = thread::spawn(move || sleeper.drive());
+    busy.turn();
+    world.stop();
+    busy.drive();
+    driven.join().unwrap();
+    oracle.assert_ran(OTHER, &[(0, 1)]);
+    assert_eq!(world.events_left(), 0);
+    drop(busy);
+    world.assert_at_rest();
+    drop(world);
+    oracle.assert_no_leak();
 }
 
 /// The hint rises, a thief takes everything, and the hint rises again while the thief is on its way
