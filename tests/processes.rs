@@ -402,6 +402,33 @@ fn child_no_descriptor_is_left_by_a_run_cut_short() {
     }
 }
 
+/// What a core still drops once it has left its handlers is waited for, longer than a handler that is stuck.
+#[test]
+fn a_core_that_takes_long_to_leave_is_in_no_handler() {
+    struct Slow(Arc<AtomicUsize>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_secs(1));
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let ([_, silent], _ports) = deaf_ports();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let slow = Slow(Arc::clone(&dropped));
+    let outcome = cores(1).build().unwrap().run(move |cx| {
+        let connected = Callback::anonymous(Color::from(2), move |_: &mut Cx, _: io::Result<_>| {
+            let _slow = &slow;
+        });
+        connect(cx, silent, connected).unwrap();
+        panic!("short");
+    });
+    assert!(
+        matches!(outcome, Err(RunError::Panicked { .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(dropped.load(Ordering::Relaxed), 1, "it has left");
+}
+
 /// A port that refuses, and one where nobody answers, since the one place in its queue is taken; and what keeps
 /// them so.
 fn deaf_ports() -> ([SocketAddr; 2], (OwnedFd, OwnedFd, TcpStream)) {

@@ -194,6 +194,8 @@ pub(crate) fn step(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     worker.core.looks_up();
     let phase = worker.inner.shared.quiesce.phase();
     if phase == Phase::Closed {
+        // From here on it is in no handler, whatever ran last: who waits for it goes by that.
+        worker.core.rest();
         return Next::Leave;
     }
     if phase == Phase::Draining && !std::mem::replace(&mut worker.draining, true) {
