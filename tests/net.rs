@@ -327,6 +327,19 @@ fn half_closed_by_the_server() {
     }
 }
 
+/// Closes the stream some time after the end was told, however late that comes.
+fn close_after(cx: &mut Cx, stream: Stream, ends: Arc<AtomicUsize>, was_told: bool) {
+    let color = stream.color();
+    let look = move |cx: &mut Cx| {
+        if was_told {
+            return stream.close(cx);
+        }
+        let is_told = ends.load(Ordering::Relaxed) > 0;
+        close_after(cx, stream, ends, is_told);
+    };
+    cx.timer(Duration::from_millis(50), Callback::anonymous(color, look));
+}
+
 /// The end of the stream is told once, whatever is asked for afterwards.
 #[test]
 fn the_end_is_told_once() {
@@ -337,6 +350,7 @@ fn the_end_is_told_once() {
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let ends = Arc::clone(&ends);
             with_stream(cx, incoming, move |cx, stream| {
+                let told = Arc::clone(&ends);
                 let count = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
                     if data.is_ok_and(|data| data.is_empty()) {
                         ends.fetch_add(1, Ordering::Relaxed);
@@ -346,10 +360,7 @@ fn the_end_is_told_once() {
                     }
                 };
                 stream.on_data(cx, &READ, count).unwrap();
-                // Later, when the end is long known.
-                let color = stream.color();
-                let close = move |cx: &mut Cx| stream.close(cx);
-                cx.timer(Duration::from_millis(50), Callback::anonymous(color, close));
+                close_after(cx, stream, told, false);
             });
         };
         with_server("the_end_is_told_once", on(&backend), serve, move |addr| {

@@ -164,13 +164,13 @@ fn a_reader_slower_than_the_kernels_buffer_gets_all(backend: &str) {
     let site = Site::full();
     let server = Setup::new(backend)
         .root(site.root())
-        .args(&["--idle-timeout-ms", "1500"])
+        .args(&["--idle-timeout-ms", "3000"])
         .start();
     let mut client = Client::connect_with_little_room(server.addr());
     client.send(get(LARGE));
     let began = Instant::now();
     let (mut bytes, mut chunk) = (Vec::new(), [0; 2_048]);
-    while began.elapsed() < Duration::from_secs(6) {
+    while began.elapsed() < Duration::from_secs(8) {
         let read = client.stream.read(&mut chunk).unwrap();
         assert!(read > 0, "closed after {} bytes", bytes.len());
         bytes.extend_from_slice(&chunk[..read]);
