@@ -140,6 +140,70 @@ impl From<u64> for Color {
     }
 }
 
+/// A color slot, by its number in the table of a runtime's slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub(crate) struct SlotId(u32);
+
+impl SlotId {
+    /// The slot of this number.
+    #[inline(always)]
+    pub(crate) const fn of(number: u32) -> SlotId {
+        SlotId(number)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// A slot or none, in the room of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct MaybeSlot(u32);
+
+impl MaybeSlot {
+    /// No table has so many slots.
+    pub(crate) const NONE: MaybeSlot = MaybeSlot(u32::MAX);
+
+    #[inline(always)]
+    pub(crate) fn get(self) -> Option<SlotId> {
+        self.is_some().then_some(SlotId(self.0))
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_some(self) -> bool {
+        self != MaybeSlot::NONE
+    }
+
+    /// Whether it is this slot.
+    #[inline(always)]
+    pub(crate) fn is(self, slot: SlotId) -> bool {
+        self.0 == slot.0
+    }
+}
+
+impl From<SlotId> for MaybeSlot {
+    #[inline(always)]
+    fn from(slot: SlotId) -> MaybeSlot {
+        MaybeSlot(slot.0)
+    }
+}
+
+impl From<Option<SlotId>> for MaybeSlot {
+    #[inline(always)]
+    fn from(slot: Option<SlotId>) -> MaybeSlot {
+        slot.map_or(MaybeSlot::NONE, MaybeSlot::from)
+    }
+}
+
+impl fmt::Display for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.number(), f)
+    }
+}
+
 /// The map from colors to slots of one runtime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColorMap {
@@ -226,47 +290,53 @@ impl ColorMap {
 
     /// The first control slot; none but control slots follow.
     #[inline]
-    pub(crate) fn control_first(&self) -> u32 {
-        1 << self.bits
+    pub(crate) fn control_first(&self) -> SlotId {
+        SlotId::of(1 << self.bits)
+    }
+
+    /// All slots but the control slots.
+    pub(crate) fn of_users(&self) -> impl Iterator<Item = SlotId> + use<> {
+        (0..1 << self.bits).map(SlotId::of)
     }
 
     #[inline]
-    pub(crate) fn is_control(&self, slot: u32) -> bool {
+    pub(crate) fn is_control(&self, slot: SlotId) -> bool {
         slot >= self.control_first()
     }
 
     /// The core a slot belongs to before anyone moved it: slot mod cores, as in the papers, and for
     /// a control slot its own core.
     #[inline]
-    pub(crate) fn home(&self, slot: u32) -> u32 {
+    pub(crate) fn home(&self, slot: SlotId) -> u32 {
         if self.is_control(slot) {
-            slot - self.control_first()
+            slot.number() - self.control_first().number()
         } else {
-            slot % self.cores
+            slot.number() % self.cores
         }
     }
 
     /// The one color that has this slot, if there is but one.
-    pub(crate) fn only_color(&self, slot: u32) -> Option<Color> {
-        (u64::from(slot) < self.small).then(|| Color::new(slot.into()))
+    pub(crate) fn only_color(&self, slot: SlotId) -> Option<Color> {
+        let number = slot.number();
+        (u64::from(number) < self.small).then(|| Color::new(number.into()))
     }
 
     #[inline]
-    pub(crate) fn slot(&self, color: Color) -> u32 {
+    pub(crate) fn slot(&self, color: Color) -> SlotId {
         // Only what was given is small.
         if color.value < self.small {
-            return color.value as u32;
+            return SlotId::of(color.value as u32);
         }
         self.slot_beyond(color)
     }
 
-    fn slot_beyond(&self, color: Color) -> u32 {
-        match color.kind {
+    fn slot_beyond(&self, color: Color) -> SlotId {
+        SlotId::of(match color.kind {
             Kind::GIVEN => self.small as u32 + self.key.hash(color.value, self.bits - 2),
             // One of another runtime may have an index that this one has not.
             Kind::UNIQUE => self.issued_first() + color.value as u32 % self.issued_count(),
-            _ => self.control_first() + color.value as u32 % self.cores,
-        }
+            _ => self.control_first().number() + color.value as u32 % self.cores,
+        })
     }
 }
 
@@ -293,39 +363,41 @@ mod tests {
         for (bits, cores) in [(4, 1), (16, 3), (20, 512)] {
             let map = map(bits, cores, 1);
             for value in values().chain(u64::MAX - 1_000..=u64::MAX) {
-                let (color, slot) = (Color::from(value), map.slot(Color::from(value)));
+                let (color, slot) = (Color::from(value), map.slot(Color::from(value)).number());
                 assert!(slot < map.issued_first(), "{value} has slot {slot}");
                 let is_small = value < map.small;
                 assert_eq!(is_small, u64::from(slot) < map.small, "{value}");
                 let only = is_small.then_some(color);
-                assert_eq!(map.only_color(slot), only, "{value}");
+                assert_eq!(map.only_color(SlotId::of(slot)), only, "{value}");
                 assert!(!is_small || u64::from(slot) == value);
                 assert_ne!(color, Color::of_kind(Kind::UNIQUE, value));
                 assert_ne!(color, Color::of_kind(Kind::CONTROL, value));
             }
             for index in 0..map.issued_count() {
-                let slot = map.slot(Color::issued(index, 5));
+                let slot = map.slot(Color::issued(index, 5)).number();
                 assert_eq!(slot, map.issued_first() + index);
             }
             for core in 0..cores {
                 let slot = map.slot(Color::control(core));
                 assert!(map.is_control(slot));
                 assert_eq!(map.home(slot), core as u32);
-                assert!((slot as usize) < map.slots());
+                assert!((slot.number() as usize) < map.slots());
             }
             // One of a runtime with more slots.
-            let foreign = map.slot(Color::issued((1 << INDEX_BITS) - 1, u32::MAX));
-            assert!((map.issued_first()..map.control_first()).contains(&foreign));
+            let foreign = map
+                .slot(Color::issued((1 << INDEX_BITS) - 1, u32::MAX))
+                .number();
+            assert!((map.issued_first()..map.control_first().number()).contains(&foreign));
         }
     }
 
     /// The first value that is hashed has no slot of its own.
     #[test]
     fn small_values_end_with_the_lower_half() {
-        let slot = |seed| map(16, 2, seed).slot(Color::from(1 << 15));
+        let slot = |seed| map(16, 2, seed).slot(Color::from(1 << 15)).number();
         assert!((0..10).any(|seed| slot(seed) != 1 << 15));
         assert_eq!(
-            map(16, 2, 0).slot(Color::from((1 << 15) - 1)),
+            map(16, 2, 0).slot(Color::from((1 << 15) - 1)).number(),
             (1 << 15) - 1
         );
     }
@@ -358,10 +430,10 @@ mod tests {
     #[test]
     fn keys_chosen_for_one_runtime_do_not_collide_in_another() {
         let known = map(16, 8, 1);
-        let shares = |value: &u64| known.slot(Color::from(*value)) == 40_000;
+        let shares = |value: &u64| known.slot(Color::from(*value)) == SlotId::of(40_000);
         let chosen: Vec<u64> = (1 << 40..).filter(shares).take(200).collect();
         let most = |other: ColorMap| {
-            let mut sizes = HashMap::<u32, usize>::new();
+            let mut sizes = HashMap::<SlotId, usize>::new();
             for &value in &chosen {
                 *sizes.entry(other.slot(Color::from(value))).or_default() += 1;
             }

@@ -216,7 +216,7 @@ impl World {
                 "ORACLE: core {core} sleeps"
             );
         }
-        for slot in 0..shared.slots.len() {
+        for slot in shared.slots.ids() {
             let at = shared.slots.at(slot);
             assert!(
                 !has_any(at),

@@ -119,7 +119,7 @@
 //! | file | change | first model that failed |
 //! |---|---|---|
 //! | `mail.rs` | draining drops the poke's mark | `causal_order::lone_post` |
-//! | `links.rs` | a grown color's time is not added to its core's | `migration::poke` |
+//! | `section.rs` | a grown color's time is not added to its core's | `migration::poke` |
 //! | `section.rs` | the new head of the core-queue keeps its back link | `waking::share_out` |
 //! | `steal.rs` | the victim's hint is not published after a steal | `parking::nudge` |
 //! | `steal.rs` | who may not search stays counted as searching | `parking::thief_raises_hint` |

@@ -5,7 +5,6 @@ pub use super::unique::UniqueColor;
 use super::worker::Worker;
 use crate::callback::Callback;
 use crate::sched;
-use crate::sched::queue::NIL;
 use crate::{Color, Handler};
 use std::fmt;
 use std::ptr::NonNull;
@@ -257,7 +256,7 @@ impl Cx {
 
     /// Whether a handler is running: false only inside the runtime itself.
     pub(crate) fn in_event(&self) -> bool {
-        self.worker_ref().core.current.slot != NIL
+        self.worker_ref().core.current.slot.is_some()
     }
 }
 

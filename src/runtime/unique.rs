@@ -178,7 +178,7 @@ mod tests {
             .map(|i| issued.take(i as usize % 3))
             .collect();
         assert!(tickets.iter().all(|t| t.exclusive));
-        let slots: HashSet<u32> = tickets.iter().map(|t| map.slot(t.color())).collect();
+        let slots: HashSet<_> = tickets.iter().map(|t| map.slot(t.color())).collect();
         assert_eq!(slots.len(), map.issued_count() as usize);
         assert_eq!(map.home(map.slot(tickets[0].color())), 0);
         assert_eq!(map.home(map.slot(tickets[1].color())), 1);

@@ -21,6 +21,7 @@
 use super::fifo::{Event, Fifo};
 use super::mail;
 use super::shared::Shared;
+use crate::color::SlotId;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 
@@ -37,12 +38,18 @@ const TURNS_MAX: usize = 2 * CHECKOUT_MAX;
 /// Places in the index.
 const INDEX_LEN: usize = 256;
 
+/// Where a color may be in the index.
+#[inline(always)]
+fn place(slot: SlotId) -> usize {
+    slot.number() as usize % INDEX_LEN
+}
+
 /// A color that was taken out of its core's lists to be run, its events with it. There is one for each
 /// color that is checked out, and it is given back to a critical section ([`super::section`]).
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Taken {
-    pub(crate) slot: u32,
+    pub(crate) slot: SlotId,
     pub(crate) fifo: Fifo,
 }
 
@@ -61,7 +68,7 @@ pub(crate) struct Checkout {
     /// What may still be put straight in, in ns of estimated time; negative: nothing, until the next
     /// exchange.
     room_ns: i64,
-    /// What is checked out alone is not put in either: see [`Limits`](super::lists::Limits).
+    /// What is checked out alone is not put in either: see [`Limits`](super::limits::Limits).
     alone_ns: u32,
     trial: Trial,
 }
@@ -118,13 +125,13 @@ impl Checkout {
 
     /// What is here, in the order of their turns.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn slots(&self) -> impl Iterator<Item = SlotId> {
         self.turns.iter().map(|&at| self.held[usize::from(at)].slot)
     }
 
     /// What a color has that is here.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn fifo(&self, slot: u32) -> &Fifo {
+    pub(super) fn fifo(&self, slot: SlotId) -> &Fifo {
         let taken = self.held.iter().find(|taken| taken.slot == slot);
         &taken.expect("it is here").fifo
     }
@@ -159,7 +166,7 @@ impl Checkout {
     pub(super) fn push(&mut self, taken: Taken) {
         debug_assert!(!taken.fifo.is_empty());
         let at = self.held.len() as u8;
-        self.index[taken.slot as usize % INDEX_LEN] = at;
+        self.index[place(taken.slot)] = at;
         self.held.push(taken);
         // SAFETY: before the quantum begins each color that is held has at most one turn, and there is
         // room for twice as many turns as colors.
@@ -168,14 +175,14 @@ impl Checkout {
 
     /// Where a color is held, if it is and has its place in the index.
     #[inline(always)]
-    pub(super) fn find(&self, slot: u32) -> Option<usize> {
-        let at = usize::from(self.index[slot as usize % INDEX_LEN]);
+    pub(super) fn find(&self, slot: SlotId) -> Option<usize> {
+        let at = usize::from(self.index[place(slot)]);
         (self.held.get(at)?.slot == slot).then_some(at)
     }
 
     /// Puts an event for a color that is here straight in; it comes back if it has to take the outbox.
     #[inline(always)]
-    pub(super) fn put(&mut self, shared: &Shared, slot: u32, event: Event) -> Result<(), Event> {
+    pub(super) fn put(&mut self, shared: &Shared, slot: SlotId, event: Event) -> Result<(), Event> {
         if self.room_ns < 0 {
             return Err(event);
         }
@@ -220,21 +227,21 @@ impl Checkout {
 
     /// Gives back a held color, before the quantum begins: there is an event for it.
     #[inline(never)]
-    pub(super) fn withdraw(&mut self, slot: u32) -> Taken {
+    pub(super) fn withdraw(&mut self, slot: SlotId) -> Taken {
         debug_assert!(self.turns.is_empty());
         // Not by the index, where another may have taken its place.
         let at = self.held.iter().position(|taken| taken.slot == slot);
         let at = at.expect("what is checked out is here");
         let taken = self.held.swap_remove(at);
         if let Some(moved) = self.held.get(at) {
-            self.index[moved.slot as usize % INDEX_LEN] = at as u8;
+            self.index[place(moved.slot)] = at as u8;
         }
         taken
     }
 
     /// Whether this color is running: then it alone is here, as after [`release`](Self::release).
     #[inline(always)]
-    pub(super) fn is_running(&self, slot: u32) -> bool {
+    pub(super) fn is_running(&self, slot: SlotId) -> bool {
         self.begun > 0 && self.held[0].slot == slot
     }
 
@@ -312,7 +319,7 @@ impl Checkout {
 
     /// The colors that are held, once the quantum has ended.
     #[inline(always)]
-    pub(super) fn held(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn held(&self) -> impl Iterator<Item = SlotId> {
         self.held.iter().map(|taken| taken.slot)
     }
 
@@ -345,7 +352,7 @@ impl Checkout {
         let (index, mut kept) = (&mut self.index, 0);
         self.held.retain(|taken| {
             if stays(taken) {
-                index[taken.slot as usize % INDEX_LEN] = kept;
+                index[place(taken.slot)] = kept;
                 kept += 1;
                 return true;
             }

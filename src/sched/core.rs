@@ -30,7 +30,6 @@ use super::fifo::Event;
 use super::node::{Node, Tag};
 use super::outbox::{OUTBOX_MAX, Outbox};
 use super::prefetch;
-use super::queue::NIL;
 use super::running::Running;
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
@@ -38,6 +37,7 @@ use super::sleepers::wake_nearest;
 use super::steal::Sighting;
 use super::times::Times;
 use super::watch::TimedQuantum;
+use crate::color::{MaybeSlot, SlotId};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
@@ -53,8 +53,8 @@ const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
 /// The event that runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Current {
-    /// [`NIL`] between quanta.
-    pub(crate) slot: u32,
+    /// [`MaybeSlot::NONE`] between quanta.
+    pub(crate) slot: MaybeSlot,
     /// The color's value.
     color: u64,
     /// [`Tag::NONE`] before the first event since the core found nothing to run, so that this event is noted
@@ -75,7 +75,7 @@ impl Current {
 }
 
 pub(super) const NO_EVENT: Current = Current {
-    slot: NIL,
+    slot: MaybeSlot::NONE,
     color: 0,
     tag: Tag::NONE,
     started_ns: None,
@@ -208,7 +208,7 @@ impl Core {
     fn put(&mut self, color: Color, event: Event, times: Times) {
         self.posted += 1;
         let slot = self.shared.slots.map.slot(color);
-        if slot == self.current.slot {
+        if self.current.slot.is(slot) {
             self.running.push(event, times);
         } else {
             self.put_out(slot, event);
@@ -219,7 +219,7 @@ impl Core {
     /// would otherwise save and restore the registers that this one needs. For the same reason the
     /// rarer ways on from here are tail calls.
     #[inline(never)]
-    fn put_out(&mut self, slot: u32, event: Event) {
+    fn put_out(&mut self, slot: SlotId, event: Event) {
         let Err(event) = self.checkout.put(&self.shared, slot, event) else {
             return;
         };
@@ -295,11 +295,11 @@ impl Core {
             batch = batch.max(BATCH_ALONE);
         }
         let Some(taken) = self.checkout.begin() else {
-            self.current.slot = NIL;
+            self.current.slot = MaybeSlot::NONE;
             self.running.end();
             return false;
         };
-        self.current.slot = taken.slot;
+        self.current.slot = taken.slot.into();
         self.running.begin(&mut taken.fifo, batch, self.quantum_ns);
         self.own.progress.step();
         self.until_sample -= 1;

@@ -8,11 +8,12 @@ use super::mail;
 use super::section::Section;
 use super::shared::Shared;
 use crate::Color;
+use crate::color::SlotId;
 
 /// What waits in a color slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Depth {
-    pub(crate) slot: u32,
+    pub(crate) slot: SlotId,
     /// The color of one of the events, if any can be seen.
     pub(crate) color: Option<Color>,
     pub(crate) core: u32,
@@ -22,8 +23,8 @@ pub(crate) struct Depth {
 
 impl Section<'_> {
     /// What waits in a color of this core.
-    fn depth(&self, slot: u32) -> Depth {
-        let queue = self.queue(slot);
+    fn depth(&mut self, slot: SlotId) -> Depth {
+        let queue = self.colors.at(slot);
         let (queued, taken) = (queue.fifo.len(), queue.taken());
         let color = queue.fifo.color();
         queue.end();
@@ -42,11 +43,11 @@ impl Section<'_> {
 /// The `most` color slots with the most events, deepest first, of those that have any.
 pub(crate) fn deepest(shared: &Shared, most: usize) -> Vec<Depth> {
     let mut all = Vec::new();
-    for slot in 0..shared.slots.map.control_first() {
+    for slot in shared.slots.map.of_users() {
         if shared.slots.at(slot).was_never_used() {
             continue;
         }
-        let section = Section::of_slot(shared, slot);
+        let mut section = Section::of_slot(shared, slot);
         let depth = section.depth(slot);
         drop(section);
         if depth.events > 0 {

@@ -7,10 +7,10 @@ use super::fifo::Chunk;
 use super::mail;
 use super::outbox::{Outbox, Outgoing};
 use super::poke::{self, Chain};
-use super::queue::NIL;
 use super::section::{Append, Section};
 use super::sleepers::rescue;
 use super::steal::compare;
+use crate::color::SlotId;
 use crate::sync::atomic::fence;
 use crate::sync::{atomic::Ordering, fault};
 use arrayvec::ArrayVec;
@@ -59,7 +59,7 @@ impl Core {
 
         // Return. That the last post was to this core is a sign that there will be something to run.
         let goes_on = || outbox.last().is_some_and(|slot| section.owns(slot));
-        let holds = section.lists().queued == 0 && !renew && goes_on();
+        let holds = section.queues().core_queue.len == 0 && !renew && goes_on();
         checkout.end_quantum(holds, |taken| section.give_back(taken));
         checkout.held().for_each(|slot| section.finished(slot));
         if fault("colors leave before their posts") {
@@ -71,7 +71,7 @@ impl Core {
 
         // Take mail. Not before the outbox is published: colors that are wanted elsewhere leave, and what
         // such a color posts there must not overtake what it posted here.
-        if own.pokes.any() || section.lists().left.any() {
+        if own.pokes.any() || section.queues().left.any() {
             // A held color may be one of those that the pokes are for.
             checkout.let_go(|taken| section.give_back(taken));
             take_mail(&mut section, bells);
@@ -82,10 +82,10 @@ impl Core {
         let worth = section.publish();
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]
-        if section.lists().queued <= 64 {
+        if section.queues().core_queue.len <= 64 {
             section.assert_valid();
         }
-        let waits = section.lists().queued > 0;
+        let waits = section.queues().core_queue.len > 0;
         drop(section);
         self.make_known(worth);
         self.begin_quantum(waits);
@@ -108,7 +108,7 @@ impl Core {
             ..
         } = self;
         own.stats.posts.max(self.posted);
-        let in_turn = current.slot != NIL;
+        let in_turn = current.slot.is_some();
         if outbox.is_empty() && checkout.others(in_turn) == 0 {
             return false;
         }
@@ -123,14 +123,14 @@ impl Core {
                 section.give_back(taken);
             }
         });
-        section.out_only(in_turn.then_some(current.slot));
+        section.out_only(current.slot.get());
         publish(outbox, &mut section, checkout, bells);
-        if section.lists().left.any() {
+        if section.queues().left.any() {
             take_mail(&mut section, bells);
         }
         section.count_out(|| checkout.events());
         let worth = section.publish();
-        let stealable = section.lists().stealable();
+        let stealable = section.queues().core_queue.stealable();
         drop(section);
         if in_turn {
             running.take_up(checkout.running());
@@ -174,7 +174,7 @@ fn publish(
 /// Appends a chunk to a color that is checked out: to the running color's events, or to a held color,
 /// which is given back.
 #[inline(never)]
-fn append_here(section: &mut Section<'_>, checkout: &mut Checkout, slot: u32, chunk: Chunk) {
+fn append_here(section: &mut Section<'_>, checkout: &mut Checkout, slot: SlotId, chunk: Chunk) {
     if checkout.is_running(slot) {
         return section.append_to_running(slot, checkout.running(), chunk);
     }
@@ -218,13 +218,13 @@ const CALLS_MAX: usize = if cfg!(loom) { 2 } else { 32 };
 #[derive(Debug)]
 struct Calls {
     core: u32,
-    colors: ArrayVec<u32, CALLS_MAX>,
+    colors: ArrayVec<SlotId, CALLS_MAX>,
 }
 
 impl Calls {
     /// Posts to another core's color, from the section's core.
     #[inline(never)]
-    fn post(&mut self, section: &Section<'_>, slot: u32, chunk: Chunk, bells: &mut Vec<u32>) {
+    fn post(&mut self, section: &Section<'_>, slot: SlotId, chunk: Chunk, bells: &mut Vec<u32>) {
         let shared = section.shared;
         let stats = &shared.cores[section.core as usize].stats;
         stats.posts_remote.add(chunk.totals().count.into());

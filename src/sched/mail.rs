@@ -22,6 +22,7 @@ use super::node::{Link, Node};
 use super::slots::{Slot, Slots};
 use super::times::Times;
 use crate::Color;
+use crate::color::SlotId;
 use crate::sync::atomic::Ordering;
 use crate::sync::{check, fault, first_look};
 use std::ptr::NonNull;
@@ -39,7 +40,7 @@ fn poked(node: *mut Node) -> *mut Node {
 
 /// Pushes a chunk. True if the caller must now poke the color's owner.
 #[must_use]
-pub(crate) fn push(slots: &Slots, slot: u32, chunk: Chunk) -> bool {
+pub(crate) fn push(slots: &Slots, slot: SlotId, chunk: Chunk) -> bool {
     let (first, last) = chunk.into_ends();
     let last = last.as_ptr();
     let mail = &slots.at(slot).mail;
@@ -62,7 +63,7 @@ pub(crate) fn push(slots: &Slots, slot: u32, chunk: Chunk) -> bool {
 
 /// Sets `POKED` on a color without pushing. True if the caller must now poke its owner.
 #[must_use]
-pub(crate) fn mark_poked(slots: &Slots, slot: u32) -> bool {
+pub(crate) fn mark_poked(slots: &Slots, slot: SlotId) -> bool {
     // A read-modify-write even if the mark is there: who consumes the poke must see what we wrote
     // before.
     if fault("mark only looked at") && split(slots.at(slot).mail.load(Ordering::Relaxed)).1 {
@@ -86,7 +87,7 @@ pub(crate) fn has_mail(slot: &Slot) -> bool {
 /// Moves what waits in the mailbox to the end of the color's FIFO, leaving `POKED` as it is. The caller
 /// owns the color, or the order would be lost.
 #[inline(never)]
-pub(crate) fn drain(slots: &Slots, slot: u32, fifo: &mut Fifo) {
+pub(crate) fn drain(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
     let word = update(slots, slot, |word| keep_mark(std::ptr::null_mut(), word));
     // SAFETY: the exchange made the chunks ours.
     unsafe { append_all(word, fifo) };
@@ -98,7 +99,7 @@ fn keep_mark(node: *mut Node, word: *mut Node) -> *mut Node {
 }
 
 /// Replaces the mailbox word by a function of itself and returns what it was.
-fn update(slots: &Slots, slot: u32, f: impl Fn(*mut Node) -> *mut Node) -> *mut Node {
+fn update(slots: &Slots, slot: SlotId, f: impl Fn(*mut Node) -> *mut Node) -> *mut Node {
     let mail = &slots.at(slot).mail;
     let mut word = first_look(|| mail.load(Ordering::Relaxed), std::ptr::null_mut());
     loop {
@@ -111,7 +112,7 @@ fn update(slots: &Slots, slot: u32, f: impl Fn(*mut Node) -> *mut Node) -> *mut 
 
 /// Consumes the color's poke, which the caller took from a core's mailbox: clears `POKED` and moves what
 /// waits to the end of the FIFO. As for [`drain`], the caller owns the color.
-pub(crate) fn consume(slots: &Slots, slot: u32, fifo: &mut Fifo) {
+pub(crate) fn consume(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
     let word = slots
         .at(slot)
         .mail
@@ -125,7 +126,7 @@ pub(crate) fn consume(slots: &Slots, slot: u32, fifo: &mut Fifo) {
 ///
 /// # Safety
 /// The caller holds the owner's lock.
-pub(crate) unsafe fn count(slots: &Slots, slot: u32) -> (u64, Option<Color>) {
+pub(crate) unsafe fn count(slots: &Slots, slot: SlotId) -> (u64, Option<Color>) {
     let (newest, _) = split(slots.at(slot).mail.load(Ordering::Acquire));
     let mut events = 0;
     let mut last = newest;
@@ -185,7 +186,7 @@ unsafe fn append_all(word: *mut Node, fifo: &mut Fifo) {
 }
 
 /// Takes everything out of a mailbox whose poke nobody will want any more.
-pub(crate) fn take_rest(slots: &Slots, slot: u32, fifo: &mut Fifo) {
+pub(crate) fn take_rest(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
     let mail = &slots.at(slot).mail;
     // Looked at before it is written: most slots were never used, and their memory is not there.
     if mail.load(Ordering::Acquire).is_null() {

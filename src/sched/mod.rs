@@ -2,8 +2,13 @@
 //!
 //! Read in this order: [`turn`] is one step of one core; [`core`] is that core; [`exchange`] is what it does
 //! under its lock once a quantum: return, flush, take mail, check out; [`checkout`] is what it runs without
-//! the lock; [`section`] is the critical section, where colors are linked and change owner; [`fifo`] is
-//! events in order, and [`queue`] a color; [`mail`] and [`poke`] are how events reach a color on another core; [`steal`] and
+//! the lock; [`section`] is the critical section, where colors are linked and change owner.
+//!
+//! The papers' structures: [`color_queue`] is a color with its events ([`fifo`]), [`core_queue`] the colors
+//! of a core in the order of their turns, [`stealing_queue`] those of them that are worth a steal; both link
+//! through the colors by the one [`list`], and [`colors`] is the only way to a color's private part.
+//!
+//! [`mail`] and [`poke`] are how events reach a color on another core; [`steal`], [`victim`] and
 //! [`sleepers`] are what an idle core does; [`quiesce`] is how a run ends.
 //!
 //! What can never happen: two cores in one color; two events of a color out of the order of their
@@ -14,7 +19,10 @@ pub(crate) mod checkout;
 #[cfg(all(test, not(loom)))]
 mod choices;
 pub(crate) mod clock;
+pub(crate) mod color_queue;
+mod colors;
 pub(crate) mod core;
+mod core_queue;
 pub(crate) mod counts;
 pub(crate) mod depth;
 pub(crate) mod event;
@@ -22,8 +30,8 @@ mod exchange;
 pub(crate) mod fifo;
 pub(crate) mod foreign;
 pub(crate) mod index;
-pub(crate) mod links;
-pub(crate) mod lists;
+pub(crate) mod limits;
+mod list;
 pub(crate) mod lock;
 pub(crate) mod mail;
 pub(crate) mod node;
@@ -33,9 +41,8 @@ pub(crate) mod policy;
 pub(crate) mod pool;
 pub(crate) mod prefetch;
 pub(crate) mod profile;
-pub(crate) mod queue;
+pub(crate) mod queues;
 pub(crate) mod quiesce;
-pub(crate) mod rob;
 pub(crate) mod running;
 pub(crate) mod section;
 pub(crate) mod shared;
@@ -43,7 +50,9 @@ pub(crate) mod sleepers;
 pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod steal;
+mod stealing_queue;
 pub(crate) mod times;
 pub(crate) mod turn;
+mod victim;
 pub(crate) mod vigil;
 pub(crate) mod watch;

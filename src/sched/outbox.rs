@@ -5,6 +5,7 @@
 use super::fifo::{Chunk, Event};
 use super::mail;
 use super::shared::Shared;
+use crate::color::SlotId;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 
@@ -14,7 +15,7 @@ pub(super) const OUTBOX_MAX: usize = if cfg!(loom) { 4 } else { 256 };
 /// A chunk on its way to a color.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    pub(super) slot: u32,
+    pub(super) slot: SlotId,
     pub(super) chunk: Chunk,
 }
 
@@ -39,13 +40,13 @@ impl Outbox {
 
     /// The color of the last post.
     #[inline(always)]
-    pub(super) fn last(&self) -> Option<u32> {
+    pub(super) fn last(&self) -> Option<SlotId> {
         self.0.last().map(|last| last.slot)
     }
 
     /// Adds an event. The caller publishes at [`OUTBOX_MAX`] at the latest.
     #[inline(always)]
-    pub(super) fn put(&mut self, slot: u32, event: Event) {
+    pub(super) fn put(&mut self, slot: SlotId, event: Event) {
         let chunk = event.into();
         debug_assert!(self.0.len() < OUTBOX_MAX);
         // SAFETY: there is room, because at `OUTBOX_MAX` entries the caller published.

@@ -28,6 +28,7 @@
 
 use super::shared::Shared;
 use super::slots::Slots;
+use crate::color::SlotId;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{fault, first_look};
 
@@ -35,6 +36,11 @@ use crate::sync::{fault, first_look};
 pub(crate) const EMPTY: u32 = 0;
 /// Asleep, or about to be; no pokes.
 pub(crate) const PARKED: u32 = u32::MAX;
+
+/// A slot in a word that may be empty.
+fn word(slot: SlotId) -> u32 {
+    slot.number() + 1
+}
 
 /// A mailbox of pokes.
 #[derive(Debug)]
@@ -60,9 +66,9 @@ impl Pokes {
     /// Adds the pokes of these colors, at least one. True if the core slept: the caller must ring its
     /// doorbell.
     #[must_use]
-    fn push(&self, slots: &Slots, pokes: &[u32]) -> bool {
+    fn push(&self, slots: &Slots, pokes: &[SlotId]) -> bool {
         for pair in pokes.windows(2) {
-            let next = pair[1] + 1;
+            let next = word(pair[1]);
             slots.at(pair[0]).poke_next.store(next, Ordering::Relaxed);
         }
         let (first, last) = (pokes[0], pokes[pokes.len() - 1]);
@@ -74,10 +80,12 @@ impl Pokes {
                 head
             };
             slots.at(last).poke_next.store(next, Ordering::Relaxed);
-            match self
-                .0
-                .compare_exchange_weak(head, first + 1, Ordering::AcqRel, Ordering::Relaxed)
-            {
+            match self.0.compare_exchange_weak(
+                head,
+                word(first),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return head == PARKED && !fault("doorbell not rung"),
                 Err(now) => head = now,
             }
@@ -139,16 +147,13 @@ impl Chain {
     }
 
     /// Adds the poke of `slot`, which the caller took out of another.
-    pub(crate) fn add(&mut self, slots: &Slots, slot: u32) {
+    pub(crate) fn add(&mut self, slots: &Slots, slot: SlotId) {
         slots.at(slot).poke_next.store(self.0, Ordering::Relaxed);
-        self.0 = slot + 1;
+        self.0 = word(slot);
     }
 
-    pub(crate) fn next(&mut self, slots: &Slots) -> Option<u32> {
-        if self.0 == EMPTY {
-            return None;
-        }
-        let slot = self.0 - 1;
+    pub(crate) fn next(&mut self, slots: &Slots) -> Option<SlotId> {
+        let slot = SlotId::of(self.0.checked_sub(1)?);
         // Read before the slot is pushed anywhere else, which overwrites the link.
         self.0 = slots.at(slot).poke_next.load(Ordering::Relaxed);
         Some(slot)
@@ -157,20 +162,20 @@ impl Chain {
 
 /// Sends the poke of `slot` to the core that owns the color; the module text has the argument.
 /// Cores whose doorbell must be rung are added to `bells`.
-pub(crate) fn send(shared: &Shared, slot: u32, bells: &mut Vec<u32>) {
+pub(crate) fn send(shared: &Shared, slot: SlotId, bells: &mut Vec<u32>) {
     send_all(shared, shared.slots.owner(slot), &[slot], bells);
 }
 
 /// Sends the pokes of several colors, at least one, to the core that owned them a moment ago: with one
 /// read-modify-write. If one of them has moved since, what lies there is sent on, each poke to where its
 /// color now is.
-pub(crate) fn send_all(shared: &Shared, core: u32, colors: &[u32], bells: &mut Vec<u32>) {
+pub(crate) fn send_all(shared: &Shared, core: u32, colors: &[SlotId], bells: &mut Vec<u32>) {
     let slots = &shared.slots;
     let pokes = &shared.cores[core as usize].pokes;
     if pokes.push(slots, colors) {
         bells.push(core);
     }
-    let moved = |&slot: &u32| slots.owner(slot) != core;
+    let moved = |&slot: &SlotId| slots.owner(slot) != core;
     let colors = if fault("only the last owner read again") {
         &colors[colors.len() - 1..]
     } else {
@@ -194,8 +199,14 @@ mod tests {
     use crate::sched::policy::Heuristics;
     use crate::sched::section::Section;
 
+    fn id(number: u32) -> SlotId {
+        SlotId::of(number)
+    }
+
     fn all(mut chain: Chain, slots: &Slots) -> Vec<u32> {
-        std::iter::from_fn(|| chain.next(slots)).collect()
+        std::iter::from_fn(|| chain.next(slots))
+            .map(SlotId::number)
+            .collect()
     }
 
     #[test]
@@ -203,17 +214,19 @@ mod tests {
         let machine = Machine::flat(2, Heuristics::ALL);
         let (slots, pokes) = (&machine.shared.slots, &machine.shared.cores[0].pokes);
         assert!(!pokes.any() && !pokes.any_ordered());
-        assert!(!pokes.push(slots, &[2]) && !pokes.push(slots, &[4, 6, 8]));
+        assert!(!pokes.push(slots, &[id(2)]) && !pokes.push(slots, &[4, 6, 8].map(id)));
         assert!(pokes.any() && pokes.any_ordered() && !pokes.park());
         let mut taken = all(pokes.take(), slots);
         taken.sort();
         assert_eq!(taken, [2, 4, 6, 8]);
         assert!(pokes.park() && !pokes.any() && !pokes.any_ordered());
         assert_eq!(all(pokes.take(), slots), []);
-        assert!(pokes.push(slots, &[2, 4]), "it sleeps");
+        assert!(pokes.push(slots, &[2, 4].map(id)), "it sleeps");
         assert_eq!(all(pokes.take(), slots).len(), 2);
         let mut chain = Chain::EMPTY;
-        [2, 4, 6].iter().for_each(|&slot| chain.add(slots, slot));
+        [2, 4, 6]
+            .iter()
+            .for_each(|&slot| chain.add(slots, id(slot)));
         assert!(chain.any());
         assert_eq!(all(chain, slots), [6, 4, 2]);
     }
@@ -223,11 +236,11 @@ mod tests {
     fn a_poke_follows_its_color() {
         let machine = Machine::flat(2, Heuristics::ALL);
         let shared = &machine.shared;
-        shared.slots.set_owner(2, 1);
-        send_all(shared, 0, &[2, 4], &mut Vec::new());
+        shared.slots.set_owner(id(2), 1);
+        send_all(shared, 0, &[2, 4].map(id), &mut Vec::new());
         assert_eq!(all(shared.cores[0].pokes.take(), &shared.slots), [4]);
         assert_eq!(all(shared.cores[1].pokes.take(), &shared.slots), [2]);
-        assert!(!shared.cores[0].pokes.push(&shared.slots, &[2]));
+        assert!(!shared.cores[0].pokes.push(&shared.slots, &[id(2)]));
         let mut bells = Vec::new();
         assert!(shared.cores[1].pokes.park());
         take_mail(&mut Section::enter(shared, 0), &mut bells);

@@ -1,6 +1,8 @@
 //! Which stealing algorithm runs: the papers' base algorithm, each of Mely's heuristics alone, all of
 //! them, or none (checklist F27, F28).
 
+use super::stealing_queue::Band;
+
 /// Mely's three heuristics, each of which can be switched on separately.
 ///
 /// With none of them, stealing is libasync-smp's algorithm on Mely's structures: the core with the
@@ -62,7 +64,7 @@ impl Default for Stealing {
 pub(crate) struct Policy {
     pub(crate) stealing: bool,
     pub(crate) heuristics: Heuristics,
-    /// At most so many events of one color in a row (Mely §IV-A: 10).
+    /// Most events of one color in a row (Mely §IV-A: 10).
     pub(crate) batch: u32,
 }
 
@@ -80,30 +82,30 @@ impl Policy {
         }
     }
 
-    /// The band of a color with these times, plus one; 0: not worth stealing.
+    /// The band of a color with these times, if it is worth stealing.
     ///
     /// Worthy by its raw time, banded by its penalized time and never below the lowest band: a
     /// penalty is a preference, not a veto. Bands are \[1, 4), \[4, 16) and \[16, inf) steal costs.
     #[inline]
-    pub(crate) fn band(&self, raw_ns: u64, penalized_ns: u64, steal_cost_ns: u64) -> u8 {
+    pub(crate) fn band(&self, raw_ns: u64, penalized_ns: u64, steal_cost_ns: u64) -> Option<Band> {
         if !self.stealing || !self.heuristics.bands() {
-            return 0;
+            return None;
         }
         if self.heuristics.time_left && raw_ns < steal_cost_ns {
-            return 0;
+            return None;
         }
         let time_ns = if self.heuristics.penalty {
             penalized_ns
         } else {
             raw_ns
         };
-        if time_ns >= 16 * steal_cost_ns {
-            3
+        Some(if time_ns >= 16 * steal_cost_ns {
+            Band::High
         } else if time_ns >= 4 * steal_cost_ns {
-            2
+            Band::Middle
         } else {
-            1
-        }
+            Band::Low
+        })
     }
 
     /// The two-color rule of the base algorithm: what runs cannot be stolen, so a victim needs
@@ -125,12 +127,12 @@ mod tests {
             heuristics: Heuristics::ALL,
             batch: 10,
         };
-        assert_eq!(policy.band(99, 99, 100), 0);
-        assert_eq!(policy.band(100, 100, 100), 1);
-        assert_eq!(policy.band(400, 400, 100), 2);
-        assert_eq!(policy.band(1_600, 1_600, 100), 3);
+        assert_eq!(policy.band(99, 99, 100), None);
+        assert_eq!(policy.band(100, 100, 100), Some(Band::Low));
+        assert_eq!(policy.band(400, 400, 100), Some(Band::Middle));
+        assert_eq!(policy.band(1_600, 1_600, 100), Some(Band::High));
         // Penalized a thousandfold: last choice, yet worthy.
-        assert_eq!(policy.band(1_600, 1, 100), 1);
+        assert_eq!(policy.band(1_600, 1, 100), Some(Band::Low));
         let time_only = Policy {
             heuristics: Heuristics {
                 penalty: false,
@@ -138,11 +140,11 @@ mod tests {
             },
             ..policy
         };
-        assert_eq!(time_only.band(1_600, 1, 100), 3);
+        assert_eq!(time_only.band(1_600, 1, 100), Some(Band::High));
         let off = Policy {
             stealing: false,
             ..policy
         };
-        assert_eq!(off.band(1_600, 1_600, 100), 0);
+        assert_eq!(off.band(1_600, 1_600, 100), None);
     }
 }

@@ -1,20 +1,24 @@
 //! The critical section: what may be done to a core's lists and colors under its lock.
 //!
 //! A [`Section`] is that lock, held, by the core's own thread or by a thief. It is the one place
-//! where colors change owner, and where the private part of a slot is touched. It knows neither the
+//! where colors change owner, and where they are linked into the core-queue and the stealing-queue. It knows neither the
 //! checkout nor the outbox: it is given chunks, pokes and colors that were taken, and answers with what
-//! could not be done, or with colors. [`super::exchange`] and [`super::steal`] drive it. How colors are
-//! linked is in [`super::links`], what thieves take of them in [`super::rob`].
+//! could not be done, or with colors. [`super::exchange`] and [`super::steal`] drive it. Which of its colors
+//! a thief gets is in [`super::victim`].
 
 use super::checkout::Taken;
+use super::color_queue::{ColorQueue, Endurance, State};
+use super::colors::Colors;
+use super::core_queue::End;
 use super::fifo::{Chunk, Fifo};
-use super::lists::{Limits, Lists};
+use super::limits::Limits;
 use super::lock::Guard;
 use super::mail;
 use super::poke::Chain;
-use super::queue::{ColorQueue, Endurance, NIL, State};
+use super::queues::Queues;
 use super::shared::Shared;
-use super::slots::Table;
+use super::stealing_queue::Band;
+use crate::color::{MaybeSlot, SlotId};
 use crate::sync::atomic::Ordering;
 use crate::sync::{CellMut, check, fault};
 
@@ -22,11 +26,11 @@ use crate::sync::{CellMut, check, fault};
 #[derive(Debug)]
 pub(crate) struct Section<'a> {
     pub(super) shared: &'a Shared,
-    pub(super) slots: Table<'a>,
     /// The core whose lock this is.
     pub(super) core: u32,
-    pub(super) lists: Guard<'a, Lists>,
-    /// A copy of what the lists say, at hand.
+    pub(super) colors: Colors<'a>,
+    pub(super) queues: Guard<'a, Queues>,
+    /// A copy of what the queues say, at hand.
     pub(super) limits: Limits,
 }
 
@@ -65,12 +69,12 @@ impl<'a> Section<'a> {
 
     /// Takes the lock of `core` if it is free.
     pub(crate) fn try_enter(shared: &'a Shared, core: u32) -> Option<Section<'a>> {
-        let lists = shared.cores[core as usize].lock.try_lock()?;
-        Some(Section::with(shared, core, lists))
+        let queues = shared.cores[core as usize].lock.try_lock()?;
+        Some(Section::with(shared, core, queues))
     }
 
     /// Takes the lock of the core that owns a color.
-    pub(crate) fn of_slot(shared: &'a Shared, slot: u32) -> Section<'a> {
+    pub(crate) fn of_slot(shared: &'a Shared, slot: SlotId) -> Section<'a> {
         loop {
             let section = Section::enter(shared, shared.slots.owner(slot));
             if section.owns(slot) {
@@ -80,67 +84,140 @@ impl<'a> Section<'a> {
     }
 
     #[inline]
-    fn with(shared: &'a Shared, core: u32, lists: Guard<'a, Lists>) -> Section<'a> {
+    fn with(shared: &'a Shared, core: u32, queues: Guard<'a, Queues>) -> Section<'a> {
         Section {
             shared,
-            slots: shared.slots.table(),
             core,
-            limits: lists.limits,
-            lists,
+            // SAFETY: the guard is the lock of the core, once, and lives as long as the colors do.
+            colors: unsafe { Colors::new(shared, core) },
+            limits: queues.limits,
+            queues,
         }
     }
 
-    /// The private part of a color of this core.
-    #[inline(always)]
-    pub(super) fn queue(&self, slot: u32) -> CellMut<'a, ColorQueue> {
-        debug_assert!(self.owns(slot));
-        // SAFETY: we hold this core's lock and the slot is this core's: `owns` is asserted, every
-        // caller passes a slot that it found in this core's lists, or checked for its owner under
-        // this lock, or that the core's own thread has checked out. Borrows live for one statement
-        // or one block, of distinct slots.
-        unsafe { self.slots.at(slot).queue() }
-    }
-
     /// Whether the color belongs to this core: stable while the section lives.
-    #[inline]
-    pub(crate) fn owns(&self, slot: u32) -> bool {
-        self.shared.slots.owner_of(slot, self.slots.at(slot)) == self.core
+    #[inline(always)]
+    pub(crate) fn owns(&self, slot: SlotId) -> bool {
+        self.colors.owns(slot)
     }
 
-    #[inline]
-    pub(super) fn is_control(&self, slot: u32) -> bool {
+    #[inline(always)]
+    pub(super) fn is_control(&self, slot: SlotId) -> bool {
         slot >= self.limits.controls_first
     }
 
-    pub(crate) fn lists(&self) -> &Lists {
-        &self.lists
+    pub(crate) fn queues(&self) -> &Queues {
+        &self.queues
     }
 
     /// Takes up what steals cost by now. Returns the quantum, in ns.
     pub(crate) fn renew_limits(&mut self) -> u32 {
         self.limits = self.shared.limits(self.core);
-        self.lists.limits = self.limits;
+        self.queues.limits = self.limits;
         self.limits.quantum_ns
+    }
+
+    /// Links a color that has events at the tail of the core-queue, and into its band.
+    #[inline(never)]
+    pub(super) fn link(&mut self, slot: SlotId) {
+        self.link_at(slot, End::Tail);
+    }
+
+    /// Links a color that has events into the core-queue, and into its band.
+    #[inline(always)]
+    fn link_at(&mut self, slot: SlotId, end: End) {
+        self.colors.slot(slot).settle(self.core);
+        let mut queue = self.colors.at(slot);
+        debug_assert!(queue.state != State::Queued && !queue.fifo.is_empty());
+        queue.state = State::Queued;
+        let (len, lasts) = (queue.fifo.len(), queue.endurance.lasts());
+        let band = band(self.shared, &self.limits, &queue);
+        queue.end();
+        let is_control = self.is_control(slot);
+        let Queues {
+            core_queue,
+            stealing_queue,
+            ..
+        } = &mut *self.queues;
+        core_queue.push(&mut self.colors, slot, end);
+        if is_control {
+            core_queue.controls += 1;
+            return;
+        }
+        core_queue.events += u64::from(len);
+        if lasts {
+            core_queue.lasting += 1;
+        }
+        if let Some(band) = band {
+            stealing_queue.put(&mut self.colors, slot, band);
+        }
+    }
+
+    /// Takes a color out of the core-queue and out of its band. Its state is the caller's to change.
+    pub(super) fn unlink(&mut self, slot: SlotId) {
+        debug_assert!(!self.is_control(slot), "they leave by being checked out");
+        let Queues {
+            core_queue,
+            stealing_queue,
+            ..
+        } = &mut *self.queues;
+        if !fault("left in its band") {
+            stealing_queue.take_out(&mut self.colors, slot);
+        }
+        core_queue.remove(&mut self.colors, slot);
+        let queue = self.colors.at(slot);
+        debug_assert_eq!(queue.state, State::Queued);
+        core_queue.events -= u64::from(queue.fifo.len());
+        core_queue.lasting -= u32::from(queue.endurance.lasts());
+    }
+
+    /// Accounts for events that were appended to a queued color, which had this many before, worth this
+    /// much in ns.
+    #[inline(always)]
+    fn grown(&mut self, slot: SlotId, (events, worth_ns): (u32, u32)) {
+        if self.is_control(slot) {
+            return;
+        }
+        let Queues {
+            core_queue,
+            stealing_queue,
+            ..
+        } = &mut *self.queues;
+        let queue = self.colors.at(slot);
+        core_queue.events += u64::from(queue.fifo.len() - events);
+        let now = band(self.shared, &self.limits, &queue);
+        let before = queue.band;
+        if before.is_some() {
+            stealing_queue.worth_ns += u64::from(queue.worth_ns() - worth_ns);
+        }
+        queue.end();
+        if before != now {
+            stealing_queue.take_out(&mut self.colors, slot);
+            if let Some(band) = now {
+                stealing_queue.put(&mut self.colors, slot, band);
+            }
+        }
     }
 
     /// Appends a chunk to a color of this core that is not checked out.
     ///
     /// Drains the color's mailbox first: what lies there may have happened before this post.
     #[inline(always)]
-    pub(super) fn append(&mut self, slot: u32, chunk: Chunk) -> Append {
+    pub(super) fn append(&mut self, slot: SlotId, chunk: Chunk) -> Append {
         if !self.owns(slot) {
             return Append::Elsewhere(chunk);
         }
-        let at = self.slots.at(slot);
-        let mut queue = self.queue(slot);
-        let mail = mail::has_mail(at) && !fault("mailbox not drained before an append");
+        let mail = mail::has_mail(self.colors.slot(slot))
+            && !fault("mailbox not drained before an append");
+        let mut queue = self.colors.at(slot);
         if queue.state == State::CheckedOut {
             return Append::CheckedOut(chunk);
         }
         if queue.is_unused() && !mail {
             // The commonest case, in fewer instructions.
             queue.fifo = chunk.into();
-            self.link_at(slot, at, queue);
+            queue.end();
+            self.link_at(slot, End::Tail);
         } else {
             queue.end();
             self.append_behind(slot, mail, chunk);
@@ -150,24 +227,25 @@ impl<'a> Section<'a> {
 
     /// As [`append`](Self::append), to a color that has events, or `mail`.
     #[inline(never)]
-    fn append_behind(&mut self, slot: u32, mail: bool, chunk: Chunk) {
-        let mut queue = self.queue(slot);
+    fn append_behind(&mut self, slot: SlotId, mail: bool, chunk: Chunk) {
+        let mut queue = self.colors.at(slot);
         let before = (queue.fifo.len(), queue.worth_ns());
         if mail {
             mail::drain(&self.shared.slots, slot, &mut queue.fifo);
         }
         queue.fifo.append(chunk);
-        if queue.state == State::Queued {
-            self.grown(slot, queue, before);
+        let state = queue.state;
+        queue.end();
+        if state == State::Queued {
+            self.grown(slot, before);
         } else {
-            queue.end();
             self.link(slot);
         }
     }
 
     /// Appends a chunk to the events of a color that this core runs, after what is in its mailbox.
-    pub(super) fn append_to_running(&self, slot: u32, events: &mut Fifo, chunk: Chunk) {
-        let mail = mail::has_mail(self.slots.at(slot));
+    pub(super) fn append_to_running(&self, slot: SlotId, events: &mut Fifo, chunk: Chunk) {
+        let mail = mail::has_mail(self.colors.slot(slot));
         if mail && !fault("mailbox not drained before an append") {
             mail::drain(&self.shared.slots, slot, events);
         }
@@ -176,15 +254,15 @@ impl<'a> Section<'a> {
 
     /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no list is looked
     /// at any more.
-    pub(crate) fn take_rest(&mut self, slot: u32) -> Fifo {
-        let mut queue = self.queue(slot);
+    pub(crate) fn take_rest(&mut self, slot: SlotId) -> Fifo {
+        let mut queue = self.colors.at(slot);
         mail::take_rest(&self.shared.slots, slot, &mut queue.fifo);
         queue.fifo.take()
     }
 
     /// The pokes that [`deliver`](Self::deliver) left.
     pub(super) fn take_left(&mut self) -> Chain {
-        std::mem::replace(&mut self.lists.left, Chain::EMPTY)
+        std::mem::replace(&mut self.queues.left, Chain::EMPTY)
     }
 
     /// The core's pokes.
@@ -194,32 +272,30 @@ impl<'a> Section<'a> {
 
     /// Delivers a poke: links the color, which has mail. False if the caller is to send the poke to the
     /// core that owns the color now.
-    pub(super) fn deliver(&mut self, slot: u32) -> bool {
+    pub(super) fn deliver(&mut self, slot: SlotId) -> bool {
         if !self.owns(slot) {
             return false;
         }
         let slots = &self.shared.slots;
-        let mut queue = self.queue(slot);
+        let mut queue = self.colors.at(slot);
         let state = queue.state;
         if state == State::CheckedOut && !fault("running mark ignored") {
             // Its own thread has it, perhaps right now, and we may be a thief. That thread goes by what
             // it sees in the mailbox ([`super::checkout`]).
             queue.end();
             if !fault("mail of a running color forgotten") {
-                self.lists.left.add(slots, slot);
+                self.queues.left.add(slots, slot);
             }
             return true;
         }
         let before = (queue.fifo.len(), queue.worth_ns());
         mail::consume(slots, slot, &mut queue.fifo);
         let len = queue.fifo.len();
+        queue.end();
         if state == State::Queued {
-            self.grown(slot, queue, before);
-        } else {
-            queue.end();
-            if len > 0 {
-                self.link(slot);
-            }
+            self.grown(slot, before);
+        } else if len > 0 {
+            self.link(slot);
         }
         let Some(target) = self.wish(slot) else {
             return true;
@@ -228,7 +304,7 @@ impl<'a> Section<'a> {
             self.unlink(slot);
         }
         // Gives the color, its events with it, to the other core, which links it when the poke arrives.
-        self.queue(slot).state = State::Idle;
+        self.colors.at(slot).state = State::Idle;
         slots.set_owner(slot, target);
         let has_poke = !mail::mark_poked(slots, slot);
         has_poke || fault("placed without a poke")
@@ -237,8 +313,8 @@ impl<'a> Section<'a> {
     /// The other core that somebody asked to place this color on, if any; the wish is fulfilled or
     /// forgotten by the caller.
     #[inline]
-    fn wish(&self, slot: u32) -> Option<u32> {
-        let at = self.slots.at(slot);
+    fn wish(&self, slot: SlotId) -> Option<u32> {
+        let at = self.colors.slot(slot);
         if !at.is_wanted() {
             return None;
         }
@@ -258,8 +334,8 @@ impl<'a> Section<'a> {
 
     /// Takes note that a color that stays checked out has run out of events.
     #[inline(always)]
-    pub(super) fn finished(&self, slot: u32) {
-        self.queue(slot).endurance = Endurance::NONE;
+    pub(super) fn finished(&mut self, slot: SlotId) {
+        self.colors.at(slot).endurance = Endurance::NONE;
     }
 
     /// As [`give_back`](Self::give_back), when there is anything to go on with.
@@ -268,8 +344,9 @@ impl<'a> Section<'a> {
         let left = &taken.fifo;
         let policy = &self.shared.policy;
         let counts = policy.stealing && policy.heuristics.time_left;
-        let mut queue = self.queue(taken.slot);
-        queue.endurance = if counts && !self.is_control(taken.slot) {
+        let is_control = self.is_control(taken.slot);
+        let mut queue = self.colors.at(taken.slot);
+        queue.endurance = if counts && !is_control {
             let turn_ns = u64::from(left.raw_ns() / left.len()) * u64::from(policy.batch);
             queue.endurance.and(turn_ns, self.limits.endurance_most)
         } else {
@@ -281,31 +358,35 @@ impl<'a> Section<'a> {
 
     /// Returns a color that was checked out and did not have its turn, to the head of the core-queue.
     pub(super) fn give_back_first(&mut self, taken: Taken) {
-        let slot = taken.slot;
-        self.adopt(taken);
-        self.move_to_front(slot);
+        let slot = self.returned_with(taken);
+        self.link_at(slot, End::Head);
     }
 
     /// Takes note that of what lasts, at most this color is still out.
-    pub(super) fn out_only(&mut self, kept: Option<u32>) {
-        let lasts = |slot| self.queue(slot).endurance.lasts();
-        self.lists.lasting_out = kept.is_some_and(lasts).into();
+    pub(super) fn out_only(&mut self, kept: Option<SlotId>) {
+        let lasts = |slot| self.colors.at(slot).endurance.lasts();
+        self.queues.lasting_out = kept.is_some_and(lasts).into();
     }
 
     /// Links a color that was checked out, or stolen for this core, and has events.
-    pub(crate) fn adopt(&mut self, Taken { slot, fifo }: Taken) {
-        let mut queue = self.returned(slot);
-        queue.fifo = fifo;
-        queue.end();
+    pub(crate) fn adopt(&mut self, taken: Taken) {
+        let slot = self.returned_with(taken);
         self.link(slot);
+    }
+
+    #[inline(always)]
+    fn returned_with(&mut self, Taken { slot, fifo }: Taken) -> SlotId {
+        self.returned(slot).fifo = fifo;
+        slot
     }
 
     /// A color that comes back: idle, and its events are where they were taken.
     #[inline(always)]
-    fn returned(&self, slot: u32) -> CellMut<'a, ColorQueue> {
-        let mut queue = self.queue(slot);
+    fn returned(&mut self, slot: SlotId) -> CellMut<'_, ColorQueue> {
+        let owns = !cfg!(any(debug_assertions, loom)) || self.owns(slot);
+        let mut queue = self.colors.at(slot);
         check!(
-            self.owns(slot) && queue.state == State::CheckedOut && queue.fifo.is_empty(),
+            owns && queue.state == State::CheckedOut && queue.fifo.is_empty(),
             "slot {slot} is returned and not out"
         );
         queue.state = State::Idle;
@@ -323,18 +404,19 @@ impl<'a> Section<'a> {
     pub(crate) fn check_out(&mut self, room: usize, mut take: impl FnMut(Taken)) -> i64 {
         let quantum_ns = u64::from(self.limits.quantum_ns);
         let mut taken_ns = 0;
-        let mut head = self.lists.core_queue.head;
-        let (mut colors, mut events) = (0, 0);
+        let mut head = MaybeSlot::from(self.queues.core_queue.head());
+        let (mut taken, mut events) = (0, 0);
         let (mut lasting, mut lasting_max) = (0, 0);
-        let mut scout = self.scout();
-        while head != NIL {
-            let slot = head;
-            let mut queue = self.queue(slot);
+        let mut scout = MaybeSlot::from(self.queues.core_queue.scout(&mut self.colors));
+        while let Some(slot) = head.get() {
+            let mut queue = self.colors.at(slot);
             let lasts = queue.endurance.lasts();
             if lasts {
                 // Some that go on and on all fit into one quantum: then no thief would ever see them.
                 if lasting == 0 {
+                    queue.end();
                     lasting_max = self.lasting_max();
+                    queue = self.colors.at(slot);
                 }
                 if lasting == lasting_max {
                     break;
@@ -350,52 +432,45 @@ impl<'a> Section<'a> {
             };
             let alone = profile.tail_ns() > self.limits.alone_ns;
             taken_ns += turn_ns;
-            if colors > 0 && (alone || taken_ns > quantum_ns || colors as usize == room) {
+            if taken > 0 && (alone || taken_ns > quantum_ns || taken as usize == room) {
                 break;
             }
             if alone {
                 taken_ns = quantum_ns + 1;
             }
             lasting += u32::from(lasts);
-            queue.check_out(len);
-            let (next, band) = (queue.core_next, queue.band);
-            if band != 0 {
+            if queue.band.is_some() {
                 queue.end();
-                self.unband(slot);
-                queue = self.queue(slot);
+                let stealing_queue = &mut self.queues.stealing_queue;
+                stealing_queue.take_out(&mut self.colors, slot);
+                queue = self.colors.at(slot);
             }
-            let fifo = queue.fifo.take();
+            let next = MaybeSlot::from(self.queues.core_queue.after(slot, &queue));
+            let fifo = queue.check_out();
             queue.end();
-            if scout == slot {
+            if scout == head {
                 scout = next;
             }
-            if scout != NIL {
-                scout = self.ask_for(scout);
+            if let Some(scouted) = scout.get() {
+                let core_queue = &self.queues.core_queue;
+                scout = core_queue.ask_for(&mut self.colors, scouted).into();
             }
             head = next;
-            colors += 1;
+            taken += 1;
             if self.is_control(slot) {
-                self.lists.controls -= 1;
+                self.queues.core_queue.controls -= 1;
             } else {
                 events += u64::from(len);
             }
             take(Taken { slot, fifo });
         }
-        self.lists.lasting_out = lasting;
-        self.lists.scout = scout;
+        self.queues.lasting_out = lasting;
         // What is unlinking one by one, at once.
-        if colors > 0 {
-            self.lists.core_queue.head = head;
-            if head == NIL {
-                self.lists.core_queue.tail = NIL;
-            } else {
-                self.queue(head).core_prev = NIL;
-            }
-            self.lists.queued -= colors;
-            self.lists.events -= events;
-            self.lists.lasting -= lasting;
-        }
-        if head == NIL {
+        let core_queue = &mut self.queues.core_queue;
+        core_queue.begin_at(head.get(), taken, scout.get());
+        core_queue.events -= events;
+        core_queue.lasting -= lasting;
+        if !head.is_some() {
             quantum_ns as i64 - taken_ns as i64
         } else {
             -1
@@ -405,8 +480,8 @@ impl<'a> Section<'a> {
     /// How many colors that last the core takes at once: half of them while anybody could come for the rest.
     fn lasting_max(&self) -> u32 {
         let shared = self.shared;
-        let lasting = self.lists.lasting;
-        let wakes = || self.lists.lasting_ns(lasting / 2) >= shared.wake_cost_ns;
+        let lasting = self.queues.core_queue.lasting;
+        let wakes = || self.queues.lasting_ns(lasting / 2) >= shared.wake_cost_ns;
         let wanted = shared.searching.load(Ordering::Relaxed) > 0
             || shared.cores[self.core as usize].hint.is_asked()
             || wakes() && shared.sleepers.any();
@@ -421,20 +496,19 @@ impl<'a> Section<'a> {
     #[inline(always)]
     pub(super) fn count_out(&mut self, events: impl FnOnce() -> u64) {
         if self.shared.policy.needs_two_colors() {
-            self.lists.events_out = events();
+            self.queues.events_out = events();
         }
     }
 
     /// Writes the hint that thieves and would-be sleepers read.
     #[inline]
-    pub(crate) fn publish(&self) -> Worth {
+    pub(crate) fn publish(&mut self) -> Worth {
         #[cfg(loom)]
         self.assert_valid();
         let hint = &self.shared.cores[self.core as usize].hint;
         let policy = &self.shared.policy;
-        let stealable = self.lists.stealable();
         let worth_ns = if policy.heuristics.time_left && policy.stealing {
-            self.lists.worth_ns
+            self.queues.stealing_queue.worth_ns
         } else if policy.stealing && self.has_something_by_the_two_color_rule() {
             // Without the time-left heuristic whatever there is, is worth it.
             u64::MAX
@@ -442,10 +516,50 @@ impl<'a> Section<'a> {
             0
         };
         let before_ns = hint.worth_ns();
-        hint.publish(worth_ns, stealable, &self.lists);
+        hint.publish(worth_ns, &self.queues);
         Worth {
             before_ns,
             now_ns: worth_ns,
         }
     }
+
+    /// Walks all lists and checks every invariant.
+    #[cfg(any(test, debug_assertions, loom))]
+    pub(crate) fn assert_valid(&mut self) {
+        let first = self.limits.controls_first;
+        let colors = &mut self.colors;
+        let queued = (self.queues.core_queue).assert_valid(colors, |slot| slot >= first);
+        for &slot in queued.iter().filter(|&&slot| slot >= first) {
+            let queue = colors.at(slot);
+            assert_eq!(
+                (queue.band, queue.endurance),
+                (None, Endurance::NONE),
+                "slot {slot}: a control color is never worth stealing"
+            );
+        }
+        self.queues.stealing_queue.assert_valid(colors, &queued);
+    }
+
+    /// The core-queue, the next to run first.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn queued_slots(&mut self) -> Vec<u32> {
+        let mut slots = Vec::new();
+        (self.queues.core_queue).find(&mut self.colors, |slot, _| {
+            slots.push(slot.number());
+            false
+        });
+        slots
+    }
+}
+
+/// The band that a color deserves: none for what is not worth stealing, which is most of what a busy
+/// server runs.
+#[inline(always)]
+fn band(shared: &Shared, limits: &Limits, queue: &ColorQueue) -> Option<Band> {
+    if queue.endurance == Endurance::NONE && queue.fifo.raw_ns() < limits.worthy_ns {
+        return None;
+    }
+    let (worth_ns, penalized_ns) = (queue.worth_ns(), queue.penalized_ns());
+    let policy = &shared.policy;
+    policy.band(worth_ns.into(), penalized_ns.into(), limits.cost_ns)
 }

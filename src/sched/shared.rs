@@ -1,14 +1,14 @@
 //! What all cores of a runtime share.
 
 use super::counts::Counts;
-use super::lists::{Limits, Lists};
+use super::limits::Limits;
 use super::lock::CoreLock;
 use super::node::VtableOf;
 use super::poke::Pokes;
 use super::policy::Policy;
 use super::pool::Depot;
 use super::profile::Profiles;
-use super::queue::Endurance;
+use super::queues::Queues;
 use super::quiesce::Quiesce;
 use super::section::Section;
 use super::sleepers::Sleepers;
@@ -28,7 +28,7 @@ use std::sync::RwLock;
 /// not share a line with what others poll.
 #[derive(Debug)]
 pub(crate) struct CoreShared {
-    pub(crate) lock: CachePadded<CoreLock<Lists>>,
+    pub(crate) lock: CachePadded<CoreLock<Queues>>,
     pub(crate) pokes: CachePadded<Pokes>,
     pub(crate) hint: CachePadded<Hint>,
     pub(crate) progress: CachePadded<Progress>,
@@ -64,9 +64,10 @@ impl Hint {
     }
 
     #[inline]
-    pub(crate) fn publish(&self, worth_ns: u64, stealable: u32, lists: &Lists) {
-        let (queued, events) = (lists.queued, lists.events);
-        let lasting = lists.all_lasting();
+    pub(crate) fn publish(&self, worth_ns: u64, queues: &Queues) {
+        let (queued, events) = (queues.core_queue.len, queues.core_queue.events);
+        let stealable = queues.core_queue.stealable();
+        let lasting = queues.all_lasting();
         // What is unchanged is not stored: others poll this line, and a store takes it from them and
         // costs a transfer each way. One writer at a time, under the lock, so what it reads is the
         // latest.
@@ -234,12 +235,6 @@ impl Progress {
     }
 }
 
-/// The least quantum, in ns: some ten times what returning, flushing and checking out take.
-const QUANTUM_MIN_NS: u32 = 600;
-/// The quantum where nobody could steal what it hides, in ns: what waits, waits no longer than for a system
-/// call or two.
-const QUANTUM_ALONE_NS: u32 = if cfg!(loom) { QUANTUM_MIN_NS } else { 2_400 };
-
 /// The steal cost before anything was measured, in ns; and the bounds of what is believed.
 const STEAL_COST_PRIOR_NS: u32 = 600;
 const STEAL_COST_MIN_NS: u32 = 100;
@@ -300,7 +295,7 @@ impl Shared {
         setup.policy.stealing &= cores > 1;
         let overflow = [VtableOf::<Boxed>::VTABLE, VtableOf::<Boxed>::RESERVED];
         let map = ColorMap::new(setup.slot_bits, cores, setup.hash_key);
-        let limits = limits(
+        let limits = Limits::new(
             STEAL_COST_PRIOR_NS.into(),
             &setup.policy,
             setup.wake_cost_ns,
@@ -313,7 +308,7 @@ impl Shared {
                 .into_iter()
                 .map(|victims| {
                     Arc::new(CoreShared {
-                        lock: CachePadded::new(CoreLock::new(Lists::new(limits))),
+                        lock: CachePadded::new(CoreLock::new(Queues::new(limits))),
                         pokes: CachePadded::new(Pokes::new()),
                         hint: CachePadded::new(Hint::new()),
                         progress: CachePadded::new(Progress::new()),
@@ -412,7 +407,7 @@ impl Shared {
 
     /// What the critical sections of a core judge by, as of now.
     pub(crate) fn limits(&self, core: u32) -> Limits {
-        limits(
+        Limits::new(
             self.reference_cost_ns(core),
             &self.policy,
             self.wake_cost_ns,
@@ -430,32 +425,12 @@ impl Shared {
     }
 }
 
-fn limits(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, map: ColorMap) -> Limits {
-    Limits {
-        cost_ns,
-        worthy_ns: policy.worthy_ns(cost_ns),
-        quantum_ns: if policy.stealing {
-            (cost_ns as u32).max(QUANTUM_MIN_NS)
-        } else {
-            QUANTUM_ALONE_NS
-        },
-        // Nobody is kept waiting by it where nobody could steal.
-        alone_ns: if policy.stealing {
-            wake_cost_ns.try_into().unwrap_or(u32::MAX)
-        } else {
-            u32::MAX
-        },
-        endurance_most: Endurance::most(wake_cost_ns),
-        controls_first: map.control_first(),
-    }
-}
-
 impl Shared {
     /// Drops the closures in queues and mailboxes, and tells how many there were. No core runs any more; foreign
     /// threads may still push, and look.
     pub(crate) fn discard(&self) -> u64 {
         let mut discarded = 0;
-        for slot in 0..self.slots.len() {
+        for slot in self.slots.ids() {
             if self.slots.at(slot).was_never_used() {
                 continue;
             }

@@ -13,9 +13,9 @@
 //! that runs is not affected by cores that post to it, because its events were moved out of the slot
 //! when it was checked out.
 
+use super::color_queue::ColorQueue;
 use super::node::Node;
-use super::queue::ColorQueue;
-use crate::color::ColorMap;
+use crate::color::{ColorMap, SlotId};
 use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering};
 use crate::sync::{CellMut, UnsafeCell};
 
@@ -78,11 +78,11 @@ pub(crate) struct Table<'a>(&'a [Slot]);
 
 impl<'a> Table<'a> {
     #[inline(always)]
-    pub(crate) fn at(self, slot: u32) -> &'a Slot {
-        debug_assert!((slot as usize) < self.0.len());
-        // SAFETY: slot numbers come from `ColorMap::slot`, which stays below `ColorMap::slots`, the
-        // length of the table; lists, pokes and checkouts hold such numbers only.
-        unsafe { self.0.get_unchecked(slot as usize) }
+    pub(crate) fn at(self, slot: SlotId) -> &'a Slot {
+        debug_assert!((slot.number() as usize) < self.0.len());
+        // SAFETY: slots come from `ColorMap`, whose `slots` is the length of the table; lists, pokes and
+        // checkouts hold such slots only.
+        unsafe { self.0.get_unchecked(slot.number() as usize) }
     }
 }
 
@@ -119,7 +119,7 @@ impl Slots {
     }
 
     #[inline(always)]
-    pub(crate) fn at(&self, slot: u32) -> &Slot {
+    pub(crate) fn at(&self, slot: SlotId) -> &Slot {
         self.table().at(slot)
     }
 
@@ -130,13 +130,13 @@ impl Slots {
 
     /// The core that owns the color: stable only for whoever holds that core's lock.
     #[inline(always)]
-    pub(crate) fn owner(&self, slot: u32) -> u32 {
+    pub(crate) fn owner(&self, slot: SlotId) -> u32 {
         self.owner_of(slot, self.at(slot))
     }
 
     /// As [`owner`](Self::owner), for who has the slot at hand.
     #[inline(always)]
-    pub(crate) fn owner_of(&self, slot: u32, at: &Slot) -> u32 {
+    pub(crate) fn owner_of(&self, slot: SlotId, at: &Slot) -> u32 {
         match at.owner.load(Ordering::Acquire) {
             0 => self.map.home(slot),
             owner => u32::from(owner) - 1,
@@ -148,13 +148,14 @@ impl Slots {
     /// The caller holds the lock of the present owner (see [`super::section`]) and has done with the
     /// private part, which from now on belongs to the new owner's lock. Release, so that who learns
     /// of the new owner also sees what the old one left there.
-    pub(crate) fn set_owner(&self, slot: u32, core: u32) {
+    pub(crate) fn set_owner(&self, slot: SlotId, core: u32) {
         self.at(slot)
             .owner
             .store(core as u16 + 1, Ordering::Release);
     }
 
-    pub(crate) fn len(&self) -> u32 {
-        self.slots.len() as u32
+    /// All of them.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = SlotId> + use<> {
+        (0..self.map.slots() as u32).map(SlotId::of)
     }
 }

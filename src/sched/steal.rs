@@ -12,7 +12,7 @@
 //!
 //! Two things are not in the papers, and without them colors that post to themselves stay where they
 //! started. By its one queued event such a color is never worth a steal: so what it took since it last was
-//! finished counts too ([`super::queue::Endurance`]). And a core with a single one of them is never idle
+//! finished counts too ([`super::color_queue::Endurance`]). And a core with a single one of them is never idle
 //! again, whatever another has: so every core now and then [`compare`]s.
 //!
 //! A victim is worth a visit if the time-left of its worthy colors exceeds the measured steal cost
@@ -22,7 +22,7 @@
 use super::checkout::Taken;
 use super::core::Core;
 use super::exchange::{check_out, take_mail};
-use super::lists::EVENT_NS;
+use super::queues::EVENT_NS;
 use super::section::Section;
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
@@ -78,14 +78,14 @@ impl Core {
         for stolen in loot {
             section.adopt(stolen);
         }
-        if section.lists().left.any() {
+        if section.queues().left.any() {
             take_mail(&mut section, bells);
         }
         if run {
             check_out(checkout, &mut section);
         }
         let worth = section.publish();
-        let waits = section.lists().queued > 0;
+        let waits = section.queues().core_queue.len > 0;
         drop(section);
         self.make_known(worth);
         if run {
@@ -102,7 +102,7 @@ impl Core {
         let theirs_ns = hint.worth_ns() + hint.events() * EVENT_NS;
         let (ours_ns, lasting, lasting_ns) = {
             let section = Section::enter(&self.shared, self.id);
-            let (lists, lasting) = (section.lists(), section.lists().all_lasting());
+            let (lists, lasting) = (section.queues(), section.queues().all_lasting());
             (lists.load_ns(), lasting, lists.lasting_ns(lasting))
         };
         // Colors that last are shared by their number: however many events each has, it goes on.
@@ -253,7 +253,7 @@ impl Core {
             return false;
         };
         take_mail(&mut section, bells);
-        let more = section.rob(*id, stuck, has_ns, loot);
+        let more = section.hand_over(*id, stuck, has_ns, loot);
         // Once more, now that the new owner is published: see `super::poke`.
         if !loot.is_empty()
             && !fault("second look after a steal skipped")
@@ -262,7 +262,7 @@ impl Core {
             take_mail(&mut section, bells);
         }
         section.publish();
-        let left = section.lists().queued;
+        let left = section.queues().core_queue.len;
         drop(section);
         if fault("owner published after the unlock") {
             for taken in loot.iter() {
@@ -319,7 +319,7 @@ pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Op
     let i = (looks as usize).checked_rem(own.victims.len())?;
     let (victim, _) = own.victims[i];
     let hint = &section.shared.cores[victim as usize].hint;
-    let ours = section.lists().all_lasting();
+    let ours = section.queues().all_lasting();
     let more = has_clearly_more(hint.lasting(), ours);
     // All of them may fit into one quantum: then there is nothing to take unless it leaves some.
     hint.ask(more);

@@ -102,7 +102,7 @@ fn finds_a_color_left_in_the_core_queue() {
     must_fail(
         "stealing::two_thieves",
         "left in the core-queue",
-        &["a core that does not own it"],
+        &["back link"],
     );
 }
 

@@ -98,7 +98,8 @@ fn colors_that_last_are_levelled_by_their_number() {
     let (few, many) = (takes(20), takes(20));
     machine.lasting(0, &[(few, 1); 20]);
     machine.lasting(1, &[(many, 10_000); 2]);
-    let load_ns = |machine: &Machine, core| Section::enter(&machine.shared, core).lists().load_ns();
+    let load_ns =
+        |machine: &Machine, core| Section::enter(&machine.shared, core).queues().load_ns();
     assert!(
         load_ns(&machine, 1) > load_ns(&machine, 0),
         "the test's own premise"
@@ -288,9 +289,9 @@ fn what_has_run_is_not_worth_anything_any_more() {
     assert!(of.is_turn_over() && !of.next_color());
     of.end_event();
     of.exchange();
-    let slots: Vec<u32> = of.checkout.slots().collect();
-    assert_eq!(slots, [color as u32]);
-    let fifo = of.checkout.fifo(color as u32);
+    let slots: Vec<SlotId> = of.checkout.slots().collect();
+    assert_eq!(slots, [slot(color)]);
+    let fifo = of.checkout.fifo(slot(color));
     assert_eq!((fifo.len(), fifo.raw_ns()), (99, 99_000));
 }
 
@@ -323,7 +324,12 @@ fn control_colors_stay() {
 /// may make it worth none.
 #[test]
 fn a_queued_color_that_grows_is_judged_anew() {
-    let worthy = |machine: &Machine| Section::enter(&machine.shared, 0).lists().worthy;
+    let worthy = |machine: &Machine| {
+        Section::enter(&machine.shared, 0)
+            .queues()
+            .stealing_queue
+            .len
+    };
     let mut machine = Machine::flat(2, Heuristics::ALL);
     machine.busy(0, &[(takes(20), 1)]);
     assert_eq!(worthy(&machine), 0);

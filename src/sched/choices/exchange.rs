@@ -24,7 +24,7 @@ fn held_colors_leave_when_others_wait() {
     assert_eq!(machine.run(), []);
     machine.cores[0].exchange();
     assert_eq!(machine.checked_out(), [long]);
-    let held = |color: u64| machine.cores[0].checkout.find(color as u32);
+    let held = |color: u64| machine.cores[0].checkout.find(slot(color));
     assert_eq!([a, b].map(held), [None, None]);
 }
 
@@ -42,7 +42,7 @@ fn held_colors_leave_when_mail_comes() {
     mail(&mut machine, mailed);
     machine.cores[0].exchange();
     assert_eq!(machine.checked_out(), [b, c, mailed]);
-    assert!(machine.cores[0].checkout.find(a as u32).is_none());
+    assert!(machine.cores[0].checkout.find(slot(a)).is_none());
     assert_eq!(machine.step(), Some(b));
     machine.post(c, 20);
     assert!(!machine.cores[0].has_outbox());
@@ -73,12 +73,14 @@ fn of_two_that_ran_only_the_one_without_events_is_held() {
 fn a_color_that_is_held_has_lasted_no_longer() {
     let Pair { mut machine, a, .. } = Pair::on(2);
     let endurance = |machine: &Machine| {
-        let section = Section::enter(&machine.shared, 0);
-        section.queue(a as u32).endurance
+        let mut section = Section::enter(&machine.shared, 0);
+        section.colors.at(slot(a)).endurance
     };
     assert_eq!(endurance(&machine), Endurance::NONE);
     let lasted = Endurance::NONE.and(5_000, Endurance::most(0));
-    Section::enter(&machine.shared, 0).queue(a as u32).endurance = lasted;
+    (Section::enter(&machine.shared, 0).colors)
+        .at(slot(a))
+        .endurance = lasted;
     machine.post(a, 20);
     machine.run();
     machine.post(a, 20);
@@ -209,7 +211,7 @@ fn beside_one_that_lasts() -> Machine {
     machine.busy(0, &[]);
     machine.run();
     let mut section = Section::enter(&machine.shared, 2);
-    section.lists.lasting_out = 9;
+    section.queues.lasting_out = 9;
     section.publish();
     drop(section);
     machine
@@ -226,7 +228,7 @@ fn found_after(machine: &mut Machine, busy: bool) -> u64 {
     }
     assert_eq!(machine.cores[0].levelling, Some(1));
     assert!(machine.shared.cores[2].hint.is_asked());
-    Section::enter(&machine.shared, 2).lists.lasting_out = 0;
+    Section::enter(&machine.shared, 2).queues.lasting_out = 0;
     machine.cores[0].own.stats.quanta.get()
 }
 
@@ -239,7 +241,7 @@ fn a_core_compares_itself_with_each_victim_in_turn() {
     // The other victim has its turn first.
     let mut machine = beside_one_that_lasts();
     let mut section = Section::enter(&machine.shared, 2);
-    let lasting = std::mem::take(&mut section.lists.lasting_out);
+    let lasting = std::mem::take(&mut section.queues.lasting_out);
     section.publish();
     drop(section);
     let color = machine.color(0, 3);
@@ -250,7 +252,7 @@ fn a_core_compares_itself_with_each_victim_in_turn() {
         machine.cores[0].exchange();
     }
     let mut section = Section::enter(&machine.shared, 2);
-    section.lists.lasting_out = lasting;
+    section.queues.lasting_out = lasting;
     section.publish();
     drop(section);
     assert_eq!(found_after(&mut machine, true), 192);
@@ -343,12 +345,14 @@ fn the_scout_stays_in_the_queue() {
     machine.cores[0].flush();
     machine.cores[0].exchange();
     let mut section = Section::enter(&machine.shared, 0);
-    let scout = section.lists.scout;
-    assert_ne!(scout, NIL);
-    let next = section.queue(scout).core_next;
+    let scout = section.queues.core_queue.scouted().expect("it was sent");
+    let queued = section.queued_slots();
+    let at = queued.iter().position(|&slot| slot == scout.number());
+    let next = queued[at.expect("it is in the queue") + 1];
     section.unlink(scout);
-    section.queue(scout).state = State::Idle;
-    assert_eq!(section.lists.scout, next);
+    section.colors.at(scout).state = State::Idle;
+    let scouted = section.queues.core_queue.scouted();
+    assert_eq!(scouted, Some(SlotId::of(next)));
     section.assert_valid();
     section.link(scout);
 }
@@ -366,7 +370,7 @@ fn a_core_compares_itself_with_one_victim_at_a_time() {
         machine.cores[0].exchange();
         assert_eq!(machine.cores[0].levelling, Some(0));
     }
-    Section::enter(&machine.shared, 2).lists.lasting_out = 0;
+    Section::enter(&machine.shared, 2).queues.lasting_out = 0;
 }
 
 /// Core 0 with so many colors in its queue that go on and on, of an event of so many ns each.
@@ -377,10 +381,11 @@ fn lasting(colors: usize, takes_ns: u64) -> Machine {
         machine.post(color, takes_ns);
         machine.cores[0].flush();
         let mut section = Section::enter(&machine.shared, 0);
-        section.unlink(color as u32);
-        section.queue(color as u32).endurance = Endurance::NONE.and(5_000, Endurance::most(0));
-        section.queue(color as u32).state = State::Idle;
-        section.link(color as u32);
+        set_endurance(
+            &mut section,
+            slot(color),
+            Endurance::NONE.and(5_000, Endurance::most(0)),
+        );
     }
     machine
 }
@@ -389,7 +394,13 @@ fn lasting(colors: usize, takes_ns: u64) -> Machine {
 fn a_color_that_lasts_is_worth_a_steal() {
     let machine = lasting(1, 20);
     let section = Section::enter(&machine.shared, 0);
-    assert_eq!((section.lists.worthy, section.lists.worth_ns), (1, 5_140));
+    assert_eq!(
+        (
+            section.queues.stealing_queue.len,
+            section.queues.stealing_queue.worth_ns
+        ),
+        (1, 5_140)
+    );
 }
 
 /// Else no thief would ever see those that all fit into a quantum.
@@ -401,7 +412,7 @@ fn half_of_the_colors_that_last_are_left_for_whoever_wants_some() {
         machine.cores[0].exchange();
         let taken = machine.checked_out().len();
         let section = Section::enter(&machine.shared, 0);
-        assert_eq!(section.lists.lasting_out as usize, taken);
+        assert_eq!(section.queues.lasting_out as usize, taken);
         taken
     };
     let searching = |machine: &Machine| {
@@ -422,7 +433,13 @@ fn a_color_that_lasts_and_does_not_fit_is_not_counted_as_out() {
     machine.cores[0].exchange();
     assert_eq!(machine.checked_out().len(), 1);
     let section = Section::enter(&machine.shared, 0);
-    assert_eq!((section.lists.lasting, section.lists.lasting_out), (2, 1));
+    assert_eq!(
+        (
+            section.queues.core_queue.lasting,
+            section.queues.lasting_out
+        ),
+        (2, 1)
+    );
 }
 
 /// Until what it takes sums to a quantum, and what may be longer than a wake-up goes alone.
@@ -511,9 +528,9 @@ fn a_color_with_events_left_has_lasted() {
         machine.cores[0].exchange();
         machine.run();
         machine.cores[0].exchange();
-        let section = Section::enter(&machine.shared, 0);
+        let mut section = Section::enter(&machine.shared, 0);
         assert_eq!(
-            section.queue(slot).endurance.ns(),
+            section.colors.at(slot).endurance.ns(),
             lasted_ns,
             "{heuristics:?}"
         );

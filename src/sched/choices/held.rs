@@ -42,7 +42,7 @@ fn a_post_to_a_held_color_goes_straight_in() {
     (0..2).for_each(|_| pair.machine.post(pair.a, 20));
     assert!(!pair.machine.cores[0].has_outbox());
     assert_eq!(
-        pair.machine.cores[0].checkout.fifo(pair.a as u32).raw_ns(),
+        pair.machine.cores[0].checkout.fifo(slot(pair.a)).raw_ns(),
         40
     );
     assert_eq!(pair.machine.run(), [pair.a; 2]);
@@ -140,16 +140,20 @@ fn a_flush_leaves_out_only_the_running_color() {
         machine.cores[0].flush();
         for &color in &colors[usize::from(!lasts)..] {
             let mut section = Section::enter(&machine.shared, 0);
-            section.unlink(color as u32);
-            section.queue(color as u32).endurance = Endurance::NONE.and(5_000, Endurance::most(0));
-            section.queue(color as u32).state = State::Idle;
-            section.link(color as u32);
+            set_endurance(
+                &mut section,
+                slot(color),
+                Endurance::NONE.and(5_000, Endurance::most(0)),
+            );
         }
         machine.cores[0].exchange();
         assert_eq!(machine.step(), Some(colors[0]));
         let lasting = |machine: &Machine| {
             let section = Section::enter(&machine.shared, 0);
-            (section.lists.lasting, section.lists.lasting_out)
+            (
+                section.queues.core_queue.lasting,
+                section.queues.lasting_out,
+            )
         };
         assert_eq!(lasting(&machine), (0, 2 + u32::from(lasts)));
         machine.cores[0].flush();
@@ -223,10 +227,10 @@ fn a_flush_of_nothing_does_nothing() {
     machine.post(color, 20);
     machine.cores[0].exchange();
     assert_eq!(machine.step(), Some(color));
-    Section::enter(&machine.shared, 0).lists.events = 7;
+    Section::enter(&machine.shared, 0).queues.core_queue.events = 7;
     machine.cores[0].flush();
     assert_eq!(machine.shared.cores[0].hint.events(), 0);
-    Section::enter(&machine.shared, 0).lists.events = 0;
+    Section::enter(&machine.shared, 0).queues.core_queue.events = 0;
 }
 
 #[test]

@@ -13,13 +13,13 @@ mod victims;
 mod wakes;
 
 use super::clock::Clock;
+use super::color_queue::{Endurance, State};
 use super::core::Core;
 use super::exchange::take_mail;
 use super::policy::{Heuristics, Policy};
-use super::queue::{Endurance, NIL, State};
 use super::section::Section;
 use super::shared::{Setup, Shared};
-use crate::color::HashKey;
+use crate::color::{HashKey, SlotId};
 use crate::sync::Arc;
 use crate::sync::relaxed::{AtomicU64, Ordering};
 use crate::topology::{Distance, Shape, Topology};
@@ -140,13 +140,7 @@ impl Machine {
             self.cores[core].flush();
             let mut section = Section::enter(&self.shared, core as u32);
             let most = section.limits.endurance_most;
-            section.unlink(color as u32);
-            {
-                let mut queue = section.queue(color as u32);
-                queue.state = State::Idle;
-                queue.endurance = most;
-            }
-            section.link(color as u32);
+            set_endurance(&mut section, slot(color), most);
             section.publish();
         }
     }
@@ -156,7 +150,7 @@ impl Machine {
         let of = &mut self.cores[thief];
         let found = of.steal();
         of.end_search(found);
-        let taken: Vec<u64> = of.checkout.slots().map(u64::from).collect();
+        let taken: Vec<u64> = of.checkout.slots().map(color_of).collect();
         assert_eq!(found, !taken.is_empty());
         let queued = Section::enter(&self.shared, thief as u32).queued_slots();
         taken
@@ -217,7 +211,7 @@ impl Machine {
         let of = &mut self.cores[0];
         of.free(event.node);
         of.end_event();
-        Some(of.current.slot.into())
+        of.current.slot.get().map(color_of)
     }
 
     /// The rest of the quantum.
@@ -226,13 +220,34 @@ impl Machine {
     }
 
     fn checked_out(&self) -> Vec<u64> {
-        self.cores[0].checkout.slots().map(u64::from).collect()
+        self.cores[0].checkout.slots().map(color_of).collect()
     }
 
     fn queue(&self) -> Vec<u64> {
         let queued = Section::enter(&self.shared, 0).queued_slots();
         queued.into_iter().map(u64::from).collect()
     }
+}
+
+/// The slot of a color with a slot of its own.
+fn slot(color: u64) -> SlotId {
+    SlotId::of(color as u32)
+}
+
+/// The color of such a slot.
+fn color_of(slot: SlotId) -> u64 {
+    slot.number().into()
+}
+
+/// A queued color comes to have gone on for this long.
+fn set_endurance(section: &mut Section<'_>, slot: SlotId, endurance: Endurance) {
+    section.unlink(slot);
+    {
+        let mut queue = section.colors.at(slot);
+        queue.state = State::Idle;
+        queue.endurance = endurance;
+    }
+    section.link(slot);
 }
 
 fn post(core: &mut Core, handler: &'static Handler, color: u64) {

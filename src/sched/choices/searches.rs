@@ -142,13 +142,13 @@ fn a_thief_in_vain_rings_for_what_it_forwards() {
     let color = machine.color(0, 0);
     post(&mut machine.cores[3], takes(20), color);
     machine.cores[3].flush();
-    machine.shared.slots.set_owner(color as u32, 2);
+    machine.shared.slots.set_owner(slot(color), 2);
     assert!(machine.shared.cores[2].pokes.park());
     assert!(machine.steal(1).is_empty());
     assert_eq!(wakes(&machine, 1), 1);
     machine.cores[2].exchange();
-    let taken: Vec<u32> = machine.cores[2].checkout.slots().collect();
-    assert_eq!(taken, [color as u32]);
+    let taken: Vec<SlotId> = machine.cores[2].checkout.slots().collect();
+    assert_eq!(taken, [slot(color)]);
 }
 
 /// Its own mail that other thieves left, too.
@@ -241,7 +241,7 @@ fn a_victim_has_clearly_more_that_lasts() {
         let machine = Machine::flat(2, Heuristics::ALL);
         let lasting = |core, colors| {
             let mut section = Section::enter(&machine.shared, core);
-            section.lists.lasting_out = colors;
+            section.queues.lasting_out = colors;
             section.publish();
         };
         lasting(0, ours);

@@ -250,7 +250,7 @@ fn before_a_long_event_what_waits_is_published() {
 #[test]
 fn what_is_left_after_a_turn_is_what_did_not_run() {
     let left = |machine: &Machine, color: u64| {
-        let fifo = machine.cores[0].checkout.fifo(color as u32);
+        let fifo = machine.cores[0].checkout.fifo(slot(color));
         (fifo.len(), fifo.raw_ns(), fifo.times().penalized_ns())
     };
     let begin = |events| {

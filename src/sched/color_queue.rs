@@ -15,10 +15,9 @@
 //! is linked there when its poke arrives ([`super::section`]).
 
 use super::fifo::Fifo;
-use super::lists::EVENT_NS;
-
-/// "No slot" in a link.
-pub(crate) const NIL: u32 = u32::MAX;
+use super::list::Links;
+use super::queues::EVENT_NS;
+use super::stealing_queue::Band;
 
 /// Where a color-queue is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +42,7 @@ pub(crate) struct Endurance(u16);
 
 impl Endurance {
     pub(crate) const NONE: Endurance = Endurance(0);
-    /// Counted in so many ns.
+    /// What one unit of it stands for.
     const UNIT_NS: u64 = 128;
     /// The least that is the [most](Self::most).
     const MOST_MIN_NS: u64 = 16_384;
@@ -83,16 +82,15 @@ impl Endurance {
 pub(crate) struct ColorQueue {
     pub(crate) fifo: Fifo,
     pub(crate) state: State,
-    /// 0: not in the stealing-queue, else its band plus one. Stored, because the steal cost that
-    /// decided on it may have moved since.
-    pub(crate) band: u8,
+    /// Where it is in the stealing-queue, if it is. Stored, because the steal cost that decided on it may
+    /// have moved since.
+    pub(crate) band: Option<Band>,
     /// See [`Endurance`].
     pub(crate) endurance: Endurance,
-    /// The color before this one in the core-queue; while it is checked out, see [`ColorQueue::taken`].
-    pub(crate) core_prev: u32,
-    pub(crate) core_next: u32,
-    pub(crate) band_prev: u32,
-    pub(crate) band_next: u32,
+    /// Its place in the core-queue; while it is checked out, see [`ColorQueue::taken`].
+    pub(super) core: Links,
+    /// Its place in its band.
+    pub(super) in_band: Links,
 }
 
 impl ColorQueue {
@@ -121,16 +119,17 @@ impl ColorQueue {
         penalized_ns.saturating_add(expected_ns)
     }
 
-    /// The color is checked out with so many events.
+    /// Takes the events out of a color that is in no list any more, or that the caller is about to unlink.
     #[inline(always)]
-    pub(crate) fn check_out(&mut self, events: u32) {
+    pub(super) fn check_out(&mut self) -> Fifo {
         self.state = State::CheckedOut;
-        self.core_prev = events;
+        self.core = Links::note(self.fifo.len());
+        self.fifo.take()
     }
 
     /// With how many events it was checked out, if it is. For reports: it may have run some of them.
     pub(crate) fn taken(&self) -> Option<u32> {
-        (self.state == State::CheckedOut).then_some(self.core_prev)
+        (self.state == State::CheckedOut).then(|| self.core.noted())
     }
 
     /// In no list and without events.
@@ -143,13 +142,11 @@ impl ColorQueue {
     pub(crate) fn new() -> ColorQueue {
         ColorQueue {
             fifo: Fifo::EMPTY,
-            core_prev: 0,
-            core_next: 0,
-            band_prev: 0,
-            band_next: 0,
             state: State::Idle,
-            band: 0,
+            band: None,
             endurance: Endurance::NONE,
+            core: Links::NONE,
+            in_band: Links::NONE,
         }
     }
 }

@@ -1,0 +1,182 @@
+//! The core-queue: the colors of one core that have events to run, the next one first (Mely section IV-A).
+
+use super::color_queue::ColorQueue;
+#[cfg(any(test, debug_assertions, loom))]
+use super::color_queue::State;
+use super::colors::Colors;
+use super::list::List;
+use super::prefetch;
+use crate::color::SlotId;
+
+/// A core-queue with fewer colors is in some near cache.
+const SCOUTED_MIN: u32 = 1_024;
+/// Colors from the one that is taken to the one that memory is asked for.
+const SCOUT_LEAD: u32 = 8;
+
+/// See the module text. What is summed here is kept up by the section that links ([`super::section`]).
+#[derive(Debug)]
+pub(crate) struct CoreQueue {
+    list: List,
+    /// Colors in it.
+    pub(super) len: u32,
+    /// Control colors among them, which no thief may take.
+    pub(super) controls: u32,
+    /// Events of all but the control colors.
+    pub(super) events: u64,
+    /// Colors that last ([`super::color_queue::Endurance::lasts`]).
+    pub(super) lasting: u32,
+    /// The color up to which memory was asked for, some way behind the head of a long queue. Each color is
+    /// on a line of its own, which says where the next one is: they would be waited for one after the other.
+    scout: Option<SlotId>,
+}
+
+/// Where a color is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Head,
+    Tail,
+}
+
+impl CoreQueue {
+    pub(super) const EMPTY: CoreQueue = CoreQueue {
+        list: List::EMPTY,
+        len: 0,
+        controls: 0,
+        events: 0,
+        lasting: 0,
+        scout: None,
+    };
+
+    /// Colors that a thief may take.
+    #[inline(always)]
+    pub(crate) fn stealable(&self) -> u32 {
+        self.len - self.controls
+    }
+
+    #[inline(always)]
+    pub(super) fn head(&self) -> Option<SlotId> {
+        self.list.head()
+    }
+
+    /// The color after this one, for who has it at hand.
+    #[inline(always)]
+    pub(super) fn after(&self, id: SlotId, queue: &ColorQueue) -> Option<SlotId> {
+        self.list.after(id, &queue.core)
+    }
+
+    /// Links a color.
+    #[inline(always)]
+    pub(super) fn push(&mut self, colors: &mut Colors<'_>, id: SlotId, end: End) {
+        let mut members = colors.in_core_queue();
+        match end {
+            End::Tail => self.list.push_back(&mut members, id),
+            End::Head => self.list.push_front(&mut members, id),
+        }
+        self.len += 1;
+    }
+
+    /// Unlinks a color.
+    pub(super) fn remove(&mut self, colors: &mut Colors<'_>, id: SlotId) {
+        let mut members = colors.in_core_queue();
+        if self.scout == Some(id) {
+            self.scout = self.list.next(&mut members, id);
+        }
+        self.list.remove(&mut members, id);
+        self.len -= 1;
+    }
+
+    /// Unlinks all colors before `head`, this many, and leaves the scout there.
+    #[inline(always)]
+    pub(super) fn begin_at(&mut self, head: Option<SlotId>, taken: u32, scout: Option<SlotId>) {
+        self.list.begin_at(head);
+        self.len -= taken;
+        self.scout = scout;
+    }
+
+    /// The first color that `f` wants, which no control color is.
+    pub(super) fn find(
+        &self,
+        colors: &mut Colors<'_>,
+        mut f: impl FnMut(SlotId, &ColorQueue) -> bool,
+    ) -> Option<SlotId> {
+        let mut next = self.head();
+        while let Some(id) = next {
+            let queue = colors.at(id);
+            if f(id, &queue) {
+                return next;
+            }
+            next = self.after(id, &queue);
+        }
+        None
+    }
+
+    /// The color up to which memory was asked for, if the queue is long enough to ask.
+    #[inline(always)]
+    pub(super) fn scout(&self, colors: &mut Colors<'_>) -> Option<SlotId> {
+        if self.len < SCOUTED_MIN || self.scout.is_some() {
+            return self.scout;
+        }
+        self.send_scout(colors)
+    }
+
+    #[cold]
+    fn send_scout(&self, colors: &mut Colors<'_>) -> Option<SlotId> {
+        (0..SCOUT_LEAD).try_fold(self.head()?, |at, _| self.ask_for(colors, at))
+    }
+
+    /// Asks for the first event of this color, and for the next color, which it returns.
+    #[inline(always)]
+    pub(super) fn ask_for(&self, colors: &mut Colors<'_>, id: SlotId) -> Option<SlotId> {
+        let queue = colors.at(id);
+        prefetch::line(queue.fifo.at());
+        let next = self.after(id, &queue);
+        queue.end();
+        if let Some(next) = next {
+            prefetch::line(colors.slot(next));
+        }
+        next
+    }
+
+    /// Checks what is counted here against the list, whose members it returns.
+    #[cfg(any(test, debug_assertions, loom))]
+    pub(super) fn assert_valid(
+        &self,
+        colors: &mut Colors<'_>,
+        is_control: impl Fn(SlotId) -> bool,
+    ) -> Vec<SlotId> {
+        let all = self.list.members(&mut colors.in_core_queue());
+        let mut sums = (0, 0, 0);
+        for &id in &all {
+            assert!(
+                colors.owns(id),
+                "slot {id} is queued on a core that does not own it"
+            );
+            let queue = colors.at(id);
+            assert_eq!(queue.state, State::Queued, "slot {id}");
+            assert!(!queue.fifo.is_empty(), "slot {id} is queued and empty");
+            if is_control(id) {
+                sums.0 += 1;
+            } else {
+                sums.1 += u64::from(queue.fifo.len());
+                sums.2 += u32::from(queue.endurance.lasts());
+            }
+        }
+        assert_eq!(self.len as usize, all.len(), "colors queued");
+        assert_eq!(
+            (self.controls, self.events, self.lasting),
+            sums,
+            "control colors, events, and colors that last, queued"
+        );
+        let scout = self.scout.as_ref();
+        assert!(
+            scout.is_none_or(|scout| all.contains(scout)),
+            "the scout is in the core-queue"
+        );
+        all
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn scouted(&self) -> Option<SlotId> {
+        self.scout
+    }
+}

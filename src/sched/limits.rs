@@ -1,0 +1,53 @@
+//! What a core's critical sections judge by: worked out now and then, because what steals cost moves slowly.
+
+use super::color_queue::Endurance;
+use super::policy::Policy;
+use crate::color::{ColorMap, SlotId};
+
+/// The least quantum, in ns: some ten times what returning, flushing and checking out take.
+pub(super) const QUANTUM_MIN_NS: u32 = 600;
+/// The quantum where nobody could steal what it hides, in ns: what waits, waits no longer than for a system
+/// call or two.
+pub(super) const QUANTUM_ALONE_NS: u32 = if cfg!(loom) { QUANTUM_MIN_NS } else { 2_400 };
+
+/// See the module text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// What a steal by the nearest thief costs, in ns: bands are multiples of it.
+    pub(crate) cost_ns: u64,
+    /// What is worth less is in no band, in ns.
+    pub(crate) worthy_ns: u32,
+    /// What may be hidden from thieves at a time, in ns: what is not worth stealing, and at least
+    /// enough to make up for taking the lock.
+    pub(crate) quantum_ns: u32,
+    /// An event that may last longer than a wake-up takes is checked out alone, in ns: what would wait
+    /// behind it could be run sooner by a core that sleeps.
+    pub(crate) alone_ns: u32,
+    /// What a color that goes on and on is taken to last.
+    pub(crate) endurance_most: Endurance,
+    /// The first control slot.
+    pub(crate) controls_first: SlotId,
+}
+
+impl Limits {
+    /// With steals by the nearest thief that cost this much.
+    pub(super) fn new(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, map: ColorMap) -> Limits {
+        Limits {
+            cost_ns,
+            worthy_ns: policy.worthy_ns(cost_ns),
+            quantum_ns: if policy.stealing {
+                (cost_ns as u32).max(QUANTUM_MIN_NS)
+            } else {
+                QUANTUM_ALONE_NS
+            },
+            // Nobody is kept waiting by it where nobody could steal.
+            alone_ns: if policy.stealing {
+                wake_cost_ns.try_into().unwrap_or(u32::MAX)
+            } else {
+                u32::MAX
+            },
+            endurance_most: Endurance::most(wake_cost_ns),
+            controls_first: map.control_first(),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a core lock guards: the core-queue and the stealing-queue, and what is known of the colors that
+//! are checked out.
+
+use super::core_queue::CoreQueue;
+use super::limits::Limits;
+use super::poke::Chain;
+use super::stealing_queue::StealingQueue;
+
+/// What an event takes that is not worth stealing, in ns, roughly: the scheduler's part included, and
+/// memory that has gone cold.
+pub(crate) const EVENT_NS: u64 = 100;
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) limits: Limits,
+    pub(super) core_queue: CoreQueue,
+    pub(super) stealing_queue: StealingQueue,
+    /// Colors that last and are checked out: of what is shared with a thief, the core's own part.
+    pub(super) lasting_out: u32,
+    /// Events that are checked out, without the one that runs. Kept only where the two-color rule holds.
+    pub(super) events_out: u64,
+    /// Pokes of colors that were checked out when they came: their mail is for the core's own thread, at
+    /// its next exchange or flush.
+    pub(super) left: Chain,
+}
+
+impl Queues {
+    pub(crate) fn new(limits: Limits) -> Queues {
+        Queues {
+            limits,
+            core_queue: CoreQueue::EMPTY,
+            stealing_queue: StealingQueue::EMPTY,
+            lasting_out: 0,
+            events_out: 0,
+            left: Chain::EMPTY,
+        }
+    }
+
+    /// Colors of this core that last, its own part included.
+    pub(crate) fn all_lasting(&self) -> u32 {
+        self.core_queue.lasting + self.lasting_out
+    }
+
+    /// What the core has to do that a thief could, in ns, its own part included.
+    pub(crate) fn load_ns(&self) -> u64 {
+        let events_ns = self.core_queue.events * EVENT_NS;
+        self.stealing_queue.worth_ns + events_ns + self.lasting_ns(self.lasting_out)
+    }
+
+    /// What this many colors that last are taken to last together.
+    pub(crate) fn lasting_ns(&self, colors: u32) -> u64 {
+        u64::from(colors) * u64::from(self.limits.endurance_most.ns())
+    }
+
+    /// Stealable colors that have events queued, as libasync-smp counts them: that which runs too.
+    pub(crate) fn colors(&self) -> u32 {
+        self.core_queue.stealable() + u32::from(self.events_out > 0)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::color::SlotId;
+    use crate::sched::color_queue::Endurance;
+
+    /// What is worth stealing, the events besides, and for each color of its own that lasts as much as is counted.
+    #[test]
+    fn the_load_is_what_a_thief_could_do() {
+        let mut queues = Queues::new(Limits {
+            cost_ns: 600,
+            worthy_ns: 600,
+            quantum_ns: 600,
+            alone_ns: 10_000,
+            endurance_most: Endurance::most(10_000),
+            controls_first: SlotId::of(16),
+        });
+        queues.stealing_queue.worth_ns = 1_000;
+        (queues.core_queue.events, queues.lasting_out) = (3, 2);
+        assert_eq!(queues.load_ns(), 1_000 + 3 * 100 + 2 * 16_384);
+    }
+}

@@ -1,0 +1,107 @@
+//! The stealing-queue: the colors of one core's core-queue that are worth a steal, in three bands of
+//! penalized time-left (Mely section IV-B). Within a band they are in no order of time.
+
+use super::colors::Colors;
+use super::list::List;
+use crate::color::SlotId;
+use crate::sync::fault;
+
+/// Number of bands: Mely's three time-left intervals.
+pub(crate) const BANDS: usize = 3;
+
+/// A band. None of them is zero, so that all-zero memory is in no band.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Band {
+    Low = 1,
+    Middle,
+    High,
+}
+
+impl Band {
+    /// The highest first: that is the order in which thieves look.
+    pub(crate) const ALL: [Band; BANDS] = [Band::High, Band::Middle, Band::Low];
+
+    #[inline(always)]
+    fn index(self) -> usize {
+        self as usize - 1
+    }
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct StealingQueue {
+    bands: [List; BANDS],
+    /// Colors in it.
+    pub(super) len: u32,
+    /// Their summed time-left, in ns.
+    pub(super) worth_ns: u64,
+}
+
+impl StealingQueue {
+    pub(super) const EMPTY: StealingQueue = StealingQueue {
+        bands: [List::EMPTY; BANDS],
+        len: 0,
+        worth_ns: 0,
+    };
+
+    /// The highest band that has any color.
+    pub(super) fn highest(&self) -> Option<Band> {
+        let mut bands = Band::ALL.into_iter();
+        bands.find(|&band| self.head(band).is_some())
+    }
+
+    /// The color of a band that has been there for longest.
+    #[inline(always)]
+    pub(super) fn head(&self, band: Band) -> Option<SlotId> {
+        self.bands[band.index()].head()
+    }
+
+    /// Puts a queued color into a band.
+    #[inline(never)]
+    pub(super) fn put(&mut self, colors: &mut Colors<'_>, id: SlotId, band: Band) {
+        let mut queue = colors.at(id);
+        queue.band = Some(band);
+        self.worth_ns += u64::from(queue.worth_ns());
+        queue.end();
+        self.bands[band.index()].push_back(&mut colors.in_band(), id);
+        self.len += 1;
+    }
+
+    /// Takes a color out of its band, if it is in one.
+    #[inline(never)]
+    pub(super) fn take_out(&mut self, colors: &mut Colors<'_>, id: SlotId) {
+        let mut queue = colors.at(id);
+        let Some(band) = queue.band.take() else {
+            return;
+        };
+        self.worth_ns -= u64::from(queue.worth_ns());
+        queue.end();
+        self.bands[band.index()].remove(&mut colors.in_band(), id);
+        if !fault("band not counted") {
+            self.len -= 1;
+        }
+    }
+
+    /// Checks the bands against those colors of the core-queue that are in one.
+    #[cfg(any(test, debug_assertions, loom))]
+    pub(super) fn assert_valid(&self, colors: &mut Colors<'_>, queued: &[SlotId]) {
+        let mut expected: [Vec<SlotId>; BANDS] = Default::default();
+        let (mut len, mut worth_ns) = (0, 0);
+        for &id in queued {
+            let queue = colors.at(id);
+            if let Some(band) = queue.band {
+                expected[band.index()].push(id);
+                len += 1;
+                worth_ns += u64::from(queue.worth_ns());
+            }
+        }
+        assert_eq!((self.len, self.worth_ns), (len, worth_ns), "worthy colors");
+        for (band, mut expected) in self.bands.iter().zip(expected) {
+            let mut members = band.members(&mut colors.in_band());
+            members.sort();
+            expected.sort();
+            assert_eq!(members, expected, "what is in a band says so");
+        }
+    }
+}
