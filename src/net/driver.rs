@@ -701,8 +701,8 @@ mod tests {
         }
     }
 
-    /// The canceled receive may be all that is left of a connection whose handle was dropped by a thread, after
-    /// a stop and before the core has heard of that.
+    /// The canceled receive may be all that is left of a connection whose handle was dropped by a
+    /// thread, after a stop and before the core has heard of that.
     #[test]
     fn callbacks_are_dropped_in_their_color_whenever_the_end_comes() {
         for (seed, steps) in (0..4).flat_map(|seed| (0..6).map(move |steps| (seed, steps))) {
@@ -738,7 +738,8 @@ mod tests {
         }
     }
 
-    /// Fills the queues for ever: posts itself again, as often as there is room. And looks at the driver.
+    /// Fills the queues for ever: posts itself again, as often as there is room. And looks at the
+    /// driver.
     fn fill<F>(cx: &mut Cx, look: &Arc<F>)
     where
         F: Fn(&Driver) + Send + Sync + 'static,
@@ -753,7 +754,8 @@ mod tests {
         }
     }
 
-    /// What has arrived of a connection and waits for room counts as unread, and what has of others does not.
+    /// What has arrived of a connection and waits for room counts as unread, and what has of others
+    /// does not.
     #[test]
     fn what_waits_for_room_is_unread() {
         const BYTES: [usize; 3] = [3, 5, 9];
@@ -795,8 +797,8 @@ mod tests {
         assert!(simulation.end().is_err(), "there was no end to the events");
     }
 
-    /// The queues are full, so the driver has taken connections that it cannot post yet, and a run that is
-    /// cut short never will. It takes no more before it could post those.
+    /// The queues are full, so the driver has taken connections that it cannot post yet, and a run
+    /// that is cut short never will. It takes no more before it could post those.
     #[test]
     fn connections_that_wait_for_room_are_closed_when_a_run_is_cut_short() {
         const CLIENTS: usize = 400;

@@ -110,7 +110,7 @@ mod tests {
     use crate::{Color, Poster};
     use std::sync::{Arc, Mutex};
 
-    /// Where callbacks were dropped: each in an event of this color, or in none, inside the runtime.
+    /// Where callbacks were dropped: each in an event of this color, or in none.
     #[derive(Clone, Default)]
     pub(super) struct Drops(Arc<Mutex<Vec<Option<Color>>>>);
 
@@ -130,7 +130,8 @@ mod tests {
     impl Drop for Witness {
         fn drop(&mut self) {
             let seen = current(&self.1.inner).and_then(|worker| {
-                // SAFETY: this thread's own worker; what is read changes at the ends of events only.
+                // SAFETY: this thread's own worker, of which no call into the runtime that could
+                // drop what is the user's holds a borrow.
                 let current = unsafe { &(*worker.as_ptr()).core.current };
                 (current.slot != NIL).then(|| current.color())
             });

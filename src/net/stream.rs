@@ -372,7 +372,7 @@ impl Stream {
             self.close(cx);
             return Ok(());
         }
-        // At an end that has begun it is told when it first wants to receive, if it was not told before.
+        // If the end has begun, it is told when it first wants to receive, or has been told before.
         Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
             let Some(driver) = cx.worker().source.driver() else {
                 return;
@@ -528,8 +528,8 @@ mod tests {
         }
     }
 
-    /// By its home core, and not when the last reference is dropped, wherever that is: the event source has to
-    /// know of it.
+    /// By its home core, and not when the last reference is dropped, wherever that is: the event
+    /// source has to know of it.
     #[test]
     fn detached_after_its_end_it_is_closed_at_home() {
         let (mut simulation, stream, client) = connected();

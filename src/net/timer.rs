@@ -313,8 +313,8 @@ mod simulated {
 
     const COLOR: Color = Color::new(1);
 
-    /// What the closure holds may be used by its color's handlers: whoever cancels the timer, and wherever, it
-    /// is dropped in its color.
+    /// What the closure holds may be used by its color's handlers: whoever cancels the timer, and
+    /// wherever, it is dropped in its color.
     #[test]
     fn canceled_from_another_color_it_is_dropped_in_its_own() {
         // Color 2 is on the core that has the timer, color 3 on the other.
