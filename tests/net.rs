@@ -12,7 +12,7 @@ use mely::sim::{Simulation, Step};
 use mely::{
     Callback, Color, Cores, Cx, Finish, Handler, OnPanic, Refused, RunError, Runtime, Stealing,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -340,6 +340,28 @@ fn close_after(cx: &mut Cx, stream: Stream, ends: Arc<AtomicUsize>, was_told: bo
     cx.timer(Duration::from_millis(50), Callback::anonymous(color, look));
 }
 
+/// With nothing queued the end of the stream is sent at once; receiving goes on.
+#[test]
+fn half_closed_with_nothing_queued() {
+    let (tell, told) = channel();
+    let (give, given) = channel();
+    let (mut simulation, mut client) = simulated(move |cx, stream| {
+        let tell = tell.clone();
+        let report = move |_: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+            tell.send(data.unwrap().to_vec()).unwrap();
+        };
+        stream.on_data(cx, &READ, report).unwrap();
+        stream.shutdown_write(cx).unwrap();
+        give.send(stream).unwrap();
+    });
+    settle(&mut simulation);
+    let _stream = given.recv().unwrap();
+    assert_eq!(client.read(&mut [0; 9]).unwrap(), 0, "the end");
+    client.write_all(b"still here").unwrap();
+    settle(&mut simulation);
+    assert_eq!(told.try_recv().unwrap(), b"still here");
+}
+
 /// The end of the stream is told once, whatever is asked for afterwards.
 #[test]
 fn the_end_is_told_once() {
@@ -620,6 +642,45 @@ fn paused_data_waits_and_comes_whole() {
     }
 }
 
+/// Who has paused, and pauses again, is told nothing.
+#[test]
+fn a_second_pause_changes_nothing() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let its = Arc::clone(&calls);
+    let (give, given) = channel();
+    let (mut simulation, mut client) = simulated(move |cx, stream| {
+        let its = Arc::clone(&its);
+        let count = move |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
+            its.fetch_add(1, Ordering::Relaxed);
+        };
+        stream.on_data(cx, &READ, count).unwrap();
+        give.send(stream).unwrap();
+    });
+    settle(&mut simulation);
+    let (poster, stream) = (simulation.poster(), Arc::new(given.recv().unwrap()));
+    let color = stream.color();
+    for _ in 0..3 {
+        let stream = Arc::clone(&stream);
+        let pause = move |cx: &mut Cx| stream.pause(cx).unwrap();
+        poster.post(color, pause).unwrap();
+        settle(&mut simulation);
+    }
+    client.write_all(b"hello").unwrap();
+    settle(&mut simulation);
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    let resume = move |cx: &mut Cx| {
+        stream.resume(cx).unwrap();
+        // Until it was received.
+        cx.timer(
+            Duration::from_secs(1),
+            Callback::anonymous(color, |_: &mut Cx| drop(stream)),
+        );
+    };
+    poster.post(color, resume).unwrap();
+    settle(&mut simulation);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
 /// Pauses and resumes from wherever the color happens to be: the last one asked for holds.
 #[test]
 fn pauses_and_resumes_arrive_in_order() {
@@ -741,6 +802,102 @@ fn a_port_in_use_is_an_error_at_once() {
             })
             .unwrap();
         drop(others);
+    }
+}
+
+/// Every core accepts, and is home to what it accepts.
+#[test]
+fn each_core_is_home_to_what_it_accepts() {
+    const CLIENTS: usize = 64;
+    for backend in backends() {
+        let at = backend.clone();
+        let (tell, told) = channel();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let (home, fd) = (incoming.home(), incoming.fd());
+            let stream = incoming.open_unique(cx);
+            assert_eq!(stream.home(), home);
+            tell.send((home, fd, stream)).unwrap();
+        };
+        with_server("each_core_is_home", on(&backend), serve, move |addr| {
+            let clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&at, addr)).collect();
+            let next = |_: &Client| told.recv_timeout(LONG).unwrap();
+            let all: Vec<_> = clients.iter().map(next).collect();
+            let homes: BTreeSet<usize> = all.iter().map(|&(home, ..)| home).collect();
+            assert!(homes.into_iter().eq([0, 1]));
+            // All are open, so each has a descriptor of its own.
+            let descriptors: BTreeSet<i32> = all.iter().map(|&(_, fd, _)| fd).collect();
+            assert_eq!(descriptors.len(), CLIENTS);
+        });
+    }
+}
+
+/// In the simulated network the core that listens is home to all, and their colors go there.
+#[test]
+fn who_listens_in_a_simulation_is_home_to_all() {
+    const CLIENTS: u64 = 20;
+    for core in [0, 1] {
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(2))
+            .stealing(Stealing::Off)
+            .simulate(9)
+            .unwrap();
+        let (tell, addr) = channel();
+        let (give, given) = channel();
+        let begin = move |cx: &mut Cx| {
+            assert_eq!(cx.core(), core);
+            let next = AtomicU64::new(10);
+            let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                let incoming = incoming.unwrap();
+                assert_eq!(incoming.home(), core);
+                // By themselves, half of them would be on the other core.
+                let color = Color::from(next.fetch_add(1, Ordering::Relaxed));
+                give.send(incoming.open(cx, color)).unwrap();
+            };
+            let on_accept = Callback::anonymous(Color::from(2), accept);
+            let listener = listen(cx, any_port(), Acceptors::PerCore, on_accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+        };
+        simulation
+            .start(move |cx| cx.post(Color::from(core as u64), begin))
+            .unwrap();
+        settle(&mut simulation);
+        let (net, addr) = (simulation.network().clone(), addr.recv().unwrap());
+        let clients: Vec<_> = (0..CLIENTS).map(|_| net.connect(addr).unwrap()).collect();
+        settle(&mut simulation);
+        let streams: Vec<Stream> = given.try_iter().collect();
+        assert_eq!(streams.len(), clients.len());
+        let (tell, told) = channel();
+        for stream in &streams {
+            assert_eq!(stream.home(), core);
+            let tell = tell.clone();
+            let where_it_is = move |cx: &mut Cx| tell.send(cx.core()).unwrap();
+            let poster = simulation.poster();
+            poster.post(stream.color(), where_it_is).unwrap();
+        }
+        settle(&mut simulation);
+        let cores: Vec<usize> = told.try_iter().collect();
+        assert_eq!(cores, vec![core; streams.len()]);
+    }
+}
+
+/// A port of one's choice, and not only one that was free.
+#[test]
+fn each_core_listens_on_a_given_port() {
+    for backend in backends() {
+        let _bound = Bound::new("each_core_listens");
+        let run = |cx: &mut Cx, finish: Finish<()>| {
+            let ignore =
+                || Callback::anonymous(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
+            // One that was free a moment ago: others look for free ones too.
+            let free = || TcpListener::bind(any_port())?.local_addr();
+            let mut tries = (0..100).map(|_| listen(cx, free()?, Acceptors::PerCore, ignore()));
+            let listens = tries
+                .find(|tried| !matches!(tried, Err(error) if error.kind() == ErrorKind::AddrInUse));
+            listens.expect("a port that nobody has").unwrap();
+            finish.finish(()).unwrap();
+        };
+        on(&backend).build().unwrap().run_until(run).unwrap();
     }
 }
 
@@ -1596,6 +1753,58 @@ fn accepts_after_failures(has_timer: bool) {
     assert!(took >= Duration::from_millis(60), "after {took:?}");
     assert!(took < Duration::from_secs(1), "after {took:?}");
     drop(client);
+}
+
+/// A listener may be made just before the end: what begins to listen after that stops at once.
+#[test]
+fn a_listener_that_is_made_before_a_stop_ends_with_it() {
+    for seed in 0..10 {
+        let (count, alive) = (Arc::new(AtomicUsize::new(0)), Alive::default());
+        let payloads = alive.clone();
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(2))
+            .simulate(seed)
+            .unwrap();
+        let listens = move |cx: &mut Cx| {
+            counting(cx, &count, &payloads).detach();
+            cx.stop();
+        };
+        simulation.run(listens).unwrap();
+        let now = simulation.now();
+        assert!(now < Duration::from_secs(1), "waited until {now:?}");
+        assert_eq!(alive.count(), 0, "seed {seed}");
+        assert_eq!(simulation.network().open_count(), 0, "seed {seed}");
+    }
+}
+
+/// Who connects when the end has begun is not accepted any more.
+#[test]
+fn who_waits_at_a_stop_is_not_accepted() {
+    let (count, alive) = (Arc::new(AtomicUsize::new(0)), Alive::default());
+    let (its, payloads) = (Arc::clone(&count), alive.clone());
+    let mut simulation = Runtime::builder()
+        .cores(Cores::count(1))
+        .simulate(8)
+        .unwrap();
+    let (give, given) = channel();
+    let begin = move |cx: &mut Cx| give.send(counting(cx, &its, &payloads)).unwrap();
+    simulation.start(begin).unwrap();
+    settle(&mut simulation);
+    let listener = given.recv().unwrap();
+    let (net, addr) = (simulation.network().clone(), listener.local_addr());
+    let (give, client) = channel();
+    // In one handler, so that the core does not accept between the two.
+    let stop = move |cx: &mut Cx| {
+        give.send(net.connect(addr).unwrap()).unwrap();
+        cx.stop();
+    };
+    simulation.poster().post(ACCEPTING, stop).unwrap();
+    settle(&mut simulation);
+    simulation.end().unwrap();
+    assert_eq!((count.load(Ordering::Relaxed), alive.count()), (0, 0));
+    // Its own end.
+    let _client = client.recv().unwrap();
+    assert_eq!(simulation.network().open_count(), 1);
 }
 
 /// What would wait for the world begins no more once the end has.

@@ -76,6 +76,26 @@ fn equal_timers_fire_in_the_order_they_were_set() {
     }
 }
 
+/// A core with nothing to do before its next timer sleeps, and does not look again and again.
+#[test]
+fn a_core_sleeps_until_a_timer_is_due() {
+    let _bound = Bound::new("a_core_sleeps");
+    for backend in common::backends() {
+        let mut runtime = cores(1)
+            .backend(backend)
+            .spin(Duration::ZERO)
+            .build()
+            .unwrap();
+        runtime
+            .run(|cx| {
+                cx.timer(Duration::from_millis(200), on(1, |cx| cx.stop()));
+            })
+            .unwrap();
+        let parks = runtime.stats().cores[0].parks;
+        assert!((1..100).contains(&parks), "went to sleep {parks} times");
+    }
+}
+
 #[test]
 fn the_largest_duration_is_never() {
     let _bound = Bound::new("the_largest_duration");

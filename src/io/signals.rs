@@ -39,6 +39,15 @@ impl Signals {
         Ok(signals)
     }
 
+    /// Signals that are sent by writing, for tests.
+    #[cfg(test)]
+    pub(crate) fn written() -> io::Result<(Signals, UnixStream)> {
+        let (read, write) = UnixStream::pair()?;
+        read.set_nonblocking(true)?;
+        let ids = Vec::new();
+        Ok((Signals { read, ids }, write))
+    }
+
     /// To be watched with `readable`.
     pub(crate) fn fd(&self) -> Fd {
         Fd::from_raw(self.read.as_raw_fd())

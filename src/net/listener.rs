@@ -259,3 +259,63 @@ impl fmt::Debug for Listener {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::net::tests::Drops;
+    use crate::{Cores, Runtime};
+
+    /// Each core that listens may still have connections for it.
+    #[test]
+    fn the_callback_is_dropped_after_the_last_core_has_left() {
+        let drops = Drops::default();
+        let given = drops.clone();
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(1))
+            .simulate(1)
+            .unwrap();
+        simulation
+            .run(move |cx| {
+                let witness = given.witness(cx.poster());
+                let accept = move |_: &mut Cx, _: io::Result<Incoming>| {
+                    let _ = &witness;
+                };
+                let listening = Arc::new(Listening {
+                    callback: Mutex::new(Some(Arc::new(accept))),
+                    accepting: AtomicU32::new(2),
+                    handler: None,
+                    color: Color::from(7),
+                    closed: AtomicBool::new(true),
+                    poster: cx.poster(),
+                });
+                Listening::over(Arc::clone(&listening), &mut cx.worker().core);
+                cx.post(Color::from(7), move |cx| {
+                    assert!(given.seen().is_empty());
+                    Listening::over(listening, &mut cx.worker().core);
+                    cx.stop();
+                });
+            })
+            .unwrap();
+        assert_eq!(drops.seen(), [Some(Color::from(7))]);
+    }
+
+    /// Who listens alone shares its port with nobody, whatever the other asks for.
+    #[test]
+    fn the_port_of_a_single_acceptor_is_its_own() {
+        let mut simulation = Runtime::builder().simulate(1).unwrap();
+        let shared = simulation.run_until(|cx, finish| {
+            let on_accept = Callback::anonymous(Color::from(1), |_: &mut Cx, _| ());
+            let any = "127.0.0.1:0".parse().unwrap();
+            let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+            let options = ListenOptions {
+                reuse_port: true,
+                ..ListenOptions::default()
+            };
+            let driver = crate::net::driver_of(cx).unwrap();
+            let other = driver.backend.listen(listener.local_addr(), &options);
+            finish.finish(other.map_err(|error| error.kind())).unwrap();
+        });
+        assert_eq!(shared.unwrap(), Err(io::ErrorKind::AddrInUse));
+    }
+}

@@ -102,3 +102,39 @@ fn driver_of(cx: &mut Cx) -> io::Result<&mut Driver> {
 fn ending() -> io::Error {
     io::Error::new(io::ErrorKind::Interrupted, "the runtime is ending")
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use crate::runtime::worker::current;
+    use crate::{Color, Poster};
+    use std::sync::{Arc, Mutex};
+
+    /// Where callbacks were dropped: each in an event of this color, or in none.
+    #[derive(Clone, Default)]
+    pub(super) struct Drops(Arc<Mutex<Vec<Option<Color>>>>);
+
+    impl Drops {
+        /// What a callback of the user's holds.
+        pub(super) fn witness(&self, poster: Poster) -> Witness {
+            Witness(self.clone(), poster)
+        }
+
+        pub(super) fn seen(&self) -> Vec<Option<Color>> {
+            self.0.lock().unwrap().clone()
+        }
+    }
+
+    pub(super) struct Witness(Drops, Poster);
+
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            let seen = current(&self.1.inner).and_then(|worker| {
+                // SAFETY: this thread's own worker, of which no call into the runtime that could
+                // drop what is the user's holds a borrow.
+                let current = unsafe { &(*worker.as_ptr()).core.current };
+                current.slot.is_some().then(|| current.color())
+            });
+            self.0.0.lock().unwrap().push(seen);
+        }
+    }
+}

@@ -75,6 +75,7 @@ mod tests {
     use crate::sim::Step;
     use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
     use std::io;
+    use std::sync::Weak;
     use std::sync::mpsc::channel;
 
     static READ: Handler = Handler::new("read");
@@ -131,6 +132,8 @@ mod tests {
         };
         poster.post(Color::from(1), again).unwrap();
         while simulation.step() != Step::Stalled {}
-        assert_eq!(registry.listeners.lock().unwrap().len(), 2);
+        let listeners = registry.listeners.lock().unwrap();
+        let counts: Vec<_> = listeners.iter().map(Weak::strong_count).collect();
+        assert!(counts.len() == 2 && !counts.contains(&0), "{counts:?}");
     }
 }

@@ -92,3 +92,58 @@ impl Cx {
         Ok(())
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::net::tests::Drops;
+    use crate::{Cores, Runtime};
+    use std::io::Write;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// The watch may be over, or readable for no signal; and the callback is dropped in its color.
+    #[test]
+    fn called_for_a_signal_and_for_nothing_else() {
+        let canceled = || io::Error::from(io::ErrorKind::Interrupted);
+        for (result, signaled, expected) in [
+            (Ok(()), true, 1),
+            (Ok(()), false, 0),
+            (Err(canceled()), true, 0),
+            (Err(canceled()), false, 0),
+        ] {
+            let (calls, drops) = (Arc::new(AtomicUsize::new(0)), Drops::default());
+            let (count, given) = (Arc::clone(&calls), drops.clone());
+            let mut simulation = Runtime::builder()
+                .cores(Cores::count(1))
+                .simulate(1)
+                .unwrap();
+            let how = format!("{result:?}, signaled: {signaled}");
+            simulation
+                .run(move |cx| {
+                    let (signals, mut kernel) = Signals::written().unwrap();
+                    let witness = given.witness(cx.poster());
+                    let callback = move |cx: &mut Cx| {
+                        assert_eq!(cx.color(), Color::from(7));
+                        let _ = &witness;
+                        count.fetch_add(1, Ordering::Relaxed);
+                    };
+                    let watching = Arc::new(Watching {
+                        signals,
+                        callback: Mutex::new(Some(Box::new(callback))),
+                        handler: None,
+                        color: Color::from(7),
+                    });
+                    if signaled {
+                        kernel.write_all(b"X").unwrap();
+                    }
+                    let core = &mut cx.worker().core;
+                    Watching::readable(&watching, result, core);
+                    Watching::discard(watching, core);
+                    cx.stop();
+                })
+                .unwrap();
+            assert_eq!(calls.load(Ordering::Relaxed), expected, "{how}");
+            assert_eq!(drops.seen(), [Some(Color::from(7))], "{how}");
+        }
+    }
+}

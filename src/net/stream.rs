@@ -372,15 +372,12 @@ impl Stream {
             self.close(cx);
             return Ok(());
         }
+        // If the end has begun, it is told when it first wants to receive, or has been told before.
         Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
-            let worker = cx.worker();
-            let Some(driver) = worker.source.driver() else {
+            let Some(driver) = cx.worker().source.driver() else {
                 return;
             };
-            Arc::clone(&conn).keep(driver);
-            if driver.draining {
-                Conn::canceled(&conn, &mut worker.core);
-            }
+            conn.keep(driver);
         });
         Ok(())
     }
@@ -452,3 +449,104 @@ impl fmt::Display for WriteError {
 }
 
 impl std::error::Error for WriteError {}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::net::tests::Drops;
+    use crate::net::{Acceptors, SimClient, listen};
+    use crate::sim::{Simulation, Step};
+    use crate::{Callback, Cores, Runtime};
+    use std::sync::mpsc::channel;
+
+    static READ: Handler = Handler::new("read");
+    const COLOR: Color = Color::new(1);
+
+    /// A simulated server of one core with one connection, of this color, and the client.
+    fn connected() -> (Simulation, Stream, SimClient) {
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(1))
+            .simulate(1)
+            .unwrap();
+        let (tell, addr) = channel();
+        let (give, stream) = channel();
+        let begin = move |cx: &mut Cx| {
+            let open = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                give.send(incoming.unwrap().open(cx, COLOR)).unwrap();
+            };
+            let any = "127.0.0.1:0".parse().unwrap();
+            let on_accept = Callback::anonymous(COLOR, open);
+            let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+        };
+        simulation.start(begin).unwrap();
+        settle(&mut simulation);
+        let client = simulation.network().connect(addr.recv().unwrap()).unwrap();
+        settle(&mut simulation);
+        (simulation, stream.recv().unwrap(), client)
+    }
+
+    /// Steps until nothing is left to do.
+    fn settle(simulation: &mut Simulation) {
+        while !matches!(simulation.step(), Step::Stalled | Step::Ended) {}
+    }
+
+    fn post<F>(simulation: &mut Simulation, color: Color, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        simulation.poster().post(color, f).unwrap();
+        settle(simulation);
+    }
+
+    /// Whoever closes: what the callbacks hold may be used by their color's handlers.
+    #[test]
+    fn closed_from_another_color_its_callbacks_are_dropped_in_its_own() {
+        for at_once in [false, true] {
+            let (mut simulation, stream, _client) = connected();
+            let drops = Drops::default();
+            let given = drops.clone();
+            let (give, given_back) = channel();
+            post(&mut simulation, COLOR, move |cx| {
+                let witness = given.witness(cx.poster());
+                let read = move |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
+                    let _ = &witness;
+                };
+                stream.on_data(cx, &READ, read).unwrap();
+                give.send(stream).unwrap();
+            });
+            let stream = given_back.recv().unwrap();
+            post(&mut simulation, Color::from(2), move |cx| {
+                match at_once {
+                    true => stream.abort(cx),
+                    false => stream.close(cx),
+                }
+                stream.close(cx);
+            });
+            assert_eq!(drops.seen(), [Some(COLOR)], "at once: {at_once}");
+        }
+    }
+
+    /// By its home core, and not when the last reference is dropped, wherever that is: the event
+    /// source has to know of it.
+    #[test]
+    fn detached_after_its_end_it_is_closed_at_home() {
+        let (mut simulation, stream, client) = connected();
+        let conn = Arc::clone(&stream.conn);
+        let (give, given_back) = channel();
+        post(&mut simulation, COLOR, move |cx| {
+            stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
+            give.send(stream).unwrap();
+        });
+        client.shutdown_write();
+        settle(&mut simulation);
+        let stream = given_back.recv().unwrap();
+        let net = simulation.network().clone();
+        // The listener and both ends.
+        assert_eq!(net.open_count(), 3);
+        post(&mut simulation, COLOR, |cx| stream.detach(cx).unwrap());
+        assert_eq!(net.open_count(), 2);
+        drop((conn, client));
+    }
+}

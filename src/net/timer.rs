@@ -304,3 +304,99 @@ mod tests {
         assert!(timers.is_empty());
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod simulated {
+    use crate::net::tests::Drops;
+    use crate::{Callback, Color, Cores, Cx, Runtime, Stealing, sim};
+    use std::time::Duration;
+
+    const COLOR: Color = Color::new(1);
+
+    /// What the closure holds may be used by its color's handlers: whoever cancels the timer, and
+    /// wherever, it is dropped in its color.
+    #[test]
+    fn canceled_from_another_color_it_is_dropped_in_its_own() {
+        // Color 2 is on the core that has the timer, color 3 on the other.
+        for from in [2, 3] {
+            let drops = Drops::default();
+            let given = drops.clone();
+            let mut simulation = Runtime::builder()
+                .cores(Cores::count(2))
+                .stealing(Stealing::Off)
+                .exit_when_idle(true)
+                .simulate(1)
+                .unwrap();
+            simulation
+                .run(move |cx| {
+                    let witness = given.witness(cx.poster());
+                    let never = Callback::anonymous(COLOR, move |_: &mut Cx| {
+                        drop(witness);
+                        unreachable!();
+                    });
+                    let timer = cx.timer(Duration::from_secs(1), never);
+                    let here = cx.core();
+                    cx.post(Color::from(from), move |cx| {
+                        assert_eq!(cx.core() == here, from == 2);
+                        timer.cancel(cx);
+                    });
+                })
+                .unwrap();
+            assert_eq!(drops.seen(), [Some(COLOR)], "from {from}");
+            assert!(simulation.now() < Duration::from_secs(1));
+        }
+    }
+
+    #[test]
+    fn set_after_a_stop_it_is_dropped_in_its_color() {
+        let drops = Drops::default();
+        let given = drops.clone();
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(1))
+            .simulate(1)
+            .unwrap();
+        simulation
+            .run(move |cx| {
+                cx.stop();
+                // Once the core has heard of it.
+                cx.post(Color::from(2), move |cx| {
+                    assert!(cx.worker().source.driver().unwrap().draining);
+                    let witness = given.witness(cx.poster());
+                    let never = Callback::anonymous(COLOR, move |_: &mut Cx| drop(witness));
+                    cx.timer(Duration::ZERO, never);
+                    assert!(given.seen().is_empty());
+                });
+            })
+            .unwrap();
+        assert_eq!(drops.seen(), [Some(COLOR)]);
+    }
+
+    /// It is due, and its event waits behind the very handler that cancels it.
+    #[test]
+    fn canceled_when_it_was_due_it_does_not_run() {
+        let drops = Drops::default();
+        let given = drops.clone();
+        let mut simulation = Runtime::builder()
+            .cores(Cores::count(2))
+            .stealing(Stealing::Off)
+            .exit_when_idle(true)
+            .simulate(1)
+            .unwrap();
+        simulation
+            .run(move |cx| {
+                let witness = given.witness(cx.poster());
+                let never = Callback::anonymous(COLOR, move |_: &mut Cx| {
+                    drop(witness);
+                    unreachable!();
+                });
+                let (timer, here) = (cx.timer(Duration::from_micros(100), never), cx.core());
+                cx.post(COLOR, move |cx| {
+                    assert_ne!(cx.core(), here);
+                    sim::work(cx, Duration::from_millis(10));
+                    timer.cancel(cx);
+                });
+            })
+            .unwrap();
+        assert_eq!(drops.seen(), [Some(COLOR)]);
+    }
+}
