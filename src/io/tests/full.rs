@@ -100,6 +100,26 @@ fn who_is_heard_of_again_takes_one_turn() {
     world.hang_up(pairs[0].0, recv);
 }
 
+/// What is over is told before more is received, if there is room for one only.
+#[test]
+fn a_send_is_told_although_there_is_always_more_to_receive() {
+    let mut world = kernel(
+        Choice::Epoll,
+        &Config {
+            buffer_bytes: 64,
+            ..Config::default()
+        },
+    );
+    let (fd, mut client) = world.pair();
+    let (recv, _) = world.recv(fd);
+    world.write_now(&mut client, &[1; 10_000]);
+    world.limit = 1;
+    world.received(recv).unwrap();
+    let (send, _) = world.send(fd, "answer");
+    world.turn();
+    assert!(world.has_arrived(send));
+}
+
 /// They fill all the room there is, turn for turn.
 pub(super) fn those_who_send_much_keep_nobody_waiting(make: Make<'_>) {
     let mut world = make(&Config {
