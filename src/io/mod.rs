@@ -59,11 +59,11 @@
 //! completions. With nothing to do it costs a load or two (io_uring), or one `epoll_wait` and that
 //! only if an operation needs it (epoll). `has_work` is the cheap peek before it: `true` when a
 //! `poll` would do something that a backend can know without a system call. What was started is only
-//! sure to be under way after the next `poll` or `wait`. Nothing is dropped when more completes than
-//! `limit`: the rest comes with the next `poll`.
+//! sure to be under way after the next `poll`, or while a `wait` sleeps. Nothing is dropped when more
+//! completes than `limit`: the rest comes with the next `poll`.
 //!
-//! **Sleeping.** `wait` hands over what was started and blocks until a `poll` is worth calling, the
-//! doorbell rings, or the time is over. It may return early (signals, the backend's own business);
+//! **Sleeping.** `wait` blocks until a `poll` is worth calling, the doorbell rings, or the time is
+//! over, and hands over what was started before it does. It may return early (signals, the backend's own business);
 //! it appends nothing. A ring of the doorbell is never lost: it makes the `wait` that is going on,
 //! or else the next one, return, also when a `poll` comes between; many rings may be one. A pool
 //! without buffers counts as quiet; the returned buffer wakes the sleeper.

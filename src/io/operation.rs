@@ -13,8 +13,6 @@ pub(super) struct Operation {
     pub(super) token: Token,
     pub(super) fd: Fd,
     pub(super) state: State,
-    /// `cancel` was asked for: whatever ends a stretch of this operation now ends all of it.
-    pub(super) canceled: bool,
 }
 
 /// What is particular to a kind. Owns all memory that the kernel may read meanwhile, at addresses
@@ -71,12 +69,7 @@ impl End {
 
 impl Operation {
     pub(super) fn new(token: Token, fd: Fd, state: State) -> Operation {
-        Operation {
-            token,
-            fd,
-            state,
-            canceled: false,
-        }
+        Operation { token, fd, state }
     }
 
     pub(super) fn kind(&self) -> Kind {

@@ -149,10 +149,10 @@ impl Pool {
         }
     }
 
-    /// Home says that it is starved. `false` when something was returned in the meantime: take it.
-    /// `true`: the next return rings the doorbell.
-    fn mark_starved(&self) -> bool {
-        self.head.fetch_or(STARVED, Ordering::AcqRel) as u32 == 0
+    /// Home says that it is starved: the next return rings the doorbell. One that came before is what
+    /// [`Pool::has_returned`] says from now on.
+    fn mark_starved(&self) {
+        self.head.fetch_or(STARVED, Ordering::AcqRel);
     }
 }
 
@@ -270,9 +270,10 @@ impl Home {
         self.free.len()
     }
 
-    /// Announces that readers wait for a buffer; `false` when one is there after all.
-    pub(super) fn starve(&mut self) -> bool {
-        self.free.is_empty() && self.pool.mark_starved()
+    /// Announces that readers wait for a buffer: the next return rings. Before a look at
+    /// [`Home::has_free`], which then sees what was returned already.
+    pub(super) fn starve(&self) {
+        self.pool.mark_starved();
     }
 
     /// Fills a free buffer by `receive`, which says how many bytes it put there. `None` when there
@@ -350,11 +351,13 @@ mod tests {
         drop(fill(&mut home, 1));
         assert!(!bell.take_flag(), "nobody was waiting");
         let kept = fill(&mut home, 2).unwrap();
-        assert!(home.starve());
+        home.starve();
+        assert!(!home.has_free());
         drop(kept);
         assert!(bell.take_flag());
+        home.starve();
         assert!(
-            !home.starve(),
+            home.has_free(),
             "one was returned: take it instead of sleeping"
         );
         drop(fill(&mut home, 3));

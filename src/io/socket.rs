@@ -37,22 +37,28 @@ const WAITING_MAX: usize = 1 << 16;
 
 /// Accepts who waits, and no longer than that. Nobody else accepts from it, now or later.
 pub(super) fn accept_waiting(listener: Fd) -> Vec<Fd> {
-    let accept = || {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        loop {
-            match accept_with(listener.borrow(), flags) {
-                Ok(accepted) => return Some(keep(accepted)),
-                Err(errno) if is_about_one_connection(errno) => {}
-                // No more; or no descriptors for them, and then they are reset with the listener.
-                Err(_) => return None,
-            }
-        }
-    };
     // One that blocks would wait for a client.
     match rustix::io::ioctl_fionbio(listener.borrow(), true) {
-        Ok(()) => std::iter::from_fn(accept).take(WAITING_MAX).collect(),
+        Ok(()) => accept_all(|| accept_with(listener.borrow(), CONNECTION)),
         Err(_) => Vec::new(),
     }
+}
+
+/// Neither inherited by a child process, nor does a call on it block.
+const CONNECTION: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// What `accept` gives until it has no more. Whoever has gone meanwhile is passed over.
+fn accept_all(mut accept: impl FnMut() -> Result<OwnedFd, Errno>) -> Vec<Fd> {
+    let mut accepted = Vec::new();
+    for _ in 0..WAITING_MAX {
+        match accept() {
+            Ok(socket) => accepted.push(keep(socket)),
+            Err(errno) if is_about_one_connection(errno) => {}
+            // No more; or no descriptors for them, and then they are reset with the listener.
+            Err(_) => break,
+        }
+    }
+    accepted
 }
 
 /// What has arrived and waits in the kernel; 0 for what is no stream any more.
@@ -102,10 +108,9 @@ pub(super) fn shutdown(fd: Fd, how: How) {
     let _ = rustix::net::shutdown(fd.borrow(), how);
 }
 
-/// What the socket takes without waiting; 0 also for an error.
+/// What the socket takes without waiting, since no connection blocks; 0 also for an error.
 pub(super) fn send_now(fd: Fd, bytes: &[u8]) -> usize {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    rustix::net::send(fd.borrow(), bytes, flags).unwrap_or(0)
+    rustix::net::send(fd.borrow(), bytes, SendFlags::NOSIGNAL).unwrap_or(0)
 }
 
 /// Receives into a buffer of `home` what is there, without waiting. True: and that was all, since it
@@ -125,4 +130,23 @@ pub(super) fn close(fd: Fd) {
     // SAFETY: the contract makes the caller the owner of `fd` and this call its last use. Should it
     // lie, a descriptor of somebody else is closed, which is wrong but no memory is touched.
     unsafe { rustix::io::close(fd.raw()) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn all_who_wait_are_accepted_and_no_more() {
+        let socket = || Ok(OwnedFd::from(UnixStream::pair().unwrap().0));
+        let gone = || Err(Errno::CONNABORTED);
+        let no_more = || Err(Errno::AGAIN);
+        let mut queue = VecDeque::from([gone(), socket(), gone(), gone(), socket(), no_more()]);
+        queue.push_back(socket());
+        let accepted = accept_all(|| queue.pop_front().unwrap());
+        assert_eq!((accepted.len(), queue.len()), (2, 1));
+        accepted.into_iter().for_each(close);
+    }
 }

@@ -31,7 +31,7 @@ pub(super) struct Epoll {
     watches: Watches,
     home: Home,
     ops: Slab<Item>,
-    /// Completions made outside `poll`.
+    /// Terminal completions for the next `poll`.
     ready: VecDeque<Completion>,
     /// Operations that may get somewhere without hearing from the kernel; served in turn. May hold
     /// keys of operations that are over.
@@ -91,12 +91,7 @@ impl Epoll {
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.ops.len()
-            + self
-                .ready
-                .iter()
-                .filter(|completion| !completion.more)
-                .count()
+        self.ops.len() + self.ready.len()
     }
 
     /// The operation is over.

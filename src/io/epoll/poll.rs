@@ -51,13 +51,13 @@ impl Epoll {
     }
 
     pub(in crate::io) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let rung = mem::take(&mut self.rung);
-        while !rung && !self.has_work() {
-            if self.parked.is_empty() || self.home.starve() {
-                return self.hear(timeout, true);
-            }
+        if !self.parked.is_empty() {
+            self.home.starve();
         }
-        Ok(())
+        if mem::take(&mut self.rung) || self.has_work() {
+            return Ok(());
+        }
+        self.hear(timeout, true)
     }
 
     /// Takes what the kernel has to tell. A doorbell heard by a `wait` is thereby answered.

@@ -28,7 +28,7 @@ pub(super) struct Sim {
     net: SimNet,
     home: Home,
     ops: Slab<Operation>,
-    /// Completions made outside `poll`.
+    /// Terminal completions made outside `poll`.
     ready: VecDeque<Completion>,
     /// A receive found bytes and no buffer for them.
     starved: bool,
@@ -67,12 +67,7 @@ impl Sim {
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.ops.len()
-            + self
-                .ready
-                .iter()
-                .filter(|completion| !completion.more)
-                .count()
+        self.ops.len() + self.ready.len()
     }
 
     /// The operation is over.

@@ -57,7 +57,7 @@ struct Stream {
     inbox: VecDeque<u8>,
     /// The peer sends no more.
     ended: bool,
-    /// The peer went away with an error that was not told yet.
+    /// The peer went away with an error that was not told yet; it has `ended`, too.
     reset: bool,
     write_shut: bool,
 }
@@ -252,7 +252,6 @@ impl Net {
         let stream = self.stream(fd)?;
         if stream.reset {
             stream.reset = false;
-            stream.ended = true;
             self.version += 1;
             return Err(Errno::CONNRESET);
         }
@@ -278,7 +277,6 @@ impl Net {
         let stream = self.stream(fd)?;
         if stream.reset {
             stream.reset = false;
-            stream.ended = true;
             return Err(Errno::CONNRESET);
         }
         let (shut, peer) = (stream.write_shut, stream.peer);
@@ -513,6 +511,12 @@ mod tests {
         assert_eq!(net.recv(fd, &mut [0; 9]), Err(Errno::AGAIN));
         net.shutdown(fd, How::Read);
         assert_eq!(net.recv(fd, &mut [0; 9]), Ok(0));
+        let (fd, peer) = pair(&mut net);
+        net.shutdown(fd, How::Read);
+        assert_eq!(net.recv(fd, &mut [0; 9]), Ok(0));
+        assert_eq!(net.send(fd, b"more"), Ok(4));
+        assert_eq!(net.recv(peer, &mut [0; 9]), Ok(4));
+        assert_eq!(net.recv(peer, &mut [0; 9]), Err(Errno::AGAIN));
         let (fd, peer) = pair(&mut net);
         net.shutdown(fd, How::Both);
         assert_eq!(net.recv(fd, &mut [0; 9]), Ok(0));

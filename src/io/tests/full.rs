@@ -11,9 +11,9 @@ use seccompiler::{
 };
 
 use super::super::uring::{FLAVORS, Flavor};
-use super::super::{Config, Done, Fd, How, Op, Token};
+use super::super::{Choice, Config, Done, Fd, How, Op, Token};
 use super::world::{Client, PATIENCE, World};
-use super::{Make, ring};
+use super::{Make, kernel, ring};
 
 /// More than the completion queue of the tiny ring holds, by far.
 const MANY: usize = 100;
@@ -78,6 +78,46 @@ fn overflow_is_seen_on_every_ring() {
             ring(flavor, &short)
         });
     }
+}
+
+/// While there is no room for what it has to tell.
+#[test]
+fn who_is_heard_of_again_takes_one_turn() {
+    let mut world = kernel(Choice::Epoll, &Config::default());
+    let mut pairs = [world.pair()];
+    let recv = world.recv(pairs[0].0);
+    world.limit = 0;
+    for _ in 0..3 {
+        everybody_writes(&world, &mut pairs);
+        for _ in 0..3 {
+            world.turn();
+        }
+        let told = format!("{:?}", world.backend);
+        assert!(told.contains("active: 1,"), "{told}");
+    }
+    world.limit = 64;
+    assert_eq!(world.received_bytes(recv.0, 3), b"xxx");
+    world.hang_up(pairs[0].0, recv);
+}
+
+/// What is over is told before more is received, if there is room for one only.
+#[test]
+fn a_send_is_told_although_there_is_always_more_to_receive() {
+    let mut world = kernel(
+        Choice::Epoll,
+        &Config {
+            buffer_bytes: 64,
+            ..Config::default()
+        },
+    );
+    let (fd, mut client) = world.pair();
+    let (recv, _) = world.recv(fd);
+    world.write_now(&mut client, &[1; 10_000]);
+    world.limit = 1;
+    world.received(recv).unwrap();
+    let (send, _) = world.send(fd, "answer");
+    world.turn();
+    assert!(world.has_arrived(send));
 }
 
 /// They fill all the room there is, turn for turn.

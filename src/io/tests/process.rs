@@ -2,14 +2,20 @@
 
 use std::io::ErrorKind;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, connect, socket};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-use super::super::{Backend, Choice, Config, Done, Report, Signals, raise_open_file_limit};
+use super::super::uring::FLAVORS;
+use super::super::{
+    Backend, Choice, Config, Done, How, Report, SendBuf, Signals, raise_open_file_limit,
+};
+use super::ring;
 use super::world::World;
 
 /// These system calls of this thread come to this from now on.
@@ -178,7 +184,105 @@ fn in_children(test: &str) {
 
 fn chosen_by_env() -> World {
     let choice = Choice::from_env().unwrap();
-    World::new(Backend::new(choice, &Config::default()).unwrap().0, None)
+    let (backend, report) = Backend::new(choice, &Config::default()).unwrap();
+    assert_eq!(report.name(), std::env::var("MELY_BACKEND").unwrap());
+    World::new(backend, None)
+}
+
+/// Who lives by the kernel alone is told that it refuses, and makes no call where none is due.
+#[test]
+fn a_ring_that_may_not_enter_any_more_says_so() {
+    for flavor in FLAVORS {
+        let refused = move || {
+            let mut world = ring(flavor, &Config::default());
+            let (fd, _client) = world.pair();
+            world.quiet();
+            refuse(&[libc::SYS_io_uring_enter], Errno::PERM);
+            for _ in 0..5 {
+                assert_eq!(world.turn(), 0);
+            }
+            let refusal = Some(Errno::PERM.raw_os_error());
+            for timeout in [None, Some(Duration::ZERO)] {
+                let error = world.backend.wait(timeout).unwrap_err();
+                assert_eq!(error.raw_os_error(), refusal);
+            }
+            world.recv(fd);
+            let error = world.backend.poll(&mut Vec::new(), 1).unwrap_err();
+            assert_eq!(error.raw_os_error(), refusal);
+        };
+        thread::spawn(refused).join().unwrap();
+    }
+}
+
+/// For the moment: the entries stay, those too for which the queue has no room.
+#[test]
+fn a_full_queue_of_which_nothing_is_taken_stays() {
+    for flavor in FLAVORS {
+        let refused = move || {
+            let short = Config {
+                submissions: 4,
+                completions: 16,
+                ..Config::default()
+            };
+            let mut world = ring(flavor, &short);
+            let pairs: Vec<_> = (0..6).map(|_| world.pair()).collect();
+            world.quiet();
+            refuse(&[libc::SYS_io_uring_enter], Errno::BUSY);
+            for (fd, _) in &pairs {
+                world.recv(*fd);
+            }
+            for _ in 0..3 {
+                assert_eq!(world.turn(), 0);
+                assert!(world.backend.has_work());
+                world.backend.wait(None).unwrap();
+            }
+        };
+        thread::spawn(refused).join().unwrap();
+    }
+}
+
+/// What the kernel reads is freed when it reads it no more, and never if it would not say so.
+#[test]
+fn what_was_to_be_sent_is_freed_with_the_ring() {
+    let freed = |flavor, is_refused: bool| {
+        let mut world = ring(flavor, &Config::default());
+        let (fd, _client) = world.pair();
+        let bytes: Arc<[u8]> = vec![1; 50_000_000].into();
+        world.send(fd, SendBuf::shared(Arc::clone(&bytes), 0..bytes.len()));
+        world.quiet();
+        if is_refused {
+            refuse(&[libc::SYS_io_uring_enter], Errno::PERM);
+        }
+        drop(world);
+        assert_eq!(Arc::strong_count(&bytes), 1 + usize::from(is_refused));
+    };
+    for flavor in FLAVORS {
+        for is_refused in [false, true] {
+            thread::spawn(move || freed(flavor, is_refused))
+                .join()
+                .unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_send_to_nobody_raises_no_signal() {
+    in_children("child_a_send_to_nobody_raises_no_signal");
+}
+
+#[test]
+#[ignore = "run by a_send_to_nobody_raises_no_signal"]
+fn child_a_send_to_nobody_raises_no_signal() {
+    // SAFETY: this process runs nothing but this test, and sets no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let mut world = chosen_by_env();
+    let (fd, _client) = world.pair();
+    world.backend.shutdown(fd, How::Write);
+    assert_eq!(world.backend.send_now(fd, b"x"), 0);
+    let (send, _) = world.send(fd, "x");
+    let error = world.sent(send).0.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    world.backend.close(fd);
 }
 
 #[test]

@@ -67,6 +67,11 @@ pub(super) fn doorbell_seen_by_a_poll(make: Make<'_>) {
     let readable = world.readable(pipe.fd);
     for _ in 0..3 {
         settle(&mut world);
+        // What another wait has returned for is no ring.
+        pipe.write();
+        world.backend.wait(None).unwrap();
+        world.next(readable.0);
+        pipe.read_all();
         world.backend.doorbell().ring();
         world.turn();
         world.turn();
@@ -131,6 +136,19 @@ pub(super) fn waits_as_long_as_told(make: Make<'_>) {
     assert!(start.elapsed() >= Duration::from_millis(20));
     assert_eq!(world.received_bytes(recv.0, 2), b"up");
     writer.join().unwrap();
+    world.hang_up(fd, recv);
+}
+
+pub(super) fn a_buffer_that_nobody_waits_for_wakes_nobody(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (fd, mut client) = world.pair();
+    let recv = world.recv(fd);
+    world.write(&mut client, b"kept");
+    let kept = world.received(recv.0).unwrap();
+    settle(&mut world);
+    drop(kept);
+    let time = slept(&mut world, Duration::from_millis(20));
+    assert!(world.is_sim() || time >= Duration::from_millis(19));
     world.hang_up(fd, recv);
 }
 

@@ -284,6 +284,21 @@ pub(super) fn port_in_use(make: Make<'_>) {
     world.backend.close(again);
 }
 
+/// Although the kernel remembers the connection that this end has closed first.
+pub(super) fn port_free_again(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (listener, addr) = world.listen();
+    let accept = world.accept(listener);
+    let mut client = world.client(addr);
+    let fd = world.accepted(accept.0);
+    world.hang_up(listener, accept);
+    world.backend.close(fd);
+    assert_eq!(world.read_end(&mut client).unwrap(), 0);
+    drop(client);
+    let again = world.backend.listen(addr, &ListenOptions::default());
+    world.backend.close(again.unwrap());
+}
+
 pub(super) fn port_shared(make: Make<'_>) {
     let mut world = make(&Config::default());
     let opts = ListenOptions {
@@ -322,6 +337,54 @@ pub(super) fn limit_is_kept(make: Make<'_>) {
     }
     let fds: Vec<_> = clients.iter().map(|_| world.accepted(accept.0)).collect();
     for fd in fds {
+        world.backend.close(fd);
+    }
+    world.hang_up(listener, accept);
+    // Two at once have it together.
+    let listeners = [world.listen(), world.listen()];
+    let accepts = listeners.map(|(listener, _)| world.accept(listener));
+    world.quiet();
+    let _clients = listeners.map(|(_, addr)| [world.client(addr), world.client(addr)]);
+    world.limit = 3;
+    for ((listener, _), accept) in listeners.into_iter().zip(accepts) {
+        for _ in 0..2 {
+            let fd = world.accepted(accept.0);
+            world.backend.close(fd);
+        }
+        world.hang_up(listener, accept);
+    }
+}
+
+/// Whether they fill the last buffer or not, the next are heard of.
+pub(super) fn portions_of_all_sizes(make: Make<'_>) {
+    let mut world = make(&Config {
+        buffer_bytes: 16,
+        ..Config::default()
+    });
+    let (fd, mut client) = world.pair();
+    let recv = world.recv(fd);
+    for bytes in [16, 20, 5, 32, 20, 16, 16, 1] {
+        world.write(&mut client, &vec![bytes; usize::from(bytes)]);
+        let got = world.received_bytes(recv.0, usize::from(bytes));
+        assert!(got.iter().all(|&byte| byte == bytes));
+        world.quiet();
+    }
+    world.hang_up(fd, recv);
+}
+
+/// They do not wait until the peer has confirmed those before.
+pub(super) fn answers_go_out_at_once(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    if world.is_sim() {
+        return;
+    }
+    let (listener, addr) = world.listen();
+    let accept = world.accept(listener);
+    let (connecting, connect, _) = world.connect(addr);
+    assert!(matches!(world.next(connect).done, Done::Connected(Ok(()))));
+    let accepted = world.accepted(accept.0);
+    for fd in [connecting, accepted] {
+        assert!(rustix::net::sockopt::tcp_nodelay(fd.borrow()).unwrap());
         world.backend.close(fd);
     }
     world.hang_up(listener, accept);
@@ -550,4 +613,14 @@ pub(super) fn what_needs_no_operation(make: Make<'_>) {
     assert_eq!(world.received_bytes(recv.0, 5), b"hello");
     assert_eq!(world.backend.unread_bytes(fd), 0);
     world.hang_up(fd, recv);
+    let (listener, addr) = world.listen();
+    let _clients = [world.client(addr), world.client(addr)];
+    let mut accepted = Vec::new();
+    world.until(|world| {
+        accepted.extend(world.backend.accept_waiting(listener));
+        (accepted.len() == 2).then_some(())
+    });
+    for fd in accepted.into_iter().chain([listener]) {
+        world.backend.close(fd);
+    }
 }

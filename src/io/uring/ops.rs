@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use super::super::{
     Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::End, socket,
 };
-use super::{CANCEL, DOORBELL, Item, Receive, Uring};
+use super::{CANCEL, DOORBELL, Item, Place, Uring};
 
 /// Let the kernel go on by itself after a short send, and no SIGPIPE.
 const SEND_FLAGS: i32 = (RecvFlags::WAITALL.bits() | SendFlags::NOSIGNAL.bits()) as i32;
@@ -74,19 +74,8 @@ impl Uring {
     }
 
     pub(in crate::io) fn cancel(&mut self, op: Op) {
-        let Some(Item { operation, .. }) = self.ops.get_mut(op) else {
-            return;
-        };
-        if operation.canceled {
-            return;
-        }
-        operation.canceled = true;
-        if matches!(operation.state, State::Recv) {
-            let completion = self.end_recv(op, End::CANCELED);
-            self.ready.extend(completion);
-        } else {
-            self.disarm(op);
-        }
+        let completion = self.end(op, End::CANCELED);
+        self.ready.extend(completion);
     }
 
     /// Asks the kernel to end what it has of this name.
@@ -106,8 +95,12 @@ impl Uring {
     fn start(&mut self, token: Token, fd: Fd, state: State) -> Op {
         let operation = Operation::new(token, fd, state);
         self.ledger.start(fd, operation.kind());
-        let receive = Receive::default();
-        let op = self.ops.insert(Item { operation, receive });
+        let op = self.ops.insert(Item {
+            operation,
+            armed: false,
+            place: Place::Watched,
+            hung_up: false,
+        });
         self.arm(op);
         op
     }
@@ -115,10 +108,13 @@ impl Uring {
     /// Hands an operation of the table to the kernel: at its start, after a short send, and when a
     /// multishot ended for a reason of the kernel's own.
     pub(super) fn arm(&mut self, op: Op) {
-        let Some(Item { operation, receive }) = self.ops.get_mut(op) else {
+        let Some(Item {
+            operation, armed, ..
+        }) = self.ops.get_mut(op)
+        else {
             return;
         };
-        receive.armed = true;
+        *armed = true;
         let fd = types::Fd(operation.fd.raw());
         let entry = match &operation.state {
             State::Accept => opcode::AcceptMulti::new(fd).flags(ACCEPT_FLAGS).build(),
@@ -127,7 +123,7 @@ impl Uring {
             State::Send { buf, sent_bytes } => {
                 let rest = &buf[*sent_bytes..];
                 // The length is a u32; what is beyond goes out as after any short send.
-                let len = u32::try_from(rest.len()).unwrap_or(u32::MAX >> 1);
+                let len = u32::try_from(rest.len()).unwrap_or(i32::MAX as u32);
                 opcode::Send::new(fd, rest.as_ptr(), len)
                     .flags(SEND_FLAGS)
                     .build()
@@ -153,17 +149,15 @@ impl Uring {
         );
     }
 
-    /// Queues an entry. With the queue full, submits and goes on; when the kernel takes nothing
-    /// (it wants its completions reaped first), the entry waits its turn in the backlog.
+    /// Queues an entry. With the queue full it waits in the backlog for the next poll.
     pub(super) fn push(&mut self, entry: squeue::Entry) {
-        if self.backlog.is_empty() && self.try_push(&entry) {
-            return;
+        if !self.backlog.is_empty() || !self.try_push(&entry) {
+            self.backlog.push_back(entry);
         }
-        self.backlog.push_back(entry);
-        self.flush_backlog();
     }
 
-    /// From the backlog into the queue, in order, submitting as often as it fills.
+    /// From the backlog into the queue, in order, submitting as often as it fills, unless the kernel
+    /// takes nothing (it wants its completions reaped first).
     pub(super) fn flush_backlog(&mut self) {
         while let Some(entry) = self.backlog.pop_front() {
             if self.try_push(&entry) {

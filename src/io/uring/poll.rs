@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::super::operation::is_about_one_connection;
 use super::super::{Completion, Done, Fd, Op, State, operation::End};
-use super::{CANCEL, DOORBELL, Item, Uring};
+use super::{CANCEL, DOORBELL, Item, Place, Uring};
 
 /// Entries are copied out of the queue by so many, and acted on afterwards.
 const BATCH: usize = 64;
@@ -18,8 +18,8 @@ const BATCH: usize = 64;
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What a look at the queues shows, without a system call.
-struct Glance {
-    queued: bool,
+pub(super) struct Glance {
+    pub(super) queued: bool,
     /// The kernel has completions that only an enter brings out.
     pending: bool,
     completed: usize,
@@ -58,7 +58,8 @@ impl Uring {
                 return Ok(());
             }
             for entry in batch.drain(..) {
-                let completion = self.complete(&entry);
+                let more = cqueue::more(entry.flags());
+                let completion = self.complete(entry.user_data(), entry.result(), more);
                 out.extend(completion);
             }
         }
@@ -70,19 +71,20 @@ impl Uring {
     }
 
     /// Work that the kernel has no part in.
-    fn has_own_work(&self) -> bool {
+    pub(super) fn has_own_work(&self) -> bool {
         !self.ready.is_empty()
             || !self.active.is_empty()
             || (!self.parked.is_empty() && self.home.has_free())
     }
 
     pub(in crate::io) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.flush_backlog();
+        if !self.parked.is_empty() {
+            self.home.starve();
+        }
         let could_go_on = self.rung
             || self.has_own_work()
             || !self.backlog.is_empty()
-            || self.glance().completed > 0
-            || (!self.parked.is_empty() && !self.home.starve());
+            || self.glance().completed > 0;
         self.rung = false;
         if !could_go_on {
             let submitter = self.ring.submitter();
@@ -99,7 +101,7 @@ impl Uring {
         Ok(())
     }
 
-    fn glance(&self) -> Glance {
+    pub(super) fn glance(&self) -> Glance {
         // SAFETY: no other view of the submission queue exists: they live only within single
         // expressions of this type's functions, on one thread.
         let submissions = unsafe { self.ring.submission_shared() };
@@ -112,17 +114,17 @@ impl Uring {
         }
     }
 
-    fn complete(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
+    /// An entry of the kernel's, by its `user_data`. There may be `more` of this name.
+    pub(super) fn complete(&mut self, key: u64, res: i32, more: bool) -> Option<Completion> {
         let known_to_wait = self.told > 0;
         self.told = self.told.saturating_sub(1);
-        let (res, more) = (entry.result(), cqueue::more(entry.flags()));
-        let op = match entry.user_data() {
+        let op = match key {
             CANCEL => return None,
             DOORBELL => {
                 // A `wait` that returned with this entry has served it; otherwise the next must.
                 self.rung |= !known_to_wait;
-                // Only `drain` cancels it; whatever else ended it, a core must not become deaf.
-                if !more && res != -Errno::CANCELED.raw_os_error() {
+                // Whatever ended it, a core must not become deaf.
+                if !more {
                     self.watch_doorbell();
                 }
                 return None;
@@ -177,19 +179,15 @@ impl Uring {
     /// The kernel has ended this stretch of the operation: go on if that was for a passing reason,
     /// unless it is to end anyway.
     fn stop(&mut self, op: Op, errno: Errno, passing: bool) -> Option<Completion> {
-        if self.ops.get(op)?.operation.canceled {
-            let end = if passing {
-                End::CANCELED
-            } else {
-                End::Failed(errno)
-            };
-            return self.finish(op, end);
-        }
-        if passing {
-            self.arm(op);
-            return None;
-        }
-        self.finish(op, End::Failed(errno))
+        let end = match self.ops.get(op)?.place {
+            _ if !passing => End::Failed(errno),
+            Place::Over(end) => end,
+            _ => {
+                self.arm(op);
+                return None;
+            }
+        };
+        self.finish(op, end)
     }
 }
 

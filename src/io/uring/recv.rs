@@ -36,54 +36,29 @@ use rustix::io::Errno;
 
 use super::super::{Completion, Done, Op, operation::End, socket};
 use super::poll::is_passing;
-use super::{Item, Uring};
+use super::{Item, Place, Uring};
 
 const HUNG_UP: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
-
-/// What a receive adds to its operation.
-#[derive(Debug, Default)]
-pub(super) struct Receive {
-    /// The kernel has a poll of this name, whose last entry has not been reaped.
-    pub(super) armed: bool,
-    pub(super) place: Place,
-    /// The peer has hung up: a short read is not the end, there is an end of the stream behind it
-    /// and no further edge will tell.
-    hung_up: bool,
-}
-
-/// Where a receive waits for its next step.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Place {
-    /// For the kernel's edge.
-    #[default]
-    Watched,
-    /// In `active`.
-    Active,
-    /// In `parked`.
-    Parked,
-    /// For the last entry of its poll; then it has ended so.
-    Over(End),
-}
 
 impl Uring {
     /// An entry of a receive's poll.
     pub(super) fn hear(&mut self, op: Op, res: i32, more: bool) -> Option<Completion> {
-        let receive = &mut self.ops.get_mut(op)?.receive;
-        receive.armed = more;
-        if let Place::Over(end) = receive.place {
+        let item = self.ops.get_mut(op)?;
+        item.armed = more;
+        if let Place::Over(end) = item.place {
             return if more { None } else { self.finish(op, end) };
         }
         if res < 0 {
             let errno = Errno::from_raw_os_error(-res);
             if !is_passing(errno) {
-                return self.end_recv(op, End::Failed(errno));
+                return self.end(op, End::Failed(errno));
             }
         } else {
             // The bits' type depends on who makes rustix's system calls: under Miri it is libc.
             let told = PollFlags::from_bits_retain(res as _);
-            receive.hung_up |= told.intersects(HUNG_UP);
+            item.hung_up |= told.intersects(HUNG_UP);
         }
-        match receive.place {
+        match item.place {
             Place::Watched => self.step_recv(op),
             _ => None,
         }
@@ -100,7 +75,7 @@ impl Uring {
                 return;
             };
             if let Some(item) = self.ops.get(op)
-                && matches!(item.receive.place, Place::Active)
+                && matches!(item.place, Place::Active)
             {
                 let completion = self.step_recv(op);
                 out.extend(completion);
@@ -120,17 +95,17 @@ impl Uring {
 
     /// Takes one portion. In no list; afterwards where it waits for the next.
     fn step_recv(&mut self, op: Op) -> Option<Completion> {
-        let Item { operation, receive } = self.ops.get_mut(op)?;
-        let (token, fd) = (operation.token, operation.fd);
+        let item = self.ops.get_mut(op)?;
+        let (token, fd) = (item.operation.token, item.operation.fd);
         match socket::receive(&mut self.home, fd) {
             None => {
-                receive.place = Place::Parked;
+                item.place = Place::Parked;
                 self.parked.push_back(op);
                 None
             }
-            Some(Ok((buf, _))) if buf.is_end() => self.end_recv(op, End::Eof),
+            Some(Ok((buf, _))) if buf.is_end() => self.end(op, End::Eof),
             Some(Ok((buf, short))) => {
-                if short && !receive.hung_up {
+                if short && !item.hung_up {
                     self.await_edge(op);
                 } else {
                     self.go_on(op);
@@ -149,41 +124,25 @@ impl Uring {
                 self.go_on(op);
                 None
             }
-            Some(Err(errno)) => self.end_recv(op, End::Failed(errno)),
+            Some(Err(errno)) => self.end(op, End::Failed(errno)),
         }
     }
 
     /// Nothing to do until the kernel says so.
     fn await_edge(&mut self, op: Op) {
-        let Some(Item { receive, .. }) = self.ops.get_mut(op) else {
+        let Some(item) = self.ops.get_mut(op) else {
             return;
         };
-        receive.place = Place::Watched;
-        if !receive.armed {
+        item.place = Place::Watched;
+        if !item.armed {
             self.arm(op);
         }
     }
 
     fn go_on(&mut self, op: Op) {
-        if let Some(Item { receive, .. }) = self.ops.get_mut(op) {
-            receive.place = Place::Active;
+        if let Some(Item { place, .. }) = self.ops.get_mut(op) {
+            *place = Place::Active;
             self.active.push_back(op);
         }
-    }
-
-    /// A receive is over: its completion, if that can be told already. A second end changes nothing.
-    pub(super) fn end_recv(&mut self, op: Op, end: End) -> Option<Completion> {
-        let Item { receive, .. } = self.ops.get_mut(op)?;
-        match receive.place {
-            Place::Over(_) => return None,
-            Place::Parked => self.parked.retain(|&parked| parked != op),
-            Place::Watched | Place::Active => {}
-        }
-        if !receive.armed {
-            return self.finish(op, end);
-        }
-        receive.place = Place::Over(end);
-        self.disarm(op);
-        None
     }
 }

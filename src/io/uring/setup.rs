@@ -48,23 +48,16 @@ pub(super) fn ring(flavor: Flavor, config: &Config) -> io::Result<IoUring> {
         builder.setup_taskrun_flag().setup_submit_all();
     }
     let ring = builder.build(config.submissions).map_err(explain)?;
-    if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
-        return Err(unsupported(
-            "the kernel may drop completions or cannot wait with a timeout",
-        ));
-    }
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     // A kernel on which this was never run is not trusted with it: 6.0 is the first with completions
-    // that are deferred as we need them, and is told by zero-copy send, which came with it.
+    // that are deferred as we need them, and is told by zero-copy send, which came with it. What came
+    // earlier is there then: no completion is dropped, and a wait can have a timeout.
     if !probe.is_supported(opcode::SendZc::CODE) {
-        return Err(unsupported("the kernel is older than 6.0"));
+        let text = "the kernel is older than 6.0";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
     Ok(ring)
-}
-
-fn unsupported(text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, text)
 }
 
 /// The usual refusals, with what can be done about them.
