@@ -2,16 +2,16 @@
 #![no_main]
 #![allow(
     dead_code,
-    reason = "modules of the example, of which this needs a part"
+    reason = "modules of the program, of which this needs a part"
 )]
 
-#[path = "../../examples/injector/file_set.rs"]
+#[path = "../../apps/injector/src/file_set.rs"]
 mod file_set;
-#[path = "../../examples/injector/tests/reference.rs"]
+#[path = "../../apps/injector/src/tests/reference.rs"]
 mod reference;
-#[path = "../../examples/injector/response.rs"]
+#[path = "../../apps/injector/src/response.rs"]
 mod response;
-#[path = "../../examples/injector/work.rs"]
+#[path = "../../apps/injector/src/work.rs"]
 mod work;
 
 use libfuzzer_sys::fuzz_target;

@@ -2,34 +2,34 @@
 #![no_main]
 #![allow(
     dead_code,
-    reason = "modules of the example, of which this needs a part"
+    reason = "modules of the program, of which this needs a part"
 )]
 
-#[path = "../../examples/sws/bytes.rs"]
+#[path = "../../apps/sws/src/bytes.rs"]
 mod bytes;
-#[path = "../../examples/sws/condition.rs"]
+#[path = "../../apps/sws/src/condition.rs"]
 mod condition;
-#[path = "../../examples/sws/conn.rs"]
+#[path = "../../apps/sws/src/conn.rs"]
 mod conn;
-#[path = "../../examples/sws/tests/driver.rs"]
+#[path = "../../apps/sws/src/tests/driver.rs"]
 mod driver;
-#[path = "../../examples/sws/fields.rs"]
+#[path = "../../apps/sws/src/fields.rs"]
 mod fields;
-#[path = "../../examples/sws/host.rs"]
+#[path = "../../apps/sws/src/host.rs"]
 mod host;
-#[path = "../../examples/sws/path.rs"]
+#[path = "../../apps/sws/src/path.rs"]
 mod path;
-#[path = "../../examples/sws/tests/reference.rs"]
+#[path = "../../apps/sws/src/tests/reference.rs"]
 mod reference;
-#[path = "../../examples/sws/request.rs"]
+#[path = "../../apps/sws/src/request.rs"]
 mod request;
-#[path = "../../examples/sws/respond.rs"]
+#[path = "../../apps/sws/src/respond.rs"]
 mod respond;
-#[path = "../../examples/sws/site.rs"]
+#[path = "../../apps/sws/src/site.rs"]
 mod site;
-#[path = "../../examples/sws/status.rs"]
+#[path = "../../apps/sws/src/status.rs"]
 mod status;
-#[path = "../../examples/sws/step.rs"]
+#[path = "../../apps/sws/src/step.rs"]
 mod step;
 
 use driver::{Driver, End};

@@ -2,20 +2,20 @@
 #![no_main]
 #![allow(
     dead_code,
-    reason = "modules of the example, of which this needs a part"
+    reason = "modules of the program, of which this needs a part"
 )]
 
-#[path = "../../examples/sws/fields.rs"]
+#[path = "../../apps/sws/src/fields.rs"]
 mod fields;
-#[path = "../../examples/sws/host.rs"]
+#[path = "../../apps/sws/src/host.rs"]
 mod host;
-#[path = "../../examples/sws/path.rs"]
+#[path = "../../apps/sws/src/path.rs"]
 mod path;
-#[path = "../../examples/sws/tests/reference.rs"]
+#[path = "../../apps/sws/src/tests/reference.rs"]
 mod reference;
-#[path = "../../examples/sws/site.rs"]
+#[path = "../../apps/sws/src/site.rs"]
 mod site;
-#[path = "../../examples/sws/status.rs"]
+#[path = "../../apps/sws/src/status.rs"]
 mod status;
 
 use libfuzzer_sys::fuzz_target;

@@ -20,6 +20,7 @@ const ROUNDS_MAX: usize = 200;
 pub(crate) struct Build {
     pub(crate) name: &'static str,
     flags: &'static str,
+    packages: &'static [&'static str],
     check: &'static [&'static str],
     test: &'static [&'static str],
 }
@@ -27,12 +28,14 @@ pub(crate) struct Build {
 pub(crate) const TESTS: Build = Build {
     name: "tests",
     flags: "--cap-lints warn",
+    packages: &["-p", "mely", "-p", "mely-topology"],
     check: &["check", "--profile", "test", "--lib"],
     test: &["test", "--no-run", "--lib", "--test", "*"],
 };
 
-/// And the examples, whose tests need the programs.
+/// And those of the programs in `apps/` and of the examples.
 pub(crate) const ALL_TESTS: Build = Build {
+    packages: &[],
     test: &["test", "--no-run", "--all-targets"],
     ..TESTS
 };
@@ -40,15 +43,9 @@ pub(crate) const ALL_TESTS: Build = Build {
 pub(crate) const LOOM: Build = Build {
     name: "loom",
     flags: "--cfg loom --cap-lints warn",
-    check: &["check", "--profile", "loom", "-p", "mely-loom-tests"],
-    test: &[
-        "test",
-        "--no-run",
-        "--profile",
-        "loom",
-        "-p",
-        "mely-loom-tests",
-    ],
+    packages: &["-p", "mely-loom-tests"],
+    check: &["check", "--profile", "loom"],
+    test: &["test", "--no-run", "--profile", "loom"],
 };
 
 impl Build {
@@ -56,6 +53,7 @@ impl Build {
         let target = tree.with_file_name(format!("build-{}", self.name));
         let output = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
             .args(arguments)
+            .args(self.packages)
             .args(["--message-format=json", "--quiet", "--target-dir"])
             .arg(target)
             .current_dir(tree)

@@ -109,8 +109,7 @@ fn work(options: &Options) -> Result<bool> {
         .collect();
 
     let build = if options.sws { &ALL_TESTS } else { &TESTS };
-    let left_out = |program: &str, _: &str| program == "sws" && !options.sws;
-    let tests = try_suite(build, &tree, &chosen, left_out, options)?;
+    let tests = try_suite(build, &tree, &chosen, |_| false, options)?;
     let left: Vec<&Mutant> = chosen
         .iter()
         .copied()
@@ -119,7 +118,7 @@ fn work(options: &Options) -> Result<bool> {
     let mut loom = BTreeMap::new();
     if options.loom && !left.is_empty() {
         // Seeded faults have processes of their own, and each is a whole exploration.
-        let left_out = |_: &str, test: &str| test.contains("finds_");
+        let left_out = |test: &str| test.contains("finds_");
         loom = try_suite(&LOOM, &tree, &left, left_out, options)?;
     }
     let report = Report {
@@ -167,7 +166,7 @@ fn try_suite(
     build: &Build,
     tree: &Tree,
     chosen: &[&Mutant],
-    left_out: impl Fn(&str, &str) -> bool,
+    left_out: impl Fn(&str) -> bool,
     options: &Options,
 ) -> Result<BTreeMap<u32, Verdict>> {
     let directory = tree.path.with_file_name("results");

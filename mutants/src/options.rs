@@ -41,7 +41,7 @@ Breaks mely in thousands of places, one at a time, and sees which tests notice.
   --fresh           forgets what earlier runs on the same code have found
   --working-tree    breaks the files as they lie there, not those of the last commit
   --no-loom         tries what survives the tests on no loom models
-  --sws             the tests of the examples and of tests/sws too
+  --sws             the tests of the programs in apps/ and of the examples too
   --help            this
 
 Exit code 1: there is a survivor that mutants/survivors.txt does not accept, or an entry of it is stale.

@@ -38,20 +38,19 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// Builds the copy and lists its tests, of the wanted programs, and without those that `left_out` names by
-    /// program and test.
+    /// Builds the copy and lists its tests, of the wanted programs, and without those that `left_out` names.
     pub(crate) fn build(
         build: &Build,
         tree: &Path,
         wanted: &[String],
-        left_out: impl Fn(&str, &str) -> bool,
+        left_out: impl Fn(&str) -> bool,
     ) -> Result<Suite> {
         let programs = build.programs(tree, wanted)?;
         let mut tests = Vec::new();
-        for (place, (program, path)) in programs.iter().enumerate() {
+        for (place, (_, path)) in programs.iter().enumerate() {
             let ignored = list(path, &["--ignored"])?;
             for name in list(path, &[])? {
-                if !ignored.contains(&name) && !left_out(program, &name) {
+                if !ignored.contains(&name) && !left_out(&name) {
                     let (took, reaches) = (FIRST_LIMIT, BTreeSet::new());
                     tests.push(Test {
                         program: place,

@@ -55,10 +55,6 @@ fn help_that_cannot_be_printed_is_an_error() {
     assert_eq!(mute.stderr(full()).output().code, Some(1));
     let wrong = Setup::bare().args(&["--wrong"]).stderr(full());
     assert_eq!(wrong.output().code, Some(2));
-    let injector = Setup::injector().args(&["--help"]).stdout(full()).output();
-    assert_eq!(injector.code, Some(1), "{injector:?}");
-    let begin = "injector: standard output: ";
-    assert!(injector.err.starts_with(begin), "{injector:?}");
 }
 
 /// A pipe that is full and that nobody reads: its two ends, and what is in it.

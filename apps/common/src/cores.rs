@@ -7,7 +7,7 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 ///
 /// Where threads may not choose their processor, cores run on whichever the system gives them: that
 /// costs some speed, and is better than nothing.
-pub(crate) fn set(builder: Builder, cores: Option<usize>) -> (Builder, Option<String>) {
+pub fn set(builder: Builder, cores: Option<usize>) -> (Builder, Option<String>) {
     let builder = match cores {
         Some(cores) => builder.cores(Cores::count(cores)),
         None => builder,
@@ -26,7 +26,7 @@ pub(crate) fn set(builder: Builder, cores: Option<usize>) -> (Builder, Option<St
 }
 
 /// Why there is no runtime, in terms of the option.
-pub(crate) fn refused(error: &BuildError) -> String {
+pub fn refused(error: &BuildError) -> String {
     match error {
         BuildError::TooManyCores { asked, available } => format!(
             "--cores {asked}: this process may use {available} (as its affinity, cpuset and CPU \

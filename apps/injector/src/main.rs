@@ -15,22 +15,18 @@
 //! | `load` | the virtual clients as events, one color a core |
 //! | `run` | warm-up, measured time, the end |
 //! | `master` | several injectors, started together |
-//! | `cores`, `files`, `out` | what it runs on, how anything is printed |
+//!
+//! How its cores and its descriptors are set and how anything is printed is in `mely-apps-common`,
+//! for the server does it likewise.
 
 // They panic when the output is gone.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
-#[path = "../common/cores.rs"]
-mod cores;
 mod file_set;
-#[path = "../common/files.rs"]
-mod files;
 mod load;
 mod master;
 mod measure;
-#[path = "../common/out.rs"]
-mod out;
 mod report;
 mod response;
 mod run;
@@ -41,6 +37,7 @@ mod work;
 
 use args::{Args, Command, Role};
 use mely::{Runtime, Stealing};
+use mely_apps_common::{cores, files, out};
 use std::process::ExitCode;
 
 /// What its messages begin with.
@@ -69,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 fn inject(args: &Args) -> master::Result<()> {
-    let files_max = files::limit();
+    let files_max = files::limit(NAME);
     if let Role::Alone(work) = &args.role {
         work.fits(files_max)?;
     }

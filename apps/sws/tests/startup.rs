@@ -73,13 +73,11 @@ fn a_root_that_is_none_is_an_error() {
 #[test]
 fn more_cores_than_there_are_is_an_error() {
     for (cores, expected) in [("5000", "--cores: 5000"), ("511", "--cores 511: ")] {
-        for setup in [Setup::new("epoll"), Setup::injector_of_nobody()] {
-            let exit = setup.args(&["--cores", cores]).output();
-            assert_eq!((exit.code, &*exit.out), (Some(1), ""), "{exit:?}");
-            assert!(exit.err.contains(expected), "{exit:?}");
-            // No setting of the library's, which the program has not.
-            assert!(!exit.err.contains("oversubscribe"), "{exit:?}");
-        }
+        let exit = Setup::new("epoll").args(&["--cores", cores]).output();
+        assert_eq!((exit.code, &*exit.out), (Some(1), ""), "{exit:?}");
+        assert!(exit.err.contains(expected), "{exit:?}");
+        // No setting of the library's, which the program has not.
+        assert!(!exit.err.contains("oversubscribe"), "{exit:?}");
     }
 }
 
@@ -236,17 +234,6 @@ fn a_refused_ring_is_epoll_and_it_says_so_once() {
         assert_eq!(text.matches("os error 1").count(), 1, "{text}");
         assert_eq!(text.matches("seccomp").count(), 1, "{text}");
     }
-}
-
-/// Nobody is at its target: that is no success.
-#[test]
-fn an_injector_without_an_answer_fails() {
-    let exit = Setup::injector_of_nobody()
-        .args(&["--warm-up", "0", "--seconds", "0.2", "--clients", "2"])
-        .output();
-    assert_eq!(exit.code, Some(1), "{exit:?}");
-    assert!(exit.err.contains("no request was answered"), "{exit:?}");
-    assert!(exit.out.contains("latency: none\n"), "{exit:?}");
 }
 
 #[test]

@@ -12,11 +12,14 @@
 //! | `respond`, `condition`, `status`, `bytes` | which prebuilt bytes answer a request |
 //! | `outgoing`, `clock` | an answer with its date, as what the kernel gets |
 //! | `server`, `clients`, `session` | the paper's handlers as events of the runtime |
-//! | `places`, `files`, `leaving` | how many may be connected |
+//! | `places`, `leaving` | how many may be connected |
 //! | `deadlines`, `acknowledged` | for how long, and whether they take what they asked for |
-//! | `cores`, `source`, `signals` | what the server runs on, and what ends it |
+//! | `source`, `signals` | what the server runs on, and what ends it |
 //! | `tally`, `process`, `figures`, `stats_page`, `summary` | what `/_mely` shows, and what is printed at the end |
-//! | `out`, `voice` | how anything is printed, and how often |
+//! | `voice` | how often anything is said |
+//!
+//! How its cores and its descriptors are set and how anything is printed is in `mely-apps-common`,
+//! for the injector does it likewise.
 
 // They panic when the output is gone.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -29,18 +32,12 @@ mod clients;
 mod clock;
 mod condition;
 mod conn;
-#[path = "../common/cores.rs"]
-mod cores;
 mod deadlines;
 mod fields;
 mod figures;
-#[path = "../common/files.rs"]
-mod files;
 mod host;
 mod leaving;
 mod load;
-#[path = "../common/out.rs"]
-mod out;
 mod outgoing;
 mod path;
 mod places;
@@ -63,6 +60,7 @@ mod voice;
 
 use mely::net::Choice;
 use mely::{RunError, Runtime, Stealing};
+use mely_apps_common::{cores, files, out};
 use server::Server;
 use std::error::Error;
 use std::process::ExitCode;
@@ -147,7 +145,7 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     let server: &'static Server = Box::leak(Box::new(Server::new(
         site,
         args,
-        files::limit(),
+        files::limit(NAME),
         runtime.poster(),
     )));
     let failure = Arc::new(Mutex::new(None));

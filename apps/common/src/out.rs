@@ -2,7 +2,7 @@
 //!
 //! Nothing here panics, whatever has become of the outputs: a closed pipe and a full disk are
 //! errors of whoever reads, and the program's work goes on. `println!` and its like panic there,
-//! so that the programs that include this module forbid them.
+//! so that the programs that use this module forbid them.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 ///
 /// # Errors
 /// If it is closed, full or broken.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
@@ -31,8 +31,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// If it does not, is closed, full or broken.
-#[allow(dead_code, reason = "one of the programs has no use for it")]
-pub(crate) fn try_print(text: &str) -> io::Result<()> {
+pub fn try_print(text: &str) -> io::Result<()> {
     if takes_a_line(&io::stdout()) {
         print(text)
     } else {
@@ -42,14 +41,14 @@ pub(crate) fn try_print(text: &str) -> io::Result<()> {
 
 /// Writes a line to standard error, and waits until somebody takes it: for the time before the
 /// work begins and after it has ended.
-pub(crate) fn say(program: &str, message: impl Display) {
+pub fn say(program: &str, message: impl Display) {
     // Nobody is left to be told of an error.
     let _ = io::stderr().write_all(format!("{program}: {message}\n").as_bytes());
 }
 
 /// Writes a line to standard error, or drops it where writing would wait for a reader: for events,
 /// which must not hold their core up. The next line says how many were dropped.
-pub(crate) fn try_say(program: &str, message: impl Display) {
+pub fn try_say(program: &str, message: impl Display) {
     if !takes_a_line(&io::stderr()) {
         LOST.fetch_add(1, Ordering::Relaxed);
         return;

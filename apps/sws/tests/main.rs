@@ -3,7 +3,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `program`, `setup`, `server` | find and build the program; start it, run it, measure it, stop it |
+//! | `setup`, `server` | start the program, run it, measure it, stop it |
 //! | `site`, `client`, `swarm` | files to serve; one client that looks closely; a thousand that are quick |
 //! | the others | the tests |
 //!
@@ -21,7 +21,6 @@ mod http;
 mod limits;
 mod load;
 mod output;
-mod program;
 mod root;
 mod server;
 mod setup;

@@ -1,6 +1,5 @@
 //! A server to be started: what it is given, and what is withheld from it.
 
-use crate::program;
 use crate::server::{Exit, Server};
 use rustix::process::Signal;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -47,21 +46,7 @@ impl Setup {
 
     /// A server without any arguments.
     pub fn bare() -> Setup {
-        Setup::of(program::sws())
-    }
-
-    /// What loads servers, without any arguments.
-    pub fn injector() -> Setup {
-        Setup::of(program::injector())
-    }
-
-    /// One that would load a server that is not there.
-    pub fn injector_of_nobody() -> Setup {
-        Setup::injector().args(&["--target", "127.0.0.1:9"])
-    }
-
-    fn of(program: &Path) -> Setup {
-        let mut command = Command::new(program);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sws"));
         command
             .env_remove("MELY_BACKEND")
             .stdin(Stdio::null())
