@@ -32,7 +32,7 @@ Breaks mely in thousands of places, one at a time, and sees which tests notice.
 
   PATH...           only mutants in these files and folders, from the project's root; --files PATH... too
   --list            prints the mutants, and tries none
-  --check           only whether each entry of mutants/survivors.txt names a mutant
+  --check           only whether each entry of checks/mutants/survivors.txt names a mutant
   --again FILE      only mutants that are named in FILE, as in target/mutants/survivors.txt
   --shard I/N       the I-th of N parts of the mutants, from 1
   --jobs N          mutants at a time; half of the processors by default
@@ -44,7 +44,7 @@ Breaks mely in thousands of places, one at a time, and sees which tests notice.
   --sws             the tests of the programs in apps/ and of the examples too
   --help            this
 
-Exit code 1: there is a survivor that mutants/survivors.txt does not accept, or an entry of it is stale.
+Exit code 1: there is a survivor that checks/mutants/survivors.txt does not accept, or an entry of it is stale.
 Exit code 2: the run is void.";
 
 impl Options {

@@ -5,17 +5,17 @@
     reason = "modules of the program, of which this needs a part"
 )]
 
-#[path = "../../apps/sws/src/fields.rs"]
+#[path = "../../../apps/sws/src/fields.rs"]
 mod fields;
-#[path = "../../apps/sws/src/host.rs"]
+#[path = "../../../apps/sws/src/host.rs"]
 mod host;
-#[path = "../../apps/sws/src/path.rs"]
+#[path = "../../../apps/sws/src/path.rs"]
 mod path;
-#[path = "../../apps/sws/src/tests/reference.rs"]
+#[path = "../../../apps/sws/src/tests/reference.rs"]
 mod reference;
-#[path = "../../apps/sws/src/site.rs"]
+#[path = "../../../apps/sws/src/site.rs"]
 mod site;
-#[path = "../../apps/sws/src/status.rs"]
+#[path = "../../../apps/sws/src/status.rs"]
 mod status;
 
 use libfuzzer_sys::fuzz_target;

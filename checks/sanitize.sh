@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The unsafe code under checkers that see what tests and loom cannot. One layer a call:
 #
-#   ./sanitize.sh thread     ThreadSanitizer: data races, in everything the threads of a runtime do
-#   ./sanitize.sh address    AddressSanitizer and LeakSanitizer: memory that is gone, or never goes
-#   ./sanitize.sh miri       Miri: aliasing, provenance, uninitialized memory, leaks; and races, with
-#                            stale values read where the memory model allows them
+#   checks/sanitize.sh thread   ThreadSanitizer: data races, in everything the threads of a runtime do
+#   checks/sanitize.sh address  AddressSanitizer and LeakSanitizer: memory that is gone, or never goes
+#   checks/sanitize.sh miri     Miri: aliasing, provenance, uninitialized memory, leaks; and races, with
+#                               stale values read where the memory model allows them
 #
-# What follows is passed to the test programs: `./sanitize.sh thread storm`; names select more, not
+# What follows is passed to the test programs: `checks/sanitize.sh thread storm`; names select more, not
 # fewer, for Miri, which has a selection.
 #
 # All need the nightly toolchain, with rust-src and miri; rustup installs what is missing. For
@@ -20,7 +20,7 @@
 #
 # What is excused, and why, stands in .ci/tsan and .ci/lsan.
 set -euo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "$0")/.."
 
 layer=${1:-}
 [ $# -gt 0 ] && shift
@@ -76,7 +76,7 @@ miri)
         miri --test stress -- storm_sixteen "$@"
     ;;
 *)
-    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' checks/sanitize.sh
     exit 2
     ;;
 esac

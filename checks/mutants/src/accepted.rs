@@ -1,4 +1,4 @@
-//! `mutants/survivors.txt`: the mutants that no test notices and why that is accepted.
+//! `checks/mutants/survivors.txt`: the mutants that no test notices and why that is accepted.
 //!
 //! An entry is a line that names the mutant as the reports do, or several such lines, and their reason in indented
 //! lines below. `#` begins a comment.

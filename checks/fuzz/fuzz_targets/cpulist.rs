@@ -2,7 +2,7 @@
 #![no_main]
 #![allow(dead_code, reason = "the reference also reads trees")]
 
-#[path = "../../topology/tests/support/reference.rs"]
+#[path = "../../../topology/tests/support/reference.rs"]
 mod reference;
 
 use libfuzzer_sys::fuzz_target;

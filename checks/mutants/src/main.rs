@@ -1,7 +1,7 @@
 //! Breaks mely in thousands of places, one at a time, and sees which tests notice.
 //!
 //! All mutants are in one build, and the variable `MELY_MUTANT` says which one runs: a build for each would take
-//! days. See `mutants/README.md`.
+//! days. See `checks/mutants/README.md`.
 //!
 //! [`operators`] are the ways to break something; [`rewrite`] puts them into the source and [`tree`] into a copy
 //! of the project; [`compile`] leaves out those that do not compile; [`suite`] are the tests and what each of
@@ -62,9 +62,10 @@ fn main() -> ExitCode {
 /// False if something is to be done: a survivor that is not accepted, or an entry that is stale.
 fn work(options: &Options) -> Result<bool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("a package of the workspace");
-    let accepted = fs::read_to_string(root.join("mutants/survivors.txt"))?;
+        .ancestors()
+        .nth(2)
+        .expect("this package is in checks/");
+    let accepted = fs::read_to_string(root.join("checks/mutants/survivors.txt"))?;
     let accepted = Accepted::parse(&accepted)?;
     let as_they_lie = options.working_tree || options.check || options.list;
     let files = tree::files(root, as_they_lie)?;
@@ -91,7 +92,7 @@ fn work(options: &Options) -> Result<bool> {
     if options.check {
         let unknown = accepted.unknown(&mutants);
         for entry in &unknown {
-            println!("mutants/survivors.txt: no such mutant: {entry}");
+            println!("checks/mutants/survivors.txt: no such mutant: {entry}");
         }
         println!(
             "{} survivors are accepted, {} entries name no mutant",

@@ -115,7 +115,7 @@ impl Report<'_> {
         );
         let stale = self.stale(whole);
         for entry in &stale {
-            println!("mutants/survivors.txt: {entry}");
+            println!("checks/mutants/survivors.txt: {entry}");
         }
         print!("{}", if new > 0 { &text } else { "" });
         Ok(new == 0 && stale.is_empty())

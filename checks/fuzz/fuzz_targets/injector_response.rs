@@ -5,13 +5,13 @@
     reason = "modules of the program, of which this needs a part"
 )]
 
-#[path = "../../apps/injector/src/file_set.rs"]
+#[path = "../../../apps/injector/src/file_set.rs"]
 mod file_set;
-#[path = "../../apps/injector/src/tests/reference.rs"]
+#[path = "../../../apps/injector/src/tests/reference.rs"]
 mod reference;
-#[path = "../../apps/injector/src/response.rs"]
+#[path = "../../../apps/injector/src/response.rs"]
 mod response;
-#[path = "../../apps/injector/src/work.rs"]
+#[path = "../../../apps/injector/src/work.rs"]
 mod work;
 
 use libfuzzer_sys::fuzz_target;

@@ -227,7 +227,7 @@ impl Tree {
             let is_code = [".rs", ".toml", ".lock"]
                 .iter()
                 .any(|end| file.ends_with(end));
-            if is_code && !file.starts_with("mutants/") {
+            if is_code && !file.starts_with("checks/mutants/") {
                 (file, content).hash(&mut hasher);
                 self.rewritten
                     .get(file)

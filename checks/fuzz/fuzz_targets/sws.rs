@@ -5,31 +5,31 @@
     reason = "modules of the program, of which this needs a part"
 )]
 
-#[path = "../../apps/sws/src/bytes.rs"]
+#[path = "../../../apps/sws/src/bytes.rs"]
 mod bytes;
-#[path = "../../apps/sws/src/condition.rs"]
+#[path = "../../../apps/sws/src/condition.rs"]
 mod condition;
-#[path = "../../apps/sws/src/conn.rs"]
+#[path = "../../../apps/sws/src/conn.rs"]
 mod conn;
-#[path = "../../apps/sws/src/tests/driver.rs"]
+#[path = "../../../apps/sws/src/tests/driver.rs"]
 mod driver;
-#[path = "../../apps/sws/src/fields.rs"]
+#[path = "../../../apps/sws/src/fields.rs"]
 mod fields;
-#[path = "../../apps/sws/src/host.rs"]
+#[path = "../../../apps/sws/src/host.rs"]
 mod host;
-#[path = "../../apps/sws/src/path.rs"]
+#[path = "../../../apps/sws/src/path.rs"]
 mod path;
-#[path = "../../apps/sws/src/tests/reference.rs"]
+#[path = "../../../apps/sws/src/tests/reference.rs"]
 mod reference;
-#[path = "../../apps/sws/src/request.rs"]
+#[path = "../../../apps/sws/src/request.rs"]
 mod request;
-#[path = "../../apps/sws/src/respond.rs"]
+#[path = "../../../apps/sws/src/respond.rs"]
 mod respond;
-#[path = "../../apps/sws/src/site.rs"]
+#[path = "../../../apps/sws/src/site.rs"]
 mod site;
-#[path = "../../apps/sws/src/status.rs"]
+#[path = "../../../apps/sws/src/status.rs"]
 mod status;
-#[path = "../../apps/sws/src/step.rs"]
+#[path = "../../../apps/sws/src/step.rs"]
 mod step;
 
 use driver::{Driver, End};
