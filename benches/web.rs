@@ -82,15 +82,15 @@ fn run(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// This package's programs are built with the bench; the library's examples are built here, where
-/// cargo put this one.
+/// This package's programs are built with the bench; those of `apps/` are built here, where cargo
+/// put this one.
 fn programs() -> Result<Programs, String> {
     let minimal = PathBuf::from(env!("CARGO_BIN_EXE_minimal"));
     let release = minimal.parent().ok_or("no directory of programs")?;
     let target = release.parent().ok_or("no directory of targets")?;
     let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--release", "--package", "mely"])
-        .args(["--example", "sws", "--example", "injector"])
+        .args(["build", "--release"])
+        .args(["--package", "sws", "--package", "injector"])
         .arg("--manifest-path")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
         .arg("--target-dir")
@@ -98,12 +98,11 @@ fn programs() -> Result<Programs, String> {
         .status()
         .map_err(|error| format!("cargo: {error}"))?;
     if !built.success() {
-        return Err("the examples do not build".into());
+        return Err("sws and the injector do not build".into());
     }
-    let examples = release.join("examples");
     Ok(Programs {
-        sws: examples.join("sws"),
-        injector: examples.join("injector"),
+        sws: release.join("sws"),
+        injector: release.join("injector"),
         hyper: PathBuf::from(env!("CARGO_BIN_EXE_hyper")),
         nginx: nginx::find(),
         minimal,

@@ -113,8 +113,8 @@
 //!
 //! # Mutations by hand
 //!
-//! Weaker orders of memory that a model must notice are patches in `mutants/`, which `mutants/run` tries. Besides,
-//! these changes were tried once, each by itself, with most of the models, the cheap ones first:
+//! Weaker orders of memory that a model must notice are patches in `checks/mutants/`, which its `run` tries.
+//! Besides, these changes were tried once, each by itself, with most of the models, the cheap ones first:
 //!
 //! | file | change | first model that failed |
 //! |---|---|---|

@@ -54,9 +54,9 @@ pub struct Programs {
     pub minimal: PathBuf,
     /// `hyper`, of this package.
     pub hyper: PathBuf,
-    /// The example.
+    /// Of `apps/`.
     pub sws: PathBuf,
-    /// The example.
+    /// Of `apps/`.
     pub injector: PathBuf,
     /// `None`: not installed.
     pub nginx: Option<PathBuf>,

@@ -1,0 +1,78 @@
+//! The injector as its user meets it: the real program in a process of its own, without a server.
+//!
+//! It runs on the event source that the variable `MELY_BACKEND` names.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// After this the kernel ends a program that a test has lost sight of.
+const LIFE_SECONDS_MAX: u32 = 120;
+
+/// How it ended, and what it said.
+#[derive(Debug)]
+struct Exit {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn injector(args: &[&str], out: Stdio) -> Exit {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_injector"));
+    command.args(args).stdin(Stdio::null());
+    // SAFETY: only async-signal-safe system calls, between fork and exec. Both outlive exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::alarm(LIFE_SECONDS_MAX);
+            Ok(())
+        });
+    }
+    let output = command
+        .stdout(out)
+        .output()
+        .expect("the program can be started");
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    Exit {
+        code: output.status.code(),
+        out: text(&output.stdout),
+        err: text(&output.stderr),
+    }
+}
+
+/// One that would load a server that is not there.
+fn injector_of_nobody(args: &[&str]) -> Exit {
+    injector(
+        &[&["--target", "127.0.0.1:9"], args].concat(),
+        Stdio::piped(),
+    )
+}
+
+#[test]
+fn help_that_cannot_be_printed_is_an_error() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let exit = injector(&["--help"], full.into());
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    let begin = "injector: standard output: ";
+    assert!(exit.err.starts_with(begin), "{exit:?}");
+}
+
+#[test]
+fn more_cores_than_there_are_is_an_error() {
+    for (cores, expected) in [("5000", "--cores: 5000"), ("511", "--cores 511: ")] {
+        let exit = injector_of_nobody(&["--cores", cores]);
+        assert_eq!((exit.code, &*exit.out), (Some(1), ""), "{exit:?}");
+        assert!(exit.err.contains(expected), "{exit:?}");
+        // No setting of the library's, which the program has not.
+        assert!(!exit.err.contains("oversubscribe"), "{exit:?}");
+    }
+}
+
+/// Nobody is at its target: that is no success.
+#[test]
+fn without_an_answer_it_fails() {
+    let exit = injector_of_nobody(&["--warm-up", "0", "--seconds", "0.2", "--clients", "2"]);
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    assert!(exit.err.contains("no request was answered"), "{exit:?}");
+    assert!(exit.out.contains("latency: none\n"), "{exit:?}");
+}

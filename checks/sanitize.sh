@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# The unsafe code under checkers that see what tests and loom cannot. One layer a call:
+#
+#   checks/sanitize.sh thread   ThreadSanitizer: data races, in everything the threads of a runtime do
+#   checks/sanitize.sh address  AddressSanitizer and LeakSanitizer: memory that is gone, or never goes
+#   checks/sanitize.sh miri     Miri: aliasing, provenance, uninitialized memory, leaks; and races, with
+#                               stale values read where the memory model allows them
+#
+# What follows is passed to the test programs: `checks/sanitize.sh thread storm`; names select more, not
+# fewer, for Miri, which has a selection.
+#
+# All need the nightly toolchain, with rust-src and miri; rustup installs what is missing. For
+# `thread` the standard library is built with the sanitizer too: else what its locks and channels
+# guard looks like races.
+#
+# Each runs the library's own tests and integration tests that drive the scheduler. Under Miri the
+# runtime has a simulated event source, because Miri has no kernel; numbers of events are smaller
+# (`cfg!(miri)` in the tests). The simulator's coroutines are left out: no checker follows a thread
+# that changes stacks.
+#
+# What is excused, and why, stands in .ci/tsan and .ci/lsan.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+layer=${1:-}
+[ $# -gt 0 ] && shift
+target=${CARGO_TARGET_DIR:-target}
+
+# The nightly toolchain with these components.
+nightly() {
+    command -v rustup >/dev/null || {
+        echo "needs rustup, for a nightly toolchain" >&2
+        exit 1
+    }
+    rustup toolchain list | grep -q ^nightly || rustup toolchain install nightly --profile minimal
+    [ $# -eq 0 ] || rustup component add --toolchain nightly "$@" || {
+        echo "this nightly lacks one of: $*; another may have it" >&2
+        exit 1
+    }
+    host=$(rustc +nightly -vV | sed -n 's/^host: //p')
+}
+
+# What drives the scheduler, from the inside and from the outside.
+programs=(-p mely --lib)
+for name in colored limits panics placement shutdown stress timers watch; do
+    programs+=(--test "$name")
+done
+
+case $layer in
+thread)
+    nightly rust-src
+    RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+        TSAN_OPTIONS="suppressions=$PWD/.ci/tsan ${TSAN_OPTIONS:-}" \
+        cargo +nightly test -Zbuild-std --target "$host" --target-dir "$target/thread" \
+        --no-fail-fast "${programs[@]}" -- "$@"
+    ;;
+address)
+    nightly
+    RUSTFLAGS="-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer" \
+        ASAN_OPTIONS="detect_leaks=1 ${ASAN_OPTIONS:-}" \
+        LSAN_OPTIONS="suppressions=$PWD/.ci/lsan ${LSAN_OPTIONS:-}" \
+        cargo +nightly test --target "$host" --target-dir "$target/address" \
+        --no-fail-fast "${programs[@]}" -- "$@"
+    ;;
+miri)
+    nightly rust-src miri
+    miri() { cargo +nightly miri test --target-dir "$target/miri" -p mely --no-fail-fast "$@"; }
+    miri --lib -- sched:: runtime::unique io::pool io::buf "$@"
+    miri --test colored --test panics --test placement -- "$@"
+    # Those that need no kernel and are small enough.
+    miri --test limits --test shutdown -- \
+        closures_of closures_that beyond_the_limit never_ran gives_the_closure_back "$@"
+    miri --test stress -- storm_base causal poster_inside shutdown_during "$@"
+    # Two schedules, and the other of the two models of aliasing.
+    MIRIFLAGS="-Zmiri-many-seeds=0..2 -Zmiri-tree-borrows ${MIRIFLAGS:-}" \
+        miri --test stress -- storm_sixteen "$@"
+    ;;
+*)
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' checks/sanitize.sh
+    exit 2
+    ;;
+esac
