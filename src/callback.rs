@@ -32,3 +32,17 @@ impl<F> Callback<F> {
         self.color
     }
 }
+
+impl Handler {
+    /// A callback that runs `f` under this handler in `color`; see [`Callback`].
+    ///
+    /// ```
+    /// use mely::{Color, Cx, Handler};
+    /// static GREET: Handler = Handler::new("greet");
+    /// let callback = GREET.on(Color::from(7), |cx: &mut Cx| assert_eq!(cx.handler(), "greet"));
+    /// assert_eq!(callback.color(), Color::from(7));
+    /// ```
+    pub const fn on<F>(&'static self, color: Color, f: F) -> Callback<F> {
+        Callback::new(Some(self), color, f)
+    }
+}

@@ -1,7 +1,5 @@
 //! Handlers: a name and the annotations that tune stealing (Mely §III-B, §III-C).
 
-use crate::Color;
-use crate::callback::Callback;
 use std::time::Duration;
 
 /// A named handler with its annotations. Both annotations are optional: the runtime measures what is
@@ -78,17 +76,5 @@ impl Handler {
     /// The annotated penalty, 1 if none was given.
     pub const fn annotated_penalty(&self) -> u32 {
         self.penalty
-    }
-
-    /// A callback that runs `f` under this handler in `color`; see [`Callback`].
-    ///
-    /// ```
-    /// use mely::{Color, Cx, Handler};
-    /// static GREET: Handler = Handler::new("greet");
-    /// let callback = GREET.on(Color::from(7), |cx: &mut Cx| assert_eq!(cx.handler(), "greet"));
-    /// assert_eq!(callback.color(), Color::from(7));
-    /// ```
-    pub const fn on<F>(&'static self, color: Color, f: F) -> Callback<F> {
-        Callback::new(Some(self), color, f)
     }
 }

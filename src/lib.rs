@@ -105,6 +105,7 @@ compile_error!(
 mod callback;
 mod color;
 mod colored;
+mod cx;
 mod handler;
 #[cfg(not(loom))]
 mod io;
@@ -122,9 +123,10 @@ mod sync;
 pub use crate::callback::Callback;
 pub use crate::color::Color;
 pub use crate::colored::{Colored, Post, Refused};
+pub use crate::cx::Cx;
 pub use crate::handler::Handler;
 pub use crate::runtime::builder::{BuildError, Builder, Cores};
-pub use crate::runtime::cx::{Cx, UniqueColor};
+pub use crate::runtime::cx::UniqueColor;
 pub use crate::runtime::panics::{OnPanic, PanicReport};
 pub use crate::runtime::poster::{PostError, Poster};
 pub use crate::runtime::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};

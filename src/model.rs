@@ -20,19 +20,11 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, Condvar, Mutex, relaxed};
 use crate::topology::Distance;
 use crate::{Callback, Color, Cx, Handler, Heuristics, OnPanic, Poster, Stealing, sched};
-use std::sync::OnceLock;
 use std::time::Duration;
-
-static FAULT: OnceLock<String> = OnceLock::new();
 
 /// Chooses the seeded fault of this process, once.
 pub fn set_fault(name: String) {
-    FAULT.set(name).expect("one fault a process");
-}
-
-#[inline]
-pub(crate) fn fault(name: &str) -> bool {
-    FAULT.get().is_some_and(|chosen| chosen == name)
+    crate::sync::set_fault(name);
 }
 
 /// What a wake-up costs in a world, in ns: more than a steal (600 until one was measured), so that
@@ -347,7 +339,7 @@ impl Wire {
     pub(crate) fn is_quiet(&self) -> bool {
         let events = self.events.lock().unwrap();
         let quiet = events.under_way == 0 && events.completed.is_empty() && events.timer.is_none();
-        quiet || fault("event source not asked")
+        quiet || crate::sync::fault("event source not asked")
     }
 
     pub(crate) fn wait(&self, clock: &Clock) {

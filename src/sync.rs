@@ -41,7 +41,7 @@ pub(crate) const fn fault(_name: &str) -> bool {
     false
 }
 #[cfg(loom)]
-pub(crate) use crate::model::fault;
+pub(crate) use fault::{fault, set_fault};
 
 /// The first look of a compare-and-swap loop. A wrong first guess costs such a loop a round and
 /// nothing else, so under loom it starts with `guess`: loom would explore every old value that the
@@ -215,5 +215,22 @@ mod cell {
             // SAFETY: as above, and `self` is borrowed exclusively.
             unsafe { self.0.deref() }
         }
+    }
+}
+
+#[cfg(loom)]
+mod fault {
+    use std::sync::OnceLock;
+
+    static FAULT: OnceLock<String> = OnceLock::new();
+
+    /// Chooses the seeded fault of this process, once.
+    pub(crate) fn set_fault(name: String) {
+        FAULT.set(name).expect("one fault a process");
+    }
+
+    #[inline]
+    pub(crate) fn fault(name: &str) -> bool {
+        FAULT.get().is_some_and(|chosen| chosen == name)
     }
 }

@@ -253,17 +253,12 @@ impl Builder {
         self.build_on(topology, HashKey::random())
     }
 
-    /// Builds the same runtime with virtual cores, which one thread steps in an order that `seed`
-    /// decides, on a virtual clock and the simulated network: see [`crate::sim`].
-    ///
-    /// The machine is the builder's [`topology`](Self::topology), else a flat one with as many
-    /// processors as cores are asked for (4 for [`Cores::All`]). The event source is the simulated one,
-    /// the builder's if it has one. [`spin`](Self::spin) is at most 2 us, and there is nothing to pin.
-    ///
-    /// # Errors
-    /// As [`build`](Self::build).
+    /// A runtime whose cores have no threads, for [`simulate`](Self::simulate), and its network.
     #[cfg(feature = "sim")]
-    pub fn simulate(mut self, seed: u64) -> Result<crate::sim::Simulation, BuildError> {
+    pub(crate) fn build_virtual(
+        mut self,
+        seed: u64,
+    ) -> Result<(Runtime, crate::net::SimNet), BuildError> {
         use crate::net::{Choice, SimNet};
         let topology = match (self.topology.take(), self.cores) {
             (Some(topology), _) => topology,
@@ -284,7 +279,7 @@ impl Builder {
         self.pin = false;
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
         let runtime = self.build_on(topology, HashKey::from_seed(seed))?;
-        Ok(crate::sim::Simulation::new(runtime, net, seed))
+        Ok((runtime, net))
     }
 
     fn build_on(mut self, topology: Topology, hash_key: HashKey) -> Result<Runtime, BuildError> {

@@ -1,66 +1,34 @@
-//! The handler context.
+//! What a handler can do with its context.
 
+use super::panics;
 use super::poster::{PostError, Poster};
 pub use super::unique::UniqueColor;
 use super::worker::Worker;
 use crate::callback::Callback;
 use crate::sched;
-use crate::{Color, Handler};
+use crate::sched::core::{Begun, Core};
+use crate::sched::turn::Host;
+use crate::{Color, Cx, Handler};
 use std::fmt;
-use std::ptr::NonNull;
 use std::time::Duration;
 
-/// What a handler can do: post events, ask where it is, open connections, stop the runtime.
-///
-/// A context belongs to the core that runs the handler and does not leave it: it is neither `Send`
-/// nor `Sync`. To post from elsewhere take a [`Poster`] along. Nor is it `Sized`, so that nobody can put
-/// another core's in its place:
-///
-/// ```compile_fail,E0277
-/// fn exchange(one: &mut mely::Cx, other: &mut mely::Cx) {
-///     std::mem::swap(one, other);
-/// }
-/// ```
-#[repr(C)]
-pub struct Cx {
-    worker: NonNull<Worker>,
-    _unsized: [()],
-}
-
-/// What a [`Cx`] is made of.
-#[repr(C)]
-struct Content {
-    worker: NonNull<Worker>,
-}
-
 impl Cx {
-    /// Calls `f` with a context.
-    ///
-    /// # Safety
-    /// The worker outlives the call, is used by this thread only, and this is its only context.
-    pub(crate) unsafe fn with<R>(worker: NonNull<Worker>, f: impl FnOnce(&mut Cx) -> R) -> R {
-        let mut content = Content { worker };
-        let cx = std::ptr::slice_from_raw_parts_mut(&raw mut content, 0) as *mut Cx;
-        // SAFETY: a `Cx` with no elements is laid out as a `Content`, and this one is borrowed for the call.
-        f(unsafe { &mut *cx })
-    }
-
     /// The worker behind the context.
     ///
     /// A `Cx` is a mere pointer, so that a user's `&mut Cx` does not claim the worker exclusively: a
     /// [`Poster`] used inside the handler goes to the same worker.
     #[inline(always)]
     pub(crate) fn worker(&mut self) -> &mut Worker {
-        // SAFETY: valid and this thread's by `with`. Exclusive: every borrow of the worker, here and
-        // in `Poster::post_as`, lives for one call into the runtime, and no such call runs user
+        // SAFETY: a worker, valid and this thread's, by `Cx::with`. Exclusive: every borrow of the worker, here
+        // and in `Poster::post_as`, lives for one call into the runtime, and no such call runs user
         // code while the borrow lives.
-        unsafe { self.worker.as_mut() }
+        unsafe { self.host().cast().as_mut() }
     }
 
     #[inline(always)]
     pub(crate) fn worker_ref(&self) -> &Worker {
         // SAFETY: as above.
-        unsafe { self.worker.as_ref() }
+        unsafe { self.host().cast().as_ref() }
     }
 
     /// Posts `f` to `color`: it will run after everything that was posted to the color before, and
@@ -257,6 +225,35 @@ impl Cx {
     /// Whether a handler is running: false only inside the runtime itself.
     pub(crate) fn in_event(&self) -> bool {
         self.worker_ref().core.current.slot.is_some()
+    }
+}
+
+impl Host for Cx {
+    #[inline(always)]
+    fn core_mut(&mut self) -> &mut Core {
+        &mut self.worker().core
+    }
+
+    #[inline(always)]
+    fn reap(&mut self) {
+        let worker = self.worker();
+        worker.source.reap(&mut worker.core);
+    }
+
+    #[inline(always)]
+    fn run(&mut self, event: Begun) {
+        event.run(self);
+    }
+
+    #[inline(always)]
+    fn catch(&mut self, run: impl FnOnce(&mut Cx)) -> bool {
+        match panics::catching(|| run(self)) {
+            Ok(()) => false,
+            Err(payload) => {
+                panics::caught(self, payload);
+                true
+            }
+        }
     }
 }
 

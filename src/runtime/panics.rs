@@ -83,7 +83,7 @@ pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
         message: message_of(payload),
     };
     let worker = cx.worker();
-    worker.ended();
+    worker.core.end_event();
     let core = worker.core.id;
     worker.core.shared.cores[core as usize].stats.panics.add(1);
     let inner = worker.inner.clone();

@@ -70,18 +70,6 @@ impl Worker {
         }
     }
 
-    /// Turns what the event source completed into posts.
-    #[inline]
-    pub(crate) fn reap(&mut self) {
-        self.source.reap(&mut self.core);
-    }
-
-    /// The running event has ended.
-    #[inline]
-    pub(crate) fn ended(&mut self) {
-        self.core.end_event();
-    }
-
     /// Announces and looks again; true if there is nothing to do but wait. `wave` and `phase` are what
     /// the caller acted upon.
     fn lie_down(&mut self, phase: Phase, wave: u64) -> bool {
@@ -144,7 +132,7 @@ pub(crate) fn enter<R>(worker: &mut Worker, f: impl FnOnce(&mut Cx) -> R) -> R {
     let worker = NonNull::from(worker);
     let _restore = Restore(CURRENT.with(|current| current.replace(worker.as_ptr())));
     // SAFETY: the worker outlives this function, is this thread's, and has no other context.
-    unsafe { Cx::with(worker, f) }
+    unsafe { Cx::with(worker.cast(), f) }
 }
 
 /// Who was this thread's worker before. Put back also by a panic (of a hook, say): what is dropped

@@ -81,11 +81,22 @@ pub(super) const NO_EVENT: Current = Current {
     started_ns: None,
 };
 
-/// An event about to run: its node, which holds the closure that `run` expects.
+/// An event that has begun: its closure is to be run, once.
 #[derive(Debug)]
+#[must_use]
 pub(crate) struct Begun {
-    pub(crate) node: NonNull<Node>,
-    pub(crate) run: unsafe fn(NonNull<Node>, &mut Cx),
+    pub(super) node: NonNull<Node>,
+    run: unsafe fn(NonNull<Node>, &mut Cx),
+}
+
+impl Begun {
+    /// Runs the closure.
+    #[inline(always)]
+    pub(crate) fn run(self, cx: &mut Cx) {
+        // SAFETY: the node was popped from a queue of ours, and holds the closure of the profile that `run`
+        // is from (`Core::begin_event`). Both are given up.
+        unsafe { (self.run)(self.node, cx) };
+    }
 }
 
 /// See the module text.

@@ -1,7 +1,21 @@
 //! The heart: one step of one core.
 
-use crate::Cx;
-use crate::runtime::panics;
+use super::core::{Begun, Core};
+
+/// Who has a core, runs its events, and knows where completions come from. The scheduler asks nothing
+/// else of what is above it.
+pub(crate) trait Host {
+    fn core_mut(&mut self) -> &mut Core;
+
+    /// Turns completions of the event source into posts.
+    fn reap(&mut self);
+
+    /// Runs an event.
+    fn run(&mut self, event: Begun);
+
+    /// Calls `run`, which runs events. True: one of them has panicked, and is over.
+    fn catch(&mut self, run: impl FnOnce(&mut Self)) -> bool;
+}
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,42 +29,39 @@ pub(crate) enum Turn {
 /// One step of one core: never blocks, and is what every driver calls: the thread loop, the loom
 /// models, the simulation of virtual cores, which lets others go on `between` two events.
 #[inline]
-pub(crate) fn turn(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Turn {
+pub(crate) fn turn<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> Turn {
     // Completions of the event source become posts.
-    cx.worker().reap();
+    host.reap();
     // Return what was checked out, flush the outbox, take mail, check out the next colors.
-    cx.worker().core.exchange();
+    host.core_mut().exchange();
     // Nothing of our own: take from the nearest that has too much.
-    if cx.worker().core.is_idle() && !cx.worker().core.steal() {
-        cx.worker().core.rest();
+    if host.core_mut().is_idle() && !host.core_mut().steal() {
+        host.core_mut().rest();
         return Turn::Idle;
     }
-    cx.worker().core.end_search(true);
+    host.core_mut().end_search(true);
     // Run, with no lock held and no read-modify-write.
-    let executed = cx.worker().core.executed;
-    while let Err(payload) = panics::catching(|| run_quantum(cx, &between)) {
-        panics::caught(cx, payload);
-        between(cx);
+    let executed = host.core_mut().executed;
+    while host.catch(|host| run_quantum(host, &between)) {
+        between(host);
     }
-    let core = &mut cx.worker().core;
+    let core = host.core_mut();
     core.end_quantum(core.executed - executed);
     Turn::Ran
 }
 
 /// Runs the events of each color of the checkout until it is empty or its batch is over.
 #[inline]
-fn run_quantum(cx: &mut Cx, between: &impl Fn(&mut Cx)) {
+fn run_quantum<H: Host + ?Sized>(host: &mut H, between: &impl Fn(&mut H)) {
     loop {
-        if cx.worker().core.is_turn_over() && !cx.worker().core.next_color() {
+        if host.core_mut().is_turn_over() && !host.core_mut().next_color() {
             return;
         }
-        let Some(event) = cx.worker().core.begin_event() else {
+        let Some(event) = host.core_mut().begin_event() else {
             continue;
         };
-        // SAFETY: the node was popped from a queue of ours, holds the closure of its profile, and
-        // passes to `run`.
-        unsafe { (event.run)(event.node, cx) };
-        cx.worker().ended();
-        between(cx);
+        host.run(event);
+        host.core_mut().end_event();
+        between(host);
     }
 }

@@ -84,7 +84,7 @@ use self::world::World;
 use crate::net::SimNet;
 use crate::runtime::worker::inside;
 use crate::runtime::{Finish, threads::verdict};
-use crate::{Cx, Poster, RunError, Runtime};
+use crate::{BuildError, Builder, Cx, Poster, RunError, Runtime};
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -120,6 +120,22 @@ pub enum Step {
     Stalled,
     /// The run is over.
     Ended,
+}
+
+impl Builder {
+    /// Builds the same runtime with virtual cores, which one thread steps in an order that `seed`
+    /// decides, on a virtual clock and the simulated network: see [`sim`](crate::sim).
+    ///
+    /// The machine is the builder's [`topology`](Self::topology), else a flat one with as many
+    /// processors as cores are asked for (4 for [`Cores::All`](crate::Cores::All)). The event source is the simulated one,
+    /// the builder's if it has one. [`spin`](Self::spin) is at most 2 us, and there is nothing to pin.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn simulate(self, seed: u64) -> Result<Simulation, BuildError> {
+        let (runtime, net) = self.build_virtual(seed)?;
+        Ok(Simulation::new(runtime, net, seed))
+    }
 }
 
 impl Simulation {
