@@ -67,7 +67,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The Mely paper's allocator (its section IV-C), for who has it.
+/// The Mely paper's allocator (its section IV-C), for who has it:
+/// `cargo run --release -p sws --features tcmalloc`.
 #[cfg(feature = "tcmalloc")]
 #[global_allocator]
 static ALLOCATOR: tcmalloc::TCMalloc = tcmalloc::TCMalloc;
