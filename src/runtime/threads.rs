@@ -86,62 +86,75 @@ pub(crate) fn verdict(
     Ok(())
 }
 
-/// Looks at cores of which none is busy before the watchdog sleeps: one that becomes busy has to wake it.
-const IDLE_LOOKS: u32 = 20;
+/// What the owner does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Waits, for so long at most, if it then has to decide anew.
+    Wait(Option<Duration>),
+    /// Ends the run: the deadline for draining has passed.
+    Force,
+    /// Waits no longer: cores that have not left are left behind.
+    GiveUp,
+}
+
+/// Decides that. `ended_for`: how long ago the run ended, if it did; `stopping_for`: how long ago its end was asked
+/// for, if it was; `in_handlers`: whether all cores that have not left are in a handler.
+fn next(
+    ended_for: Option<Duration>,
+    stopping_for: Option<Duration>,
+    drain_deadline: Duration,
+    in_handlers: impl FnOnce() -> bool,
+) -> Next {
+    if let Some(ended_for) = ended_for {
+        if ended_for >= LEAVE_MAX || ended_for >= LEAVE_GRACE && in_handlers() {
+            return Next::GiveUp;
+        }
+        // Looked at again after a short while: a core may return from its handler.
+        return Next::Wait(Some(LEAVE_GRACE / 10));
+    }
+    match stopping_for.map(|time| drain_deadline.saturating_sub(time)) {
+        Some(Duration::ZERO) => Next::Force,
+        left => Next::Wait(left),
+    }
+}
+
+/// The shorter of two times, either of which may be without end.
+fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
+}
 
 /// Waits until every core has left, or has had its chance to; meanwhile it is the watchdog.
 fn supervise(inner: &Inner, started: usize) -> Supervised {
     let mut watchdog = Watchdog::new(inner.shared.cores.len());
-    let period = Watchdog::period(inner);
-    let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
-    let mut idle_looks = 0;
     let mut supervised = Supervised::default();
-    let mut forced_at = None;
+    let mut ended_at = None;
     let mut outcome = inner.outcome.lock().unwrap();
     while outcome.left.len() < started {
         let now = Instant::now();
-        if inner.ended() {
-            let since = *forced_at.get_or_insert(now);
-            let in_handlers = || {
-                let mut staying = (0..started).filter(|core| !outcome.left.contains(core));
-                staying.all(|core| running(inner, core).is_some())
-            };
-            if now - since >= LEAVE_MAX || now - since >= LEAVE_GRACE && in_handlers() {
-                break;
+        let ended_for = inner.ended().then(|| now - *ended_at.get_or_insert(now));
+        let stopping_for = outcome.stop_at.map(|stop_at| now - stop_at);
+        let in_handlers = || {
+            let mut staying = (0..started).filter(|core| !outcome.left.contains(core));
+            staying.all(|core| running(inner, core).is_some())
+        };
+        let deadline = inner.config.drain_deadline;
+        let at_most = match next(ended_for, stopping_for, deadline, in_handlers) {
+            Next::Wait(at_most) => at_most,
+            Next::Force => {
+                supervised.deadline_passed = true;
+                drop(outcome);
+                inner.force();
+                outcome = inner.outcome.lock().unwrap();
+                continue;
             }
-        } else if let Some(stop_at) = outcome.stop_at
-            && now - stop_at >= inner.config.drain_deadline
-        {
-            supervised.deadline_passed = true;
-            drop(outcome);
-            inner.force();
-            outcome = inner.outcome.lock().unwrap();
-            continue;
-        }
-        // A deadline beyond what can be reckoned with is none.
-        let until_deadline = match (forced_at, outcome.stop_at) {
-            // Looked at again after a short while: a core may return from its handler.
-            (Some(_), _) => Some(LEAVE_GRACE / 10),
-            (None, Some(stop)) => stop
-                .checked_add(inner.config.drain_deadline)
-                .map(|deadline| deadline.duration_since(now)),
-            (None, None) => None,
+            Next::GiveUp => break,
         };
-        idle_looks = if vigil.any_busy(cores) {
-            0
-        } else {
-            idle_looks + 1
-        };
-        let sleeps = idle_looks > IDLE_LOOKS && vigil.falls_asleep(cores);
-        let until_look = (!sleeps && period < Duration::MAX).then_some(period);
-        let timeout = [until_deadline, until_look].into_iter().flatten().min();
-        outcome = match timeout {
+        // Dropped at once: the hook is the user's, and not called under our lock.
+        drop(match shorter(at_most, watchdog.next_look(inner)) {
             Some(timeout) => inner.changed.wait_timeout(outcome, timeout).unwrap().0,
             None => inner.changed.wait(outcome).unwrap(),
-        };
-        vigil.wakes();
-        // The hook is the user's: not under our lock.
-        drop(outcome);
+        });
+        inner.shared.vigil.wakes();
         if supervised.panic.is_none() {
             let now_ns = inner.start.elapsed().as_nanos() as u64;
             let looked = catch_unwind(AssertUnwindSafe(|| watchdog.look(inner, now_ns)));
@@ -204,9 +217,8 @@ struct Leave<'a> {
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.inner.force();
-        }
+        // Nobody leaves before the end, unless it dies: then there is nobody to do what is left.
+        self.inner.force();
         self.inner.outcome.lock().unwrap().left.push(self.core);
         self.inner.changed.notify_all();
     }
@@ -247,4 +259,137 @@ fn all_ready(inner: &Inner) -> bool {
 fn fail(inner: &Inner, error: io::Error) {
     inner.outcome.lock().unwrap().failure.get_or_insert(error);
     inner.force();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cores, Runtime};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::channel;
+
+    const NS: Duration = Duration::from_nanos(1);
+
+    fn runtime(cores: usize) -> Runtime {
+        let builder = Runtime::builder().cores(Cores::count(cores));
+        builder.oversubscribe(true).pin(false).build().unwrap()
+    }
+
+    #[test]
+    fn cores_that_stay_are_given_up_after_a_while() {
+        let ended = |time, stuck| next(Some(time), Some(Duration::MAX), NS, || stuck);
+        let again = Next::Wait(Some(LEAVE_GRACE / 10));
+        assert!(LEAVE_GRACE / 10 < LEAVE_GRACE);
+        for (time, in_handlers, not_all) in [
+            (Duration::ZERO, again, again),
+            (LEAVE_GRACE - NS, again, again),
+            (LEAVE_GRACE, Next::GiveUp, again),
+            (LEAVE_MAX - NS, Next::GiveUp, again),
+            (LEAVE_MAX, Next::GiveUp, Next::GiveUp),
+        ] {
+            assert_eq!(ended(time, true), in_handlers, "{time:?}");
+            assert_eq!(ended(time, false), not_all, "{time:?}");
+        }
+        let Next::Wait(Some(pause)) = again else {
+            panic!("a core may return from its handler");
+        };
+        assert_eq!(pause, Duration::from_millis(50));
+    }
+
+    #[test]
+    fn the_deadline_counts_from_the_stop() {
+        let deadline = Duration::from_secs(3);
+        let stopping = |time| next(None, time, deadline, || true);
+        assert_eq!(stopping(None), Next::Wait(None));
+        assert_eq!(stopping(Some(NS)), Next::Wait(Some(deadline - NS)));
+        assert_eq!(stopping(Some(deadline - NS)), Next::Wait(Some(NS)));
+        assert_eq!(stopping(Some(deadline)), Next::Force);
+        assert_eq!(stopping(Some(deadline + NS)), Next::Force);
+    }
+
+    #[test]
+    fn the_shorter_of_two_times() {
+        let (one, two) = (Some(NS), Some(2 * NS));
+        assert_eq!([shorter(one, two), shorter(two, one)], [one; 2]);
+        assert_eq!([shorter(one, None), shorter(None, one)], [one; 2]);
+        assert_eq!(shorter(None, None), None);
+    }
+
+    /// All threads are waited for but those that are stuck, and the first panic is the one that counts.
+    #[test]
+    fn who_died_is_told() {
+        let (let_go, stuck) = channel::<()>();
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&over);
+        let threads = vec![
+            std::thread::spawn(move || {
+                let _ = stuck.recv();
+            }),
+            std::thread::spawn(|| resume_unwind(Box::new("first"))),
+            std::thread::spawn(|| resume_unwind(Box::new("second"))),
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(10));
+                ends.store(true, Ordering::Relaxed);
+            }),
+        ];
+        let died = join(threads, &[(0, "stuck")]).unwrap();
+        assert_eq!(*died.downcast::<&str>().unwrap(), "first");
+        assert!(over.load(Ordering::Relaxed));
+        drop(let_go);
+        assert!(join(vec![std::thread::spawn(|| ())], &[]).is_none());
+    }
+
+    #[test]
+    fn a_core_that_dies_ends_the_run() {
+        let runtime = runtime(2);
+        let inner = Arc::clone(&runtime.inner);
+        let dies = std::thread::spawn(move || {
+            let _leave = Leave {
+                inner: &inner,
+                core: 1,
+            };
+            resume_unwind(Box::new("dies"));
+        });
+        dies.join().unwrap_err();
+        assert!(runtime.inner.ended());
+        assert_eq!(runtime.inner.outcome.lock().unwrap().left, [1]);
+    }
+
+    /// Also in the moment between the error and the end of the run that it leads to.
+    #[test]
+    fn nothing_is_done_if_a_core_could_not_begin() {
+        let mut runtime = runtime(1);
+        let ran = Arc::new(AtomicBool::new(false));
+        let runs = Arc::clone(&ran);
+        runtime
+            .begin(move |cx| {
+                runs.store(true, Ordering::Relaxed);
+                cx.stop();
+            })
+            .unwrap();
+        let inner = &runtime.inner;
+        inner.outcome.lock().unwrap().failure = Some(io::Error::other("another core's"));
+        thread(inner, 0);
+        assert!(!ran.load(Ordering::Relaxed));
+        assert_eq!(inner.outcome.lock().unwrap().left, [0]);
+    }
+
+    /// Says little where there is one processor only.
+    #[test]
+    fn threads_are_pinned() {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        let last = (0..rustix::thread::CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu));
+        let last = last.unwrap();
+        let mut runtime = runtime(1);
+        let inner = Arc::get_mut(&mut runtime.inner).unwrap();
+        inner.config.pins = Some(vec![last as u32]);
+        let inner = Arc::clone(&runtime.inner);
+        let begins = std::thread::spawn(move || {
+            begin(&inner, 0).unwrap();
+            rustix::thread::sched_getaffinity(None).unwrap()
+        });
+        let pinned = begins.join().unwrap();
+        assert!(pinned.is_set(last));
+        assert_eq!(pinned.count(), 1);
+    }
 }

@@ -54,13 +54,32 @@ struct Seen {
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     cores: Vec<Seen>,
+    /// So often in a row no core was busy.
+    idle_looks: u32,
 }
+
+/// Looks at cores of which none is busy before the watchdog sleeps: one that becomes busy has to wake it.
+const IDLE_LOOKS: u32 = 20;
 
 impl Watchdog {
     pub(crate) fn new(cores: usize) -> Watchdog {
         Watchdog {
             cores: vec![Seen::default(); cores],
+            idle_looks: 0,
         }
+    }
+
+    /// How long until the next look; none if it sleeps until a core calls it. Under the lock of the outcome, which
+    /// that call takes too.
+    pub(crate) fn next_look(&mut self, inner: &Inner) -> Option<Duration> {
+        let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
+        self.idle_looks = if vigil.any_busy(cores) {
+            0
+        } else {
+            self.idle_looks + 1
+        };
+        let sleeps = self.idle_looks > IDLE_LOOKS && vigil.falls_asleep(cores);
+        (!sleeps).then(|| Watchdog::period(inner))
     }
 
     /// From one look to the next.
@@ -139,4 +158,164 @@ impl Bell for WatchdogBell {
 pub(crate) fn running(inner: &Inner, core: usize) -> Option<&'static str> {
     let profile = inner.shared.cores[core].progress.profile()?;
     Some(inner.shared.profiles.get(profile).name())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Color, Cores, Cx, Handler, Runtime};
+    use std::sync::{Arc, Mutex};
+
+    const LIMIT: Duration = Duration::from_millis(4);
+    static SLOW: Handler = Handler::new("slow").time(Duration::from_nanos(50));
+
+    fn runtime(limit: Option<Duration>) -> (Runtime, Arc<Mutex<Vec<SlowHandler>>>) {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&told);
+        let builder = Runtime::builder().cores(Cores::count(2));
+        let mut builder = builder.oversubscribe(true).pin(false);
+        if let Some(limit) = limit {
+            builder = builder.warn_over(limit, move |slow| tell.lock().unwrap().push(slow.clone()));
+        }
+        (builder.build().unwrap(), told)
+    }
+
+    #[test]
+    fn looks_are_a_quarter_of_the_limit_apart_at_most() {
+        for (limit, period_us, looks) in [
+            (None, 500, 3),
+            (Some(1), 250, 3 + 4),
+            (Some(200), 500, 3 + 400),
+        ] {
+            let (runtime, _) = runtime(limit.map(Duration::from_millis));
+            let period = Watchdog::period(&runtime.inner);
+            assert_eq!(period, Duration::from_micros(period_us), "{limit:?}");
+            #[cfg(feature = "sim")]
+            assert_eq!(Watchdog::looks_max(&runtime.inner), looks, "{limit:?}");
+            let _ = looks;
+        }
+    }
+
+    #[test]
+    fn it_sleeps_when_no_core_was_busy_for_some_looks() {
+        let (runtime, _) = runtime(None);
+        let inner = &runtime.inner;
+        let (vigil, core) = (&inner.shared.vigil, &inner.shared.cores[1]);
+        let period = Some(Watchdog::period(inner));
+        let mut watchdog = Watchdog::new(2);
+        for _ in 0..2 {
+            assert!(!vigil.becomes_busy(core));
+            for _ in 0..2 * IDLE_LOOKS {
+                assert_eq!(watchdog.next_look(inner), period);
+            }
+            vigil.is_busy_no_more(core);
+            for _ in 0..IDLE_LOOKS {
+                assert_eq!(watchdog.next_look(inner), period);
+            }
+            assert_eq!(watchdog.next_look(inner), None);
+            assert!(vigil.becomes_busy(core), "it is to be called");
+        }
+    }
+
+    /// A core of a runtime whose progress the test makes.
+    struct Watched {
+        runtime: Runtime,
+        told: Arc<Mutex<Vec<SlowHandler>>>,
+        watchdog: Watchdog,
+        profile: u32,
+    }
+
+    impl Watched {
+        fn new() -> Watched {
+            let (runtime, told) = runtime(Some(LIMIT));
+            // Makes the handler known.
+            let callback = SLOW.on(Color::from(1), |_cx: &mut Cx| ());
+            runtime.poster().post_callback(callback).unwrap();
+            let mut profiles = runtime.inner.shared.profiles.iter();
+            let (profile, _) = profiles.find(|(_, known)| known.name() == "slow").unwrap();
+            drop(profiles);
+            Watched {
+                runtime,
+                told,
+                watchdog: Watchdog::new(2),
+                profile,
+            }
+        }
+
+        /// The core begins to run the next color.
+        fn runs(&self) {
+            let progress = &self.runtime.inner.shared.cores[1].progress;
+            progress.step();
+            progress.running(self.profile + 1);
+        }
+
+        fn rests(&self) {
+            self.runtime.inner.shared.cores[1].progress.running(0);
+        }
+
+        /// It looks at its event source.
+        fn looks(&self) {
+            self.runtime.inner.shared.cores[1].stats.looks.add(1);
+        }
+
+        /// Whether a look of the watchdog's asks the core to look up.
+        fn is_asked(&mut self, now_ns: u64) -> bool {
+            self.watchdog.look(&self.runtime.inner, now_ns);
+            self.runtime.inner.shared.cores[1].progress.looks_up()
+        }
+
+        fn suspected_ns(&self) -> u32 {
+            let profiles = &self.runtime.inner.shared.profiles;
+            profiles.get(self.profile).surprise_ns()
+        }
+    }
+
+    #[test]
+    fn who_ran_for_a_period_without_a_look_is_asked_for_one() {
+        let mut core = Watched::new();
+        core.runs();
+        assert!(!core.is_asked(1_000), "it was not running before");
+        assert!(core.is_asked(2_000) && core.is_asked(3_000));
+        core.looks();
+        assert!(!core.is_asked(4_000), "it has looked");
+        assert!(core.is_asked(5_000));
+        core.rests();
+        assert!(!core.is_asked(6_000));
+        core.runs();
+        assert!(!core.is_asked(7_000), "it has rested");
+        core.runs();
+        assert!(core.is_asked(8_000), "another color, and no look");
+    }
+
+    #[test]
+    fn what_is_inside_of_one_handler_for_long_is_suspected() {
+        let mut core = Watched::new();
+        core.runs();
+        core.is_asked(1_000_000);
+        core.runs();
+        assert!(core.is_asked(2_000_000));
+        assert_eq!(core.suspected_ns(), 0, "many short ones");
+        assert!(core.is_asked(2_700_000));
+        assert_eq!(core.suspected_ns(), 700_000);
+    }
+
+    #[test]
+    fn a_run_of_the_limit_is_told_once() {
+        let mut core = Watched::new();
+        let limit_ns = LIMIT.as_nanos() as u64;
+        for begins_ns in [1_000, 2 * limit_ns] {
+            core.runs();
+            core.is_asked(begins_ns);
+            core.is_asked(begins_ns + limit_ns - 1);
+            assert_eq!(*core.told.lock().unwrap(), []);
+            core.is_asked(begins_ns + limit_ns);
+            core.is_asked(begins_ns + limit_ns + 1);
+            let slow = SlowHandler {
+                handler: "slow",
+                core: 1,
+                running_for: LIMIT,
+            };
+            assert_eq!(std::mem::take(&mut *core.told.lock().unwrap()), [slow]);
+        }
+    }
 }

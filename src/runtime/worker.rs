@@ -254,3 +254,107 @@ fn relax(core: &Core, oversubscribed: bool) {
         std::hint::spin_loop();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::runtime::source::NullBell;
+    use crate::sync::relaxed::AtomicU64;
+    use crate::{Color, Cores, Runtime};
+    use std::time::Duration;
+
+    const SPIN_NS: u64 = 1_000;
+
+    /// The only core of a runtime, whose steps and clock are the test's.
+    struct Solo {
+        worker: Worker,
+        now_ns: Arc<AtomicU64>,
+        runtime: Runtime,
+    }
+
+    impl Solo {
+        fn new() -> Solo {
+            let builder = Runtime::builder().cores(Cores::count(1)).pin(false);
+            let spin = Duration::from_nanos(SPIN_NS);
+            let runtime = builder.spin(spin).build().unwrap();
+            let inner = Arc::clone(&runtime.inner);
+            let now_ns = Arc::new(AtomicU64::new(0));
+            let clock = Clock::Virtual(Arc::clone(&now_ns));
+            let source = Source::Null(NullBell::new());
+            Solo {
+                worker: Worker::new(inner, 0, clock, source),
+                now_ns,
+                runtime,
+            }
+        }
+
+        fn step_at(&mut self, now_ns: u64) -> Next {
+            self.now_ns.store(now_ns, Ordering::Relaxed);
+            enter(&mut self.worker, |cx| step(cx, |_| ()))
+        }
+
+        fn post(&self) {
+            let poster = self.runtime.poster();
+            poster.post(Color::from(1), |_cx| ()).unwrap();
+        }
+
+        /// Whether it is marked as asleep: in the list of sleepers, and in its mailbox.
+        fn marks(&self) -> (bool, bool) {
+            let shared = &self.runtime.inner.shared;
+            let pokes = &shared.cores[0].pokes;
+            let parked = pokes.unpark();
+            assert!(!parked || pokes.park());
+            (shared.sleepers.contains(0), parked)
+        }
+    }
+
+    #[test]
+    fn a_core_lies_down_if_nothing_is_left_to_do() {
+        let mut core = Solo::new();
+        let inner = Arc::clone(&core.runtime.inner);
+        let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
+        let _ = vigil.becomes_busy(&cores[0]);
+        let (phase, wave) = (inner.shared.quiesce.phase(), inner.shared.quiesce.wave());
+        for (phase, wave) in [(Phase::Draining, wave), (phase, wave + 1)] {
+            assert!(!core.worker.lie_down(phase, wave), "that has changed");
+            assert_eq!(core.marks(), (false, false));
+            assert!(vigil.any_busy(cores));
+        }
+        assert!(core.worker.lie_down(phase, wave));
+        assert_eq!(core.marks(), (true, true));
+        assert!(!vigil.any_busy(cores), "the watchdog may sleep");
+        core.worker.rise();
+        assert_eq!(core.marks(), (false, false));
+        core.post();
+        assert!(!core.worker.lie_down(phase, wave), "it was called");
+        assert_eq!(core.marks(), (false, false));
+    }
+
+    #[test]
+    fn a_core_sleeps_when_it_found_nothing_for_as_long_as_it_spins() {
+        let mut core = Solo::new();
+        for begin_ns in [0, 10 * SPIN_NS] {
+            assert_eq!(core.step_at(begin_ns), Next::Spin);
+            let ran_ns = begin_ns + SPIN_NS / 2;
+            core.post();
+            assert_eq!(core.step_at(ran_ns), Next::Step);
+            assert_eq!(core.step_at(ran_ns), Next::Spin);
+            assert_eq!(core.step_at(ran_ns + SPIN_NS - 1), Next::Spin);
+            assert_eq!(core.step_at(ran_ns + SPIN_NS), Next::Wait);
+            core.worker.rise();
+        }
+    }
+
+    #[cfg(feature = "sim")]
+    #[test]
+    fn a_core_that_is_left_is_not_this_threads_for_a_while() {
+        let mut core = Solo::new();
+        assert!(!inside());
+        enter(&mut core.worker, |_cx| {
+            assert!(inside());
+            assert!(!outside(inside));
+            assert!(inside());
+        });
+        assert!(!inside());
+    }
+}
