@@ -272,14 +272,14 @@ impl<T: Send + 'static> Colored<T> {
         if !Arc::ptr_eq(&cell.inner, &cx.worker_ref().inner) {
             return Err(Refused::OtherRuntime);
         }
-        if !cx.in_event() || cx.color() != cell.color {
+        if cx.color() != cell.color {
             return Err(Refused::OtherColor {
                 state: cell.color,
                 handler: cx.color(),
             });
         }
-        // SAFETY: we are inside an event of this runtime and color (module text, 1), so no other
-        // thread is here; and no user code runs while this borrow lives.
+        // SAFETY: we are inside an event, since nothing else is given a `Cx`, and one of this runtime and
+        // color (module text, 1), so no other thread is here; and no user code runs while this borrow lives.
         let mut loan = unsafe { cell.loan.borrow_mut() };
         if loan.lent {
             return Err(Refused::Lent);

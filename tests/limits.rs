@@ -82,16 +82,30 @@ fn posting_beyond_the_limit_panics_with_the_reason() {
     let alive = Alive::default();
     let given = alive.clone();
     let mut runtime = cores(1).events_max(100).build().unwrap();
+    // A drop that panics in its turn would otherwise end the process.
+    struct Dropped(Arc<AtomicBool>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            let panicking = std::thread::panicking();
+            self.0.fetch_or(panicking, Ordering::Relaxed);
+        }
+    }
+    let by_the_panic = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&by_the_panic);
     let outcome = runtime.run(move |cx| {
         loop {
-            let payload = given.payload();
-            cx.post(Color::from(1), move |_cx| drop(payload));
+            let held = (given.payload(), Dropped(Arc::clone(&told)));
+            cx.post(Color::from(1), move |_cx| drop(held));
         }
     });
     let text = outcome.unwrap_err().to_string();
     assert!(text.contains("Builder::events_max"), "{text}");
     drop(runtime);
     assert_eq!(alive.count(), 0, "also the refused closure is freed");
+    assert!(
+        !by_the_panic.load(Ordering::Relaxed),
+        "and before the panic"
+    );
 }
 
 /// Foreign threads are held at the limit, and go on when there is room.

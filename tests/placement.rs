@@ -43,6 +43,20 @@ fn moves_an_idle_color() {
         .unwrap();
 }
 
+/// Also by a poster, before there is a core that could be asked.
+#[test]
+fn a_poster_moves_a_color() {
+    let _bound = Bound::new("a_poster_moves_a_color");
+    let mut runtime = fixed(3);
+    let poster = runtime.poster();
+    for value in 1..30 {
+        poster.place(Color::from(value), 2);
+        let event = |cx: &mut Cx| assert_eq!(cx.core(), 2);
+        poster.post(Color::from(value), event).unwrap();
+    }
+    runtime.run(|cx| cx.stop()).unwrap();
+}
+
 /// Events that are queued behind a busy core move with their color, when that core looks up.
 #[test]
 fn moves_a_queued_color() {
@@ -167,6 +181,26 @@ fn unique_colors_start_where_they_are_wanted() {
                 drop(mine);
                 cx.stop();
             });
+        })
+        .unwrap();
+}
+
+/// Of 16 slots 4 are for unique colors, two for each core: a third one is moved.
+#[test]
+fn unique_colors_of_another_core_are_moved() {
+    let _bound = Bound::new("unique_colors_of_another_core");
+    let builder = cores(2).color_slots(16).stealing(Stealing::Off);
+    builder
+        .build()
+        .unwrap()
+        .run(|cx| {
+            let colors: Vec<_> = (0..4).map(|_| cx.unique_color_on(0)).collect();
+            for mine in colors {
+                cx.post(mine.color(), move |cx| {
+                    assert_eq!(cx.core(), 0, "{mine:?}");
+                });
+            }
+            cx.stop();
         })
         .unwrap();
 }

@@ -105,6 +105,7 @@ fn counts_are_exact_with_stealing() {
     let steals: u64 = profile.steals.iter().map(|at| at.steals).sum();
     assert!(stolen >= steals, "no color without an event is stolen");
     assert_eq!(steals, stats.steals());
+    assert!(stats.steal_cost_median().unwrap() > Duration::ZERO);
     let at = profile.steals.iter().find(|at| at.steals > 0).unwrap();
     assert!(at.steal_cost.unwrap() > Duration::ZERO);
     assert!(at.stolen > Duration::ZERO);
@@ -143,8 +144,37 @@ fn times_are_learned_and_recommended() {
     );
     assert!(text.contains(&told), "{text}");
     // The longest in all come first.
-    let names: Vec<_> = profile.handlers.iter().map(|row| row.name).collect();
-    assert!(names[..2].contains(&"spin"), "{names:?}");
+    let total = |row: &HandlerProfile| row.learned.unwrap().mean * row.events() as u32;
+    let totals: Vec<_> = profile.handlers.iter().map(total).collect();
+    assert!(
+        totals.is_sorted_by(|before, after| before >= after),
+        "{text}"
+    );
+}
+
+/// Of a handler's closures each counts for as much as it ran.
+#[test]
+fn a_handlers_mean_is_over_all_its_events() {
+    static UNEVEN: Handler = Handler::new("uneven");
+    let mut simulation = cores(1).stealing(Stealing::Off).simulate(1).unwrap();
+    simulation
+        .run(|cx| {
+            for _ in 0..90 {
+                let short = |cx: &mut Cx| mely::sim::work(cx, SPIN_TIME);
+                cx.post_callback(UNEVEN.on(Color::from(1), short));
+            }
+            for _ in 0..10 {
+                let long = |cx: &mut Cx| mely::sim::work(cx, 5 * SPIN_TIME);
+                cx.post_callback(UNEVEN.on(Color::from(2), long));
+            }
+            cx.stop();
+        })
+        .unwrap();
+    let profile = simulation.profile();
+    let mean = row(&profile, "uneven").learned.unwrap().mean;
+    // 90 of them and 10 that take five times as long: 1.4 of it, and not 3.
+    let expected = SPIN_TIME * 7 / 5;
+    assert!(mean.abs_diff(expected) * 10 <= expected, "{mean:?}");
 }
 
 /// Every event of a program, seen from one of its handlers and by a poster.
@@ -188,6 +218,7 @@ fn an_event_that_panics_has_run() {
         .unwrap();
     let profile = runtime.profile();
     assert_eq!(row(&profile, "fails").events(), 5);
+    assert!(row(&profile, "fails").learned.is_some(), "{profile}");
     assert_eq!(row(&profile, "short").events(), 5);
 }
 

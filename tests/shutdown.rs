@@ -60,12 +60,19 @@ fn from_a_foreign_thread_while_all_sleep() {
 fn no_event_begins_after_the_deadline() {
     static SHORT: Handler = Handler::new("thought short").time(Duration::from_nanos(50));
     let _bound = Bound::new("no_event_begins");
-    for colors in [1, 10] {
+    // The watchdog would tell the core to look up, too: without it the deadline alone does.
+    for (colors, period) in [
+        (1, Duration::from_micros(500)),
+        (10, Duration::from_micros(500)),
+        (1, Duration::MAX),
+        (10, Duration::MAX),
+    ] {
         let begun = Arc::new(AtomicU64::new(0));
         let open = Arc::new(AtomicBool::new(false));
         let alive = Alive::default();
         let mut runtime = cores(1)
             .drain_deadline(Duration::from_millis(20))
+            .watchdog(period)
             .build()
             .unwrap();
         let (count, opens, given) = (Arc::clone(&begun), Arc::clone(&open), alive.clone());
@@ -82,6 +89,8 @@ fn no_event_begins_after_the_deadline() {
                 };
                 cx.post_callback(SHORT.on(Color::from(1 + i % colors), event));
             }
+            // The owner is to be asleep when it is asked.
+            std::thread::sleep(Duration::from_millis(10));
             cx.stop();
         });
         let Err(RunError::Deadline { stuck, .. }) = outcome else {
@@ -207,8 +216,13 @@ fn a_handler_that_never_returns_is_reported() {
     let let_go = Arc::new(AtomicBool::new(false));
     let wait = Arc::clone(&let_go);
     let begun = Instant::now();
+    let alive = Alive::default();
+    let (poster, payload) = (runtime.poster(), alive.payload());
     let outcome = runtime.run(move |cx| {
         let stuck = STUBBORN.on(Color::from(1), move |cx: &mut Cx| {
+            // From another thread: it stays in the mailbox of the color that runs.
+            let foreign = || poster.post(Color::from(1), move |_cx| drop(payload));
+            std::thread::scope(|scope| scope.spawn(foreign).join().unwrap()).unwrap();
             cx.stop();
             // For ever, as far as the runtime can know.
             while !wait.load(Ordering::Acquire) {
@@ -226,7 +240,7 @@ fn a_handler_that_never_returns_is_reported() {
     assert_eq!(stuck.len(), 1, "{outcome:?}");
     assert_eq!(stuck[0].1, "stubborn");
     // The one under way, and those behind it.
-    assert_eq!(*events_left, 8);
+    assert_eq!(*events_left, 9);
     let text = outcome.as_ref().unwrap_err().to_string();
     let core = stuck[0].0;
     assert!(
@@ -234,7 +248,10 @@ fn a_handler_that_never_returns_is_reported() {
         "{text}"
     );
     assert!(begun.elapsed() < LONG);
+    drop(runtime);
+    assert_eq!(alive.count(), 1, "the queues are still the core's");
     let_go.store(true, Ordering::Release);
+    eventually("the drop of what was left", || alive.count() == 0);
 }
 
 #[test]
@@ -322,6 +339,17 @@ fn a_runtime_runs_once() {
     let again = runtime.run(|_cx| unreachable!());
     assert!(matches!(again, Err(RunError::Again)), "{again:?}");
     assert_eq!(again.unwrap_err().to_string(), "a runtime runs once");
+    // In steps: it has begun and not ended, or ended and not begun.
+    for ended in [false, true] {
+        let mut simulation = cores(1).simulate(1).unwrap();
+        if ended {
+            simulation.end().unwrap();
+        } else {
+            simulation.start(|cx| cx.stop()).unwrap();
+        }
+        let again = simulation.start(|_cx| unreachable!());
+        assert!(matches!(again, Err(RunError::Again)), "{again:?}");
+    }
 }
 
 #[test]

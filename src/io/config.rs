@@ -151,6 +151,15 @@ pub struct Report {
 }
 
 impl Report {
+    #[cfg(test)]
+    pub(crate) fn named(name: &'static str) -> Report {
+        Report {
+            name,
+            detail: String::new(),
+            refused: Vec::new(),
+        }
+    }
+
     /// `"io_uring"`, `"epoll"` or `"sim"`.
     pub fn name(&self) -> &'static str {
         self.name

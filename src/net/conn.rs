@@ -160,7 +160,7 @@ impl Conn {
         if !Arc::ptr_eq(&self.poster.inner, &cx.worker_ref().inner) {
             return Err(Refused::OtherRuntime);
         }
-        if !cx.in_event() || cx.color() != self.color {
+        if cx.color() != self.color {
             return Err(Refused::OtherColor {
                 state: self.color,
                 handler: cx.color(),

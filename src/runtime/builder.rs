@@ -413,3 +413,68 @@ impl fmt::Display for BuildError {
 }
 
 impl std::error::Error for BuildError {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// So many cores on a machine with two processors.
+    fn on_two(cores: usize) -> Builder {
+        Runtime::builder()
+            .cores(Cores::count(cores))
+            .oversubscribe(true)
+            .topology(Topology::flat(2).unwrap())
+    }
+
+    #[test]
+    fn only_a_runtime_that_exits_when_idle_spins_for_a_limited_time() {
+        let spin_ns = |exits| {
+            let builder = on_two(1).spin(Duration::from_secs(1));
+            let runtime = builder.exit_when_idle(exits).build().unwrap();
+            Duration::from_nanos(runtime.inner.config.spin_ns)
+        };
+        assert_eq!(spin_ns(false), Duration::from_secs(1));
+        assert_eq!(spin_ns(true), SPIN_TO_EXIT_MAX);
+    }
+
+    #[test]
+    fn cores_are_pinned_in_turn_unless_that_is_off() {
+        let pins = |pin| {
+            on_two(3)
+                .pin(pin)
+                .build()
+                .unwrap()
+                .inner
+                .config
+                .pins
+                .clone()
+        };
+        assert_eq!(pins(true), Some(vec![0, 1, 0]));
+        assert_eq!(pins(false), None);
+    }
+
+    /// Also if there are more processors than are available.
+    #[test]
+    fn each_core_has_every_other_as_its_victim_once() {
+        let topology = Topology::flat(4).unwrap();
+        for available in 1..=4 {
+            for cores in 1..=9 {
+                for (thief, victims) in victims(&topology, cores, available).iter().enumerate() {
+                    let mut others: Vec<_> =
+                        victims.iter().map(|&(core, _)| core as usize).collect();
+                    others.sort_unstable();
+                    let expected: Vec<_> = (0..cores).filter(|&core| core != thief).collect();
+                    assert_eq!(others, expected, "{thief} of {cores} on {available}");
+                    let nearest = |core: u32| core as usize % available == thief % available;
+                    let shares = victims.iter().take_while(|&&(core, _)| nearest(core));
+                    let shared = victims.iter().filter(|&&(core, _)| nearest(core));
+                    assert_eq!(
+                        shares.count(),
+                        shared.count(),
+                        "who shares a processor is first"
+                    );
+                }
+            }
+        }
+    }
+}

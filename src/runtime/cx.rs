@@ -221,11 +221,6 @@ impl Cx {
     pub fn backends(&self) -> Vec<crate::net::Report> {
         self.worker_ref().inner.backends()
     }
-
-    /// Whether a handler is running: false only inside the runtime itself.
-    pub(crate) fn in_event(&self) -> bool {
-        self.worker_ref().core.current.slot.is_some()
-    }
 }
 
 impl Host for Cx {

@@ -171,3 +171,33 @@ impl Inner {
         self.shared.quiesce.phase() == Phase::Closed
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::net::Report;
+    use crate::{Cores, Runtime};
+    use std::time::Instant;
+
+    /// Or who goes on asking would put off the deadline.
+    #[test]
+    fn the_deadline_counts_from_the_first_request() {
+        let runtime = Runtime::builder().cores(Cores::count(1)).build().unwrap();
+        let asked = || runtime.inner.outcome.lock().unwrap().stop_at;
+        assert_eq!(asked(), None);
+        runtime.inner.stop();
+        let first = asked().unwrap();
+        while Instant::now() == first {}
+        runtime.inner.stop();
+        assert_eq!(asked(), Some(first));
+    }
+
+    #[test]
+    fn event_sources_are_told_in_the_order_of_the_cores() {
+        let runtime = Runtime::builder().cores(Cores::count(1)).build().unwrap();
+        let begun = [(2, "two"), (0, "zero"), (1, "one")];
+        let begun = begun.map(|(core, name)| (core, Report::named(name)));
+        runtime.inner.outcome.lock().unwrap().backends.extend(begun);
+        let names: Vec<_> = runtime.backends().iter().map(Report::name).collect();
+        assert_eq!(names, ["zero", "one", "two"]);
+    }
+}

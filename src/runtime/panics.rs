@@ -89,3 +89,27 @@ pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
     let inner = worker.inner.clone();
     inner.panicked(report);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Panics when it is dropped, so many times: with another one.
+    struct Panics(u32);
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                std::panic::panic_any(Panics(self.0 - 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_is_made_of_whatever_payload() {
+        assert_eq!(message_of(Box::new("text")), "text");
+        assert_eq!(message_of(Box::new("more text".to_owned())), "more text");
+        assert_eq!(message_of(Box::new(7)), "(not text)");
+        assert_eq!(message_of(Box::new(Panics(2))), "(not text)");
+    }
+}

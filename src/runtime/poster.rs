@@ -195,3 +195,22 @@ impl<F> fmt::Display for PostError<F> {
 }
 
 impl<F> std::error::Error for PostError<F> {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Cores, Runtime};
+
+    /// Who tries again while the queues are full is to learn that it is in vain.
+    #[test]
+    fn a_full_runtime_that_is_asked_to_stop_says_so() {
+        let builder = Runtime::builder().cores(Cores::count(1)).events_max(1);
+        let runtime = builder.build().unwrap();
+        let poster = runtime.poster();
+        let post = || poster.post(Color::from(1), |_cx| ());
+        while post().is_ok() {}
+        assert!(matches!(post(), Err(PostError::Full(_))));
+        poster.stop();
+        assert!(matches!(post(), Err(PostError::Ended(_))));
+    }
+}

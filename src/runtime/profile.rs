@@ -311,4 +311,10 @@ mod tests {
         // Three of 100 ns and one of 500.
         assert_eq!(learned(&[(3, 100, 10), (1, 500, 10)]), so(200, 150));
     }
+
+    #[test]
+    fn the_total_is_the_mean_for_each_event() {
+        assert_eq!(row(None, Some(250)).total(), 1_000);
+        assert_eq!(row(Some(250), None).total(), 0);
+    }
 }

@@ -223,12 +223,22 @@ steal cost at {far}: not measured; 7 steals, 12.5 ms stolen
             (0, "0 ns"),
             (999, "999 ns"),
             (1_000, "1.00 us"),
-            (9_996, "10.0 us"),
-            (99_960, "100 us"),
-            (999_600, "1.00 ms"),
+            (9_994, "9.99 us"),
+            (9_995, "10.0 us"),
+            (99_940, "99.9 us"),
+            (99_950, "100 us"),
+            (999_400, "999 us"),
+            (999_500, "1.00 ms"),
             (125_000_000_000, "125 s"),
         ] {
             assert_eq!(short(Duration::from_nanos(ns)), expected);
+        }
+    }
+
+    #[test]
+    fn of_a_long_name_the_end_is_left() {
+        for (width, expected) in [(9, "a::parser"), (8, "..parser"), (3, "..r")] {
+            assert_eq!(shortened("a::parser", width), expected);
         }
     }
 }

@@ -135,3 +135,26 @@ impl Bell for Arc<NullBell> {
         self.changed.notify_one();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sched::clock::Clock;
+    use crate::{Cores, Runtime};
+    use std::time::Instant;
+
+    /// Else a core would find its doorbell rung for ever, and never sleep.
+    #[test]
+    fn a_wait_uses_up_the_ring() {
+        let runtime = Runtime::builder().cores(Cores::count(1)).build().unwrap();
+        let shared = Arc::clone(&runtime.inner.shared);
+        let core = Core::new(shared, 0, Clock::Real(Instant::now()));
+        let bell = NullBell::new();
+        let mut source = Source::Null(Arc::clone(&bell));
+        for _ in 0..2 {
+            bell.ring();
+            source.wait(&core);
+            assert!(!*bell.rung.lock().unwrap());
+        }
+    }
+}

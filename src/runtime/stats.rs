@@ -205,3 +205,35 @@ impl Inner {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::topology::Topology;
+    use crate::{Cores, Runtime};
+
+    #[test]
+    fn before_a_run_there_is_what_was_posted_and_nothing_else() {
+        let builder = Runtime::builder().cores(Cores::count(4));
+        let builder = builder.topology(Topology::flat(2).unwrap());
+        let runtime = builder.oversubscribe(true).build().unwrap();
+        for color in 0..5 {
+            let posted = runtime.poster().post(Color::from(color), |_cx| ());
+            assert!(posted.is_ok());
+        }
+        let stats = runtime.stats();
+        assert_eq!((stats.posts_foreign, stats.events_waiting), (5, 5));
+        assert_eq!(stats.events(), 0);
+        assert!(stats.cores.iter().all(|core| core.steals.is_empty()));
+        assert_eq!(stats.steal_cost_median(), None);
+        // Of the same processor, and of the other: each distance once, the nearest first.
+        let distances: Vec<_> = stats
+            .steal_cost
+            .iter()
+            .map(|&(distance, _)| distance)
+            .collect();
+        assert_eq!(distances.len(), 2);
+        assert_eq!(distances[0], Distance::SharedL1);
+        assert!(distances.is_sorted());
+    }
+}

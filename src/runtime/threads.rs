@@ -392,4 +392,21 @@ mod tests {
         assert!(pinned.is_set(last));
         assert_eq!(pinned.count(), 1);
     }
+
+    /// A thread that the system refuses never leaves, so nothing else would wake those that wait for it.
+    #[test]
+    fn cores_that_wait_for_one_that_cannot_begin_are_told() {
+        let builder = Runtime::builder().cores(Cores::count(2));
+        let runtime = builder.oversubscribe(true).build().unwrap();
+        let inner = Arc::clone(&runtime.inner);
+        let (tell, told) = channel();
+        std::thread::spawn(move || tell.send(all_ready(&inner)));
+        // From then on it waits whenever the lock is free.
+        while runtime.inner.outcome.lock().unwrap().ready == 0 {
+            std::thread::yield_now();
+        }
+        fail(&runtime.inner, io::Error::other("no more threads"));
+        let all = told.recv_timeout(Duration::from_secs(20));
+        assert_eq!(all, Ok(false));
+    }
 }

@@ -192,4 +192,64 @@ mod tests {
         assert_eq!(map.slot(again.color()), map.slot(tickets[5].color()));
         assert_ne!(again.color(), tickets[5].color(), "a new generation");
     }
+
+    #[test]
+    fn colors_are_first_of_those_whose_home_the_core_is() {
+        for cores in 1..=7 {
+            let map = ColorMap::new(6, cores, HashKey::from_seed(0));
+            let issued = Issued::new(&map, cores);
+            for round in 0..2 {
+                for core in 0..cores {
+                    let ticket = issued.take(core);
+                    let home = map.home(map.slot(ticket.color()));
+                    assert_eq!(home, core as u32, "{round} of {cores} cores");
+                }
+            }
+        }
+    }
+
+    /// Those that share a slot take turns with the slots, and again first with those of the core.
+    #[test]
+    fn slots_are_shared_in_turn() {
+        let map = ColorMap::new(6, 3, HashKey::from_seed(0));
+        let issued = Issued::new(&map, 3);
+        let count = map.issued_count();
+        let own: Vec<Ticket> = (0..count).map(|_| issued.take(0)).collect();
+        let shared: Vec<Ticket> = (0..count).map(|_| issued.take(0)).collect();
+        assert!(shared.iter().all(|ticket| !ticket.exclusive));
+        let slot = |ticket: &Ticket| map.slot(ticket.color());
+        let slots: HashSet<_> = shared.iter().map(slot).collect();
+        assert_eq!(slots.len(), count as usize);
+        let homes = shared.iter().map(|ticket| map.home(slot(ticket)));
+        assert_eq!(homes.take_while(|&home| home == 0).count(), 6);
+        // They are not given out as if they had a slot to themselves.
+        issued.give_back(shared[0], 0);
+        let last = issued.take(0);
+        assert!(!last.exclusive);
+        // A slot that was shared, and is given out anew, has a color that nobody ever had.
+        let colors = own.iter().chain(&shared).chain([&last]);
+        let colors: HashSet<_> = colors.map(|ticket| ticket.color()).collect();
+        for &ticket in &own {
+            issued.give_back(ticket, 0);
+        }
+        for _ in 0..count {
+            let again = issued.take(0);
+            assert!(again.exclusive);
+            assert!(!colors.contains(&again.color()), "{again:?}");
+        }
+    }
+
+    #[test]
+    fn a_color_that_is_dropped_is_given_back() {
+        let builder = crate::Runtime::builder().color_slots(16);
+        let topology = crate::topology::Topology::flat(1).unwrap();
+        let runtime = builder.topology(topology).build().unwrap();
+        for round in 0..3 {
+            let held: Vec<_> = (0..5)
+                .map(|_| UniqueColor::issue(&runtime.inner, 0))
+                .collect();
+            let exclusive = held.iter().filter(|color| color.ticket.exclusive).count();
+            assert_eq!(exclusive, 4, "of 16 slots, in round {round}");
+        }
+    }
 }
