@@ -99,7 +99,9 @@ impl Core {
         self.levelling = None;
         let (victim, _) = self.own.victims[i];
         let hint = &self.shared.cores[victim as usize].hint;
-        let theirs_ns = hint.worth_ns() + hint.events() * EVENT_NS;
+        let events_ns = hint.events() * EVENT_NS;
+        // Where worth does not count, whatever there is, is worth as much as can be.
+        let theirs_ns = hint.worth_ns().saturating_add(events_ns);
         let (ours_ns, lasting, lasting_ns) = {
             let section = Section::enter(&self.shared, self.id);
             let (lists, lasting) = (section.queues(), section.queues().all_lasting());

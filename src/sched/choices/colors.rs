@@ -108,6 +108,17 @@ fn colors_that_last_are_levelled_by_their_number() {
     assert_eq!((machine.queued(0), machine.queued(1)), (11, 11));
 }
 
+/// Where worth does not count, a hint says that there is as much as can be.
+#[test]
+fn what_is_due_is_levelled_where_worth_does_not_count() {
+    let mut machine = Machine::flat(2, without(false, true, false));
+    machine.busy(0, &[(takes(5_000), 1); 100]);
+    machine.busy(1, &[(takes(20_000), 1); 2]);
+    assert_eq!(machine.shared.cores[0].hint.worth_ns(), u64::MAX);
+    machine.cores[1].level(0);
+    assert_eq!((machine.queued(0), machine.queued(1)), (68, 34));
+}
+
 /// Else nobody would ever be woken for them.
 #[test]
 fn a_color_that_goes_on_is_worth_a_wake_up() {
