@@ -164,7 +164,7 @@ impl SlotId {
 pub(crate) struct MaybeSlot(u32);
 
 impl MaybeSlot {
-    /// No table has so many slots.
+    /// No table has a slot of this number.
     pub(crate) const NONE: MaybeSlot = MaybeSlot(u32::MAX);
 
     #[inline(always)]

@@ -1,13 +1,13 @@
-//! The handler context, as a type. What is behind it, and what it can do, is the runtime's to say: the
-//! scheduler only hands it to events.
+//! The handler context, as a type. What is behind it, and what it can do, is the runtime's to say:
+//! the scheduler only hands it to events.
 
 use std::ptr::NonNull;
 
 /// What a handler can do: post events, ask where it is, open connections, stop the runtime.
 ///
 /// A context belongs to the core that runs the handler and does not leave it: it is neither `Send`
-/// nor `Sync`. To post from elsewhere take a [`Poster`](crate::Poster) along. Nor is it `Sized`, so that nobody can put
-/// another core's in its place:
+/// nor `Sync`. To post from elsewhere take a [`Poster`](crate::Poster) along. Nor is it `Sized`, so
+/// that nobody can put another core's in its place:
 ///
 /// ```compile_fail,E0277
 /// fn exchange(one: &mut mely::Cx, other: &mut mely::Cx) {
@@ -30,12 +30,13 @@ impl Cx {
     /// Calls `f` with a context of this host.
     ///
     /// # Safety
-    /// The host is the runtime's worker, as which it is taken by whoever looks behind the context. It
-    /// outlives the call, is used by this thread only, and this is its only context.
+    /// The host is the runtime's worker, as which it is taken by whoever looks behind the context.
+    /// It outlives the call, is used by this thread only, and this is its only context.
     pub(crate) unsafe fn with<R>(host: NonNull<()>, f: impl FnOnce(&mut Cx) -> R) -> R {
         let mut content = Content { host };
         let cx = std::ptr::slice_from_raw_parts_mut(&raw mut content, 0) as *mut Cx;
-        // SAFETY: a `Cx` with no elements is laid out as a `Content`, and this one is borrowed for the call.
+        // SAFETY: a `Cx` with no elements is laid out as a `Content`, and this one is borrowed for
+        // the call.
         f(unsafe { &mut *cx })
     }
 

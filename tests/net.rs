@@ -1780,17 +1780,8 @@ fn a_listener_that_is_made_before_a_stop_ends_with_it() {
 /// Who connects when the end has begun is not accepted any more.
 #[test]
 fn who_waits_at_a_stop_is_not_accepted() {
-    let (count, alive) = (Arc::new(AtomicUsize::new(0)), Alive::default());
-    let (its, payloads) = (Arc::clone(&count), alive.clone());
-    let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
-        .simulate(8)
-        .unwrap();
-    let (give, given) = channel();
-    let begin = move |cx: &mut Cx| give.send(counting(cx, &its, &payloads)).unwrap();
-    simulation.start(begin).unwrap();
-    settle(&mut simulation);
-    let listener = given.recv().unwrap();
+    let alive = Alive::default();
+    let (mut simulation, [listener], [count]) = counted(8, &alive);
     let (net, addr) = (simulation.network().clone(), listener.local_addr());
     let (give, client) = channel();
     // In one handler, so that the core does not accept between the two.
@@ -1854,7 +1845,7 @@ fn the_limit_of_queued_bytes_is_exact() {
     drop(given.recv().unwrap());
 }
 
-/// A listener whose connections are counted, and what its callback holds.
+/// A listener whose connections are counted, each failure as 1,000, and whose callback is alive.
 fn counting(cx: &mut Cx, count: &Arc<AtomicUsize>, alive: &Alive) -> mely::net::Listener {
     let (count, payload) = (Arc::clone(count), alive.payload());
     let accept = move |_: &mut Cx, incoming: io::Result<Incoming>| {
@@ -1865,26 +1856,33 @@ fn counting(cx: &mut Cx, count: &Arc<AtomicUsize>, alive: &Alive) -> mely::net::
     listen(cx, any_port(), Acceptors::Single, on_accept).unwrap()
 }
 
+/// A simulated core with such listeners.
+fn counted<const N: usize>(
+    seed: u64,
+    alive: &Alive,
+) -> (Simulation, [mely::net::Listener; N], [Arc<AtomicUsize>; N]) {
+    let counts: [Arc<AtomicUsize>; N] = std::array::from_fn(|_| Arc::default());
+    let (its, payloads) = (counts.clone(), alive.clone());
+    let mut simulation = Runtime::builder()
+        .cores(Cores::count(1))
+        .simulate(seed)
+        .unwrap();
+    let (give, given) = channel();
+    let begin = move |cx: &mut Cx| {
+        let listeners = its.each_ref().map(|count| counting(cx, count, &payloads));
+        give.send(listeners).unwrap();
+    };
+    simulation.start(begin).unwrap();
+    settle(&mut simulation);
+    (simulation, given.recv().unwrap(), counts)
+}
+
 /// Connections that come together are each given to the listener that they came to, and with the listener
 /// goes its callback.
 #[test]
 fn listeners_of_one_core_are_not_mixed_up() {
-    let counts: [Arc<AtomicUsize>; 2] = Default::default();
     let alive = Alive::default();
-    let (its, payloads) = (counts.clone(), alive.clone());
-    let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
-        .simulate(7)
-        .unwrap();
-    let (give, given) = channel();
-    let begin = move |cx: &mut Cx| {
-        for count in &its {
-            give.send(counting(cx, count, &payloads)).unwrap();
-        }
-    };
-    simulation.start(begin).unwrap();
-    settle(&mut simulation);
-    let listeners: Vec<_> = given.try_iter().collect();
+    let (mut simulation, listeners, counts) = counted::<2>(7, &alive);
     let net = simulation.network().clone();
     let mut clients = Vec::new();
     for listener in listeners.iter().cycle().take(6) {
@@ -1910,18 +1908,8 @@ fn listeners_of_one_core_are_not_mixed_up() {
 #[test]
 fn a_resting_listener_is_closed() {
     for way in ["closed", "stopped", "cut short"] {
-        let count = Arc::new(AtomicUsize::new(0));
         let alive = Alive::default();
-        let (its, payloads) = (Arc::clone(&count), alive.clone());
-        let mut simulation = Runtime::builder()
-            .cores(Cores::count(1))
-            .simulate(8)
-            .unwrap();
-        let (give, given) = channel();
-        let begin = move |cx: &mut Cx| give.send(counting(cx, &its, &payloads)).unwrap();
-        simulation.start(begin).unwrap();
-        settle(&mut simulation);
-        let listener = given.recv().unwrap();
+        let (mut simulation, [listener], [count]) = counted(8, &alive);
         let net = simulation.network().clone();
         let lack = rustix::io::Errno::MFILE.raw_os_error();
         net.fail_next(mely::net::SimCall::Accept, lack);

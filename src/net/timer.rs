@@ -308,10 +308,18 @@ mod tests {
 #[cfg(all(test, feature = "sim"))]
 mod simulated {
     use crate::net::tests::Drops;
-    use crate::{Callback, Color, Cores, Cx, Runtime, Stealing, sim};
+    use crate::sim::{self, Simulation};
+    use crate::{Callback, Color, Cores, Cx, Runtime, Stealing};
     use std::time::Duration;
 
     const COLOR: Color = Color::new(1);
+
+    /// Each keeps its colors.
+    fn two_cores() -> Simulation {
+        let builder = Runtime::builder().cores(Cores::count(2));
+        let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+        builder.simulate(1).unwrap()
+    }
 
     /// What the closure holds may be used by its color's handlers: whoever cancels the timer, and
     /// wherever, it is dropped in its color.
@@ -321,12 +329,7 @@ mod simulated {
         for from in [2, 3] {
             let drops = Drops::default();
             let given = drops.clone();
-            let mut simulation = Runtime::builder()
-                .cores(Cores::count(2))
-                .stealing(Stealing::Off)
-                .exit_when_idle(true)
-                .simulate(1)
-                .unwrap();
+            let mut simulation = two_cores();
             simulation
                 .run(move |cx| {
                     let witness = given.witness(cx.poster());
@@ -376,12 +379,7 @@ mod simulated {
     fn canceled_when_it_was_due_it_does_not_run() {
         let drops = Drops::default();
         let given = drops.clone();
-        let mut simulation = Runtime::builder()
-            .cores(Cores::count(2))
-            .stealing(Stealing::Off)
-            .exit_when_idle(true)
-            .simulate(1)
-            .unwrap();
+        let mut simulation = two_cores();
         simulation
             .run(move |cx| {
                 let witness = given.witness(cx.poster());

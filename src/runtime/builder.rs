@@ -418,7 +418,7 @@ impl std::error::Error for BuildError {}
 mod tests {
     use super::*;
 
-    /// So many cores on a machine with two processors.
+    /// This number of cores on a machine with two processors.
     fn on_two(cores: usize) -> Builder {
         Runtime::builder()
             .cores(Cores::count(cores))

@@ -94,7 +94,7 @@ pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
 mod tests {
     use super::*;
 
-    /// Panics when it is dropped, so many times: with another one.
+    /// Panics this many times when it is dropped: with another one.
     struct Panics(u32);
 
     impl Drop for Panics {

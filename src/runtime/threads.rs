@@ -14,8 +14,8 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long cores have to leave after the runtime was closed, before those that are in a handler are
-/// called stuck.
+/// How long cores have to leave after the runtime was closed, before those that are in a handler
+/// are called stuck.
 const LEAVE_GRACE: Duration = Duration::from_millis(500);
 /// The same for those that are not: an event source may wait for the kernel to let go of buffers.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
@@ -43,8 +43,8 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let stuck = stuck(inner, &inner.outcome.lock().unwrap(), started);
     let died = join(threads, &stuck);
     let verdict = verdict(inner, supervised.deadline_passed, stuck);
-    // What panicked after a handler did (when it was dropped, mostly) was said by the process's panic hook, and
-    // does not hide the handler's name.
+    // What panicked after a handler did (when it was dropped, mostly) was said by the process's
+    // panic hook, and does not hide the handler's name.
     if let Some(panic) = supervised.panic.or(died)
         && !matches!(verdict, Err(RunError::Panicked { .. }))
     {
@@ -88,8 +88,8 @@ pub(crate) fn verdict(
 
 /// What the owner does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    /// Waits, for so long at most, if it then has to decide anew.
+enum Decision {
+    /// Waits, at most for this time if there is one, and decides anew.
     Wait(Option<Duration>),
     /// Ends the run: the deadline for draining has passed.
     Force,
@@ -97,24 +97,25 @@ enum Next {
     GiveUp,
 }
 
-/// Decides that. `ended_for`: how long ago the run ended, if it did; `stopping_for`: how long ago its end was asked
-/// for, if it was; `in_handlers`: whether all cores that have not left are in a handler.
-fn next(
+/// Decides that. `ended_for`: how long ago the run ended, if it did; `stopping_for`: how long ago
+/// its end was asked for, if it was; `in_handlers`: whether all cores that have not left are in a
+/// handler.
+fn decide(
     ended_for: Option<Duration>,
     stopping_for: Option<Duration>,
     drain_deadline: Duration,
     in_handlers: impl FnOnce() -> bool,
-) -> Next {
+) -> Decision {
     if let Some(ended_for) = ended_for {
         if ended_for >= LEAVE_MAX || ended_for >= LEAVE_GRACE && in_handlers() {
-            return Next::GiveUp;
+            return Decision::GiveUp;
         }
         // Looked at again after a short while: a core may return from its handler.
-        return Next::Wait(Some(LEAVE_GRACE / 10));
+        return Decision::Wait(Some(LEAVE_GRACE / 10));
     }
     match stopping_for.map(|time| drain_deadline.saturating_sub(time)) {
-        Some(Duration::ZERO) => Next::Force,
-        left => Next::Wait(left),
+        Some(Duration::ZERO) => Decision::Force,
+        left => Decision::Wait(left),
     }
 }
 
@@ -138,16 +139,16 @@ fn supervise(inner: &Inner, started: usize) -> Supervised {
             staying.all(|core| running(inner, core).is_some())
         };
         let deadline = inner.config.drain_deadline;
-        let at_most = match next(ended_for, stopping_for, deadline, in_handlers) {
-            Next::Wait(at_most) => at_most,
-            Next::Force => {
+        let at_most = match decide(ended_for, stopping_for, deadline, in_handlers) {
+            Decision::Wait(at_most) => at_most,
+            Decision::Force => {
                 supervised.deadline_passed = true;
                 drop(outcome);
                 inner.force();
                 outcome = inner.outcome.lock().unwrap();
                 continue;
             }
-            Next::GiveUp => break,
+            Decision::GiveUp => break,
         };
         // Dropped at once: the hook is the user's, and not called under our lock.
         drop(match shorter(at_most, watchdog.next_look(inner)) {
@@ -176,9 +177,9 @@ fn stuck(
         .collect()
 }
 
-/// Joins all threads but those that are stuck. Returns what the first died of, if any did: a core's thread catches
-/// what handlers panic with, so that is a bug of the runtime's, or the `Drop` of something that a run left behind
-/// when it was cut short.
+/// Joins all threads but those that are stuck. Returns what the first died of, if any did: a core's
+/// thread catches what handlers panic with, so that is a bug of the runtime's, or the `Drop` of
+/// something that a run left behind when it was cut short.
 fn join(
     threads: Vec<JoinHandle<()>>,
     stuck: &[(usize, &'static str)],
@@ -277,20 +278,20 @@ mod tests {
 
     #[test]
     fn cores_that_stay_are_given_up_after_a_while() {
-        let ended = |time, stuck| next(Some(time), Some(Duration::MAX), NS, || stuck);
-        let again = Next::Wait(Some(LEAVE_GRACE / 10));
+        let ended = |time, stuck| decide(Some(time), Some(Duration::MAX), NS, || stuck);
+        let again = Decision::Wait(Some(LEAVE_GRACE / 10));
         assert!(LEAVE_GRACE / 10 < LEAVE_GRACE);
         for (time, in_handlers, not_all) in [
             (Duration::ZERO, again, again),
             (LEAVE_GRACE - NS, again, again),
-            (LEAVE_GRACE, Next::GiveUp, again),
-            (LEAVE_MAX - NS, Next::GiveUp, again),
-            (LEAVE_MAX, Next::GiveUp, Next::GiveUp),
+            (LEAVE_GRACE, Decision::GiveUp, again),
+            (LEAVE_MAX - NS, Decision::GiveUp, again),
+            (LEAVE_MAX, Decision::GiveUp, Decision::GiveUp),
         ] {
             assert_eq!(ended(time, true), in_handlers, "{time:?}");
             assert_eq!(ended(time, false), not_all, "{time:?}");
         }
-        let Next::Wait(Some(pause)) = again else {
+        let Decision::Wait(Some(pause)) = again else {
             panic!("a core may return from its handler");
         };
         assert_eq!(pause, Duration::from_millis(50));
@@ -299,12 +300,12 @@ mod tests {
     #[test]
     fn the_deadline_counts_from_the_stop() {
         let deadline = Duration::from_secs(3);
-        let stopping = |time| next(None, time, deadline, || true);
-        assert_eq!(stopping(None), Next::Wait(None));
-        assert_eq!(stopping(Some(NS)), Next::Wait(Some(deadline - NS)));
-        assert_eq!(stopping(Some(deadline - NS)), Next::Wait(Some(NS)));
-        assert_eq!(stopping(Some(deadline)), Next::Force);
-        assert_eq!(stopping(Some(deadline + NS)), Next::Force);
+        let stopping = |time| decide(None, time, deadline, || true);
+        assert_eq!(stopping(None), Decision::Wait(None));
+        assert_eq!(stopping(Some(NS)), Decision::Wait(Some(deadline - NS)));
+        assert_eq!(stopping(Some(deadline - NS)), Decision::Wait(Some(NS)));
+        assert_eq!(stopping(Some(deadline)), Decision::Force);
+        assert_eq!(stopping(Some(deadline + NS)), Decision::Force);
     }
 
     #[test]
@@ -315,7 +316,8 @@ mod tests {
         assert_eq!(shorter(None, None), None);
     }
 
-    /// All threads are waited for but those that are stuck, and the first panic is the one that counts.
+    /// All threads are waited for but those that are stuck, and the first panic is the one that
+    /// counts.
     #[test]
     fn who_died_is_told() {
         let (let_go, stuck) = channel::<()>();
@@ -393,7 +395,8 @@ mod tests {
         assert_eq!(pinned.count(), 1);
     }
 
-    /// A thread that the system refuses never leaves, so nothing else would wake those that wait for it.
+    /// A thread that the system refuses never leaves, so nothing else would wake those that wait
+    /// for it.
     #[test]
     fn cores_that_wait_for_one_that_cannot_begin_are_told() {
         let builder = Runtime::builder().cores(Cores::count(2));

@@ -1,9 +1,9 @@
 //! The colors of one core, for whoever holds its lock: the only door to the private parts of slots.
 //!
-//! Borrows come from a [`Colors`], one at a time, and a `Colors` lives as long as the lock is held. So the
-//! compiler sees to it that no private part is borrowed twice, or without the lock. That a color is this
-//! core's is checked where it comes in ([`Colors::owns`]); members of the core's lists are its colors, and
-//! what it has checked out stays its color.
+//! Borrows come from a [`Colors`], one at a time, and a `Colors` lives as long as the lock is held.
+//! So the compiler sees to it that no private part is borrowed twice, or without the lock. That a
+//! color is this core's is checked where it comes in ([`Colors::owns`]); members of the core's
+//! lists are its colors, and what it has checked out stays its color.
 
 use super::color_queue::ColorQueue;
 use super::list::{Links, Members};
@@ -22,7 +22,8 @@ pub(super) struct Colors<'a> {
 
 impl<'a> Colors<'a> {
     /// # Safety
-    /// The caller holds the lock of `core` for as long as this lives, and there is no other for the core.
+    /// The caller holds the lock of `core` for as long as this lives, and there is no other for the
+    /// core.
     #[inline(always)]
     pub(super) unsafe fn new(shared: &'a Shared, core: u32) -> Colors<'a> {
         Colors {
@@ -49,9 +50,9 @@ impl<'a> Colors<'a> {
     pub(super) fn at(&mut self, id: SlotId) -> CellMut<'_, ColorQueue> {
         // Not in models, where one more look at the owner would hide that another is missing.
         debug_assert!(self.owns(id), "slot {id} is not core {}'s", self.core);
-        // SAFETY: whoever made this holds the lock of the core that owns the color, which nobody else
-        // can make another core's meanwhile (`Slots::set_owner`). No other borrow lives: this one
-        // borrows all of the core's colors.
+        // SAFETY: whoever made this holds the lock of the core that owns the color, which nobody
+        // else can make another core's meanwhile (`Slots::set_owner`). No other borrow lives: this
+        // one borrows all of the core's colors.
         unsafe { self.slot(id).queue() }
     }
 

@@ -1,4 +1,5 @@
-//! The core-queue: the colors of one core that have events to run, the next one first (Mely section IV-A).
+//! The core-queue: the colors of one core that have events to run, the next one first (Mely section
+//! IV-A).
 
 use super::color_queue::ColorQueue;
 #[cfg(any(test, debug_assertions, loom))]
@@ -13,7 +14,8 @@ const SCOUTED_MIN: u32 = 1_024;
 /// Colors from the one that is taken to the one that memory is asked for.
 const SCOUT_LEAD: u32 = 8;
 
-/// See the module text. What is summed here is kept up by the section that links ([`super::section`]).
+/// See the module text. What is summed here is kept up by the section that links
+/// ([`super::section`]).
 #[derive(Debug)]
 pub(crate) struct CoreQueue {
     list: List,
@@ -25,8 +27,9 @@ pub(crate) struct CoreQueue {
     pub(super) events: u64,
     /// Colors that last ([`super::color_queue::Endurance::lasts`]).
     pub(super) lasting: u32,
-    /// The color up to which memory was asked for, some way behind the head of a long queue. Each color is
-    /// on a line of its own, which says where the next one is: they would be waited for one after the other.
+    /// The color up to which memory was asked for, some way behind the head of a long queue. Each
+    /// color is on a line of its own, which says where the next one is: they would be waited for
+    /// one after the other.
     scout: Option<SlotId>,
 }
 

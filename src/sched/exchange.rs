@@ -1,5 +1,5 @@
-//! What a core does under its own lock: once a quantum the [exchange](Core::exchange), and inside a long
-//! handler the [flush](Core::flush).
+//! What a core does under its own lock: once a quantum the [exchange](Core::exchange), and inside a
+//! long handler the [flush](Core::flush).
 
 use super::checkout::Checkout;
 use super::core::Core;
@@ -15,8 +15,8 @@ use crate::sync::atomic::fence;
 use crate::sync::{atomic::Ordering, fault};
 use arrayvec::ArrayVec;
 
-/// The limits of the critical section are worked out anew after this many quanta, and a handler that
-/// runs all the time is counted.
+/// The limits of the critical section are worked out anew after this many quanta, and a handler
+/// that runs all the time is counted.
 const QUANTA_LIMITS: u64 = 64;
 
 impl Core {
@@ -57,7 +57,8 @@ impl Core {
             self.levelling = compare(&section, own, looks);
         }
 
-        // Return. That the last post was to this core is a sign that there will be something to run.
+        // Return. That the last post was to this core is a sign that there will be something to
+        // run.
         let goes_on = || outbox.last().is_some_and(|slot| section.owns(slot));
         let holds = section.queues().core_queue.len == 0 && !renew && goes_on();
         checkout.end_quantum(holds, |taken| section.give_back(taken));
@@ -69,8 +70,8 @@ impl Core {
         // Flush.
         publish(outbox, &mut section, checkout, bells);
 
-        // Take mail. Not before the outbox is published: colors that are wanted elsewhere leave, and what
-        // such a color posts there must not overtake what it posted here.
+        // Take mail. Not before the outbox is published: colors that are wanted elsewhere leave,
+        // and what such a color posts there must not overtake what it posted here.
         if own.pokes.any() || section.queues().left.any() {
             // A held color may be one of those that the pokes are for.
             checkout.let_go(|taken| section.give_back(taken));
@@ -91,9 +92,9 @@ impl Core {
         self.begin_quantum(waits);
     }
 
-    /// Publishes the outbox in program order, and before it gives back all colors but the running one:
-    /// everything posted so far to other colors is in their queues or mailboxes when this returns.
-    /// Returns whether a sleeper was looked for, because a long handler runs.
+    /// Publishes the outbox in program order, and before it gives back all colors but the running
+    /// one: everything posted so far to other colors is in their queues or mailboxes when this
+    /// returns. Returns whether a sleeper was looked for, because a long handler runs.
     #[inline(never)]
     pub(crate) fn flush(&mut self) -> bool {
         let Core {
@@ -171,8 +172,8 @@ fn publish(
     calls.send(section, bells);
 }
 
-/// Appends a chunk to a color that is checked out: to the running color's events, or to a held color,
-/// which is given back.
+/// Appends a chunk to a color that is checked out: to the running color's events, or to a held
+/// color, which is given back.
 #[inline(never)]
 fn append_here(section: &mut Section<'_>, checkout: &mut Checkout, slot: SlotId, chunk: Chunk) {
     if checkout.is_running(slot) {

@@ -303,7 +303,7 @@ mod tests {
     use crate::sched::pool::{Depot, Pool};
 
     impl Fifo {
-        /// As if it had so many events.
+        /// As if it had this many events.
         pub(crate) fn pretend(len: u32, raw_ns: u32, penalized_ns: u32) -> Fifo {
             Fifo {
                 len,

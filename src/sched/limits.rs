@@ -1,4 +1,5 @@
-//! What a core's critical sections judge by: worked out now and then, because what steals cost moves slowly.
+//! What a core's critical sections judge by: worked out now and then, because what steals cost
+//! moves slowly.
 
 use super::color_queue::Endurance;
 use super::policy::Policy;
@@ -6,8 +7,8 @@ use crate::color::{ColorMap, SlotId};
 
 /// The least quantum, in ns: some ten times what returning, flushing and checking out take.
 pub(super) const QUANTUM_MIN_NS: u32 = 600;
-/// The quantum where nobody could steal what it hides, in ns: what waits, waits no longer than for a system
-/// call or two.
+/// The quantum where nobody could steal what it hides, in ns: what waits, waits no longer than for
+/// a system call or two.
 pub(super) const QUANTUM_ALONE_NS: u32 = if cfg!(loom) { QUANTUM_MIN_NS } else { 2_400 };
 
 /// See the module text.
@@ -20,8 +21,8 @@ pub(crate) struct Limits {
     /// What may be hidden from thieves at a time, in ns: what is not worth stealing, and at least
     /// enough to make up for taking the lock.
     pub(crate) quantum_ns: u32,
-    /// An event that may last longer than a wake-up takes is checked out alone, in ns: what would wait
-    /// behind it could be run sooner by a core that sleeps.
+    /// An event that may last longer than a wake-up takes is checked out alone, in ns: what would
+    /// wait behind it could be run sooner by a core that sleeps.
     pub(crate) alone_ns: u32,
     /// What a color that goes on and on is taken to last.
     pub(crate) endurance_most: Endurance,

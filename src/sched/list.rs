@@ -1,10 +1,10 @@
-//! A doubly linked list of colors, linked through the colors themselves: nothing is allocated, and a color
-//! is put in, or taken out from anywhere, in constant time.
+//! A doubly linked list of colors, linked through the colors themselves: nothing is allocated, and
+//! a color is put in, or taken out from anywhere, in constant time.
 
 use crate::color::{MaybeSlot, SlotId};
 
-/// A color's neighbors in a list. At an end of the list the outer one means nothing: a color that is
-/// taken out at the head need not be followed by a write to the next one.
+/// A color's neighbors in a list. At an end of the list the outer one means nothing: a color that
+/// is taken out at the head need not be followed by a write to the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     /// The number of a slot, and the same for `next`.
@@ -34,7 +34,8 @@ pub(crate) trait Members {
     fn links<R>(&mut self, id: SlotId, f: impl FnOnce(&mut Links) -> R) -> R;
 }
 
-/// See the module text. Each operation is told where the links are; always the same members for one list.
+/// See the module text. Each operation is told where the links are; always the same members for one
+/// list.
 #[derive(Debug)]
 pub(crate) struct List {
     head: MaybeSlot,
@@ -106,7 +107,8 @@ impl List {
         }
     }
 
-    /// Takes all members out before `head`, or all if there is none: at once, for who went through them.
+    /// Takes all members out before `head`, or all if there is none: at once, for who went through
+    /// them.
     #[inline(always)]
     pub(crate) fn begin_at(&mut self, head: Option<SlotId>) {
         self.head = head.into();
@@ -156,7 +158,7 @@ mod tests {
         Back(u32),
         Front(u32),
         Remove(u32),
-        /// Takes so many out at the head, at once.
+        /// Takes this many out at the head, at once.
         Head(usize),
     }
 

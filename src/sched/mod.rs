@@ -1,19 +1,21 @@
 //! The heart: pure scheduling. No threads, no I/O, no clock of its own.
 //!
-//! Read in this order: [`turn`] is one step of one core; [`core`] is that core; [`exchange`] is what it does
-//! under its lock once a quantum: return, flush, take mail, check out; [`checkout`] is what it runs without
-//! the lock; [`section`] is the critical section, where colors are linked and change owner.
+//! Read in this order: [`turn`] is one step of one core; [`core`] is that core; [`exchange`] is
+//! what it does under its lock once a quantum: return, flush, take mail, check out; [`checkout`] is
+//! what it runs without the lock; [`section`] is the critical section, where colors are linked and
+//! change owner.
 //!
-//! The papers' structures: [`color_queue`] is a color with its events ([`fifo`]), [`core_queue`] the colors
-//! of a core in the order of their turns, [`stealing_queue`] those of them that are worth a steal; both link
-//! through the colors by the one [`list`], and [`colors`] is the only way to a color's private part.
+//! The papers' structures: [`color_queue`] is a color with its events ([`fifo`]), [`core_queue`]
+//! the colors of a core in the order of their turns, [`stealing_queue`] those of them that are
+//! worth a steal; both link through the colors by the one [`list`], and [`colors`] is the only way
+//! to a color's private part.
 //!
 //! [`mail`] and [`poke`] are how events reach a color on another core; [`steal`], [`victim`] and
 //! [`sleepers`] are what an idle core does; [`quiesce`] is how a run ends.
 //!
 //! What can never happen: two cores in one color; two events of a color out of the order of their
-//! posts; a color with events that no list, mailbox or checkout leads to; a core asleep with mail; a
-//! lock held while user code runs.
+//! posts; a color with events that no list, mailbox or checkout leads to; a core asleep with mail;
+//! a lock held while user code runs.
 
 pub(crate) mod checkout;
 #[cfg(all(test, not(loom)))]

@@ -1,10 +1,10 @@
 //! The critical section: what may be done to a core's lists and colors under its lock.
 //!
 //! A [`Section`] is that lock, held, by the core's own thread or by a thief. It is the one place
-//! where colors change owner, and where they are linked into the core-queue and the stealing-queue. It knows neither the
-//! checkout nor the outbox: it is given chunks, pokes and colors that were taken, and answers with what
-//! could not be done, or with colors. [`super::exchange`] and [`super::steal`] drive it. Which of its colors
-//! a thief gets is in [`super::victim`].
+//! where colors change owner, and where they are linked into the core-queue and the stealing-queue.
+//! It knows neither the checkout nor the outbox: it is given chunks, pokes and colors that were
+//! taken, and answers with what could not be done, or with colors. [`super::exchange`] and
+//! [`super::steal`] drive it. Which of its colors a thief gets is in [`super::victim`].
 
 use super::checkout::Taken;
 use super::color_queue::{ColorQueue, Endurance, State};
@@ -153,7 +153,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Takes a color out of the core-queue and out of its band. Its state is the caller's to change.
+    /// Takes a color out of the core-queue and out of its band. Its state is the caller's to
+    /// change.
     pub(super) fn unlink(&mut self, slot: SlotId) {
         debug_assert!(!self.is_control(slot), "they leave by being checked out");
         let Queues {
@@ -171,8 +172,8 @@ impl<'a> Section<'a> {
         core_queue.lasting -= u32::from(queue.endurance.lasts());
     }
 
-    /// Accounts for events that were appended to a queued color, which had this many before, worth this
-    /// much in ns.
+    /// Accounts for events that were appended to a queued color, which had this many before, worth
+    /// this much in ns.
     #[inline(always)]
     fn grown(&mut self, slot: SlotId, (events, worth_ns): (u32, u32)) {
         if self.is_control(slot) {
@@ -252,8 +253,8 @@ impl<'a> Section<'a> {
         events.append(chunk);
     }
 
-    /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no list is looked
-    /// at any more.
+    /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no
+    /// list is looked at any more.
     pub(crate) fn take_rest(&mut self, slot: SlotId) -> Fifo {
         let mut queue = self.colors.at(slot);
         mail::take_rest(&self.shared.slots, slot, &mut queue.fifo);
@@ -270,8 +271,8 @@ impl<'a> Section<'a> {
         self.shared.cores[self.core as usize].pokes.take()
     }
 
-    /// Delivers a poke: links the color, which has mail. False if the caller is to send the poke to the
-    /// core that owns the color now.
+    /// Delivers a poke: links the color, which has mail. False if the caller is to send the poke to
+    /// the core that owns the color now.
     pub(super) fn deliver(&mut self, slot: SlotId) -> bool {
         if !self.owns(slot) {
             return false;
@@ -280,8 +281,8 @@ impl<'a> Section<'a> {
         let mut queue = self.colors.at(slot);
         let state = queue.state;
         if state == State::CheckedOut && !fault("running mark ignored") {
-            // Its own thread has it, perhaps right now, and we may be a thief. That thread goes by what
-            // it sees in the mailbox ([`super::checkout`]).
+            // Its own thread has it, perhaps right now, and we may be a thief. That thread goes by
+            // what it sees in the mailbox ([`super::checkout`]).
             queue.end();
             if !fault("mail of a running color forgotten") {
                 self.queues.left.add(slots, slot);
@@ -303,7 +304,8 @@ impl<'a> Section<'a> {
         if len > 0 {
             self.unlink(slot);
         }
-        // Gives the color, its events with it, to the other core, which links it when the poke arrives.
+        // Gives the color, its events with it, to the other core, which links it when the poke
+        // arrives.
         self.colors.at(slot).state = State::Idle;
         slots.set_owner(slot, target);
         let has_poke = !mail::mark_poked(slots, slot);
@@ -356,7 +358,8 @@ impl<'a> Section<'a> {
         self.adopt(taken);
     }
 
-    /// Returns a color that was checked out and did not have its turn, to the head of the core-queue.
+    /// Returns a color that was checked out and did not have its turn, to the head of the
+    /// core-queue.
     pub(super) fn give_back_first(&mut self, taken: Taken) {
         let slot = self.returned_with(taken);
         self.link_at(slot, End::Head);
@@ -383,23 +386,26 @@ impl<'a> Section<'a> {
     /// A color that comes back: idle, and its events are where they were taken.
     #[inline(always)]
     fn returned(&mut self, slot: SlotId) -> CellMut<'_, ColorQueue> {
-        let owns = !cfg!(any(debug_assertions, loom)) || self.owns(slot);
+        check!(
+            self.owns(slot),
+            "slot {slot} is returned and not out of here"
+        );
         let mut queue = self.colors.at(slot);
         check!(
-            owns && queue.state == State::CheckedOut && queue.fifo.is_empty(),
+            queue.state == State::CheckedOut && queue.fifo.is_empty(),
             "slot {slot} is returned and not out"
         );
         queue.state = State::Idle;
         queue
     }
 
-    /// Takes colors from the head of the core-queue to be run without the lock, as many as fit, and at most
-    /// `room`.
+    /// Takes colors from the head of the core-queue to be run without the lock, as many as fit, and
+    /// at most `room`.
     ///
-    /// Colors fit until their unpenalized time sums to the quantum, so that what is hidden from thieves is
-    /// at most what is not worth stealing. A color whose next event may outlast a wake-up, or never was
-    /// measured, goes alone. Returns what is left of the quantum, in ns; negative if it is over, or if
-    /// others wait for their turn.
+    /// Colors fit until their unpenalized time sums to the quantum, so that what is hidden from
+    /// thieves is at most what is not worth stealing. A color whose next event may outlast a
+    /// wake-up, or never was measured, goes alone. Returns what is left of the quantum, in ns;
+    /// negative if it is over, or if others wait for their turn.
     #[inline(always)]
     pub(crate) fn check_out(&mut self, room: usize, mut take: impl FnMut(Taken)) -> i64 {
         let quantum_ns = u64::from(self.limits.quantum_ns);
@@ -412,7 +418,8 @@ impl<'a> Section<'a> {
             let mut queue = self.colors.at(slot);
             let lasts = queue.endurance.lasts();
             if lasts {
-                // Some that go on and on all fit into one quantum: then no thief would ever see them.
+                // Some that go on and on all fit into one quantum: then no thief would ever see
+                // them.
                 if lasting == 0 {
                     queue.end();
                     lasting_max = self.lasting_max();
@@ -424,7 +431,8 @@ impl<'a> Section<'a> {
             }
             let profile = self.shared.profiles.get(queue.fifo.profile());
             let len = queue.fifo.len();
-            // A single event is judged anew, because it may have been posted before its handler ever ran.
+            // A single event is judged anew, because it may have been posted before its handler
+            // ever ran.
             let turn_ns = if len > 1 {
                 queue.fifo.turn_ns(self.shared.policy.batch)
             } else {
@@ -477,7 +485,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// How many colors that last the core takes at once: half of them while anybody could come for the rest.
+    /// How many colors that last the core takes at once: half of them while anybody could come for
+    /// the rest.
     fn lasting_max(&self) -> u32 {
         let shared = self.shared;
         let lasting = self.queues.core_queue.lasting;
@@ -552,8 +561,8 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The band that a color deserves: none for what is not worth stealing, which is most of what a busy
-/// server runs.
+/// The band that a color deserves: none for what is not worth stealing, which is most of what a
+/// busy server runs.
 #[inline(always)]
 fn band(shared: &Shared, limits: &Limits, queue: &ColorQueue) -> Option<Band> {
     if queue.endurance == Endurance::NONE && queue.fifo.raw_ns() < limits.worthy_ns {

@@ -1,19 +1,20 @@
-//! Stealing: an idle core takes whole colors, from the nearest core that has something worth it; a busy one
-//! does where colors that go on and on are shared unevenly.
+//! Stealing: an idle core takes whole colors, from the nearest core that has something worth it; a
+//! busy one does where colors that go on and on are shared unevenly.
 //!
 //! In order (Mely §III, §IV-B, with libasync-smp's loop around it): victims nearest first; the hint
-//! is read plainly; the lock is only tried; the victim's mail is taken, so that work that is visible
-//! only as pokes is judged too; then from the highest band that has any, worthy colors until thief and
-//! victim have the same, but at most [`ROUND`] in one critical section; the new owner is published; the
-//! lock is released; a quantum of them is run at once, and the rest goes into the thief's own core-queue,
-//! where others see it. If more was due than a round, the thief *levels*: after each of its next quanta it
-//! takes another round, until the two have the same. The cost does not depend on how many events are
-//! queued: a color moves with its whole FIFO. What is measured is the cost of a color.
+//! is read plainly; the lock is only tried; the victim's mail is taken, so that work that is
+//! visible only as pokes is judged too; then from the highest band that has any, worthy colors
+//! until thief and victim have the same, but at most [`ROUND`] in one critical section; the new
+//! owner is published; the lock is released; a quantum of them is run at once, and the rest goes
+//! into the thief's own core-queue, where others see it. If more was due than a round, the thief
+//! *levels*: after each of its next quanta it takes another round, until the two have the same. The
+//! cost does not depend on how many events are queued: a color moves with its whole FIFO. What is
+//! measured is the cost of a color.
 //!
-//! Two things are not in the papers, and without them colors that post to themselves stay where they
-//! started. By its one queued event such a color is never worth a steal: so what it took since it last was
-//! finished counts too ([`super::color_queue::Endurance`]). And a core with a single one of them is never idle
-//! again, whatever another has: so every core now and then [`compare`]s.
+//! Two things are not in the papers, and without them colors that post to themselves stay where
+//! they started. By its one queued event such a color is never worth a steal: so what it took since
+//! it last was finished counts too ([`super::color_queue::Endurance`]). And a core with a single
+//! one of them is never idle again, whatever another has: so every core now and then [`compare`]s.
 //!
 //! A victim is worth a visit if the time-left of its worthy colors exceeds the measured steal cost
 //! of that distance; or if it is *stuck*, that is, has been inside one handler for longer than a
@@ -30,7 +31,8 @@ use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 
-/// Most colors that are moved in one critical section: a few microseconds, for which the victim may wait.
+/// Most colors that are moved in one critical section: a few microseconds, for which the victim may
+/// wait.
 const ROUND: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// Colors that were stolen and are in no list yet.
@@ -104,8 +106,8 @@ impl Core {
         let theirs_ns = hint.worth_ns().saturating_add(events_ns);
         let (ours_ns, lasting, lasting_ns) = {
             let section = Section::enter(&self.shared, self.id);
-            let (lists, lasting) = (section.queues(), section.queues().all_lasting());
-            (lists.load_ns(), lasting, lists.lasting_ns(lasting))
+            let (queues, lasting) = (section.queues(), section.queues().all_lasting());
+            (queues.load_ns(), lasting, queues.lasting_ns(lasting))
         };
         // Colors that last are shared by their number: however many events each has, it goes on.
         let has_ns = if has_clearly_more(hint.lasting(), lasting) {
@@ -150,9 +152,10 @@ impl Core {
     /// This core has found something to run, or will sleep.
     ///
     /// Whoever made work known meanwhile woke nobody, because we were searching. If we go to sleep,
-    /// the fence and the last look that follow find that work. If we run something, the last one that
-    /// stops searching looks for it, and wakes another. Who is not the last leaves it to the others:
-    /// what it published comes before its read-modify-write of the count, and so before theirs.
+    /// the fence and the last look that follow find that work. If we run something, the last one
+    /// that stops searching looks for it, and wakes another. Who is not the last leaves it to the
+    /// others: what it published comes before its read-modify-write of the count, and so before
+    /// theirs.
     pub(crate) fn end_search(&mut self, found: bool) {
         if !std::mem::replace(&mut self.searching, false) {
             return;
@@ -170,8 +173,8 @@ impl Core {
         }
     }
 
-    /// Whether any core has work worth a wake-up. This one too: what it published while it searched it made
-    /// known to nobody.
+    /// Whether any core has work worth a wake-up. This one too: what it published while it searched
+    /// it made known to nobody.
     fn is_more_to_steal(&self) -> bool {
         let enough_ns = self.shared.wake_cost_ns;
         self.own.hint.worth_ns() >= enough_ns
@@ -311,8 +314,9 @@ impl Core {
     }
 }
 
-/// Looks, now and then and at one after the other, whether a victim has clearly more colors that last than
-/// this core, whose lock is held: neither would ever be idle, and steal. Which of the victims it is.
+/// Looks, now and then and at one after the other, whether a victim has clearly more colors that
+/// last than this core, whose lock is held: neither would ever be idle, and steal. Which of the
+/// victims it is.
 #[inline(never)]
 pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Option<usize> {
     if !section.shared.policy.stealing {

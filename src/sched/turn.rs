@@ -2,8 +2,8 @@
 
 use super::core::{Begun, Core};
 
-/// Who has a core, runs its events, and knows where completions come from. The scheduler asks nothing
-/// else of what is above it.
+/// Who has a core, runs its events, and knows where completions come from. The scheduler asks
+/// nothing else of what is above it.
 pub(crate) trait Host {
     fn core_mut(&mut self) -> &mut Core;
 

@@ -2,4 +2,5 @@
 
 pub mod cores;
 pub mod files;
+pub mod options;
 pub mod out;

@@ -3,6 +3,7 @@
 use crate::file_set::{FILE_BYTES_MAX, FileSet, Kind};
 use crate::work::{Check, Until, Work};
 use lexopt::prelude::*;
+use mely_apps_common::options::value;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -298,19 +299,6 @@ impl Given {
             json: self.json,
         }))
     }
-}
-
-fn value<T>(
-    parser: &mut lexopt::Parser,
-    name: &str,
-    wanted: &str,
-    read: impl FnOnce(&str) -> Option<T>,
-) -> Result<T, String> {
-    let given = parser.value().map_err(|e| e.to_string())?;
-    given
-        .to_str()
-        .and_then(read)
-        .ok_or_else(|| format!("--{name} wants {wanted}, not {given:?}"))
 }
 
 fn parsed<T: std::str::FromStr>(text: &str) -> Option<T> {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use lexopt::prelude::*;
+use mely_apps_common::options::value;
 
 use crate::load::Limits;
 
@@ -201,19 +202,6 @@ where
         }
     }
     Ok(Command::Serve(args))
-}
-
-fn value<T>(
-    parser: &mut lexopt::Parser,
-    name: &str,
-    wanted: &str,
-    read: impl FnOnce(&str) -> Option<T>,
-) -> Result<T, String> {
-    let given = parser.value().map_err(|e| e.to_string())?;
-    given
-        .to_str()
-        .and_then(read)
-        .ok_or_else(|| format!("--{name} wants {wanted}, not {given:?}"))
 }
 
 fn count(parser: &mut lexopt::Parser, name: &str) -> Result<usize, String> {

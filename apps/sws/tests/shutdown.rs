@@ -244,6 +244,15 @@ fn half_a_request(server: &Server) -> Client {
     client
 }
 
+/// The server was asked to stop, and still answers the other half.
+fn is_finished_at_the_end(mut server: Server, mut client: Client) {
+    server.says("asked to stop: ");
+    client.send("st: h\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
+    drop(client);
+    assert_eq!(server.wait_for_end().summary().requests(), 4);
+}
+
 /// Half a request and an answer that is not read: both are counted, those that are well are not.
 fn what_is_cut_off_is_told(backend: &str) {
     let site = Site::full();
@@ -293,31 +302,23 @@ fn asked_again_it_ends_at_once(backend: &str) {
 /// Not when the terminal goes away, and not by halves: what is under way is finished.
 fn a_hangup_asks_to_stop(backend: &str) {
     let site = Site::small();
-    let mut server = setup(backend, &site).args(&["--cores", "1"]).start();
-    let mut client = half_a_request(&server);
+    let server = setup(backend, &site).args(&["--cores", "1"]).start();
+    let client = half_a_request(&server);
     server.signal(Signal::HUP);
-    server.says("asked to stop: ");
-    client.send("st: h\r\n\r\n");
-    assert_eq!(client.answer().status(), 200);
-    drop(client);
-    assert_eq!(server.wait_for_end().summary().requests(), 4);
+    is_finished_at_the_end(server, client);
 }
 
 /// As `timeout` does it: to the process, and to its group.
 #[test]
 fn two_signals_in_a_row_are_one_wish() {
     let site = Site::small();
-    let mut server = setup("epoll", &site).args(&["--cores", "1"]).start();
-    let mut client = half_a_request(&server);
+    let server = setup("epoll", &site).args(&["--cores", "1"]).start();
+    let client = half_a_request(&server);
     // Held up, so that both come at the same time, however busy this machine is.
     for signal in [Signal::STOP, Signal::INT, Signal::TERM, Signal::CONT] {
         server.signal(signal);
     }
-    server.says("asked to stop: ");
-    client.send("st: h\r\n\r\n");
-    assert_eq!(client.answer().status(), 200);
-    drop(client);
-    assert_eq!(server.wait_for_end().summary().requests(), 4);
+    is_finished_at_the_end(server, client);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::client::{Client, get, is_served};
 use crate::on_both;
+use crate::server::Server;
 use crate::setup::Setup;
 use crate::site::{LARGE, LARGE_BYTES, Site};
 use std::io::Read;
@@ -127,15 +128,31 @@ fn a_client_that_only_asks_is_cut(backend: &str) {
     assert!(growth_kib < 16 * 1024, "{growth_kib} KiB more");
 }
 
-/// Slower than the write deadline would allow for the whole, but never standing still for so long.
-fn a_slow_reader_gets_all(backend: &str) {
+/// A client with little room that has asked for the large file, and whom its server lets stand still for this
+/// long.
+fn asks_for_the_large_file(backend: &str, idle_timeout_ms: &str) -> (Site, Server, Client) {
     let site = Site::full();
     let server = Setup::new(backend)
         .root(site.root())
-        .args(&["--idle-timeout-ms", "2000"])
+        .args(&["--idle-timeout-ms", idle_timeout_ms])
         .start();
     let mut client = Client::connect_with_little_room(server.addr());
     client.send(get(LARGE));
+    (site, server, client)
+}
+
+/// What is left of the large file is read at once, and is right.
+fn the_rest_comes(site: &Site, client: &mut Client, mut bytes: Vec<u8>) {
+    let head_bytes = bytes.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+    let left = (head_bytes + LARGE_BYTES - bytes.len()) as u64;
+    let rest = client.stream.by_ref().take(left).read_to_end(&mut bytes);
+    assert_eq!(rest.unwrap() as u64, left);
+    assert!(bytes[head_bytes..] == *site.body(LARGE));
+}
+
+/// Slower than the write deadline would allow for the whole, but never standing still for so long.
+fn a_slow_reader_gets_all(backend: &str) {
+    let (site, _server, mut client) = asks_for_the_large_file(backend, "2000");
     let began = Instant::now();
     let mut bytes = Vec::new();
     let mut chunk = [0; 16_384];
@@ -148,26 +165,14 @@ fn a_slow_reader_gets_all(backend: &str) {
         let pace = Duration::from_secs_f64(5.0 * bytes.len() as f64 / LARGE_BYTES as f64);
         std::thread::sleep(pace.saturating_sub(began.elapsed()));
     }
-    let head_bytes = bytes.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
-    while bytes.len() < head_bytes + LARGE_BYTES {
-        let read = client.stream.read(&mut chunk).unwrap();
-        assert!(read > 0, "closed after {} bytes", bytes.len());
-        bytes.extend_from_slice(&chunk[..read]);
-    }
-    assert!(bytes[head_bytes..] == *site.body(LARGE));
+    the_rest_comes(&site, &mut client, bytes);
     assert!(began.elapsed() > Duration::from_millis(1800));
 }
 
 /// So slow that the kernel takes nothing more from the server for longer than the deadline, since its buffer
 /// has to become empty by a third first; and yet the client takes a little all the time.
 fn a_reader_slower_than_the_kernels_buffer_gets_all(backend: &str) {
-    let site = Site::full();
-    let server = Setup::new(backend)
-        .root(site.root())
-        .args(&["--idle-timeout-ms", "3000"])
-        .start();
-    let mut client = Client::connect_with_little_room(server.addr());
-    client.send(get(LARGE));
+    let (site, _server, mut client) = asks_for_the_large_file(backend, "3000");
     let began = Instant::now();
     let (mut bytes, mut chunk) = (Vec::new(), [0; 2_048]);
     while began.elapsed() < Duration::from_secs(8) {
@@ -176,10 +181,6 @@ fn a_reader_slower_than_the_kernels_buffer_gets_all(backend: &str) {
         bytes.extend_from_slice(&chunk[..read]);
         std::thread::sleep(Duration::from_millis(50));
     }
-    let head_bytes = bytes.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
-    let left = (head_bytes + LARGE_BYTES - bytes.len()) as u64;
-    let rest = client.stream.by_ref().take(left).read_to_end(&mut bytes);
-    assert_eq!(rest.unwrap() as u64, left);
-    assert!(bytes[head_bytes..] == *site.body(LARGE));
+    the_rest_comes(&site, &mut client, bytes);
     assert_eq!(client.get("/1.bin").status(), 200);
 }

@@ -1,6 +1,6 @@
 //! A core is woken by its event source, a completion or a timer, while the scheduler wakes it too.
 
-use crate::support::{Done, RUNS, SHORT};
+use crate::support::{Done, RUNS, SHORT, all_has_run};
 use loom::thread;
 use mely::Color;
 use mely::model::{Plan, Wire, World};
@@ -46,10 +46,7 @@ fn woken_by(waker: Waker) {
     driven.join().unwrap();
     oracle.assert_ran(RUNS, &[(1, 1)]);
     oracle.assert_ran(OTHER, &[(0, 1)]);
-    assert_eq!(world.events_left(), 0);
-    world.assert_at_rest();
-    drop((world, wire));
-    oracle.assert_no_leak();
+    all_has_run(world, wire, &oracle);
 }
 
 #[test]
@@ -99,10 +96,7 @@ fn end() {
         assert!(world.ended());
         oracle.assert_ran(OTHER, &[(0, 1)]);
         oracle.assert_ran(RUNS, &[(0, 1)]);
-        assert_eq!(world.events_left(), 0);
-        world.assert_at_rest();
-        drop((world, wire));
-        oracle.assert_no_leak();
+        all_has_run(world, wire, &oracle);
     });
 }
 

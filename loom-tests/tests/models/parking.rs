@@ -3,7 +3,7 @@
 //! In each model somebody waits for an event to run, so that a wake-up that is lost is a deadlock,
 //! which loom reports.
 
-use crate::support::{Done, LONG, RUNS, SHORT, WORTHY, within};
+use crate::support::{Done, LONG, RUNS, SHORT, WORTHY, all_has_run, within};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx, Handler};
@@ -90,11 +90,7 @@ fn post_and_wait(waits: &'static Handler, posted: &'static Handler) {
     busy.drive();
     driven.join().unwrap();
     oracle.assert_ran(OTHER, &[(0, 1)]);
-    assert_eq!(world.events_left(), 0);
-    drop(busy);
-    world.assert_at_rest();
-    drop(world);
-    oracle.assert_no_leak();
+    all_has_run(world, busy, &oracle);
 }
 
 /// The hint rises, a thief takes everything, and the hint rises again while the thief is on its way
@@ -129,11 +125,7 @@ fn hint_rises_again() {
         driven.join().unwrap();
         oracle.assert_ran(OTHER, &[(0, 1)]);
         oracle.assert_ran(THIRD, &[(0, 1)]);
-        assert_eq!(world.events_left(), 0);
-        drop(busy);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, busy, &oracle);
     });
 }
 
@@ -174,11 +166,7 @@ fn thief_raises_hint() {
         driven.join().unwrap();
         oracle.assert_ran(THIRDS, &[(0, 1)]);
         oracle.assert_ran(SIXTHS, &[(0, 1)]);
-        assert_eq!(world.events_left(), 0);
-        drop((busy, thief));
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, (busy, thief), &oracle);
     });
 }
 
@@ -221,11 +209,7 @@ fn nudge() {
         stealing.join().unwrap();
         oracle.assert_ran(OTHER, &[(0, 1)]);
         oracle.assert_ran(THIRD, &[(0, 1)]);
-        assert_eq!(world.events_left(), 0);
-        drop(victim);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, victim, &oracle);
     });
 }
 
@@ -261,11 +245,7 @@ fn forwarded_poke() {
         thief.drive();
         driven.join().unwrap();
         oracle.assert_ran(FOURTHS, &[(0, 1)]);
-        assert_eq!(world.events_left(), 0);
-        drop((busy, thief));
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, (busy, thief), &oracle);
     });
 }
 
@@ -298,11 +278,7 @@ fn rescue() {
         busy.drive();
         driven.join().unwrap();
         oracle.assert_ran(OTHER, &[(0, 1)]);
-        assert_eq!(world.events_left(), 0);
-        drop(busy);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, busy, &oracle);
     });
 }
 

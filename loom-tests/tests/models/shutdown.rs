@@ -1,6 +1,6 @@
 //! The end: what was accepted is executed, what is refused comes back, and every core leaves.
 
-use crate::support::{RUNS, SHORT};
+use crate::support::{RUNS, SHORT, all_has_run};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Poster, Stealing};
@@ -47,10 +47,7 @@ fn stop() {
         driven.join().unwrap();
         assert!(world.ended());
         oracle.assert_ran(RUNS, &[(1, accepted)]);
-        assert_eq!(world.events_left(), 0);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, (), &oracle);
     });
 }
 
@@ -74,10 +71,7 @@ fn exit_when_idle() {
         driven.join().unwrap();
         assert!(world.ended());
         oracle.assert_ran(RUNS, &[(1, accepted)]);
-        assert_eq!(world.events_left(), 0);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, (), &oracle);
     });
 }
 
@@ -119,11 +113,7 @@ fn drain() {
         oracle.assert_ran(HERE, &[(0, 1)]);
         oracle.assert_ran(NEXT, &[(0, 1)]);
         oracle.assert_ran(LAST, &[(0, 1)]);
-        assert_eq!(world.events_left(), 0);
-        drop(zero);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, zero, &oracle);
     });
 }
 
@@ -161,11 +151,7 @@ fn three_cores() {
         for color in [RUNS, THERE, FAR] {
             oracle.assert_ran(color, &[(0, 1)]);
         }
-        assert_eq!(world.events_left(), 0);
-        drop(zero);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, zero, &oracle);
     });
 }
 

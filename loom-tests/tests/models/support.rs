@@ -4,7 +4,8 @@ use loom::sync::Notify;
 use loom::thread::{self, JoinHandle};
 use mely::model::{Core, World};
 use mely::{Color, Cx, Handler};
-use mely_loom_tests::Event;
+use mely_loom_tests::{Event, Oracle};
+use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub(crate) static LONG: Handler = Handler::new("long").time(Duration::from_nanos
 pub(crate) struct Done(Arc<(Notify, AtomicU32)>);
 
 impl Done {
-    /// Of so many events.
+    /// Of this many events.
     pub(crate) fn of(events: u32) -> Done {
         Done(Arc::new((Notify::new(), AtomicU32::new(events))))
     }
@@ -48,6 +49,16 @@ impl Done {
             done.0.0.notify();
         })
     }
+}
+
+/// Nothing is left when all are done: no event and no mail, and, once `parts` of the world are dropped too,
+/// no closure.
+pub(crate) fn all_has_run<T>(world: impl Borrow<World>, parts: T, oracle: &Oracle) {
+    assert_eq!(world.borrow().events_left(), 0);
+    drop(parts);
+    world.borrow().assert_at_rest();
+    drop(world);
+    oracle.assert_no_leak();
 }
 
 /// A thread of its own that steps the core so often, and gives it back.

@@ -1,6 +1,6 @@
 //! Two wake one core at once, and who was woken by too much wakes the next.
 
-use crate::support::{Done, LONG, RUNS, SHORT, within};
+use crate::support::{Done, LONG, RUNS, SHORT, all_has_run, within};
 use loom::thread;
 use mely::Color;
 use mely::model::{Plan, World};
@@ -39,10 +39,7 @@ fn two_pokers() {
         driven.join().unwrap();
         oracle.assert_ran(RUNS, &[(0, 1)]);
         oracle.assert_ran(OTHER, &[(1, 1)]);
-        assert_eq!(world.events_left(), 0);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, (), &oracle);
     });
 }
 
@@ -77,11 +74,7 @@ fn poke_and_hint() {
         }
         oracle.assert_ran(HERE, &[(0, 1)]);
         oracle.assert_ran(THERE, &[(1, 1)]);
-        assert_eq!(world.events_left(), 0);
-        drop(busy);
-        world.assert_at_rest();
-        drop(world);
-        oracle.assert_no_leak();
+        all_has_run(world, busy, &oracle);
     });
 }
 
