@@ -3,12 +3,14 @@
 mod common;
 
 use common::{Alive, Bound, cores};
+use mely::sim::SimError;
 use mely::{Callback, Color, Colored, Cx, Handler, OnPanic, PanicReport, Refused, RunError};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 static FAULTY: Handler = Handler::new("faulty");
 
@@ -376,6 +378,34 @@ fn a_hook_that_panics() {
         drop(runtime);
         assert_eq!(alive.count(), 0, "what was behind the event has leaked");
     }
+}
+
+/// An end that is forced is seen before the next event, also inside a quantum of handlers that are
+/// known to be short, which nobody times.
+#[test]
+fn nothing_begins_after_a_panic_that_stops() {
+    static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(20));
+    let _bound = Bound::new("nothing_begins_after_a_panic_that_stops");
+    let begun = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&begun);
+    let mut simulation = cores(1).simulate(1).unwrap();
+    let outcome = simulation.run(move |cx| {
+        for i in 0..50 {
+            let counted = Arc::clone(&counted);
+            cx.post_callback(SHORT.on(Color::from(i), move |_cx: &mut Cx| {
+                if counted.fetch_add(1, Ordering::Relaxed) == 20 {
+                    panic!("in the handler");
+                }
+            }));
+        }
+    });
+    let Err(SimError::Run(RunError::Panicked { events_left, .. })) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(begun.load(Ordering::Relaxed), 21, "some began after it");
+    assert_eq!(events_left, 29);
+    let stats = simulation.stats().cores[0].clone();
+    assert!(2 * stats.quanta < stats.events, "{}", stats.quanta);
 }
 
 /// What is dropped on a core's thread after its worker finds no worker.
