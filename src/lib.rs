@@ -62,7 +62,7 @@
 //! | `sim` (with the feature `sim`) | the same runtime on virtual cores: one thread, one seed |
 //! | [`promises`], [`checks`] | what holds, and what makes sure of it |
 //!
-//! The crate itself: `sched` is the scheduler, pure, without threads, I/O or a clock; its `turn` is the
+//! The crate itself: `event` is an event in memory, `sched` is the scheduler, pure, without threads, I/O or a clock; its `turn` is the
 //! whole algorithm on one screen. `runtime` has the threads that drive it, `io` the event sources
 //! behind one contract, `net` what turns their completions into colored events. All atomics, cells
 //! and locks of the protocols come through `sync`, so that the code which ships is the code that loom
@@ -106,6 +106,7 @@ mod callback;
 mod color;
 mod colored;
 mod cx;
+mod event;
 mod handler;
 #[cfg(not(loom))]
 mod io;
@@ -114,6 +115,7 @@ mod io;
 pub mod model;
 #[cfg(not(loom))]
 pub mod net;
+mod prefetch;
 mod runtime;
 mod sched;
 #[cfg(feature = "sim")]

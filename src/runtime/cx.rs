@@ -195,7 +195,7 @@ impl Cx {
 
     /// Whether the runtime has been asked to stop.
     pub fn stopping(&self) -> bool {
-        self.worker_ref().core.shared.quiesce.phase() != sched::quiesce::Phase::Running
+        self.worker_ref().inner.quiesce.phase() != super::quiesce::Phase::Running
     }
 
     /// The runtime's counters so far.

@@ -1,12 +1,13 @@
 //! What a runtime's threads, posters and owner share.
 
 use super::panics::{OnPanic, PanicReport, catching, message_of};
+use super::quiesce::{Phase, Quiesce};
 use super::unique::Issued;
-use crate::sched::event::Maker;
-use crate::sched::quiesce::Phase;
+use crate::event::maker::Maker;
 use crate::sched::shared::Shared;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex};
+use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,8 @@ pub(crate) struct Outcome {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
+    /// How far the run is, and its end.
+    pub(crate) quiesce: CachePadded<Quiesce>,
     pub(crate) config: Config,
     pub(crate) start: Instant,
     /// Foreign threads make their events under this lock; the events then go lock-free.
@@ -78,7 +81,8 @@ impl Inner {
     pub(crate) fn new(shared: Shared, config: Config) -> Inner {
         let shared = Arc::new(shared);
         Inner {
-            foreign: Mutex::new(Maker::new(&shared)),
+            foreign: Mutex::new(Maker::new(&shared.depot)),
+            quiesce: CachePadded::new(Quiesce::new(shared.cores.len())),
             issued: Issued::new(&shared.slots.map, shared.cores.len()),
             #[cfg(not(loom))]
             net: crate::net::Registry::new(shared.cores.len()),
@@ -93,7 +97,7 @@ impl Inner {
 
     /// Asks for the end: what is queued is still run, under the deadline.
     pub(crate) fn stop(&self) {
-        if self.shared.quiesce.drain() {
+        if self.quiesce.drain() {
             self.outcome.lock().unwrap().stop_at = Some(Instant::now());
             self.changed.notify_all();
             self.shared.wake_all();
@@ -102,7 +106,7 @@ impl Inner {
 
     /// Ends at once: no core begins another event.
     pub(crate) fn force(&self) {
-        self.shared.quiesce.force();
+        self.quiesce.force();
         for core in &self.shared.cores {
             core.progress.ask_to_look_up();
         }
@@ -140,7 +144,7 @@ impl Inner {
         let cores = &self.shared.cores;
         let executed: u64 = cores.iter().map(|core| core.stats.events.get()).sum();
         let posted: u64 = cores.iter().map(|core| core.stats.posts.get()).sum();
-        (posted + self.shared.quiesce.foreign_posts()).saturating_sub(executed)
+        (posted + self.quiesce.foreign_posts()).saturating_sub(executed)
     }
 
     /// Drops what was accepted and not executed, and all callbacks. No core is there any more, and the end has
@@ -168,7 +172,7 @@ impl Inner {
     }
 
     pub(crate) fn ended(&self) -> bool {
-        self.shared.quiesce.phase() == Phase::Closed
+        self.quiesce.phase() == Phase::Closed
     }
 }
 

@@ -6,7 +6,7 @@
 //! 2. Every core is woken, cancels what its event source waits for, and goes on with its turns: what
 //!    is queued, and what that posts, is run.
 //! 3. A core that has nothing left reports; two equal waves of reports close the runtime
-//!    ([`crate::sched::quiesce`]). From then on posts are refused.
+//!    ([`quiesce`]). From then on posts are refused.
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.
 //! 5. At the deadline the runtime is closed by force. Cores leave after the handler they are in; a
 //!    core whose handler does not return is left behind with its thread, and `run` says so.
@@ -20,6 +20,7 @@ pub(crate) mod panics;
 pub(crate) mod poster;
 pub(crate) mod profile;
 mod profile_text;
+pub(crate) mod quiesce;
 pub(crate) mod source;
 pub(crate) mod stats;
 #[cfg(not(loom))]
@@ -301,14 +302,14 @@ impl Runtime {
         }
         let shared = &self.inner.shared;
         // Also if what was posted before has filled the queues: it is this event that begins to empty them.
-        let (event, _) =
-            self.inner
-                .foreign
-                .lock()
-                .unwrap()
-                .make_own(shared, None, Color::DEFAULT, start);
+        let (event, _) = self.inner.foreign.lock().unwrap().make_own(
+            &shared.profiles,
+            None,
+            Color::DEFAULT,
+            start,
+        );
         self.started = true;
-        shared.quiesce.owner_post();
+        self.inner.quiesce.owner_post();
         foreign::publish(shared, Color::DEFAULT, event);
         // A stop that was asked for before counts from now: until now nobody could drain.
         if let Some(stop_at) = &mut self.inner.outcome.lock().unwrap().stop_at {

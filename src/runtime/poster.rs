@@ -76,7 +76,7 @@ impl Poster {
             return core.post(handler, color, f).map_err(PostError::Full);
         }
         let shared = &self.inner.shared;
-        if shared.quiesce.is_closed() {
+        if self.inner.quiesce.is_closed() {
             return Err(PostError::Ended(f));
         }
         let made = {
@@ -85,10 +85,10 @@ impl Poster {
                 return Err(PostError::Full(f));
             }
             // Counted when nothing but the end can refuse it any more.
-            if !shared.quiesce.foreign_post() {
+            if !self.inner.quiesce.foreign_post() {
                 return Err(PostError::Ended(f));
             }
-            maker.make(shared, handler, color, f)
+            maker.make(&shared.profiles, handler, color, f)
         };
         let Ok((node, _)) = made else {
             unreachable!("there was room, under the same lock");
@@ -110,15 +110,15 @@ impl Poster {
             return Ok(());
         }
         let shared = &self.inner.shared;
-        if !shared.quiesce.foreign_post() {
+        if !self.inner.quiesce.foreign_post() {
             return Err(f);
         }
-        let (node, _) = self
-            .inner
-            .foreign
-            .lock()
-            .unwrap()
-            .make_own(shared, None, color, f);
+        let (node, _) =
+            self.inner
+                .foreign
+                .lock()
+                .unwrap()
+                .make_own(&shared.profiles, None, color, f);
         foreign::publish(shared, color, node);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What the runtime has learned of its handlers, and the annotations that follow from it.
 
 use super::inner::Inner;
-use crate::sched::profile as sched;
+use crate::event::profile as sched;
 use crate::topology::Distance;
 use std::collections::HashMap;
 use std::time::Duration;

@@ -165,7 +165,7 @@ impl Inner {
                 .into_iter()
                 .map(|d| (d, Duration::from_nanos(shared.steal_cost_ns(d))))
                 .collect(),
-            posts_foreign: shared.quiesce.foreign_posts(),
+            posts_foreign: self.quiesce.foreign_posts(),
             events_waiting: self.events_left().max(shared.depot.in_use_min()),
             event_bytes: shared.depot.bytes(),
         }

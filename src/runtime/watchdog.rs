@@ -163,6 +163,7 @@ pub(crate) fn running(inner: &Inner, core: usize) -> Option<&'static str> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::event::tag::ProfileId;
     use crate::{Color, Cores, Cx, Handler, Runtime};
     use std::sync::{Arc, Mutex};
 
@@ -222,7 +223,7 @@ mod tests {
         runtime: Runtime,
         told: Arc<Mutex<Vec<SlowHandler>>>,
         watchdog: Watchdog,
-        profile: u32,
+        profile: ProfileId,
     }
 
     impl Watched {
@@ -246,11 +247,11 @@ mod tests {
         fn runs(&self) {
             let progress = &self.runtime.inner.shared.cores[1].progress;
             progress.step();
-            progress.running(self.profile + 1);
+            progress.running(Some(self.profile));
         }
 
         fn rests(&self) {
-            self.runtime.inner.shared.cores[1].progress.running(0);
+            self.runtime.inner.shared.cores[1].progress.running(None);
         }
 
         /// It looks at its event source.

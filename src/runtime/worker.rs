@@ -9,9 +9,9 @@
 use super::inner::Inner;
 use super::source::Source;
 use crate::Cx;
+use crate::runtime::quiesce::{Phase, Reported};
 use crate::sched::clock::Clock;
 use crate::sched::core::Core;
-use crate::sched::quiesce::{Phase, Reported};
 use crate::sched::turn::{Turn, turn};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault, yield_now, yield_to_model};
@@ -86,8 +86,8 @@ impl Worker {
         }
         let stay = !fault("second look before parking skipped")
             && (self.core.anything_to_do()
-                || shared.quiesce.phase() != phase
-                || shared.quiesce.wave() != wave
+                || self.inner.quiesce.phase() != phase
+                || self.inner.quiesce.wave() != wave
                 || self.source.has_work());
         if stay {
             yield_to_model();
@@ -180,7 +180,7 @@ pub(crate) fn step(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     let ran = turn(cx, between);
     let worker = cx.worker();
     worker.core.looks_up();
-    let phase = worker.inner.shared.quiesce.phase();
+    let phase = worker.inner.quiesce.phase();
     if phase == Phase::Closed {
         // From here on it is in no handler, whatever ran last: who waits for it goes by that.
         worker.core.rest();
@@ -212,7 +212,7 @@ pub(crate) fn step(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
 /// Lies down, or, when the end is near, reports that this core has nothing left.
 fn rest(worker: &mut Worker, phase: Phase) -> Next {
     let inner = Arc::clone(&worker.inner);
-    let quiesce = &inner.shared.quiesce;
+    let quiesce = &inner.quiesce;
     let wave = quiesce.wave();
     let ending = phase == Phase::Draining || inner.config.exit_when_idle;
     if ending && worker.source.is_quiet() && !worker.core.has_outbox() {
@@ -314,7 +314,7 @@ mod tests {
         let inner = Arc::clone(&core.runtime.inner);
         let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
         let _ = vigil.becomes_busy(&cores[0]);
-        let (phase, wave) = (inner.shared.quiesce.phase(), inner.shared.quiesce.wave());
+        let (phase, wave) = (inner.quiesce.phase(), inner.quiesce.wave());
         for (phase, wave) in [(Phase::Draining, wave), (phase, wave + 1)] {
             assert!(!core.worker.lie_down(phase, wave), "that has changed");
             assert_eq!(core.marks(), (false, false));

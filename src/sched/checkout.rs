@@ -18,10 +18,10 @@
 //!   here is no matter: within a quantum none comes to be here, nor in the index. Once a post was refused
 //!   for another reason, all are until the next exchange, which publishes the outbox.
 
-use super::fifo::{Event, Fifo};
 use super::mail;
 use super::shared::Shared;
 use crate::color::SlotId;
+use crate::event::fifo::{Event, Fifo};
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 

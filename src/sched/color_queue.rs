@@ -14,10 +14,10 @@
 //! ([`super::checkout`]). An `Idle` color may hold events for a moment: one that was placed on another core
 //! is linked there when its poke arrives ([`super::section`]).
 
-use super::fifo::Fifo;
 use super::list::Links;
 use super::queues::EVENT_NS;
 use super::stealing_queue::Band;
+use crate::event::fifo::Fifo;
 
 /// Where a color-queue is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

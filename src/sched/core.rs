@@ -24,20 +24,21 @@
 
 use super::checkout::Checkout;
 use super::clock::Clock;
-use super::counts::Run;
-use super::event::Maker;
-use super::fifo::Event;
-use super::node::{Node, Tag};
 use super::outbox::{OUTBOX_MAX, Outbox};
-use super::prefetch;
 use super::running::Running;
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
 use super::steal::Sighting;
-use super::times::Times;
 use super::watch::TimedQuantum;
 use crate::color::{MaybeSlot, SlotId};
+use crate::event::counts::Run;
+use crate::event::fifo::Event;
+use crate::event::maker::Maker;
+use crate::event::node::Node;
+use crate::event::tag::{ProfileId, Tag};
+use crate::event::times::Times;
+use crate::prefetch;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
@@ -69,7 +70,7 @@ impl Current {
         Color::of_kind(self.tag.kind(), self.color)
     }
 
-    pub(crate) fn profile(&self) -> u32 {
+    pub(crate) fn profile(&self) -> ProfileId {
         self.tag.profile()
     }
 }
@@ -162,7 +163,7 @@ impl Core {
             own: Arc::clone(&shared.cores[id as usize]),
             clock_cost_ns: clock.cost_ns(),
             clock,
-            maker: Maker::new(&shared),
+            maker: Maker::new(&shared.depot),
             outbox: Outbox::new(),
             outbox_due: OUTBOX_MAX,
             first_post: None,
@@ -200,7 +201,7 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (event, times) = self.maker.make(&self.shared, handler, color, f)?;
+        let (event, times) = self.maker.make(&self.shared.profiles, handler, color, f)?;
         self.put(color, event, times);
         Ok(())
     }
@@ -210,7 +211,9 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (event, times) = self.maker.make_own(&self.shared, handler, color, f);
+        let (event, times) = self
+            .maker
+            .make_own(&self.shared.profiles, handler, color, f);
         self.put(color, event, times);
     }
 
@@ -389,7 +392,7 @@ impl Core {
         if let Some(timed) = &mut self.timed {
             timed.note(profile);
         }
-        self.own.progress.running(profile + 1);
+        self.own.progress.running(Some(profile));
         // All that began before this one were of the handler noted before.
         let begun = self.executed + self.running.begun() - 1;
         self.run.count(&self.own.counts, begun);
@@ -489,7 +492,7 @@ impl Core {
         if self.current.tag != Tag::NONE {
             self.current.tag = Tag::NONE;
             self.own.progress.step();
-            self.own.progress.running(0);
+            self.own.progress.running(None);
         }
     }
 

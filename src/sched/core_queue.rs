@@ -6,8 +6,8 @@ use super::color_queue::ColorQueue;
 use super::color_queue::State;
 use super::colors::Colors;
 use super::list::List;
-use super::prefetch;
 use crate::color::SlotId;
+use crate::prefetch;
 
 /// A core-queue with fewer colors is in some near cache.
 const SCOUTED_MIN: u32 = 1_024;

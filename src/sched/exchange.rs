@@ -3,7 +3,6 @@
 
 use super::checkout::Checkout;
 use super::core::Core;
-use super::fifo::Chunk;
 use super::mail;
 use super::outbox::{Outbox, Outgoing};
 use super::poke::{self, Chain};
@@ -11,6 +10,7 @@ use super::section::{Append, Section};
 use super::sleepers::rescue;
 use super::steal::compare;
 use crate::color::SlotId;
+use crate::event::fifo::Chunk;
 use crate::sync::atomic::fence;
 use crate::sync::{atomic::Ordering, fault};
 use arrayvec::ArrayVec;

@@ -1,11 +1,11 @@
 //! What threads do that are no cores of the runtime: post, and ask for a color to be moved.
 
-use super::fifo::Event;
 use super::mail;
 use super::poke;
 use super::shared::Shared;
 use super::sleepers::rescue;
 use crate::Color;
+use crate::event::fifo::Event;
 use crate::sync::atomic::Ordering;
 
 /// Publishes an event made by a foreign thread.

@@ -17,12 +17,13 @@
 //! owner ([`super::poke`]). Only who consumes that poke clears it. So at most one poke exists for a
 //! color, and a mailbox that is not empty has one.
 
-use super::fifo::{Chunk, Fifo, Totals};
-use super::node::{Link, Node};
 use super::slots::{Slot, Slots};
-use super::times::Times;
 use crate::Color;
 use crate::color::SlotId;
+use crate::event::fifo::{Chunk, Fifo};
+use crate::event::node::{Link, Node};
+use crate::event::times::Times;
+use crate::event::times::Totals;
 use crate::sync::atomic::Ordering;
 use crate::sync::{check, fault, first_look};
 use std::ptr::NonNull;

@@ -5,13 +5,13 @@
 //! what it runs without the lock; [`section`] is the critical section, where colors are linked and
 //! change owner.
 //!
-//! The papers' structures: [`color_queue`] is a color with its events ([`fifo`]), [`core_queue`]
+//! The papers' structures: [`color_queue`] is a color with its events ([`crate::event::fifo`]), [`core_queue`]
 //! the colors of a core in the order of their turns, [`stealing_queue`] those of them that are
 //! worth a steal; both link through the colors by the one [`list`], and [`colors`] is the only way
 //! to a color's private part.
 //!
 //! [`mail`] and [`poke`] are how events reach a color on another core; [`steal`], [`victim`] and
-//! [`sleepers`] are what an idle core does; [`quiesce`] is how a run ends.
+//! [`sleepers`] are what an idle core does.
 //!
 //! What can never happen: two cores in one color; two events of a color out of the order of their
 //! posts; a color with events that no list, mailbox or checkout leads to; a core asleep with mail;
@@ -25,26 +25,17 @@ pub(crate) mod color_queue;
 mod colors;
 pub(crate) mod core;
 mod core_queue;
-pub(crate) mod counts;
 pub(crate) mod depth;
-pub(crate) mod event;
 mod exchange;
-pub(crate) mod fifo;
 pub(crate) mod foreign;
-pub(crate) mod index;
 pub(crate) mod limits;
 mod list;
 pub(crate) mod lock;
 pub(crate) mod mail;
-pub(crate) mod node;
 pub(crate) mod outbox;
 pub(crate) mod poke;
 pub(crate) mod policy;
-pub(crate) mod pool;
-pub(crate) mod prefetch;
-pub(crate) mod profile;
 pub(crate) mod queues;
-pub(crate) mod quiesce;
 pub(crate) mod running;
 pub(crate) mod section;
 pub(crate) mod shared;
@@ -53,7 +44,6 @@ pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod steal;
 mod stealing_queue;
-pub(crate) mod times;
 pub(crate) mod turn;
 mod victim;
 pub(crate) mod vigil;

@@ -2,10 +2,10 @@
 //!
 //! Only consecutive posts to one color become one chunk: regrouping would break causal order.
 
-use super::fifo::{Chunk, Event};
 use super::mail;
 use super::shared::Shared;
 use crate::color::SlotId;
+use crate::event::fifo::{Chunk, Event};
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 

@@ -1,8 +1,8 @@
 //! The color that runs: what is left of its events, what it posts to itself, and its batch.
 
-use super::fifo::{Event, Fifo};
-use super::node::Node;
-use super::times::Times;
+use crate::event::fifo::{Event, Fifo};
+use crate::event::node::Node;
+use crate::event::times::Times;
 use std::ptr::NonNull;
 
 /// See the module text. Between turns it has no events and its batch is over.

@@ -10,7 +10,6 @@ use super::checkout::Taken;
 use super::color_queue::{ColorQueue, Endurance, State};
 use super::colors::Colors;
 use super::core_queue::End;
-use super::fifo::{Chunk, Fifo};
 use super::limits::Limits;
 use super::lock::Guard;
 use super::mail;
@@ -19,6 +18,7 @@ use super::queues::Queues;
 use super::shared::Shared;
 use super::stealing_queue::Band;
 use crate::color::{MaybeSlot, SlotId};
+use crate::event::fifo::{Chunk, Fifo};
 use crate::sync::atomic::Ordering;
 use crate::sync::{CellMut, check, fault};
 

@@ -1,22 +1,20 @@
 //! What all cores of a runtime share.
 
-use super::counts::Counts;
 use super::limits::Limits;
 use super::lock::CoreLock;
-use super::node::VtableOf;
 use super::poke::Pokes;
 use super::policy::Policy;
-use super::pool::Depot;
-use super::profile::Profiles;
 use super::queues::Queues;
-use super::quiesce::Quiesce;
 use super::section::Section;
 use super::sleepers::Sleepers;
 use super::slots::Slots;
 use super::stats::Stats;
 use super::vigil::Vigil;
-use crate::Cx;
 use crate::color::{ColorMap, HashKey};
+use crate::event::counts::Counts;
+use crate::event::pool::Depot;
+use crate::event::profile::Profiles;
+use crate::event::tag::ProfileId;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::relaxed;
 use crate::sync::{Arc, fault};
@@ -199,15 +197,17 @@ impl Progress {
                 != 0
     }
 
-    /// Notes what runs: the profile's index plus one, or 0.
+    /// Notes what runs.
     #[inline]
-    pub(crate) fn running(&self, profile: u32) {
-        self.running.store(profile, Ordering::Relaxed);
+    pub(crate) fn running(&self, profile: Option<ProfileId>) {
+        let noted = profile.map_or(0, |profile| profile.index() as u32 + 1);
+        self.running.store(noted, Ordering::Relaxed);
     }
 
     /// The profile of the event that runs.
-    pub(crate) fn profile(&self) -> Option<u32> {
-        self.running.load(Ordering::Relaxed).checked_sub(1)
+    pub(crate) fn profile(&self) -> Option<ProfileId> {
+        let place = self.running.load(Ordering::Relaxed).checked_sub(1)?;
+        ProfileId::new(place as usize)
     }
 
     /// The next color begins.
@@ -251,7 +251,6 @@ pub(crate) struct Shared {
     pub(crate) policy: Policy,
     pub(crate) sleepers: Sleepers,
     pub(crate) vigil: CachePadded<Vigil>,
-    pub(crate) quiesce: CachePadded<Quiesce>,
     /// Cores without work that look for some, until they find it or sleep. On a line of its own, like
     /// everything here that changes: the rest is what each core reads for each event.
     pub(crate) searching: CachePadded<AtomicU32>,
@@ -270,9 +269,6 @@ pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
     /// Makes the core's present or next wait return. Never lost; many may become one.
     fn ring(&self);
 }
-
-/// A closure that found no profile left ([`super::profile::OVERFLOW`]).
-pub(crate) type Boxed = Box<dyn FnOnce(&mut Cx) + Send>;
 
 /// What [`Shared::new`] needs to know.
 #[derive(Debug)]
@@ -293,7 +289,6 @@ impl Shared {
         let cores = setup.victims.len();
         // A single core need not keep what only thieves ask for.
         setup.policy.stealing &= cores > 1;
-        let overflow = [VtableOf::<Boxed>::VTABLE, VtableOf::<Boxed>::RESERVED];
         let map = ColorMap::new(setup.slot_bits, cores, setup.hash_key);
         let limits = Limits::new(
             STEAL_COST_PRIOR_NS.into(),
@@ -319,13 +314,12 @@ impl Shared {
                     })
                 })
                 .collect(),
-            profiles: Profiles::new(overflow),
+            profiles: Profiles::new(),
             // A pool each, and one for foreign threads.
             depot: Depot::new(setup.events_max, cores + 1),
             policy: setup.policy,
             sleepers: Sleepers::new(cores),
             vigil: CachePadded::new(Vigil::new(setup.watch_at_once)),
-            quiesce: CachePadded::new(Quiesce::new(cores)),
             searching: CachePadded::new(AtomicU32::new(0)),
             steal_cost_ns: CachePadded::new(std::array::from_fn(|_| {
                 relaxed::AtomicU32::new(STEAL_COST_PRIOR_NS)

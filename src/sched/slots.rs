@@ -14,8 +14,8 @@
 //! when it was checked out.
 
 use super::color_queue::ColorQueue;
-use super::node::Node;
 use crate::color::{ColorMap, SlotId};
+use crate::event::node::Node;
 use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering};
 use crate::sync::{CellMut, UnsafeCell};
 

@@ -2,10 +2,10 @@
 
 use super::checkout::Taken;
 use super::color_queue::ColorQueue;
-use super::prefetch;
 use super::section::Section;
 use super::steal::Loot;
 use crate::color::SlotId;
+use crate::prefetch;
 use crate::sync::fault;
 
 impl Section<'_> {

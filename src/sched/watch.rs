@@ -11,10 +11,11 @@
 //! thousand times what was thought has others wait behind it that an idle core could have run. So while
 //! another core is idle and anything waits, quanta are timed as wholes. When one took longer than two wake-ups, the
 //! handlers in it are suspected, and for a while their events are timed and checked out alone
-//! ([`super::profile`]).
+//! ([`crate::event::profile`]).
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
+use crate::event::tag::ProfileId;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 use arrayvec::ArrayVec;
@@ -30,7 +31,7 @@ const SUSPECTS_MAX: usize = 8;
 pub(super) struct TimedQuantum {
     began_ns: u64,
     /// Profiles of its events.
-    suspects: ArrayVec<u32, SUSPECTS_MAX>,
+    suspects: ArrayVec<ProfileId, SUSPECTS_MAX>,
 }
 
 /// For so long after a sleep a core watches itself: some of the watchdog's wake-ups.
@@ -38,7 +39,7 @@ const FRESH_NS: u64 = 50_000;
 
 impl TimedQuantum {
     /// An event of this profile begins.
-    pub(super) fn note(&mut self, profile: u32) {
+    pub(super) fn note(&mut self, profile: ProfileId) {
         if !self.suspects.contains(&profile) {
             let _ = self.suspects.try_push(profile);
         }

@@ -11,11 +11,11 @@ use crate::Cx;
 use crate::io::Random;
 use crate::net::Driver;
 use crate::runtime::inner::Inner;
+use crate::runtime::quiesce::Phase;
 use crate::runtime::source::Source;
 use crate::runtime::watchdog::{Watchdog, running as running_handler};
 use crate::runtime::worker::{Next, Worker, enter, outside, step};
 use crate::sched::clock::Clock;
-use crate::sched::quiesce::Phase;
 #[cfg(debug_assertions)]
 use crate::sched::section::Section;
 use crate::sched::shared::Bell;
@@ -359,7 +359,7 @@ impl World {
 
     /// Ends by force what has not drained in time.
     fn look_at_deadline(&self) {
-        if self.inner.shared.quiesce.phase() != Phase::Draining {
+        if self.inner.quiesce.phase() != Phase::Draining {
             return;
         }
         let now_ns = self.now_ns();

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What is broken unless files are named.
-pub(crate) const FILES: [&str; 6] = [
+pub(crate) const FILES: [&str; 7] = [
+    "src/event",
     "src/sched",
     "src/runtime",
     "src/net",

@@ -2,7 +2,7 @@
 
 use super::held::Pair;
 use super::*;
-use crate::sched::profile::OVERFLOW_RESERVED;
+use crate::event::tag::ProfileId;
 
 /// The other core sends core 0 an event.
 fn mail(machine: &mut Machine, color: u64) {
@@ -498,7 +498,8 @@ fn a_single_event_is_judged_by_what_is_known_now() {
         post(&mut machine.cores[0], &HANDLER, color);
     }
     machine.cores[0].flush();
-    let profile = machine.shared.profiles.get(OVERFLOW_RESERVED + 1);
+    let first = ProfileId::new(ProfileId::OVERFLOW_RESERVED.index() + 1);
+    let profile = machine.shared.profiles.get(first.unwrap());
     (0..10).for_each(|_| profile.record(20, WAKE_COST_NS));
     machine.cores[0].exchange();
     assert_eq!(machine.checked_out().len(), 3);

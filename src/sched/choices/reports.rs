@@ -1,8 +1,8 @@
 //! What is counted, and where events are found.
 
 use super::*;
+use crate::event::maker::Maker;
 use crate::sched::depth::deepest;
-use crate::sched::event::Maker;
 use crate::sched::foreign;
 use crate::sched::shared::Bell;
 
@@ -126,10 +126,15 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let rings = [0, 1].map(|core| machine.hang(core));
     let rung = || rings.each_ref().map(|rings| rings.load(Ordering::Relaxed));
-    let mut maker = Maker::new(&machine.shared);
+    let mut maker = Maker::new(&machine.shared.depot);
     let color = Color::from(machine.color(0, 0));
     let mut publish = |machine: &Machine| {
-        let made = maker.make(&machine.shared, None, color, |_cx: &mut crate::Cx| ());
+        let made = maker.make(
+            &machine.shared.profiles,
+            None,
+            color,
+            |_cx: &mut crate::Cx| (),
+        );
         let Ok((node, _)) = made else { panic!() };
         foreign::publish(&machine.shared, color, node);
     };

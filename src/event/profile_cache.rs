@@ -1,32 +1,37 @@
 //! A thread's own way from a handler and closure type to its profile.
 
 use super::node::Vtable;
-use super::profile::{Key, OVERFLOW, Profiles, key};
+use super::profile::{Key, Profiles, key};
+use super::tag::ProfileId;
 use crate::Handler;
 
-/// One thread's way from a handler and closure type to the profile's index: an open-addressed
+/// What was found of a key; of no handler and closure type if there is none.
+type Entry = (Key, ProfileId);
+const NO_ENTRY: Entry = ((0, 0), ProfileId::OVERFLOW);
+
+/// One thread's way from a handler and closure type to the profile: an open-addressed
 /// table that grows, behind a front of what was found last, so that the common post costs one probe and no lock.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct ProfileCache {
     /// What was found last under each hash, for closures without a handler and with one: no pointer,
     /// no length and no second probe between a post and its profile.
-    anonymous: [(Key, u32); RECENT],
-    handled: [(Key, u32); RECENT],
-    entries: Box<[(Key, u32)]>,
+    anonymous: [Entry; RECENT],
+    handled: [Entry; RECENT],
+    entries: Box<[Entry]>,
     used: usize,
 }
 
-/// Entries of the front of an [`Index`]. Two pairs that share an entry evict each other for as long
+/// Entries of the front of an [`ProfileCache`]. Two pairs that share an entry evict each other for as long
 /// as they take turns, at forty instructions a post, and whether they share one is the linker's
 /// throw of the dice: a server's dozen pairs among 64 entries more often do than not.
 const RECENT: usize = if cfg!(loom) { 64 } else { 512 };
 
-impl Index {
-    pub(crate) fn new() -> Index {
-        Index {
-            anonymous: [((0, 0), 0); RECENT],
-            handled: [((0, 0), 0); RECENT],
-            entries: vec![((0, 0), 0); 64].into(),
+impl ProfileCache {
+    pub(crate) fn new() -> ProfileCache {
+        ProfileCache {
+            anonymous: [NO_ENTRY; RECENT],
+            handled: [NO_ENTRY; RECENT],
+            entries: vec![NO_ENTRY; 64].into(),
             used: 0,
         }
     }
@@ -37,15 +42,15 @@ impl Index {
         profiles: &Profiles,
         handler: Option<&'static Handler>,
         vtable: &'static Vtable,
-    ) -> u32 {
+    ) -> ProfileId {
         let key = key(handler, vtable);
         let recent = match handler {
             None => &self.anonymous,
             Some(_) => &self.handled,
         };
-        let (found, index) = recent[recent_at(key)];
+        let (found, id) = recent[recent_at(key)];
         if found.1 == key.1 && (handler.is_none() || found.0 == key.0) {
-            return index;
+            return id;
         }
         self.find_slowly(profiles, handler, vtable)
     }
@@ -56,28 +61,28 @@ impl Index {
         profiles: &Profiles,
         handler: Option<&'static Handler>,
         vtable: &'static Vtable,
-    ) -> u32 {
+    ) -> ProfileId {
         let key = key(handler, vtable);
         let mask = self.entries.len() - 1;
         let mut at = hash(key) & mask;
-        let index = loop {
-            let (found, index) = self.entries[at];
+        let id = loop {
+            let (found, id) = self.entries[at];
             if found == key {
-                break index;
+                break id;
             }
-            if found == (0, 0) {
+            if found == NO_ENTRY.0 {
                 break self.insert(profiles, handler, vtable);
             }
             at = (at + 1) & mask;
         };
-        if index != OVERFLOW {
+        if id != ProfileId::OVERFLOW {
             let recent = match handler {
                 None => &mut self.anonymous,
                 Some(_) => &mut self.handled,
             };
-            recent[recent_at(key)] = (key, index);
+            recent[recent_at(key)] = (key, id);
         }
-        index
+        id
     }
 
     #[cold]
@@ -86,30 +91,30 @@ impl Index {
         profiles: &Profiles,
         handler: Option<&'static Handler>,
         vtable: &'static Vtable,
-    ) -> u32 {
-        let index = profiles.intern(handler, vtable);
-        if index == OVERFLOW {
-            return index;
+    ) -> ProfileId {
+        let id = profiles.intern(handler, vtable);
+        if id == ProfileId::OVERFLOW {
+            return id;
         }
         if self.used * 2 >= self.entries.len() {
             let old = std::mem::take(&mut self.entries);
-            self.entries = vec![((0, 0), 0); old.len() * 2].into();
-            for &(key, index) in old.iter().filter(|(key, _)| *key != (0, 0)) {
-                self.place(key, index);
+            self.entries = vec![NO_ENTRY; old.len() * 2].into();
+            for &(key, id) in old.iter().filter(|(key, _)| *key != NO_ENTRY.0) {
+                self.place(key, id);
             }
         }
-        self.place(key(handler, vtable), index);
+        self.place(key(handler, vtable), id);
         self.used += 1;
-        index
+        id
     }
 
-    fn place(&mut self, key: Key, index: u32) {
+    fn place(&mut self, key: Key, id: ProfileId) {
         let mask = self.entries.len() - 1;
         let mut at = hash(key) & mask;
-        while self.entries[at].0 != (0, 0) {
+        while self.entries[at].0 != NO_ENTRY.0 {
             at = (at + 1) & mask;
         }
-        self.entries[at] = (key, index);
+        self.entries[at] = (key, id);
     }
 }
 
@@ -130,7 +135,7 @@ fn hash((handler, vtable): Key) -> usize {
 mod tests {
     use super::*;
     use crate::Cx;
-    use crate::sched::node::VtableOf;
+    use crate::event::node::VtableOf;
     use std::sync::LazyLock;
 
     fn vtable<F: FnOnce(&mut Cx) + Send + 'static>(_: F) -> &'static Vtable {
@@ -138,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_finds_what_it_interned() {
+    fn the_cache_finds_what_it_interned() {
         // More than there are places in the front, so that some share one.
         const COUNT: usize = if cfg!(miri) { 50 } else { 1_200 };
         static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
@@ -147,42 +152,43 @@ mod tests {
                 .collect()
         });
         let vtable = vtable(|_| ());
-        let profiles = Profiles::new([vtable; 2]);
-        let mut index = Index::new();
-        let found: Vec<u32> = HANDLERS
+        let profiles = Profiles::new();
+        let mut cache = ProfileCache::new();
+        let found: Vec<ProfileId> = HANDLERS
             .iter()
-            .map(|h| index.find(&profiles, Some(h), vtable))
+            .map(|h| cache.find(&profiles, Some(h), vtable))
             .collect();
         for (handler, expected) in HANDLERS.iter().zip(&found) {
-            assert_eq!(index.find(&profiles, Some(handler), vtable), *expected);
+            assert_eq!(cache.find(&profiles, Some(handler), vtable), *expected);
             assert!(std::ptr::eq(
                 profiles.get(*expected).handler.unwrap(),
                 handler
             ));
         }
-        let distinct: std::collections::HashSet<_> = found.iter().collect();
+        let distinct: std::collections::HashSet<_> = found.iter().map(|id| id.index()).collect();
         assert_eq!(distinct.len(), COUNT);
-        assert_eq!(index.used, COUNT, "each is there once");
+        assert_eq!(cache.used, COUNT, "each is there once");
     }
 
     #[test]
     fn closures_without_a_handler_have_profiles_of_their_own() {
-        let profiles = Profiles::new([vtable(|_| ()); 2]);
-        let mut index = Index::new();
+        let profiles = Profiles::new();
+        let mut cache = ProfileCache::new();
         let vtables = [vtable(|_| ()), vtable(|_| ()), vtable(|_| ())];
-        let found = vtables.map(|vtable| index.find(&profiles, None, vtable));
-        assert_eq!(found, [2, 3, 4]);
+        let found = vtables.map(|vtable| cache.find(&profiles, None, vtable));
+        let [second, .., last] = [2, 3, 4, 5].map(|place| ProfileId::new(place).unwrap());
+        assert_eq!(found.map(ProfileId::index), [2, 3, 4]);
         assert_eq!(
-            vtables.map(|vtable| index.find(&profiles, None, vtable)),
+            vtables.map(|vtable| cache.find(&profiles, None, vtable)),
             found
         );
         static HANDLER: Handler = Handler::new("with");
-        assert_eq!(index.find(&profiles, Some(&HANDLER), vtables[0]), 5);
-        assert_eq!(index.find(&profiles, None, vtables[0]), 2);
+        assert_eq!(cache.find(&profiles, Some(&HANDLER), vtables[0]), last);
+        assert_eq!(cache.find(&profiles, None, vtables[0]), second);
         // At hand, the one without a handler and the one with.
         let at = [None, Some(&HANDLER)].map(|handler| key(handler, vtables[0]));
-        assert_eq!(index.anonymous[recent_at(at[0])], (at[0], 2));
-        assert_eq!(index.handled[recent_at(at[1])], (at[1], 5));
+        assert_eq!(cache.anonymous[recent_at(at[0])], (at[0], second));
+        assert_eq!(cache.handled[recent_at(at[1])], (at[1], last));
     }
 
     #[test]

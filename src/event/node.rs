@@ -10,12 +10,10 @@
 //! node until the runtime is gone.
 //!
 //! Who may touch a node: whoever holds it. That is, in turn, the poster that made it, the color's
-//! mailbox (nobody), and whoever owns the private part of the color ([`super::slots`]).
+//! mailbox (nobody), and whoever owns the private part of the color ([`crate::sched::slots`]).
 
-use super::fifo::Totals;
-use super::profile::PROFILES_MAX;
-use super::times::Times;
-use crate::color::Kind;
+use super::tag::{ProfileId, Tag};
+use super::times::{Times, Totals};
 use crate::sync::{CellMut, UnsafeCell};
 use crate::{Color, Cx};
 use std::mem::{MaybeUninit, align_of, size_of};
@@ -41,7 +39,7 @@ pub(crate) struct Header {
     /// The next event of the same color-queue or chunk; in a mailbox, a chunk's last node points
     /// back to its first.
     pub(crate) next: *mut Node,
-    /// Used in a chunk, and in a mailbox: see [`super::mail`].
+    /// Used in a chunk, and in a mailbox: see [`crate::sched::mail`].
     pub(crate) link: Link,
     /// The color's value.
     pub(crate) color: u64,
@@ -52,34 +50,6 @@ pub(crate) struct Header {
     /// when it leaves, although estimates change in between.
     pub(crate) times: Times,
 }
-
-/// An event's profile, and the kind of its color.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tag(u32);
-
-impl Tag {
-    const KIND_SHIFT: u32 = u32::BITS - Kind::BITS;
-    /// Of no event.
-    pub(crate) const NONE: Tag = Tag(PROFILES_MAX as u32);
-
-    #[inline(always)]
-    pub(crate) fn new(profile: u32, kind: Kind) -> Tag {
-        Tag(profile | kind.bits() << Tag::KIND_SHIFT)
-    }
-
-    /// The profile's index; of [`Tag::NONE`] that of [`super::profile::OVERFLOW`].
-    #[inline(always)]
-    pub(crate) fn profile(self) -> u32 {
-        self.0 % PROFILES_MAX as u32
-    }
-
-    #[inline(always)]
-    pub(crate) fn kind(self) -> Kind {
-        Kind::from_bits(self.0 >> Tag::KIND_SHIFT)
-    }
-}
-
-const _: () = assert!(PROFILES_MAX < 1 << Tag::KIND_SHIFT);
 
 /// What a node is linked by, or what it sums, besides its place in a FIFO.
 #[repr(C)]
@@ -258,7 +228,13 @@ unsafe fn discard<F>(node: NonNull<Node>) {
 /// # Safety
 /// The caller holds the node and it holds no closure.
 #[inline(always)]
-pub(crate) unsafe fn fill<F>(node: NonNull<Node>, color: Color, profile: u32, times: Times, f: F) {
+pub(crate) unsafe fn fill<F>(
+    node: NonNull<Node>,
+    color: Color,
+    profile: ProfileId,
+    times: Times,
+    f: F,
+) {
     {
         // SAFETY: held by the caller.
         let mut header = unsafe { Node::header(node.as_ptr()) };

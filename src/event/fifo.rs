@@ -4,8 +4,9 @@
 //! appending moves it, and popping moves it back. Nobody else reads or writes a node that is owned.
 //! (Dropping one of them would leak the nodes and the closures in them: whoever has one passes it on.)
 
-use super::node::{Link, Node, Tag};
-use super::times::Times;
+use super::node::{Link, Node};
+use super::tag::{ProfileId, Tag};
+use super::times::{Times, Totals};
 use crate::Color;
 use std::hint::select_unpredictable;
 use std::ptr::NonNull;
@@ -19,25 +20,25 @@ impl Event {
     /// # Safety
     /// The node holds a closure and its header is filled; the caller holds it and gives it up.
     #[inline(always)]
-    pub(super) unsafe fn new(node: NonNull<Node>) -> Event {
+    pub(crate) unsafe fn new(node: NonNull<Node>) -> Event {
         Event(node)
     }
 
     /// Gives the node to the caller, who then holds it.
     #[inline(always)]
-    pub(super) fn into_node(self) -> NonNull<Node> {
+    pub(crate) fn into_node(self) -> NonNull<Node> {
         self.0
     }
 
     #[inline(always)]
-    pub(super) fn times(&self) -> Times {
+    pub(crate) fn times(&self) -> Times {
         // SAFETY: the event owns its node.
         unsafe { Node::header(self.0.as_ptr()) }.times
     }
 
     /// The color's value, and the tag.
     #[inline(always)]
-    pub(super) fn color_and_tag(&self) -> (u64, Tag) {
+    pub(crate) fn color_and_tag(&self) -> (u64, Tag) {
         // SAFETY: the event owns its node.
         let header = unsafe { Node::header(self.0.as_ptr()) };
         (header.color, header.tag)
@@ -53,13 +54,6 @@ pub(crate) struct Chunk {
     last: NonNull<Node>,
 }
 
-/// How many events, and what they are taken to last.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Totals {
-    pub(crate) count: u32,
-    pub(crate) times: Times,
-}
-
 impl From<Event> for Chunk {
     #[inline(always)]
     fn from(Event(node): Event) -> Chunk {
@@ -73,19 +67,19 @@ impl From<Event> for Chunk {
 impl Chunk {
     /// The ends, whose nodes the caller then holds.
     #[inline(always)]
-    pub(super) fn into_ends(self) -> (NonNull<Node>, NonNull<Node>) {
+    pub(crate) fn into_ends(self) -> (NonNull<Node>, NonNull<Node>) {
         (self.first, self.last)
     }
 
     #[inline(always)]
-    pub(super) fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         // SAFETY: the chunk owns its nodes.
         unsafe { Node::totals(self.first.as_ptr(), self.last.as_ptr()) }
     }
 
     /// Appends an event.
     #[inline(always)]
-    pub(super) fn push(&mut self, event: Event) {
+    pub(crate) fn push(&mut self, event: Event) {
         let totals = self.totals();
         let times = totals.times.plus(event.times());
         let node = event.into_node();
@@ -154,7 +148,7 @@ impl Fifo {
     /// The caller holds `len` linked nodes from `head` to `tail`, and gives them up. (Without any,
     /// whatever the ends are.)
     #[inline(always)]
-    pub(super) unsafe fn new(head: *mut Node, tail: *mut Node, times: Times, len: u32) -> Fifo {
+    pub(crate) unsafe fn new(head: *mut Node, tail: *mut Node, times: Times, len: u32) -> Fifo {
         Fifo {
             head,
             tail,
@@ -166,7 +160,7 @@ impl Fifo {
     /// The ends, whose nodes the caller then holds, the sums and the number; leaves an empty FIFO,
     /// whose sums are not set right.
     #[inline(always)]
-    pub(super) fn take_parts(&mut self) -> (*mut Node, *mut Node, Times, u32) {
+    pub(crate) fn take_parts(&mut self) -> (*mut Node, *mut Node, Times, u32) {
         let parts = (self.head, self.tail, self.times, self.len);
         self.len = 0;
         parts
@@ -194,7 +188,7 @@ impl Fifo {
         self.times().raw_ns()
     }
 
-    /// Where the first event is, for [`super::prefetch`]; dangling if there is none.
+    /// Where the first event is, for [`crate::prefetch`]; dangling if there is none.
     #[inline(always)]
     pub(crate) fn at(&self) -> *const Node {
         self.head
@@ -202,7 +196,7 @@ impl Fifo {
 
     /// The profile of the first event, of a FIFO that is not empty.
     #[inline(always)]
-    pub(crate) fn profile(&self) -> u32 {
+    pub(crate) fn profile(&self) -> ProfileId {
         assert!(self.len > 0);
         // SAFETY: the FIFO owns its nodes, and has one.
         unsafe { Node::header(self.head) }.tag.profile()
@@ -238,7 +232,7 @@ impl Fifo {
     /// The nodes from `first` to `last` are linked, and `totals` says what they are; the caller holds
     /// them and gives them up.
     #[inline(always)]
-    pub(super) unsafe fn append_linked(
+    pub(crate) unsafe fn append_linked(
         &mut self,
         first: NonNull<Node>,
         last: NonNull<Node>,
@@ -300,7 +294,7 @@ impl Fifo {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sched::pool::{Depot, Pool};
+    use crate::event::pool::{Depot, Pool};
 
     impl Fifo {
         /// As if it had this many events.

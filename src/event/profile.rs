@@ -8,7 +8,8 @@
 //! What is measured decides about neither ownership nor order, so its cells are `relaxed` ones, and two
 //! cores that update a mean at once may lose a sample. The table does: its entries are published.
 
-use super::node::{Node, Vtable};
+use super::node::{Node, Vtable, VtableOf};
+use super::tag::{PROFILES_MAX, ProfileId};
 use super::times::Times;
 use crate::sync::atomic::AtomicPtr;
 use crate::sync::relaxed::{
@@ -254,30 +255,24 @@ fn clamped(ns: u64) -> u32 {
     u32::try_from(ns).unwrap_or(u32::MAX)
 }
 
-/// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
-/// time without end; further closures are boxed and share the profile [`OVERFLOW`].
-pub(crate) const PROFILES_MAX: usize = if cfg!(any(loom, miri)) { 64 } else { 1 << 14 };
-const _: () = assert!(PROFILES_MAX.is_power_of_two());
-
-/// The profile of closures that found no profile left.
-pub(crate) const OVERFLOW: u32 = 0;
-/// The same for those in reserved nodes ([`super::pool`]).
-pub(crate) const OVERFLOW_RESERVED: u32 = 1;
+/// A closure that found no profile left.
+pub(crate) type Boxed = Box<dyn FnOnce(&mut Cx) + Send>;
 
 pub(super) type Key = (usize, usize);
 
-/// All profiles of a runtime, by index.
+/// All profiles of a runtime.
 #[derive(Debug)]
 pub(crate) struct Profiles {
-    /// An array, not a slice: an index is masked instead of checked, which spares the load of a
+    /// An array, not a slice: a place is masked instead of checked, which spares the load of a
     /// length.
     table: Box<[AtomicPtr<Profile>; PROFILES_MAX]>,
-    keys: Mutex<HashMap<Key, u32>>,
+    keys: Mutex<HashMap<Key, ProfileId>>,
 }
 
 impl Profiles {
-    /// With the vtables of [`OVERFLOW`] and [`OVERFLOW_RESERVED`].
-    pub(crate) fn new(overflow: [&'static Vtable; 2]) -> Profiles {
+    /// With [`ProfileId::OVERFLOW`] and [`ProfileId::OVERFLOW_RESERVED`].
+    pub(crate) fn new() -> Profiles {
+        let overflow = [VtableOf::<Boxed>::VTABLE, VtableOf::<Boxed>::RESERVED];
         let table: Box<[AtomicPtr<Profile>]> = (0..PROFILES_MAX)
             .map(|_| AtomicPtr::new(std::ptr::null_mut()))
             .collect();
@@ -293,45 +288,49 @@ impl Profiles {
 
     /// The profile an event names.
     #[inline(always)]
-    pub(crate) fn get(&self, index: u32) -> &Profile {
-        let profile = self.table[index as usize % PROFILES_MAX].load(Acquire);
-        check!(!profile.is_null(), "profile {index} is not there");
-        // SAFETY: an index is handed out by `intern` after its entry was stored, and entries are
+    pub(crate) fn get(&self, id: ProfileId) -> &Profile {
+        let profile = self.table[id.index()].load(Acquire);
+        check!(!profile.is_null(), "{id:?} is not there");
+        // SAFETY: a `ProfileId` is handed out by `intern` after its entry was stored, and entries are
         // freed only with the table.
         unsafe { &*profile }
     }
 
     /// All there are.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Profile)> {
-        (0..PROFILES_MAX as u32)
-            .take_while(|&index| !self.table[index as usize].load(Acquire).is_null())
-            .map(|index| (index, self.get(index)))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ProfileId, &Profile)> {
+        (0..)
+            .map_while(ProfileId::new)
+            .take_while(|id| !self.table[id.index()].load(Acquire).is_null())
+            .map(|id| (id, self.get(id)))
     }
 
     #[cold]
-    pub(super) fn intern(&self, handler: Option<&'static Handler>, vtable: &'static Vtable) -> u32 {
+    pub(super) fn intern(
+        &self,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) -> ProfileId {
         let key = key(handler, vtable);
         let mut keys = self.keys.lock().unwrap();
-        if let Some(&index) = keys.get(&key)
+        if let Some(&id) = keys.get(&key)
             && !fault("registered anew")
         {
-            return index;
+            return id;
         }
-        let next = keys.len() + 2;
-        if next >= PROFILES_MAX {
+        let Some(next) = ProfileId::new(keys.len() + 2) else {
             // Not noted down: the program may go on making handlers for ever.
-            return OVERFLOW;
-        }
+            return ProfileId::OVERFLOW;
+        };
         let profile = Box::into_raw(Box::new(Profile::new(handler, vtable)));
         if fault("registered before it is there") {
-            keys.insert(key, next as u32);
+            keys.insert(key, next);
             drop(keys);
-            self.table[next].store(profile, Release);
-            return next as u32;
+            self.table[next.index()].store(profile, Release);
+            return next;
         }
-        self.table[next].store(profile, Release);
-        keys.insert(key, next as u32);
-        next as u32
+        self.table[next.index()].store(profile, Release);
+        keys.insert(key, next);
+        next
     }
 }
 
@@ -359,7 +358,7 @@ pub(super) fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) ->
 mod tests {
     use super::*;
     use crate::Cx;
-    use crate::sched::node::VtableOf;
+    use crate::event::node::VtableOf;
     use std::sync::LazyLock;
     use std::time::Duration;
 
@@ -524,14 +523,13 @@ mod tests {
                 .collect()
         });
         let vtable = vtable(|_| ());
-        let profiles = Profiles::new([vtable; 2]);
-        let indices: Vec<u32> = HANDLERS
-            .iter()
-            .map(|h| profiles.intern(Some(h), vtable))
-            .collect();
-        assert_eq!(indices[PROFILES_MAX - 3] as usize, PROFILES_MAX - 1);
-        assert!(indices[PROFILES_MAX - 2..].iter().all(|&i| i == OVERFLOW));
+        let profiles = Profiles::new();
+        let interned = |h| profiles.intern(Some(h), vtable);
+        let ids: Vec<ProfileId> = HANDLERS.iter().map(interned).collect();
+        assert_eq!(ids[PROFILES_MAX - 3].index(), PROFILES_MAX - 1);
+        let beyond = &ids[PROFILES_MAX - 2..];
+        assert!(beyond.iter().all(|&id| id == ProfileId::OVERFLOW));
         assert_eq!(profiles.keys.lock().unwrap().len(), PROFILES_MAX - 2);
-        assert_eq!(profiles.intern(Some(&HANDLERS[5]), vtable), indices[5]);
+        assert_eq!(profiles.intern(Some(&HANDLERS[5]), vtable), ids[5]);
     }
 }

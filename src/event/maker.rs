@@ -1,11 +1,11 @@
 //! Making events: what posting threads do before anything is shared, on cores and elsewhere.
 
 use super::fifo::Event;
-use super::index::Index;
 use super::node::{Node, VtableOf, fill};
-use super::pool::{Pool, poison};
-use super::profile::{OVERFLOW, OVERFLOW_RESERVED};
-use super::shared::{Boxed, Shared};
+use super::pool::{Depot, Pool, poison};
+use super::profile::{Boxed, Profiles};
+use super::profile_cache::ProfileCache;
+use super::tag::ProfileId;
 use super::times::Times;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
@@ -15,14 +15,14 @@ use std::ptr::NonNull;
 #[derive(Debug)]
 pub(crate) struct Maker {
     pool: Pool,
-    index: Index,
+    cache: ProfileCache,
 }
 
 impl Maker {
-    pub(crate) fn new(shared: &Shared) -> Maker {
+    pub(crate) fn new(depot: &Arc<Depot>) -> Maker {
         Maker {
-            pool: Pool::new(Arc::clone(&shared.depot)),
-            index: Index::new(),
+            pool: Pool::new(Arc::clone(depot)),
+            cache: ProfileCache::new(),
         }
     }
 
@@ -31,7 +31,7 @@ impl Maker {
     #[inline(always)]
     pub(crate) fn make<F>(
         &mut self,
-        shared: &Shared,
+        profiles: &Profiles,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
@@ -40,14 +40,14 @@ impl Maker {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let vtable = VtableOf::<F>::VTABLE;
-        let profile = self.index.find(&shared.profiles, handler, vtable);
-        let times = shared.profiles.get(profile).estimate();
+        let profile = self.cache.find(profiles, handler, vtable);
+        let times = profiles.get(profile).estimate();
         // After the profile: before it, a post took 12 instructions more.
         let Some(node) = self.pool.alloc() else {
             return Err(f);
         };
         // SAFETY: a fresh node, and the profile of `F`.
-        let event = unsafe { fill_by(node, color, (profile, OVERFLOW), times, f) };
+        let event = unsafe { fill_by(node, color, (profile, ProfileId::OVERFLOW), times, f) };
         Ok((event, times))
     }
 
@@ -56,7 +56,7 @@ impl Maker {
     /// would cost more than an event.
     pub(crate) fn make_own<F>(
         &mut self,
-        shared: &Shared,
+        profiles: &Profiles,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
@@ -64,16 +64,16 @@ impl Maker {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        match self.make(shared, handler, color, f) {
+        match self.make(profiles, handler, color, f) {
             Ok(made) => made,
-            Err(f) => self.make_reserved(shared, handler, color, f),
+            Err(f) => self.make_reserved(profiles, handler, color, f),
         }
     }
 
     #[cold]
     fn make_reserved<F>(
         &mut self,
-        shared: &Shared,
+        profiles: &Profiles,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
@@ -82,11 +82,19 @@ impl Maker {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let vtable = VtableOf::<F>::RESERVED;
-        let profile = self.index.find(&shared.profiles, handler, vtable);
-        let times = shared.profiles.get(profile).estimate();
+        let profile = self.cache.find(profiles, handler, vtable);
+        let times = profiles.get(profile).estimate();
         let node = self.pool.depot.reserve();
         // SAFETY: a fresh node, the profile of `F`, and that of boxed closures in reserved nodes.
-        let event = unsafe { fill_by(node, color, (profile, OVERFLOW_RESERVED), times, f) };
+        let event = unsafe {
+            fill_by(
+                node,
+                color,
+                (profile, ProfileId::OVERFLOW_RESERVED),
+                times,
+                f,
+            )
+        };
         (event, times)
     }
 
@@ -114,23 +122,23 @@ impl Maker {
 }
 
 /// Fills a node as its profile's vtable expects. `boxed`: the profile, with the vtable of [`Boxed`], that
-/// takes the place of [`OVERFLOW`] in nodes of this kind.
+/// takes the place of [`ProfileId::OVERFLOW`] in nodes of this kind.
 ///
 /// # Safety
 /// The caller holds the node and gives it up, and it holds no closure; the profile is one of `F`, or
-/// [`OVERFLOW`].
+/// [`ProfileId::OVERFLOW`].
 #[inline(always)]
 unsafe fn fill_by<F>(
     node: NonNull<Node>,
     color: Color,
-    (profile, boxed): (u32, u32),
+    (profile, boxed): (ProfileId, ProfileId),
     times: Times,
     f: F,
 ) -> Event
 where
     F: FnOnce(&mut Cx) + Send + 'static,
 {
-    if profile == OVERFLOW {
+    if profile == ProfileId::OVERFLOW {
         let f: Boxed = Box::new(f);
         // SAFETY: the caller's promise; the profile's vtable is that of `Boxed`.
         unsafe { fill(node, color, boxed, times, f) };

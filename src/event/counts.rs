@@ -4,7 +4,7 @@
 //! finds nothing more to run, and now and then in between; never for an event by itself. The counters
 //! are the core's own, so adding is a load and a store on a line that no other core writes.
 
-use super::profile::{OVERFLOW, PROFILES_MAX};
+use super::tag::{PROFILES_MAX, ProfileId};
 use crate::sync::relaxed::Counter;
 use crossbeam_utils::CachePadded;
 
@@ -31,15 +31,15 @@ impl Counts {
 
     /// Those of a profile: for the core's thread to add to, for others to read.
     #[inline]
-    pub(crate) fn of(&self, profile: u32) -> &Count {
-        &self.0[profile as usize % PROFILES_MAX]
+    pub(crate) fn of(&self, profile: ProfileId) -> &Count {
+        &self.0[profile.index()]
     }
 }
 
 /// Events of one handler that a core ran in a row.
 #[derive(Debug)]
 pub(crate) struct Run {
-    pub(crate) profile: u32,
+    pub(crate) profile: ProfileId,
     /// So many events of the core came before, or are counted already.
     counted: u64,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new() -> Run {
         Run {
-            profile: OVERFLOW,
+            profile: ProfileId::OVERFLOW,
             counted: 0,
         }
     }
@@ -67,18 +67,17 @@ mod tests {
     #[test]
     fn each_profile_has_its_own_counters() {
         let counts = Counts::new();
-        let get = |profile| {
-            let count = counts.of(profile);
-            (count.events.get(), count.stolen.get())
-        };
-        let last = PROFILES_MAX as u32 - 1;
-        for profile in [0, 1, last - 1, last] {
-            assert_eq!(get(profile), (0, 0));
-            counts.of(profile).events.add(u64::from(profile) + 5);
-            counts.of(profile).stolen.add(3);
-            counts.of(profile).events.add(1);
-            assert_eq!(get(profile), (u64::from(profile) + 6, 3));
+        let of = |place| counts.of(ProfileId::new(place).unwrap());
+        let get = |place| (of(place).events.get(), of(place).stolen.get());
+        let last = PROFILES_MAX - 1;
+        for place in [0, 1, last - 1, last] {
+            assert_eq!(get(place), (0, 0));
+            of(place).events.add(place as u64 + 5);
+            of(place).stolen.add(3);
+            of(place).events.add(1);
+            assert_eq!(get(place), (place as u64 + 6, 3));
         }
         assert_eq!(get(2), (0, 0), "its neighbors' are not its own");
+        assert_eq!(ProfileId::new(PROFILES_MAX), None);
     }
 }

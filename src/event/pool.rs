@@ -15,7 +15,7 @@
 //! A reserved node goes back to the depot's reserve when its event runs, and never goes round.
 
 use super::node::Node;
-use super::prefetch;
+use crate::prefetch;
 use crate::sync::{Arc, Mutex, fault};
 use arrayvec::ArrayVec;
 use std::ptr::NonNull;

@@ -44,6 +44,13 @@ impl Times {
     }
 }
 
+/// How many events, and what they are taken to last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Totals {
+    pub(crate) count: u32,
+    pub(crate) times: Times,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,62 @@
+//! What an event says of itself: the profile it counts under, and the kind of its color.
+
+use crate::color::Kind;
+
+/// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
+/// time without end; further closures are boxed and share the profile [`ProfileId::OVERFLOW`].
+pub(crate) const PROFILES_MAX: usize = if cfg!(any(loom, miri)) { 64 } else { 1 << 14 };
+const _: () = assert!(PROFILES_MAX.is_power_of_two());
+
+/// One of the runtime's profiles ([`super::profile::Profiles`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProfileId(u32);
+
+impl ProfileId {
+    /// That of closures that found no profile left.
+    pub(crate) const OVERFLOW: ProfileId = ProfileId(0);
+    /// The same for those in reserved nodes ([`super::pool`]).
+    pub(crate) const OVERFLOW_RESERVED: ProfileId = ProfileId(1);
+
+    /// The profile at this place of the table; none beyond it.
+    pub(crate) const fn new(index: usize) -> Option<ProfileId> {
+        if index < PROFILES_MAX {
+            Some(ProfileId(index as u32))
+        } else {
+            None
+        }
+    }
+
+    /// Its place in the table. Masked, so that nothing is left to check.
+    #[inline(always)]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize % PROFILES_MAX
+    }
+}
+
+/// Both in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(u32);
+
+impl Tag {
+    const KIND_SHIFT: u32 = u32::BITS - Kind::BITS;
+    /// Of no event.
+    pub(crate) const NONE: Tag = Tag(PROFILES_MAX as u32);
+
+    #[inline(always)]
+    pub(crate) fn new(profile: ProfileId, kind: Kind) -> Tag {
+        Tag(profile.0 | kind.bits() << Tag::KIND_SHIFT)
+    }
+
+    /// The profile; of [`Tag::NONE`] it is [`ProfileId::OVERFLOW`].
+    #[inline(always)]
+    pub(crate) fn profile(self) -> ProfileId {
+        ProfileId(self.0 % PROFILES_MAX as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) fn kind(self) -> Kind {
+        Kind::from_bits(self.0 >> Tag::KIND_SHIFT)
+    }
+}
+
+const _: () = assert!(PROFILES_MAX < 1 << Tag::KIND_SHIFT);
