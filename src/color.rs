@@ -1,8 +1,8 @@
 //! Colors, and the slots they map to.
 //!
-//! A [`Color`] is any 64-bit value, or one of the runtime's own: unique colors, and one *control color* a
-//! core, which no value reaches. The scheduler works on *slots*, of which there are 65,536 unless
-//! the builder says otherwise. The kinds of colors map to disjoint ranges of slots, so that
+//! A [`Color`] is any 64-bit value, or one of the runtime's own: unique colors, and one *control
+//! color* a core, which no value reaches. The scheduler works on *slots*, of which there are 65,536
+//! unless the builder says otherwise. The kinds of colors map to disjoint ranges of slots, so that
 //! file descriptors and counters collide with nothing:
 //!
 //! ```text
@@ -14,14 +14,16 @@
 //!
 //! Two colors in one slot share a queue. That costs parallelism, never correctness: order and
 //! exclusion are kept by slot, and a slot's order contains each color's (libasync-smp's 1,024-entry
-//! map did the same; checklist N1 is the gap that slots close: steal and running-check are by slot).
+//! map did the same; checklist N1 is the gap that slots close: steal and running-check are by
+//! slot).
 //!
-//! **Who chooses the keys.** Where values come from outside, a peer must not be able to choose many that
-//! share a slot: their handlers would run one after the other. So the hash has a random key for each runtime
-//! (of a simulation: one that follows from its seed). It is multiply-shift (Dietzfelbinger 1996), by which
-//! any two values share a slot with a chance of one in S/4, whatever they are. What remains: small values are
-//! their own slots, so whoever chooses those can have them all start on one core, until they are stolen;
-//! and who can measure how long answers take may find out which values share a slot.
+//! **Who chooses the keys.** Where values come from outside, a peer must not be able to choose many
+//! that share a slot: their handlers would run one after the other. So the hash has a random key
+//! for each runtime (of a simulation: one that follows from its seed). It is multiply-shift
+//! (Dietzfelbinger 1996), by which any two values share a slot with a chance of one in S/4,
+//! whatever they are. What remains: small values are their own slots, so whoever chooses those can
+//! have them all start on one core, until they are stolen; and who can measure how long answers
+//! take may find out which values share a slot.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -86,8 +88,9 @@ impl Color {
         Color::of_kind(Kind::GIVEN, value)
     }
 
-    /// The value this color was made from. A unique color has a value too, which no other unique color of
-    /// its runtime has, but which may be that of a color made from it: compare colors, not values.
+    /// The value this color was made from. A unique color has a value too, which no other unique
+    /// color of its runtime has, but which may be that of a color made from it: compare colors, not
+    /// values.
     pub const fn value(self) -> u64 {
         self.value
     }
@@ -225,8 +228,8 @@ pub(crate) struct HashKey {
 impl HashKey {
     /// A key that nobody knows.
     pub(crate) fn random() -> HashKey {
-        // The standard library's hash tables have random keys of the system's; no more than that is asked of
-        // a dependency.
+        // The standard library's hash tables have random keys of the system's; no more than that is
+        // asked of a dependency.
         HashKey::from_words(std::array::from_fn(|i| RandomState::new().hash_one(i)))
     }
 
@@ -349,7 +352,8 @@ mod tests {
         ColorMap::new(bits, cores, HashKey::from_seed(seed))
     }
 
-    /// What a program could use as keys: counters, addresses, and the values of the runtime's own colors.
+    /// What a program could use as keys: counters, addresses, and the values of the runtime's own
+    /// colors.
     fn values() -> impl Iterator<Item = u64> {
         let counters = 0..1_000;
         let addresses = (0..1_000).map(|i| 0x7f00_1234_0000 + i * 4_096);

@@ -4,13 +4,13 @@
 //! are std's types at no cost; under `--cfg loom` they are loom's, so that the models in
 //! `loom-tests/` explore the very code that ships.
 //!
-//! [`relaxed`] is the exception that proves the rule: counters and estimates that no protocol reads.
-//! They stay std atomics even under loom, because modelling a statistic would multiply the state
-//! space without being able to find a bug; nothing in there may ever decide about ownership, order
-//! or sleep.
+//! [`relaxed`] is the exception that proves the rule: counters and estimates that no protocol
+//! reads. They stay std atomics even under loom, because modelling a statistic would multiply the
+//! state space without being able to find a bug; nothing in there may ever decide about ownership,
+//! order or sleep.
 
-/// Keeps what a runtime's threads share alive. std's also under loom: who drops the last handle does
-/// nothing that depends on it, and a branch at each clone would multiply the state space.
+/// Keeps what a runtime's threads share alive. std's also under loom: who drops the last handle
+/// does nothing that depends on it, and a branch at each clone would multiply the state space.
 pub(crate) use std::sync::Arc;
 /// A count that means something: whoever drops the last handle acts on it.
 #[cfg(not(loom))]

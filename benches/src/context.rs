@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// What a handler posts with.
 ///
-/// A closure of a workload captures at most three words, and references to leaked worlds rather than
-/// counted ones: what is measured is an event, not a reference count.
+/// A closure of a workload captures at most three words, and references to leaked worlds rather
+/// than counted ones: what is measured is an event, not a reference count.
 pub trait Context {
     /// See [`Outside`].
     type Outside: Outside<Self>;
@@ -27,12 +27,13 @@ pub trait Context {
         self.post(color, f);
     }
 
-    /// Makes what was posted visible to other cores now, where that would wait for the handler's end.
+    /// Makes what was posted visible to other cores now, where that would wait for the handler's
+    /// end.
     fn flush(&mut self) {}
 
-    /// Moves a color to a core, at the latest when none of its events are queued: what the papers' workloads
-    /// register on one core starts there in each round, wherever it was stolen to. Schedulers without
-    /// homes for colors ignore it.
+    /// Moves a color to a core, at the latest when none of its events are queued: what the papers'
+    /// workloads register on one core starts there in each round, wherever it was stolen to.
+    /// Schedulers without homes for colors ignore it.
     fn place(&mut self, color: u32, core: usize) {
         let _ = (color, core);
     }

@@ -1,5 +1,5 @@
-//! Makes a run that went wrong end: most schedulers swallow a panic of a task, and then wait for ever
-//! for an event that was lost.
+//! Makes a run that went wrong end: most schedulers swallow a panic of a task, and then wait for
+//! ever for an event that was lost.
 
 use std::process::exit;
 use std::thread;

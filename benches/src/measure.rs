@@ -7,8 +7,8 @@ use crate::schedulers::Steals;
 use crate::{Scheduler, machine};
 use std::time::Duration;
 
-/// Repetitions of each figure, given the time for all of them. Odd: the median is one of them. Few when
-/// there is no time for figures and only the checks matter.
+/// Repetitions of each figure, given the time for all of them. Odd: the median is one of them. Few
+/// when there is no time for figures and only the checks matter.
 pub fn repetitions(time: Duration) -> usize {
     match time.as_millis() {
         0..100 => 1,
@@ -59,8 +59,8 @@ pub struct Figure {
     pub ns: Spread,
     /// CPU time of the process per event, the median.
     pub cpu_ns: f64,
-    /// To the floor, if one runs here: the median of the ratios to its repetition beside; of latencies
-    /// the ratio of the medians.
+    /// To the floor, if one runs here: the median of the ratios to its repetition beside; of
+    /// latencies the ratio of the medians.
     pub ratio: Option<f64>,
     /// The median of the ratios to what the table has run beside each repetition.
     pub to_beside: Option<f64>,
@@ -193,9 +193,10 @@ fn percentiles(runs: &[Run]) -> Option<[u64; 2]> {
     Some([50, 99].map(|percent| samples[last * percent / 100]))
 }
 
-/// How many events take about `time`: found by a run that took at least half of it, so that a thread which
-/// had to wait for its processor does not pass for events. Where another run goes beside it, the longer of
-/// the two counts: a scheduler that lets one chain run ahead ends the first of them early.
+/// How many events take about `time`: found by a run that took at least half of it, so that a
+/// thread which had to wait for its processor does not pass for events. Where another run goes
+/// beside it, the longer of the two counts: a scheduler that lets one chain run ahead ends the
+/// first of them early.
 fn calibrate(row: Row, scheduler: &dyn Scheduler, time: Duration) -> Result<u64, String> {
     let mut events = 2 * row.workload.colors_end(row.cores) as u64;
     loop {

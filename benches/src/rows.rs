@@ -29,8 +29,8 @@ pub fn workload(table: &str, which: Which, cores: usize) -> Option<Workload> {
     }
 }
 
-/// The rows whose table begins with one of the `prefixes`, which commas separate, on each of these numbers
-/// of cores.
+/// The rows whose table begins with one of the `prefixes`, which commas separate, on each of these
+/// numbers of cores.
 pub fn select(prefixes: &str, cores: &[usize]) -> Vec<Row> {
     let chosen = |&cores: &usize| {
         let chosen = tables().filter(|table| {

@@ -1,5 +1,5 @@
-//! One run, in a process of its own: a heap that others have used makes the next one slower, by factors,
-//! and what a run leaves behind should not be the next one's.
+//! One run, in a process of its own: a heap that others have used makes the next one slower, by
+//! factors, and what a run leaves behind should not be the next one's.
 
 use crate::rows::Row;
 use crate::schedulers::{self, Extras, Steals};

@@ -1,13 +1,14 @@
-//! The thesis's priority schedule (§3.4, Figure 3-4): a table of units of time instead of nanoseconds,
-//! by the reconstruction's own choice of callbacks but without threads, so exact on any machine.
+//! The thesis's priority schedule (§3.4, Figure 3-4): a table of units of time instead of
+//! nanoseconds, by the reconstruction's own choice of callbacks but without threads, so exact on
+//! any machine.
 
 use crate::schedulers::libasync::mp::schedule_units;
 
 /// As in `--table`.
 pub const TABLE: &str = "thesis-priority";
 
-/// Two threads, four callbacks of a unit of time each, the last two of color zero: without priorities,
-/// and with color zero preferred.
+/// Two threads, four callbacks of a unit of time each, the last two of color zero: without
+/// priorities, and with color zero preferred.
 const PAPER_UNITS: [usize; 2] = [3, 2];
 
 /// Prints the table, or its JSON lines.

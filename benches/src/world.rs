@@ -2,8 +2,8 @@
 //!
 //! Every event carries its number within its color, and compares it with the number that its color
 //! expects: a lost, repeated or reordered event, or two of one color at once, shows as a mismatch,
-//! which panics and so fails the run. After the run every color must expect what it should. The cost
-//! is a load, a comparison and a store, the same for every scheduler.
+//! which panics and so fails the run. After the run every color must expect what it should. The
+//! cost is a load, a comparison and a store, the same for every scheduler.
 
 use crate::machine;
 use std::any::Any;
@@ -80,8 +80,8 @@ pub struct Verdict {
 
 impl World {
     /// A world of `colors` colors with `length` events each, over when `parts` parts have ended.
-    /// `padded`: a cache line for each color, for colors that run again and again; else the cells of
-    /// one core's colors are packed, and only the cores are apart.
+    /// `padded`: a cache line for each color, for colors that run again and again; else the cells
+    /// of one core's colors are packed, and only the cores are apart.
     pub fn new(colors: usize, length: u32, parts: usize, cores: usize, padded: bool) -> World {
         let stride = if padded { CELLS_PER_LINE } else { 1 };
         let region = colors.div_ceil(cores) * stride + CELLS_PER_LINE;

@@ -15,8 +15,8 @@ const UNNOTICED: &str = "explored without noticing the fault";
 pub struct Model {
     /// The name of the test, which is how a fault's child process finds it.
     pub name: &'static str,
-    /// Preemptions explored, unless `LOOM_MAX_PREEMPTIONS` says otherwise. A switch at a point where
-    /// a thread blocks, yields or ends does not count.
+    /// Preemptions explored, unless `LOOM_MAX_PREEMPTIONS` says otherwise. A switch at a point
+    /// where a thread blocks, yields or ends does not count.
     pub preemptions_max: usize,
     /// Fewer iterations than this mean that the model has lost its subject.
     pub iterations_min: u64,

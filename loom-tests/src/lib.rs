@@ -5,16 +5,17 @@
 //! ```
 //!
 //! takes some two minutes on two cores and prints the time of each model. `LOOM_MAX_PREEMPTIONS=4`
-//! explores deeper than the bounds below, for hours. Without `--cfg loom` the crate has one test, which
-//! fails and says so.
+//! explores deeper than the bounds below, for hours. Without `--cfg loom` the crate has one test,
+//! which fails and says so.
 //!
 //! # What runs
 //!
-//! The code that ships. `mely::model`, which exists under `--cfg loom` only, builds small worlds out
-//! of the production types: cores with an event source that completes nothing and sleeps on a
-//! condition variable, 16 color slots, a clock that stands still, no spinning. Cores are loom threads
-//! that call the same `drive` as a core's thread, or are stepped by hand through the same `turn`.
-//! What differs in the scheduler under loom is in `mely`'s `sync.rs` and marked where it is used:
+//! The code that ships. `mely::model`, which exists under `--cfg loom` only, builds small worlds
+//! out of the production types: cores with an event source that completes nothing and sleeps on a
+//! condition variable, 16 color slots, a clock that stands still, no spinning. Cores are loom
+//! threads that call the same `drive` as a core's thread, or are stepped by hand through the same
+//! `turn`. What differs in the scheduler under loom is in `mely`'s `sync.rs` and marked where it is
+//! used:
 //! - the core lock is loom's mutex, because a spin lock multiplies the states (it has a model of its
 //!   own here, in which the lock is taken by a compare-and-swap instead of a swap: loom would let a
 //!   failed swap be the last word over the unlock that came after it);
@@ -89,10 +90,10 @@
 //! | nodes through the depot, one maker of several foreign threads | `nodes::through_the_depot`: a core spills while two foreign threads refill | 2 | `spilled and kept` |
 //! | registration of handlers | `profiles::two_register`: two cores post under a handler new to both, a third thread lists | 2 | `registered anew`; `registered before it is there` |
 //!
-//! A model that cannot fail proves nothing: each fault is found by a test of its own, in a process of its
-//! own, and that test passes only if the model fails, and with the right complaint. Each model asserts
-//! how many executions it has explored. And a test compares this table, the faults in `mely` and those
-//! that are asked for.
+//! A model that cannot fail proves nothing: each fault is found by a test of its own, in a process
+//! of its own, and that test passes only if the model fails, and with the right complaint. Each
+//! model asserts how many executions it has explored. And a test compares this table, the faults in
+//! `mely` and those that are asked for.
 //!
 //! # What is not modelled, and what covers it
 //!
@@ -113,8 +114,9 @@
 //!
 //! # Mutations by hand
 //!
-//! Weaker orders of memory that a model must notice are patches in `checks/mutants/`, which its `run` tries.
-//! Besides, these changes were tried once, each by itself, with most of the models, the cheap ones first:
+//! Weaker orders of memory that a model must notice are patches in `checks/mutants/`, which its
+//! `run` tries. Besides, these changes were tried once, each by itself, with most of the models,
+//! the cheap ones first:
 //!
 //! | file | change | first model that failed |
 //! |---|---|---|

@@ -1,10 +1,10 @@
 //! What every model checks of its events.
 //!
-//! Each event knows what happened before its post: the posts that its poster had made, and those that
-//! its poster knew of, because events of its color had made them or known of them. When the event
-//! runs, all of these to its own color must have run: that is causal order, of which the order of each
-//! poster is the simplest case. What a thread learns by means of the model's own (a join, a channel)
-//! is not counted, as it is not promised.
+//! Each event knows what happened before its post: the posts that its poster had made, and those
+//! that its poster knew of, because events of its color had made them or known of them. When the
+//! event runs, all of these to its own color must have run: that is causal order, of which the
+//! order of each poster is the simplest case. What a thread learns by means of the model's own (a
+//! join, a channel) is not counted, as it is not promised.
 
 use loom::cell::UnsafeCell;
 use loom::thread::{self, ThreadId};
@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The judge of a model. Per color it keeps a log in a loom cell which every event of the color
-/// writes when it begins and when it ends: two at once, or one that does not see what the one before
-/// wrote, are violations that loom reports itself.
+/// writes when it begins and when it ends: two at once, or one that does not see what the one
+/// before wrote, are violations that loom reports itself.
 #[derive(Debug)]
 pub struct Oracle {
-    /// Bookkeeping is not part of what is explored, so its locks are std's: no switch of threads comes
-    /// while one is held.
+    /// Bookkeeping is not part of what is explored, so its locks are std's: no switch of threads
+    /// comes while one is held.
     logs: Mutex<HashMap<Color, Arc<Log>>>,
     posts: Mutex<Vec<(Color, Mark)>>,
     threads: Mutex<HashMap<ThreadId, Past>>,

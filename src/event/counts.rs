@@ -1,8 +1,9 @@
 //! How often each handler ran on a core, and how many of its events the core stole.
 //!
-//! Counted by runs: a core adds to a handler's counter when an event of another handler begins, when it
-//! finds nothing more to run, and now and then in between; never for an event by itself. The counters
-//! are the core's own, so adding is a load and a store on a line that no other core writes.
+//! Counted by runs: a core adds to a handler's counter when an event of another handler begins,
+//! when it finds nothing more to run, and now and then in between; never for an event by itself.
+//! The counters are the core's own, so adding is a load and a store on a line that no other core
+//! writes.
 
 use super::tag::{PROFILES_MAX, ProfileId};
 use crate::sync::relaxed::Counter;

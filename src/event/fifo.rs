@@ -1,8 +1,9 @@
 //! Events in order: one by itself, a chunk on its way to a color, and a color's FIFO.
 //!
-//! All three own the nodes of their events. None can be copied, so a node has one owner at any time:
-//! appending moves it, and popping moves it back. Nobody else reads or writes a node that is owned.
-//! (Dropping one of them would leak the nodes and the closures in them: whoever has one passes it on.)
+//! All three own the nodes of their events. None can be copied, so a node has one owner at any
+//! time: appending moves it, and popping moves it back. Nobody else reads or writes a node that is
+//! owned. (Dropping one of them would leak the nodes and the closures in them: whoever has one
+//! passes it on.)
 
 use super::node::{Link, Node};
 use super::tag::{ProfileId, Tag};
@@ -45,8 +46,8 @@ impl Event {
     }
 }
 
-/// Events on their way to one color, linked from `first` to `last`. Of several, the first node's header
-/// has their number and summed times.
+/// Events on their way to one color, linked from `first` to `last`. Of several, the first node's
+/// header has their number and summed times.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Chunk {
@@ -229,8 +230,8 @@ impl Fifo {
     }
 
     /// # Safety
-    /// The nodes from `first` to `last` are linked, and `totals` says what they are; the caller holds
-    /// them and gives them up.
+    /// The nodes from `first` to `last` are linked, and `totals` says what they are; the caller
+    /// holds them and gives them up.
     #[inline(always)]
     pub(crate) unsafe fn append_linked(
         &mut self,
@@ -249,8 +250,8 @@ impl Fifo {
         self.times = self.times().plus(totals.times);
     }
 
-    /// Appends one event; returns whether it is the only one. Without a branch: where events hop from
-    /// color to color, whether they meet is as good as random.
+    /// Appends one event; returns whether it is the only one. Without a branch: where events hop
+    /// from color to color, whether they meet is as good as random.
     #[inline(always)]
     pub(crate) fn push(&mut self, event: Event) -> bool {
         let times = event.times();

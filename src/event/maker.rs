@@ -26,8 +26,8 @@ impl Maker {
         }
     }
 
-    /// Makes an event, which the caller then holds; the closure comes back if the limit of events is
-    /// reached.
+    /// Makes an event, which the caller then holds; the closure comes back if the limit of events
+    /// is reached.
     #[inline(always)]
     pub(crate) fn make<F>(
         &mut self,
@@ -51,9 +51,9 @@ impl Maker {
         Ok((event, times))
     }
 
-    /// Makes an event that nobody can be refused, also at the limit of events: a timer's, or one of the
-    /// runtime's own. A connection that is not closed, or a closure that is dropped in the wrong place,
-    /// would cost more than an event.
+    /// Makes an event that nobody can be refused, also at the limit of events: a timer's, or one of
+    /// the runtime's own. A connection that is not closed, or a closure that is dropped in the
+    /// wrong place, would cost more than an event.
     pub(crate) fn make_own<F>(
         &mut self,
         profiles: &Profiles,
@@ -121,12 +121,12 @@ impl Maker {
     }
 }
 
-/// Fills a node as its profile's vtable expects. `boxed`: the profile, with the vtable of [`Boxed`], that
-/// takes the place of [`ProfileId::OVERFLOW`] in nodes of this kind.
+/// Fills a node as its profile's vtable expects. `boxed`: the profile, with the vtable of
+/// [`Boxed`], that takes the place of [`ProfileId::OVERFLOW`] in nodes of this kind.
 ///
 /// # Safety
-/// The caller holds the node and gives it up, and it holds no closure; the profile is one of `F`, or
-/// [`ProfileId::OVERFLOW`].
+/// The caller holds the node and gives it up, and it holds no closure; the profile is one of `F`,
+/// or [`ProfileId::OVERFLOW`].
 #[inline(always)]
 unsafe fn fill_by<F>(
     node: NonNull<Node>,

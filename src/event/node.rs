@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A closure of up to three words lives in the node; a larger one is boxed and the node holds the
-//! box. Nodes come from per-core pools ([`super::pool`]) and are type-stable: a node's memory stays a
-//! node until the runtime is gone.
+//! box. Nodes come from per-core pools ([`super::pool`]) and are type-stable: a node's memory stays
+//! a node until the runtime is gone.
 //!
 //! Who may touch a node: whoever holds it. That is, in turn, the poster that made it, the color's
 //! mailbox (nobody), and whoever owns the private part of the color ([`crate::sched::slots`]).
@@ -46,8 +46,8 @@ pub(crate) struct Header {
     pub(crate) tag: Tag,
     /// On the first node of a chunk of several: events in the chunk.
     pub(crate) count: u32,
-    /// What this event adds to its color's time-left: set when posted, and exactly this is subtracted
-    /// when it leaves, although estimates change in between.
+    /// What this event adds to its color's time-left: set when posted, and exactly this is
+    /// subtracted when it leaves, although estimates change in between.
     pub(crate) times: Times,
 }
 

@@ -1,18 +1,20 @@
 //! Event memory: per-core free lists, exchanged in batches through a depot.
 //!
-//! A free list is an array of pointers, never links inside the nodes, so that taking a node does not
-//! read a line that another core wrote. A core that frees more than it allocates (a consumer of other
-//! cores' posts) hands whole batches to the depot, and a core that runs dry takes one: one lock for
-//! some hundred events. New memory comes in slabs and is given back when the runtime is gone.
+//! A free list is an array of pointers, never links inside the nodes, so that taking a node does
+//! not read a line that another core wrote. A core that frees more than it allocates (a consumer of
+//! other cores' posts) hands whole batches to the depot, and a core that runs dry takes one: one
+//! lock for some hundred events. New memory comes in slabs and is given back when the runtime is
+//! gone.
 //!
-//! **The limit of events.** The depot lets as many nodes go round as the runtime's limit says, and a
-//! *stock* for each pool on top: what lies unused in one pool must not count against another. Where the
-//! limit is small, batches and stocks are, so that the stocks of all pools together are at most a
-//! thirty-second of the limit, or two nodes each.
+//! **The limit of events.** The depot lets as many nodes go round as the runtime's limit says, and
+//! a *stock* for each pool on top: what lies unused in one pool must not count against another.
+//! Where the limit is small, batches and stocks are, so that the stocks of all pools together are
+//! at most a thirty-second of the limit, or two nodes each.
 //!
-//! **Reserved nodes** are beyond the limit. Timers and the runtime's own events (a connection to be closed,
-//! state to be dropped in its color) take one when there is no other: they cannot be refused to anybody.
-//! A reserved node goes back to the depot's reserve when its event runs, and never goes round.
+//! **Reserved nodes** are beyond the limit. Timers and the runtime's own events (a connection to be
+//! closed, state to be dropped in its color) take one when there is no other: they cannot be
+//! refused to anybody. A reserved node goes back to the depot's reserve when its event runs, and
+//! never goes round.
 
 use super::node::Node;
 use crate::prefetch;
@@ -61,8 +63,9 @@ struct Inner {
     reserved: usize,
 }
 
-// SAFETY: the pointers lead into `slabs`, which live as long as the depot; a node in a batch or in the
-// reserve is held by nobody else (`Pool::free`'s and `Depot::retire`'s callers held it and gave it up).
+// SAFETY: the pointers lead into `slabs`, which live as long as the depot; a node in a batch or in
+// the reserve is held by nobody else (`Pool::free`'s and `Depot::retire`'s callers held it and gave
+// it up).
 unsafe impl Send for Depot {}
 // SAFETY: all of `Inner` is behind the mutex.
 unsafe impl Sync for Depot {}
@@ -70,8 +73,8 @@ unsafe impl Sync for Depot {}
 impl Drop for Inner {
     fn drop(&mut self) {
         for slab in self.slabs.drain(..) {
-            // SAFETY: leaked by `fresh_node` and freed here only. Every pool and every color-queue that
-            // could name a node holds the depot, so none is left.
+            // SAFETY: leaked by `fresh_node` and freed here only. Every pool and every color-queue
+            // that could name a node holds the depot, so none is left.
             drop(unsafe { Box::from_raw(slab.as_ptr()) });
         }
     }
@@ -87,8 +90,8 @@ impl Inner {
         }
         self.fresh -= 1;
         let slab = self.slabs[self.slabs.len() - 1];
-        // SAFETY: less than the slab's length. From its end: a free list is taken from its own end, so nodes
-        // are handed out in the order of their addresses.
+        // SAFETY: less than the slab's length. From its end: a free list is taken from its own end,
+        // so nodes are handed out in the order of their addresses.
         unsafe { slab.cast::<Node>().add(self.fresh) }
     }
 }

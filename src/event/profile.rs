@@ -1,12 +1,13 @@
 //! What the runtime knows of each handler: how long its events take.
 //!
-//! A profile belongs to a handler and a closure type (anonymous closures: to the closure type alone)
-//! and is shared by all cores: tables per core went blind whenever a color migrated. The mean and
-//! the mean deviation are moving averages of sampled runs; an annotation is their prior
+//! A profile belongs to a handler and a closure type (anonymous closures: to the closure type
+//! alone) and is shared by all cores: tables per core went blind whenever a color migrated. The
+//! mean and the mean deviation are moving averages of sampled runs; an annotation is their prior
 //! (Mely §IV-B has annotations only; measuring them is its future work, checklist K11).
 //!
-//! What is measured decides about neither ownership nor order, so its cells are `relaxed` ones, and two
-//! cores that update a mean at once may lose a sample. The table does: its entries are published.
+//! What is measured decides about neither ownership nor order, so its cells are `relaxed` ones, and
+//! two cores that update a mean at once may lose a sample. The table does: its entries are
+//! published.
 
 use super::node::{Node, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId};
@@ -27,8 +28,8 @@ pub(crate) const UNKNOWN_NS: u32 = 10_000;
 /// An annotation counts for as many samples.
 const PRIOR_SAMPLES: u32 = 8;
 
-/// What a post takes at most where nothing is done between two; if each is published by itself; and what may
-/// come on top once, in ns.
+/// What a post takes at most where nothing is done between two; if each is published by itself; and
+/// what may come on top once, in ns.
 const POST_NS: u64 = 100;
 const LONE_POST_NS: u64 = 400;
 const POSTS_NS: u64 = 1_000;
@@ -40,8 +41,9 @@ const POSTS_MIN: u64 = 8;
 /// The weight of a new sample is one over this, once there are as many.
 const WEIGHT: u32 = 16;
 
-/// A surprise is remembered for one event for each so many ns that it took: what being wary of an event costs,
-/// two looks at the clock and a quantum of its own, is then some tenth of what the surprise cost.
+/// A surprise is remembered for one event for each so many ns that it took: what being wary of an
+/// event costs, two looks at the clock and a quantum of its own, is then some tenth of what the
+/// surprise cost.
 const SURPRISE_NS_PER_EVENT: u32 = 1_024;
 /// Bounds of that number.
 const WARY_MIN: u32 = 16;
@@ -156,13 +158,14 @@ impl Profile {
         }
     }
 
-    /// What the last event took, if it is to be expected of the next one though the mean says less, in ns.
+    /// What the last event took, if it is to be expected of the next one though the mean says less,
+    /// in ns.
     pub(crate) fn surprise_ns(&self) -> u32 {
         self.surprise_ns.load(Relaxed)
     }
 
-    /// Some events that were not timed, one of them this handler's, took so long together: more than
-    /// `long_ns`. It is taken for the one that did, unless it is known for that.
+    /// Some events that were not timed, one of them this handler's, took so long together: more
+    /// than `long_ns`. It is taken for the one that did, unless it is known for that.
     pub(crate) fn suspect(&self, ns: u64, long_ns: u64) {
         let samples = self.samples.load(Relaxed);
         let (mean_ns, deviation_ns) = (self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
@@ -172,9 +175,9 @@ impl Profile {
         }
     }
 
-    /// Remembers an event that took longer than `long_ns` though hardly any was expected to: cache hits
-    /// and misses, say, or data that has grown. A mean would take long to show that, and forget it soon.
-    /// Returns what to be wary of, in ns.
+    /// Remembers an event that took longer than `long_ns` though hardly any was expected to: cache
+    /// hits and misses, say, or data that has grown. A mean would take long to show that, and
+    /// forget it soon. Returns what to be wary of, in ns.
     fn note_surprise(&self, ns: u32, long_ns: u32) -> u32 {
         let expected_ns = tail_ns(self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
         let surprises = ns > long_ns && expected_ns <= long_ns;
@@ -291,8 +294,8 @@ impl Profiles {
     pub(crate) fn get(&self, id: ProfileId) -> &Profile {
         let profile = self.table[id.index()].load(Acquire);
         check!(!profile.is_null(), "{id:?} is not there");
-        // SAFETY: a `ProfileId` is handed out by `intern` after its entry was stored, and entries are
-        // freed only with the table.
+        // SAFETY: a `ProfileId` is handed out by `intern` after its entry was stored, and entries
+        // are freed only with the table.
         unsafe { &*profile }
     }
 

@@ -10,20 +10,21 @@ type Entry = (Key, ProfileId);
 const NO_ENTRY: Entry = ((0, 0), ProfileId::OVERFLOW);
 
 /// One thread's way from a handler and closure type to the profile: an open-addressed
-/// table that grows, behind a front of what was found last, so that the common post costs one probe and no lock.
+/// table that grows, behind a front of what was found last, so that the common post costs one probe
+/// and no lock.
 #[derive(Debug)]
 pub(crate) struct ProfileCache {
-    /// What was found last under each hash, for closures without a handler and with one: no pointer,
-    /// no length and no second probe between a post and its profile.
+    /// What was found last under each hash, for closures without a handler and with one: no
+    /// pointer, no length and no second probe between a post and its profile.
     anonymous: [Entry; RECENT],
     handled: [Entry; RECENT],
     entries: Box<[Entry]>,
     used: usize,
 }
 
-/// Entries of the front of an [`ProfileCache`]. Two pairs that share an entry evict each other for as long
-/// as they take turns, at forty instructions a post, and whether they share one is the linker's
-/// throw of the dice: a server's dozen pairs among 64 entries more often do than not.
+/// Entries of the front of an [`ProfileCache`]. Two pairs that share an entry evict each other for
+/// as long as they take turns, at forty instructions a post, and whether they share one is the
+/// linker's throw of the dice: a server's dozen pairs among 64 entries more often do than not.
 const RECENT: usize = if cfg!(loom) { 64 } else { 512 };
 
 impl ProfileCache {
@@ -119,7 +120,8 @@ impl ProfileCache {
 }
 
 /// Vtables and handlers lie side by side in the program, some words apart. Bits below the size of a
-/// page only, which are the same wherever the program is loaded: a build is as fast each time it runs.
+/// page only, which are the same wherever the program is loaded: a build is as fast each time it
+/// runs.
 #[inline(always)]
 fn recent_at((handler, vtable): Key) -> usize {
     const { assert!(RECENT.is_power_of_two() && RECENT << 3 <= 4096) };

@@ -1,9 +1,11 @@
 //! What events are taken to last: the unit in which colors are judged.
 
-/// A time and the same divided by the handler's penalty, both in ns, of an event or summed over several.
+/// A time and the same divided by the handler's penalty, both in ns, of an event or summed over
+/// several.
 ///
-/// Sums stay at `u32::MAX`, four seconds, which then means "at least". In one word: an event is filled and
-/// counted with one store and one load instead of two, and a load never waits for two stores.
+/// Sums stay at `u32::MAX`, four seconds, which then means "at least". In one word: an event is
+/// filled and counted with one store and one load instead of two, and a load never waits for two
+/// stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times(u64);
 

@@ -172,8 +172,8 @@ impl Backend {
         forward!(mut self, b => b.accept(token, listener))
     }
 
-    /// Accepts those connections of a listener that wait in the kernel; no accept is under way on it. From
-    /// now on it does not block.
+    /// Accepts those connections of a listener that wait in the kernel; no accept is under way on
+    /// it. From now on it does not block.
     pub(crate) fn accept_waiting(&mut self, listener: Fd) -> Vec<Fd> {
         forward!(mut self, b => b.accept_waiting(listener))
     }

@@ -39,11 +39,12 @@
 //! Completions of one operation come in order; those of different operations in any order.
 //!
 //! `accept_waiting` is no operation: it accepts who waits at a listener at this moment, and is the
-//! last call on it but `close`. `unread_bytes` tells what lies in the kernel, for a receive to come.
+//! last call on it but `close`. `unread_bytes` tells what lies in the kernel, for a receive to
+//! come.
 //!
-//! `send_now` is no operation: it gives the kernel what it takes without waiting, and tells how many
-//! bytes that was. 0 also where it failed: the `send` of what is left meets the error again. The
-//! rule of one send in the process counts for it too.
+//! `send_now` is no operation: it gives the kernel what it takes without waiting, and tells how
+//! many bytes that was. 0 also where it failed: the `send` of what is left meets the error again.
+//! The rule of one send in the process counts for it too.
 //!
 //! **Cancel** asks the operation to end. Its terminal completion follows: the error `ECANCELED`, or
 //! what it came to if that was first. Bytes and connections that were already taken from the kernel
@@ -58,20 +59,20 @@
 //! **Turning.** `poll` never blocks: it hands over what was started, and appends at most `limit`
 //! completions. With nothing to do it costs a load or two (io_uring), or one `epoll_wait` and that
 //! only if an operation needs it (epoll). `has_work` is the cheap peek before it: `true` when a
-//! `poll` would do something that a backend can know without a system call. What was started is only
-//! sure to be under way after the next `poll`, or while a `wait` sleeps. Nothing is dropped when more
-//! completes than `limit`: the rest comes with the next `poll`.
+//! `poll` would do something that a backend can know without a system call. What was started is
+//! only sure to be under way after the next `poll`, or while a `wait` sleeps. Nothing is dropped
+//! when more completes than `limit`: the rest comes with the next `poll`.
 //!
 //! **Sleeping.** `wait` blocks until a `poll` is worth calling, the doorbell rings, or the time is
-//! over, and hands over what was started before it does. It may return early (signals, the backend's own business);
-//! it appends nothing. A ring of the doorbell is never lost: it makes the `wait` that is going on,
-//! or else the next one, return, also when a `poll` comes between; many rings may be one. A pool
-//! without buffers counts as quiet; the returned buffer wakes the sleeper.
+//! over, and hands over what was started before it does. It may return early (signals, the
+//! backend's own business); it appends nothing. A ring of the doorbell is never lost: it makes the
+//! `wait` that is going on, or else the next one, return, also when a `poll` comes between; many
+//! rings may be one. A pool without buffers counts as quiet; the returned buffer wakes the sleeper.
 //!
 //! **The end.** Dropping a backend cancels what is under way, waits for the kernel to let go of all
-//! buffers (bounded; beyond the bound they are leaked, never freed under the kernel's hands), closes
-//! connections that nobody was told of, and frees. Completions not yet polled are lost, descriptors
-//! that callers know of stay open.
+//! buffers (bounded; beyond the bound they are leaked, never freed under the kernel's hands),
+//! closes connections that nobody was told of, and frees. Completions not yet polled are lost,
+//! descriptors that callers know of stay open.
 
 mod backend;
 mod buf;

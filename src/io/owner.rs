@@ -12,8 +12,8 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// Closes a descriptor from anywhere. No operation is under way on it, and it is the caller's: given
-    /// by an accept, a connect or a listen of this owner's, and not closed since.
+    /// Closes a descriptor from anywhere. No operation is under way on it, and it is the caller's:
+    /// given by an accept, a connect or a listen of this owner's, and not closed since.
     pub(crate) fn close(&self, fd: Fd) {
         match self {
             Owner::Kernel => socket::close(fd),

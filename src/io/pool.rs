@@ -1,9 +1,9 @@
 //! Receive buffers: one pool a core, lent out to handlers on any core, given back from anywhere.
 //!
 //! **Where a buffer is.** Each is in exactly one place: at home (on [`Home`]'s free list), in one
-//! [`RecvBuf`], or on the stack of returned ones. Whoever has it may touch its bytes and nobody else
-//! does. It goes from home to a `RecvBuf` by [`Home::fill`], to the stack when that is dropped, and
-//! home by [`Home::reclaim`]. What came back last, which is warm, is filled first.
+//! [`RecvBuf`], or on the stack of returned ones. Whoever has it may touch its bytes and nobody
+//! else does. It goes from home to a `RecvBuf` by [`Home::fill`], to the stack when that is
+//! dropped, and home by [`Home::reclaim`]. What came back last, which is warm, is filled first.
 //!
 //! **Lend, never copy.** Copying small data out would keep the buffer home and cost an allocation
 //! on one core and its free on another, which was measured at about the price of the returned
@@ -98,8 +98,8 @@ impl Pool {
     ///
     /// # Safety
     ///
-    /// The buffer is at home, and has just left the free list: nobody writes to it until it has been
-    /// returned.
+    /// The buffer is at home, and has just left the free list: nobody writes to it until it has
+    /// been returned.
     unsafe fn lend(pool: &Arc<Pool>, id: u16, len: usize) -> RecvBuf {
         debug_assert!(usize::from(id) < pool.below.len() && len <= pool.buffer_bytes);
         // A `len` beyond the buffer could only come from a broken kernel; it must not become a
@@ -149,8 +149,8 @@ impl Pool {
         }
     }
 
-    /// Home says that it is starved: the next return rings the doorbell. One that came before is what
-    /// [`Pool::has_returned`] says from now on.
+    /// Home says that it is starved: the next return rings the doorbell. One that came before is
+    /// what [`Pool::has_returned`] says from now on.
     fn mark_starved(&self) {
         self.head.fetch_or(STARVED, Ordering::AcqRel);
     }
@@ -158,8 +158,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout. The last reference is gone: home held one, and
-        // each `RecvBuf` does.
+        // SAFETY: allocated in `new` with this layout. The last reference is gone: home held one,
+        // and each `RecvBuf` does.
         unsafe { dealloc(self.bytes.as_ptr(), self.layout) }
     }
 }
@@ -208,8 +208,8 @@ impl Deref for RecvBuf {
 
     fn deref(&self) -> &[u8] {
         let Some(pool) = &self.home else { return &[] };
-        // SAFETY: `lend` gave this guard alone the buffer, initialized (the pool is born zeroed) and
-        // with `len` within it; it is returned only in `drop`.
+        // SAFETY: `lend` gave this guard alone the buffer, initialized (the pool is born zeroed)
+        // and with `len` within it; it is returned only in `drop`.
         unsafe { std::slice::from_raw_parts(pool.start_of(self.id).as_ptr(), self.len as usize) }
     }
 }

@@ -113,8 +113,8 @@ pub(super) fn send_now(fd: Fd, bytes: &[u8]) -> usize {
     rustix::net::send(fd.borrow(), bytes, SendFlags::NOSIGNAL).unwrap_or(0)
 }
 
-/// Receives into a buffer of `home` what is there, without waiting. True: and that was all, since it
-/// did not fill the buffer. `None` as for [`Home::fill`].
+/// Receives into a buffer of `home` what is there, without waiting. True: and that was all, since
+/// it did not fill the buffer. `None` as for [`Home::fill`].
 pub(super) fn receive(home: &mut Home, fd: Fd) -> Option<Result<(RecvBuf, bool), Errno>> {
     let mut short = false;
     let filled = home.fill(|space| {

@@ -1,15 +1,15 @@
 //! What a core has taken to run without its lock: colors, their events with them, and the order of
 //! their turns.
 //!
-//! A color whose events ran out stays here, *held*, if at the exchange nobody waits and nobody else wants
-//! anything of it: over many quanta, if the core has few colors to run. An event for a color that is here
-//! is put straight in, with no lock and nothing published; a pair of colors that post to each other, say,
-//! takes the lock once a quantum and not once an event.
+//! A color whose events ran out stays here, *held*, if at the exchange nobody waits and nobody else
+//! wants anything of it: over many quanta, if the core has few colors to run. An event for a color
+//! that is here is put straight in, with no lock and nothing published; a pair of colors that post
+//! to each other, say, takes the lock once a quantum and not once an event.
 //!
 //! What is put in counts towards the quantum like what was checked out, so no more is hidden from
-//! thieves than before. What is long, or not known, is not put in; and before an event that is long runs,
-//! and at each flush, all colors but the running one are [given back](Checkout::release), so that thieves
-//! can take them and what is posted to them. Nothing is overtaken:
+//! thieves than before. What is long, or not known, is not put in; and before an event that is long
+//! runs, and at each flush, all colors but the running one are [given back](Checkout::release), so
+//! that thieves can take them and what is posted to them. Nothing is overtaken:
 //!
 //! - What lies in the color's mailbox may have happened before. Nobody but the core's own thread empties
 //!   the mailbox of a color that is checked out (`Section::deliver` leaves it), and no event is put in
@@ -29,7 +29,8 @@ use arrayvec::ArrayVec;
 const CHECKOUT_MAX: usize = 64;
 /// More colors are not held beyond the quantum.
 const HELD_MAX: usize = 32;
-/// Holding is tried for so many quanta: a single event that goes round so many colors comes back to the first.
+/// Holding is tried for so many quanta: a single event that goes round so many colors comes back to
+/// the first.
 const TRIES_MAX: u8 = 16;
 /// Most quanta from one try to the next.
 const WAIT_MAX: u8 = 127;
@@ -44,8 +45,8 @@ fn place(slot: SlotId) -> usize {
     slot.number() as usize % INDEX_LEN
 }
 
-/// A color that was taken out of its core's lists to be run, its events with it. There is one for each
-/// color that is checked out, and it is given back to a critical section ([`super::section`]).
+/// A color that was taken out of its core's lists to be run, its events with it. There is one for
+/// each color that is checked out, and it is given back to a critical section ([`super::section`]).
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Taken {
@@ -57,23 +58,24 @@ pub(crate) struct Taken {
 #[derive(Debug)]
 pub(crate) struct Checkout {
     held: ArrayVec<Taken, CHECKOUT_MAX>,
-    /// Whose turn it is, one after the other, as places in `held`. A color has another turn if it is
-    /// posted to when its events have run out.
+    /// Whose turn it is, one after the other, as places in `held`. A color has another turn if it
+    /// is posted to when its events have run out.
     turns: ArrayVec<u8, TURNS_MAX>,
     /// How many of the turns have begun, the running color's included.
     begun: usize,
-    /// Where a color may be in `held`, by its slot number's low bits; `held` says whether it is. It does not
-    /// change within a quantum.
+    /// Where a color may be in `held`, by its slot number's low bits; `held` says whether it is. It
+    /// does not change within a quantum.
     index: [u8; INDEX_LEN],
-    /// What may still be put straight in, in ns of estimated time; negative: nothing, until the next
-    /// exchange.
+    /// What may still be put straight in, in ns of estimated time; negative: nothing, until the
+    /// next exchange.
     room_ns: i64,
     /// What is checked out alone is not put in either: see [`Limits`](super::limits::Limits).
     alone_ns: u32,
     trial: Trial,
 }
 
-/// Whether holding is worth the while, which it is where colors are posted to again soon: tried now and then.
+/// Whether holding is worth the while, which it is where colors are posted to again soon: tried now
+/// and then.
 #[derive(Debug, Default)]
 struct Trial {
     /// Something was put in since this was last asked.
@@ -168,8 +170,8 @@ impl Checkout {
         let at = self.held.len() as u8;
         self.index[place(taken.slot)] = at;
         self.held.push(taken);
-        // SAFETY: before the quantum begins each color that is held has at most one turn, and there is
-        // room for twice as many turns as colors.
+        // SAFETY: before the quantum begins each color that is held has at most one turn, and there
+        // is room for twice as many turns as colors.
         unsafe { self.turns.push_unchecked(at) };
     }
 
@@ -180,7 +182,8 @@ impl Checkout {
         (self.held.get(at)?.slot == slot).then_some(at)
     }
 
-    /// Puts an event for a color that is here straight in; it comes back if it has to take the outbox.
+    /// Puts an event for a color that is here straight in; it comes back if it has to take the
+    /// outbox.
     #[inline(always)]
     pub(super) fn put(&mut self, shared: &Shared, slot: SlotId, event: Event) -> Result<(), Event> {
         if self.room_ns < 0 {
@@ -207,8 +210,8 @@ impl Checkout {
         // SAFETY: `find` found it there.
         let fifo = &mut unsafe { self.held.get_unchecked_mut(at) }.fifo;
         let alone = fifo.push(event);
-        // The write is unconditional; the length decides whether it counts: the color has another turn if
-        // its events had run out.
+        // The write is unconditional; the length decides whether it counts: the color has another
+        // turn if its events had run out.
         let turns = self.turns.len() + usize::from(alone);
         // SAFETY: there is room for one more, as was just seen.
         unsafe {
@@ -270,8 +273,9 @@ impl Checkout {
         self.held.len() - usize::from(in_turn)
     }
 
-    /// Lets all colors go but the running one, which is put down: first those that wait for their turn, the
-    /// next one last, so that each of them can go to the front of the core-queue; `waited` tells them apart.
+    /// Lets all colors go but the running one, which is put down: first those that wait for their
+    /// turn, the next one last, so that each of them can go to the front of the core-queue;
+    /// `waited` tells them apart.
     #[inline(never)]
     pub(super) fn release(&mut self, in_turn: bool, mut give_back: impl FnMut(Taken, bool)) {
         let running = in_turn.then(|| self.turn());

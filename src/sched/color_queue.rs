@@ -8,11 +8,11 @@
 //!    +-------------------------------- nothing left -------------------------------+
 //! ```
 //!
-//! The private part belongs to whoever holds the lock of the owning core, always. Checking a color out
-//! moves its events out of the slot and into the checkout of the thread that will run them, and until it is
-//! returned the slot's FIFO stays empty: what comes meanwhile goes to the checkout or stays in the mailbox
-//! ([`super::checkout`]). An `Idle` color may hold events for a moment: one that was placed on another core
-//! is linked there when its poke arrives ([`super::section`]).
+//! The private part belongs to whoever holds the lock of the owning core, always. Checking a color
+//! out moves its events out of the slot and into the checkout of the thread that will run them, and
+//! until it is returned the slot's FIFO stays empty: what comes meanwhile goes to the checkout or
+//! stays in the mailbox ([`super::checkout`]). An `Idle` color may hold events for a moment: one
+//! that was placed on another core is linked there when its poke arrives ([`super::section`]).
 
 use super::list::Links;
 use super::queues::EVENT_NS;
@@ -31,12 +31,12 @@ pub(crate) enum State {
     CheckedOut = 2,
 }
 
-/// For how long a color has run without ever being finished: about what its turns took, since it last had
-/// no events left.
+/// For how long a color has run without ever being finished: about what its turns took, since it
+/// last had no events left.
 ///
-/// What has lasted is expected to last as long again. A color that posts to itself has a single event
-/// queued, of some nanoseconds, whenever it is looked at: by that it would never be worth stealing,
-/// however long it goes on.
+/// What has lasted is expected to last as long again. A color that posts to itself has a single
+/// event queued, of some nanoseconds, whenever it is looked at: by that it would never be worth
+/// stealing, however long it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Endurance(u16);
 
@@ -49,8 +49,8 @@ impl Endurance {
     /// From here on it is likely to keep a core busy for longer than a steal takes.
     const LASTS: u64 = 2_048;
 
-    /// Beyond this, all that go on count the same: what is shared are colors and not their pasts. It is at least
-    /// what a wake-up costs (up to 8 ms), or nobody would ever be woken for them.
+    /// Beyond this, all that go on count the same: what is shared are colors and not their pasts.
+    /// It is at least what a wake-up costs (up to 8 ms), or nobody would ever be woken for them.
     pub(crate) fn most(wake_cost_ns: u64) -> Endurance {
         let units = wake_cost_ns
             .max(Endurance::MOST_MIN_NS)
@@ -82,8 +82,8 @@ impl Endurance {
 pub(crate) struct ColorQueue {
     pub(crate) fifo: Fifo,
     pub(crate) state: State,
-    /// Where it is in the stealing-queue, if it is. Stored, because the steal cost that decided on it may
-    /// have moved since.
+    /// Where it is in the stealing-queue, if it is. Stored, because the steal cost that decided on
+    /// it may have moved since.
     pub(crate) band: Option<Band>,
     /// See [`Endurance`].
     pub(crate) endurance: Endurance,
@@ -119,7 +119,8 @@ impl ColorQueue {
         penalized_ns.saturating_add(expected_ns)
     }
 
-    /// Takes the events out of a color that is in no list any more, or that the caller is about to unlink.
+    /// Takes the events out of a color that is in no list any more, or that the caller is about to
+    /// unlink.
     #[inline(always)]
     pub(super) fn check_out(&mut self) -> Fifo {
         self.state = State::CheckedOut;
@@ -127,7 +128,8 @@ impl ColorQueue {
         self.fifo.take()
     }
 
-    /// With how many events it was checked out, if it is. For reports: it may have run some of them.
+    /// With how many events it was checked out, if it is. For reports: it may have run some of
+    /// them.
     pub(crate) fn taken(&self) -> Option<u32> {
         (self.state == State::CheckedOut).then(|| self.core.noted())
     }

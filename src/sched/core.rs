@@ -10,17 +10,18 @@
 //!     checkout, next quantum <----------------+
 //! ```
 //!
-//! A core takes its own lock once a quantum. In it, in this order: colors are returned, but for those that
-//! are [held](super::checkout); the outbox is published in program order; pokes are taken, and colors wanted
-//! elsewhere go; the next colors are checked out. Then it runs them with no read-modify-write at all.
-//! Read-modify-writes: one to take the lock; one for each color of another core that was posted to; and one
-//! for the pokes to that core, if any of those colors had none under way.
+//! A core takes its own lock once a quantum. In it, in this order: colors are returned, but for
+//! those that are [held](super::checkout); the outbox is published in program order; pokes are
+//! taken, and colors wanted elsewhere go; the next colors are checked out. Then it runs them with
+//! no read-modify-write at all. Read-modify-writes: one to take the lock; one for each color of
+//! another core that was posted to; and one for the pokes to that core, if any of those colors had
+//! none under way.
 //!
-//! **Causal order.** Posts to other colors leave the outbox in program order, or go to a color at hand when
-//! nothing for it is in the outbox; only consecutive posts to one color become one chunk. Every append to a
-//! FIFO comes after what is in that color's mailbox, except a self-post: what lies in the mailbox of a
-//! running color was posted by events that nothing the running event does can have caused, so it may come
-//! after.
+//! **Causal order.** Posts to other colors leave the outbox in program order, or go to a color at
+//! hand when nothing for it is in the outbox; only consecutive posts to one color become one chunk.
+//! Every append to a FIFO comes after what is in that color's mailbox, except a self-post: what
+//! lies in the mailbox of a running color was posted by events that nothing the running event does
+//! can have caused, so it may come after.
 
 use super::checkout::Checkout;
 use super::clock::Clock;
@@ -44,9 +45,9 @@ use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
 use std::ptr::NonNull;
 
-/// The events of one color in so many are timed, of those that need no closer watch: two readings of
-/// the clock are several events. A prime, so that no regular program hides from it; whole batches, so
-/// that a color's second event is sampled as often as its first.
+/// The events of one color in so many are timed, of those that need no closer watch: two readings
+/// of the clock are several events. A prime, so that no regular program hides from it; whole
+/// batches, so that a color's second event is sampled as often as its first.
 const SAMPLE_PERIOD: u32 = 251;
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
@@ -58,8 +59,8 @@ pub(crate) struct Current {
     pub(crate) slot: MaybeSlot,
     /// The color's value.
     color: u64,
-    /// [`Tag::NONE`] before the first event since the core found nothing to run, so that this event is noted
-    /// whatever its handler.
+    /// [`Tag::NONE`] before the first event since the core found nothing to run, so that this event
+    /// is noted whatever its handler.
     tag: Tag,
     /// When it started, if it is timed.
     pub(super) started_ns: Option<u64>,
@@ -94,8 +95,8 @@ impl Begun {
     /// Runs the closure.
     #[inline(always)]
     pub(crate) fn run(self, cx: &mut Cx) {
-        // SAFETY: the node was popped from a queue of ours, and holds the closure of the profile that `run`
-        // is from (`Core::begin_event`). Both are given up.
+        // SAFETY: the node was popped from a queue of ours, and holds the closure of the profile
+        // that `run` is from (`Core::begin_event`). Both are given up.
         unsafe { (self.run)(self.node, cx) };
     }
 }
@@ -115,7 +116,8 @@ pub(crate) struct Core {
     /// So many chunks in the outbox are published: one, while an event runs that is known or feared
     /// to be long; but after its first post see [`super::watch`].
     pub(super) outbox_due: usize,
-    /// When the first post of such an event was published, in ns, and how many had been posted by then.
+    /// When the first post of such an event was published, in ns, and how many had been posted by
+    /// then.
     pub(super) first_post: Option<(u64, u64)>,
     pub(super) checkout: Checkout,
     pub(super) running: Running,
@@ -336,13 +338,13 @@ impl Core {
         self.running.cut();
     }
 
-    /// Ends the quantum after the event that runs, or before the one that was to run next: the other colors
-    /// go back, for others to take.
+    /// Ends the quantum after the event that runs, or before the one that was to run next: the
+    /// other colors go back, for others to take.
     pub(super) fn look_up(&mut self) {
         self.flush();
         self.cut();
-        // Somebody found this core in its quantum for too long: not by handlers known to be long, then it
-        // would have looked up by itself.
+        // Somebody found this core in its quantum for too long: not by handlers known to be long,
+        // then it would have looked up by itself.
         self.wary = 2;
         self.until_sample = 1;
     }
@@ -352,7 +354,8 @@ impl Core {
         *self.checkout.running() = self.running.put_down();
     }
 
-    /// The next event of the running color, which has one; or none, if the quantum is to end before.
+    /// The next event of the running color, which has one; or none, if the quantum is to end
+    /// before.
     #[inline(always)]
     pub(crate) fn begin_event(&mut self) -> Option<Begun> {
         // SAFETY: the turn is not over, so there is one.
@@ -383,8 +386,8 @@ impl Core {
         None
     }
 
-    /// Notes what runs, where others read it: only when it changes, because thieves and the watchdog
-    /// look at that line.
+    /// Notes what runs, where others read it: only when it changes, because thieves and the
+    /// watchdog look at that line.
     #[inline(never)]
     fn note(&mut self, tag: Tag) {
         self.current.tag = tag;
@@ -431,7 +434,8 @@ impl Core {
         self.until_sample = 1;
     }
 
-    /// The core has been awake for some time, or has others wait: from now on the watchdog watches it.
+    /// The core has been awake for some time, or has others wait: from now on the watchdog watches
+    /// it.
     #[inline(never)]
     pub(crate) fn become_busy(&mut self) {
         self.fresh_since_ns = None;
@@ -441,8 +445,8 @@ impl Core {
         }
     }
 
-    /// Between two quanta: if somebody asked the core to look up, it does. Before the caller reads how far
-    /// the runtime is.
+    /// Between two quanta: if somebody asked the core to look up, it does. Before the caller reads
+    /// how far the runtime is.
     #[inline(always)]
     pub(crate) fn looks_up(&mut self) {
         if self.own.progress.looks_up() {
@@ -455,8 +459,8 @@ impl Core {
         self.own.stats.looks.add(1);
     }
 
-    /// Whether somebody has sent this core something since it found nothing: to be looked at as often
-    /// as possible, because the answer is on lines of its own that rarely change.
+    /// Whether somebody has sent this core something since it found nothing: to be looked at as
+    /// often as possible, because the answer is on lines of its own that rarely change.
     #[inline]
     pub(crate) fn is_called(&self) -> bool {
         self.own.pokes.any() || self.own.hint.queued() > 0

@@ -1,8 +1,8 @@
 //! How many events wait in each color: for reports.
 //!
-//! They are in the color's FIFO and in its mailbox, or checked out by the core that owns it. Whoever holds the
-//! owner's lock may look at the first two, and knows how many were checked out. One color at a time, so that no
-//! core waits for more than a moment.
+//! They are in the color's FIFO and in its mailbox, or checked out by the core that owns it.
+//! Whoever holds the owner's lock may look at the first two, and knows how many were checked out.
+//! One color at a time, so that no core waits for more than a moment.
 
 use super::mail;
 use super::section::Section;

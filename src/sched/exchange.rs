@@ -3,12 +3,12 @@
 
 use super::checkout::Checkout;
 use super::core::Core;
+use super::levelling::compare;
 use super::mail;
 use super::outbox::{Outbox, Outgoing};
 use super::poke::{self, Chain};
 use super::section::{Append, Section};
 use super::sleepers::rescue;
-use super::steal::compare;
 use crate::color::SlotId;
 use crate::event::fifo::Chunk;
 use crate::sync::atomic::fence;

@@ -5,8 +5,8 @@
 //! we cannot assume a processor for each thread: a waiter yields once it has spun for longer than
 //! any critical section takes, so that a holder that lost its processor gets it back.
 //!
-//! Under loom it is loom's mutex: a spinning model explores spinning, and the spin lock itself has a
-//! model of its own.
+//! Under loom it is loom's mutex: a spinning model explores spinning, and the spin lock itself has
+//! a model of its own.
 
 #[cfg(not(loom))]
 pub(crate) use spin::{CoreLock, Guard};
@@ -76,8 +76,8 @@ pub(crate) mod spin {
         /// The lock if it is free.
         #[inline]
         pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-            // Under loom a compare-and-swap: loom does not know that the unlocking store comes after
-            // a swap that failed before it, and lets the failed swap's `true` win for ever.
+            // Under loom a compare-and-swap: loom does not know that the unlocking store comes
+            // after a swap that failed before it, and lets the failed swap's `true` win for ever.
             let was_held = if cfg!(loom) {
                 self.held
                     .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)

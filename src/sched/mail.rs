@@ -1,7 +1,7 @@
 //! A color's mailbox: the word that every core may push events onto.
 //!
-//! Order lives in the color, never in a per-core inbox: whoever owns the color, its events arrive in
-//! this one word, in the order of the pushes. A push is one compare-and-swap for a whole chunk.
+//! Order lives in the color, never in a per-core inbox: whoever owns the color, its events arrive
+//! in this one word, in the order of the pushes. A push is one compare-and-swap for a whole chunk.
 //!
 //! ```text
 //! mail word:   last node of the newest chunk | POKED
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A chunk is a ring through its last node, so that pushing and draining write one node a chunk and
-//! not each node. The first node carries the chunk's length and summed times; if it is also the last
-//! its own times are the sums.
+//! not each node. The first node carries the chunk's length and summed times; if it is also the
+//! last its own times are the sums.
 //!
 //! `POKED` is set with the first push and says that a *poke* for this color is on its way to its
 //! owner ([`super::poke`]). Only who consumes that poke clears it. So at most one poke exists for a
@@ -85,8 +85,8 @@ pub(crate) fn has_mail(slot: &Slot) -> bool {
     !split(slot.mail.load(Ordering::Acquire)).0.is_null()
 }
 
-/// Moves what waits in the mailbox to the end of the color's FIFO, leaving `POKED` as it is. The caller
-/// owns the color, or the order would be lost.
+/// Moves what waits in the mailbox to the end of the color's FIFO, leaving `POKED` as it is. The
+/// caller owns the color, or the order would be lost.
 #[inline(never)]
 pub(crate) fn drain(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
     let word = update(slots, slot, |word| keep_mark(std::ptr::null_mut(), word));
@@ -111,8 +111,8 @@ fn update(slots: &Slots, slot: SlotId, f: impl Fn(*mut Node) -> *mut Node) -> *m
     }
 }
 
-/// Consumes the color's poke, which the caller took from a core's mailbox: clears `POKED` and moves what
-/// waits to the end of the FIFO. As for [`drain`], the caller owns the color.
+/// Consumes the color's poke, which the caller took from a core's mailbox: clears `POKED` and moves
+/// what waits to the end of the FIFO. As for [`drain`], the caller owns the color.
 pub(crate) fn consume(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
     let word = slots
         .at(slot)
@@ -133,8 +133,9 @@ pub(crate) unsafe fn count(slots: &Slots, slot: SlotId) -> (u64, Option<Color>) 
     let mut last = newest;
     while !last.is_null() {
         let (first, older) = {
-            // SAFETY: what is in a mailbox is taken out under the owner's lock only, and whoever pushes touches
-            // nothing but what is pushed: so these nodes stay where they are, and nobody else looks at them.
+            // SAFETY: what is in a mailbox is taken out under the owner's lock only, and whoever
+            // pushes touches nothing but what is pushed: so these nodes stay where they are, and
+            // nobody else looks at them.
             let header = unsafe { Node::header(last) };
             // SAFETY: a last node's link is `older`.
             (header.next, unsafe { header.link.older })

@@ -5,13 +5,13 @@
 //! what it runs without the lock; [`section`] is the critical section, where colors are linked and
 //! change owner.
 //!
-//! The papers' structures: [`color_queue`] is a color with its events ([`crate::event::fifo`]), [`core_queue`]
-//! the colors of a core in the order of their turns, [`stealing_queue`] those of them that are
-//! worth a steal; both link through the colors by the one [`list`], and [`colors`] is the only way
-//! to a color's private part.
+//! The papers' structures: [`color_queue`] is a color with its events ([`crate::event::fifo`]),
+//! [`core_queue`] the colors of a core in the order of their turns, [`stealing_queue`] those of
+//! them that are worth a steal; both link through the colors by the one [`list`], and [`colors`] is
+//! the only way to a color's private part.
 //!
 //! [`mail`] and [`poke`] are how events reach a color on another core; [`steal`], [`victim`] and
-//! [`sleepers`] are what an idle core does.
+//! [`sleepers`] are what an idle core does, and [`levelling`] what a busy one does beside a busier.
 //!
 //! What can never happen: two cores in one color; two events of a color out of the order of their
 //! posts; a color with events that no list, mailbox or checkout leads to; a core asleep with mail;
@@ -28,6 +28,7 @@ mod core_queue;
 pub(crate) mod depth;
 mod exchange;
 pub(crate) mod foreign;
+mod levelling;
 pub(crate) mod limits;
 mod list;
 pub(crate) mod lock;

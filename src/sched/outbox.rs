@@ -76,8 +76,8 @@ impl Outbox {
         self.0.drain(..)
     }
 
-    /// Empties the outbox into the mailboxes, without poking anybody: when the core ends, and with it
-    /// the runtime.
+    /// Empties the outbox into the mailboxes, without poking anybody: when the core ends, and with
+    /// it the runtime.
     pub(super) fn abandon(&mut self, shared: &Shared) {
         for Outgoing { slot, chunk } in self.0.drain(..) {
             let _ = mail::push(&shared.slots, slot, chunk);

@@ -14,17 +14,17 @@
 //!   PARKED -------------------------+
 //! ```
 //!
-//! That "parked" lives in the same word as the list makes push-and-wake one operation: a push either
-//! comes before the owner parks, which then fails, or after, and then the pusher knows that it has
-//! to ring. A plain store of "awake" beside the list was shown by loom to lose a wake-up.
+//! That "parked" lives in the same word as the list makes push-and-wake one operation: a push
+//! either comes before the owner parks, which then fails, or after, and then the pusher knows that
+//! it has to ring. A plain store of "awake" beside the list was shown by loom to lose a wake-up.
 //!
-//! **Poke against migration.** A poster reads the owner, pushes the poke to that core, then reads the
-//! owner again. A thief publishes the new owner, then looks at the victim's mailbox once more with a
-//! read-modify-write. In the order of the mailbox word either the push comes first, and the thief
-//! finds the poke and forwards it; or the thief's look comes first, and then the push, an acquiring
-//! read-modify-write, makes the new owner visible to the poster's second read: the poster takes the
-//! old owner's mail itself and sends each poke to where its color now is. Either way no poke stays
-//! behind the long handler of a core that no longer owns the color.
+//! **Poke against migration.** A poster reads the owner, pushes the poke to that core, then reads
+//! the owner again. A thief publishes the new owner, then looks at the victim's mailbox once more
+//! with a read-modify-write. In the order of the mailbox word either the push comes first, and the
+//! thief finds the poke and forwards it; or the thief's look comes first, and then the push, an
+//! acquiring read-modify-write, makes the new owner visible to the poster's second read: the poster
+//! takes the old owner's mail itself and sends each poke to where its color now is. Either way no
+//! poke stays behind the long handler of a core that no longer owns the color.
 
 use super::shared::Shared;
 use super::slots::Slots;
@@ -57,14 +57,14 @@ impl Pokes {
         !matches!(self.0.load(Ordering::Acquire), EMPTY | PARKED)
     }
 
-    /// Whether pokes wait, as a read-modify-write: comes after everything this thread did before, in
-    /// the eyes of whoever pushes later.
+    /// Whether pokes wait, as a read-modify-write: comes after everything this thread did before,
+    /// in the eyes of whoever pushes later.
     pub(crate) fn any_ordered(&self) -> bool {
         !matches!(self.0.fetch_or(0, Ordering::AcqRel), EMPTY | PARKED)
     }
 
-    /// Adds the pokes of these colors, at least one. True if the core slept: the caller must ring its
-    /// doorbell.
+    /// Adds the pokes of these colors, at least one. True if the core slept: the caller must ring
+    /// its doorbell.
     #[must_use]
     fn push(&self, slots: &Slots, pokes: &[SlotId]) -> bool {
         for pair in pokes.windows(2) {
@@ -166,9 +166,9 @@ pub(crate) fn send(shared: &Shared, slot: SlotId, bells: &mut Vec<u32>) {
     send_all(shared, shared.slots.owner(slot), &[slot], bells);
 }
 
-/// Sends the pokes of several colors, at least one, to the core that owned them a moment ago: with one
-/// read-modify-write. If one of them has moved since, what lies there is sent on, each poke to where its
-/// color now is.
+/// Sends the pokes of several colors, at least one, to the core that owned them a moment ago: with
+/// one read-modify-write. If one of them has moved since, what lies there is sent on, each poke to
+/// where its color now is.
 pub(crate) fn send_all(shared: &Shared, core: u32, colors: &[SlotId], bells: &mut Vec<u32>) {
     let slots = &shared.slots;
     let pokes = &shared.cores[core as usize].pokes;

@@ -1,5 +1,5 @@
-//! Which stealing algorithm runs: the papers' base algorithm, each of Mely's heuristics alone, all of
-//! them, or none (checklist F27, F28).
+//! Which stealing algorithm runs: the papers' base algorithm, each of Mely's heuristics alone, all
+//! of them, or none (checklist F27, F28).
 
 use super::stealing_queue::Band;
 

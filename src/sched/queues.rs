@@ -1,13 +1,13 @@
-//! What a core lock guards: the core-queue and the stealing-queue, and what is known of the colors that
-//! are checked out.
+//! What a core lock guards: the core-queue and the stealing-queue, and what is known of the colors
+//! that are checked out.
 
 use super::core_queue::CoreQueue;
 use super::limits::Limits;
 use super::poke::Chain;
 use super::stealing_queue::StealingQueue;
 
-/// What an event takes that is not worth stealing, in ns, roughly: the scheduler's part included, and
-/// memory that has gone cold.
+/// What an event takes that is not worth stealing, in ns, roughly: the scheduler's part included,
+/// and memory that has gone cold.
 pub(crate) const EVENT_NS: u64 = 100;
 
 /// See the module text.
@@ -18,10 +18,11 @@ pub(crate) struct Queues {
     pub(super) stealing_queue: StealingQueue,
     /// Colors that last and are checked out: of what is shared with a thief, the core's own part.
     pub(super) lasting_out: u32,
-    /// Events that are checked out, without the one that runs. Kept only where the two-color rule holds.
+    /// Events that are checked out, without the one that runs. Kept only where the two-color rule
+    /// holds.
     pub(super) events_out: u64,
-    /// Pokes of colors that were checked out when they came: their mail is for the core's own thread, at
-    /// its next exchange or flush.
+    /// Pokes of colors that were checked out when they came: their mail is for the core's own
+    /// thread, at its next exchange or flush.
     pub(super) left: Chain,
 }
 
@@ -65,7 +66,8 @@ mod tests {
     use crate::color::SlotId;
     use crate::sched::color_queue::Endurance;
 
-    /// What is worth stealing, the events besides, and for each color of its own that lasts as much as is counted.
+    /// What is worth stealing, the events besides, and for each color of its own that lasts as much
+    /// as is counted.
     #[test]
     fn the_load_is_what_a_thief_could_do() {
         let mut queues = Queues::new(Limits {

@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 
 /// See the module text. Between turns it has no events and its batch is over.
 //
-// The order of the fields keeps apart what stands side by side in a FIFO, and the two counters that each
-// event takes one from. Else the compiler handles two fields with one load; and what was stored as two
-// pieces a moment ago cannot be loaded as one before both have reached the cache. That was a fifth of an
-// event, for two colors that post to each other.
+// The order of the fields keeps apart what stands side by side in a FIFO, and the two counters that
+// each event takes one from. Else the compiler handles two fields with one load; and what was
+// stored as two pieces a moment ago cannot be loaded as one before both have reached the cache.
+// That was a fifth of an event, for two colors that post to each other.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Running {
@@ -149,7 +149,8 @@ impl Running {
         let times = {
             // SAFETY: the running color's nodes are ours.
             let header = unsafe { Node::header(self.head) };
-            // The last node's link means nothing, but whether there is a next one is hard to predict.
+            // The last node's link means nothing, but whether there is a next one is hard to
+            // predict.
             self.head = header.next;
             header.times
         };

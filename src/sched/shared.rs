@@ -22,8 +22,8 @@ use crossbeam_utils::CachePadded;
 use mely_topology::Distance;
 use std::sync::RwLock;
 
-/// What a core shows the others, each on lines of its own: what its thread writes every quantum must
-/// not share a line with what others poll.
+/// What a core shows the others, each on lines of its own: what its thread writes every quantum
+/// must not share a line with what others poll.
 #[derive(Debug)]
 pub(crate) struct CoreShared {
     pub(crate) lock: CachePadded<CoreLock<Queues>>,
@@ -66,9 +66,9 @@ impl Hint {
         let (queued, events) = (queues.core_queue.len, queues.core_queue.events);
         let stealable = queues.core_queue.stealable();
         let lasting = queues.all_lasting();
-        // What is unchanged is not stored: others poll this line, and a store takes it from them and
-        // costs a transfer each way. One writer at a time, under the lock, so what it reads is the
-        // latest.
+        // What is unchanged is not stored: others poll this line, and a store takes it from them
+        // and costs a transfer each way. One writer at a time, under the lock, so what it reads is
+        // the latest.
         if self.queued.load(Ordering::Relaxed) != queued {
             self.queued.store(queued, Ordering::Relaxed);
         }
@@ -131,22 +131,24 @@ impl Hint {
 /// is inside one handler, without a clock on the core's side. And what it is asked for meanwhile.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// Why the core does something before its next event: [`Progress::SAMPLE`], [`Progress::LOOK_UP`].
+    /// Why the core does something before its next event: [`Progress::SAMPLE`],
+    /// [`Progress::LOOK_UP`].
     attention: relaxed::AtomicU32,
     /// Counts colors run.
     turns: AtomicU64,
     /// In a handler known or feared to be long. A hint of the core's own, which spares thieves the
     /// wait to find out.
     long: AtomicU32,
-    /// The profile of the event that runs, plus one; 0 between quanta. For reports and the watchdog.
+    /// The profile of the event that runs, plus one; 0 between quanta. For reports and the
+    /// watchdog.
     running: relaxed::AtomicU32,
 }
 
 impl Progress {
     /// The events of this turn are timed.
     const SAMPLE: u32 = 1;
-    /// Somebody asks the core to *look up*: to end its quantum, and to look at its event source and at how
-    /// far the runtime is.
+    /// Somebody asks the core to *look up*: to end its quantum, and to look at its event source and
+    /// at how far the runtime is.
     const LOOK_UP: u32 = 2;
 
     fn new() -> Progress {
@@ -184,11 +186,12 @@ impl Progress {
         self.attention.load(Ordering::Relaxed) & Progress::LOOK_UP != 0
     }
 
-    /// The core does look up: whoever asks from now on asks anew. Returns whether anybody had asked.
+    /// The core does look up: whoever asks from now on asks anew. Returns whether anybody had
+    /// asked.
     #[inline(always)]
     pub(crate) fn looks_up(&self) -> bool {
-        // A read-modify-write, so that a question that comes at this moment is either answered now, with
-        // what was written before it, or left.
+        // A read-modify-write, so that a question that comes at this moment is either answered now,
+        // with what was written before it, or left.
         self.is_asked_to_look_up()
             && self
                 .attention
@@ -251,8 +254,8 @@ pub(crate) struct Shared {
     pub(crate) policy: Policy,
     pub(crate) sleepers: Sleepers,
     pub(crate) vigil: CachePadded<Vigil>,
-    /// Cores without work that look for some, until they find it or sleep. On a line of its own, like
-    /// everything here that changes: the rest is what each core reads for each event.
+    /// Cores without work that look for some, until they find it or sleep. On a line of its own,
+    /// like everything here that changes: the rest is what each core reads for each event.
     pub(crate) searching: CachePadded<AtomicU32>,
     steal_cost_ns: CachePadded<[relaxed::AtomicU32; Distance::COUNT]>,
     /// What a wake-up costs: less than this in sight wakes nobody, in ns.
@@ -343,8 +346,8 @@ impl Shared {
         debug_assert!(before.is_none(), "core {core} has a doorbell already");
     }
 
-    /// Gives the doorbells' descriptors back: posters may be kept for longer than the runtime. No core is there
-    /// any more.
+    /// Gives the doorbells' descriptors back: posters may be kept for longer than the runtime. No
+    /// core is there any more.
     pub(crate) fn take_bells_down(&self) {
         for bell in &self.bells {
             *bell.write().unwrap() = None;
@@ -420,8 +423,8 @@ impl Shared {
 }
 
 impl Shared {
-    /// Drops the closures in queues and mailboxes, and tells how many there were. No core runs any more; foreign
-    /// threads may still push, and look.
+    /// Drops the closures in queues and mailboxes, and tells how many there were. No core runs any
+    /// more; foreign threads may still push, and look.
     pub(crate) fn discard(&self) -> u64 {
         let mut discarded = 0;
         for slot in self.slots.ids() {

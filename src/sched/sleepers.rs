@@ -7,14 +7,14 @@
 //! **To make work known**, a core (1) publishes its hint; (2) fences; (3) looks for a set bit; (4)
 //! turns that core's mailbox word from `PARKED` to `EMPTY`, and if it was the one who did, rings.
 //!
-//! The two fences are each between the own write and the look at the other's, so at least one of the
-//! two sees the other: the sleeper finds the hint or the waker finds the sleeper. A poke needs
+//! The two fences are each between the own write and the look at the other's, so at least one of
+//! the two sees the other: the sleeper finds the hint or the waker finds the sleeper. A poke needs
 //! neither: it goes into the mailbox word itself, which says whether to ring. Doorbells ring after
 //! unlocking, and a doorbell that rings before the wait makes the wait return at once.
 //!
-//! A wake-up costs the waker some 7 us here, more than a request: so the hint must promise more than
-//! that, and one wake-up at a time is under way; who was woken wakes the next if there is still
-//! more than it can do.
+//! A wake-up costs the waker some 7 us here, more than a request: so the hint must promise more
+//! than that, and one wake-up at a time is under way; who was woken wakes the next if there is
+//! still more than it can do.
 
 use super::shared::Shared;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -57,15 +57,16 @@ pub(super) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
     }
 }
 
-/// A color was poked whose owner may be inside a long handler: wakes somebody to take it from there.
+/// A color was poked whose owner may be inside a long handler: wakes somebody to take it from
+/// there.
 pub(super) fn rescue(shared: &Shared, owner: u32, waker: Option<u32>, bells: &mut Vec<u32>) {
     if !shared.policy.stealing || Some(owner) == waker || fault("nobody sent to the rescue") {
         return;
     }
     let progress = &shared.cores[owner as usize].progress;
     if progress.is_long() {
-        // Pairs with the fence of a core on its way to sleep: it sees poke and handler, or we see it
-        // asleep.
+        // Pairs with the fence of a core on its way to sleep: it sees poke and handler, or we see
+        // it asleep.
         fence(Ordering::SeqCst);
         if shared.sleepers.any() {
             wake_nearest(shared, owner, bells);
@@ -73,8 +74,8 @@ pub(super) fn rescue(shared: &Shared, owner: u32, waker: Option<u32>, bells: &mu
     }
 }
 
-/// A core has been inside its quantum for longer than anybody thought: wakes somebody to take what waits there,
-/// if there is anything.
+/// A core has been inside its quantum for longer than anybody thought: wakes somebody to take what
+/// waits there, if there is anything.
 pub(crate) fn relieve(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
     let stuck = &shared.cores[core as usize];
     let waits = stuck.hint.stealable() > 0 || stuck.pokes.any();

@@ -1,17 +1,18 @@
 //! The color slots: one cache line a color.
 //!
-//! Nothing is allocated for a color. The table is zeroed memory that the system provides page by page
-//! as colors are used, and all zero is the state of a color never used.
+//! Nothing is allocated for a color. The table is zeroed memory that the system provides page by
+//! page as colors are used, and all zero is the state of a color never used.
 //!
 //! ```text
-//! 0      8           12      14       16                  44      45     46          48           64
+//! 0      8           12      14       16                  44      45     46          48          
+//! 64
 //! | mail | poke_next | owner | wanted | FIFO and its sums | state | band | endurance | four links |
 //! |      any core writes these        |      whoever holds the owner's lock                         |
 //! ```
 //!
 //! Both halves share the line on purpose: whoever touches one is about to touch the other. A color
-//! that runs is not affected by cores that post to it, because its events were moved out of the slot
-//! when it was checked out.
+//! that runs is not affected by cores that post to it, because its events were moved out of the
+//! slot when it was checked out.
 
 use super::color_queue::ColorQueue;
 use crate::color::{ColorMap, SlotId};
@@ -62,8 +63,8 @@ impl Slot {
     /// The private part.
     ///
     /// # Safety
-    /// The caller holds the owner's lock, or nobody else can reach the table any more. And it has no
-    /// other borrow of this slot's private part.
+    /// The caller holds the owner's lock, or nobody else can reach the table any more. And it has
+    /// no other borrow of this slot's private part.
     #[inline(always)]
     pub(crate) unsafe fn queue(&self) -> CellMut<'_, ColorQueue> {
         // SAFETY: exclusive by the caller's promise.
@@ -80,8 +81,8 @@ impl<'a> Table<'a> {
     #[inline(always)]
     pub(crate) fn at(self, slot: SlotId) -> &'a Slot {
         debug_assert!((slot.number() as usize) < self.0.len());
-        // SAFETY: slots come from `ColorMap`, whose `slots` is the length of the table; lists, pokes and
-        // checkouts hold such slots only.
+        // SAFETY: slots come from `ColorMap`, whose `slots` is the length of the table; lists,
+        // pokes and checkouts hold such slots only.
         unsafe { self.0.get_unchecked(slot.number() as usize) }
     }
 }
@@ -145,9 +146,9 @@ impl Slots {
 
     /// Publishes a new owner.
     ///
-    /// The caller holds the lock of the present owner (see [`super::section`]) and has done with the
-    /// private part, which from now on belongs to the new owner's lock. Release, so that who learns
-    /// of the new owner also sees what the old one left there.
+    /// The caller holds the lock of the present owner (see [`super::section`]) and has done with
+    /// the private part, which from now on belongs to the new owner's lock. Release, so that who
+    /// learns of the new owner also sees what the old one left there.
     pub(crate) fn set_owner(&self, slot: SlotId, core: u32) {
         self.at(slot)
             .owner

@@ -1,5 +1,4 @@
-//! Stealing: an idle core takes whole colors, from the nearest core that has something worth it; a
-//! busy one does where colors that go on and on are shared unevenly.
+//! Stealing: an idle core takes whole colors, from the nearest core that has something worth it.
 //!
 //! In order (Mely §III, §IV-B, with libasync-smp's loop around it): victims nearest first; the hint
 //! is read plainly; the lock is only tried; the victim's mail is taken, so that work that is
@@ -7,14 +6,8 @@
 //! until thief and victim have the same, but at most [`ROUND`] in one critical section; the new
 //! owner is published; the lock is released; a quantum of them is run at once, and the rest goes
 //! into the thief's own core-queue, where others see it. If more was due than a round, the thief
-//! *levels*: after each of its next quanta it takes another round, until the two have the same. The
-//! cost does not depend on how many events are queued: a color moves with its whole FIFO. What is
-//! measured is the cost of a color.
-//!
-//! Two things are not in the papers, and without them colors that post to themselves stay where
-//! they started. By its one queued event such a color is never worth a steal: so what it took since
-//! it last was finished counts too ([`super::color_queue::Endurance`]). And a core with a single
-//! one of them is never idle again, whatever another has: so every core now and then [`compare`]s.
+//! goes on with [`super::levelling`]. The cost does not depend on how many events are queued: a
+//! color moves with its whole FIFO. What is measured is the cost of a color.
 //!
 //! A victim is worth a visit if the time-left of its worthy colors exceeds the measured steal cost
 //! of that distance; or if it is *stuck*, that is, has been inside one handler for longer than a
@@ -23,9 +16,8 @@
 use super::checkout::Taken;
 use super::core::Core;
 use super::exchange::{check_out, take_mail};
-use super::queues::EVENT_NS;
 use super::section::Section;
-use super::shared::{CoreShared, Shared};
+use super::shared::Shared;
 use super::sleepers::wake_nearest;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
@@ -68,7 +60,7 @@ impl Core {
     }
 
     /// Links what was stolen into our own core-queue. `run`: and checks out a quantum.
-    fn adopt(&mut self, loot: Loot, run: bool) {
+    pub(super) fn adopt(&mut self, loot: Loot, run: bool) {
         let Core {
             id,
             shared,
@@ -92,41 +84,6 @@ impl Core {
         self.make_known(worth);
         if run {
             self.begin_quantum(waits);
-        }
-    }
-
-    /// Takes a round from the `i`-th victim, unless that has no more than we do.
-    #[inline(never)]
-    pub(super) fn level(&mut self, i: usize) {
-        self.levelling = None;
-        let (victim, _) = self.own.victims[i];
-        let hint = &self.shared.cores[victim as usize].hint;
-        let events_ns = hint.events() * EVENT_NS;
-        // Where worth does not count, whatever there is, is worth as much as can be.
-        let theirs_ns = hint.worth_ns().saturating_add(events_ns);
-        let (ours_ns, lasting, lasting_ns) = {
-            let section = Section::enter(&self.shared, self.id);
-            let (queues, lasting) = (section.queues(), section.queues().all_lasting());
-            (queues.load_ns(), lasting, queues.lasting_ns(lasting))
-        };
-        // Colors that last are shared by their number: however many events each has, it goes on.
-        let has_ns = if has_clearly_more(hint.lasting(), lasting) {
-            Some(lasting_ns)
-        } else {
-            (theirs_ns > ours_ns).then_some(ours_ns)
-        };
-        if let Some(has_ns) = has_ns {
-            let now_ns = self.clock.now_ns();
-            let mut loot = Loot::new();
-            if self.visit(i, now_ns, has_ns, &mut loot) {
-                self.adopt(loot, false);
-            }
-            // We may have raised the victim's hint by linking its mail: see `end_search`.
-            fence(Ordering::SeqCst);
-            if self.is_more_to_steal() {
-                self.wake_one();
-            }
-            self.ring();
         }
     }
 
@@ -175,7 +132,7 @@ impl Core {
 
     /// Whether any core has work worth a wake-up. This one too: what it published while it searched
     /// it made known to nobody.
-    fn is_more_to_steal(&self) -> bool {
+    pub(super) fn is_more_to_steal(&self) -> bool {
         let enough_ns = self.shared.wake_cost_ns;
         self.own.hint.worth_ns() >= enough_ns
             || self.own.victims.iter().any(|&(victim, _)| {
@@ -236,7 +193,8 @@ impl Core {
         stuck.then_some(true)
     }
 
-    fn visit(&mut self, i: usize, now_ns: u64, has_ns: u64, loot: &mut Loot) -> bool {
+    /// Steals from the `i`-th victim, if it tempts; this core has `has_ns` worth of its own.
+    pub(super) fn visit(&mut self, i: usize, now_ns: u64, has_ns: u64, loot: &mut Loot) -> bool {
         let Some(stuck) = self.tempting(i, now_ns) else {
             return false;
         };
@@ -312,29 +270,6 @@ impl Core {
         let now_ns = self.clock.now_ns();
         (0..self.sightings.len()).any(|i| self.tempting(i, now_ns).is_some())
     }
-}
-
-/// Looks, now and then and at one after the other, whether a victim has clearly more colors that
-/// last than this core, whose lock is held: neither would ever be idle, and steal. Which of the
-/// victims it is.
-#[inline(never)]
-pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Option<usize> {
-    if !section.shared.policy.stealing {
-        return None;
-    }
-    let i = (looks as usize).checked_rem(own.victims.len())?;
-    let (victim, _) = own.victims[i];
-    let hint = &section.shared.cores[victim as usize].hint;
-    let ours = section.queues().all_lasting();
-    let more = has_clearly_more(hint.lasting(), ours);
-    // All of them may fit into one quantum: then there is nothing to take unless it leaves some.
-    hint.ask(more);
-    more.then_some(i)
-}
-
-/// Whether `theirs` is so many more than `ours` that it is worth the while to level them.
-fn has_clearly_more(theirs: u32, ours: u32) -> bool {
-    theirs > 1 + ours + ours / 4
 }
 
 /// Makes sure that `core` looks at its queue, whether it sleeps or is about to.

@@ -1,5 +1,5 @@
-//! The stealing-queue: the colors of one core's core-queue that are worth a steal, in three bands of
-//! penalized time-left (Mely section IV-B). Within a band they are in no order of time.
+//! The stealing-queue: the colors of one core's core-queue that are worth a steal, in three bands
+//! of penalized time-left (Mely section IV-B). Within a band they are in no order of time.
 
 use super::colors::Colors;
 use super::list::List;

@@ -19,11 +19,12 @@ impl Section<'_> {
         Taken { slot, fifo }
     }
 
-    /// Moves colors to `thief`, best first, as checked out by it: as many as `into` has room for, until the
-    /// thief, which has `has_ns` worth of its own, has as much as is left here. True if more is due.
+    /// Moves colors to `thief`, best first, as checked out by it: as many as `into` has room for,
+    /// until the thief, which has `has_ns` worth of its own, has as much as is left here. True if
+    /// more is due.
     ///
-    /// `stuck`: this core has been inside one handler for longer than a steal costs, so any color of
-    /// its is worth taking, whatever its time. (Not to libasync-smp, which knows no time.)
+    /// `stuck`: this core has been inside one handler for longer than a steal costs, so any color
+    /// of its is worth taking, whatever its time. (Not to libasync-smp, which knows no time.)
     pub(crate) fn hand_over(
         &mut self,
         thief: u32,
@@ -38,8 +39,9 @@ impl Section<'_> {
             }
             return false;
         }
-        // Of one band only: what a penalty has put lower is left for as long as there is anything else. A
-        // lone color goes too, unless the two-color rule holds: what runs besides is the victim's half.
+        // Of one band only: what a penalty has put lower is left for as long as there is anything
+        // else. A lone color goes too, unless the two-color rule holds: what runs besides is the
+        // victim's half.
         if let Some(band) = self.queues.stealing_queue.highest() {
             let mut thief_ns = has_ns;
             while let Some(slot) = self.queues.stealing_queue.head(band) {
@@ -47,8 +49,9 @@ impl Section<'_> {
                     return false;
                 }
                 let color_ns = self.colors.at(slot).load_ns();
-                // Else the thief would have the more afterwards, and give it back.
-                if !into.is_empty() && thief_ns + color_ns > self.queues.load_ns() {
+                // Else the thief would have the more afterwards, and give it back. One that has
+                // nothing takes a color in any case.
+                if thief_ns > 0 && thief_ns + color_ns > self.queues.load_ns() {
                     return false;
                 }
                 if into.is_full() {
@@ -81,9 +84,9 @@ impl Section<'_> {
         self.base_choice().is_some()
     }
 
-    /// The base algorithm's choice: the first color with fewer than half of the queued events, those of the
-    /// running color included (libasync-smp, after Mely §II-B). So never a lone color, nor one that has the
-    /// majority.
+    /// The base algorithm's choice: the first color with fewer than half of the queued events,
+    /// those of the running color included (libasync-smp, after Mely §II-B). So never a lone color,
+    /// nor one that has the majority.
     fn base_choice(&mut self) -> Option<SlotId> {
         let all = self.queues.core_queue.events + self.queues.events_out;
         self.find_stealable(|queue| u64::from(queue.fifo.len()) * 2 < all)

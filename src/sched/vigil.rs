@@ -1,15 +1,17 @@
 //! When the watchdog looks.
 //!
-//! The watchdog ([`crate::runtime::watchdog`]) looks at the cores many times a millisecond. It sleeps while no core is
-//! *busy*; and a core is not busy for its first moments after a sleep, which are all there is to most of them
-//! in a server with little to do. Until then the core watches itself: it takes the time of each of its
-//! events, and looks up after one that was long. It becomes busy once it has been awake for longer, or if
-//! anything waits behind what it runs: because while that runs, only another could notice. If the watchdog is to
-//! tell of long handlers ([`Builder::warn_over`](crate::Builder::warn_over)), a core is busy as soon as it wakes.
+//! The watchdog ([`crate::runtime::watchdog`]) looks at the cores many times a millisecond. It
+//! sleeps while no core is *busy*; and a core is not busy for its first moments after a sleep,
+//! which are all there is to most of them in a server with little to do. Until then the core
+//! watches itself: it takes the time of each of its events, and looks up after one that was long.
+//! It becomes busy once it has been awake for longer, or if anything waits behind what it runs:
+//! because while that runs, only another could notice. If the watchdog is to tell of long handlers
+//! ([`Builder::warn_over`](crate::Builder::warn_over)), a core is busy as soon as it wakes.
 //!
-//! **To become busy**, a core (1) says so; (2) fences; (3) looks whether the watchdog sleeps, and calls it.
-//! **To sleep**, the watchdog (1) says so; (2) fences; (3) looks whether any core is busy. Each fence is between
-//! the own word and the look at the other's, so at least one sees the other.
+//! **To become busy**, a core (1) says so; (2) fences; (3) looks whether the watchdog sleeps, and
+//! calls it. **To sleep**, the watchdog (1) says so; (2) fences; (3) looks whether any core is
+//! busy. Each fence is between the own word and the look at the other's, so at least one sees the
+//! other.
 
 use super::shared::CoreShared;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -51,8 +53,8 @@ impl Vigil {
         cores.iter().any(|core| core.busy.load(Ordering::Relaxed))
     }
 
-    /// The watchdog announces that it will sleep until a core calls it. False: one of these is busy. Under the
-    /// lock that the call takes too, so that the call cannot come before the sleep.
+    /// The watchdog announces that it will sleep until a core calls it. False: one of these is
+    /// busy. Under the lock that the call takes too, so that the call cannot come before the sleep.
     #[must_use]
     pub(crate) fn falls_asleep(&self, cores: &[Arc<CoreShared>]) -> bool {
         self.asleep.store(true, Ordering::Relaxed);

@@ -1,17 +1,18 @@
 //! Taking the time of events, and what a core does before one that is known or feared to be long.
 //!
-//! What such an event posts is published at once, post by post, because it might go on for long after. That
-//! costs several times the post. Events that are long *because* they post (a broadcast, say) are spared it:
-//! a few that posted their last soon after their first, for the number of posts, and then were over, show
-//! that their handler *posts in a row*. Of its next event the first post is published at once, and the rest
-//! together, at [`OUTBOX_MAX`] colors or at its end. If that does take longer after all, its posts have
-//! waited, and the handler is no longer taken for one that posts in a row.
+//! What such an event posts is published at once, post by post, because it might go on for long
+//! after. That costs several times the post. Events that are long *because* they post (a broadcast,
+//! say) are spared it: a few that posted their last soon after their first, for the number of
+//! posts, and then were over, show that their handler *posts in a row*. Of its next event the first
+//! post is published at once, and the rest together, at [`OUTBOX_MAX`] colors or at its end. If
+//! that does take longer after all, its posts have waited, and the handler is no longer taken for
+//! one that posts in a row.
 //!
-//! **Surprises.** Most events are not timed, because that costs more than they do: and one that takes a
-//! thousand times what was thought has others wait behind it that an idle core could have run. So while
-//! another core is idle and anything waits, quanta are timed as wholes. When one took longer than two wake-ups, the
-//! handlers in it are suspected, and for a while their events are timed and checked out alone
-//! ([`crate::event::profile`]).
+//! **Surprises.** Most events are not timed, because that costs more than they do: and one that
+//! takes a thousand times what was thought has others wait behind it that an idle core could have
+//! run. So while another core is idle and anything waits, quanta are timed as wholes. When one took
+//! longer than two wake-ups, the handlers in it are suspected, and for a while their events are
+//! timed and checked out alone ([`crate::event::profile`]).
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
@@ -81,8 +82,8 @@ impl Core {
         }
     }
 
-    /// Watches the event that is about to run: takes the time, and unless it is a mere sample, makes
-    /// sure beforehand that others are not left to wait for it.
+    /// Watches the event that is about to run: takes the time, and unless it is a mere sample,
+    /// makes sure beforehand that others are not left to wait for it.
     #[inline(never)]
     pub(super) fn watch(&mut self, watch: bool, raw_ns: u32) {
         if watch {
@@ -106,8 +107,9 @@ impl Core {
         self.current.started_ns = Some(self.clock.now_ns());
     }
 
-    /// Makes sure that nobody's work is left to wait for the long handler that begins: mail that came since
-    /// the exchange, or queued colors. `looked`: a sleeper was looked for just now, and one is enough.
+    /// Makes sure that nobody's work is left to wait for the long handler that begins: mail that
+    /// came since the exchange, or queued colors. `looked`: a sleeper was looked for just now, and
+    /// one is enough.
     fn look_before_long(&mut self, looked: bool) {
         let own = &self.own;
         if self.shared.policy.stealing && !fault("no look before a long handler") {
@@ -128,8 +130,8 @@ impl Core {
         }
     }
 
-    /// The first post of a long event is published, and known to all. If its handler is known to post in a
-    /// row, the others may wait for each other.
+    /// The first post of a long event is published, and known to all. If its handler is known to
+    /// post in a row, the others may wait for each other.
     #[inline(never)]
     pub(super) fn published_first(&mut self) {
         self.first_post = Some((self.clock.now_ns(), self.posted));

@@ -1,9 +1,9 @@
 //! One driver, one seed: a whole runtime on one thread, whose every choice follows from a number.
 //!
-//! [`Builder::simulate`] builds the runtime that [`Builder::build`] would, with *virtual cores*: the
-//! same scheduler, stepped by one thread in an order that the seed decides; a virtual clock; the
-//! simulated network. From 1 to 512 cores on any topology, whatever the machine has. The same seed
-//! makes the same run, event by event, so what fails once can be looked at as often as needed.
+//! [`Builder::simulate`] builds the runtime that [`Builder::build`] would, with *virtual cores*:
+//! the same scheduler, stepped by one thread in an order that the seed decides; a virtual clock;
+//! the simulated network. From 1 to 512 cores on any topology, whatever the machine has. The same
+//! seed makes the same run, event by event, so what fails once can be looked at as often as needed.
 //!
 //! ```
 //! use mely::{Color, Colored, Cores, Runtime, sim};
@@ -45,31 +45,32 @@
 //! # What is decided by the seed
 //!
 //! Which of the cores that could go on does, how long each step takes, which of several completions
-//! comes first, how much a receive moves. Cores have *paces* that change now and then, so that some fall
-//! far behind others, as when the system takes their processor away. A core may be left between any two
-//! events, and inside a handler where that calls [`pause`] or [`work`]; both do nothing in a runtime that
-//! is not simulated.
+//! comes first, how much a receive moves. Cores have *paces* that change now and then, so that some
+//! fall far behind others, as when the system takes their processor away. A core may be left
+//! between any two events, and inside a handler where that calls [`pause`] or [`work`]; both do
+//! nothing in a runtime that is not simulated.
 //!
 //! What is not: [`HashMap`](std::collections::HashMap)s with random keys, the time of day, other
-//! threads, addresses; and thread-local variables are shared by all virtual cores. A test that repeats itself keeps clear of those. [`Simulation::fingerprint`]
-//! tells whether two runs were the same.
+//! threads, addresses; and thread-local variables are shared by all virtual cores. A test that
+//! repeats itself keeps clear of those. [`Simulation::fingerprint`] tells whether two runs were the
+//! same.
 //!
 //! # What is checked on the way
 //!
-//! With debug assertions, the invariants of the scheduler's lists after each step: those of all cores,
-//! or with more than eight those of the core that took it and of one other. And always: when every core
-//! sleeps and nothing will wake one, no event may be left.
+//! With debug assertions, the invariants of the scheduler's lists after each step: those of all
+//! cores, or with more than eight those of the core that took it and of one other. And always: when
+//! every core sleeps and nothing will wake one, no event may be left.
 //!
 //! # What is different from a run on threads
 //!
-//! The scheduler's own functions are not interrupted: the interleavings inside of them, and the orders
-//! of memory, are what the loom models explore (`loom-tests/`). Time passes between steps and in
-//! [`work`], so a handler takes no time unless it says so.
+//! The scheduler's own functions are not interrupted: the interleavings inside of them, and the
+//! orders of memory, are what the loom models explore (`loom-tests/`). Time passes between steps
+//! and in [`work`], so a handler takes no time unless it says so.
 //!
 //! # How
 //!
-//! Each virtual core is a coroutine with a stack of its own (2 MiB, provided as far as it is used): hence
-//! the feature `sim`, and a dependency that a server does not need.
+//! Each virtual core is a coroutine with a stack of its own (2 MiB, provided as far as it is used):
+//! hence the feature `sim`, and a dependency that a server does not need.
 //!
 //! [`Builder::simulate`]: crate::Builder::simulate
 //! [`Builder::build`]: crate::Builder::build
@@ -127,8 +128,9 @@ impl Builder {
     /// decides, on a virtual clock and the simulated network: see [`sim`](crate::sim).
     ///
     /// The machine is the builder's [`topology`](Self::topology), else a flat one with as many
-    /// processors as cores are asked for (4 for [`Cores::All`](crate::Cores::All)). The event source is the simulated one,
-    /// the builder's if it has one. [`spin`](Self::spin) is at most 2 us, and there is nothing to pin.
+    /// processors as cores are asked for (4 for [`Cores::All`](crate::Cores::All)). The event
+    /// source is the simulated one, the builder's if it has one. [`spin`](Self::spin) is at most 2
+    /// us, and there is nothing to pin.
     ///
     /// # Errors
     /// As [`build`](Self::build).
@@ -155,8 +157,8 @@ impl Simulation {
         self.steps_max = steps;
     }
 
-    /// Runs `start` as the first event, in [`Color::DEFAULT`](crate::Color::DEFAULT), and every event
-    /// after it, until the runtime is asked to stop and has drained; as [`Runtime::run`].
+    /// Runs `start` as the first event, in [`Color::DEFAULT`](crate::Color::DEFAULT), and every
+    /// event after it, until the runtime is asked to stop and has drained; as [`Runtime::run`].
     ///
     /// # Errors
     /// What a run on threads would end with; or that it would go on for ever: [`SimError`].
@@ -218,7 +220,8 @@ impl Simulation {
         self.runtime.begin(start)
     }
 
-    /// One step: a core that the seed decides goes on, to the end of its turn or to where it is left.
+    /// One step: a core that the seed decides goes on, to the end of its turn or to where it is
+    /// left.
     ///
     /// # Panics
     /// See [`run`](Self::run); and inside a handler, of this or any other runtime.
@@ -229,12 +232,13 @@ impl Simulation {
         step
     }
 
-    /// What the run came to, told once. Before [`Step::Ended`], ends it at once, as a deadline would;
-    /// handlers in the middle run to their ends.
+    /// What the run came to, told once. Before [`Step::Ended`], ends it at once, as a deadline
+    /// would; handlers in the middle run to their ends.
     ///
     /// # Errors
     /// See [`RunError`]. [`RunError::Deadline`] also if the run was cut short with events left,
-    /// [`RunError::Again`] if it was asked before, and [`RunError::Inside`] in a handler of whatever runtime.
+    /// [`RunError::Again`] if it was asked before, and [`RunError::Inside`] in a handler of
+    /// whatever runtime.
     pub fn end(&mut self) -> Result<(), RunError> {
         if inside() {
             return Err(RunError::Inside);
@@ -301,8 +305,8 @@ impl Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
-        // A handler must not go on inside another, nor while its thread unwinds, nor without the thread's
-        // variables: then what is in the middle of a step is leaked.
+        // A handler must not go on inside another, nor while its thread unwinds, nor without the
+        // thread's variables: then what is in the middle of a step is leaked.
         if !std::thread::panicking() && world::can_run() && !inside() {
             // Reported to who asks.
             let _ = self.end();
@@ -310,8 +314,8 @@ impl Drop for Simulation {
     }
 }
 
-/// Inside a handler of a simulation: leaves this core for a moment, in which others go on. Elsewhere,
-/// and while a panic unwinds, it does nothing.
+/// Inside a handler of a simulation: leaves this core for a moment, in which others go on.
+/// Elsewhere, and while a panic unwinds, it does nothing.
 ///
 /// All virtual cores are on one thread: hold no lock here that another handler waits for.
 pub fn pause(cx: &mut Cx) {
@@ -319,8 +323,8 @@ pub fn pause(cx: &mut Cx) {
     world::work(0);
 }
 
-/// Inside a handler of a simulation: work that takes `time`, in which others go on. Elsewhere, and while
-/// a panic unwinds, it does nothing. As for [`pause`], hold no lock.
+/// Inside a handler of a simulation: work that takes `time`, in which others go on. Elsewhere, and
+/// while a panic unwinds, it does nothing. As for [`pause`], hold no lock.
 pub fn work(cx: &mut Cx, time: Duration) {
     let _ = cx;
     world::work(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));

@@ -1,9 +1,9 @@
 //! The virtual cores of a simulation, and who of them goes next.
 //!
-//! Each core is a coroutine that takes one step after the other, and can be left in the middle of one:
-//! between two events, and where a handler pauses or works. Time is that of a discrete-event
-//! simulation: whatever a core does keeps it busy until some moment, and when all are busy the clock
-//! goes on to the first that is not.
+//! Each core is a coroutine that takes one step after the other, and can be left in the middle of
+//! one: between two events, and where a handler pauses or works. Time is that of a discrete-event
+//! simulation: whatever a core does keeps it busy until some moment, and when all are busy the
+//! clock goes on to the first that is not.
 
 use super::Step;
 use super::trace::Trace;
@@ -46,8 +46,8 @@ const TIME_MAX_NS: u64 = u64::MAX / 2;
 /// So many steps a core has to leave once the runtime has ended, or what is in the middle of one to
 /// finish it: after that it is stuck.
 const STEPS_TO_LEAVE_MAX: u64 = 100_000;
-/// With so many cores, the lists of all of them are checked after each step; with more, those of the
-/// core that took it and of one other.
+/// With so many cores, the lists of all of them are checked after each step; with more, those of
+/// the core that took it and of one other.
 #[cfg(debug_assertions)]
 const CHECK_ALL_MAX: usize = 8;
 
@@ -222,8 +222,8 @@ impl World {
         (!able.is_empty()).then(|| able[self.draw(able.len())])
     }
 
-    /// What a core is about to do takes time, at its pace. Paces change now and then, so that some fall
-    /// far behind others, as they do when the system takes their processor away.
+    /// What a core is about to do takes time, at its pace. Paces change now and then, so that some
+    /// fall far behind others, as they do when the system takes their processor away.
     fn take_time(&self, id: usize) {
         let mut cores = self.cores.borrow_mut();
         if self.steps.get().is_multiple_of(PACE_STEPS) {
@@ -308,8 +308,8 @@ impl World {
         }
     }
 
-    /// No core sleeps while another has work worth a wake-up, unless somebody is about to see to that: one that
-    /// was woken, that searches, or that is between two steps.
+    /// No core sleeps while another has work worth a wake-up, unless somebody is about to see to
+    /// that: one that was woken, that searches, or that is between two steps.
     #[cfg(debug_assertions)]
     fn check_sleepers(&self) {
         let shared = &self.inner.shared;
@@ -371,8 +371,8 @@ impl World {
         }
     }
 
-    /// When something will happen, though nothing can now: a core is busy until then, or has a timer, the
-    /// watchdog looks at one that is awake, or the deadline comes.
+    /// When something will happen, though nothing can now: a core is busy until then, or has a
+    /// timer, the watchdog looks at one that is awake, or the deadline comes.
     fn next_ns(&self) -> Option<u64> {
         let now_ns = self.now_ns();
         let mut cores = self.cores.borrow_mut();
@@ -402,7 +402,8 @@ impl World {
 
     /// Leaves the core in the middle of its step, for at least `ns`. Called in its coroutine.
     fn leave(&self, id: usize, ns: u64) {
-        // A coroutine cannot be left while its stack unwinds: the thread would seem to panic to others.
+        // A coroutine cannot be left while its stack unwinds: the thread would seem to panic to
+        // others.
         if std::thread::panicking() {
             return;
         }
@@ -413,7 +414,8 @@ impl World {
             core.yielder
         };
         outside(|| {
-            // SAFETY: the coroutine's own, which lives at the bottom of the very stack that we are on.
+            // SAFETY: the coroutine's own, which lives at the bottom of the very stack that we are
+            // on.
             unsafe { &*yielder }.suspend(());
         });
     }
@@ -432,9 +434,9 @@ impl World {
         }
     }
 
-    /// Drops the cores that have not left, with what they have under way; handlers in the middle run to
-    /// their ends first. Returns those that do not come to an end, which are left behind, with their
-    /// handlers.
+    /// Drops the cores that have not left, with what they have under way; handlers in the middle
+    /// run to their ends first. Returns those that do not come to an end, which are left behind,
+    /// with their handlers.
     pub(super) fn drop_cores(self: &Rc<World>) -> Vec<(usize, &'static str)> {
         let in_step = |id: &usize| self.cores.borrow()[*id].is_in_step();
         let cores = 0..self.inner.shared.cores.len();

@@ -73,7 +73,8 @@ impl CpuList {
     }
 }
 
-/// Collects numbers into a set. Numbers from [`CPUS_MAX`] on are left out, as no list may hold them.
+/// Collects numbers into a set. Numbers from [`CPUS_MAX`] on are left out, as no list may hold
+/// them.
 impl FromIterator<u32> for CpuList {
     fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
         let in_limit = cpus.into_iter().filter(|&cpu| (cpu as usize) < CPUS_MAX);

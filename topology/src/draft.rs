@@ -30,8 +30,8 @@ impl DraftCore {
     }
 }
 
-/// A cache as one core describes it. Two cores share a cache when both describe the same level, kind
-/// and sharers: sharing is symmetric by construction, whatever the files claim.
+/// A cache as one core describes it. Two cores share a cache when both describe the same level,
+/// kind and sharers: sharing is symmetric by construction, whatever the files claim.
 #[derive(Clone, Debug)]
 pub(crate) struct DraftCache {
     pub(crate) level: u8,

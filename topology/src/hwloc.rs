@@ -72,8 +72,8 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// [`Error::Hwloc`] when hwloc does not understand the description, [`Error::TooManyCores`] when
-    /// it is for more than [`CPUS_MAX`] cores.
+    /// [`Error::Hwloc`] when hwloc does not understand the description, [`Error::TooManyCores`]
+    /// when it is for more than [`CPUS_MAX`] cores.
     ///
     /// ```
     /// use mely_topology::{Distance, Topology};

@@ -8,8 +8,8 @@ use crate::{CpuList, Warning};
 ///
 /// All references between its lists are indices into [`cores`](Self::cores),
 /// [`caches`](Self::caches), [`physical_cores`](Self::physical_cores), [`nodes`](Self::nodes) and
-/// [`packages`](Self::packages), and always valid. Cores are in ascending order of CPU number, there
-/// is at least one, and none of the other lists has an entry without cores.
+/// [`packages`](Self::packages), and always valid. Cores are in ascending order of CPU number,
+/// there is at least one, and none of the other lists has an entry without cores.
 ///
 /// ```
 /// let topology = mely_topology::Topology::detect()?;
@@ -61,8 +61,9 @@ impl Topology {
     /// How many threads can usefully run at once: the number of cores, or fewer when this process
     /// has a CPU quota (a container's `--cpus 2`) below it. At least 1.
     ///
-    /// Only [`Topology::detect`] and the live hwloc reader know of quotas; for every other source it
-    /// is the number of cores. A runtime that wants one thread a core counts its cores like this:
+    /// Only [`Topology::detect`] and the live hwloc reader know of quotas; for every other source
+    /// it is the number of cores. A runtime that wants one thread a core counts its cores like
+    /// this:
     ///
     /// ```
     /// use mely_topology::Topology;

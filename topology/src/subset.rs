@@ -4,9 +4,9 @@ use crate::draft::{DraftCache, DraftCore, assemble};
 use crate::{Error, Topology};
 
 impl Topology {
-    /// The same machine with only the cores of these CPU *numbers* (not indices), in ascending order
-    /// whatever the order given; a number may be given twice. Distances between the cores that
-    /// remain are what they were.
+    /// The same machine with only the cores of these CPU *numbers* (not indices), in ascending
+    /// order whatever the order given; a number may be given twice. Distances between the cores
+    /// that remain are what they were.
     ///
     /// # Errors
     ///
@@ -35,8 +35,8 @@ impl Topology {
     /// those the nearest to the first core.
     ///
     /// So the threads share as much cache as they can without sharing pipelines. Work limited by
-    /// memory bandwidth may prefer to spread over packages: choose with [`restrict`](Self::restrict)
-    /// then.
+    /// memory bandwidth may prefer to spread over packages: choose with
+    /// [`restrict`](Self::restrict) then.
     ///
     /// # Errors
     ///

@@ -105,8 +105,8 @@ impl Topology {
         assemble(drafts.collect(), Vec::new())
     }
 
-    /// `n` equal cores, numbered from 0, in one package, of which no caches are known: every pair is
-    /// at [`Distance::SameNode`](crate::Distance::SameNode).
+    /// `n` equal cores, numbered from 0, in one package, of which no caches are known: every pair
+    /// is at [`Distance::SameNode`](crate::Distance::SameNode).
     ///
     /// # Errors
     ///

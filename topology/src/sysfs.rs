@@ -38,8 +38,9 @@ impl Topology {
     /// | `node/` | one NUMA node |
     /// | `node/nodeN/cpulist` | a node without cores; a core without a node is in the first one |
     ///
-    /// Files that contradict each other count for as much as they agree on: cores share a cache when
-    /// each of them names the same sharers, and a physical core when each names the same siblings.
+    /// Files that contradict each other count for as much as they agree on: cores share a cache
+    /// when each of them names the same sharers, and a physical core when each names the same
+    /// siblings.
     ///
     /// For the machine this process runs on use [`detect`](Self::detect), which knows which part of
     /// it the process may use.
@@ -204,7 +205,8 @@ impl Reader {
         Vec::new()
     }
 
-    /// What is known of a core, on a physical core of its own; and its SMT siblings, itself included.
+    /// What is known of a core, on a physical core of its own; and its SMT siblings, itself
+    /// included.
     fn core(&mut self, cpu: u32, node: u32) -> (DraftCore, CpuList) {
         let folder = self.cpus_folder.join(format!("cpu{cpu}"));
         let mut core = DraftCore {

@@ -1,14 +1,14 @@
 //! In which order a thief looks at the others.
 //!
-//! Nearest first. Among victims at one distance the order matters too: if all thieves began with the
-//! same victim they would meet there, and rob one core while others overflow. So each thief begins
-//! somewhere else.
+//! Nearest first. Among victims at one distance the order matters too: if all thieves began with
+//! the same victim they would meet there, and rob one core while others overflow. So each thief
+//! begins somewhere else.
 //!
 //! Rotating by the thief's own number is not enough. Take two packages, cores 0-3 and 4-7: counting
-//! up from itself, every thief of the first package reaches core 4 first. What works is to rotate at
-//! two levels. Cores that are nearer to each other than the distance in question form a *group* (at
-//! the distance "machine", the packages). The thief visits the other groups from the one after its
-//! own on, and enters each at the member that has the thief's own *rank* within its group:
+//! up from itself, every thief of the first package reaches core 4 first. What works is to rotate
+//! at two levels. Cores that are nearer to each other than the distance in question form a *group*
+//! (at the distance "machine", the packages). The thief visits the other groups from the one after
+//! its own on, and enters each at the member that has the thief's own *rank* within its group:
 //!
 //! ```text
 //! groups   A = 0 1 2    B = 3 4 5    C = 6 7 8
@@ -29,9 +29,9 @@ use crate::model::Core;
 use crate::{Distance, Topology};
 
 impl Topology {
-    /// All other cores as *indices*, in the order in which the core with index `thief` should try to
-    /// take work from them, each with its distance: nearest first, and equal distances rotated so
-    /// that different thieves begin with different victims.
+    /// All other cores as *indices*, in the order in which the core with index `thief` should try
+    /// to take work from them, each with its distance: nearest first, and equal distances rotated
+    /// so that different thieves begin with different victims.
     ///
     /// Meant to be called once per core and kept: it allocates, and takes a microsecond or more.
     ///
@@ -82,8 +82,8 @@ impl Topology {
         })
     }
 
-    /// Splits cores, ascending, into groups nearer to each other than `distance`, ascending by first
-    /// member.
+    /// Splits cores, ascending, into groups nearer to each other than `distance`, ascending by
+    /// first member.
     ///
     /// "Nearer than" is an equivalence on any sane machine. Where a broken one makes it something
     /// else, each core still ends up in exactly one group.

@@ -1,5 +1,5 @@
-//! Instructions per event, exactly: runs itself twice under valgrind's callgrind, with two numbers of
-//! events, and divides the difference, so that start-up and shutdown cancel.
+//! Instructions per event, exactly: runs itself twice under valgrind's callgrind, with two numbers
+//! of events, and divides the difference, so that start-up and shutdown cancel.
 //!
 //! ```text
 //! cargo run --release -p mely-bench --bin instructions             all tables, as Markdown
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! **Time under valgrind.** A run is some fifty times slower there, and a runtime that measures its
-//! handlers would take them for long and treat them as such. So this binary brings a clock of its own,
-//! which moves by [`TICK_NS`] whenever it is read: an empty handler that is timed takes one tick,
-//! as it does on a real clock. The counts become deterministic by it; what they leave out is the
-//! real clock's own instructions, once per sampled event. The watchdog, a thread that looks at the cores twice a
-//! millisecond, is left out: by such a clock it would look without end.
+//! handlers would take them for long and treat them as such. So this binary brings a clock of its
+//! own, which moves by [`TICK_NS`] whenever it is read: an empty handler that is timed takes one
+//! tick, as it does on a real clock. The counts become deterministic by it; what they leave out is
+//! the real clock's own instructions, once per sampled event. The watchdog, a thread that looks at
+//! the cores twice a millisecond, is left out: by such a clock it would look without end.
 //!
 //! To see where they go, run one workload under callgrind yourself:
 //!
@@ -36,7 +36,8 @@ struct Timespec {
     nanoseconds: i64,
 }
 
-/// Stands in for the C library's, which the standard library reads time through; see the module text.
+/// Stands in for the C library's, which the standard library reads time through; see the module
+/// text.
 ///
 /// # Safety
 /// As for the C library's: `time` may be written to.

@@ -1,5 +1,5 @@
-//! The floor of the web bench: an epoll server that does nothing but find the blank line and write a
-//! response that was built beforehand. One thread a core, each with its own listener
+//! The floor of the web bench: an epoll server that does nothing but find the blank line and write
+//! a response that was built beforehand. One thread a core, each with its own listener
 //! (`SO_REUSEPORT`) and its own connections for good. `minimal ADDR:PORT DIR CORES`
 //!
 //! With one file in DIR every request is answered with it, whatever it asks for.

@@ -1,5 +1,5 @@
-//! Asio as its users serialize by key: a strand for each color. An event is a closure on the heap, which
-//! Asio is given as a function and its argument.
+//! Asio as its users serialize by key: a strand for each color. An event is a closure on the heap,
+//! which Asio is given as a function and its argument.
 
 use super::done::{Done, become_worker, worker};
 use super::{Extras, Scheduler};
@@ -37,8 +37,8 @@ struct Shared {
     done: Done,
 }
 
-// SAFETY: the pool is only used through the functions above, all of which Asio allows from any thread,
-// and is never freed.
+// SAFETY: the pool is only used through the functions above, all of which Asio allows from any
+// thread, and is never freed.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -67,8 +67,9 @@ impl Outside<Cx> for Cx {
     {
         assert!((color as usize) < self.0.colors);
         let data = Box::into_raw(Box::new(f)).cast();
-        // SAFETY: the pool lives for ever and has a strand for every color below `colors`. `call::<F>` gets
-        // the box of its `F` once, as Asio runs a handler once, on a thread that `F: Send` allows.
+        // SAFETY: the pool lives for ever and has a strand for every color below `colors`.
+        // `call::<F>` gets the box of its `F` once, as Asio runs a handler once, on a thread that
+        // `F: Send` allows.
         unsafe { mely_bench_asio_post(self.0.pool, color, call::<F>, data) };
     }
 }

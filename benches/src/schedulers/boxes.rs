@@ -72,8 +72,8 @@ impl Scheduler for Boxes {
         cores: usize,
     ) -> Result<Extras, String> {
         let barrier = Barrier::new(cores);
-        // On threads of their own even if it is only one: allocation is dearer in a process that has
-        // several, and any runtime has.
+        // On threads of their own even if it is only one: allocation is dearer in a process that
+        // has several, and any runtime has.
         std::thread::scope(|scope| {
             let barrier = &barrier;
             let threads: Vec<_> = (0..cores)

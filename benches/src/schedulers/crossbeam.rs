@@ -1,5 +1,5 @@
-//! The obvious scheduler over crossbeam: for each worker a Chase-Lev deque of colors, for each color a
-//! queue under a mutex, taken out in batches; idle workers steal, spin, and sleep.
+//! The obvious scheduler over crossbeam: for each worker a Chase-Lev deque of colors, for each
+//! color a queue under a mutex, taken out in batches; idle workers steal, spin, and sleep.
 
 use super::done::{Done, become_worker};
 use super::queue::ColorQueue;
@@ -36,8 +36,8 @@ struct Bed {
 }
 
 impl Shared {
-    /// Something was made ready. A sleeper announces itself, fences and looks again; this fences after
-    /// what was made ready and then looks for sleepers: one of the two sees the other.
+    /// Something was made ready. A sleeper announces itself, fences and looks again; this fences
+    /// after what was made ready and then looks for sleepers: one of the two sees the other.
     fn wake(&self) {
         fence(SeqCst);
         if self.sleepers.load(Relaxed) > 0 {

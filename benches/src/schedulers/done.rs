@@ -1,5 +1,5 @@
-//! The end of a peer's run, told by a handler to the thread that started it; and which worker a thread
-//! of a peer is.
+//! The end of a peer's run, told by a handler to the thread that started it; and which worker a
+//! thread of a peer is.
 
 use crate::machine;
 use std::cell::Cell;

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Where the workloads' colors begin, so that none of them is the default color, in which the first
-/// event runs. A multiple of any sensible number of cores: color `c` still starts on core `c % cores`.
+/// event runs. A multiple of any sensible number of cores: color `c` still starts on core `c %
+/// cores`.
 const FIRST_COLOR: u64 = 5_040;
 
 fn color_of(color: u32) -> Color {

@@ -25,7 +25,8 @@ pub trait Scheduler {
     /// Its name in tables.
     fn name(&self) -> &'static str;
 
-    /// Whether it is what the others are compared to, if it runs a workload: the first of the row then.
+    /// Whether it is what the others are compared to, if it runs a workload: the first of the row
+    /// then.
     fn is_floor(&self) -> bool {
         false
     }

@@ -1,5 +1,6 @@
-//! A color for schedulers that know none: a queue under a mutex, whose jobs are taken out in batches,
-//! and which is handed to the scheduler as one task whenever it has jobs and is not there yet.
+//! A color for schedulers that know none: a queue under a mutex, whose jobs are taken out in
+//! batches, and which is handed to the scheduler as one task whenever it has jobs and is not there
+//! yet.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -36,8 +37,8 @@ impl<J> ColorQueue<J> {
         !std::mem::replace(&mut state.scheduled, true)
     }
 
-    /// Runs what is there. True if there is more, and the caller is to hand the color on again. `batch`
-    /// is empty, and lends its memory.
+    /// Runs what is there. True if there is more, and the caller is to hand the color on again.
+    /// `batch` is empty, and lends its memory.
     #[inline]
     pub(super) fn run(&self, batch: &mut VecDeque<J>, mut run: impl FnMut(J)) -> bool {
         for _ in 0..BATCHES_MAX {

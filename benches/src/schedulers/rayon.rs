@@ -1,7 +1,7 @@
 //! rayon: a queue under a mutex for each color, taken out in batches by a task spawned on the pool.
 //!
-//! By `spawn_fifo`: `spawn` runs the newest task first, and an event that waits for others by posting
-//! itself again then starves them for ever.
+//! By `spawn_fifo`: `spawn` runs the newest task first, and an event that waits for others by
+//! posting itself again then starves them for ever.
 
 use super::done::{Done, become_worker, worker};
 use super::queue::ColorQueue;

@@ -1,5 +1,5 @@
-//! The 2003 paper's synthetic benchmark (§5.3, Table 2): 16 chains of unique colors, which start on all
-//! cores but the last.
+//! The 2003 paper's synthetic benchmark (§5.3, Table 2): 16 chains of unique colors, which start on
+//! all cores but the last.
 
 use super::spin::{iterations, spin};
 use super::{Table, Work, Workload, finish};

@@ -1,10 +1,11 @@
-//! Every workload under orders that no scheduler is likely to take, but any may: what a workload's checks
-//! rely on beyond what is promised fails here on every machine, not now and then on a busy one.
+//! Every workload under orders that no scheduler is likely to take, but any may: what a workload's
+//! checks rely on beyond what is promised fails here on every machine, not now and then on a busy
+//! one.
 //!
-//! Promised is that events of a color run one at a time and in the order of their posts. Here colors
-//! take turns at random, and any post, those of `start` among them, may be followed by other events before it
-//! returns, as if its core had been held up and the others had gone on: by few most times, by thousands
-//! now and then.
+//! Promised is that events of a color run one at a time and in the order of their posts. Here
+//! colors take turns at random, and any post, those of `start` among them, may be followed by other
+//! events before it returns, as if its core had been held up and the others had gone on: by few
+//! most times, by thousands now and then.
 
 use super::{TABLES, Workload};
 use crate::{Context, Outside, machine};

@@ -1,5 +1,5 @@
-//! Bursts: a handler posts 1,000 events to one color, which on several cores starts on another core;
-//! the last of them asks for the next burst.
+//! Bursts: a handler posts 1,000 events to one color, which on several cores starts on another
+//! core; the last of them asks for the next burst.
 
 use super::{Table, Work, Workload, finish};
 use crate::{Context, World};

@@ -1,6 +1,6 @@
-//! Wake-ups from a busy handler: it posts to another color, then stays busy for 50 us. The time is from
-//! the post to that color's start. The other color is of the other core, which sleeps; or of the
-//! handler's own core, so that the other has to steal it.
+//! Wake-ups from a busy handler: it posts to another color, then stays busy for 50 us. The time is
+//! from the post to that color's start. The other color is of the other core, which sleeps; or of
+//! the handler's own core, so that the other has to steal it.
 
 use super::{Table, Work, Workload, finish, now_ns};
 use crate::{Context, Outside, World, machine};

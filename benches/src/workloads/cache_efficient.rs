@@ -1,6 +1,6 @@
-//! The Mely paper's *cache efficient* (§V-B, Table VI): rounds in which one core of each pair starts with
-//! a hundred events A. Each fills an array and posts two B of two colors to its core, which sort a half
-//! each; each B posts a C, and the second C of an array merges the halves.
+//! The Mely paper's *cache efficient* (§V-B, Table VI): rounds in which one core of each pair
+//! starts with a hundred events A. Each fills an array and posts two B of two colors to its core,
+//! which sort a half each; each B posts a C, and the second C of an array merges the halves.
 
 use super::lines::Lines;
 use super::rounds::{self, ForkJoin, Rounds};
@@ -35,8 +35,8 @@ pub const TABLES: &[Table] = &[Table::new("mely-6-cache-efficient", |_| Some(Wor
 
 type Half = Mutex<Vec<u32>>;
 
-/// The halves of all arrays, for the life of the process, behind locks that are never contended: colors
-/// keep handlers apart.
+/// The halves of all arrays, for the life of the process, behind locks that are never contended:
+/// colors keep handlers apart.
 fn halves(arrays: usize) -> &'static [[Half; 2]] {
     static HALVES: OnceLock<Vec<[Half; 2]>> = OnceLock::new();
     let half = || Mutex::new(vec![0; HALF]);

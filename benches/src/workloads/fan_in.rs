@@ -1,11 +1,11 @@
-//! Fan-in: two producers, handlers or foreign threads, post to the same colors by turns. What is under
-//! way is bounded: a producer is at most two windows ahead of what has been acknowledged, by the last
-//! event of each window.
+//! Fan-in: two producers, handlers or foreign threads, post to the same colors by turns. What is
+//! under way is bounded: a producer is at most two windows ahead of what has been acknowledged, by
+//! the last event of each window.
 //!
-//! The sinks check the order of each producer's posts. It is promised because a producing handler's windows
-//! follow from each other, all in its color. The first two are one event's: posted as two events by `start`,
-//! which is no event, the first could have run on another core, and with it the window that its last event
-//! asks for, before `start` had posted the second.
+//! The sinks check the order of each producer's posts. It is promised because a producing handler's
+//! windows follow from each other, all in its color. The first two are one event's: posted as two
+//! events by `start`, which is no event, the first could have run on another core, and with it the
+//! window that its last event asks for, before `start` had posted the second.
 
 use super::{Table, Work, Workload, finish};
 use crate::{Context, Outside, World, machine};

@@ -1,6 +1,6 @@
 //! Fresh colors: a handler posts one event to each of its colors, which then all run, and so on. A
-//! poster for each core, to the colors of that core: in their order, in which a processor guesses what
-//! memory comes next, or scattered, as requests come in.
+//! poster for each core, to the colors of that core: in their order, in which a processor guesses
+//! what memory comes next, or scattered, as requests come in.
 
 use super::{Table, Work, Workload, finish};
 use crate::{Context, World};
@@ -27,7 +27,8 @@ pub const TABLES: &[Table] = &[
     Table::new("scattered50000", |_| fresh(true)),
 ];
 
-/// From one color to the next of those that are scattered: a prime, which must not divide their number.
+/// From one color to the next of those that are scattered: a prime, which must not divide their
+/// number.
 const STRIDE: u64 = 12_289;
 
 impl Work for Fresh {
@@ -94,7 +95,8 @@ fn round<C: Context + ?Sized>(cx: &mut C, world: &'static World, core: u32, numb
 }
 
 /// Posted after all events of a round, so usually it runs after them. Where it does not, some of
-/// them are on another core, and it looks again. The colors before the `from`-th are known to have run.
+/// them are on another core, and it looks again. The colors before the `from`-th are known to have
+/// run.
 fn end_round<C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,

@@ -69,9 +69,10 @@ fn hop<C: Context + ?Sized>(
 ) {
     let ran = world.relay(color, usize::from(from), number);
     if ran + 1 < world.length {
-        // By turns one step on and three, both of them to another core or neither. Events that meet in a color part again
-        // by that: else they would travel as one chunk for ever, which is another workload. Each
-        // color has two posters, and from each it gets as many as it sends to each.
+        // By turns one step on and three, both of them to another core or neither. Events that meet
+        // in a color part again by that: else they would travel as one chunk for ever, which is
+        // another workload. Each color has two posters, and from each it gets as many as it sends
+        // to each.
         let to = ran as u16 & 1;
         let mut next = color + u32::from(step) * (1 + 2 * u32::from(to));
         if next >= world.colors() as u32 {

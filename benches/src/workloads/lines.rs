@@ -1,9 +1,9 @@
 //! Lines moved between cores, in place of the papers' cache misses.
 //!
-//! Cache misses cannot be counted here: a virtual machine has no counters for them. Instead each piece
-//! of memory that handlers work on knows which core touched it last, and who finds that it was another
-//! one counts its lines. That is exact and the same for every scheduler; what it leaves out is what a
-//! cache lost meanwhile for lack of room.
+//! Cache misses cannot be counted here: a virtual machine has no counters for them. Instead each
+//! piece of memory that handlers work on knows which core touched it last, and who finds that it
+//! was another one counts its lines. That is exact and the same for every scheduler; what it leaves
+//! out is what a cache lost meanwhile for lack of room.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -21,7 +21,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// For so many pieces of so many bytes, numbered so that neighbors are touched by the same cores.
+    /// For so many pieces of so many bytes, numbered so that neighbors are touched by the same
+    /// cores.
     pub(super) fn new(pieces: usize, piece_bytes: usize, cores: usize) -> Lines {
         Lines {
             last_cores: (0..pieces).map(|_| AtomicU8::new(NOBODY)).collect(),

@@ -35,12 +35,12 @@ pub trait Work: Copy {
     /// All colors it posts to on so many cores are below this: what peers create beforehand.
     fn colors_end(self, cores: usize) -> usize;
 
-    /// Posts the first events, those of colors that start on `cores`. Called once on a scheduler with
-    /// all its cores, or once for each core by loops that know nothing of each other.
+    /// Posts the first events, those of colors that start on `cores`. Called once on a scheduler
+    /// with all its cores, or once for each core by loops that know nothing of each other.
     fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]);
 
-    /// Whether loops that know nothing of each other can run it: nothing is posted across cores, nor by
-    /// foreign threads.
+    /// Whether loops that know nothing of each other can run it: nothing is posted across cores,
+    /// nor by foreign threads.
     fn separable(self, cores: usize) -> bool {
         cores == 1
     }
@@ -50,8 +50,8 @@ pub trait Work: Copy {
         false
     }
 
-    /// What the table says besides the time of an event, by the names of its JSON fields; called after the
-    /// run.
+    /// What the table says besides the time of an event, by the names of its JSON fields; called
+    /// after the run.
     fn values(self, world: &World, verdict: &Verdict) -> Vec<(&'static str, f64)> {
         let _ = (world, verdict);
         Vec::new()
@@ -126,8 +126,8 @@ macro_rules! workloads {
         }
 
         impl Workload {
-            /// As [`Work::world`]; leaked, for the life of the process, so that handlers can name it
-            /// by a plain reference.
+            /// As [`Work::world`]; leaked, for the life of the process, so that handlers can name
+            /// it by a plain reference.
             pub fn world(self, events: u64, cores: usize) -> &'static World {
                 Box::leak(Box::new(match self {
                     $(Workload::$name(work) => work.world(events, cores),)*

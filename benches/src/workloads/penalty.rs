@@ -1,6 +1,7 @@
-//! The Mely paper's *penalty* (§V-B, Table V): many events A on the first core, of different colors.
-//! Each writes an array that fits a core's cache and posts the first B of its color; each B touches the
-//! next part of its parent's array and posts the next B, until the array is through. Rounds of that.
+//! The Mely paper's *penalty* (§V-B, Table V): many events A on the first core, of different
+//! colors. Each writes an array that fits a core's cache and posts the first B of its color; each B
+//! touches the next part of its parent's array and posts the next B, until the array is through.
+//! Rounds of that.
 
 use super::lines::Lines;
 use super::rounds::{self, ForkJoin, Rounds};
@@ -43,8 +44,8 @@ pub const TABLES: &[Table] = &[
 #[repr(align(64))]
 struct Part([AtomicU64; LINES_PER_PART * WORDS_PER_LINE]);
 
-/// The parts of all arrays, for the life of the process: to allocate an array each time would be a system
-/// call, and a page fault for each part, which takes longer than a B.
+/// The parts of all arrays, for the life of the process: to allocate an array each time would be a
+/// system call, and a page fault for each part, which takes longer than a B.
 fn parts() -> &'static [Part] {
     static PARTS_OF_ALL: OnceLock<Vec<Part>> = OnceLock::new();
     PARTS_OF_ALL.get_or_init(|| {

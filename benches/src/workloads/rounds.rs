@@ -1,16 +1,17 @@
-//! Rounds of fork and join: events are registered on the first core, or on one core of each pair; when
-//! all have run, the next round begins.
+//! Rounds of fork and join: events are registered on the first core, or on one core of each pair;
+//! when all have run, the next round begins.
 //!
-//! Where all events of a round are posted at once, the join costs them nothing ([`join`]): after them, an
-//! event is posted that looks for a color that is behind, and if there is one, posts itself there. It
-//! runs after what the color still has to run, by the order within a color, wherever that is. Where
-//! events post others, the last event of each chain counts down ([`end_chain`]). No core polls.
+//! Where all events of a round are posted at once, the join costs them nothing ([`join`]): after
+//! them, an event is posted that looks for a color that is behind, and if there is one, posts
+//! itself there. It runs after what the color still has to run, by the order within a color,
+//! wherever that is. Where events post others, the last event of each chain counts down
+//! ([`end_chain`]). No core polls.
 //!
 //! Colors that were stolen are placed where they came from before the next round.
 //!
-//! What an event pays for this is finding its color when posted and, the last of a color in a round, the
-//! comparison of the color's home with its core. With one home, which is all but *cache efficient* on more than
-//! two cores, neither takes a division.
+//! What an event pays for this is finding its color when posted and, the last of a color in a
+//! round, the comparison of the color's home with its core. With one home, which is all but *cache
+//! efficient* on more than two cores, neither takes a division.
 
 use super::finish;
 use crate::{Context, World};
@@ -133,7 +134,8 @@ pub(super) fn begin_chains(rounds: &Rounds, chains: u32) {
     rounds.chains.store(chains, Relaxed);
 }
 
-/// The last event of a chain, in the world's color `index`: the last one of all begins the next round.
+/// The last event of a chain, in the world's color `index`: the last one of all begins the next
+/// round.
 pub(super) fn end_chain<W: ForkJoin, C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,
@@ -148,8 +150,8 @@ pub(super) fn end_chain<W: ForkJoin, C: Context + ?Sized>(
     }
 }
 
-/// After all events of a round have been posted, as many to each color: the next round begins when they
-/// have run.
+/// After all events of a round have been posted, as many to each color: the next round begins when
+/// they have run.
 pub(super) fn post_join<W: ForkJoin, C: Context + ?Sized>(
     cx: &mut C,
     world: &'static World,

@@ -1,5 +1,6 @@
 //! Chains of events of some 50 ns that all start on one core: how evenly do they end up on all? The
-//! first chain to reach its length ends the others. Beside it the same chains, spread from the start.
+//! first chain to reach its length ends the others. Beside it the same chains, spread from the
+//! start.
 
 use super::spin::{iterations, spin};
 use super::{Table, Work, Workload, finish};

@@ -1,12 +1,13 @@
-//! Rounds of independent events on the first core: the Mely paper's *unbalanced* (§V-B, Tables III and
-//! IV), and rounds of equal events that stand for the two servers of its Table I.
+//! Rounds of independent events on the first core: the Mely paper's *unbalanced* (§V-B, Tables III
+//! and IV), and rounds of equal events that stand for the two servers of its Table I.
 //!
-//! Besides its spin an event costs, on every scheduler: when posted, finding its color; when run, the check
-//! of its number (see [`crate::world`]), and the look whether it is its color's last of the round and ran
-//! elsewhere than it was posted, in which case that is noted under a lock of the core's own. No division by
-//! a run-time value, and no read-modify-write but that lock's. A long one computes its length, by two
-//! multiplications. All of that counts against the efficiency, and so does the memory of 50,000 events that
-//! wait: the floor itself, `boxes`, is below 1 on one core.
+//! Besides its spin an event costs, on every scheduler: when posted, finding its color; when run,
+//! the check of its number (see [`crate::world`]), and the look whether it is its color's last of
+//! the round and ran elsewhere than it was posted, in which case that is noted under a lock of the
+//! core's own. No division by a run-time value, and no read-modify-write but that lock's. A long
+//! one computes its length, by two multiplications. All of that counts against the efficiency, and
+//! so does the memory of 50,000 events that wait: the floor itself, `boxes`, is below 1 on one
+//! core.
 
 use super::rounds::{self, ForkJoin, Rounds};
 use super::spin::{iterations, mely_ns, spin};
@@ -21,7 +22,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub struct Unbalanced {
     /// Different colors.
     pub colors: u32,
-    /// Events of each color, posted by turns: a color's events lie as far apart in a queue as they can.
+    /// Events of each color, posted by turns: a color's events lie as far apart in a queue as they
+    /// can.
     pub each: u32,
     /// What they take, and who is told.
     pub load: Load,
@@ -136,8 +138,8 @@ struct Data {
 }
 
 impl Data {
-    /// Long events have the last colors of the world: their cells are apart from those of the short,
-    /// which stay on one core.
+    /// Long events have the last colors of the world: their cells are apart from those of the
+    /// short, which stay on one core.
     fn is_long(&self, index: u32) -> bool {
         index >= self.long_from
     }
@@ -181,8 +183,8 @@ impl Data {
         }
     }
 
-    /// What the spins of an event take in a bare loop over a round of them, at this moment. In CPU time:
-    /// what else runs on the machine does not count as work.
+    /// What the spins of an event take in a bare loop over a round of them, at this moment. In CPU
+    /// time: what else runs on the machine does not count as work.
     fn bare_ns(&self) -> f64 {
         let Unbalanced { colors, each, .. } = self.parameters;
         let start = thread_cpu_time();

@@ -1,6 +1,6 @@
-//! Wake-ups from outside: a foreign thread posts to a runtime that has been idle for a while. The time
-//! is from the post to the handler's start; and the share of its cores that the runtime burns while
-//! it waits.
+//! Wake-ups from outside: a foreign thread posts to a runtime that has been idle for a while. The
+//! time is from the post to the handler's start; and the share of its cores that the runtime burns
+//! while it waits.
 
 use super::{Table, Work, Workload, finish, now_ns};
 use crate::world::Verdict;

@@ -1,7 +1,7 @@
 //! `checks/mutants/survivors.txt`: the mutants that no test notices and why that is accepted.
 //!
-//! An entry is a line that names the mutant as the reports do, or several such lines, and their reason in indented
-//! lines below. `#` begins a comment.
+//! An entry is a line that names the mutant as the reports do, or several such lines, and their
+//! reason in indented lines below. `#` begins a comment.
 
 use crate::Result;
 use crate::operators::Mutant;

@@ -1,8 +1,8 @@
 //! Which mutants compile, and the one build of those that do.
 //!
-//! An error inside a mutant's own text is that mutant's fault. Others, such as those of the borrow checker,
-//! point anywhere in the function: its mutants are set aside and tried again in halves, in each function at
-//! the same time, until what does not compile is alone.
+//! An error inside a mutant's own text is that mutant's fault. Others, such as those of the borrow
+//! checker, point anywhere in the function: its mutants are set aside and tried again in halves, in
+//! each function at the same time, until what does not compile is alone.
 
 use crate::Result;
 use crate::operators::Mutant;

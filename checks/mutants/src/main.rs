@@ -1,11 +1,12 @@
 //! Breaks mely in thousands of places, one at a time, and sees which tests notice.
 //!
-//! All mutants are in one build, and the variable `MELY_MUTANT` says which one runs: a build for each would take
-//! days. See `checks/mutants/README.md`.
+//! All mutants are in one build, and the variable `MELY_MUTANT` says which one runs: a build for
+//! each would take days. See `checks/mutants/README.md`.
 //!
-//! [`operators`] are the ways to break something; [`rewrite`] puts them into the source and [`tree`] into a copy
-//! of the project; [`compile`] leaves out those that do not compile; [`suite`] are the tests and what each of
-//! them reaches; [`trial`] is one mutant against them; [`report`] says what survived.
+//! [`operators`] are the ways to break something; [`rewrite`] puts them into the source and
+//! [`tree`] into a copy of the project; [`compile`] leaves out those that do not compile; [`suite`]
+//! are the tests and what each of them reaches; [`trial`] is one mutant against them; [`report`]
+//! says what survived.
 
 mod accepted;
 mod compile;
@@ -137,7 +138,8 @@ fn survived(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Survived { .. })
 }
 
-/// Leaves the tree with the mutants that compile. What was found out for the same tree before is believed.
+/// Leaves the tree with the mutants that compile. What was found out for the same tree before is
+/// believed.
 fn drop_what_does_not_compile(
     mutants: &[Mutant],
     tree: &mut Tree,

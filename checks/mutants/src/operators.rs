@@ -1,8 +1,9 @@
 //! Which mutations there are.
 //!
 //! Each is a pair of texts that go before and after a piece of the source, with a question between
-//! them: is this the mutant that runs? What the mutant does instead is a copy of the piece, so that the
-//! operands are evaluated once, and in the copy there are no other mutants, since one runs at a time.
+//! them: is this the mutant that runs? What the mutant does instead is a copy of the piece, so that
+//! the operands are evaluated once, and in the copy there are no other mutants, since one runs at a
+//! time.
 
 use crate::rewrite::{Edit, MUTANT};
 use crate::source::{left_out, one_line, statement_attributes};

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 const MEMORY_MAX_KIB: u64 = 6 << 20;
 /// How often it is looked whether the program has ended.
 const LOOK: Duration = Duration::from_millis(20);
-/// What it printed comes within this time of its end, also on a machine that is busy with something else.
+/// What it printed comes within this time of its end, also on a machine that is busy with something
+/// else.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// How a run ended.
@@ -83,7 +84,8 @@ impl Run<'_> {
                 Ok((true, chunk)) => complaints.extend(chunk),
                 Ok((false, chunk)) => {
                     printed.extend(chunk);
-                    // Of several tests, the first that fails is enough; of one, its reason is wanted.
+                    // Of several tests, the first that fails is enough; of one, its reason is
+                    // wanted.
                     if self.tests.len() > 1 && Log::of(&printed).failed.is_some() {
                         break;
                     }

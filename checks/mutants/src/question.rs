@@ -1,8 +1,8 @@
 
 // What follows is in the copy only.
 
-/// Whether this mutant runs, by the variable `MELY_MUTANT`. If that is `cover`, none does, and each one that is
-/// asked for is noted in the file that `MELY_MUTANT_SEEN` names.
+/// Whether this mutant runs, by the variable `MELY_MUTANT`. If that is `cover`, none does, and each
+/// one that is asked for is noted in the file that `MELY_MUTANT_SEEN` names.
 #[inline(always)]
 pub(crate) fn mutant(n: u32) -> bool {
     let running = mutants::RUNNING.load(std::sync::atomic::Ordering::Relaxed);

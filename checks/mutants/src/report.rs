@@ -55,8 +55,8 @@ impl Report<'_> {
             .find_map(|suite| suite.get(&mutant.id))
     }
 
-    /// Prints the figures, and writes the survivors to a file, in the form that accepts them. False if a survivor
-    /// is new or an entry stale. `whole`: the run was no shard.
+    /// Prints the figures, and writes the survivors to a file, in the form that accepts them. False
+    /// if a survivor is new or an entry stale. `whole`: the run was no shard.
     pub(crate) fn write(&self, path: &Path, whole: bool) -> Result<bool> {
         let mut figures = BTreeMap::<String, usize>::new();
         for suite in self.suites {

@@ -1,5 +1,5 @@
-//! Text edits: they insert and never remove, so that they nest, and add no lines, so that line numbers
-//! stay.
+//! Text edits: they insert and never remove, so that they nest, and add no lines, so that line
+//! numbers stay.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -41,8 +41,8 @@ pub(crate) fn rewrite<'e>(source: &str, edits: impl Iterator<Item = (u32, &'e Ed
     for (nth, (id, edit)) in edits.enumerate() {
         let Range { start, end } = edit.range;
         let nth = nth as isize;
-        // At one place: what ends there, the innermost first; then what stands there; then what begins,
-        // the outermost first.
+        // At one place: what ends there, the innermost first; then what stands there; then what
+        // begins, the outermost first.
         if start == end {
             inserts.push(((start, 1, Reverse(0), nth), id, &edit.before));
         } else {

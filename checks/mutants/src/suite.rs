@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A test may take so many times what it took without a mutant, and a margin. The machine may be busy with
-/// something else by then.
+/// A test may take so many times what it took without a mutant, and a margin. The machine may be
+/// busy with something else by then.
 const TIMES: u32 = 5;
 const MARGIN: Duration = Duration::from_secs(2);
 /// Before it is known what a test takes.
@@ -38,7 +38,8 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// Builds the copy and lists its tests, of the wanted programs, and without those that `left_out` names.
+    /// Builds the copy and lists its tests, of the wanted programs, and without those that
+    /// `left_out` names.
     pub(crate) fn build(
         build: &Build,
         tree: &Path,
@@ -99,8 +100,8 @@ impl Suite {
         Ok(run.run()?)
     }
 
-    /// Runs each test by itself without a mutant, and notes what it takes and what it reaches. One that fails twice
-    /// can tell nothing, and is left out.
+    /// Runs each test by itself without a mutant, and notes what it takes and what it reaches. One
+    /// that fails twice can tell nothing, and is left out.
     pub(crate) fn measure(&mut self, jobs: usize) -> Result<()> {
         let measured = in_parallel(jobs, &self.tests, |at, test| -> Result<_> {
             let seen = self.directory.with_file_name(format!("seen-{at}"));

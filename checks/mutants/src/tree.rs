@@ -109,8 +109,8 @@ pub(crate) fn is_in(file: &str, paths: &[String]) -> bool {
     })
 }
 
-/// All mutants of the project: of the usual files, and of those named besides, so that the numbers are the
-/// same whatever is tried.
+/// All mutants of the project: of the usual files, and of those named besides, so that the numbers
+/// are the same whatever is tried.
 pub(crate) fn mutants(files: &Files, named: &[String]) -> Result<Vec<Mutant>> {
     let mut paths = FILES.map(str::to_owned).to_vec();
     paths.extend(
@@ -185,7 +185,8 @@ impl Tree {
         }
     }
 
-    /// Writes the copy with these mutants. A file that stays the same is not touched, for the sake of cargo.
+    /// Writes the copy with these mutants. A file that stays the same is not touched, for the sake
+    /// of cargo.
     pub(crate) fn write<'m>(&mut self, mutants: impl Iterator<Item = &'m Mutant>) -> Result<()> {
         let mut by_file = BTreeMap::<&str, Vec<&Mutant>>::new();
         for mutant in mutants {

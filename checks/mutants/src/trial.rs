@@ -78,8 +78,8 @@ pub(crate) fn try_mutant(suite: &Suite, mutant: &Mutant) -> Result<Verdict> {
     })
 }
 
-/// When a test has its turn: first the unit tests of the mutant's own module; then the fast ones, those of
-/// the library first; then slower ones. Those with the same turn are run by one process.
+/// When a test has its turn: first the unit tests of the mutant's own module; then the fast ones,
+/// those of the library first; then slower ones. Those with the same turn are run by one process.
 fn turn(suite: &Suite, mutant: &Mutant, test: &Test) -> (bool, u32, usize, usize) {
     let module = mutant
         .file

@@ -2,11 +2,11 @@
 //!
 //! A group is a few colors that post to each other, and everybody who posts to them: its *lanes*. A
 //! lane is a sequential process: a color of the group (its events succeed each other), a foreign
-//! thread, a color of the other runtime. Each post from a lane to a color has a number, from 1. Each
-//! color knows, for every color of the group and every lane, how many posts it has heard of: a matrix
-//! clock. A post takes along what its poster knows, and the event is in order if its color has had
-//! all posts to it that the poster knew of, and all of its lane before it. So a chain A -> c, A -> d,
-//! d -> c cannot arrive the other way round unseen, however long.
+//! thread, a color of the other runtime. Each post from a lane to a color has a number, from 1.
+//! Each color knows, for every color of the group and every lane, how many posts it has heard of: a
+//! matrix clock. A post takes along what its poster knows, and the event is in order if its color
+//! has had all posts to it that the poster knew of, and all of its lane before it. So a chain A ->
+//! c, A -> d, d -> c cannot arrive the other way round unseen, however long.
 //!
 //! All of it is in relaxed atomics, so that the checks add no order that the runtime does not give.
 
@@ -69,7 +69,8 @@ impl Cell {
         Inside(&self.inside)
     }
 
-    /// An event with this stamp has come to the color, the group's `index`-th; the caller is inside.
+    /// An event with this stamp has come to the color, the group's `index`-th; the caller is
+    /// inside.
     pub(crate) fn arrive(&self, side: usize, index: usize, stamp: &Stamp) {
         let lanes = self.came.len();
         let Stamp {
@@ -101,8 +102,8 @@ impl Cell {
         own.store(own.load(Relaxed).max(*number), Relaxed);
     }
 
-    /// The stamp of the next post from this color, lane `from`, to the group's `to`-th; the caller is
-    /// inside. [`posted`](Self::posted) must follow if it is accepted.
+    /// The stamp of the next post from this color, lane `from`, to the group's `to`-th; the caller
+    /// is inside. [`posted`](Self::posted) must follow if it is accepted.
     pub(crate) fn stamp(&self, from: usize, to: usize) -> Stamp {
         let clock: Clock = self.known.iter().map(|known| known.load(Relaxed)).collect();
         Stamp {

@@ -142,7 +142,8 @@ fn run_side(world: &Arc<World>, side: usize, mut runtime: Runtime) -> Ran {
         }
         Some(Err(error)) => fail(&format!("runtime {side} ended with: {error}")),
     };
-    // What a run that was cut short has left holds connections that clients wait for: that goes now.
+    // What a run that was cut short has left holds connections that clients wait for: that goes
+    // now.
     if !world.draw.drop_early && left == Some(0) {
         await_all(world);
     }

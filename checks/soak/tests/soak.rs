@@ -65,7 +65,8 @@ fn a_round_that_hangs_is_ended_and_named() {
     assert!(text.contains("seed 7, running after") && text.contains("core 0: "));
 }
 
-/// A hundredth of the million on each backend; and memory that does grow is told from one that does not.
+/// A hundredth of the million on each backend; and memory that does grow is told from one that does
+/// not.
 #[test]
 fn memory_of_some_connections() {
     let few = [

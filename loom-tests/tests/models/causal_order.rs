@@ -15,8 +15,8 @@ const OTHER: Color = Color::new(5);
 /// A color of core 0.
 const SELF: Color = Color::new(2);
 
-/// Core 0 posts to the target, then to a color on core 1, whose event posts to the target, then core
-/// 0 again; and a foreign thread posts to the target at any time, so that others find its poke
+/// Core 0 posts to the target, then to a color on core 1, whose event posts to the target, then
+/// core 0 again; and a foreign thread posts to the target at any time, so that others find its poke
 /// under way.
 #[test]
 fn three_parties() {
@@ -39,8 +39,9 @@ fn lone_post() {
     .explore(|| a_cause_and_its_effect(true));
 }
 
-/// Core 0 posts to the target, and last to a color on core 1, whose event posts to the target. A foreign thread
-/// posts to that other color at any time, so that core 1 may find it before the pokes of core 0.
+/// Core 0 posts to the target, and last to a color on core 1, whose event posts to the target. A
+/// foreign thread posts to that other color at any time, so that core 1 may find it before the
+/// pokes of core 0.
 #[test]
 fn cause_and_effect() {
     Model {
@@ -123,8 +124,8 @@ fn a_cause_and_its_effect(known: bool) {
     oracle.assert_no_leak();
 }
 
-/// A color is placed on core 1 while core 0 has checked it out, with posts of its own still waiting there to be
-/// published, and goes on posting from core 1.
+/// A color is placed on core 1 while core 0 has checked it out, with posts of its own still waiting
+/// there to be published, and goes on posting from core 1.
 #[test]
 fn placed_with_posts_waiting() {
     Model {
@@ -165,7 +166,8 @@ fn placed_with_posts_waiting() {
     });
 }
 
-/// An event posts to its own color, and to another one, whose event on core 1 posts to the first; core
+/// An event posts to its own color, and to another one, whose event on core 1 posts to the first;
+/// core
 /// 1, which sees a poke behind a long handler, takes that mail before the event has ended.
 #[test]
 fn self_post() {
@@ -205,9 +207,9 @@ fn self_post() {
     });
 }
 
-/// The target is in the checkout of core 1, which posted to it, when it gets mail from core 0, which then
-/// has an event of core 1 post to it. A foreign thread posts to that event's color at any time, so that
-/// core 1 may find it before the pokes of core 0.
+/// The target is in the checkout of core 1, which posted to it, when it gets mail from core 0,
+/// which then has an event of core 1 post to it. A foreign thread posts to that event's color at
+/// any time, so that core 1 may find it before the pokes of core 0.
 #[test]
 fn post_to_a_held_color() {
     Model {

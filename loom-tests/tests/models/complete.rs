@@ -1,5 +1,5 @@
-//! Every fault in mely is asked for, every model has some to find, and the crate's documentation names
-//! all of them.
+//! Every fault in mely is asked for, every model has some to find, and the crate's documentation
+//! names all of them.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -106,8 +106,8 @@ fn pokes_of_two_colors() {
     });
 }
 
-/// The pokes of two colors that one core sends at once, while the first of the two is stolen: whoever
-/// sends them looks again for each.
+/// The pokes of two colors that one core sends at once, while the first of the two is stolen:
+/// whoever sends them looks again for each.
 #[test]
 fn pokes_at_once() {
     Model {

@@ -13,7 +13,8 @@ const OTHER: Color = Color::new(1);
 /// Nodes that a model's pools exchange at once, and half of what each keeps.
 const BATCH: u32 = 4;
 
-/// Two foreign threads, whose common stock is empty, post while the core runs what fills its own over.
+/// Two foreign threads, whose common stock is empty, post while the core runs what fills its own
+/// over.
 #[test]
 fn through_the_depot() {
     Model {

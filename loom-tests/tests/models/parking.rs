@@ -59,7 +59,8 @@ fn hint_to_parked() {
     .explore(|| post_and_wait(&SHORT, &LONG));
 }
 
-/// A long handler makes a short event known to a core that is on its way to sleep, and waits for it.
+/// A long handler makes a short event known to a core that is on its way to sleep, and waits for
+/// it.
 #[test]
 fn post_by_a_long_handler() {
     Model {
@@ -70,7 +71,8 @@ fn post_by_a_long_handler() {
     .explore(|| post_and_wait(&LONG, &SHORT));
 }
 
-/// An event of the one handler posts an event of the other and waits for it, which another core must run.
+/// An event of the one handler posts an event of the other and waits for it, which another core
+/// must run.
 fn post_and_wait(waits: &'static Handler, posted: &'static Handler) {
     let oracle = Oracle::new();
     let world = World::new(Plan::cores(2));
@@ -170,8 +172,8 @@ fn thief_raises_hint() {
     });
 }
 
-/// A thief takes one of two colors out of the mail of a core in a long handler, and links the other,
-/// while the handler ends and the core goes to sleep.
+/// A thief takes one of two colors out of the mail of a core in a long handler, and links the
+/// other, while the handler ends and the core goes to sleep.
 #[test]
 fn nudge() {
     Model {

@@ -1,7 +1,7 @@
 //! A color is stolen while somebody posts to it.
 //!
-//! Core 0 is inside an event; a worthy color waits in its core-queue; core 1 comes to steal it while
-//! core 0, or a foreign thread, posts more.
+//! Core 0 is inside an event; a worthy color waits in its core-queue; core 1 comes to steal it
+//! while core 0, or a foreign thread, posts more.
 
 use crate::support::{SHORT, WORTHY, settle, turns, within};
 use mely::Color;

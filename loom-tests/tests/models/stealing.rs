@@ -16,8 +16,8 @@ const FOUR: Plan = Plan {
     ..Plan::cores(4)
 };
 
-/// Two thieves meet at one victim, which goes on meanwhile. The first takes two of three colors, runs
-/// one and links the other into its own lists, where the second may find it.
+/// Two thieves meet at one victim, which goes on meanwhile. The first takes two of three colors,
+/// runs one and links the other into its own lists, where the second may find it.
 #[test]
 fn two_thieves() {
     Model {
@@ -51,9 +51,9 @@ fn two_thieves() {
     });
 }
 
-/// A thief takes two of three colors and links the second into its own lists, while a foreign thread
-/// posts to all three and an onlooker walks all lists: each color is in those of its owner and of
-/// nobody else, at any time.
+/// A thief takes two of three colors and links the second into its own lists, while a foreign
+/// thread posts to all three and an onlooker walks all lists: each color is in those of its owner
+/// and of nobody else, at any time.
 #[test]
 fn batch() {
     Model {

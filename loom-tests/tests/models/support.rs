@@ -51,8 +51,8 @@ impl Done {
     }
 }
 
-/// Nothing is left when all are done: no event and no mail, and, once `parts` of the world are dropped too,
-/// no closure.
+/// Nothing is left when all are done: no event and no mail, and, once `parts` of the world are
+/// dropped too, no closure.
 pub(crate) fn all_has_run<T>(world: impl Borrow<World>, parts: T, oracle: &Oracle) {
     assert_eq!(world.borrow().events_left(), 0);
     drop(parts);

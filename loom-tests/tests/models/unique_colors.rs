@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// How many unique colors have a slot to themselves.
 const SLOTS: usize = 4;
 
-/// The holder gives its color back while a thief steals it; core 0, to which no other color is left,
-/// takes another, which may be placed where the thief is.
+/// The holder gives its color back while a thief steals it; core 0, to which no other color is
+/// left, takes another, which may be placed where the thief is.
 #[test]
 fn slot_reuse() {
     Model {

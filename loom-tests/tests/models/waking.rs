@@ -78,8 +78,8 @@ fn poke_and_hint() {
     });
 }
 
-/// A thief takes two long colors, and runs one that waits for the other: which must be seen by a third
-/// core that is on its way to sleep.
+/// A thief takes two long colors, and runs one that waits for the other: which must be seen by a
+/// third core that is on its way to sleep.
 #[test]
 fn share_out() {
     Model {

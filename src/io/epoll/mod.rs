@@ -7,8 +7,8 @@
 //!
 //! **Edge-triggered.** An operation that may have something to do is on our own list (`active`)
 //! until a call says `EAGAIN` or comes back short, and only then waits for the kernel's next edge.
-//! Fairness budgets and a pool without buffers are then a matter of our lists; level-triggered, each
-//! would cost an `epoll_ctl` to be quiet and one to be heard again.
+//! Fairness budgets and a pool without buffers are then a matter of our lists; level-triggered,
+//! each would cost an `epoll_ctl` to be quiet and one to be heard again.
 //!
 //! A descriptor is registered only while an operation on it waits. So it can be closed on any core
 //! when nothing is under way, and its number reused, without a stale registration anywhere.

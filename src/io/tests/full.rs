@@ -64,8 +64,8 @@ fn everybody_writes(world: &World, pairs: &mut [(Fd, Client)]) {
     }
 }
 
-/// The same on short queues of each kind: only the kernel's overflow flag tells of it on a bare ring,
-/// where nothing is deferred.
+/// The same on short queues of each kind: only the kernel's overflow flag tells of it on a bare
+/// ring, where nothing is deferred.
 #[test]
 fn overflow_is_seen_on_every_ring() {
     for flavor in FLAVORS {

@@ -45,7 +45,8 @@ fn without(calls: &'static [i64], choice: Choice) -> Result<Report, std::io::Err
     thread::spawn(refused).join().unwrap()
 }
 
-/// A signal says nothing about the connection: what it has interrupted is tried again in the next turns.
+/// A signal says nothing about the connection: what it has interrupted is tried again in the next
+/// turns.
 #[test]
 fn interrupted_calls_are_made_again() {
     let interrupted = |choice: Choice| {

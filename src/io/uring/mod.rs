@@ -32,8 +32,8 @@ use super::{
 const DOORBELL: u64 = 0x0000_0000_ffff_ffff;
 const CANCEL: u64 = 0x0000_0001_ffff_ffff;
 
-/// How often `drop` waits for the kernel to let go, and for how long each time. Not until a deadline:
-/// a busy machine may stop this thread past any before the kernel was asked once.
+/// How often `drop` waits for the kernel to let go, and for how long each time. Not until a
+/// deadline: a busy machine may stop this thread past any before the kernel was asked once.
 const DRAIN_ROUNDS: u32 = 100;
 const DRAIN_ROUND: Duration = Duration::from_millis(10);
 
@@ -63,8 +63,8 @@ pub(super) struct Uring {
 #[derive(Debug)]
 struct Item {
     operation: Operation,
-    /// The kernel has something of this name, whose last entry has not been reaped. Always so, but for
-    /// a receive.
+    /// The kernel has something of this name, whose last entry has not been reaped. Always so, but
+    /// for a receive.
     armed: bool,
     place: Place,
     /// The peer has hung up: a short read is not the end, there is an end of the stream behind it
@@ -124,8 +124,8 @@ impl Uring {
         Some(operation.end(end))
     }
 
-    /// The operation is to end so: its completion, if that can be told already. A second end changes
-    /// nothing.
+    /// The operation is to end so: its completion, if that can be told already. A second end
+    /// changes nothing.
     fn end(&mut self, op: Op, end: End) -> Option<Completion> {
         let item = self.ops.get_mut(op)?;
         match item.place {

@@ -156,8 +156,8 @@ impl Uring {
         }
     }
 
-    /// From the backlog into the queue, in order, submitting as often as it fills, unless the kernel
-    /// takes nothing (it wants its completions reaped first).
+    /// From the backlog into the queue, in order, submitting as often as it fills, unless the
+    /// kernel takes nothing (it wants its completions reaped first).
     pub(super) fn flush_backlog(&mut self) {
         while let Some(entry) = self.backlog.pop_front() {
             if self.try_push(&entry) {

@@ -1,18 +1,18 @@
 //! Receiving: the kernel announces, we take.
 //!
-//! A receive is one multishot poll (IN and RDHUP) for as long as it lives, and a `recv(2)` that does
-//! not block for each portion. A receive submitted to the ring would cost an entry and a poll of its
-//! own each time, since mostly nothing is there yet, and a buffer set aside before anything is known
-//! to come: always the one that has been out of the cache for longest.
+//! A receive is one multishot poll (IN and RDHUP) for as long as it lives, and a `recv(2)` that
+//! does not block for each portion. A receive submitted to the ring would cost an entry and a poll
+//! of its own each time, since mostly nothing is there yet, and a buffer set aside before anything
+//! is known to come: always the one that has been out of the cache for longest.
 //!
 //! **The buffer** is home's until `recv(2)` has put something into it, and from then on the
 //! `RecvBuf`'s: the kernel has none between two calls.
 //!
 //! **The edge.** Whatever wakes those who poll the socket (data, the peer's end of the stream, a
 //! reset, an error) makes a completion entry; wake-ups that come before we let the kernel run its
-//! deferred work may share one, made by looking at the socket then. Arming makes one too if something
-//! is there already, so there is nothing to try first. The entry names the receive; it is `Watched`
-//! and takes a step, or is `Active` or `Parked` and will take one anyway.
+//! deferred work may share one, made by looking at the socket then. Arming makes one too if
+//! something is there already, so there is nothing to try first. The entry names the receive; it is
+//! `Watched` and takes a step, or is `Active` or `Parked` and will take one anyway.
 //!
 //! **None is missed.** A receive waits for an edge only
 //! - after `EAGAIN`: what comes after that call wakes;
@@ -21,15 +21,16 @@
 //! - with a poll armed: one that the kernel has ended (a full completion queue) is armed
 //!   anew at that point, and arming tells what came in between.
 //!
-//! Otherwise it is `Active` and goes on by itself: after a read that filled its buffer, and after any
-//! read once a hang-up was heard of, until that ends in the end of the stream or an error, which no
-//! further edge would tell of. An edge for what has been read already costs a call and `EAGAIN`.
+//! Otherwise it is `Active` and goes on by itself: after a read that filled its buffer, and after
+//! any read once a hang-up was heard of, until that ends in the end of the stream or an error,
+//! which no further edge would tell of. An edge for what has been read already costs a call and
+//! `EAGAIN`.
 //!
 //! (A multishot receive of the kernel's can take the data and miss a reset or an end that comes
 //! meanwhile: seen with Linux 6.18, as in liburing issue 1549. A poll does not consume.)
 //!
-//! **The end.** A poll holds the socket open: when a receive is over before its poll is, the poll is
-//! canceled, and the end told with the poll's last entry. Then the caller's `close` closes.
+//! **The end.** A poll holds the socket open: when a receive is over before its poll is, the poll
+//! is canceled, and the end told with the poll's last entry. Then the caller's `close` closes.
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;

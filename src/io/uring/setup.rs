@@ -50,9 +50,9 @@ pub(super) fn ring(flavor: Flavor, config: &Config) -> io::Result<IoUring> {
     let ring = builder.build(config.submissions).map_err(explain)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    // A kernel on which this was never run is not trusted with it: 6.0 is the first with completions
-    // that are deferred as we need them, and is told by zero-copy send, which came with it. What came
-    // earlier is there then: no completion is dropped, and a wait can have a timeout.
+    // A kernel on which this was never run is not trusted with it: 6.0 is the first with
+    // completions that are deferred as we need them, and is told by zero-copy send, which came with
+    // it. What came earlier is there then: no completion is dropped, and a wait can have a timeout.
     if !probe.is_supported(opcode::SendZc::CODE) {
         let text = "the kernel is older than 6.0";
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));

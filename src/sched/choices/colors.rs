@@ -90,8 +90,8 @@ fn thief_and_victim_come_to_have_the_same() {
     }
 }
 
-/// A core with few colors of many events each gets its share of another's many colors of one event, though it has
-/// more to do already: all of them go on and on.
+/// A core with few colors of many events each gets its share of another's many colors of one event,
+/// though it has more to do already: all of them go on and on.
 #[test]
 fn colors_that_last_are_levelled_by_their_number() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
@@ -331,8 +331,8 @@ fn control_colors_stay() {
     }
 }
 
-/// What is appended to a color that is queued already may make it worth a steal, and steals that come to cost more
-/// may make it worth none.
+/// What is appended to a color that is queued already may make it worth a steal, and steals that
+/// come to cost more may make it worth none.
 #[test]
 fn a_queued_color_that_grows_is_judged_anew() {
     let worthy = |machine: &Machine| {

@@ -49,7 +49,8 @@ fn held_colors_leave_when_mail_comes() {
     assert_eq!(machine.run(), [c, c, mailed]);
 }
 
-/// One of two has events left after its batch, and is given back; the other one is held, and found where it is now.
+/// One of two has events left after its batch, and is given back; the other one is held, and found
+/// where it is now.
 #[test]
 fn of_two_that_ran_only_the_one_without_events_is_held() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
@@ -126,7 +127,8 @@ fn posts_are_counted_when_they_are_published() {
     assert_eq!(posts(&machine), before + 2);
 }
 
-/// Mail of a color that is checked out, which a thief has found, is taken as soon as it is not any more.
+/// Mail of a color that is checked out, which a thief has found, is taken as soon as it is not any
+/// more.
 #[test]
 fn a_flush_takes_the_mail_that_thieves_left_and_no_other() {
     let Pair { mut machine, a, .. } = Pair::on(2);
@@ -232,8 +234,8 @@ fn found_after(machine: &mut Machine, busy: bool) -> u64 {
     machine.cores[0].own.stats.quanta.get()
 }
 
-/// Whether another core has more colors that go on and on: one victim each time, every 64 quanta, and at each
-/// exchange of a core that is not busy.
+/// Whether another core has more colors that go on and on: one victim each time, every 64 quanta,
+/// and at each exchange of a core that is not busy.
 #[test]
 fn a_core_compares_itself_with_each_victim_in_turn() {
     assert!(found_after(&mut beside_one_that_lasts(), false) <= 4);
@@ -333,8 +335,8 @@ fn mail_goes_before_what_is_posted_here() {
     }
 }
 
-/// The color up to which memory was asked for, some way behind the head of a long queue, leaves: its neighbor takes
-/// its place.
+/// The color up to which memory was asked for, some way behind the head of a long queue, leaves:
+/// its neighbor takes its place.
 #[test]
 fn the_scout_stays_in_the_queue() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
@@ -469,7 +471,8 @@ fn a_core_checks_out_a_quantum() {
 }
 
 /// Of a handler that was not known when its event was posted.
-/// What has been long may be so again, and others would wait behind it: but on one core they do anyway.
+/// What has been long may be so again, and others would wait behind it: but on one core they do
+/// anyway.
 #[test]
 fn what_may_be_long_goes_alone_where_anybody_could_steal() {
     for (cores, together) in [(1, 2), (2, 1)] {

@@ -74,8 +74,8 @@ fn a_post_to_a_color_that_waits_for_its_turn_goes_straight_in() {
     }
 }
 
-/// An event that hops to and fro between two colors takes the lock once a quantum: but for one quantum in 64,
-/// in which limits are worked out anew.
+/// An event that hops to and fro between two colors takes the lock once a quantum: but for one
+/// quantum in 64, in which limits are worked out anew.
 #[test]
 fn holding_goes_on_for_as_long_as_it_is_of_use() {
     let Pair { mut machine, a, b } = Pair::on(2);
@@ -180,7 +180,8 @@ fn what_goes_straight_in_is_at_most_a_quantum() {
     }
 }
 
-/// On one core, where nothing is too long for the others: what is timed each time has a quantum of its own.
+/// On one core, where nothing is too long for the others: what is timed each time has a quantum of
+/// its own.
 #[test]
 fn what_is_timed_does_not_go_straight_in() {
     let mut pair = Pair::on(1);
@@ -270,7 +271,8 @@ fn colors_that_share_a_place_in_the_index_run_in_order() {
     assert_eq!(ran, expected);
 }
 
-/// It took the outbox, since it did not go straight in, and comes out of there while its color runs.
+/// It took the outbox, since it did not go straight in, and comes out of there while its color
+/// runs.
 #[test]
 fn what_was_posted_to_a_color_before_it_runs_runs_in_its_turn() {
     let mut pair = Pair::on(2);

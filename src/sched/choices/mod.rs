@@ -1,7 +1,8 @@
-//! What is chosen: which victim and whether any ([`victims`], [`searches`]), which of its colors and how many
-//! ([`colors`]); what is kept at hand ([`held`]), and what a core does between two quanta ([`exchange`]); which
-//! events are timed ([`timing`]), who is woken ([`wakes`]), and what is told of it all ([`reports`]). On cores that
-//! are stepped by hand, whose events do nothing; the clock stands where the test puts it.
+//! What is chosen: which victim and whether any ([`victims`], [`searches`]), which of its colors
+//! and how many ([`colors`]); what is kept at hand ([`held`]), and what a core does between two
+//! quanta ([`exchange`]); which events are timed ([`timing`]), who is woken ([`wakes`]), and what
+//! is told of it all ([`reports`]). On cores that are stepped by hand, whose events do nothing; the
+//! clock stands where the test puts it.
 
 mod colors;
 mod exchange;
@@ -109,8 +110,8 @@ impl Machine {
         ((1 + i) * self.cores.len() + core) as u64
     }
 
-    /// This core runs something, and has these colors queued, in this order: for each a handler, and how many events.
-    /// Returns the colors.
+    /// This core runs something, and has these colors queued, in this order: for each a handler,
+    /// and how many events. Returns the colors.
     fn busy(&mut self, core: usize, queued: &[(&'static Handler, usize)]) -> Vec<u64> {
         let colors: Vec<u64> = (0..queued.len()).map(|i| self.color(core, i)).collect();
         let runs = Color::from(self.color(core, 250));
@@ -131,8 +132,8 @@ impl Machine {
         self.now_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// This core has these colors queued, for each a handler and how many events, and all of them have gone on for
-    /// long.
+    /// This core has these colors queued, for each a handler and how many events, and all of them
+    /// have gone on for long.
     fn lasting(&mut self, core: usize, queued: &[(&'static Handler, usize)]) {
         for (i, &(handler, events)) in queued.iter().enumerate() {
             let color = self.color(core, i);
@@ -195,7 +196,8 @@ impl Machine {
         assert!(self.cores[0].is_idle());
     }
 
-    /// Begins and ends an event, whose closure has nothing to do; its color. None if the quantum is over.
+    /// Begins and ends an event, whose closure has nothing to do; its color. None if the quantum is
+    /// over.
     fn step(&mut self) -> Option<u64> {
         self.step_for(0)
     }

@@ -1,8 +1,8 @@
 //! Who looks for work, what it does when it has found some, and what it takes from whom.
 
 use super::*;
+use crate::sched::levelling::compare;
 use crate::sched::stats::Counts;
-use crate::sched::steal::compare;
 
 /// A core goes to sleep to which nothing was sent.
 fn sleep(machine: &Machine, core: usize) {
@@ -14,7 +14,8 @@ fn wakes(machine: &Machine, core: usize) -> u64 {
     machine.cores[core].own.stats.wakes.get()
 }
 
-/// The last one that stops searching because it has found something looks whether there is more, for another.
+/// The last one that stops searching because it has found something looks whether there is more,
+/// for another.
 #[test]
 fn the_last_to_find_something_wakes_another_if_there_is_more() {
     type Prepare<'a> = &'a dyn Fn(&mut Machine);
@@ -175,7 +176,8 @@ fn a_thief_takes_the_mail_that_was_left() {
     assert!(machine.steal(1).contains(&mailed));
 }
 
-/// Half of the difference, counting what is not worth a steal, and at most a round; nothing if there is none.
+/// Half of the difference, counting what is not worth a steal, and at most a round; nothing if
+/// there is none.
 #[test]
 fn a_core_levels_with_a_victim_that_has_more() {
     let level = |ours: &[u64], theirs: &[u64], sleeper: bool| {
@@ -195,7 +197,9 @@ fn a_core_levels_with_a_victim_that_has_more() {
         (taken, wakes(&machine, 1))
     };
     assert_eq!(level(&[20_000], &[20_000], false), (0, 0));
-    assert_eq!(level(&[20_000], &[20_000, 20, 20], false), (1, 0));
+    assert_eq!(level(&[20_000], &[20_000; 3], false), (1, 0));
+    // What there is more is too little: with a color the thief would have more than the victim has.
+    assert_eq!(level(&[20_000], &[20_000, 20, 20], false), (0, 0));
     assert_eq!(level(&[], &[20_000; 4], false), (2, 0));
     // There is more than the two need, for one that sleeps; or too little.
     assert_eq!(level(&[], &[20_000; 4], true), (2, 1));

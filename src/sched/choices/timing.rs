@@ -175,8 +175,8 @@ fn after_a_long_event_a_core_is_not_busy() {
     }
 }
 
-/// Others are idle, and something waits: the quantum is timed as a whole, and if it took longer than two wake-ups,
-/// the handlers in it may have surprised. But not if one was timed that did.
+/// Others are idle, and something waits: the quantum is timed as a whole, and if it took longer
+/// than two wake-ups, the handlers in it may have surprised. But not if one was timed that did.
 #[test]
 fn handlers_of_a_long_quantum_are_suspected() {
     for (idle, colors, ns, timed_too, suspected) in [
@@ -323,7 +323,8 @@ impl Machine {
     }
 }
 
-/// Longer than a wake-up, and shorter than a quantum: nothing is published, but what waits, waits no longer.
+/// Longer than a wake-up, and shorter than a quantum: nothing is published, but what waits, waits
+/// no longer.
 #[test]
 fn before_a_long_event_somebody_is_woken_for_what_waits() {
     for (queued, mailed, takes_ns, wakes) in [

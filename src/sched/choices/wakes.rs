@@ -83,7 +83,8 @@ fn a_long_handler_counts_as_progress() {
     assert_eq!((progress.turns(), progress.is_long()), (turns + 1, true));
 }
 
-/// What is advertised where times do not count: anything, by the two-color rule if a single color is not to go.
+/// What is advertised where times do not count: anything, by the two-color rule if a single color
+/// is not to go.
 #[test]
 fn a_single_color_is_not_advertised_where_it_may_not_go() {
     for (heuristics, cores, worth_ns) in [

@@ -1,10 +1,10 @@
 //! Event memory of the reconstructions: one cache line with the closure in it, recycled through a
-//! free list a core, as mely's is. The Mely paper compares with the same memory on both sides (§IV-C),
-//! so that what differs is the scheduling.
+//! free list a core, as mely's is. The Mely paper compares with the same memory on both sides
+//! (§IV-C), so that what differs is the scheduling.
 //!
-//! A core that frees more than it allocates hands batches to a depot, and a core that runs dry takes
-//! one there: libasync-smp's per-thread free lists (2003, §5.3) without their growth when posts go
-//! one way.
+//! A core that frees more than it allocates hands batches to a depot, and a core that runs dry
+//! takes one there: libasync-smp's per-thread free lists (2003, §5.3) without their growth when
+//! posts go one way.
 
 use super::{Queues, Worker};
 use intrusive_collections::{LinkedListLink, intrusive_adapter};
@@ -64,13 +64,13 @@ impl<Q: Queues> Event<Q> {
         })
     }
 
-    /// Runs the closure. The event is free before that, so that the closure's own first post finds it
-    /// in the cache.
+    /// Runs the closure. The event is free before that, so that the closure's own first post finds
+    /// it in the cache.
     #[inline]
     pub(super) fn run(mut self: Box<Self>, worker: &mut Worker<Q>) {
         let vtable = self.vtable.take().expect("a queued event has a closure");
-        // SAFETY: the closure is of this vtable's type (`Pool::fill`), and nobody takes it again: the
-        // vtable is gone from the event.
+        // SAFETY: the closure is of this vtable's type (`Pool::fill`), and nobody takes it again:
+        // the vtable is gone from the event.
         unsafe { (vtable.run)(self, worker) }
     }
 }
@@ -100,7 +100,8 @@ unsafe fn discard<Q: Queues, F>(event: &mut Event<Q>) {
     drop(unsafe { event.closure.as_ptr().cast::<F>().read() });
 }
 
-/// Pointers, never links inside the events: taking one must not read a line that another core wrote.
+/// Pointers, never links inside the events: taking one must not read a line that another core
+/// wrote.
 type FreeList<Q> = Vec<Box<Event<Q>>>;
 
 /// Where free lists exchange events.

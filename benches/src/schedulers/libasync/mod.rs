@@ -5,12 +5,12 @@
 //! - [`smp`]: libasync-smp, of the 2003 paper: a queue a thread, with and without workstealing, which
 //!   Mely's paper (§II) documents.
 //!
-//! As in Mely's paper (§IV-C) both have what Mely has besides its scheduling: threads pinned to cores,
-//! structures padded to cache lines, per-core event memory ([`event`]).
+//! As in Mely's paper (§IV-C) both have what Mely has besides its scheduling: threads pinned to
+//! cores, structures padded to cache lines, per-core event memory ([`event`]).
 //!
-//! There is no I/O in the tables, so there is no select callback: it would lie at the right end of its
-//! queue as the blocking one, which runs only when it is alone there. What foreign threads post takes
-//! the place of I/O callbacks.
+//! There is no I/O in the tables, so there is no select callback: it would lie at the right end of
+//! its queue as the blocking one, which runs only when it is alone there. What foreign threads post
+//! takes the place of I/O callbacks.
 
 mod event;
 pub mod mp;

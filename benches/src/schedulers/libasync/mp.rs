@@ -1,10 +1,10 @@
 //! libasync-mp: one queue of runnable callbacks for all threads, under one spinlock.
 //!
-//! A thread takes, of the first eligible callbacks, the one of the largest weight: its priority, plus
-//! one if its color is the one that the thread ran last; of equals the left-most. Eligible is a color
-//! that runs nowhere else, which a shared table says. A thread that finds nothing sleeps on a pipe of
-//! its own, into which whoever inserts a callback writes if the thread waits (thesis, §3.4 and
-//! chapter 4).
+//! A thread takes, of the first eligible callbacks, the one of the largest weight: its priority,
+//! plus one if its color is the one that the thread ran last; of equals the left-most. Eligible is
+//! a color that runs nowhere else, which a shared table says. A thread that finds nothing sleeps on
+//! a pipe of its own, into which whoever inserts a callback writes if the thread waits (thesis,
+//! §3.4 and chapter 4).
 //!
 //! Nothing is lost by sleeping although other colors may be queued: they run elsewhere, and who
 //! finishes one looks at the queue next.
@@ -133,8 +133,9 @@ impl Queues for Mp {
     }
 }
 
-/// The thesis's example (Figure 3-4): how many units of time two threads take for callbacks 1 to 4, of a
-/// unit each, of which the last two have color zero; `prioritized`: those have a higher priority.
+/// The thesis's example (Figure 3-4): how many units of time two threads take for callbacks 1 to 4,
+/// of a unit each, of which the last two have color zero; `prioritized`: those have a higher
+/// priority.
 pub fn schedule_units(prioritized: bool) -> usize {
     let mut state = State::new(2);
     let mut pool = Pool::new(Depot::new(true));

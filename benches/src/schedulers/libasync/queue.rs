@@ -72,8 +72,9 @@ impl<Q: Queues> Queue<Q> {
         cursor.remove().expect("a place is not the list's end")
     }
 
-    /// Moves the `count` events of a color that this queue has to the right end of another: each to its
-    /// own kind, in order. Scans from the left until the last of them is found. Returns their time.
+    /// Moves the `count` events of a color that this queue has to the right end of another: each to
+    /// its own kind, in order. Scans from the left until the last of them is found. Returns their
+    /// time.
     pub(super) fn move_color(&mut self, color: u32, mut count: u32, to: &mut Queue<Q>) -> Duration {
         let mut time_ns = 0;
         for (from, to) in [

@@ -1,9 +1,9 @@
 //! libasync-smp: a queue of runnable callbacks for each core under a spinlock each, and a map from
 //! colors to cores.
 //!
-//! A core takes, of the first few callbacks of its queue, the first of the color that it ran last; or
-//! else the left-most (2003, §3.4). With workstealing, a core whose queue is empty takes all callbacks
-//! of one color from another one's (Mely, §II-B and Figure 2):
+//! A core takes, of the first few callbacks of its queue, the first of the color that it ran last;
+//! or else the left-most (2003, §3.4). With workstealing, a core whose queue is empty takes all
+//! callbacks of one color from another one's (Mely, §II-B and Figure 2):
 //!
 //! - Victims: the core with the most queued callbacks first, then by number, round about.
 //! - A victim has at least two colors.

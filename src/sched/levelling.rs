@@ -1,0 +1,76 @@
+//! Levelling: a core that has work of its own takes colors from one that has clearly more.
+//!
+//! This is not in the papers, which steal when idle. Two things make it necessary. A steal moves at
+//! most a round of colors in one critical section ([`super::steal`]); what is due beyond that is
+//! taken round by round, after each of the thief's next quanta, until thief and victim have the
+//! same. And colors that post to themselves would stay where they started: a core with a single one
+//! of them is never idle again, whatever another core has. So every core now and then
+//! [compares](compare) itself with another, by the number of colors that last
+//! ([`super::color_queue::Endurance`]): however many events each of them has, it goes on.
+
+use super::core::Core;
+use super::queues::EVENT_NS;
+use super::section::Section;
+use super::shared::CoreShared;
+use super::steal::Loot;
+use crate::sync::atomic::{Ordering, fence};
+
+impl Core {
+    /// Takes a round from the `i`-th victim, unless that has no more than we do.
+    #[inline(never)]
+    pub(super) fn level(&mut self, i: usize) {
+        self.levelling = None;
+        let (victim, _) = self.own.victims[i];
+        let hint = &self.shared.cores[victim as usize].hint;
+        let events_ns = hint.events() * EVENT_NS;
+        // Where worth does not count, whatever there is, is worth as much as can be.
+        let theirs_ns = hint.worth_ns().saturating_add(events_ns);
+        let (ours_ns, lasting, lasting_ns) = {
+            let section = Section::enter(&self.shared, self.id);
+            let (queues, lasting) = (section.queues(), section.queues().all_lasting());
+            (queues.load_ns(), lasting, queues.lasting_ns(lasting))
+        };
+        // Colors that last are shared by their number: however many events each has, it goes on.
+        let has_ns = if has_clearly_more(hint.lasting(), lasting) {
+            Some(lasting_ns)
+        } else {
+            (theirs_ns > ours_ns).then_some(ours_ns)
+        };
+        if let Some(has_ns) = has_ns {
+            let now_ns = self.clock.now_ns();
+            let mut loot = Loot::new();
+            if self.visit(i, now_ns, has_ns, &mut loot) {
+                self.adopt(loot, false);
+            }
+            // We may have raised the victim's hint by linking its mail: see `end_search`.
+            fence(Ordering::SeqCst);
+            if self.is_more_to_steal() {
+                self.wake_one();
+            }
+            self.ring();
+        }
+    }
+}
+
+/// Looks, now and then and at one after the other, whether a victim has clearly more colors that
+/// last than this core, whose lock is held: neither would ever be idle, and steal. Which of the
+/// victims it is.
+#[inline(never)]
+pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Option<usize> {
+    if !section.shared.policy.stealing {
+        return None;
+    }
+    let i = (looks as usize).checked_rem(own.victims.len())?;
+    let (victim, _) = own.victims[i];
+    let hint = &section.shared.cores[victim as usize].hint;
+    let ours = section.queues().all_lasting();
+    let more = has_clearly_more(hint.lasting(), ours);
+    // All of them may fit into one quantum: then there is nothing to take unless it leaves some.
+    hint.ask(more);
+    more.then_some(i)
+}
+
+/// Whether `theirs` is so many more than `ours` that it is worth the while to level them.
+fn has_clearly_more(theirs: u32, ours: u32) -> bool {
+    theirs > 1 + ours + ours / 4
+}
