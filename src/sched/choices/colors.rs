@@ -284,6 +284,15 @@ fn the_two_color_rule_holds_without_time_left() {
         assert_eq!(machine.steal(1), colors[1..]);
         assert!(machine.queued(0) == 1);
     }
+    // One that only its mail leads to, too.
+    let mut machine = Machine::flat(3, without(false, true, false));
+    machine.busy(0, &[]);
+    machine.shared.cores[0].progress.long(true);
+    let color = machine.color(0, 3);
+    post(&mut machine.cores[2], takes(20_000), color);
+    machine.cores[2].exchange();
+    assert!(machine.steal(1).is_empty());
+    assert_eq!(machine.queued(0), 1, "its mail was taken");
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use super::held::Pair;
 use super::*;
+use crate::event::maker::Maker;
 use crate::event::tag::ProfileId;
+use crate::sched::{mail, poke};
 
 /// The other core sends core 0 an event.
-fn mail(machine: &mut Machine, color: u64) {
+fn send(machine: &mut Machine, color: u64) {
     post(&mut machine.cores[1], takes(20), color);
     machine.cores[1].flush();
 }
@@ -39,7 +41,7 @@ fn held_colors_leave_when_mail_comes() {
     machine.run();
     machine.post(b, 20);
     machine.post(c, 20);
-    mail(&mut machine, mailed);
+    send(&mut machine, mailed);
     machine.cores[0].exchange();
     assert_eq!(machine.checked_out(), [b, c, mailed]);
     assert!(machine.cores[0].checkout.find(slot(a)).is_none());
@@ -119,7 +121,7 @@ fn posts_are_counted_when_they_are_published() {
     machine.cores[0].flush();
     assert_eq!(posts(&machine), before + 1);
     assert_eq!(machine.cores[0].own.stats.posts_remote.get(), 0);
-    mail(&mut machine, color);
+    send(&mut machine, color);
     assert_eq!(machine.cores[1].own.stats.posts_remote.get(), 1);
     machine.post(color, 20);
     machine.run();
@@ -132,14 +134,14 @@ fn posts_are_counted_when_they_are_published() {
 #[test]
 fn a_flush_takes_the_mail_that_thieves_left_and_no_other() {
     let Pair { mut machine, a, .. } = Pair::on(2);
-    mail(&mut machine, a);
+    send(&mut machine, a);
     take_mail(&mut Section::enter(&machine.shared, 0), &mut Vec::new());
     assert_eq!(machine.queue(), []);
     machine.cores[0].flush();
     assert_eq!(machine.queue(), [a]);
     // What comes to a core is for the exchange.
     let [mailed, posted] = [8, 9].map(|i| machine.color(0, i));
-    mail(&mut machine, mailed);
+    send(&mut machine, mailed);
     machine.post(posted, 20);
     machine.cores[0].flush();
     assert_eq!(machine.queue(), [a, posted]);
@@ -287,6 +289,28 @@ fn nothing_is_held_when_limits_are_worked_out() {
     assert_eq!(machine.cores[0].own.stats.quanta.get(), 64);
 }
 
+/// Who has pushed mail is still to send the poke: what is posted here waits for no poke.
+#[test]
+fn mail_without_its_poke_is_run_with_what_is_posted_here() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let color = machine.color(0, 0);
+    let mut maker = Maker::new(&machine.shared.depot);
+    let of = Color::from(color);
+    let (event, _) = maker.make_own(&machine.shared.profiles, None, of, |_cx: &mut crate::Cx| ());
+    assert!(mail::push(&machine.shared.slots, slot(color), event.into()));
+    machine.post(color, 20);
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), [color]);
+    machine.cores[0].exchange();
+    // The event that was mailed was never measured, and goes alone.
+    assert_eq!(machine.run(), [color]);
+    machine.cores[0].exchange();
+    assert_eq!(machine.run(), [color]);
+    poke::send(&machine.shared, slot(color), &mut Vec::new());
+    machine.cores[0].exchange();
+    assert!(machine.cores[0].is_idle());
+}
+
 /// The mail is older, for all that the core knows.
 #[test]
 fn mail_goes_before_what_is_posted_here() {
@@ -300,17 +324,25 @@ fn mail_goes_before_what_is_posted_here() {
         }
         handlers
     };
-    let send = |machine: &mut Machine, color| {
+    let send_by_mail = |machine: &mut Machine, color| {
         post(&mut machine.cores[1], by_mail, color);
         machine.cores[1].flush();
     };
     // Of a color that is held.
     let Pair { mut machine, a, .. } = Pair::on(2);
-    send(&mut machine, a);
+    send_by_mail(&mut machine, a);
     machine.post(a, 20);
     assert!(machine.cores[0].has_outbox());
     machine.run();
     machine.cores[0].exchange();
+    assert_eq!(order(&mut machine), [true, false]);
+    // Of one that runs.
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    machine.post(a, 20);
+    machine.post(a, 590);
+    assert_eq!(machine.step(), Some(a));
+    send_by_mail(&mut machine, a);
+    machine.cores[0].flush();
     assert_eq!(order(&mut machine), [true, false]);
     // Of one that is not, at an exchange and at a flush; and of one that is queued.
     for (flush, queued) in [(false, false), (true, false), (true, true)] {
@@ -321,7 +353,7 @@ fn mail_goes_before_what_is_posted_here() {
             machine.post(color, 20);
             machine.cores[0].flush();
         }
-        send(&mut machine, color);
+        send_by_mail(&mut machine, color);
         machine.post(color, 20);
         if flush {
             machine.cores[0].flush();

@@ -299,6 +299,52 @@ fn nothing_goes_straight_in_while_others_wait() {
     assert_eq!(machine.step(), Some(a));
     machine.post(b, 20);
     assert!(machine.cores[0].has_outbox());
+    // Also if there would be time: no core takes more than 64 colors.
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let colors: Vec<u64> = (0..65).map(|i| machine.color(0, i)).collect();
+    colors.iter().for_each(|&color| machine.post(color, 1));
+    machine.cores[0].exchange();
+    assert_eq!(machine.queue(), colors[64..]);
+    assert_eq!(machine.step(), Some(colors[0]));
+    machine.post(colors[1], 1);
+    assert!(machine.cores[0].has_outbox());
+}
+
+/// One color goes back to the queues in the exchange, and another takes its place in the checkout.
+#[test]
+fn who_is_still_held_is_found_in_its_new_place() {
+    let Pair { mut machine, a, b } = Pair::on(2);
+    machine.post(a, 590);
+    assert!(machine.cores[0].has_outbox(), "it does not fit in");
+    assert_eq!(machine.step(), None);
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), [a]);
+    assert_eq!(machine.step(), Some(a));
+    machine.post(b, 5);
+    assert!(!machine.cores[0].has_outbox(), "it is held");
+    assert_eq!(machine.run(), [b]);
+}
+
+/// A color that is held has no events, so what it has lasted is over.
+#[test]
+fn who_is_held_has_finished() {
+    let Pair { mut machine, a, .. } = Pair::on(2);
+    let endurance = |machine: &Machine, set: Option<Endurance>| {
+        let mut section = Section::enter(&machine.shared, 0);
+        let mut queue = section.colors.at(slot(a));
+        if let Some(endurance) = set {
+            queue.endurance = endurance;
+        }
+        queue.endurance
+    };
+    endurance(&machine, Some(Endurance::most(0)));
+    let next = machine.color(0, 2);
+    machine.post(next, 20);
+    assert_eq!(machine.step(), None);
+    machine.cores[0].exchange();
+    assert_eq!(machine.step(), Some(next));
+    assert!(machine.cores[0].checkout.find(slot(a)).is_some());
+    assert_eq!(endurance(&machine, None), Endurance::NONE);
 }
 
 #[test]

@@ -194,6 +194,7 @@ fn a_core_levels_with_a_victim_that_has_more() {
         machine.cores[1].level(2);
         let taken = machine.queued(1) - ours.len();
         assert_eq!(machine.cores[1].levelling, None);
+        assert!(machine.cores[1].timed.is_none(), "no quantum begins");
         (taken, wakes(&machine, 1))
     };
     assert_eq!(level(&[20_000], &[20_000], false), (0, 0));
