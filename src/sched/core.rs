@@ -30,8 +30,8 @@ use super::running::Running;
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
-use super::steal::Sighting;
-use super::watch::TimedQuantum;
+use super::steal::Search;
+use super::timing::Timing;
 use crate::color::{MaybeSlot, SlotId};
 use crate::event::counts::Run;
 use crate::event::fifo::Event;
@@ -45,10 +45,6 @@ use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
 use std::ptr::NonNull;
 
-/// The events of one color in so many are timed, of those that need no closer watch: two readings
-/// of the clock are several events. A prime, so that no regular program hides from it; whole
-/// batches, so that a color's second event is sampled as often as its first.
-const SAMPLE_PERIOD: u32 = 251;
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
 
@@ -109,16 +105,11 @@ pub(crate) struct Core {
     /// This core's part of it.
     pub(super) own: Arc<CoreShared>,
     pub(crate) clock: Clock,
-    /// What reading the clock takes, in ns: several times an empty handler.
-    pub(super) clock_cost_ns: u64,
     maker: Maker,
     pub(super) outbox: Outbox,
     /// So many chunks in the outbox are published: one, while an event runs that is known or feared
-    /// to be long; but after its first post see [`super::watch`].
+    /// to be long; but after its first post see [`super::timing`].
     pub(super) outbox_due: usize,
-    /// When the first post of such an event was published, in ns, and how many had been posted by
-    /// then.
-    pub(super) first_post: Option<(u64, u64)>,
     pub(super) checkout: Checkout,
     pub(super) running: Running,
     pub(crate) current: Current,
@@ -131,27 +122,12 @@ pub(crate) struct Core {
     pub(crate) executed: u64,
     /// The latest of them, which are not counted for their handler yet.
     pub(super) run: Run,
-    /// Colors until the events of one are timed.
-    pub(super) until_sample: u32,
+    pub(super) timing: Timing,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
     pub(super) bells: Vec<u32>,
-    pub(super) sightings: Vec<Sighting>,
-    /// The victim, by its place among ours, to take a round from after this quantum.
-    pub(super) levelling: Option<usize>,
+    pub(super) search: Search,
     /// See [`Core::is_busy`].
     pub(super) busy: bool,
-    /// A handler of this quantum was longer than a wake-up.
-    pub(super) long: bool,
-    /// This core is one of those that [`Shared::searching`] counts.
-    pub(super) searching: bool,
-    /// Each event of the turn is timed.
-    sampling: bool,
-    /// Quanta, this one included, whose events are all timed.
-    pub(super) wary: u32,
-    /// Since when the core is awake, if it is not [busy](super::vigil) yet, in ns.
-    pub(super) fresh_since_ns: Option<u64>,
-    /// The quantum, if it is timed as a whole.
-    pub(super) timed: Option<TimedQuantum>,
 }
 
 // SAFETY: a core's nodes, in its checkout, outbox and pool, are held by it, wherever it is.
@@ -159,16 +135,15 @@ unsafe impl Send for Core {}
 
 impl Core {
     pub(crate) fn new(shared: Arc<Shared>, id: u32, clock: Clock) -> Core {
-        let sightings = vec![Sighting::default(); shared.cores[id as usize].victims.len()];
         Core {
             id,
             own: Arc::clone(&shared.cores[id as usize]),
-            clock_cost_ns: clock.cost_ns(),
+            timing: Timing::new(&clock, shared.vigil.at_once),
+            search: Search::new(shared.cores[id as usize].victims.len()),
             clock,
             maker: Maker::new(&shared.depot),
             outbox: Outbox::new(),
             outbox_due: OUTBOX_MAX,
-            first_post: None,
             checkout: Checkout::new(),
             running: Running::NONE,
             current: NO_EVENT,
@@ -177,17 +152,8 @@ impl Core {
             posted: 0,
             executed: 0,
             run: Run::new(),
-            until_sample: 1,
             bells: Vec::new(),
-            sightings,
-            levelling: None,
             busy: false,
-            long: false,
-            searching: false,
-            sampling: false,
-            wary: 0,
-            fresh_since_ns: (!shared.vigil.at_once).then_some(0),
-            timed: None,
             shared,
         }
     }
@@ -254,7 +220,7 @@ impl Core {
     #[inline(never)]
     fn flush_due(&mut self) {
         self.flush();
-        if self.outbox_due == 1 && self.first_post.is_none() {
+        if self.outbox_due == 1 && self.timing.first_post.is_none() {
             self.published_first();
         }
     }
@@ -318,19 +284,11 @@ impl Core {
         self.current.slot = taken.slot.into();
         self.running.begin(&mut taken.fifo, batch, self.quantum_ns);
         self.own.progress.step();
-        self.until_sample -= 1;
-        if self.until_sample == 0 {
+        self.timing.until_sample -= 1;
+        if self.timing.until_sample == 0 {
             self.sample();
         }
         true
-    }
-
-    /// Begins to time the events of the turn, or no longer does.
-    #[cold]
-    fn sample(&mut self) {
-        self.sampling = !self.sampling || self.wary > 0 || self.fresh_since_ns.is_some();
-        self.own.progress.sample(self.sampling);
-        self.until_sample = if self.sampling { 1 } else { SAMPLE_PERIOD - 1 };
     }
 
     /// The quantum is over after this turn, which is over: all others were given back.
@@ -345,8 +303,8 @@ impl Core {
         self.cut();
         // Somebody found this core in its quantum for too long: not by handlers known to be long,
         // then it would have looked up by itself.
-        self.wary = 2;
-        self.until_sample = 1;
+        self.timing.wary = 2;
+        self.timing.until_sample = 1;
     }
 
     #[inline(never)]
@@ -363,16 +321,16 @@ impl Core {
         let (color, tag) = event.color_and_tag();
         let profile = self.shared.profiles.get(tag.profile());
         let run = profile.run;
-        let watch = profile.wants_timing();
+        let wanted = profile.wants_timing();
         self.current.color = color;
         if self.current.tag != tag {
             self.note(tag);
         }
-        if watch | self.own.progress.wants_attention() {
+        if wanted | self.own.progress.wants_attention() {
             if self.own.progress.is_asked_to_look_up() {
                 return self.do_not_begin(event, times);
             }
-            self.watch(watch, times.raw_ns());
+            self.begin_timing(wanted, times.raw_ns());
         }
         let node = event.into_node();
         Some(Begun { node, run })
@@ -392,7 +350,7 @@ impl Core {
     fn note(&mut self, tag: Tag) {
         self.current.tag = tag;
         let profile = tag.profile();
-        if let Some(timed) = &mut self.timed {
+        if let Some(timed) = &mut self.timing.quantum {
             timed.note(profile);
         }
         self.own.progress.running(Some(profile));
@@ -406,7 +364,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn end_event(&mut self) {
         if let Some(started_ns) = self.current.started_ns {
-            self.end_watch(started_ns);
+            self.end_timing(started_ns);
         }
     }
 
@@ -414,34 +372,14 @@ impl Core {
     #[inline]
     pub(crate) fn end_quantum(&mut self, events: u64) {
         self.own.stats.events.add(events);
-        if let Some(timed) = self.timed.take() {
+        if let Some(timed) = self.timing.quantum.take() {
             self.end_timed(&timed);
         }
-        self.busy = !self.long;
-        self.long = false;
-        self.wary = self.wary.saturating_sub(1);
-        if let Some(victim) = self.levelling {
+        self.busy = !self.timing.long;
+        self.timing.long = false;
+        self.timing.wary = self.timing.wary.saturating_sub(1);
+        if let Some(victim) = self.search.levelling {
             self.level(victim);
-        }
-    }
-
-    /// The core has slept.
-    pub(crate) fn rise(&mut self) {
-        if self.shared.vigil.at_once {
-            return self.become_busy();
-        }
-        self.fresh_since_ns = Some(self.clock.now_ns());
-        self.until_sample = 1;
-    }
-
-    /// The core has been awake for some time, or has others wait: from now on the watchdog watches
-    /// it.
-    #[inline(never)]
-    pub(crate) fn become_busy(&mut self) {
-        self.fresh_since_ns = None;
-        if self.shared.vigil.becomes_busy(&self.own) {
-            self.bells.push(self.shared.watchdog());
-            self.ring();
         }
     }
 

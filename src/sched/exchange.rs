@@ -48,13 +48,13 @@ impl Core {
             self.run.count(&own.counts, self.executed);
         }
         // After a long handler too: the next renewal may be long in coming.
-        if (renew || !self.busy) && self.levelling.is_none() {
+        if (renew || !self.busy) && self.search.levelling.is_none() {
             let looks = if renew {
                 quanta / QUANTA_LIMITS
             } else {
                 quanta
             };
-            self.levelling = compare(&section, own, looks);
+            self.search.levelling = compare(&section, own, looks);
         }
 
         // Return. That the last post was to this core is a sign that there will be something to

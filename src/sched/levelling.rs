@@ -19,7 +19,7 @@ impl Core {
     /// Takes a round from the `i`-th victim, unless that has no more than we do.
     #[inline(never)]
     pub(super) fn level(&mut self, i: usize) {
-        self.levelling = None;
+        self.search.levelling = None;
         let (victim, _) = self.own.victims[i];
         let hint = &self.shared.cores[victim as usize].hint;
         let events_ns = hint.events() * EVENT_NS;

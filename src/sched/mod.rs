@@ -45,7 +45,7 @@ pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod steal;
 mod stealing_queue;
+mod timing;
 pub(crate) mod turn;
 mod victim;
 pub(crate) mod vigil;
-pub(crate) mod watch;

@@ -32,15 +32,37 @@ pub(crate) type Loot = ArrayVec<Taken, ROUND>;
 
 /// When a thief first saw a victim at its present turn.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sighting {
+struct Sighting {
     turns: u64,
     since_ns: u64,
+}
+
+/// A core's search for work.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// One for each victim.
+    sightings: Vec<Sighting>,
+    /// This core is one of those that [`Shared::searching`] counts.
+    pub(super) on: bool,
+    /// The victim, by its place among ours, to take a round from after this quantum.
+    pub(super) levelling: Option<usize>,
+}
+
+impl Search {
+    pub(super) fn new(victims: usize) -> Search {
+        Search {
+            sightings: vec![Sighting::default(); victims],
+            on: false,
+            levelling: None,
+        }
+    }
 }
 
 impl Core {
     /// Tries to steal; true if the checkout now holds colors.
     pub(crate) fn steal(&mut self) -> bool {
-        if !self.shared.policy.stealing || self.sightings.is_empty() || !self.begin_search() {
+        if !self.shared.policy.stealing || self.search.sightings.is_empty() || !self.begin_search()
+        {
             return false;
         }
         let mut loot = Loot::new();
@@ -90,7 +112,7 @@ impl Core {
     /// Makes this core one of the searching ones, of which there are at most half of all cores:
     /// unbounded searching made other runtimes several times slower on work that wakes often.
     fn begin_search(&mut self) -> bool {
-        if self.searching {
+        if self.search.on {
             return true;
         }
         let searching = &self.shared.searching;
@@ -102,7 +124,7 @@ impl Core {
             searching.fetch_sub(1, Ordering::AcqRel);
             return false;
         }
-        self.searching = true;
+        self.search.on = true;
         true
     }
 
@@ -114,7 +136,7 @@ impl Core {
     /// others: what it published comes before its read-modify-write of the count, and so before
     /// theirs.
     pub(crate) fn end_search(&mut self, found: bool) {
-        if !std::mem::replace(&mut self.searching, false) {
+        if !std::mem::replace(&mut self.search.on, false) {
             return;
         }
         let last = self.shared.searching.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -146,7 +168,7 @@ impl Core {
     fn search(&mut self, loot: &mut Loot) -> bool {
         let now_ns = self.clock.now_ns();
         if self.shared.policy.heuristics.locality {
-            return (0..self.sightings.len()).any(|i| self.visit(i, now_ns, 0, loot));
+            return (0..self.search.sightings.len()).any(|i| self.visit(i, now_ns, 0, loot));
         }
         // The base algorithm's order: the core with the most queued events, then the successive
         // core numbers (Mely §II-B).
@@ -173,7 +195,7 @@ impl Core {
         let (victim, distance) = self.own.victims[i];
         let victim = &shared.cores[victim as usize];
         let cost_ns = shared.steal_cost_ns(distance);
-        let sighting = &mut self.sightings[i];
+        let sighting = &mut self.search.sightings[i];
         if victim.hint.worth_ns() >= cost_ns {
             return Some(false);
         }
@@ -204,7 +226,7 @@ impl Core {
             shared,
             own,
             clock,
-            levelling,
+            search,
             bells,
             ..
         } = self;
@@ -239,7 +261,7 @@ impl Core {
         if loot.is_empty() {
             return false;
         }
-        *levelling = more.then_some(i);
+        search.levelling = more.then_some(i);
         let cost_ns = clock.now_ns() - start_ns;
         shared.record_steal(distance, cost_ns / loot.len() as u64);
         let stolen_ns = loot.iter().map(|t| u64::from(t.fifo.raw_ns())).sum();
@@ -268,7 +290,7 @@ impl Core {
             return false;
         }
         let now_ns = self.clock.now_ns();
-        (0..self.sightings.len()).any(|i| self.tempting(i, now_ns).is_some())
+        (0..self.search.sightings.len()).any(|i| self.tempting(i, now_ns).is_some())
     }
 }
 

@@ -74,7 +74,7 @@ fn thief_and_victim_come_to_have_the_same() {
         let all = machine.busy(0, &vec![(takes(20_000), 1); colors]);
         assert_eq!(machine.steal(1), all[..stolen], "of {colors}");
         assert_eq!(machine.queued(0), colors - stolen);
-        assert_eq!(machine.cores[1].levelling, None);
+        assert_eq!(machine.cores[1].search.levelling, None);
     }
     // By time, not by number: what is more than the difference would only change sides.
     for (times_ns, stolen) in [
@@ -192,12 +192,12 @@ fn at_most_a_round_is_taken_at_once_and_the_rest_by_levelling() {
     machine.busy(0, &vec![(takes(20_000), 1); 200]);
     assert_eq!(machine.steal(1).len(), 32);
     for (ours, theirs) in [(64, 136), (96, 104), (101, 99)] {
-        let victim = machine.cores[1].levelling.expect("more is due");
+        let victim = machine.cores[1].search.levelling.expect("more is due");
         machine.cores[1].level(victim);
         // One of ours is checked out.
         assert_eq!((machine.queued(1) + 1, machine.queued(0)), (ours, theirs));
     }
-    assert_eq!(machine.cores[1].levelling, None);
+    assert_eq!(machine.cores[1].search.levelling, None);
     // Nothing is taken from one that has less.
     machine.cores[1].level(0);
     assert_eq!((machine.queued(1) + 1, machine.queued(0)), (101, 99));

@@ -224,13 +224,13 @@ fn beside_one_that_lasts() -> Machine {
 /// The quanta that it takes until it is found.
 fn found_after(machine: &mut Machine, busy: bool) -> u64 {
     let color = machine.color(0, 3);
-    while machine.cores[0].levelling.is_none() {
+    while machine.cores[0].search.levelling.is_none() {
         machine.run();
         machine.post(color, 20);
         machine.cores[0].busy = busy;
         machine.cores[0].exchange();
     }
-    assert_eq!(machine.cores[0].levelling, Some(1));
+    assert_eq!(machine.cores[0].search.levelling, Some(1));
     assert!(machine.shared.cores[2].hint.is_asked());
     Section::enter(&machine.shared, 2).queues.lasting_out = 0;
     machine.cores[0].own.stats.quanta.get()
@@ -267,10 +267,10 @@ fn a_core_compares_itself_with_each_victim_in_turn() {
 fn a_core_takes_a_share_of_what_lasts_elsewhere() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     machine.busy(0, &[(takes(20_000), 1); 10]);
-    machine.cores[1].levelling = Some(0);
+    machine.cores[1].search.levelling = Some(0);
     machine.cores[1].end_quantum(0);
     assert_eq!((machine.queued(0), machine.queued(1)), (5, 5));
-    assert_eq!(machine.cores[1].levelling, None);
+    assert_eq!(machine.cores[1].search.levelling, None);
 }
 
 /// In one quantum of 64 nothing is held, so that what is placed elsewhere by then leaves.
@@ -395,14 +395,14 @@ fn the_scout_stays_in_the_queue() {
 #[test]
 fn a_core_compares_itself_with_one_victim_at_a_time() {
     let mut machine = beside_one_that_lasts();
-    machine.cores[0].levelling = Some(0);
+    machine.cores[0].search.levelling = Some(0);
     let color = machine.color(0, 3);
     for _ in 0..4 {
         machine.run();
         machine.post(color, 20);
         machine.cores[0].busy = false;
         machine.cores[0].exchange();
-        assert_eq!(machine.cores[0].levelling, Some(0));
+        assert_eq!(machine.cores[0].search.levelling, Some(0));
     }
     Section::enter(&machine.shared, 2).queues.lasting_out = 0;
 }

@@ -72,9 +72,9 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
             .shared
             .searching
             .fetch_add(searching, Ordering::Relaxed);
-        machine.cores[1].searching = true;
+        machine.cores[1].search.on = true;
         machine.cores[1].end_search(found);
-        assert!(!machine.cores[1].searching);
+        assert!(!machine.cores[1].search.on);
         assert_eq!(
             machine.shared.searching.load(Ordering::Relaxed),
             searching - 1
@@ -105,7 +105,7 @@ fn a_thief_that_took_more_than_it_runs_is_busy() {
     sleep(&machine, 2);
     assert_eq!(machine.steal(1).len(), 3);
     assert_eq!(machine.cores[1].checkout.turns(), 1);
-    assert!(machine.cores[1].fresh_since_ns.is_none());
+    assert!(machine.cores[1].timing.fresh_since_ns.is_none());
 }
 
 /// It may be on its way to sleep, and not know of what the thief linked.
@@ -188,13 +188,16 @@ fn a_core_levels_with_a_victim_that_has_more() {
         if sleeper {
             sleep(&machine, 3);
         }
-        machine.cores[1].levelling = Some(2);
+        machine.cores[1].search.levelling = Some(2);
         let victim = machine.cores[1].own.victims[2].0;
         assert_eq!(victim, 0);
         machine.cores[1].level(2);
         let taken = machine.queued(1) - ours.len();
-        assert_eq!(machine.cores[1].levelling, None);
-        assert!(machine.cores[1].timed.is_none(), "no quantum begins");
+        assert_eq!(machine.cores[1].search.levelling, None);
+        assert!(
+            machine.cores[1].timing.quantum.is_none(),
+            "no quantum begins"
+        );
         (taken, wakes(&machine, 1))
     };
     assert_eq!(level(&[20_000], &[20_000], false), (0, 0));

@@ -82,7 +82,7 @@ fn all_events_are_timed_until_a_core_is_busy() {
     machine.wait(7);
     machine.cores[0].rise();
     let risen_ns = machine.now_ns.load(Ordering::Relaxed);
-    assert_eq!(machine.cores[0].fresh_since_ns, Some(risen_ns));
+    assert_eq!(machine.cores[0].timing.fresh_since_ns, Some(risen_ns));
     // One at a time: nothing waits.
     assert_eq!(machine.timed(20, 1), [true; 20]);
     machine.cores[0].become_busy();
@@ -90,7 +90,7 @@ fn all_events_are_timed_until_a_core_is_busy() {
     // Or as soon as anything waits.
     machine.cores[0].rise();
     machine.timed(1, 2);
-    assert_eq!(machine.cores[0].fresh_since_ns, None);
+    assert_eq!(machine.cores[0].timing.fresh_since_ns, None);
     assert!(machine.shared.cores[0].busy.load(Ordering::Relaxed));
 }
 
@@ -102,7 +102,11 @@ fn a_core_that_has_been_awake_for_long_is_busy() {
         machine.cores[0].rise();
         machine.cores[0].exchange();
         machine.step_for(ns);
-        assert_eq!(machine.cores[0].fresh_since_ns.is_none(), busy, "{ns}");
+        assert_eq!(
+            machine.cores[0].timing.fresh_since_ns.is_none(),
+            busy,
+            "{ns}"
+        );
     }
 }
 
@@ -166,8 +170,8 @@ fn after_a_long_event_a_core_is_not_busy() {
         let post = machine.cores[0].post(None, Color::from(2), |_cx| ());
         assert!(post.is_ok() && colors.is_empty());
         machine.cores[0].exchange();
-        machine.cores[0].wary = 9;
-        machine.cores[0].until_sample = 1;
+        machine.cores[0].timing.wary = 9;
+        machine.cores[0].timing.until_sample = 1;
         machine.step_for(ns);
         machine.run();
         machine.cores[0].end_quantum(0);
@@ -189,7 +193,7 @@ fn handlers_of_a_long_quantum_are_suspected() {
         let (mut machine, _) = Machine::with_colors(0);
         machine.timed(1, 4);
         if idle {
-            assert!(!machine.cores[1].steal() && machine.cores[1].searching);
+            assert!(!machine.cores[1].steal() && machine.cores[1].search.on);
         }
         let handlers = [takes(2), takes(3)];
         for (i, handler) in handlers.into_iter().enumerate().take(colors) {
@@ -198,7 +202,7 @@ fn handlers_of_a_long_quantum_are_suspected() {
         }
         machine.cores[0].exchange();
         machine.step();
-        machine.cores[0].long = timed_too;
+        machine.cores[0].timing.long = timed_too;
         machine.wait(ns);
         let first = machine.cores[0].current.profile();
         machine.step();
@@ -382,7 +386,7 @@ fn what_a_long_event_posts_is_published_at_once() {
     assert!(published(Machine::patient(), quantum_ns));
     // A sample.
     let (mut machine, _) = Machine::with_colors(0);
-    machine.cores[0].until_sample = 1;
+    machine.cores[0].timing.until_sample = 1;
     assert!(!published(machine, 1_000));
 }
 
@@ -408,7 +412,7 @@ fn after_a_long_event_the_others_are_given_back() {
 fn others_that_wait_for_a_long_event_are_counted() {
     for (colors, ns, hostages) in [(2, 2_400, 0), (2, 2_401, 1), (1, 2_401, 0)] {
         let (mut machine, _) = Machine::with_colors(colors);
-        machine.cores[0].clock_cost_ns = 100;
+        machine.cores[0].timing.clock_cost_ns = 100;
         machine.cores[0].exchange();
         // Reading the clock is not the event's.
         machine.step_for(ns + 100);
@@ -452,7 +456,7 @@ fn a_long_event_that_posts_in_a_row_is_known_for_it() {
 fn each_handler_of_a_long_quantum_is_suspected() {
     let (mut machine, _) = Machine::with_colors(0);
     machine.timed(1, 4);
-    assert!(!machine.cores[1].steal() && machine.cores[1].searching);
+    assert!(!machine.cores[1].steal() && machine.cores[1].search.on);
     let [a, b, last] = [takes(2), takes(3), takes(4)];
     for i in 0..10 {
         let color = machine.color(0, i);

@@ -14,6 +14,7 @@
 //! longer than two wake-ups, the handlers in it are suspected, and for a while their events are
 //! timed and checked out alone ([`crate::event::profile`]).
 
+use super::clock::Clock;
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
 use crate::event::tag::ProfileId;
@@ -26,6 +27,47 @@ const EVENT_MIN_NS: u64 = 10;
 
 /// Handlers of a quantum that may be suspected; further ones are not.
 const SUSPECTS_MAX: usize = 8;
+
+/// The events of one color in so many are timed, of those that need no closer watch: two readings
+/// of the clock are several events. A prime, so that no regular program hides from it; whole
+/// batches, so that a color's second event is sampled as often as its first.
+const SAMPLE_PERIOD: u32 = 251;
+/// What a core knows of the time that its events take.
+#[derive(Debug)]
+pub(super) struct Timing {
+    /// What reading the clock takes, in ns: several times an empty handler.
+    pub(super) clock_cost_ns: u64,
+    /// Colors until the events of one are timed.
+    pub(super) until_sample: u32,
+    /// Each event of the turn is timed.
+    sampling: bool,
+    /// Quanta, this one included, whose events are all timed.
+    pub(super) wary: u32,
+    /// A handler of this quantum was longer than a wake-up.
+    pub(super) long: bool,
+    /// When the first post of a long event was published, in ns, and how many had been posted by
+    /// then.
+    pub(super) first_post: Option<(u64, u64)>,
+    /// The quantum, if it is timed as a whole.
+    pub(super) quantum: Option<TimedQuantum>,
+    /// Since when the core is awake, if it is not [busy](super::vigil) yet, in ns.
+    pub(super) fresh_since_ns: Option<u64>,
+}
+
+impl Timing {
+    pub(super) fn new(clock: &Clock, busy_at_once: bool) -> Timing {
+        Timing {
+            clock_cost_ns: clock.cost_ns(),
+            until_sample: 1,
+            sampling: false,
+            wary: 0,
+            long: false,
+            first_post: None,
+            quantum: None,
+            fresh_since_ns: (!busy_at_once).then_some(0),
+        }
+    }
+}
 
 /// A quantum that is timed as a whole.
 #[derive(Debug)]
@@ -48,11 +90,44 @@ impl TimedQuantum {
 }
 
 impl Core {
+    /// The core has slept.
+    pub(crate) fn rise(&mut self) {
+        if self.shared.vigil.at_once {
+            return self.become_busy();
+        }
+        self.timing.fresh_since_ns = Some(self.clock.now_ns());
+        self.timing.until_sample = 1;
+    }
+
+    /// The core has been awake for some time, or has others wait: from now on the watchdog watches
+    /// it.
+    #[inline(never)]
+    pub(crate) fn become_busy(&mut self) {
+        self.timing.fresh_since_ns = None;
+        if self.shared.vigil.becomes_busy(&self.own) {
+            self.bells.push(self.shared.watchdog());
+            self.ring();
+        }
+    }
+
+    /// Begins to time the events of the turn, or no longer does.
+    #[cold]
+    pub(super) fn sample(&mut self) {
+        let timing = &mut self.timing;
+        timing.sampling = !timing.sampling || timing.wary > 0 || timing.fresh_since_ns.is_some();
+        self.own.progress.sample(timing.sampling);
+        timing.until_sample = if timing.sampling {
+            1
+        } else {
+            SAMPLE_PERIOD - 1
+        };
+    }
+
     /// A quantum begins. `waits`: colors are queued behind it.
     #[inline(always)]
     pub(super) fn begin_quantum(&mut self, waits: bool) {
         let waits = waits || self.checkout.turns() > 1;
-        if waits && self.fresh_since_ns.is_some() {
+        if waits && self.timing.fresh_since_ns.is_some() {
             self.become_busy();
         }
         if waits && self.shared.policy.stealing && self.shared.is_any_idle() {
@@ -62,7 +137,7 @@ impl Core {
 
     #[inline(never)]
     fn begin_timed(&mut self) {
-        self.timed = Some(TimedQuantum {
+        self.timing.quantum = Some(TimedQuantum {
             began_ns: self.clock.now_ns(),
             // It is not noted again.
             suspects: ArrayVec::from_iter([self.current.profile()]),
@@ -75,18 +150,18 @@ impl Core {
         let took_ns = self.clock.now_ns() - timed.began_ns;
         let wake_ns = self.shared.wake_cost_ns;
         // Unless an event was timed that explains it.
-        if took_ns > wake_ns.saturating_mul(2) && !self.long {
+        if took_ns > wake_ns.saturating_mul(2) && !self.timing.long {
             for &suspect in &timed.suspects {
                 self.shared.profiles.get(suspect).suspect(took_ns, wake_ns);
             }
         }
     }
 
-    /// Watches the event that is about to run: takes the time, and unless it is a mere sample,
+    /// Begins to time the event that is about to run, and unless it is a mere sample,
     /// makes sure beforehand that others are not left to wait for it.
     #[inline(never)]
-    pub(super) fn watch(&mut self, watch: bool, raw_ns: u32) {
-        if watch {
+    pub(super) fn begin_timing(&mut self, wanted: bool, raw_ns: u32) {
+        if wanted {
             // What surprised is expected to go on as it did.
             let profile = self.shared.profiles.get(self.current.profile());
             let raw_ns = raw_ns.max(profile.surprise_ns());
@@ -134,7 +209,7 @@ impl Core {
     /// post in a row, the others may wait for each other.
     #[inline(never)]
     pub(super) fn published_first(&mut self) {
-        self.first_post = Some((self.clock.now_ns(), self.posted));
+        self.timing.first_post = Some((self.clock.now_ns(), self.posted));
         let profile = self.shared.profiles.get(self.current.profile());
         if profile.posts_in_a_row() {
             self.outbox_due = OUTBOX_MAX;
@@ -142,20 +217,20 @@ impl Core {
     }
 
     #[inline(never)]
-    pub(super) fn end_watch(&mut self, started_ns: u64) {
+    pub(super) fn end_timing(&mut self, started_ns: u64) {
         let now_ns = self.clock.now_ns();
         let took_ns = now_ns
-            .saturating_sub(started_ns + self.clock_cost_ns)
+            .saturating_sub(started_ns + self.timing.clock_cost_ns)
             .max(EVENT_MIN_NS);
         let profile = self.shared.profiles.get(self.current.profile());
         profile.record(took_ns, self.shared.wake_cost_ns);
-        if let Some((first_ns, first)) = self.first_post.take() {
+        if let Some((first_ns, first)) = self.timing.first_post.take() {
             profile.record_posts(self.posted - first, now_ns - first_ns);
         }
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
         let long = took_ns > self.shared.wake_cost_ns;
-        self.long |= long;
+        self.timing.long |= long;
         if self.checkout.has_more_turns() && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);
         }
@@ -165,6 +240,7 @@ impl Core {
         }
         self.current.started_ns = None;
         if self
+            .timing
             .fresh_since_ns
             .is_some_and(|since_ns| now_ns - since_ns > FRESH_NS)
         {
