@@ -10,6 +10,7 @@
 //! called any more too, so that they are dropped in their color. A connection that nobody else has is moved
 //! the same way ([`release`]), because its callbacks are dropped with it.
 
+use super::confined::Here;
 use super::conn::Conn;
 use super::connect::Connecting;
 use super::listener::Listening;
@@ -70,6 +71,8 @@ pub(super) enum Operation {
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Driver {
+    /// Shown for what is at home here.
+    pub(super) here: Here,
     pub(super) backend: Backend,
     pub(super) operations: Slab<Operation>,
     pub(super) timers: Timers,
@@ -104,6 +107,7 @@ impl Driver {
         let (backend, report) = Backend::new(choice, &config)?;
         let owner = backend.owner();
         let driver = Driver {
+            here: Here::claim(inner, core),
             backend,
             operations: Slab::new(),
             timers: Timers::new(),
@@ -197,7 +201,7 @@ impl Driver {
                 }
             }
             (Operation::Recv { conn, .. }, Done::Received(result)) => {
-                if conn.received(result, core) && more {
+                if conn.received(result, &mut self.here, core) && more {
                     Arc::clone(conn).adjust(self);
                 }
             }
@@ -260,7 +264,7 @@ impl Driver {
                 }
             }
             Operation::Recv { conn, .. } => {
-                Conn::recv_over(&conn, self, core);
+                conn.recv_over(self, core);
                 release(conn, core);
             }
             Operation::Signal { watching, .. } => Watching::discard(watching, core),
@@ -424,7 +428,7 @@ impl Driver {
         while let Some(timer) = self.timers.pop() {
             timer.discard(core);
         }
-        tell_the_end(self.inner.net.of(self.core), core);
+        tell_the_end(self.inner.net.of(self.core), &mut self.here, core);
     }
 
     /// Whether nothing is under way that will still become an event.
@@ -457,9 +461,9 @@ impl Drop for Driver {
 }
 
 /// Tells connections that do not receive now: the others are told by their receive's end.
-fn tell_the_end(conns: Vec<Arc<Conn>>, core: &mut Core) {
+fn tell_the_end(conns: Vec<Arc<Conn>>, here: &mut Here, core: &mut Core) {
     for conn in conns {
-        Conn::canceled(&conn, core);
+        conn.canceled(here, core);
         // Its handle may have been dropped meanwhile, by a thread outside.
         release(conn, core);
     }
@@ -468,7 +472,7 @@ fn tell_the_end(conns: Vec<Arc<Conn>>, core: &mut Core) {
 /// Lets a connection go: if nobody else has it, in its color.
 fn release(conn: Arc<Conn>, core: &mut Core) {
     if let Some(conn) = Arc::into_inner(conn) {
-        core.post_own(None, conn.color, move |_cx: &mut crate::Cx| drop(conn));
+        core.post_own(None, conn.color(), move |_cx: &mut crate::Cx| drop(conn));
     }
 }
 
@@ -689,11 +693,12 @@ mod tests {
                 let conn = Arc::clone(&stream.conn);
                 stream.owner = false;
                 drop(stream);
-                let core = &mut cx.worker().core;
+                let worker = cx.worker();
+                let driver = worker.source.driver().unwrap();
                 if ends {
-                    tell_the_end(vec![conn], core);
+                    tell_the_end(vec![conn], &mut driver.here, &mut worker.core);
                 } else {
-                    release(conn, core);
+                    release(conn, &mut worker.core);
                 }
             });
             settle(&mut simulation);
