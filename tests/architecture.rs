@@ -61,7 +61,7 @@ fn what_it_names_is_there() {
         if name.ends_with(".rs") || name.ends_with('/') {
             let places = ["", "src/event", "src/sched", "src/io"];
             let there = |folder: &&str| root().join(folder).join(name).exists();
-            assert!(places.iter().any(|f| there(f)), "no file `{name}`");
+            assert!(places.iter().any(there), "no file `{name}`");
         } else if let Some((owner, member)) = name.split_once("::") {
             let has_both = |(path, code): &(PathBuf, String)| {
                 let by_file = path.file_stem().is_some_and(|stem| stem == owner);

@@ -55,6 +55,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod confined;
 mod conn;
 mod connect;
 mod driver;

@@ -1,12 +1,15 @@
-//! What has callbacks of the user's, for as long as it lives: connections by their home core, and listeners.
+//! What has callbacks of the user's, for as long as it lives: connections by their home core, and
+//! listeners.
 //!
-//! A callback mostly holds the very state that owns what calls it: a session has its stream, and the stream's
-//! `on_data` has a handle to the session. Nobody would ever drop such a ring. So a callback is dropped after its
-//! last call, and when the runtime is gone all that are left are dropped from here.
+//! A callback mostly holds the very state that owns what calls it: a session has its stream, and
+//! the stream's `on_data` has a handle to the session. Nobody would ever drop such a ring. So a
+//! callback is dropped after its last call, and when the runtime is gone all that are left are
+//! dropped from here.
 
 use super::conn::Conn;
 use super::listener::Listening;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use slab::Slab;
 use std::sync::{Arc, Weak};
 
@@ -15,6 +18,8 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Registry {
     conns: Box<[Mutex<Slab<Weak<Conn>>>]>,
     listeners: Mutex<Vec<Weak<Listening>>>,
+    /// Which cores' drivers have been made.
+    claimed: Box<[AtomicBool]>,
 }
 
 impl Registry {
@@ -22,7 +27,13 @@ impl Registry {
         Registry {
             conns: (0..cores).map(|_| Mutex::new(Slab::new())).collect(),
             listeners: Mutex::new(Vec::new()),
+            claimed: (0..cores).map(|_| AtomicBool::new(false)).collect(),
         }
+    }
+
+    /// True for the first caller, which is the core's one driver.
+    pub(super) fn claim(&self, core: u32) -> bool {
+        !self.claimed[core as usize].swap(true, Ordering::Relaxed)
     }
 
     /// Notes a connection of this core, under the key that it is given back by.
@@ -80,7 +91,8 @@ mod tests {
 
     static READ: Handler = Handler::new("read");
 
-    /// Connections and listeners that are gone leave nothing behind, however long the runtime lives.
+    /// Connections and listeners that are gone leave nothing behind, however long the runtime
+    /// lives.
     #[test]
     fn nothing_is_noted_of_who_is_gone() {
         let mut simulation = Runtime::builder()

@@ -4,18 +4,15 @@
 //! and delegate: what a connection is, and which core may touch which half of it, is in
 //! [`super::conn`].
 
-use super::conn::{Colored, Conn, Home, Phase, QUEUED_MAX};
+use super::conn::{Conn, Next, Phase};
 use crate::io::{Fd, How, Owner, RecvBuf, SendBuf};
 use crate::runtime::poster::Poster;
 use crate::runtime::unique::UniqueColor;
-use crate::sync::UnsafeCell;
-use crate::sync::atomic::AtomicU32;
 use crate::{Color, Cx, Handler, Refused};
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// A connection that has just been made and has no color yet.
 ///
@@ -73,34 +70,8 @@ impl Incoming {
 
     fn make(&mut self, color: Color, unique: Option<UniqueColor>) -> Stream {
         let fd = self.fd.take().expect("taken here and by the drop only");
-        let colored = Colored {
-            phase: Phase::Open,
-            on_data: None,
-            on_drained: None,
-            after_received: Vec::new(),
-            drained_handler: None,
-            queue: VecDeque::new(),
-            queued_bytes: 0,
-            queued_bytes_max: QUEUED_MAX,
-            sending: false,
-            shutdown: false,
-            broken: false,
-            detached: false,
-            ended: false,
-        };
-        let conn = Arc::new_cyclic(|conn| Conn {
-            fd,
-            home: self.home,
-            owner: self.owner.clone(),
-            color,
-            read_handler: std::sync::OnceLock::new(),
-            colored: UnsafeCell::new(colored),
-            at_home: UnsafeCell::new(Home::default()),
-            under_way: AtomicU32::new(0),
-            key: self.poster.inner.net.add(self.home, Weak::clone(conn)),
-            poster: self.poster.clone(),
-            _unique: unique,
-        });
+        let (owner, poster) = (self.owner.clone(), self.poster.clone());
+        let conn = Conn::new(fd, self.home, owner, poster, color, unique);
         Stream { conn, owner: true }
     }
 }
@@ -138,12 +109,12 @@ pub struct Stream {
 impl Stream {
     /// The connection's color.
     pub fn color(&self) -> Color {
-        self.conn.color
+        self.conn.color()
     }
 
     /// The core that receives for this connection.
     pub fn home(&self) -> usize {
-        self.conn.home as usize
+        self.conn.home() as usize
     }
 
     /// Receives: `f` is called with what comes, in order, in the connection's color, under `handler`.
@@ -157,11 +128,9 @@ impl Stream {
     where
         F: FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send + 'static,
     {
-        self.conn.is_ours(cx)?;
-        let _ = self.conn.read_handler.set(handler);
         let old = {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
+            let mut colored = self.conn.colored.borrow(cx)?;
+            let _ = self.conn.read_handler.set(handler);
             match colored.place_of_on_data() {
                 Some(place) => place.replace(Box::new(f)),
                 None => return Ok(()),
@@ -178,7 +147,7 @@ impl Stream {
     /// # Errors
     /// [`Refused`] outside the connection's color.
     pub fn pause(&self, cx: &mut Cx) -> Result<(), Refused> {
-        self.conn.is_ours(cx)?;
+        self.conn.colored.check(cx)?;
         self.receive(cx, false);
         Ok(())
     }
@@ -188,7 +157,7 @@ impl Stream {
     /// # Errors
     /// [`Refused`] outside the connection's color.
     pub fn resume(&self, cx: &mut Cx) -> Result<(), Refused> {
-        self.conn.is_ours(cx)?;
+        self.conn.colored.check(cx)?;
         self.receive(cx, true);
         Ok(())
     }
@@ -209,10 +178,8 @@ impl Stream {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.conn.is_ours(cx)?;
         {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
+            let mut colored = self.conn.colored.borrow(cx)?;
             if colored.phase != Phase::Open {
                 return Ok(());
             }
@@ -230,7 +197,7 @@ impl Stream {
                 return;
             };
             if !Arc::clone(&conn).receive(driver, wanted) {
-                Conn::canceled(&conn, &mut worker.core);
+                conn.canceled(&mut driver.here, &mut worker.core);
             }
         });
     }
@@ -243,8 +210,8 @@ impl Stream {
     /// than the [limit](Self::set_write_limit) would be queued (a single buffer is always taken
     /// when nothing is queued); closed if the connection is closing or broken.
     pub fn write(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<(), WriteError> {
-        if let Some(bytes) = self.admit(cx, bytes.into())? {
-            Arc::clone(&self.conn).start_send(cx, bytes);
+        if let Some(next) = self.admit(cx, bytes.into())? {
+            Arc::clone(&self.conn).start_send(cx, next);
         }
         Ok(())
     }
@@ -257,18 +224,17 @@ impl Stream {
     /// As [`write`](Self::write).
     pub fn write_now(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<bool, WriteError> {
         match self.admit(cx, bytes.into())? {
-            Some(bytes) => Ok(self.conn.send_now(cx, bytes)),
+            Some(next) => Ok(self.conn.send_now(cx, next)),
             None => Ok(false),
         }
     }
 
     /// Counts bytes as queued; they come back if they can be sent now, because none are before them.
-    fn admit(&self, cx: &Cx, bytes: SendBuf) -> Result<Option<SendBuf>, WriteError> {
-        if let Err(refused) = self.conn.is_ours(cx) {
-            return Err(WriteError::Refused(refused, bytes));
-        }
-        // SAFETY: checked: an event of the color.
-        let mut colored = unsafe { self.conn.colored() };
+    fn admit(&self, cx: &mut Cx, bytes: SendBuf) -> Result<Option<Next>, WriteError> {
+        let mut colored = match self.conn.colored.borrow(cx) {
+            Ok(colored) => colored,
+            Err(refused) => return Err(WriteError::Refused(refused, bytes)),
+        };
         if colored.phase != Phase::Open || colored.broken || colored.shutdown {
             return Err(WriteError::Closed(bytes));
         }
@@ -283,7 +249,7 @@ impl Stream {
         }
         // What waits in the queue waits for the send under way.
         debug_assert!(colored.queue.is_empty());
-        Ok(Some(bytes))
+        Ok(Some(colored.begin_send(bytes)))
     }
 
     /// Calls `f`, in the connection's color and under `handler`, each time everything queued has been
@@ -297,10 +263,8 @@ impl Stream {
     where
         F: FnMut(&mut Cx, &Stream, io::Result<()>) + Send + 'static,
     {
-        self.conn.is_ours(cx)?;
         let old = {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
+            let mut colored = self.conn.colored.borrow(cx)?;
             colored.drained_handler = Some(handler);
             match colored.place_of_on_drained() {
                 Some(place) => place.replace(Box::new(f)),
@@ -316,9 +280,8 @@ impl Stream {
     /// # Errors
     /// [`Refused`] outside the connection's color.
     pub fn queued_bytes(&self, cx: &Cx) -> Result<usize, Refused> {
-        self.conn.is_ours(cx)?;
-        // SAFETY: checked: an event of the color.
-        Ok(unsafe { self.conn.colored() }.queued_bytes)
+        let colored = &self.conn.colored;
+        colored.visit(cx, (), |colored, ()| colored.queued_bytes)
     }
 
     /// Sets what may be queued before [`write`](Self::write) refuses; 1 MiB by default.
@@ -326,10 +289,8 @@ impl Stream {
     /// # Errors
     /// [`Refused`] outside the connection's color.
     pub fn set_write_limit(&self, cx: &Cx, bytes: usize) -> Result<(), Refused> {
-        self.conn.is_ours(cx)?;
-        // SAFETY: checked: an event of the color.
-        unsafe { self.conn.colored() }.queued_bytes_max = bytes;
-        Ok(())
+        let colored = &self.conn.colored;
+        colored.visit(cx, bytes, |colored, bytes| colored.queued_bytes_max = bytes)
     }
 
     /// Sends the end of the stream after what is queued. Receiving goes on.
@@ -337,10 +298,8 @@ impl Stream {
     /// # Errors
     /// [`Refused`] outside the connection's color.
     pub fn shutdown_write(&self, cx: &mut Cx) -> Result<(), Refused> {
-        self.conn.is_ours(cx)?;
         let now = {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
+            let mut colored = self.conn.colored.borrow(cx)?;
             colored.shutdown = true;
             !colored.sending && colored.phase == Phase::Open
         };
@@ -356,11 +315,9 @@ impl Stream {
     /// # Errors
     /// [`Refused`] outside the connection's color, with which the stream is dropped and closed.
     pub fn detach(mut self, cx: &mut Cx) -> Result<(), Refused> {
-        self.conn.is_ours(cx)?;
-        self.owner = false;
         let ended = {
-            // SAFETY: checked: an event of the color.
-            let mut colored = unsafe { self.conn.colored() };
+            let mut colored = self.conn.colored.borrow(cx)?;
+            self.owner = false;
             if colored.phase != Phase::Open {
                 return Ok(());
             }
@@ -394,10 +351,10 @@ impl Stream {
 
     fn end(&self, cx: &mut Cx, at_once: bool) {
         let conn = Arc::clone(&self.conn);
-        if conn.is_ours(cx).is_ok() {
+        if conn.colored.check(cx).is_ok() {
             conn.close(cx, at_once);
         } else {
-            let (poster, color) = (conn.poster.clone(), conn.color);
+            let (poster, color) = (conn.poster().clone(), conn.color());
             let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, at_once));
         }
     }
@@ -409,7 +366,7 @@ impl Drop for Stream {
             return;
         }
         let conn = Arc::clone(&self.conn);
-        let (poster, color) = (conn.poster.clone(), conn.color);
+        let (poster, color) = (conn.poster().clone(), conn.color());
         // Refused once the runtime has ended; then the last reference closes the descriptor. A
         // stream that was closed already makes this an event that finds nothing to do.
         let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, false));
@@ -420,8 +377,8 @@ impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream")
             .field("fd", &self.conn.fd)
-            .field("color", &self.conn.color)
-            .field("home", &self.conn.home)
+            .field("color", &self.conn.color())
+            .field("home", &self.conn.home())
             .finish_non_exhaustive()
     }
 }

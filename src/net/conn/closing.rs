@@ -1,0 +1,108 @@
+//! The end of a connection.
+//!
+//! The home core frees the descriptor, and only when no operation is left on it anywhere: a close
+//! waits in its color for the send under way, then goes home, cancels the receive, waits for its
+//! end, and frees. A connection that nobody has a handle to is kept at home until then.
+
+use super::{Conn, Phase};
+use crate::Cx;
+use crate::io::How;
+use crate::net::driver::{Driver, control};
+use std::sync::Arc;
+
+impl Conn {
+    /// Closes when what is queued has been sent, or at once.
+    pub(in crate::net) fn close(self: Arc<Conn>, cx: &mut Cx, at_once: bool) {
+        let (sending, dropped) = {
+            let mut colored = self.in_color(cx);
+            if colored.phase == Phase::Closed {
+                return;
+            }
+            colored.phase = Phase::Closing;
+            if at_once {
+                let queued: usize = colored.queue.drain(..).map(|buf| buf.len()).sum();
+                colored.queued_bytes -= queued;
+            }
+            let after_received = std::mem::take(&mut colored.after_received);
+            (colored.sending, (colored.on_data.take(), after_received))
+        };
+        // The user's closure, in its color, with nothing borrowed.
+        drop(dropped);
+        if !sending {
+            self.go_home(cx);
+        } else if at_once && let Some(driver) = cx.worker().source.driver() {
+            // The send under way, on whichever ring, ends with an error; then we go home.
+            driver.backend.shutdown(self.fd, How::Both);
+        }
+    }
+
+    /// Tells the home core to close; nothing of the color's is under way any more.
+    pub(super) fn go_home(self: Arc<Conn>, cx: &mut Cx) {
+        let dropped = {
+            let mut colored = self.in_color(cx);
+            colored.phase = Phase::Closed;
+            colored.take_callbacks()
+        };
+        drop(dropped);
+        let home = control(self.home());
+        cx.post_own(home, move |cx: &mut Cx| {
+            if let Some(driver) = cx.worker().source.driver() {
+                self.close_at_home(driver);
+            }
+        });
+    }
+
+    fn close_at_home(&self, driver: &mut Driver) {
+        let mut home = self.at_home.borrow(&mut driver.here);
+        if std::mem::replace(&mut home.closing, true) {
+            return;
+        }
+        if let Some(key) = home.kept.take() {
+            // Not the last: our caller has one.
+            drop(driver.kept.remove(key));
+        }
+        match home.recv {
+            Some(op) => {
+                home.canceling = true;
+                driver.backend.cancel(op);
+            }
+            None => {
+                home.closed = true;
+                driver.backend.close(self.fd);
+            }
+        }
+    }
+
+    /// Keeps a detached connection, on its home core, until it is closed there or the core leaves.
+    pub(in crate::net) fn keep(self: Arc<Conn>, driver: &mut Driver) {
+        let mut home = self.at_home.borrow(&mut driver.here);
+        if !home.closing && home.kept.is_none() {
+            home.kept = Some(driver.kept.insert(Arc::clone(&self)));
+        }
+    }
+
+    /// Drops the callbacks, in the wrong place but in time.
+    ///
+    /// # Safety
+    /// No core of the runtime runs, and none will.
+    pub(in crate::net) unsafe fn drop_callbacks(&self) {
+        let dropped = {
+            // SAFETY: the caller's promise; nobody else calls `borrow_after_the_end`.
+            let mut colored = unsafe { self.colored.borrow_after_the_end() };
+            colored.take_callbacks()
+        };
+        drop(dropped);
+    }
+}
+
+impl Drop for Conn {
+    /// A connection that was not closed, because the runtime ended first. Its driver's backend is
+    /// gone by then (fields drop in order), so no operation is left on the descriptor.
+    fn drop(&mut self) {
+        self.poster().inner.net.remove(self.home(), self.key);
+        let closed = self.at_home.get_mut().closed;
+        if !closed {
+            self.owner.close(self.fd);
+        }
+    }
+}

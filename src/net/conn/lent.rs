@@ -1,0 +1,95 @@
+//! The application's callbacks: where they are between calls, and while they run.
+//!
+//! A callback is taken out of the color half for the time of its call, so that the application can
+//! do with the connection what it likes meanwhile: close it, or set another callback. It is dropped
+//! after its last call, since what it holds may hold the connection.
+
+use super::{ColorHalf, Conn, Phase};
+use crate::Cx;
+use crate::io::RecvBuf;
+use crate::net::Stream;
+use std::io;
+use std::sync::Arc;
+
+pub(super) type OnData = Box<dyn FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send>;
+pub(super) type AfterReceived = Box<dyn FnOnce(&mut Cx) + Send>;
+pub(super) type OnDrained = Box<dyn FnMut(&mut Cx, &Stream, io::Result<()>) + Send>;
+
+impl ColorHalf {
+    /// Where `on_data` is kept between its calls, if it may be called again.
+    pub(in crate::net) fn place_of_on_data(&mut self) -> Option<&mut Option<OnData>> {
+        (self.phase == Phase::Open && !self.ended).then_some(&mut self.on_data)
+    }
+
+    /// The same of `on_drained`: its last call is the one with an error.
+    pub(in crate::net) fn place_of_on_drained(&mut self) -> Option<&mut Option<OnDrained>> {
+        (self.phase == Phase::Open && !self.broken).then_some(&mut self.on_drained)
+    }
+
+    /// All of them, to be dropped with nothing borrowed.
+    pub(super) fn take_callbacks(
+        &mut self,
+    ) -> (Option<OnData>, Option<OnDrained>, Vec<AfterReceived>) {
+        let after_received = std::mem::take(&mut self.after_received);
+        (self.on_data.take(), self.on_drained.take(), after_received)
+    }
+}
+
+/// A connection's callback while it runs. If it is dropped, and not ended, it has panicked.
+pub(super) struct Lent<'a, F, P> {
+    pub(super) conn: &'a Arc<Conn>,
+    pub(super) callback: Option<F>,
+    /// Where it belongs, if it may be called again.
+    pub(super) place: P,
+}
+
+impl<F, P> Lent<'_, F, P> {
+    /// The call is over: gives the callback back, unless another has taken its place meanwhile, or
+    /// there will be no other call.
+    pub(super) fn end(mut self, cx: &mut Cx)
+    where
+        P: Fn(&mut ColorHalf) -> Option<&mut Option<F>>,
+    {
+        {
+            let mut colored = self.conn.in_color(cx);
+            if let Some(place @ None) = (self.place)(&mut colored) {
+                *place = self.callback.take();
+            }
+        }
+        // The user's closure, with nothing borrowed.
+        let callback = self.callback.take();
+        std::mem::forget(self);
+        drop(callback);
+    }
+}
+
+impl<F, P> Drop for Lent<'_, F, P> {
+    fn drop(&mut self) {
+        drop(self.callback.take());
+        // The callback's state is in doubt: no more data for it, and the peer shall know.
+        let conn = Arc::clone(self.conn);
+        let poster = conn.poster().clone();
+        let _ = poster.post_own(conn.color(), move |cx: &mut Cx| conn.close(cx, true));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callbacks_are_given_back_while_they_may_be_called_again() {
+        let mut open = ColorHalf::new();
+        assert!(open.place_of_on_data().is_some() && open.place_of_on_drained().is_some());
+        open.ended = true;
+        assert!(open.place_of_on_data().is_none() && open.place_of_on_drained().is_some());
+        (open.ended, open.broken) = (false, true);
+        assert!(open.place_of_on_data().is_some() && open.place_of_on_drained().is_none());
+        for phase in [Phase::Closing, Phase::Closed] {
+            let mut closed = ColorHalf::new();
+            closed.phase = phase;
+            assert!(closed.place_of_on_data().is_none());
+            assert!(closed.place_of_on_drained().is_none());
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Connections: received on their home core, handled in their color, sent from wherever that runs.
+//!
+//! ```text
+//!   home core                         the color, on any core
+//!   recv completes --- event -------> on_data
+//!                                     write -> queue -> send, at once; what the kernel
+//!                                     |                 leaves, on this core's ring
+//!   close, pause: events of the       sent  <--- event, or event from that ring
+//!   home core's control color <------ close, pause, "so far I am"
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | this one | a connection, its halves, and the way from one to the other |
+//! | [`receiving`] | starting and resting, and what was received on its way to the color |
+//! | [`sending`] | the output queue |
+//! | [`closing`] | the end, and who keeps the connection until then |
+//! | [`lent`] | callbacks while they run |
+//!
+//! A connection has two halves of state. The [*color half*](ColorHalf) (callbacks, output queue,
+//! phase) belongs to the connection's color, and is reached by showing the context of an event of
+//! that color. The [*home half*](HomeHalf) (the receive under way) belongs to the home core, and is
+//! reached by showing the token of that core's driver. [`confined`](super::confined) checks both.
+
+mod closing;
+mod lent;
+mod receiving;
+mod sending;
+
+pub use self::receiving::AHEAD_BYTES_MAX;
+pub(super) use self::sending::Next;
+
+use self::lent::{AfterReceived, OnData, OnDrained};
+use super::confined::{AtHome, InColor};
+use super::driver::control;
+use crate::io::{Fd, Op, Owner, SendBuf};
+use crate::runtime::poster::Poster;
+use crate::runtime::unique::UniqueColor;
+use crate::sync::CellMut;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::{Color, Cx, Handler};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Open,
+    /// To be closed when what is queued has been sent.
+    Closing,
+    /// The home core has been told to close.
+    Closed,
+}
+
+/// The half that belongs to the connection's color.
+pub(super) struct ColorHalf {
+    pub(super) phase: Phase,
+    on_data: Option<OnData>,
+    on_drained: Option<OnDrained>,
+    /// A callback for each of the home half's marks, in their order.
+    pub(super) after_received: Vec<AfterReceived>,
+    pub(super) drained_handler: Option<&'static Handler>,
+    pub(super) queue: VecDeque<SendBuf>,
+    /// Bytes in `queue` and in the send under way.
+    pub(super) queued_bytes: usize,
+    pub(super) queued_bytes_max: usize,
+    pub(super) sending: bool,
+    /// The end of the stream is to be sent after what is queued.
+    pub(super) shutdown: bool,
+    pub(super) broken: bool,
+    /// Nobody has a `Stream` that owns it: its home core keeps it until it is closed.
+    pub(super) detached: bool,
+    /// `on_data` has had its last call.
+    pub(super) ended: bool,
+}
+
+impl ColorHalf {
+    /// The color half of a connection that has just been made.
+    fn new() -> ColorHalf {
+        ColorHalf {
+            phase: Phase::Open,
+            on_data: None,
+            on_drained: None,
+            after_received: Vec::new(),
+            drained_handler: None,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            queued_bytes_max: sending::QUEUED_MAX,
+            sending: false,
+            shutdown: false,
+            broken: false,
+            detached: false,
+            ended: false,
+        }
+    }
+}
+
+/// The half that belongs to the home core.
+#[derive(Debug, Default)]
+struct HomeHalf {
+    recv: Option<Op>,
+    /// The receive has been canceled and is not over yet.
+    canceling: bool,
+    /// The application wants to receive.
+    wanted: bool,
+    /// All bytes received.
+    received_bytes: u64,
+    /// Once this many bytes are received, an event under this handler is due.
+    marks: Vec<(u64, &'static Handler)>,
+    /// Bytes received that the color has not acknowledged.
+    ahead_bytes: usize,
+    /// Of these, those that it is not yet asked to acknowledge.
+    unasked_bytes: usize,
+    /// The application has been told the end of the stream, or an error.
+    ended: bool,
+    closing: bool,
+    /// The descriptor is no longer ours.
+    closed: bool,
+    /// Under which key the driver keeps the connection, if it is detached.
+    kept: Option<usize>,
+}
+
+/// A connection.
+pub(super) struct Conn {
+    pub(super) fd: Fd,
+    owner: Owner,
+    /// Set once by `on_data`, before the first receive starts.
+    pub(super) read_handler: OnceLock<&'static Handler>,
+    pub(super) colored: InColor<ColorHalf>,
+    at_home: AtHome<HomeHalf>,
+    /// Calls on their way to the home core.
+    under_way: AtomicU32,
+    /// Where it is noted in the registry.
+    key: usize,
+    /// Keeps a color of the connection's own as long as the connection.
+    _unique: Option<UniqueColor>,
+}
+
+impl Conn {
+    /// A connection of this color that is at home on a core, noted in the registry.
+    pub(super) fn new(
+        fd: Fd,
+        home: u32,
+        owner: Owner,
+        poster: Poster,
+        color: Color,
+        unique: Option<UniqueColor>,
+    ) -> Arc<Conn> {
+        Arc::new_cyclic(|conn| Conn {
+            fd,
+            owner,
+            read_handler: OnceLock::new(),
+            at_home: AtHome::new(Arc::clone(&poster.inner), home, HomeHalf::default()),
+            under_way: AtomicU32::new(0),
+            key: poster.inner.net.add(home, Weak::clone(conn)),
+            colored: InColor::new(poster, color, ColorHalf::new()),
+            _unique: unique,
+        })
+    }
+
+    pub(super) fn color(&self) -> Color {
+        self.colored.color()
+    }
+
+    /// The core that receives for it.
+    pub(super) fn home(&self) -> u32 {
+        self.at_home.core()
+    }
+
+    pub(super) fn poster(&self) -> &Poster {
+        self.colored.poster()
+    }
+
+    /// The color half, in an event that was posted to the color, or checked.
+    #[inline(always)]
+    fn in_color<'a>(&'a self, cx: &'a mut Cx) -> CellMut<'a, ColorHalf> {
+        let colored = self.colored.borrow(cx);
+        colored.expect("an event of the connection's color")
+    }
+
+    /// Runs `f` on the home core: now, if this is it and nothing is on its way there that came
+    /// before; else by an event.
+    pub(super) fn call_home<F>(self: Arc<Conn>, cx: &mut Cx, f: F)
+    where
+        F: FnOnce(Arc<Conn>, &mut Cx) + Send + 'static,
+    {
+        // Only the connection's color calls, so what is read as zero stays so.
+        if cx.core() as u32 == self.home() && self.under_way.load(Ordering::Acquire) == 0 {
+            f(self, cx);
+            return;
+        }
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        let home = control(self.home());
+        cx.post_own(home, move |cx: &mut Cx| {
+            self.under_way.fetch_sub(1, Ordering::Release);
+            f(self, cx);
+        });
+    }
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn")
+            .field("fd", &self.fd)
+            .field("color", &self.color())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,492 @@
+//! One core's event source as the scheduler sees it: operations and timers in, colored events out.
+//!
+//! **Move the color, never the operation.** An operation completes on the core that started it;
+//! what it came to is posted to the operation's color, wherever that lives by then. So a connection
+//! receives on its *home* core for life, while its handlers run on any; sends leave from the core
+//! that runs the handler. Whatever touches a home core's tables from elsewhere (arm, cancel, close)
+//! is an event of that core's *control color*, which cannot be stolen.
+//!
+//! Nothing of the user's runs in here: closures are only moved, into events; those that will not be
+//! called any more too, so that they are dropped in their color. A connection that nobody else has
+//! is moved the same way ([`release`]), because its callbacks are dropped with it.
+
+use super::confined::Here;
+use super::conn::Conn;
+use super::connect::Connecting;
+use super::listener::Listening;
+use super::signal::Watching;
+use super::timer::Timers;
+use crate::io::{Backend, Completion, Config, Done, Fd, Op, Owner, Report, SendBuf, Token};
+use crate::runtime::inner::Inner;
+use crate::sched::core::Core;
+use crate::sched::shared::Bell;
+use crate::{Color, Handler};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Turns that ran something between two looks at the event source, unless one of them was long.
+const TURNS_MAX: u32 = 16;
+/// Completions taken at once.
+const COMPLETIONS_MAX: usize = 256;
+/// Events beyond the limit, in the whole runtime, up to which completions may add to them.
+const RESERVED_MAX: usize = 64;
+/// Connections that one event hands over.
+const BURST_MAX: usize = 64;
+/// How long to wait before accepting again after accept failed, for want of descriptors say.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
+/// Buffers to receive into of a simulated core.
+const SIMULATED_BUFFERS: u16 = 64;
+
+/// What an operation was started for.
+#[derive(Debug)]
+pub(super) enum Operation {
+    Accept {
+        listening: Arc<Listening>,
+        fd: Fd,
+        op: Op,
+    },
+    Recv {
+        conn: Arc<Conn>,
+        op: Op,
+    },
+    Send {
+        conn: Arc<Conn>,
+        handler: &'static Handler,
+        len: usize,
+    },
+    Connect {
+        connecting: Box<Connecting>,
+        fd: Fd,
+        op: Op,
+    },
+    Signal {
+        watching: Arc<Watching>,
+        op: Op,
+    },
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    /// Shown for what is at home here.
+    pub(super) here: Here,
+    pub(super) backend: Backend,
+    pub(super) operations: Slab<Operation>,
+    pub(super) timers: Timers,
+    /// Detached connections at home here.
+    pub(super) kept: Slab<Arc<Conn>>,
+    completions: VecDeque<Completion>,
+    reaped: Vec<Completion>,
+    /// Connections that were just accepted; none between two looks.
+    burst: Option<(Arc<Listening>, Vec<io::Result<Fd>>)>,
+    /// Listeners that wait to accept again, and since when, in ns.
+    resting: Vec<(u64, Arc<Listening>, Fd)>,
+    pub(super) draining: bool,
+    pub(super) core: u32,
+    inner: Arc<Inner>,
+    turns: u32,
+    /// Who closes what the backend is not there to close.
+    pub(super) owner: Owner,
+}
+
+impl Driver {
+    /// Sets the event source of a core up, on its own thread.
+    pub(crate) fn new(inner: &Arc<Inner>, core: u32) -> io::Result<(Driver, Report)> {
+        let choice = match &inner.config.net.choice {
+            Some(choice) => choice.clone(),
+            None => crate::io::Choice::from_env()?,
+        };
+        let mut config = Config::default();
+        if let crate::io::Choice::Sim(_) = choice {
+            // Simulations come by the thousand, and few buffers are sooner used up.
+            config.buffers = SIMULATED_BUFFERS;
+        }
+        let (backend, report) = Backend::new(choice, &config)?;
+        let owner = backend.owner();
+        let driver = Driver {
+            here: Here::claim(inner, core),
+            backend,
+            operations: Slab::new(),
+            timers: Timers::new(),
+            kept: Slab::new(),
+            completions: VecDeque::new(),
+            reaped: Vec::new(),
+            burst: None,
+            resting: Vec::new(),
+            draining: false,
+            core,
+            inner: Arc::clone(inner),
+            turns: 0,
+            owner,
+        };
+        Ok((driver, report))
+    }
+
+    pub(crate) fn doorbell(&self) -> impl Bell + use<> {
+        self.backend.doorbell()
+    }
+
+    /// Turns what completed, and the timers that are due, into posts.
+    ///
+    /// What is already queued goes first, up to a bound: a core that is busy looks once in so many
+    /// turns, and after each long one.
+    #[inline]
+    pub(crate) fn reap(&mut self, core: &mut Core) {
+        self.turns += 1;
+        if core.is_busy() && self.turns < TURNS_MAX {
+            return;
+        }
+        self.turns = 0;
+        self.look(core);
+    }
+
+    fn look(&mut self, core: &mut Core) {
+        core.looked();
+        if !self.timers.is_empty() || !self.resting.is_empty() {
+            let now_ns = core.clock.now_ns();
+            // Also at the limit of events: each was accepted when it was set.
+            while let Some(timer) = self.timers.due(now_ns) {
+                timer.fire(core);
+            }
+            self.accept_again(now_ns);
+        }
+        // At the limit of events one completion a look becomes an event all the same: work that
+        // fills the queues again and again would keep the network out for ever.
+        let mut spare = true;
+        let mut admits = |core: &mut Core| {
+            core.has_room() || std::mem::take(&mut spare) && core.reserved() < RESERVED_MAX
+        };
+        // What had no room at the last look; while there is some, the kernel's rest waits behind
+        // it.
+        while !self.completions.is_empty()
+            && admits(core)
+            && let Some(completion) = self.completions.pop_front()
+        {
+            self.complete(completion, core);
+        }
+        if self.completions.is_empty() {
+            let mut reaped = std::mem::take(&mut self.reaped);
+            // Only a kernel that refuses to go on fails here: the core cannot be served any more.
+            if let Err(error) = self.backend.poll(&mut reaped, COMPLETIONS_MAX) {
+                panic!("core {}: the event source failed: {error}", self.core);
+            }
+            for completion in reaped.drain(..) {
+                // Once one has to wait, those behind it do.
+                if self.completions.is_empty() && admits(core) {
+                    self.complete(completion, core);
+                } else {
+                    self.completions.push_back(completion);
+                }
+            }
+            self.reaped = reaped;
+        }
+        self.post_burst(core);
+    }
+
+    /// Posts what a completion means.
+    fn complete(&mut self, completion: Completion, core: &mut Core) {
+        let Completion {
+            token: Token(key),
+            done,
+            more,
+        } = completion;
+        let key = key as usize;
+        match (&self.operations[key], done) {
+            (Operation::Accept { listening, .. }, Done::Accepted(result)) => {
+                let listening = Arc::clone(listening);
+                if more || !(self.draining || listening.is_closed()) {
+                    self.accepted(listening, result, core);
+                }
+            }
+            (Operation::Recv { conn, .. }, Done::Received(result)) => {
+                if conn.received(result, &mut self.here, core) && more {
+                    Arc::clone(conn).adjust(self);
+                }
+            }
+            (Operation::Send { conn, handler, len }, Done::Sent { res, .. }) => {
+                Conn::sent(Arc::clone(conn), handler, *len, res, core);
+            }
+            (Operation::Signal { watching, .. }, Done::Readable(result)) => {
+                Watching::readable(watching, result, core);
+            }
+            (Operation::Connect { .. }, done @ Done::Connected(_)) => {
+                let Operation::Connect { connecting, fd, .. } = self.operations.remove(key) else {
+                    unreachable!("matched above");
+                };
+                let Done::Connected(result) = done else {
+                    unreachable!("matched above")
+                };
+                if result.is_err() {
+                    self.backend.close(fd);
+                }
+                connecting.connected(result.map(|()| fd), self.core, &self.owner, core);
+                return;
+            }
+            (operation, done) => unreachable!("{operation:?} came to {done:?}"),
+        }
+        if !more {
+            let operation = self.operations.remove(key);
+            self.over(operation, core);
+        }
+    }
+
+    /// Connections of one listener that came together are one event, up to a bound: with an event
+    /// for each, a listener's color would take up ten of a thousand in each round over the colors
+    /// of those that are connected already, and the last would wait for seconds.
+    fn accepted(&mut self, listening: Arc<Listening>, result: io::Result<Fd>, core: &mut Core) {
+        let same = |(its, results): &(Arc<Listening>, Vec<_>)| {
+            Arc::ptr_eq(its, &listening) && results.len() < BURST_MAX
+        };
+        if !self.burst.as_ref().is_some_and(same) {
+            self.post_burst(core);
+        }
+        let (_, results) = self.burst.get_or_insert((listening, Vec::new()));
+        results.push(result);
+    }
+
+    fn post_burst(&mut self, core: &mut Core) {
+        if let Some((listening, results)) = self.burst.take() {
+            Listening::accepted(listening, results, self.core, &self.owner, core);
+        }
+    }
+
+    /// An operation is over.
+    fn over(&mut self, operation: Operation, core: &mut Core) {
+        match operation {
+            Operation::Accept { listening, fd, .. } => {
+                if self.draining || listening.is_closed() {
+                    self.leave(listening, fd, core);
+                } else {
+                    let again_ns = core.clock.now_ns() + ACCEPT_AGAIN.as_nanos() as u64;
+                    self.resting.push((again_ns, listening, fd));
+                }
+            }
+            Operation::Recv { conn, .. } => {
+                conn.recv_over(self, core);
+                release(conn, core);
+            }
+            Operation::Signal { watching, .. } => Watching::discard(watching, core),
+            Operation::Send { conn, .. } => release(conn, core),
+            Operation::Connect { .. } => {}
+        }
+    }
+
+    /// This core listens no more on `fd`. Who has connected before is still accepted, unless the
+    /// runtime is ending: a client cannot tell whether it was, and may have sent a request.
+    pub(super) fn leave(&mut self, listening: Arc<Listening>, fd: Fd, core: &mut Core) {
+        if !self.draining {
+            for accepted in self.backend.accept_waiting(fd) {
+                self.accepted(Arc::clone(&listening), Ok(accepted), core);
+            }
+            // Before the callback is dropped.
+            self.post_burst(core);
+        }
+        self.backend.close(fd);
+        Listening::over(listening, core);
+    }
+
+    fn accept_again(&mut self, now_ns: u64) {
+        while let Some(i) = self.resting.iter().position(|&(at_ns, ..)| at_ns <= now_ns) {
+            let (_, listening, fd) = self.resting.swap_remove(i);
+            self.accept(listening, fd);
+        }
+    }
+
+    /// Starts an operation under the key it is then found by.
+    fn start(
+        &mut self,
+        start: impl FnOnce(&mut Backend, Token) -> Op,
+        make: impl FnOnce(Op) -> Operation,
+    ) -> Op {
+        let entry = self.operations.vacant_entry();
+        let op = start(&mut self.backend, Token(entry.key() as u64));
+        entry.insert(make(op));
+        op
+    }
+
+    pub(super) fn accept(&mut self, listening: Arc<Listening>, fd: Fd) {
+        self.start(
+            |b, t| b.accept(t, fd),
+            |op| Operation::Accept { listening, fd, op },
+        );
+    }
+
+    pub(super) fn recv(&mut self, conn: Arc<Conn>) -> Op {
+        let fd = conn.fd;
+        self.start(|b, t| b.recv(t, fd), |op| Operation::Recv { conn, op })
+    }
+
+    /// Sends `buf`, what is left of `len` bytes.
+    pub(super) fn send(
+        &mut self,
+        conn: Arc<Conn>,
+        handler: &'static Handler,
+        buf: SendBuf,
+        len: usize,
+    ) {
+        let fd = conn.fd;
+        self.start(
+            |b, t| b.send(t, fd, buf),
+            |_| Operation::Send { conn, handler, len },
+        );
+    }
+
+    pub(super) fn watch(&mut self, watching: Arc<Watching>) {
+        let fd = watching.fd();
+        self.start(
+            |b, t| b.readable(t, fd),
+            |op| Operation::Signal { watching, op },
+        );
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        addr: std::net::SocketAddr,
+        connecting: Box<Connecting>,
+    ) -> Result<(), (io::Error, Box<Connecting>)> {
+        let entry = self.operations.vacant_entry();
+        match self.backend.connect(Token(entry.key() as u64), addr) {
+            Ok((fd, op)) => {
+                entry.insert(Operation::Connect { connecting, fd, op });
+                Ok(())
+            }
+            Err(error) => Err((error, connecting)),
+        }
+    }
+
+    /// Bytes of a connection that have arrived and are not on their way to its color.
+    pub(super) fn unread_bytes(&self, conn: &Arc<Conn>) -> usize {
+        let its = |completion: &Completion| match (&completion.done, completion.token) {
+            (Done::Received(Ok(buf)), Token(key)) => match &self.operations[key as usize] {
+                Operation::Recv { conn: other, .. } if Arc::ptr_eq(conn, other) => buf.len(),
+                _ => 0,
+            },
+            _ => 0,
+        };
+        let waiting: usize = self.completions.iter().map(its).sum();
+        waiting + self.backend.unread_bytes(conn.fd)
+    }
+
+    /// Stops accepting for a listener; the descriptor is closed when the accept is over.
+    pub(super) fn close_listener(&mut self, listening: &Arc<Listening>, core: &mut Core) {
+        let ours = |l: &Arc<Listening>| Arc::ptr_eq(l, listening);
+        while let Some(i) = self.resting.iter().position(|(_, l, _)| ours(l)) {
+            let (_, listening, fd) = self.resting.swap_remove(i);
+            self.leave(listening, fd, core);
+        }
+        for (_, operation) in &self.operations {
+            if let Operation::Accept { listening, op, .. } = operation
+                && ours(listening)
+            {
+                self.backend.cancel(*op);
+            }
+        }
+    }
+
+    /// Whether `reap` would do something, as far as can be known without a system call.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.completions.is_empty() || self.backend.has_work()
+    }
+
+    /// When there will be something to reap though nothing completes.
+    pub(crate) fn next_ns(&mut self) -> Option<u64> {
+        let resting = self.resting.iter().map(|&(at_ns, ..)| at_ns);
+        self.timers.next_ns().into_iter().chain(resting).min()
+    }
+
+    /// Blocks until there is something to reap, the doorbell rings, or a timer is due.
+    pub(crate) fn wait(&mut self, now_ns: u64) {
+        let timeout = self.timeout(now_ns);
+        if let Err(error) = self.backend.wait(timeout) {
+            panic!("core {}: the event source failed: {error}", self.core);
+        }
+    }
+
+    /// For how long there is nothing to do if nothing completes. None: for ever.
+    fn timeout(&mut self, now_ns: u64) -> Option<Duration> {
+        let next_ns = self.next_ns()?;
+        Some(Duration::from_nanos(next_ns.saturating_sub(now_ns)))
+    }
+
+    /// The runtime is ending: everything that waits for the world is canceled. Sends go on.
+    pub(crate) fn begin_drain(&mut self, core: &mut Core) {
+        self.draining = true;
+        for (_, operation) in &self.operations {
+            match operation {
+                Operation::Accept { op, .. }
+                | Operation::Recv { op, .. }
+                | Operation::Connect { op, .. }
+                | Operation::Signal { op, .. } => self.backend.cancel(*op),
+                Operation::Send { .. } => {}
+            }
+        }
+        for (_, listening, fd) in std::mem::take(&mut self.resting) {
+            self.leave(listening, fd, core);
+        }
+        while let Some(timer) = self.timers.pop() {
+            timer.discard(core);
+        }
+        tell_the_end(self.inner.net.of(self.core), &mut self.here, core);
+    }
+
+    /// Whether nothing is under way that will still become an event.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.operations.is_empty()
+            && self.completions.is_empty()
+            && self.timers.is_empty()
+            && self.resting.is_empty()
+    }
+}
+
+impl Drop for Driver {
+    /// A run that was cut short: what the driver owns and nobody else will close. The kernel keeps
+    /// what is still under way on it until the backend, dropped next, has ended that.
+    fn drop(&mut self) {
+        for (_, operation) in &self.operations {
+            if let Operation::Accept { fd, .. } | Operation::Connect { fd, .. } = operation {
+                self.owner.close(*fd);
+            }
+        }
+        for (_, _, fd) in self.resting.drain(..) {
+            self.owner.close(fd);
+        }
+        for completion in self.completions.drain(..).chain(self.reaped.drain(..)) {
+            if let Done::Accepted(Ok(fd)) = completion.done {
+                self.owner.close(fd);
+            }
+        }
+    }
+}
+
+/// Tells connections that do not receive now: the others are told by their receive's end.
+fn tell_the_end(conns: Vec<Arc<Conn>>, here: &mut Here, core: &mut Core) {
+    for conn in conns {
+        conn.canceled(here, core);
+        // Its handle may have been dropped meanwhile, by a thread outside.
+        release(conn, core);
+    }
+}
+
+/// Lets a connection go: if nobody else has it, in its color.
+fn release(conn: Arc<Conn>, core: &mut Core) {
+    if let Some(conn) = Arc::into_inner(conn) {
+        core.post_own(None, conn.color(), move |_cx: &mut crate::Cx| drop(conn));
+    }
+}
+
+impl Bell for crate::io::Doorbell {
+    fn ring(&self) {
+        crate::io::Doorbell::ring(self);
+    }
+}
+
+/// The color whose events run on `core` only.
+pub(super) fn control(core: u32) -> Color {
+    Color::control(core as usize)
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests;
