@@ -172,10 +172,8 @@ impl<T> AtHome<T> {
 
     #[cold]
     fn refuse(&self, here: &Here) -> ! {
-        let ours = Arc::ptr_eq(&self.inner, &here.inner);
-        let whose = if ours { "the" } else { "another" };
         panic!(
-            "what is at home on core {} was asked for by core {} of {whose} runtime",
+            "what is at home on core {} was asked for by core {} of this or another runtime",
             self.core, here.core
         );
     }
