@@ -63,8 +63,7 @@ fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
         };
         let _ = session.stream.on_data(cx, &LINE, on_data);
     };
-    // If it is not accepted the session is dropped with it, and the connection closed.
-    let _ = session.post(cx, begin);
+    session.post(cx, begin);
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

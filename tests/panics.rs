@@ -149,10 +149,8 @@ fn colored_is_poisoned_and_refuses() {
         .run(move |cx| {
             let color = Color::from(8);
             let state = Colored::new(cx, color, payload);
-            state
-                .post_as(cx, &FAULTY, |_state, _cx| panic!("half done"))
-                .unwrap();
-            state.post(cx, |_state, _cx| unreachable!()).unwrap();
+            state.post_as(cx, &FAULTY, |_state, _cx| panic!("half done"));
+            state.post(cx, |_state, _cx| unreachable!());
             cx.post(color, move |cx| {
                 assert_eq!(state.with(cx, |_, _| ()), Err(Refused::Poisoned));
                 cx.stop();

@@ -274,7 +274,7 @@ fn what_is_left_of_a_run_is_dropped() {
                     let state = state.clone();
                     cx.post(Color::from(color), move |cx| {
                         sim::pause(cx);
-                        state.post(cx, |_state, _cx| ()).unwrap();
+                        state.post(cx, |_state, _cx| ());
                     });
                 }
             })

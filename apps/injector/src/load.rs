@@ -135,21 +135,21 @@ impl Load {
         for share in &self.shares {
             let me = share.clone();
             // Refused only once the runtime has ended, here and below.
-            let _ = share.post_as(cx, &SHARE, |share: &mut Share, cx| share.start(cx, me));
+            share.post_as(cx, &SHARE, |share: &mut Share, cx| share.start(cx, me));
         }
     }
 
     /// From here on it counts.
     pub(crate) fn measure(&self, cx: &mut Cx) {
         for share in &self.shares {
-            let _ = share.post_as(cx, &SHARE, |share: &mut Share, _cx| share.measuring = true);
+            share.post_as(cx, &SHARE, |share: &mut Share, _cx| share.measuring = true);
         }
     }
 
     /// That was it; shares that have not ended by themselves end now.
     pub(crate) fn end(&self, cx: &mut Cx) {
         for share in &self.shares {
-            let _ = share.post_as(cx, &SHARE, Share::end);
+            share.post_as(cx, &SHARE, Share::end);
         }
     }
 }

@@ -101,7 +101,7 @@ pub(crate) fn lead(
         let master = Colored::new(cx, MASTER_COLOR, master);
         let its = master.clone();
         // Refused only once the runtime has ended, here and below.
-        let _ = master.post_as(cx, &MASTER, move |master: &mut Master, cx| {
+        master.post_as(cx, &MASTER, move |master: &mut Master, cx| {
             match master.listen(cx, its, addr) {
                 Ok(addr) => listens(addr),
                 Err(error) => master.give_up(format!("{addr}: {error}")),
@@ -269,7 +269,7 @@ pub(crate) fn join(runtime: &mut Runtime, master: SocketAddr, files_max: u64) ->
         };
         let worker = Colored::new(cx, MASTER_COLOR, worker);
         let its = worker.clone();
-        let _ = worker.post_as(cx, &MASTER, move |worker: &mut Worker, cx| {
+        worker.post_as(cx, &MASTER, move |worker: &mut Worker, cx| {
             let me = its.clone();
             let connected = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
                 let _ = its.with(cx, |worker, cx| match incoming {
@@ -327,7 +327,7 @@ impl Worker {
                         Ok(outcome) => worker.tell(cx, &outcome),
                         Err(error) => worker.over(Err(error.into())),
                     };
-                    let _ = me.post_as(cx, &MASTER, told);
+                    me.post_as(cx, &MASTER, told);
                 });
             } else {
                 return Err("talks nonsense".into());

@@ -111,7 +111,7 @@ pub(crate) fn start(
     let its = run.clone();
     let load = Load::new(cx, plan, number, move |cx, measure| {
         // Refused only once the runtime has ended, here and below.
-        let _ = its.post_as(cx, &RUN, move |run: &mut Run, cx| run.ended(cx, &measure));
+        its.post_as(cx, &RUN, move |run: &mut Run, cx| run.ended(cx, &measure));
     });
     let its = run.clone();
     let begin = move |run: &mut Run, cx: &mut Cx| {
@@ -129,7 +129,7 @@ pub(crate) fn start(
             }
         }
     };
-    let _ = run.post_as(cx, &RUN, begin);
+    run.post_as(cx, &RUN, begin);
 }
 
 fn later(

@@ -109,7 +109,7 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     signals::install()?;
     let keep = move |clients: &mut Clients, _: &mut Cx| clients.listener = Some(listener);
     clients
-        .post_as(cx, &ACCEPT, keep)
+        .try_post_as(cx, &ACCEPT, keep)
         .map_err(io::Error::other)?;
     if let Some(warning) = places.warning(server.args.clients_max as u64) {
         out::try_say(NAME, warning);
@@ -164,7 +164,7 @@ impl Clients {
         if !refused {
             if self.stopping {
                 // Who came before the end may have asked before it.
-                let _ = session.post_as(cx, &CLOSE, Session::wind_down);
+                session.post_as(cx, &CLOSE, Session::wind_down);
             }
             self.open.insert(number, session);
             self.count();
@@ -179,13 +179,13 @@ impl Clients {
     pub(crate) fn leaves(me: &Colored<Clients>, cx: &mut Cx, number: u64) {
         let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number, true);
         // Refused only once the runtime has ended, here and below.
-        let _ = me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
+        me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
     }
 
     /// A connection has closed.
     pub(crate) fn closed(me: &Colored<Clients>, cx: &mut Cx, number: u64) {
         let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number, false);
-        let _ = me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
+        me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
     }
 
     /// DecClientAccepted: makes room for another client.
@@ -206,7 +206,7 @@ impl Clients {
     fn wait_for(&mut self, cx: &mut Cx, number: u64, session: Colored<Session>) {
         if let Some(oldest) = self.leaving.add(number, session) {
             self.server.cut.fetch_add(1, Ordering::Relaxed);
-            let _ = oldest.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true));
+            oldest.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true));
         }
     }
 
@@ -273,7 +273,7 @@ impl Clients {
             );
         }
         for session in self.open.values() {
-            let _ = session.post_as(cx, &CLOSE, Session::wind_down);
+            session.post_as(cx, &CLOSE, Session::wind_down);
         }
         let me = me.clone();
         let give_up = move |cx: &mut Cx| {
@@ -301,7 +301,7 @@ impl Clients {
     fn give_up(&mut self, cx: &mut Cx) {
         let leaving = self.refused.values().chain(self.leaving.members());
         for session in self.open.values().chain(leaving) {
-            let _ = session.post_as(cx, &CLOSE, Session::cut_off);
+            session.post_as(cx, &CLOSE, Session::cut_off);
         }
     }
 }
