@@ -18,6 +18,7 @@
 //! posts from outside, and then a thread that is none of its cores drops the value in place if it
 //! drops the last handle: nobody else can then reach it.
 
+use crate::callback::Callback;
 use crate::post::Post;
 use crate::runtime::inner::Inner;
 use crate::runtime::poster::{PostError, Poster};
@@ -247,6 +248,69 @@ impl<T: Send + 'static> Colored<T> {
             inner: Arc::clone(&self.cell.inner),
         };
         own.post_wrapped(handler, color, f, wrap)
+    }
+
+    /// A callback that runs `f` with the state, in its color and under `handler`. It holds a handle.
+    ///
+    /// The event panics, with all that [`OnPanic`](crate::OnPanic) says, if the state is poisoned.
+    ///
+    /// ```
+    /// use mely::{Color, Colored, Handler, Runtime};
+    /// use std::time::Duration;
+    /// static TICK: Handler = Handler::new("tick");
+    /// let ticks = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let ticks = Colored::new(cx, Color::from(9), 0);
+    ///     let tick = ticks.on(&TICK, move |ticks, _cx| {
+    ///         *ticks += 1;
+    ///         drop(finish.finish(*ticks));
+    ///     });
+    ///     cx.timer(Duration::from_millis(1), tick);
+    /// })?;
+    /// assert_eq!(ticks, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on<F>(
+        &self,
+        handler: &'static Handler,
+        f: F,
+    ) -> Callback<impl FnOnce(&mut Cx) + Send + 'static + use<T, F>>
+    where
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        let this = self.clone();
+        let event = move |cx: &mut Cx| this.lend(cx, f);
+        Callback::new(Some(handler), self.cell.color, event)
+    }
+
+    /// Like [`on`](Self::on), for what delivers one result.
+    pub fn on_value<V, F>(
+        &self,
+        handler: &'static Handler,
+        f: F,
+    ) -> Callback<impl FnOnce(&mut Cx, V) + Send + 'static + use<T, V, F>>
+    where
+        V: 'static,
+        F: FnOnce(&mut T, &mut Cx, V) + Send + 'static,
+    {
+        let this = self.clone();
+        let event =
+            move |cx: &mut Cx, value: V| this.lend(cx, move |state, cx| f(state, cx, value));
+        Callback::new(Some(handler), self.cell.color, event)
+    }
+
+    /// Like [`on`](Self::on), for what delivers many results.
+    pub fn on_each<V, F>(
+        &self,
+        handler: &'static Handler,
+        mut f: F,
+    ) -> Callback<impl FnMut(&mut Cx, V) + Send + 'static + use<T, V, F>>
+    where
+        V: 'static,
+        F: FnMut(&mut T, &mut Cx, V) + Send + 'static,
+    {
+        let this = self.clone();
+        let event = move |cx: &mut Cx, value: V| this.lend(cx, |state, cx| f(state, cx, value));
+        Callback::new(Some(handler), self.cell.color, event)
     }
 
     /// Lends the state to `f`, in an event that is of its color.

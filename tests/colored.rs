@@ -284,6 +284,55 @@ fn posts_from_another_runtime_arrive_at_the_state() {
     running.join().unwrap().unwrap();
 }
 
+/// Callbacks with the state run in its color, under their handlers, and panic once it is poisoned.
+#[test]
+fn callbacks_with_the_state() {
+    static ONCE: Handler = Handler::new("once");
+    static VALUE: Handler = Handler::new("value");
+    static EACH: Handler = Handler::new("each");
+    let _bound = Bound::new("callbacks_with_the_state");
+    let panics = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&panics);
+    let mut runtime = cores(1)
+        .on_panic(mely::OnPanic::DropEvent)
+        .panic_hook(move |panic| seen.lock().unwrap().push(panic.handler))
+        .build()
+        .unwrap();
+    let log = runtime.run_until(|cx, finish| {
+        let state = Colored::new(cx, Color::from(3), Vec::new());
+        let once = || {
+            state.on(&ONCE, |log: &mut Vec<_>, cx| {
+                log.push((cx.handler(), cx.color().value()));
+            })
+        };
+        let value = || {
+            state.on_value(&VALUE, |log, cx, value| {
+                log.push((cx.handler(), value));
+            })
+        };
+        let each = || {
+            let mut calls = 0;
+            state.on_each(&EACH, move |log, cx, value| {
+                calls += value;
+                log.push((cx.handler(), calls));
+            })
+        };
+        let post_all = |cx: &Cx| {
+            cx.post_callback(once());
+            cx.post_callback(value().bind(7));
+            cx.post_callback(each().bind(8));
+        };
+        post_all(cx);
+        state.post(cx, move |log, _cx| {
+            finish.finish(std::mem::take(log)).unwrap()
+        });
+        state.post(cx, |_, _| panic!("poisons"));
+        post_all(cx);
+    });
+    assert_eq!(log.unwrap(), [("once", 3), ("value", 7), ("each", 8)]);
+    assert_eq!(panics.lock().unwrap()[1..], ["once", "value", "each"]);
+}
+
 /// Through the context of a runtime that goes on, to one that has ended.
 #[test]
 fn a_post_to_a_runtime_that_has_ended_panics_or_tells() {
@@ -336,7 +385,7 @@ fn what_the_full_queues_refuse_comes_back() {
             for refused in refusals {
                 assert!(matches!(refused, Err(PostError::Full(_))), "{refused:?}");
             }
-            let callback = FULL.on(Color::from(3), |_: &mut Cx| ());
+            let callback = FULL.on(Color::from(3), |_| ());
             let refused = cx.try_post_callback(callback);
             assert!(matches!(refused, Err(PostError::Full(_))), "{refused:?}");
             cx.poster().stop();

@@ -102,7 +102,7 @@ fn posts_of_a_long_handler_do_not_wait_for_its_end_twice() {
                         for i in 0..20 {
                             let color = Color::from(10 + 2 * (20 * round as u64 + i));
                             let its = Arc::clone(&shorts);
-                            cx.post_callback(SHORT.on(color, move |cx: &mut Cx| log(&its, cx)));
+                            cx.post_callback(SHORT.on(color, move |cx| log(&its, cx)));
                         }
                         sim::work(cx, works);
                     };
@@ -216,10 +216,9 @@ fn a_timer_is_late_by_the_handlers_of_its_core_only() {
                 }
                 for after in 1..40u64 {
                     let its = Arc::clone(&its);
-                    let callback =
-                        Callback::anonymous(Color::from(2 * after), move |cx: &mut Cx| {
-                            log(&its, cx);
-                        });
+                    let callback = Callback::anonymous(Color::from(2 * after), move |cx| {
+                        log(&its, cx);
+                    });
                     cx.timer(Duration::from_millis(after), callback);
                 }
             })
@@ -357,7 +356,7 @@ fn beside_a_long_one(seed: u64, handler: &'static Handler, first: fn(&mut Cx, Lo
 }
 
 fn post_log(cx: &mut Cx, log_of_four: Log) {
-    cx.post_callback(SHORT.on(Color::from(4), move |cx: &mut Cx| log(&log_of_four, cx)));
+    cx.post_callback(SHORT.on(Color::from(4), move |cx| log(&log_of_four, cx)));
 }
 
 #[test]
@@ -372,19 +371,19 @@ fn what_is_at_hand_does_not_wait_for_a_long_handler() {
         // A short one posts there, and then a long event to itself.
         (&SHORT, |cx, log| {
             post_log(cx, log);
-            cx.post_callback(ANNOTATED.on(cx.color(), |cx: &mut Cx| sim::work(cx, LONG)));
+            cx.post_callback(ANNOTATED.on(cx.color(), |cx| sim::work(cx, LONG)));
         }),
         // Or to another color that it has posted to before, so that the long event could run in its turn.
         (&SHORT, |cx, log| {
-            cx.post_callback(SHORT.on(Color::from(6), |_: &mut Cx| ()));
+            cx.post_callback(SHORT.on(Color::from(6), |_| ()));
             post_log(cx, log);
-            cx.post_callback(ANNOTATED.on(Color::from(6), |cx: &mut Cx| sim::work(cx, LONG)));
+            cx.post_callback(ANNOTATED.on(Color::from(6), |cx| sim::work(cx, LONG)));
         }),
         // The same, published in the middle.
         (&SHORT, |cx, log| {
-            cx.post_callback(SHORT.on(Color::from(6), |_: &mut Cx| ()));
+            cx.post_callback(SHORT.on(Color::from(6), |_| ()));
             post_log(cx, log);
-            cx.post_callback(ANNOTATED.on(Color::from(6), |cx: &mut Cx| sim::work(cx, LONG)));
+            cx.post_callback(ANNOTATED.on(Color::from(6), |cx| sim::work(cx, LONG)));
             cx.flush();
         }),
     ];
@@ -402,7 +401,7 @@ fn the_time_left_of_a_color_that_flushes_is_exact() {
     fn go(cx: &mut Cx, left: u32) {
         sim::work(cx, Duration::from_micros(10));
         // Published at once, in the last event of this color, which then has another.
-        cx.post_callback(SHORT.on(Color::from(4), |_: &mut Cx| ()));
+        cx.post_callback(SHORT.on(Color::from(4), |_| ()));
         if left > 0 {
             let next = move |cx: &mut Cx| go(cx, left - 1);
             cx.post_callback(TEN.on(Color::from(2), next));
@@ -413,10 +412,10 @@ fn the_time_left_of_a_color_that_flushes_is_exact() {
     simulation
         .run(|cx| {
             cx.place(Color::from(1), 1);
-            cx.post_callback(ANNOTATED.on(Color::from(1), |cx: &mut Cx| sim::work(cx, LONG)));
-            cx.post_callback(TEN.on(Color::from(2), |cx: &mut Cx| go(cx, 1_000)));
+            cx.post_callback(ANNOTATED.on(Color::from(1), |cx| sim::work(cx, LONG)));
+            cx.post_callback(TEN.on(Color::from(2), |cx| go(cx, 1_000)));
             // Not to be stolen before, nor with it.
-            cx.post_callback(SHORT.on(Color::from(2), |_: &mut Cx| ()));
+            cx.post_callback(SHORT.on(Color::from(2), |_| ()));
         })
         .unwrap();
     let stats = simulation.stats();

@@ -53,7 +53,7 @@ fn step(cx: &mut Cx, race: &Arc<Race>, chain: usize) {
 
 fn start(cx: &mut Cx, color: Color, race: &Arc<Race>, chain: usize) {
     let race = Arc::clone(race);
-    cx.post_callback(SHORT.on(color, move |cx: &mut Cx| step(cx, &race, chain)));
+    cx.post_callback(SHORT.on(color, move |cx| step(cx, &race, chain)));
 }
 
 fn simulation(seed: u64, cores: usize, stealing: Stealing) -> Simulation {

@@ -1,6 +1,6 @@
 //! The simulation: a run follows from its seed, on as many cores as asked for.
 
-use mely::net::{Acceptors, Stream, Timer, connect, listen};
+use mely::net::{Acceptors, Stream, Timer};
 use mely::sim::{self, SimError, Simulation, Step};
 use mely::topology::{Distance, Shape, Topology};
 use mely::{Callback, Color, Colored, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime};
@@ -20,7 +20,7 @@ fn chain(cx: &mut Cx, left: u64) {
     }
     sim::work(cx, Duration::from_nanos(100 << (left % 8)));
     let color = Color::from(cx.color().value() * 7 % 101);
-    cx.post_callback(CHAIN.on(color, move |cx: &mut Cx| chain(cx, left - 1)));
+    cx.post_callback(CHAIN.on(color, move |cx| chain(cx, left - 1)));
 }
 
 fn chains(seed: u64, cores: usize) -> Simulation {
@@ -165,7 +165,7 @@ fn timers_take_no_time_to_wait_for() {
         .run(move |cx| {
             for hours in [3, 1, 2] {
                 let log = Arc::clone(&log);
-                let callback = Callback::anonymous(Color::from(hours), move |_cx: &mut Cx| {
+                let callback = Callback::anonymous(Color::from(hours), move |_cx| {
                     log.lock().unwrap().push(hours);
                 });
                 let _: Timer = cx.timer(Duration::from_hours(hours), callback);
@@ -187,10 +187,10 @@ fn echo(seed: u64) -> u64 {
     let told = Arc::clone(&address);
     simulation
         .start(move |cx| {
-            let on_accept = Callback::anonymous(Color::from(1), |cx: &mut Cx, incoming| {
+            let on_accept = Callback::anonymous_each(Color::from(1), |cx: &mut Cx, incoming| {
                 let incoming: mely::net::Incoming = Result::unwrap(incoming);
-                let stream = incoming.open_unique(cx);
-                cx.post(stream.color(), move |cx: &mut Cx| {
+                let stream = incoming.open_unique();
+                cx.post(stream.color(), move |cx| {
                     let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<_>| {
                         // At the end receives are canceled.
                         let Ok(data): Result<mely::net::RecvBuf, _> = data else {
@@ -203,16 +203,16 @@ fn echo(seed: u64) -> u64 {
                 });
             });
             let any = "127.0.0.1:0".parse().unwrap();
-            let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
+            let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
             *told.lock().unwrap() = Some(listener.local_addr());
             listener.detach();
             // A connection of its own, which is there for as long as the runtime.
             let address = told.lock().unwrap().unwrap();
-            let connected = Callback::anonymous(Color::from(2), |cx: &mut Cx, incoming| {
+            let connected = Callback::anonymous_value(Color::from(2), |cx: &mut Cx, incoming| {
                 let incoming: mely::net::Incoming = Result::unwrap(incoming);
-                incoming.open(cx, Color::from(2)).detach(cx).unwrap();
+                incoming.open(Color::from(2)).detach(cx).unwrap();
             });
-            connect(cx, address, connected).unwrap();
+            cx.connect(address, connected).unwrap();
         })
         .unwrap();
     while simulation.step() != Step::Stalled {}
@@ -469,10 +469,7 @@ fn times_beyond_all_reckoning() {
     simulation
         .run(|cx| {
             for after in [Duration::MAX, Duration::from_nanos(u64::MAX)] {
-                cx.timer(
-                    after,
-                    Callback::anonymous(Color::from(1), |_cx: &mut Cx| ()),
-                );
+                cx.timer(after, Callback::anonymous(Color::from(1), |_cx| ()));
             }
             sim::work(cx, Duration::MAX);
             sim::work(cx, Duration::MAX);
@@ -569,7 +566,7 @@ fn what_is_dropped_may_post() {
                 panic!("on purpose");
             });
             let held = posts();
-            let callback = Callback::anonymous(Color::from(4), move |_cx: &mut Cx| drop(held));
+            let callback = Callback::anonymous(Color::from(4), move |_cx| drop(held));
             cx.timer(Duration::from_secs(1), callback).cancel(cx);
             drop(Colored::new(cx, Color::from(5), posts()));
             // And by one that is refused at the limit.

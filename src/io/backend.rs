@@ -156,17 +156,6 @@ impl Backend {
         forward!(mut self, b => b.listen(addr, opts))
     }
 
-    /// Where a listener or connection is bound: the port that port 0 became.
-    pub(crate) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
-        forward!(self, b => b.local_addr(fd))
-    }
-
-    /// Who is at the other end. Not part of an accept's completion: a multishot accept cannot tell,
-    /// and most servers never ask.
-    pub(crate) fn peer_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
-        forward!(self, b => b.peer_addr(fd))
-    }
-
     /// Accepts connections until canceled or failed.
     pub(crate) fn accept(&mut self, token: Token, listener: Fd) -> Op {
         forward!(mut self, b => b.accept(token, listener))

@@ -401,7 +401,7 @@ impl Conn {
         }
         colored.sending = true;
         buf.skip(sent);
-        driver.send(Arc::clone(self), handler, buf, len);
+        driver.send(Arc::clone(self), handler, buf.into_lasting(), len);
         None
     }
 

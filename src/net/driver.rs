@@ -487,7 +487,7 @@ pub(super) fn control(core: u32) -> Color {
 mod tests {
     use super::{BURST_MAX, COMPLETIONS_MAX, Driver, release, tell_the_end};
     use crate::net::tests::{Drops, Witness};
-    use crate::net::{Acceptors, Choice, Incoming, SimCall, SimNet, Stream, listen};
+    use crate::net::{Acceptors, Choice, Incoming, SimCall, SimNet, Stream};
     use crate::sim::{Simulation, Step};
     use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
     use std::io;
@@ -505,7 +505,7 @@ mod tests {
     /// A simulated runtime of one core that listens, and where.
     fn listening<F>(seed: u64, events_max: usize, accept: F) -> (Simulation, SocketAddr)
     where
-        F: Fn(&mut Cx, io::Result<Incoming>) + Send + Sync + 'static,
+        F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
         let builder = Runtime::builder()
             .cores(Cores::count(1))
@@ -514,8 +514,8 @@ mod tests {
         let (tell, addr) = channel();
         let begin = move |cx: &mut Cx| {
             let any = "127.0.0.1:0".parse().unwrap();
-            let on_accept = ACCEPT.on(ACCEPTING, accept);
-            let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+            let on_accept = ACCEPT.on_each(ACCEPTING, accept);
+            let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
             listener.detach();
         };
@@ -558,7 +558,7 @@ mod tests {
 
     /// Gives a connection that was accepted a callback that tells where it is dropped.
     fn open(cx: &mut Cx, incoming: io::Result<Incoming>, witness: Witness) -> Stream {
-        let stream = incoming.unwrap().open(cx, cx.color());
+        let stream = incoming.unwrap().open(cx.color());
         let drained = move |_: &mut Cx, _: &Stream, _| {
             let _ = &witness;
         };
@@ -575,7 +575,7 @@ mod tests {
             .run(move |cx| {
                 let core = &mut cx.worker().core;
                 assert!(core.has_room() && core.reserved() == 0);
-                while core.post(None, color, |_: &mut Cx| ()).is_ok() {}
+                while core.post(None, color, |_| ()).is_ok() {}
                 assert!(!core.has_room() && core.reserved() == 0);
                 for reserved in 1..=3 {
                     core.post_own(None, color, |_: &mut Cx| ());
@@ -610,7 +610,7 @@ mod tests {
         let (mut simulation, _) = listening(1, 100, |_, _| ());
         let timeouts = |cx: &mut Cx| {
             let now_ns = cx.now().as_nanos() as u64;
-            let never = Callback::anonymous(ACCEPTING, |_: &mut Cx| ());
+            let never = Callback::anonymous(ACCEPTING, |_| ());
             let timer = cx.timer(Duration::from_secs(5), never);
             let timeouts = [0, 1, 5, 6].map(|s| driver(cx).timeout(now_ns + s * 1_000_000_000));
             timer.cancel(cx);
@@ -762,7 +762,7 @@ mod tests {
         let conns = Arc::new(Mutex::new(Vec::new()));
         let its = Arc::clone(&conns);
         let (mut simulation, addr) = listening(1, 20, move |cx, incoming| {
-            let stream = incoming.unwrap().open(cx, cx.color());
+            let stream = incoming.unwrap().open(cx.color());
             stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
             its.lock().unwrap().push(Arc::clone(&stream.conn));
             stream.detach(cx).unwrap();
@@ -819,8 +819,8 @@ mod tests {
                 counted.fetch_add(1, Ordering::Relaxed);
             };
             let any = "127.0.0.1:0".parse().unwrap();
-            let on_accept = Callback::anonymous(ACCEPTING, count);
-            let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+            let on_accept = Callback::anonymous_each(ACCEPTING, count);
+            let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
             listener.detach();
             let look = Arc::new(move |driver: &Driver| {

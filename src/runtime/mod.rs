@@ -115,7 +115,7 @@ impl Runtime {
     /// let mut runtime = Runtime::builder().build()?;
     /// runtime.run(|cx| {
     ///     for i in 0..1_000u64 {
-    ///         cx.post_callback(PARSE.on(Color::from(i), move |_: &mut Cx| {
+    ///         cx.post_callback(PARSE.on(Color::from(i), move |_| {
     ///             std::hint::black_box((0..i).sum::<u64>());
     ///         }));
     ///     }

@@ -163,7 +163,7 @@ pub(crate) fn running(inner: &Inner, core: usize) -> Option<&'static str> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Color, Cores, Cx, Handler, Runtime};
+    use crate::{Color, Cores, Handler, Runtime};
     use std::sync::{Arc, Mutex};
 
     const LIMIT: Duration = Duration::from_millis(4);
@@ -229,7 +229,7 @@ mod tests {
         fn new() -> Watched {
             let (runtime, told) = runtime(Some(LIMIT));
             // Makes the handler known.
-            let callback = SLOW.on(Color::from(1), |_cx: &mut Cx| ());
+            let callback = SLOW.on(Color::from(1), |_cx| ());
             runtime.poster().post_callback(callback).unwrap();
             let mut profiles = runtime.inner.shared.profiles.iter();
             let (profile, _) = profiles.find(|(_, known)| known.name() == "slow").unwrap();

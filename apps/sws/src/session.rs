@@ -63,7 +63,7 @@ impl Session {
         let session = Session {
             server,
             http,
-            stream: incoming.open(cx, color),
+            stream: incoming.open(color),
             fd,
             answered_bytes: 0,
             taken_bytes: 0,
@@ -79,7 +79,6 @@ impl Session {
         let session = Colored::new(cx, color, session);
         let its = session.clone();
         let begin = move |session: &mut Session, cx: &mut Cx| session.begin(cx, its, refused);
-        // Refused only once the runtime has ended.
         session.post_as(cx, &READ_REQUEST, begin);
         session
     }
@@ -258,13 +257,9 @@ impl Session {
 
     /// Looks at the deadlines in time.
     fn tick_later(&mut self, cx: &mut Cx, now: Time) {
-        let Some(me) = self.me.clone() else { return };
+        let Some(me) = &self.me else { return };
         let after = self.watch.look_after(&self.server.deadlines, now);
-        let tick = move |cx: &mut Cx| {
-            // Not refused: the timer's color is the session's.
-            let _ = me.with(cx, Session::tick);
-        };
-        self.timer = Some(cx.timer(after, DEADLINE.on(self.stream.color(), tick)));
+        self.timer = Some(cx.timer(after, me.on(&DEADLINE, Session::tick)));
     }
 
     /// A part of what is queued may have left.

@@ -25,7 +25,7 @@ fn story(seed: u64) -> Vec<String> {
     };
     let addr = "127.0.0.1:0".parse().unwrap();
     let first = cores[0].listen(addr, &opts).unwrap();
-    let addr = cores[0].local_addr(first).unwrap();
+    let addr = cores[0].owner().local_addr(first).unwrap();
     let second = cores[1].listen(addr, &opts).unwrap();
     cores[0].accept(Token(0), first);
     cores[1].accept(Token(0), second);
@@ -121,7 +121,7 @@ fn the_network_is_as_it_was_set() {
     let (mut core, _) = Backend::new(choice, &Config::default()).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let listener = core.listen(any, &ListenOptions::default()).unwrap();
-    let addr = core.local_addr(listener).unwrap();
+    let addr = core.owner().local_addr(listener).unwrap();
     for (bytes, holds) in [(10, 10), (0, 1)] {
         net.set_socket_bytes(bytes);
         let mut client = net.connect(addr).unwrap();

@@ -15,7 +15,10 @@ pub(super) fn round_trip(make: Make<'_>) {
     let (accept, accept_op) = world.accept(listener);
     let mut client = world.client(addr);
     let fd = world.accepted(accept);
-    assert_eq!(world.backend.peer_addr(fd).unwrap(), client.local_addr());
+    assert_eq!(
+        world.backend.owner().peer_addr(fd).unwrap(),
+        client.local_addr()
+    );
     let recv = world.recv(fd);
     for (request, response) in [("GET /1", "one"), ("GET /2", "two"), ("GET /3", "three")] {
         world.write(&mut client, request.as_bytes());
@@ -230,8 +233,8 @@ pub(super) fn connect_and_talk(make: Make<'_>) {
     assert!(matches!(world.next(connect).done, Done::Connected(Ok(()))));
     let theirs = world.accepted(accept);
     assert_eq!(
-        world.backend.local_addr(ours).unwrap(),
-        world.backend.peer_addr(theirs).unwrap()
+        world.backend.owner().local_addr(ours).unwrap(),
+        world.backend.owner().peer_addr(theirs).unwrap()
     );
     let recv = world.recv(theirs);
     let (send, _) = world.send(ours, "hello");

@@ -89,7 +89,7 @@ impl World {
             .backend
             .listen("127.0.0.1:0".parse().unwrap(), opts)
             .unwrap();
-        (fd, self.backend.local_addr(fd).unwrap())
+        (fd, self.backend.owner().local_addr(fd).unwrap())
     }
 
     /// A client connected to `addr`; it never blocks.
