@@ -64,7 +64,7 @@ fn buy(hall: &Colored<Hall>, cx: &mut Cx) {
 
 /// Runs the program from a seed; returns the seats sold, and what stands for the run.
 fn seats_sold(seed: u64, buy: Buy) -> Result<(usize, u64), SimError> {
-    let builder = Runtime::builder().cores(Cores::count(4));
+    let builder = Runtime::builder().cores(Cores::Count(4));
     let mut simulation = builder
         .color_slots(256)
         .exit_when_idle(true)

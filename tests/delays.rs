@@ -40,7 +40,7 @@ fn behind_a_long_one(
     short: u64,
     awake: bool,
 ) -> (Duration, Vec<Duration>) {
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(4096);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let shorts = Log::default();
     let long = Arc::new(Mutex::new(Duration::ZERO));
@@ -87,7 +87,7 @@ fn nothing_waits_behind_a_handler_that_is_known_or_feared_to_be_long() {
 #[test]
 fn posts_of_a_long_handler_do_not_wait_for_its_end_twice() {
     for seed in 0..20 {
-        let builder = Runtime::builder().cores(Cores::count(2)).color_slots(4096);
+        let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
         let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
         let shorts = Log::default();
         let log_of_shorts = Arc::clone(&shorts);
@@ -155,7 +155,7 @@ fn behind_a_misjudged_handler_a_core_that_sleeps_is_woken() {
 /// On one core, so many events of 50 ns, as annotated, in each of so many colors. Returns how many of a
 /// color ran in a row, each time.
 fn turns(seed: u64, batch: u32, colors: u64, events: usize) -> Vec<usize> {
-    let builder = Runtime::builder().cores(Cores::count(1)).batch(batch);
+    let builder = Runtime::builder().cores(Cores::Count(1)).batch(batch);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let order = Log::default();
     let its = Arc::clone(&order);
@@ -201,7 +201,7 @@ fn a_turn_of_a_color_takes_at_most_a_quantum() {
 #[test]
 fn a_timer_is_late_by_the_handlers_of_its_core_only() {
     for seed in 0..50 {
-        let builder = Runtime::builder().cores(Cores::count(2));
+        let builder = Runtime::builder().cores(Cores::Count(2));
         let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
         let fired = Log::default();
         let its = Arc::clone(&fired);
@@ -252,7 +252,7 @@ fn pair(seed: u64, meddle: fn(&mut Cx, &Log)) -> (Vec<Hop>, Vec<(u64, Duration)>
             cx.post_callback(SHORT.on(Color::from(to), next));
         }
     }
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
     let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
     let mut simulation = builder.simulate(seed).unwrap();
     let (hops, others) = (Arc::<Mutex<Vec<Hop>>>::default(), Log::default());
@@ -330,7 +330,7 @@ fn beside_a_long_one(seed: u64, handler: &'static Handler, first: fn(&mut Cx, Lo
             cx.post_callback(then);
         }
     }
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let log = Log::default();
     let its = Arc::clone(&log);
@@ -407,7 +407,7 @@ fn the_time_left_of_a_color_that_flushes_is_exact() {
             cx.post_callback(TEN.on(Color::from(2), next));
         }
     }
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     simulation
         .run(|cx| {

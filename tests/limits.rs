@@ -200,7 +200,7 @@ fn fill_with_reposts(cx: &mut Cx, done: &Arc<AtomicBool>) {
 fn timers_fire_at_the_limit() {
     for seed in 0..10 {
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1 + seed as usize % 3))
+            .cores(Cores::Count(1 + seed as usize % 3))
             .events_max(20)
             .simulate(seed)
             .unwrap();
@@ -384,10 +384,10 @@ fn impossible_settings_are_refused_in_words() {
     let refused = |builder: mely::Builder| builder.build().unwrap_err();
     let builder = Runtime::builder;
     assert_eq!(
-        refused(builder().cores(Cores::count(0))),
+        refused(builder().cores(Cores::Count(0))),
         BuildError::CoreCount(0)
     );
-    let many = refused(builder().cores(Cores::count(513)).oversubscribe(true));
+    let many = refused(builder().cores(Cores::Count(513)).oversubscribe(true));
     assert_eq!(many, BuildError::CoreCount(513));
     assert_eq!(many.to_string(), "513 cores: a runtime has from 1 to 512");
     for slots in [0, 1, 8, 15, 17, 1_000, 1 << 21, usize::MAX] {
@@ -411,7 +411,7 @@ fn impossible_settings_are_refused_in_words() {
     let error = refused(builder().events_max(0));
     assert_eq!(error, BuildError::EventsMax);
     assert_eq!(error.to_string(), "a limit of no queued events at all");
-    let error = refused(builder().cores(Cores::count(512)));
+    let error = refused(builder().cores(Cores::Count(512)));
     if let BuildError::TooManyCores { asked, available } = error {
         assert_eq!(asked, 512);
         let text = error.to_string();
@@ -672,7 +672,7 @@ fn handlers_made_at_run_time_keep_the_limit() {
     let accepted = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&accepted);
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
+        .cores(Cores::Count(1))
         .events_max(100)
         .simulate(1)
         .unwrap();

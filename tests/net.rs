@@ -5,7 +5,7 @@ mod common;
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, backends, cores, eventually};
 use mely::net::{
-    AHEAD_BYTES_MAX, Acceptors, Choice, Incoming, RecvBuf, SendBuf, SimClient, Stream, WriteError,
+    AHEAD_BYTES_MAX, Acceptors, Backend, Incoming, RecvBuf, SendBuf, SimClient, Stream, WriteError,
 };
 use mely::sim::{Simulation, Step};
 use mely::{
@@ -55,9 +55,9 @@ fn pattern_at(i: usize) -> u8 {
 const BIG: usize = 32 << 20;
 
 /// As many bytes as are not taken at once; fewer where the network is simulated.
-fn big(backend: &Choice) -> usize {
+fn big(backend: &Backend) -> usize {
     match backend {
-        Choice::Sim(_) => 300_000,
+        Backend::Sim(_) => 300_000,
         _ => BIG,
     }
 }
@@ -165,7 +165,7 @@ fn much_in_small_pieces() {
         let net = mely::net::SimNet::new(seed);
         net.set_move_bytes_max(3_000);
         let fulls = Arc::new(AtomicUsize::new(0));
-        let (counted, backend) = (Arc::clone(&fulls), Choice::Sim(net.clone()));
+        let (counted, backend) = (Arc::clone(&fulls), Backend::Sim(net.clone()));
         let serve = move |cx: &mut Cx, incoming| bounded_echo(cx, incoming, Arc::clone(&counted));
         with_server("much_in_small_pieces", on(&backend), serve, move |addr| {
             let mut client = net.connect(addr).unwrap();
@@ -232,7 +232,7 @@ fn half_closed_by_the_client() {
 fn what_has_left_is_told_once() {
     for backend in all_backends() {
         let (at, len) = (backend.clone(), big(&backend));
-        let simulated = matches!(&backend, Choice::Sim(_));
+        let simulated = matches!(&backend, Backend::Sim(_));
         let (tell, told) = channel();
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let tell = tell.clone();
@@ -720,7 +720,7 @@ fn a_refused_connect_is_an_error() {
         let _bound = Bound::new("a_refused_connect");
         // A port that was somebody's a moment ago.
         let addr = match &backend {
-            Choice::Sim(_) => "127.0.0.1:9".parse().unwrap(),
+            Backend::Sim(_) => "127.0.0.1:9".parse().unwrap(),
             _ => TcpListener::bind(any_port()).unwrap().local_addr().unwrap(),
         };
         let run = move |cx: &mut Cx, finish: Finish<ErrorKind>| {
@@ -839,7 +839,7 @@ fn who_listens_in_a_simulation_is_home_to_all() {
     const CLIENTS: u64 = 20;
     for core in [0, 1] {
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(2))
+            .cores(Cores::Count(2))
             .stealing(Stealing::Off)
             .simulate(9)
             .unwrap();
@@ -961,7 +961,7 @@ fn a_closed_listener_frees_its_port() {
 }
 
 /// 10,000 requests over 1,000 connections, with identical bytes.
-fn ten_thousand_requests(backend: Choice, n: usize, stealing: Stealing) {
+fn ten_thousand_requests(backend: Backend, n: usize, stealing: Stealing) {
     const CONNECTIONS: usize = 1_000;
     const REQUESTS: usize = 10;
     let _ = mely::net::raise_open_file_limit();
@@ -1105,7 +1105,7 @@ fn dropped_anywhere_it_is_closed() {
                 };
                 assert_eq!(client.rest(), said, "{way}");
             });
-            if let Choice::Sim(net) = &backend {
+            if let Backend::Sim(net) = &backend {
                 assert_eq!(net.open_count(), 0, "{way}");
             }
         }
@@ -1460,7 +1460,7 @@ where
     F: Fn(&mut Cx, Incoming) + Send + Sync + 'static,
 {
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
+        .cores(Cores::Count(1))
         .simulate(3)
         .unwrap();
     let (tell, addr) = channel();
@@ -1718,7 +1718,7 @@ fn accepts_after_failures(has_timer: bool) {
     let errors = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&errors);
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
+        .cores(Cores::Count(1))
         .simulate(5)
         .unwrap();
     let (tell, addr) = channel();
@@ -1767,7 +1767,7 @@ fn a_listener_that_is_made_before_a_stop_ends_with_it() {
         let (count, alive) = (Arc::new(AtomicUsize::new(0)), Alive::default());
         let payloads = alive.clone();
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(2))
+            .cores(Cores::Count(2))
             .simulate(seed)
             .unwrap();
         let listens = move |cx: &mut Cx| {
@@ -1870,7 +1870,7 @@ fn counted<const N: usize>(
     let counts: [Arc<AtomicUsize>; N] = std::array::from_fn(|_| Arc::default());
     let (its, payloads) = (counts.clone(), alive.clone());
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
+        .cores(Cores::Count(1))
         .simulate(seed)
         .unwrap();
     let (give, given) = channel();

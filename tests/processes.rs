@@ -8,7 +8,7 @@ use common::wire::{ACCEPTING, any_port};
 use common::{
     Alive, LONG, Payload, backends, child, child_passes, cores, eventually, open_descriptors,
 };
-use mely::net::{Acceptors, Choice, Incoming, Listener, RecvBuf, Stream};
+use mely::net::{Acceptors, Backend, Incoming, Listener, RecvBuf, Stream};
 use mely::{Callback, Color, Colored, Cx, Handler, Poster, RunError, Runtime};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
@@ -29,10 +29,10 @@ fn on_each_backend(test: &str) {
     }
 }
 
-fn name(backend: &Choice) -> &'static str {
+fn name(backend: &Backend) -> &'static str {
     match backend {
-        Choice::IoUring => "io_uring",
-        Choice::Epoll => "epoll",
+        Backend::IoUring => "io_uring",
+        Backend::Epoll => "epoll",
         _ => unreachable!(),
     }
 }
@@ -718,7 +718,7 @@ fn child_a_refused_ring() {
     }
     // Who insists gets an error instead.
     let forced = cores(2)
-        .backend(Choice::IoUring)
+        .backend(Backend::IoUring)
         .build()
         .unwrap()
         .run(|_cx| unreachable!());
@@ -782,7 +782,7 @@ fn child_the_variable_chooses() {
         );
     }
     // The builder's word counts for more.
-    for text in works(&mut cores(2).backend(Choice::Epoll).build().unwrap()) {
+    for text in works(&mut cores(2).backend(Backend::Epoll).build().unwrap()) {
         assert_eq!(text, "epoll (edge-triggered)");
     }
 }
@@ -795,7 +795,7 @@ fn child_a_wrong_variable() {
     let said = "MELY_BACKEND=kqueue: must be io_uring, epoll or auto";
     assert!(text.contains(said), "{text}");
     // Not looked at where the program has decided.
-    works(&mut cores(2).backend(Choice::Epoll).build().unwrap());
+    works(&mut cores(2).backend(Backend::Epoll).build().unwrap());
 }
 
 /// A test that hangs or is not there must not pass for one that passed.

@@ -259,7 +259,7 @@ fn more_handlers_than_are_kept_run_all_the_same() {
         let ran = Arc::new(AtomicU64::new(0));
         let (made, given, count) = (made.clone(), alive.clone(), Arc::clone(&ran));
         let ended = Runtime::builder()
-            .cores(Cores::count(2))
+            .cores(Cores::Count(2))
             .exit_when_idle(true)
             .color_slots(1 << 10)
             .simulate(1)

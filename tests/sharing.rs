@@ -57,7 +57,7 @@ fn start(cx: &mut Cx, color: Color, race: &Arc<Race>, chain: usize) {
 }
 
 fn simulation(seed: u64, cores: usize, stealing: Stealing) -> Simulation {
-    let builder = Runtime::builder().cores(Cores::count(cores));
+    let builder = Runtime::builder().cores(Cores::Count(cores));
     let builder = builder.color_slots(8_192).stealing(stealing);
     builder.exit_when_idle(true).simulate(seed).unwrap()
 }

@@ -184,7 +184,7 @@ fn the_largest_deadline_is_none() {
     let _bound = Bound::new("the_largest_deadline");
     let mut runtime = cores(2)
         .drain_deadline(Duration::MAX)
-        .warn_over(Duration::MAX, |_| ())
+        .on_slow_handler(Duration::MAX, |_| ())
         .wake_cost(Duration::MAX)
         .build()
         .unwrap();

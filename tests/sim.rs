@@ -24,7 +24,7 @@ fn chain(cx: &mut Cx, left: u64) {
 }
 
 fn chains(seed: u64, cores: usize) -> Simulation {
-    let builder = Runtime::builder().cores(Cores::count(cores));
+    let builder = Runtime::builder().cores(Cores::Count(cores));
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let start = |cx: &mut Cx| {
         for color in 1..60u64 {
@@ -180,7 +180,7 @@ fn timers_take_no_time_to_wait_for() {
 fn echo(seed: u64) -> u64 {
     static ECHO: Handler = Handler::new("echo");
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(3))
+        .cores(Cores::Count(3))
         .simulate(seed)
         .unwrap();
     let address = Arc::new(Mutex::new(None));
@@ -263,7 +263,7 @@ fn what_is_left_of_a_run_is_dropped() {
     let alive = Arc::new(());
     for steps in 0..60 {
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(3))
+            .cores(Cores::Count(3))
             .simulate(steps)
             .unwrap();
         let held = Arc::clone(&alive);
@@ -312,7 +312,7 @@ thread_local! {
 /// inside two handlers.
 #[test]
 fn what_steps_is_refused_inside_a_handler() {
-    let new = || Runtime::builder().cores(Cores::count(1)).simulate(1);
+    let new = || Runtime::builder().cores(Cores::Count(1)).simulate(1);
     let mut other = new().unwrap();
     other
         .start(|cx| {
@@ -366,7 +366,7 @@ fn a_handler_that_pauses_for_ever_is_stuck() {
             sim::pause(cx);
         }
     };
-    let builder = || Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = || Runtime::builder().cores(Cores::Count(2)).color_slots(64);
     // Given up, and dropped.
     let mut simulation = builder().simulate(1).unwrap();
     simulation.set_steps_max(1_000);
@@ -392,7 +392,7 @@ fn a_handler_that_pauses_for_ever_is_stuck() {
 fn handlers_that_wait_for_each_other_end_before_a_drop() {
     let flag = Arc::new(AtomicBool::new(false));
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(2))
+        .cores(Cores::Count(2))
         .simulate(1)
         .unwrap();
     let (sets, waits) = (Arc::clone(&flag), Arc::clone(&flag));
@@ -464,7 +464,7 @@ fn an_end_is_told_once_and_truly() {
 
 #[test]
 fn times_beyond_all_reckoning() {
-    let builder = Runtime::builder().cores(Cores::count(2));
+    let builder = Runtime::builder().cores(Cores::Count(2));
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     simulation
         .run(|cx| {
@@ -531,7 +531,7 @@ fn a_handler_that_is_not_known_yet_is_not_overtaken() {
             cx.post_callback(KNOWN.on(to, next));
         }
     }
-    let builder = Runtime::builder().cores(Cores::count(1));
+    let builder = Runtime::builder().cores(Cores::Count(1));
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     let order = Order::default();
     let its = Arc::clone(&order);
@@ -550,7 +550,7 @@ fn a_handler_that_is_not_known_yet_is_not_overtaken() {
 #[test]
 fn what_is_dropped_may_post() {
     let dropped = Arc::new(Mutex::new(0));
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
     let builder = builder.on_panic(OnPanic::DropEvent).events_max(1);
     let mut simulation = builder.exit_when_idle(true).simulate(5).unwrap();
     let (poster, counts) = (simulation.poster(), Arc::clone(&dropped));

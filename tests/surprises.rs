@@ -86,7 +86,7 @@ fn tick(cx: &mut Cx, fired: Fired, end: Duration) {
 
 /// By how much the latest timer was late, beside a chain of this mix on the same core.
 fn latest_timer(cores: usize, mix: Mix, watchdog: Duration) -> Duration {
-    let builder = Runtime::builder().cores(Cores::count(cores));
+    let builder = Runtime::builder().cores(Cores::Count(cores));
     let builder = builder.watchdog(watchdog).exit_when_idle(true);
     let mut simulation = builder.simulate(mix.random).unwrap();
     let fired = Fired::default();
@@ -130,7 +130,7 @@ fn without_the_watchdog_timers_wait_for_longer() {
 #[test]
 fn no_completion_waits_for_more_than_two_handlers_and_a_millisecond() {
     for mix in mixes(1) {
-        let builder = Runtime::builder().cores(Cores::count(1));
+        let builder = Runtime::builder().cores(Cores::Count(1));
         let mut simulation = builder.simulate(mix.random).unwrap();
         let (address, arrived) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Vec::new())));
         let (told, arrives) = (Arc::clone(&address), Arc::clone(&arrived));
@@ -213,7 +213,7 @@ fn rounds(seed: u64, long: Duration, after: Duration) -> Vec<usize> {
             cx.timer(4 * long, next);
         }
     }
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(4096);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let log = Log::default();
     let its = Arc::clone(&log);

@@ -20,7 +20,7 @@ fn a_slow_handler_is_reported_once_while_it_runs() {
     let (told, inside) = (Arc::clone(&reports), Arc::clone(&running));
     let limit = Duration::from_millis(20);
     cores(2)
-        .warn_over(limit, move |slow| {
+        .on_slow_handler(limit, move |slow| {
             assert!(inside.load(Ordering::Acquire), "it is over already");
             told.lock().unwrap().push(slow.clone());
         })
@@ -56,7 +56,7 @@ fn a_hook_that_panics_comes_out_of_run() {
     let alive = Alive::default();
     let given = alive.clone();
     let mut runtime = cores(2)
-        .warn_over(Duration::from_millis(1), |slow: &SlowHandler| {
+        .on_slow_handler(Duration::from_millis(1), |slow: &SlowHandler| {
             // On a busy machine the closure that `run` is given is slow too.
             if slow.handler == "slow" {
                 panic!("{} is slow", slow.handler);
@@ -82,7 +82,7 @@ fn a_hook_that_panics_comes_out_of_run() {
 #[test]
 fn a_hook_that_panics_cuts_a_simulation_short() {
     let mut simulation = cores(2)
-        .warn_over(Duration::from_millis(1), |slow: &SlowHandler| {
+        .on_slow_handler(Duration::from_millis(1), |slow: &SlowHandler| {
             panic!("{} is slow", slow.handler)
         })
         .simulate(1)
@@ -109,9 +109,9 @@ fn runs_over_the_limit_are_reported_once_and_in_time() {
             let reports = Arc::new(Mutex::new(Vec::new()));
             let told = Arc::clone(&reports);
             Runtime::builder()
-                .cores(Cores::count(cores))
+                .cores(Cores::Count(cores))
                 .exit_when_idle(true)
-                .warn_over(LIMIT, move |slow: &SlowHandler| {
+                .on_slow_handler(LIMIT, move |slow: &SlowHandler| {
                     told.lock().unwrap().push(slow.clone());
                 })
                 .simulate(1)

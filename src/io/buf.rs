@@ -111,6 +111,12 @@ impl Deref for SendBuf {
     }
 }
 
+impl AsRef<[u8]> for SendBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl Default for SendBuf {
     fn default() -> SendBuf {
         SendBuf(Repr::Static(&[]))

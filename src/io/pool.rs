@@ -215,6 +215,12 @@ impl Deref for RecvBuf {
     }
 }
 
+impl AsRef<[u8]> for RecvBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl DerefMut for RecvBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         let Some(pool) = &self.home else {

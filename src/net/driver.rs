@@ -15,7 +15,7 @@ use super::connect::Connecting;
 use super::listener::Listening;
 use super::signal::Watching;
 use super::timer::Timers;
-use crate::io::{Backend, Completion, Config, Done, Fd, Op, Owner, Report, SendBuf, Token};
+use crate::io::{Completion, Config, Done, EventSource, Fd, Op, Owner, Report, SendBuf, Token};
 use crate::runtime::inner::Inner;
 use crate::sched::core::Core;
 use crate::sched::shared::Bell;
@@ -70,7 +70,7 @@ pub(super) enum Operation {
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    pub(super) backend: Backend,
+    pub(super) backend: EventSource,
     pub(super) operations: Slab<Operation>,
     pub(super) timers: Timers,
     /// Detached connections at home here.
@@ -92,16 +92,16 @@ pub(crate) struct Driver {
 impl Driver {
     /// Sets the event source of a core up, on its own thread.
     pub(crate) fn new(inner: &Arc<Inner>, core: u32) -> io::Result<(Driver, Report)> {
-        let choice = match &inner.config.net.choice {
+        let choice = match &inner.config.net.backend {
             Some(choice) => choice.clone(),
-            None => crate::io::Choice::from_env()?,
+            None => crate::io::Backend::from_env()?,
         };
         let mut config = Config::default();
-        if let crate::io::Choice::Sim(_) = choice {
+        if let crate::io::Backend::Sim(_) = choice {
             // Simulations come by the thousand, and few buffers are sooner used up.
             config.buffers = SIMULATED_BUFFERS;
         }
-        let (backend, report) = Backend::new(choice, &config)?;
+        let (backend, report) = EventSource::new(choice, &config)?;
         let owner = backend.owner();
         let driver = Driver {
             backend,
@@ -293,7 +293,7 @@ impl Driver {
     /// Starts an operation under the key it is then found by.
     fn start(
         &mut self,
-        start: impl FnOnce(&mut Backend, Token) -> Op,
+        start: impl FnOnce(&mut EventSource, Token) -> Op,
         make: impl FnOnce(Op) -> Operation,
     ) -> Op {
         let entry = self.operations.vacant_entry();
@@ -487,7 +487,7 @@ pub(super) fn control(core: u32) -> Color {
 mod tests {
     use super::{BURST_MAX, COMPLETIONS_MAX, Driver, release, tell_the_end};
     use crate::net::tests::{Drops, Witness};
-    use crate::net::{Acceptors, Choice, Incoming, SimCall, SimNet, Stream};
+    use crate::net::{Acceptors, Backend, Incoming, SimCall, SimNet, Stream};
     use crate::sim::{Simulation, Step};
     use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
     use std::io;
@@ -508,7 +508,7 @@ mod tests {
         F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
         let builder = Runtime::builder()
-            .cores(Cores::count(1))
+            .cores(Cores::Count(1))
             .events_max(events_max);
         let mut simulation = builder.simulate(seed).unwrap();
         let (tell, addr) = channel();
@@ -804,9 +804,9 @@ mod tests {
         const CLIENTS: usize = 400;
         let net = SimNet::new(1);
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1))
+            .cores(Cores::Count(1))
             .events_max(20)
-            .backend(Choice::Sim(net.clone()))
+            .backend(Backend::Sim(net.clone()))
             .simulate(1)
             .unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));

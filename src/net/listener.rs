@@ -283,7 +283,7 @@ mod tests {
     /// The callback has state of its own, which a panic does not take away.
     #[test]
     fn the_callback_goes_on_after_a_panic() {
-        let builder = Runtime::builder().cores(Cores::count(1));
+        let builder = Runtime::builder().cores(Cores::Count(1));
         let builder = builder.on_panic(crate::OnPanic::DropEvent);
         let mut simulation = builder.simulate(1).unwrap();
         let (tell, addr) = std::sync::mpsc::channel();
@@ -319,7 +319,7 @@ mod tests {
         let drops = Drops::default();
         let given = drops.clone();
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1))
+            .cores(Cores::Count(1))
             .simulate(1)
             .unwrap();
         simulation

@@ -85,7 +85,7 @@ pub use self::conn::AHEAD_BYTES_MAX;
 pub use self::listener::{Acceptors, Listener};
 pub use self::stream::{Incoming, Stream, WriteError};
 pub use self::timer::Timer;
-pub use crate::io::{Choice, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
+pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 
 pub(crate) use self::driver::Driver;
 pub(crate) use self::registry::Registry;
@@ -97,7 +97,7 @@ use std::io;
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     /// `None`: what the environment variable says, else automatic.
-    pub(crate) choice: Option<Choice>,
+    pub(crate) backend: Option<Backend>,
 }
 
 /// Raises the process's limit of open descriptors to its hard maximum, and returns it. For programs

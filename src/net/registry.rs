@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn nothing_is_noted_of_who_is_gone() {
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1))
+            .cores(Cores::Count(1))
             .simulate(1)
             .unwrap();
         let (tell, addr) = channel();

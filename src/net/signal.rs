@@ -129,7 +129,7 @@ mod tests {
             let (calls, drops) = (Arc::new(AtomicUsize::new(0)), Drops::default());
             let (count, given) = (Arc::clone(&calls), drops.clone());
             let mut simulation = Runtime::builder()
-                .cores(Cores::count(1))
+                .cores(Cores::Count(1))
                 .simulate(1)
                 .unwrap();
             let how = format!("{result:?}, signaled: {signaled}");

@@ -483,14 +483,32 @@ pub enum WriteError {
 impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WriteError::Refused(refused, _) => refused.fmt(f),
+            WriteError::Refused(..) => f.write_str("not in the connection's color"),
             WriteError::Full(_) => f.write_str("the limit of queued bytes is reached"),
             WriteError::Closed(_) => f.write_str("the connection takes no more bytes"),
         }
     }
 }
 
-impl std::error::Error for WriteError {}
+impl WriteError {
+    /// The bytes that were not queued.
+    pub fn into_inner(self) -> SendBuf {
+        match self {
+            WriteError::Refused(_, bytes) | WriteError::Full(bytes) | WriteError::Closed(bytes) => {
+                bytes
+            }
+        }
+    }
+}
+
+impl std::error::Error for WriteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            WriteError::Refused(refused, _) => Some(refused),
+            WriteError::Full(_) | WriteError::Closed(_) => None,
+        }
+    }
+}
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
@@ -507,7 +525,7 @@ mod tests {
     /// A simulated server of one core with one connection, of this color, and the client.
     fn connected() -> (Simulation, Stream, SimClient) {
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1))
+            .cores(Cores::Count(1))
             .simulate(1)
             .unwrap();
         let (tell, addr) = channel();
@@ -596,6 +614,8 @@ mod tests {
             for closed in [stream.peer_addr(cx), stream.local_addr(cx)] {
                 assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::NotConnected);
             }
+            let refused = stream.write(cx, "late").unwrap_err();
+            assert_eq!(&*refused.into_inner(), b"late");
         });
     }
 

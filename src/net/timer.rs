@@ -316,7 +316,7 @@ mod simulated {
 
     /// Each keeps its colors.
     fn two_cores() -> Simulation {
-        let builder = Runtime::builder().cores(Cores::count(2));
+        let builder = Runtime::builder().cores(Cores::Count(2));
         let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
         builder.simulate(1).unwrap()
     }
@@ -355,7 +355,7 @@ mod simulated {
         let drops = Drops::default();
         let given = drops.clone();
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1))
+            .cores(Cores::Count(1))
             .simulate(1)
             .unwrap();
         simulation

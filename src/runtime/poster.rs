@@ -208,7 +208,7 @@ mod tests {
     /// Who tries again while the queues are full is to learn that it is in vain.
     #[test]
     fn a_full_runtime_that_is_asked_to_stop_says_so() {
-        let builder = Runtime::builder().cores(Cores::count(1)).events_max(1);
+        let builder = Runtime::builder().cores(Cores::Count(1)).events_max(1);
         let runtime = builder.build().unwrap();
         let poster = runtime.poster();
         let post = || poster.post(Color::from(1), |_cx| ());

@@ -17,7 +17,7 @@
 //!     });
 //! }
 //! let ends_with = |seed| {
-//!     let mut simulation = Runtime::builder().cores(Cores::count(2)).exit_when_idle(true)
+//!     let mut simulation = Runtime::builder().cores(Cores::Count(2)).exit_when_idle(true)
 //!         .simulate(seed).unwrap();
 //!     let left = std::sync::Arc::new(std::sync::Mutex::new(0));
 //!     let result = left.clone();

@@ -218,7 +218,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     };
     let mut simulation = Runtime::builder()
         .topology(topology)
-        .cores(Cores::count(program.cores))
+        .cores(Cores::Count(program.cores))
         .stealing(program.stealing)
         .batch(program.batch)
         .color_slots(program.slots)

@@ -4,7 +4,7 @@ use crate::options::Options;
 use crate::process::{Holdings, resident_bytes};
 use crate::soak::backends;
 use crate::verdict;
-use mely::net::{Acceptors, Choice, Incoming, RecvBuf, Stream};
+use mely::net::{Acceptors, Backend, Incoming, RecvBuf, Stream};
 use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -57,13 +57,13 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 /// All connections on one backend. False: memory or descriptors grew.
-fn life(options: &Options, backend: Choice) -> bool {
+fn life(options: &Options, backend: Backend) -> bool {
     println!(
         "{backend:?}, {} connections, {} at once",
         options.connections, options.at_once
     );
     let built = Runtime::builder()
-        .cores(Cores::count(CORES))
+        .cores(Cores::Count(CORES))
         .oversubscribe(true)
         .backend(backend)
         .build();

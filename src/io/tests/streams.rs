@@ -553,7 +553,7 @@ pub(super) fn misuse_is_noticed(make: Make<'_>) {
 /// What cannot be watched is told as any failure is.
 #[test]
 fn what_epoll_cannot_watch_fails() {
-    let mut world = super::kernel(super::Choice::Epoll, &Config::default());
+    let mut world = super::kernel(super::Backend::Epoll, &Config::default());
     let null = std::fs::File::open("/dev/null").unwrap();
     let fd = Fd::from_raw(std::os::fd::AsRawFd::as_raw_fd(&null));
     for _ in 0..2 {
