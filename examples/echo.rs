@@ -1,18 +1,25 @@
 //! How do I write a server? An echo server: a color a connection, so its handlers need no lock and
 //! any core may run them. `cargo run --release --example echo -- 127.0.0.1:7000`, Ctrl-C to stop.
 
-use mely::net::{Acceptors, Incoming, RecvBuf, Stream, WriteError, listen};
-use mely::{Callback, Color, Cx, Handler, Runtime};
+use mely::net::{Acceptors, Incoming, RecvBuf, Stream, WriteError};
+use mely::{Color, Cx, Handler, Runtime};
 use std::io;
+use std::net::SocketAddr;
 
 static ACCEPT: Handler = Handler::new("accept");
 static ECHO: Handler = Handler::new("echo");
+static STOP: Handler = Handler::new("stop");
+
+/// A client who has more than this to read is not listened to until it has read all.
+const UNREAD_BYTES_MAX: usize = 256 << 10;
 
 fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
+    // Out of descriptors, perhaps: accepting goes on a little later.
     let Ok(incoming) = incoming else { return };
-    let stream = incoming.open_unique(cx);
-    // The stream belongs to its color: what is to be done with it is done there.
-    cx.post(stream.color(), move |cx: &mut Cx| {
+    let stream = incoming.open_unique();
+    // The stream belongs to its color: what is to be done with it is done there. There its calls
+    // are never refused.
+    cx.post(stream.color(), move |cx| {
         let resume = |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
             if sent.is_ok() {
                 let _ = stream.resume(cx);
@@ -27,18 +34,24 @@ fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
 
 fn echo(cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>) {
     let Ok(data) = data else { return };
-    match stream.write(cx, data.to_vec()) {
-        // A peer that sends and does not read gets no further than the limit: its connection is
-        // closed. One that merely reads slowly is slowed down first.
-        Err(WriteError::Full(_)) => stream.abort(cx),
-        _ if stream
-            .queued_bytes(cx)
-            .is_ok_and(|queued| queued > 256 << 10) =>
-        {
-            let _ = stream.pause(cx);
-        }
-        _ => {}
+    // Not copied, if the client reads. One that sends and does not read is slowed down at first, and sent
+    // away at the limit.
+    if let Err(WriteError::Full(_)) = stream.write(cx, data) {
+        return stream.abort(cx);
     }
+    if stream.queued_bytes(cx).unwrap_or(0) > UNREAD_BYTES_MAX {
+        let _ = stream.pause(cx);
+    }
+}
+
+/// Listens until a signal calls `stop`.
+fn start(cx: &mut Cx, addr: SocketAddr, stop: impl Fn() + Send + 'static) -> io::Result<()> {
+    let on_accept = ACCEPT.on_each(Color::DEFAULT, accept);
+    let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
+    println!("listening on {}", listener.local_addr());
+    // Dropping it would close it: so it lives until the runtime ends.
+    listener.detach();
+    cx.on_stop_signal(STOP.on_each(Color::DEFAULT, move |_cx, ()| stop()))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,22 +61,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .parse()?;
     mely::net::raise_open_file_limit()?;
     let mut runtime = Runtime::builder().build()?;
-    let failed = runtime.run_until(move |cx, finish| {
-        let on_accept = ACCEPT.on(Color::DEFAULT, accept);
-        match listen(cx, addr, Acceptors::PerCore, on_accept) {
-            Ok(listener) => {
-                println!("listening on {}", listener.local_addr());
-                // Dropping the listener would close it: it stays with the signal's callback.
-                let stop = move |_cx: &mut Cx| {
-                    let _ = &listener;
-                    let _ = finish.finish(None);
-                };
-                let stop = Callback::anonymous(Color::DEFAULT, stop);
-                cx.on_stop_signal(stop)
-                    .expect("a descriptor for the signals");
-            }
-            Err(error) => drop(finish.finish(Some(error))),
+    let served = runtime.run_until(move |cx, finish| {
+        let stop = finish.clone();
+        if let Err(error) = start(cx, addr, move || drop(stop.finish(Ok(())))) {
+            drop(finish.finish(Err(error)));
         }
     })?;
-    failed.map_or(Ok(()), |error| Err(error.into()))
+    Ok(served?)
 }

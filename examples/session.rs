@@ -6,12 +6,14 @@
 //! callback is dropped after its last call, which is the end of the stream or an error, and with it the
 //! session, and with that the stream: the connection is closed, with nothing to be done for it.
 
-use mely::net::{Acceptors, Incoming, RecvBuf, Stream, WriteError, listen};
-use mely::{Callback, Color, Colored, Cx, Handler, Runtime};
+use mely::net::{Acceptors, Incoming, RecvBuf, Stream, WriteError};
+use mely::{Color, Colored, Cx, Handler, Runtime};
 use std::io;
+use std::net::SocketAddr;
 
 static ACCEPT: Handler = Handler::new("accept");
 static LINE: Handler = Handler::new("line");
+static STOP: Handler = Handler::new("stop");
 
 /// A client who sends more than this without ending a line is sent away.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -43,7 +45,7 @@ impl Session {
 
 fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
     let Ok(incoming) = incoming else { return };
-    let stream = incoming.open_unique(cx);
+    let stream = incoming.open_unique();
     let color = stream.color();
     let session = Session {
         stream,
@@ -63,8 +65,17 @@ fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
         };
         let _ = session.stream.on_data(cx, &LINE, on_data);
     };
-    // If it is not accepted the session is dropped with it, and the connection closed.
-    let _ = session.post(cx, begin);
+    session.post(cx, begin);
+}
+
+/// Listens until a signal calls `stop`.
+fn start(cx: &mut Cx, addr: SocketAddr, stop: impl Fn() + Send + 'static) -> io::Result<()> {
+    let on_accept = ACCEPT.on_each(Color::DEFAULT, accept);
+    let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
+    println!("listening on {}", listener.local_addr());
+    // Dropping it would close it: so it lives until the runtime ends.
+    listener.detach();
+    cx.on_stop_signal(STOP.on_each(Color::DEFAULT, move |_cx, ()| stop()))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -74,18 +85,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .parse()?;
     mely::net::raise_open_file_limit()?;
     let mut runtime = Runtime::builder().build()?;
-    let failed = runtime.run_until(move |cx, finish| {
-        let on_accept = ACCEPT.on(Color::DEFAULT, accept);
-        let listening = listen(cx, addr, Acceptors::PerCore, on_accept).and_then(|listener| {
-            println!("listening on {}", listener.local_addr());
-            listener.detach();
-            let finish = finish.clone();
-            let stop = move |_cx: &mut Cx| drop(finish.finish(None));
-            cx.on_stop_signal(Callback::anonymous(Color::DEFAULT, stop))
-        });
-        if let Err(error) = listening {
-            drop(finish.finish(Some(error)));
+    let served = runtime.run_until(move |cx, finish| {
+        let stop = finish.clone();
+        if let Err(error) = start(cx, addr, move || drop(stop.finish(Ok(())))) {
+            drop(finish.finish(Err(error)));
         }
     })?;
-    failed.map_or(Ok(()), |error| Err(error.into()))
+    Ok(served?)
 }

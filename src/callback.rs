@@ -1,15 +1,60 @@
 //! Callbacks: handler, color and closure in one value (the papers' `cwrap`).
 
-use crate::{Color, Handler};
+use crate::{Color, Cx, Handler};
 
 /// A closure with the handler it counts under and the color it runs in.
 ///
 /// The color lives in the callback and not in the call that registers it, so that a module can take
-/// callbacks and call them back without knowing their color (libasync-smp §3.2). `F` is
-/// `FnOnce(&mut Cx)` for what [`Cx::post_callback`](crate::Cx::post_callback) takes, and takes a
-/// further argument where an operation delivers a result.
+/// callbacks and call them back without knowing their color (libasync-smp §3.2). Its closure is one
+/// of three:
 ///
-/// Made by [`Handler::on`], or by [`Callback::anonymous`].
+/// | closure | made by | for |
+/// |---|---|---|
+/// | `FnOnce(&mut Cx)` | [`Handler::on`] | an event: [`Cx::post_callback`], [`Cx::timer`] |
+/// | `FnOnce(&mut Cx, T)` | [`Handler::on_value`] | what delivers one result: [`Cx::connect`] |
+/// | `FnMut(&mut Cx, T)` | [`Handler::on_each`] | what delivers many: [`Cx::listen`] |
+///
+/// Without a handler: [`Callback::anonymous`], [`anonymous_value`](Callback::anonymous_value),
+/// [`anonymous_each`](Callback::anonymous_each). With the state of a color:
+/// [`Colored::on`](crate::Colored::on) and its like.
+///
+/// A module calls back by [`bind`](Callback::bind):
+///
+/// ```
+/// mod resolver {
+///     use mely::{Callback, Color, Cx, Handler};
+///     use std::net::Ipv4Addr;
+///
+///     static LOOK_UP: Handler = Handler::new("look up");
+///     const NAMES: Color = Color::new(53);
+///
+///     /// Finds the address of `name`, and calls back with it.
+///     pub fn resolve<F>(cx: &Cx, name: String, done: Callback<F>)
+///     where
+///         F: FnOnce(&mut Cx, Option<Ipv4Addr>) + Send + 'static,
+///     {
+///         cx.post_callback(LOOK_UP.on(NAMES, move |cx| {
+///             let found = (name == "localhost").then_some(Ipv4Addr::LOCALHOST);
+///             // In the color of whoever asked.
+///             cx.post_callback(done.bind(found));
+///         }));
+///     }
+/// }
+///
+/// use mely::{Color, Handler, Runtime};
+/// static FOUND: Handler = Handler::new("found");
+/// let found = Runtime::builder().build()?.run_until(|cx, finish| {
+///     let done = FOUND.on_value(Color::from(7), move |cx, addr| {
+///         assert_eq!(cx.color(), Color::from(7));
+///         drop(finish.finish(addr));
+///     });
+///     resolver::resolve(cx, "localhost".to_owned(), done);
+/// })?;
+/// assert!(found.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// [`Cx::post_callback`]: crate::Cx::post_callback
 #[derive(Clone, Copy, Debug)]
 pub struct Callback<F> {
     pub(crate) handler: Option<&'static Handler>,
@@ -23,7 +68,26 @@ impl<F> Callback<F> {
     }
 
     /// A callback without a handler of its own: its times are kept by closure type.
-    pub const fn anonymous(color: Color, f: F) -> Self {
+    pub const fn anonymous(color: Color, f: F) -> Self
+    where
+        F: FnOnce(&mut Cx),
+    {
+        Callback::new(None, color, f)
+    }
+
+    /// Like [`anonymous`](Self::anonymous), for what delivers one result.
+    pub const fn anonymous_value<T>(color: Color, f: F) -> Self
+    where
+        F: FnOnce(&mut Cx, T),
+    {
+        Callback::new(None, color, f)
+    }
+
+    /// Like [`anonymous`](Self::anonymous), for what delivers many results.
+    pub const fn anonymous_each<T>(color: Color, f: F) -> Self
+    where
+        F: FnMut(&mut Cx, T),
+    {
         Callback::new(None, color, f)
     }
 
@@ -31,18 +95,61 @@ impl<F> Callback<F> {
     pub const fn color(&self) -> Color {
         self.color
     }
+
+    /// The callback with its result: an event to be posted by
+    /// [`Cx::post_callback`](crate::Cx::post_callback), in the callback's color and under its handler.
+    pub fn bind<T>(self, value: T) -> Callback<impl FnOnce(&mut Cx) + Send + 'static>
+    where
+        F: FnOnce(&mut Cx, T) + Send + 'static,
+        T: Send + 'static,
+    {
+        let Callback { handler, color, f } = self;
+        Callback::new(handler, color, move |cx: &mut Cx| f(cx, value))
+    }
 }
 
 impl Handler {
     /// A callback that runs `f` under this handler in `color`; see [`Callback`].
     ///
     /// ```
-    /// use mely::{Color, Cx, Handler};
+    /// use mely::{Color, Handler};
     /// static GREET: Handler = Handler::new("greet");
-    /// let callback = GREET.on(Color::from(7), |cx: &mut Cx| assert_eq!(cx.handler(), "greet"));
+    /// let callback = GREET.on(Color::from(7), |cx| assert_eq!(cx.handler(), "greet"));
     /// assert_eq!(callback.color(), Color::from(7));
     /// ```
-    pub const fn on<F>(&'static self, color: Color, f: F) -> Callback<F> {
+    pub const fn on<F>(&'static self, color: Color, f: F) -> Callback<F>
+    where
+        F: FnOnce(&mut Cx),
+    {
+        Callback::new(Some(self), color, f)
+    }
+
+    /// Like [`on`](Self::on), for what delivers one result.
+    ///
+    /// ```
+    /// use mely::{Color, Handler, Runtime};
+    /// static SAY: Handler = Handler::new("say");
+    /// Runtime::builder().build()?.run(|cx| {
+    ///     let say = SAY.on_value(Color::from(7), |cx, what: &str| {
+    ///         println!("{what} from {}", cx.color());
+    ///         cx.stop();
+    ///     });
+    ///     cx.post_callback(say.bind("hello"));
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn on_value<T, F>(&'static self, color: Color, f: F) -> Callback<F>
+    where
+        F: FnOnce(&mut Cx, T),
+    {
+        Callback::new(Some(self), color, f)
+    }
+
+    /// Like [`on`](Self::on), for what delivers many results.
+    pub const fn on_each<T, F>(&'static self, color: Color, f: F) -> Callback<F>
+    where
+        F: FnMut(&mut Cx, T),
+    {
         Callback::new(Some(self), color, f)
     }
 }

@@ -26,7 +26,7 @@
 //! take may find out which values share a slot.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 
 /// What an event is serialized by: two events of one color never run at the same time, and run in
 /// the order they were posted.
@@ -86,6 +86,27 @@ impl Color {
     /// A color from a value; the same as `Color::from`, in const context.
     pub const fn new(value: u64) -> Color {
         Color::of_kind(Kind::GIVEN, value)
+    }
+
+    /// A color from a key of any kind, by SipHash with fixed keys: equal keys make equal colors, also in
+    /// another process of the same build. For integers take [`Color::from`], by which different values
+    /// make different colors.
+    ///
+    /// Of `n` keys, two share a color with a chance of about n² in 2⁶⁵. A peer who chooses keys can
+    /// search for such that do, some 2³² tries for two of them. What it gains is at most that their events
+    /// run one after the other, as if it had chosen one key: order and exclusion hold, and
+    /// [`Colored`](crate::Colored) state is told apart by its handle.
+    ///
+    /// ```
+    /// use mely::Color;
+    /// assert_eq!(Color::of("bob"), Color::of(&"bob".to_owned()));
+    /// assert_ne!(Color::of("bob"), Color::of("eve"));
+    /// assert_ne!(Color::of(&("bob", 1)), Color::of(&("bob", 2)));
+    /// ```
+    pub fn of<K: Hash + ?Sized>(key: &K) -> Color {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        Color::new(hasher.finish())
     }
 
     /// The value this color was made from. A unique color has a value too, which no other unique

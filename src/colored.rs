@@ -18,80 +18,14 @@
 //! posts from outside, and then a thread that is none of its cores drops the value in place if it
 //! drops the last handle: nobody else can then reach it.
 
+use crate::callback::Callback;
+use crate::post::Post;
 use crate::runtime::inner::Inner;
 use crate::runtime::poster::{PostError, Poster};
+use crate::runtime::unique::UniqueColor;
 use crate::sync::{Arc, CountedArc, UnsafeCell, fault};
 use crate::{Color, Cx, Handler};
 use std::fmt;
-
-/// What can post: a handler's context, or a [`Poster`] (as `&mut &poster`).
-pub trait Post: sealed::Post {}
-impl Post for Cx {}
-impl Post for Poster {}
-impl Post for &Poster {}
-
-mod sealed {
-    use super::*;
-    use std::borrow::Borrow;
-
-    pub trait Post {
-        fn to_poster(&self) -> Poster;
-        /// The address of the runtime it posts to, for comparison.
-        fn runtime(&self) -> *const ();
-        fn post_event<F>(
-            &mut self,
-            handler: Option<&'static Handler>,
-            color: Color,
-            f: F,
-        ) -> Result<(), PostError<F>>
-        where
-            F: FnOnce(&mut Cx) + Send + 'static;
-    }
-
-    impl Post for Cx {
-        fn to_poster(&self) -> Poster {
-            self.poster()
-        }
-        fn runtime(&self) -> *const () {
-            Arc::as_ptr(&self.worker_ref().inner).cast()
-        }
-        fn post_event<F>(
-            &mut self,
-            handler: Option<&'static Handler>,
-            color: Color,
-            f: F,
-        ) -> Result<(), PostError<F>>
-        where
-            F: FnOnce(&mut Cx) + Send + 'static,
-        {
-            self.worker()
-                .core
-                .post(handler, color, f)
-                .map_err(PostError::Full)
-        }
-    }
-
-    /// A poster, owned or borrowed.
-    impl<P: Borrow<Poster>> Post for P {
-        fn to_poster(&self) -> Poster {
-            self.borrow().clone()
-        }
-        fn runtime(&self) -> *const () {
-            Arc::as_ptr(&self.borrow().inner).cast()
-        }
-        fn post_event<F>(
-            &mut self,
-            handler: Option<&'static Handler>,
-            color: Color,
-            f: F,
-        ) -> Result<(), PostError<F>>
-        where
-            F: FnOnce(&mut Cx) + Send + 'static,
-        {
-            Poster::post_as((*self).borrow(), handler, color, f)
-        }
-    }
-}
 
 /// State owned by a color: handlers of that color, and only they, get `&mut T`.
 ///
@@ -103,14 +37,13 @@ mod sealed {
 /// Runtime::builder().build()?.run(|cx| {
 ///     let hits = Colored::new(cx, Color::from(9), 0u64);
 ///     for _ in 0..10 {
-///         hits.post_as(cx, &COUNT, |hits, _cx| *hits += 1).unwrap();
+///         hits.post_as(cx, &COUNT, |hits, _cx| *hits += 1);
 ///     }
 ///     // Same color, posted later: runs after them.
 ///     hits.post(cx, |hits, cx| {
 ///         assert_eq!(*hits, 10);
 ///         cx.stop();
-///     })
-///     .unwrap();
+///     });
 ///     // Not this color: refused.
 ///     assert!(hits.with(cx, |hits, _| *hits).is_err());
 /// })?;
@@ -133,6 +66,8 @@ pub struct Colored<T: Send + 'static> {
 struct Cell<T: Send + 'static> {
     inner: Arc<Inner>,
     color: Color,
+    /// The color, if it is the state's own.
+    unique: Option<UniqueColor>,
     loan: UnsafeCell<Loans>,
     /// A cell of its own, because the other one is looked at while this one is lent. Taken by the drop
     /// only.
@@ -186,11 +121,38 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl<T: Send + 'static> Colored<T> {
-    /// State `value` of `color`, in the runtime of `to`.
-    pub fn new(to: &mut (impl Post + ?Sized), color: Color, value: T) -> Colored<T> {
+    /// State `value` of `color`, in the runtime of `by`.
+    pub fn new(by: &(impl Post + ?Sized), color: Color, value: T) -> Colored<T> {
+        Colored::make(by.to_poster().inner, color, None, value)
+    }
+
+    /// State `value` of a color that nobody else has, for as long as the state is there; the color
+    /// starts on this core.
+    ///
+    /// ```
+    /// use mely::{Colored, Runtime};
+    /// let sum = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let sum = Colored::new_unique(cx, 0);
+    ///     assert_ne!(sum.color(), Colored::new_unique(cx, 0).color());
+    ///     for n in 1..=10 {
+    ///         sum.post(cx, move |sum, _cx| *sum += n);
+    ///     }
+    ///     sum.post(cx, move |sum, _cx| drop(finish.finish(*sum)));
+    /// })?;
+    /// assert_eq!(sum, 55);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new_unique(cx: &mut Cx, value: T) -> Colored<T> {
+        let unique = cx.unique_color();
+        let color = unique.color();
+        Colored::make(cx.poster().inner, color, Some(unique), value)
+    }
+
+    fn make(inner: Arc<Inner>, color: Color, unique: Option<UniqueColor>, value: T) -> Colored<T> {
         let cell = Cell {
-            inner: to.to_poster().inner,
+            inner,
             color,
+            unique,
             loan: UnsafeCell::new(Loans::default()),
             value: UnsafeCell::new(Some(value)),
         };
@@ -205,62 +167,161 @@ impl<T: Send + 'static> Colored<T> {
     }
 
     /// Posts `f` to the state's color; it runs with the state, in the state's own runtime also if
-    /// `to` is of another.
+    /// `by` is of another.
+    ///
+    /// Returns nothing with a [`Cx`], and with a [`Poster`] a `Result` that gives the closure back, as
+    /// [`Poster::post`] does.
     ///
     /// The event panics, with all that [`OnPanic`](crate::OnPanic) says, if the state is poisoned.
     ///
-    /// # Errors
-    /// As [`Poster::post`]. The closure is lost in it: to keep it, post one that owns a handle.
-    pub fn post<F>(&self, to: &mut (impl Post + ?Sized), f: F) -> Result<(), PostError<()>>
+    /// # Panics
+    /// With a [`Cx`]: at the builder's limit of queued events; and if the state is of another runtime
+    /// that has ended. [`try_post`](Self::try_post) or a `Poster` tell instead.
+    pub fn post<P, F>(&self, by: &P, f: F) -> P::Posted<F>
     where
+        P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        self.post_event(to, None, f)
+        P::posted(self.post_event(by, None, f))
     }
 
     /// Like [`post`](Self::post), under a handler.
     ///
-    /// # Errors
+    /// # Panics
     /// As [`post`](Self::post).
-    pub fn post_as<F>(
-        &self,
-        to: &mut (impl Post + ?Sized),
-        handler: &'static Handler,
-        f: F,
-    ) -> Result<(), PostError<()>>
+    pub fn post_as<P, F>(&self, by: &P, handler: &'static Handler, f: F) -> P::Posted<F>
     where
+        P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        self.post_event(to, Some(handler), f)
+        P::posted(self.post_event(by, Some(handler), f))
     }
 
-    fn post_event<F>(
+    /// Like [`post`](Self::post), and gives the closure back where that panics.
+    ///
+    /// # Errors
+    /// As [`Poster::post`].
+    pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), PostError<F>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        self.post_event(by, None, f)
+    }
+
+    /// Like [`try_post`](Self::try_post), under a handler.
+    ///
+    /// # Errors
+    /// As [`Poster::post`].
+    pub fn try_post_as<P, F>(
         &self,
-        to: &mut (impl Post + ?Sized),
+        by: &P,
+        handler: &'static Handler,
+        f: F,
+    ) -> Result<(), PostError<F>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        self.post_event(by, Some(handler), f)
+    }
+
+    fn post_event<P, F>(
+        &self,
+        by: &P,
         handler: Option<&'static Handler>,
         f: F,
-    ) -> Result<(), PostError<()>>
+    ) -> Result<(), PostError<F>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        let color = self.cell.color;
+        let wrap = |f| {
+            let this = self.clone();
+            move |cx: &mut Cx| this.lend(cx, f)
+        };
+        if by.runtime() == Arc::as_ptr(&self.cell.inner).cast() {
+            return by.post_wrapped(handler, color, f, wrap);
+        }
+        let own = Poster {
+            inner: Arc::clone(&self.cell.inner),
+        };
+        own.post_wrapped(handler, color, f, wrap)
+    }
+
+    /// A callback that runs `f` with the state, in its color and under `handler`. It holds a handle.
+    ///
+    /// The event panics, with all that [`OnPanic`](crate::OnPanic) says, if the state is poisoned.
+    ///
+    /// ```
+    /// use mely::{Color, Colored, Handler, Runtime};
+    /// use std::time::Duration;
+    /// static TICK: Handler = Handler::new("tick");
+    /// let ticks = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let ticks = Colored::new(cx, Color::from(9), 0);
+    ///     let tick = ticks.on(&TICK, move |ticks, _cx| {
+    ///         *ticks += 1;
+    ///         drop(finish.finish(*ticks));
+    ///     });
+    ///     cx.timer(Duration::from_millis(1), tick);
+    /// })?;
+    /// assert_eq!(ticks, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on<F>(
+        &self,
+        handler: &'static Handler,
+        f: F,
+    ) -> Callback<impl FnOnce(&mut Cx) + Send + 'static + use<T, F>>
     where
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
         let this = self.clone();
-        let event = move |cx: &mut Cx| {
-            if let Err(refused) = this.with(cx, f) {
-                panic!("{refused}");
-            }
-        };
-        let posted = if to.runtime() == Arc::as_ptr(&self.cell.inner).cast() {
-            to.post_event(handler, self.cell.color, event)
-        } else {
-            let own = Poster {
-                inner: Arc::clone(&self.cell.inner),
-            };
-            own.post_as(handler, self.cell.color, event)
-        };
-        posted.map_err(|error| match error {
-            PostError::Ended(_) => PostError::Ended(()),
-            PostError::Full(_) => PostError::Full(()),
-        })
+        let event = move |cx: &mut Cx| this.lend(cx, f);
+        Callback::new(Some(handler), self.cell.color, event)
+    }
+
+    /// Like [`on`](Self::on), for what delivers one result.
+    pub fn on_value<V, F>(
+        &self,
+        handler: &'static Handler,
+        f: F,
+    ) -> Callback<impl FnOnce(&mut Cx, V) + Send + 'static + use<T, V, F>>
+    where
+        V: 'static,
+        F: FnOnce(&mut T, &mut Cx, V) + Send + 'static,
+    {
+        let this = self.clone();
+        let event =
+            move |cx: &mut Cx, value: V| this.lend(cx, move |state, cx| f(state, cx, value));
+        Callback::new(Some(handler), self.cell.color, event)
+    }
+
+    /// Like [`on`](Self::on), for what delivers many results.
+    pub fn on_each<V, F>(
+        &self,
+        handler: &'static Handler,
+        mut f: F,
+    ) -> Callback<impl FnMut(&mut Cx, V) + Send + 'static + use<T, V, F>>
+    where
+        V: 'static,
+        F: FnMut(&mut T, &mut Cx, V) + Send + 'static,
+    {
+        let this = self.clone();
+        let event = move |cx: &mut Cx, value: V| this.lend(cx, |state, cx| f(state, cx, value));
+        Callback::new(Some(handler), self.cell.color, event)
+    }
+
+    /// Lends the state to `f`, in an event that is of its color.
+    ///
+    /// # Panics
+    /// If the state is poisoned.
+    fn lend<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> R {
+        match self.with(cx, f) {
+            Ok(result) => result,
+            Err(refused) => panic!("{refused}"),
+        }
     }
 
     /// Lends the state to `f`, if the running handler is of the state's color.
@@ -333,7 +394,14 @@ impl<T: Send + 'static> Drop for Cell<T> {
         // Not accepted (ended): the closure comes back and is dropped here with the value, which
         // nobody else can reach.
         if !fault("state dropped in place") {
-            drop(poster.post_own(self.color, move |_cx| drop(value)));
+            match self.unique.take() {
+                None => drop(poster.post_own(self.color, move |_cx| drop(value))),
+                // A color of its own is given back when the state is gone.
+                Some(unique) => drop(poster.post_own(self.color, move |_cx| {
+                    drop(value);
+                    drop(unique);
+                })),
+            }
         }
     }
 }

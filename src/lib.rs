@@ -17,9 +17,9 @@
 //!     // An account is a color: whoever posts, and wherever it runs, one event at a time.
 //!     let account = Colored::new(cx, Color::from(4711), 100u64);
 //!     for _ in 0..10 {
-//!         account.post_as(cx, &WITHDRAW, |balance, _cx| *balance -= 7).unwrap();
+//!         account.post_as(cx, &WITHDRAW, |balance, _cx| *balance -= 7);
 //!     }
-//!     account.post(cx, move |balance, _cx| finish.finish(*balance).unwrap()).unwrap();
+//!     account.post(cx, move |balance, _cx| drop(finish.finish(*balance)));
 //! })?;
 //! assert_eq!(left, 30);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -115,6 +115,7 @@ mod io;
 pub mod model;
 #[cfg(not(loom))]
 pub mod net;
+mod post;
 mod prefetch;
 mod runtime;
 mod sched;
@@ -124,9 +125,10 @@ mod sync;
 
 pub use crate::callback::Callback;
 pub use crate::color::Color;
-pub use crate::colored::{Colored, Post, Refused};
+pub use crate::colored::{Colored, Refused};
 pub use crate::cx::Cx;
 pub use crate::handler::Handler;
+pub use crate::post::Post;
 pub use crate::runtime::builder::{BuildError, Builder, Cores};
 pub use crate::runtime::cx::UniqueColor;
 pub use crate::runtime::panics::{OnPanic, PanicReport};

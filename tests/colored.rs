@@ -4,7 +4,10 @@ mod common;
 
 use common::{Alive, Bound, cores, eventually};
 use mely::net::{Incoming, Listener, RecvBuf, SendBuf, Stream, Timer};
-use mely::{Callback, Color, Colored, Cx, Finish, Poster, Refused, Runtime, UniqueColor};
+use mely::{
+    Callback, Color, Colored, Cx, Finish, Handler, PostError, Poster, Refused, RunError, Runtime,
+    UniqueColor,
+};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -82,7 +85,7 @@ fn posts_with_the_state_keep_their_place() {
         let ran = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&ran);
         Runtime::builder()
-            .cores(mely::Cores::count(2))
+            .cores(mely::Cores::Count(2))
             .exit_when_idle(true)
             .simulate(seed)
             .unwrap()
@@ -96,7 +99,7 @@ fn posts_with_the_state_keep_their_place() {
                         log.lock().unwrap().push(i);
                     };
                     if i % 2 == 0 {
-                        state.post(cx, note).unwrap();
+                        state.post(cx, note);
                     } else {
                         cx.post(Color::from(5), move |cx| own.with(cx, note).unwrap());
                     }
@@ -239,7 +242,7 @@ fn another_runtime_is_refused() {
     let _bound = Bound::new("another_runtime_is_refused");
     let mut there = cores(1).build().unwrap();
     let poster = there.poster();
-    let state = Colored::new(&mut &poster, Color::DEFAULT, 1);
+    let state = Colored::new(&poster, Color::DEFAULT, 1);
     let clone = state.clone();
     cores(1)
         .build()
@@ -262,23 +265,161 @@ fn another_runtime_is_refused() {
 fn posts_from_another_runtime_arrive_at_the_state() {
     let _bound = Bound::new("posts_from_another_runtime");
     let mut there = cores(1).build().unwrap();
-    let state = Colored::new(&mut there.poster(), Color::from(4), 41);
+    let state = Colored::new(&there.poster(), Color::from(4), 41);
     let given = state.clone();
     let stopper = there.poster();
     let running = std::thread::spawn(move || there.run(|_cx| ()));
     let mut here = cores(1).build().unwrap();
     here.run(move |cx| {
-        given.post(cx, |n, _cx| *n += 1).unwrap();
+        given.post(cx, |n, _cx| *n += 1);
         cx.stop();
     })
     .unwrap();
     state
-        .post(&mut &stopper, |n, cx| {
+        .post(&stopper, |n, cx| {
             assert_eq!(*n, 42);
             cx.stop();
         })
         .unwrap();
     running.join().unwrap().unwrap();
+}
+
+/// Callbacks with the state run in its color, under their handlers, and panic once it is poisoned.
+#[test]
+fn callbacks_with_the_state() {
+    static ONCE: Handler = Handler::new("once");
+    static VALUE: Handler = Handler::new("value");
+    static EACH: Handler = Handler::new("each");
+    let _bound = Bound::new("callbacks_with_the_state");
+    let panics = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&panics);
+    let mut runtime = cores(1)
+        .on_panic(mely::OnPanic::DropEvent)
+        .panic_hook(move |panic| seen.lock().unwrap().push(panic.handler))
+        .build()
+        .unwrap();
+    let log = runtime.run_until(|cx, finish| {
+        let state = Colored::new(cx, Color::from(3), Vec::new());
+        let once = || {
+            state.on(&ONCE, |log: &mut Vec<_>, cx| {
+                log.push((cx.handler(), cx.color().value()));
+            })
+        };
+        let value = || {
+            state.on_value(&VALUE, |log, cx, value| {
+                log.push((cx.handler(), value));
+            })
+        };
+        let each = || {
+            let mut calls = 0;
+            state.on_each(&EACH, move |log, cx, value| {
+                calls += value;
+                log.push((cx.handler(), calls));
+            })
+        };
+        let post_all = |cx: &Cx| {
+            cx.post_callback(once());
+            cx.post_callback(value().bind(7));
+            cx.post_callback(each().bind(8));
+        };
+        post_all(cx);
+        state.post(cx, move |log, _cx| {
+            finish.finish(std::mem::take(log)).unwrap()
+        });
+        state.post(cx, |_, _| panic!("poisons"));
+        post_all(cx);
+    });
+    assert_eq!(log.unwrap(), [("once", 3), ("value", 7), ("each", 8)]);
+    assert_eq!(panics.lock().unwrap()[1..], ["once", "value", "each"]);
+}
+
+/// Through the context of a runtime that goes on, to one that has ended.
+#[test]
+fn a_post_to_a_runtime_that_has_ended_panics_or_tells() {
+    let _bound = Bound::new("a_post_to_a_runtime_that_has_ended");
+    let mut there = cores(1).build().unwrap();
+    let state = Colored::new(&there.poster(), Color::from(4), 41);
+    there.run(|cx| cx.stop()).unwrap();
+    let mut here = cores(1).build().unwrap();
+    let result = here.run(move |cx| {
+        let add = 1;
+        let refused = state.try_post(cx, move |n, _cx| *n += add).unwrap_err();
+        assert!(matches!(refused, PostError::Ended(_)), "{refused}");
+        let mut n = 1;
+        refused.into_inner()(&mut n, cx);
+        assert_eq!(n, 2, "the closure itself comes back");
+        state.post(cx, |_, _| ());
+    });
+    let Err(RunError::Panicked { panic, .. }) = result else {
+        panic!("{result:?}");
+    };
+    assert!(panic.message.contains("has ended"), "{panic}");
+}
+
+/// Whoever posts, and by which of the four: what is refused comes back whole.
+#[test]
+fn what_the_full_queues_refuse_comes_back() {
+    static FULL: Handler = Handler::new("full");
+    let _bound = Bound::new("what_the_full_queues_refuse");
+    let mut runtime = cores(1).events_max(4).build().unwrap();
+    runtime
+        .run(|cx| {
+            let state = Colored::new(cx, Color::from(3), 0);
+            while cx.try_post(Color::from(1), |_cx| ()).is_ok() {}
+            // Not by a poster either, which is a handler's own in a handler.
+            let cx: &Cx = cx;
+            let (poster, token) = (cx.poster(), Arc::new(()));
+            let event = || {
+                let token = Arc::clone(&token);
+                move |n: &mut i32, _cx: &mut Cx| *n += Arc::strong_count(&token) as i32
+            };
+            let refusals = [
+                state.try_post(cx, event()),
+                state.try_post_as(cx, &FULL, event()),
+                state.post(&poster, event()),
+                state.post_as(&poster, &FULL, event()),
+                state.try_post(&poster, event()),
+                state.try_post_as(&poster, &FULL, event()),
+            ];
+            assert_eq!(Arc::strong_count(&token), 1 + refusals.len());
+            for refused in refusals {
+                assert!(matches!(refused, Err(PostError::Full(_))), "{refused:?}");
+            }
+            let callback = FULL.on(Color::from(3), |_| ());
+            let refused = cx.try_post_callback(callback);
+            assert!(matches!(refused, Err(PostError::Full(_))), "{refused:?}");
+            cx.poster().stop();
+        })
+        .unwrap();
+}
+
+/// A color of its own as long as the state is there, and then somebody else's.
+#[test]
+fn unique_state_keeps_its_color() {
+    let _bound = Bound::new("unique_state_keeps_its_color");
+    let slot = |color: Color| color.value() % (1 << 20);
+    // 16 slots, of which 4 are for unique colors.
+    let mut runtime = cores(1).color_slots(16).build().unwrap();
+    runtime
+        .run(move |cx| {
+            let state = Colored::new_unique(cx, 0);
+            let color = state.color();
+            let others: Vec<_> = (0..3).map(|_| cx.unique_color()).collect();
+            assert!(others.iter().all(|its| slot(its.color()) != slot(color)));
+            drop(state);
+            // Behind the event that drops the state: its color alone is free now.
+            cx.post(color, move |cx| {
+                assert_eq!(cx.color(), color);
+                let next = cx.unique_color();
+                assert_eq!(slot(next.color()), slot(color));
+                assert_ne!(next.color(), color);
+                drop(others);
+                cx.stop();
+            });
+            // Not before that.
+            assert_ne!(cx.unique_color().color(), color);
+        })
+        .unwrap();
 }
 
 /// Says where it was dropped: the thread's name, and whether its color was at it at that moment.
@@ -308,7 +449,7 @@ fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
             places: Arc::clone(&places),
         };
         let poster = runtime.poster();
-        let state = Colored::new(&mut &poster, color, witness);
+        let state = Colored::new(&poster, color, witness);
         let (entered, inside) = channel();
         let (release, released) = channel();
         let dropped = Arc::clone(&places);
@@ -353,10 +494,10 @@ fn after_the_end_the_state_is_dropped_in_place() {
         running: Arc::default(),
         places: Arc::clone(&places),
     };
-    let state = Colored::new(&mut runtime.poster(), Color::from(6), witness);
+    let state = Colored::new(&runtime.poster(), Color::from(6), witness);
     runtime.run(|cx| cx.stop()).unwrap();
     assert!(places.lock().unwrap().is_empty());
-    let error = state.post(&mut runtime.poster(), |_, _| ()).unwrap_err();
+    let error = state.post(&runtime.poster(), |_, _| ()).unwrap_err();
     assert!(error.to_string().contains("ended"), "{error}");
     std::thread::Builder::new()
         .name("elsewhere".to_owned())
@@ -373,8 +514,8 @@ fn state_of_a_runtime_that_is_gone() {
     let _bound = Bound::new("state_of_a_runtime_that_is_gone");
     let alive = Alive::default();
     let runtime = cores(1).build().unwrap();
-    let state = Colored::new(&mut runtime.poster(), Color::from(1), alive.payload());
-    state.post(&mut runtime.poster(), |_, _| ()).unwrap();
+    let state = Colored::new(&runtime.poster(), Color::from(1), alive.payload());
+    state.post(&runtime.poster(), |_, _| ()).unwrap();
     drop(runtime);
     assert!(alive.count() <= 1);
     drop(state);
@@ -394,10 +535,10 @@ fn handles_come_and_go() {
     let count = Arc::clone(&ran);
     let thread = std::thread::spawn(move || {
         for i in 0..HANDLES {
-            let state = Colored::new(&mut &poster, Color::from(i % 40), given.payload());
+            let state = Colored::new(&poster, Color::from(i % 40), given.payload());
             let count = Arc::clone(&count);
             state
-                .post(&mut &poster, move |_, _| {
+                .post(&poster, move |_, _| {
                     count.fetch_add(1, Ordering::Relaxed);
                 })
                 .unwrap();

@@ -40,7 +40,7 @@ fn behind_a_long_one(
     short: u64,
     awake: bool,
 ) -> (Duration, Vec<Duration>) {
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(4096);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let shorts = Log::default();
     let long = Arc::new(Mutex::new(Duration::ZERO));
@@ -87,7 +87,7 @@ fn nothing_waits_behind_a_handler_that_is_known_or_feared_to_be_long() {
 #[test]
 fn posts_of_a_long_handler_do_not_wait_for_its_end_twice() {
     for seed in 0..20 {
-        let builder = Runtime::builder().cores(Cores::count(2)).color_slots(4096);
+        let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
         let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
         let shorts = Log::default();
         let log_of_shorts = Arc::clone(&shorts);
@@ -102,7 +102,7 @@ fn posts_of_a_long_handler_do_not_wait_for_its_end_twice() {
                         for i in 0..20 {
                             let color = Color::from(10 + 2 * (20 * round as u64 + i));
                             let its = Arc::clone(&shorts);
-                            cx.post_callback(SHORT.on(color, move |cx: &mut Cx| log(&its, cx)));
+                            cx.post_callback(SHORT.on(color, move |cx| log(&its, cx)));
                         }
                         sim::work(cx, works);
                     };
@@ -155,7 +155,7 @@ fn behind_a_misjudged_handler_a_core_that_sleeps_is_woken() {
 /// On one core, so many events of 50 ns, as annotated, in each of so many colors. Returns how many of a
 /// color ran in a row, each time.
 fn turns(seed: u64, batch: u32, colors: u64, events: usize) -> Vec<usize> {
-    let builder = Runtime::builder().cores(Cores::count(1)).batch(batch);
+    let builder = Runtime::builder().cores(Cores::Count(1)).batch(batch);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let order = Log::default();
     let its = Arc::clone(&order);
@@ -201,7 +201,7 @@ fn a_turn_of_a_color_takes_at_most_a_quantum() {
 #[test]
 fn a_timer_is_late_by_the_handlers_of_its_core_only() {
     for seed in 0..50 {
-        let builder = Runtime::builder().cores(Cores::count(2));
+        let builder = Runtime::builder().cores(Cores::Count(2));
         let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
         let fired = Log::default();
         let its = Arc::clone(&fired);
@@ -216,10 +216,9 @@ fn a_timer_is_late_by_the_handlers_of_its_core_only() {
                 }
                 for after in 1..40u64 {
                     let its = Arc::clone(&its);
-                    let callback =
-                        Callback::anonymous(Color::from(2 * after), move |cx: &mut Cx| {
-                            log(&its, cx);
-                        });
+                    let callback = Callback::anonymous(Color::from(2 * after), move |cx| {
+                        log(&its, cx);
+                    });
                     cx.timer(Duration::from_millis(after), callback);
                 }
             })
@@ -253,7 +252,7 @@ fn pair(seed: u64, meddle: fn(&mut Cx, &Log)) -> (Vec<Hop>, Vec<(u64, Duration)>
             cx.post_callback(SHORT.on(Color::from(to), next));
         }
     }
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
     let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
     let mut simulation = builder.simulate(seed).unwrap();
     let (hops, others) = (Arc::<Mutex<Vec<Hop>>>::default(), Log::default());
@@ -331,7 +330,7 @@ fn beside_a_long_one(seed: u64, handler: &'static Handler, first: fn(&mut Cx, Lo
             cx.post_callback(then);
         }
     }
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let log = Log::default();
     let its = Arc::clone(&log);
@@ -357,7 +356,7 @@ fn beside_a_long_one(seed: u64, handler: &'static Handler, first: fn(&mut Cx, Lo
 }
 
 fn post_log(cx: &mut Cx, log_of_four: Log) {
-    cx.post_callback(SHORT.on(Color::from(4), move |cx: &mut Cx| log(&log_of_four, cx)));
+    cx.post_callback(SHORT.on(Color::from(4), move |cx| log(&log_of_four, cx)));
 }
 
 #[test]
@@ -372,19 +371,19 @@ fn what_is_at_hand_does_not_wait_for_a_long_handler() {
         // A short one posts there, and then a long event to itself.
         (&SHORT, |cx, log| {
             post_log(cx, log);
-            cx.post_callback(ANNOTATED.on(cx.color(), |cx: &mut Cx| sim::work(cx, LONG)));
+            cx.post_callback(ANNOTATED.on(cx.color(), |cx| sim::work(cx, LONG)));
         }),
         // Or to another color that it has posted to before, so that the long event could run in its turn.
         (&SHORT, |cx, log| {
-            cx.post_callback(SHORT.on(Color::from(6), |_: &mut Cx| ()));
+            cx.post_callback(SHORT.on(Color::from(6), |_| ()));
             post_log(cx, log);
-            cx.post_callback(ANNOTATED.on(Color::from(6), |cx: &mut Cx| sim::work(cx, LONG)));
+            cx.post_callback(ANNOTATED.on(Color::from(6), |cx| sim::work(cx, LONG)));
         }),
         // The same, published in the middle.
         (&SHORT, |cx, log| {
-            cx.post_callback(SHORT.on(Color::from(6), |_: &mut Cx| ()));
+            cx.post_callback(SHORT.on(Color::from(6), |_| ()));
             post_log(cx, log);
-            cx.post_callback(ANNOTATED.on(Color::from(6), |cx: &mut Cx| sim::work(cx, LONG)));
+            cx.post_callback(ANNOTATED.on(Color::from(6), |cx| sim::work(cx, LONG)));
             cx.flush();
         }),
     ];
@@ -402,21 +401,21 @@ fn the_time_left_of_a_color_that_flushes_is_exact() {
     fn go(cx: &mut Cx, left: u32) {
         sim::work(cx, Duration::from_micros(10));
         // Published at once, in the last event of this color, which then has another.
-        cx.post_callback(SHORT.on(Color::from(4), |_: &mut Cx| ()));
+        cx.post_callback(SHORT.on(Color::from(4), |_| ()));
         if left > 0 {
             let next = move |cx: &mut Cx| go(cx, left - 1);
             cx.post_callback(TEN.on(Color::from(2), next));
         }
     }
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     simulation
         .run(|cx| {
             cx.place(Color::from(1), 1);
-            cx.post_callback(ANNOTATED.on(Color::from(1), |cx: &mut Cx| sim::work(cx, LONG)));
-            cx.post_callback(TEN.on(Color::from(2), |cx: &mut Cx| go(cx, 1_000)));
+            cx.post_callback(ANNOTATED.on(Color::from(1), |cx| sim::work(cx, LONG)));
+            cx.post_callback(TEN.on(Color::from(2), |cx| go(cx, 1_000)));
             // Not to be stolen before, nor with it.
-            cx.post_callback(SHORT.on(Color::from(2), |_: &mut Cx| ()));
+            cx.post_callback(SHORT.on(Color::from(2), |_| ()));
         })
         .unwrap();
     let stats = simulation.stats();

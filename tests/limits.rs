@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, LONG, cores, eventually};
-use mely::net::{Acceptors, RecvBuf, Stream, listen};
+use mely::net::{Acceptors, RecvBuf, Stream};
 use mely::{BuildError, Callback, Color, Cores, Cx, Handler, OnPanic, PostError, Runtime};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -182,7 +182,7 @@ fn full_before_the_first_event() {
 fn repost(cx: &mut Cx, own: Color, done: &Arc<AtomicBool>) {
     if !done.load(Ordering::Relaxed) {
         let done = Arc::clone(done);
-        cx.post(own, move |cx: &mut Cx| repost(cx, own, &done));
+        cx.post(own, move |cx| repost(cx, own, &done));
     }
 }
 
@@ -200,7 +200,7 @@ fn fill_with_reposts(cx: &mut Cx, done: &Arc<AtomicBool>) {
 fn timers_fire_at_the_limit() {
     for seed in 0..10 {
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1 + seed as usize % 3))
+            .cores(Cores::Count(1 + seed as usize % 3))
             .events_max(20)
             .simulate(seed)
             .unwrap();
@@ -255,7 +255,7 @@ fn completions_come_through_at_the_limit() {
         runtime
             .run(move |cx| {
                 let serve = |cx: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
-                    let stream = incoming.unwrap().open(cx, Color::from(1));
+                    let stream = incoming.unwrap().open(Color::from(1));
                     let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<RecvBuf>| {
                         if let Ok(data) = data {
                             let _ = stream.write(cx, data.to_vec());
@@ -264,9 +264,9 @@ fn completions_come_through_at_the_limit() {
                     stream.on_data(cx, &READ, echo).unwrap();
                     stream.detach(cx).unwrap();
                 };
-                let on_accept = Callback::anonymous(Color::from(1), serve);
+                let on_accept = Callback::anonymous_each(Color::from(1), serve);
                 let any = "127.0.0.1:0".parse().unwrap();
-                let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
+                let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
                 tell.send(listener.local_addr()).unwrap();
                 listener.detach();
                 // When the listener accepts.
@@ -307,7 +307,7 @@ fn completions_wait_for_room() {
         runtime
             .run(move |cx| {
                 let serve = |cx: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
-                    let stream = incoming.unwrap().open(cx, Color::from(1));
+                    let stream = incoming.unwrap().open(Color::from(1));
                     let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<RecvBuf>| {
                         if let Ok(data) = data {
                             let _ = stream.write(cx, data.to_vec());
@@ -316,9 +316,9 @@ fn completions_wait_for_room() {
                     stream.on_data(cx, &READ, echo).unwrap();
                     stream.detach(cx).unwrap();
                 };
-                let on_accept = Callback::anonymous(Color::from(1), serve);
+                let on_accept = Callback::anonymous_each(Color::from(1), serve);
                 let any = "127.0.0.1:0".parse().unwrap();
-                let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
+                let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
                 tell.send(listener.local_addr()).unwrap();
                 listener.detach();
                 flood(cx, 2_000);
@@ -330,7 +330,7 @@ fn completions_wait_for_room() {
                         let last = cx.try_post(Color::from(4), move |cx| flood(cx, rounds - 1));
                         if last.is_err() {
                             // No room: try again from a timer.
-                            let again = Callback::anonymous(Color::from(4), move |cx: &mut Cx| {
+                            let again = Callback::anonymous(Color::from(4), move |cx| {
                                 flood(cx, rounds - 1);
                             });
                             cx.timer(Duration::ZERO, again);
@@ -361,7 +361,7 @@ fn a_stream_dropped_at_the_limit_is_closed() {
     runtime
         .run(move |cx| {
             let serve = |cx: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
-                let stream = incoming.unwrap().open(cx, Color::from(1));
+                let stream = incoming.unwrap().open(Color::from(1));
                 stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
                 // Another event, when the receive is under way.
                 cx.post(Color::from(1), move |cx| {
@@ -369,9 +369,9 @@ fn a_stream_dropped_at_the_limit_is_closed() {
                     drop(stream);
                 });
             };
-            let on_accept = Callback::anonymous(Color::from(1), serve);
+            let on_accept = Callback::anonymous_each(Color::from(1), serve);
             let any = "127.0.0.1:0".parse().unwrap();
-            let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
+            let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
             listener.detach();
         })
@@ -384,10 +384,10 @@ fn impossible_settings_are_refused_in_words() {
     let refused = |builder: mely::Builder| builder.build().unwrap_err();
     let builder = Runtime::builder;
     assert_eq!(
-        refused(builder().cores(Cores::count(0))),
+        refused(builder().cores(Cores::Count(0))),
         BuildError::CoreCount(0)
     );
-    let many = refused(builder().cores(Cores::count(513)).oversubscribe(true));
+    let many = refused(builder().cores(Cores::Count(513)).oversubscribe(true));
     assert_eq!(many, BuildError::CoreCount(513));
     assert_eq!(many.to_string(), "513 cores: a runtime has from 1 to 512");
     for slots in [0, 1, 8, 15, 17, 1_000, 1 << 21, usize::MAX] {
@@ -411,7 +411,7 @@ fn impossible_settings_are_refused_in_words() {
     let error = refused(builder().events_max(0));
     assert_eq!(error, BuildError::EventsMax);
     assert_eq!(error.to_string(), "a limit of no queued events at all");
-    let error = refused(builder().cores(Cores::count(512)));
+    let error = refused(builder().cores(Cores::Count(512)));
     if let BuildError::TooManyCores { asked, available } = error {
         assert_eq!(asked, 512);
         let text = error.to_string();
@@ -672,7 +672,7 @@ fn handlers_made_at_run_time_keep_the_limit() {
     let accepted = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&accepted);
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
+        .cores(Cores::Count(1))
         .events_max(100)
         .simulate(1)
         .unwrap();

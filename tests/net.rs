@@ -5,8 +5,7 @@ mod common;
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, backends, cores, eventually};
 use mely::net::{
-    AHEAD_BYTES_MAX, Acceptors, Choice, Incoming, RecvBuf, SendBuf, SimClient, Stream, WriteError,
-    connect, listen,
+    AHEAD_BYTES_MAX, Acceptors, Backend, Incoming, RecvBuf, SendBuf, SimClient, Stream, WriteError,
 };
 use mely::sim::{Simulation, Step};
 use mely::{
@@ -28,7 +27,7 @@ fn with_stream<F>(cx: &mut Cx, incoming: Incoming, f: F)
 where
     F: FnOnce(&mut Cx, Stream) + Send + 'static,
 {
-    let stream = incoming.open_unique(cx);
+    let stream = incoming.open_unique();
     cx.post(stream.color(), move |cx| f(cx, stream));
 }
 
@@ -56,9 +55,9 @@ fn pattern_at(i: usize) -> u8 {
 const BIG: usize = 32 << 20;
 
 /// As many bytes as are not taken at once; fewer where the network is simulated.
-fn big(backend: &Choice) -> usize {
+fn big(backend: &Backend) -> usize {
     match backend {
-        Choice::Sim(_) => 300_000,
+        Backend::Sim(_) => 300_000,
         _ => BIG,
     }
 }
@@ -166,7 +165,7 @@ fn much_in_small_pieces() {
         let net = mely::net::SimNet::new(seed);
         net.set_move_bytes_max(3_000);
         let fulls = Arc::new(AtomicUsize::new(0));
-        let (counted, backend) = (Arc::clone(&fulls), Choice::Sim(net.clone()));
+        let (counted, backend) = (Arc::clone(&fulls), Backend::Sim(net.clone()));
         let serve = move |cx: &mut Cx, incoming| bounded_echo(cx, incoming, Arc::clone(&counted));
         with_server("much_in_small_pieces", on(&backend), serve, move |addr| {
             let mut client = net.connect(addr).unwrap();
@@ -233,7 +232,7 @@ fn half_closed_by_the_client() {
 fn what_has_left_is_told_once() {
     for backend in all_backends() {
         let (at, len) = (backend.clone(), big(&backend));
-        let simulated = matches!(&backend, Choice::Sim(_));
+        let simulated = matches!(&backend, Backend::Sim(_));
         let (tell, told) = channel();
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let tell = tell.clone();
@@ -453,9 +452,7 @@ fn what_comes_in_spite_of_a_pause_is_bounded() {
                 tell_stream.send((cx.poster(), stream)).unwrap();
                 // Away from its home, where it waits.
                 cx.place(color, away);
-                cx.post(color, move |_: &mut Cx| {
-                    released.lock().unwrap().recv().unwrap()
-                });
+                cx.post(color, move |_| released.lock().unwrap().recv().unwrap());
             });
         };
         let (at, builder) = (backend.clone(), on(&backend).stealing(Stealing::Off));
@@ -579,13 +576,13 @@ fn who_waits_at_a_listener_that_closes_is_accepted() {
                     stream.write(cx, "hello").unwrap();
                 });
             };
-            let on_accept = Callback::anonymous(ACCEPTING, accept);
-            let listener = listen(cx, any_port(), Acceptors::Single, on_accept).unwrap();
+            let on_accept = Callback::anonymous_each(ACCEPTING, accept);
+            let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
             // Once it listens on its core.
-            let later = Callback::anonymous(ACCEPTING, move |cx: &mut Cx| {
+            let later = Callback::anonymous(ACCEPTING, move |_cx| {
                 tell.send(listener.local_addr()).unwrap();
                 are_connected.recv().unwrap();
-                listener.close(cx);
+                listener.close();
             });
             cx.timer(Duration::from_millis(1), later);
         });
@@ -673,7 +670,7 @@ fn a_second_pause_changes_nothing() {
         // Until it was received.
         cx.timer(
             Duration::from_secs(1),
-            Callback::anonymous(color, |_: &mut Cx| drop(stream)),
+            Callback::anonymous(color, |_| drop(stream)),
         );
     };
     poster.post(color, resume).unwrap();
@@ -723,14 +720,15 @@ fn a_refused_connect_is_an_error() {
         let _bound = Bound::new("a_refused_connect");
         // A port that was somebody's a moment ago.
         let addr = match &backend {
-            Choice::Sim(_) => "127.0.0.1:9".parse().unwrap(),
+            Backend::Sim(_) => "127.0.0.1:9".parse().unwrap(),
             _ => TcpListener::bind(any_port()).unwrap().local_addr().unwrap(),
         };
         let run = move |cx: &mut Cx, finish: Finish<ErrorKind>| {
             let connected = move |_cx: &mut Cx, result: io::Result<Incoming>| {
                 finish.finish(result.unwrap_err().kind()).unwrap();
             };
-            connect(cx, addr, Callback::anonymous(Color::from(2), connected)).unwrap();
+            cx.connect(addr, Callback::anonymous_value(Color::from(2), connected))
+                .unwrap();
         };
         let kind = on(&backend).build().unwrap().run_until(run).unwrap();
         assert_eq!(kind, ErrorKind::ConnectionRefused);
@@ -744,14 +742,16 @@ fn connects_to_itself() {
         let _bound = Bound::new("connects_to_itself");
         let run = |cx: &mut Cx, finish: Finish<Vec<u8>>| {
             let on_accept =
-                Callback::anonymous(ACCEPTING, |cx: &mut Cx, incoming: io::Result<_>| {
+                Callback::anonymous_each(ACCEPTING, |cx: &mut Cx, incoming: io::Result<_>| {
                     echo(cx, incoming.unwrap());
                 });
-            let listener = listen(cx, any_port(), Acceptors::PerCore, on_accept).unwrap();
+            let listener = cx
+                .listen(any_port(), Acceptors::PerCore, on_accept)
+                .unwrap();
             let addr = listener.local_addr();
             let connected = move |cx: &mut Cx, result: io::Result<Incoming>| {
                 let incoming = result.unwrap();
-                assert_eq!(incoming.peer_addr(cx).unwrap().port(), addr.port());
+                assert_eq!(incoming.peer_addr().unwrap().port(), addr.port());
                 with_stream(cx, incoming, move |cx, stream| {
                     stream.write(cx, pattern(100_000)).unwrap();
                     let mut got = Vec::new();
@@ -768,7 +768,8 @@ fn connects_to_itself() {
                     stream.detach(cx).unwrap();
                 });
             };
-            connect(cx, addr, Callback::anonymous(Color::from(2), connected)).unwrap();
+            cx.connect(addr, Callback::anonymous_value(Color::from(2), connected))
+                .unwrap();
         };
         let back = on(&backend).build().unwrap().run_until(run).unwrap();
         assert!(back == pattern(100_000));
@@ -785,18 +786,19 @@ fn a_port_in_use_is_an_error_at_once() {
             .build()
             .unwrap()
             .run(move |cx| {
-                let ignore =
-                    || Callback::anonymous(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
-                let own = listen(cx, any_port(), Acceptors::PerCore, ignore()).unwrap();
+                let ignore = || {
+                    Callback::anonymous_each(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ())
+                };
+                let own = cx.listen(any_port(), Acceptors::PerCore, ignore()).unwrap();
                 for addr in [taken, own.local_addr()] {
                     for acceptors in [Acceptors::PerCore, Acceptors::Single] {
-                        let error = listen(cx, addr, acceptors, ignore()).unwrap_err();
+                        let error = cx.listen(addr, acceptors, ignore()).unwrap_err();
                         assert_eq!(error.kind(), ErrorKind::AddrInUse, "{acceptors:?}");
                     }
                 }
                 // Not this machine's.
                 let addr = "192.0.2.1:0".parse().unwrap();
-                let error = listen(cx, addr, Acceptors::Single, ignore()).unwrap_err();
+                let error = cx.listen(addr, Acceptors::Single, ignore()).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::AddrNotAvailable);
                 cx.stop();
             })
@@ -812,9 +814,9 @@ fn each_core_is_home_to_what_it_accepts() {
     for backend in backends() {
         let at = backend.clone();
         let (tell, told) = channel();
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
+        let serve = move |_cx: &mut Cx, incoming: Incoming| {
             let (home, fd) = (incoming.home(), incoming.fd());
-            let stream = incoming.open_unique(cx);
+            let stream = incoming.open_unique();
             assert_eq!(stream.home(), home);
             tell.send((home, fd, stream)).unwrap();
         };
@@ -837,7 +839,7 @@ fn who_listens_in_a_simulation_is_home_to_all() {
     const CLIENTS: u64 = 20;
     for core in [0, 1] {
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(2))
+            .cores(Cores::Count(2))
             .stealing(Stealing::Off)
             .simulate(9)
             .unwrap();
@@ -846,15 +848,17 @@ fn who_listens_in_a_simulation_is_home_to_all() {
         let begin = move |cx: &mut Cx| {
             assert_eq!(cx.core(), core);
             let next = AtomicU64::new(10);
-            let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+            let accept = move |_cx: &mut Cx, incoming: io::Result<Incoming>| {
                 let incoming = incoming.unwrap();
                 assert_eq!(incoming.home(), core);
                 // By themselves, half of them would be on the other core.
                 let color = Color::from(next.fetch_add(1, Ordering::Relaxed));
-                give.send(incoming.open(cx, color)).unwrap();
+                give.send(incoming.open(color)).unwrap();
             };
-            let on_accept = Callback::anonymous(Color::from(2), accept);
-            let listener = listen(cx, any_port(), Acceptors::PerCore, on_accept).unwrap();
+            let on_accept = Callback::anonymous_each(Color::from(2), accept);
+            let listener = cx
+                .listen(any_port(), Acceptors::PerCore, on_accept)
+                .unwrap();
             tell.send(listener.local_addr()).unwrap();
             listener.detach();
         };
@@ -888,10 +892,10 @@ fn each_core_listens_on_a_given_port() {
         let _bound = Bound::new("each_core_listens");
         let run = |cx: &mut Cx, finish: Finish<()>| {
             let ignore =
-                || Callback::anonymous(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
+                || Callback::anonymous_each(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
             // One that was free a moment ago: others look for free ones too.
             let free = || TcpListener::bind(any_port())?.local_addr();
-            let mut tries = (0..100).map(|_| listen(cx, free()?, Acceptors::PerCore, ignore()));
+            let mut tries = (0..100).map(|_| cx.listen(free()?, Acceptors::PerCore, ignore()));
             let listens = tries
                 .find(|tried| !matches!(tried, Err(error) if error.kind() == ErrorKind::AddrInUse));
             listens.expect("a port that nobody has").unwrap();
@@ -935,8 +939,8 @@ fn a_closed_listener_frees_its_port() {
                     let serve = |cx: &mut Cx, incoming: io::Result<Incoming>| {
                         echo(cx, incoming.unwrap());
                     };
-                    let on_accept = Callback::anonymous(ACCEPTING, serve);
-                    let listener = listen(cx, any_port(), acceptors, on_accept).unwrap();
+                    let on_accept = Callback::anonymous_each(ACCEPTING, serve);
+                    let listener = cx.listen(any_port(), acceptors, on_accept).unwrap();
                     tell.send(listener.local_addr()).unwrap();
                     let poster = cx.poster();
                     std::thread::spawn(move || {
@@ -944,9 +948,9 @@ fn a_closed_listener_frees_its_port() {
                         // Also from a thread that is no core of it.
                         match acceptors {
                             Acceptors::PerCore => drop(listener),
-                            Acceptors::Single => poster
-                                .post(Color::from(5), |cx| listener.close(cx))
-                                .unwrap(),
+                            Acceptors::Single => {
+                                poster.post(Color::from(5), |_cx| listener.close()).unwrap()
+                            }
                         }
                     });
                 })
@@ -957,7 +961,7 @@ fn a_closed_listener_frees_its_port() {
 }
 
 /// 10,000 requests over 1,000 connections, with identical bytes.
-fn ten_thousand_requests(backend: Choice, n: usize, stealing: Stealing) {
+fn ten_thousand_requests(backend: Backend, n: usize, stealing: Stealing) {
     const CONNECTIONS: usize = 1_000;
     const REQUESTS: usize = 10;
     let _ = mely::net::raise_open_file_limit();
@@ -1035,7 +1039,7 @@ fn calls_from_another_color_are_refused() {
     for backend in all_backends() {
         let at = backend.clone();
         let serve = |cx: &mut Cx, incoming: Incoming| {
-            let stream = incoming.open(cx, Color::from(77));
+            let stream = incoming.open(Color::from(77));
             let refused = Refused::OtherColor {
                 state: Color::from(77),
                 handler: ACCEPTING,
@@ -1101,7 +1105,7 @@ fn dropped_anywhere_it_is_closed() {
                 };
                 assert_eq!(client.rest(), said, "{way}");
             });
-            if let Choice::Sim(net) = &backend {
+            if let Backend::Sim(net) = &backend {
                 assert_eq!(net.open_count(), 0, "{way}");
             }
         }
@@ -1313,7 +1317,8 @@ fn a_stalled_peer_at_a_stop_costs_the_deadline() {
                     cx.stop();
                 });
             };
-            connect(cx, addr, Callback::anonymous(Color::from(3), connected)).unwrap();
+            cx.connect(addr, Callback::anonymous_value(Color::from(3), connected))
+                .unwrap();
         });
         assert!(
             matches!(outcome, Err(RunError::Deadline { .. })),
@@ -1455,14 +1460,14 @@ where
     F: Fn(&mut Cx, Incoming) + Send + Sync + 'static,
 {
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
+        .cores(Cores::Count(1))
         .simulate(3)
         .unwrap();
     let (tell, addr) = channel();
     let begin = move |cx: &mut Cx| {
         let serve = move |cx: &mut Cx, incoming: io::Result<Incoming>| serve(cx, incoming.unwrap());
-        let on_accept = Callback::anonymous(ACCEPTING, serve);
-        let listener = listen(cx, any_port(), Acceptors::Single, on_accept).unwrap();
+        let on_accept = Callback::anonymous_each(ACCEPTING, serve);
+        let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
         listener.detach();
     };
@@ -1683,7 +1688,7 @@ fn opened_after_a_stop_it_is_told_the_end() {
             ends.fetch_add(1, Ordering::Relaxed);
         };
         let color = cx.color();
-        let stream = incoming.open(cx, color);
+        let stream = incoming.open(color);
         stream.on_data(cx, &READ, count).unwrap();
         // Open until that has been told.
         cx.post(color, move |_| drop(stream));
@@ -1713,7 +1718,7 @@ fn accepts_after_failures(has_timer: bool) {
     let errors = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&errors);
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
+        .cores(Cores::Count(1))
         .simulate(5)
         .unwrap();
     let (tell, addr) = channel();
@@ -1722,12 +1727,12 @@ fn accepts_after_failures(has_timer: bool) {
             Ok(incoming) => drop((incoming, cx.stop())),
             Err(_) => drop(errors.fetch_add(1, Ordering::Relaxed)),
         };
-        let on_accept = Callback::anonymous(ACCEPTING, accept);
-        let listener = listen(cx, any_port(), Acceptors::Single, on_accept).unwrap();
+        let on_accept = Callback::anonymous_each(ACCEPTING, accept);
+        let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
         listener.detach();
         if has_timer {
-            let never = Callback::anonymous(ACCEPTING, |_: &mut Cx| ());
+            let never = Callback::anonymous(ACCEPTING, |_| ());
             cx.timer(Duration::from_secs(3_600), never);
         }
     };
@@ -1762,7 +1767,7 @@ fn a_listener_that_is_made_before_a_stop_ends_with_it() {
         let (count, alive) = (Arc::new(AtomicUsize::new(0)), Alive::default());
         let payloads = alive.clone();
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(2))
+            .cores(Cores::Count(2))
             .simulate(seed)
             .unwrap();
         let listens = move |cx: &mut Cx| {
@@ -1806,13 +1811,14 @@ fn nothing_new_begins_after_a_stop() {
             cx.post(cx.color(), move |cx| later(cx, events - 1, addr, tell));
             return;
         }
-        let connected = Callback::anonymous(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
-        tell.send(connect(cx, addr, connected).unwrap_err().kind())
+        let connected =
+            Callback::anonymous_value(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
+        tell.send(cx.connect(addr, connected).unwrap_err().kind())
             .unwrap();
-        let accept = Callback::anonymous(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
-        let refused = listen(cx, any_port(), Acceptors::Single, accept);
+        let accept = Callback::anonymous_each(ACCEPTING, |_, _| ());
+        let refused = cx.listen(any_port(), Acceptors::Single, accept);
         tell.send(refused.unwrap_err().kind()).unwrap();
-        let signaled = Callback::anonymous(ACCEPTING, |_: &mut Cx| ());
+        let signaled = Callback::anonymous_each(ACCEPTING, |_, ()| ());
         tell.send(cx.on_stop_signal(signaled).unwrap_err().kind())
             .unwrap();
     }
@@ -1852,8 +1858,8 @@ fn counting(cx: &mut Cx, count: &Arc<AtomicUsize>, alive: &Alive) -> mely::net::
         let _ = &payload;
         count.fetch_add(if incoming.is_ok() { 1 } else { 1_000 }, Ordering::Relaxed);
     };
-    let on_accept = Callback::anonymous(ACCEPTING, accept);
-    listen(cx, any_port(), Acceptors::Single, on_accept).unwrap()
+    let on_accept = Callback::anonymous_each(ACCEPTING, accept);
+    cx.listen(any_port(), Acceptors::Single, on_accept).unwrap()
 }
 
 /// A simulated core with such listeners.
@@ -1864,7 +1870,7 @@ fn counted<const N: usize>(
     let counts: [Arc<AtomicUsize>; N] = std::array::from_fn(|_| Arc::default());
     let (its, payloads) = (counts.clone(), alive.clone());
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
+        .cores(Cores::Count(1))
         .simulate(seed)
         .unwrap();
     let (give, given) = channel();

@@ -33,7 +33,7 @@ fn stops_the_runtime_and_names_the_handler() {
     let mut runtime = cores(2).panic_hook(hook).build().unwrap();
     let payload = alive.payload();
     let outcome = runtime.run(move |cx| {
-        cx.post_callback(FAULTY.on(Color::from(42), move |_cx: &mut mely::Cx| {
+        cx.post_callback(FAULTY.on(Color::from(42), move |_cx| {
             let _payload = payload;
             panic!("no {}", "more");
         }));
@@ -149,10 +149,8 @@ fn colored_is_poisoned_and_refuses() {
         .run(move |cx| {
             let color = Color::from(8);
             let state = Colored::new(cx, color, payload);
-            state
-                .post_as(cx, &FAULTY, |_state, _cx| panic!("half done"))
-                .unwrap();
-            state.post(cx, |_state, _cx| unreachable!()).unwrap();
+            state.post_as(cx, &FAULTY, |_state, _cx| panic!("half done"));
+            state.post(cx, |_state, _cx| unreachable!());
             cx.post(color, move |cx| {
                 assert_eq!(state.with(cx, |_, _| ()), Err(Refused::Poisoned));
                 cx.stop();
@@ -261,7 +259,7 @@ fn in_the_drop_of_a_closure() {
         .run(|cx| {
             let bomb = Bomb;
             // Dropped at the end of the handler.
-            cx.post_callback(FAULTY.on(Color::from(1), move |_cx: &mut mely::Cx| {
+            cx.post_callback(FAULTY.on(Color::from(1), move |_cx| {
                 let _bomb = &bomb;
             }));
             // State that is dropped in its color, by the runtime's own event.
@@ -359,7 +357,7 @@ fn a_hook_that_panics() {
             .unwrap();
         let outcome = runtime.run(move |cx| {
             let color = Color::from(5);
-            cx.post_callback(FAULTY.on(color, |_cx: &mut Cx| panic!("in the handler")));
+            cx.post_callback(FAULTY.on(color, |_cx| panic!("in the handler")));
             for color in [color, Color::from(6)] {
                 for _ in 0..10 {
                     let payload = given.payload();
@@ -392,7 +390,7 @@ fn nothing_begins_after_a_panic_that_stops() {
     let outcome = simulation.run(move |cx| {
         for i in 0..50 {
             let counted = Arc::clone(&counted);
-            cx.post_callback(SHORT.on(Color::from(i), move |_cx: &mut Cx| {
+            cx.post_callback(SHORT.on(Color::from(i), move |_cx| {
                 if counted.fetch_add(1, Ordering::Relaxed) == 20 {
                     panic!("in the handler");
                 }
@@ -476,7 +474,7 @@ fn a_drop_that_panics_at_the_end_does_not_hide_the_handler() {
     let mut runtime = cores(2).build().unwrap();
     let outcome = runtime.run(|cx| {
         let bomb = Bomb;
-        let never = Callback::anonymous(Color::from(1), move |_: &mut Cx| drop(bomb));
+        let never = Callback::anonymous(Color::from(1), move |_| drop(bomb));
         cx.timer(std::time::Duration::from_secs(3_600), never);
         cx.post(Color::from(2), |_cx| panic!("the first"));
     });

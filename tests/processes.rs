@@ -8,7 +8,7 @@ use common::wire::{ACCEPTING, any_port};
 use common::{
     Alive, LONG, Payload, backends, child, child_passes, cores, eventually, open_descriptors,
 };
-use mely::net::{Acceptors, Choice, Incoming, Listener, RecvBuf, Stream, connect, listen};
+use mely::net::{Acceptors, Backend, Incoming, Listener, RecvBuf, Stream};
 use mely::{Callback, Color, Colored, Cx, Handler, Poster, RunError, Runtime};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
@@ -29,10 +29,10 @@ fn on_each_backend(test: &str) {
     }
 }
 
-fn name(backend: &Choice) -> &'static str {
+fn name(backend: &Backend) -> &'static str {
     match backend {
-        Choice::IoUring => "io_uring",
-        Choice::Epoll => "epoll",
+        Backend::IoUring => "io_uring",
+        Backend::Epoll => "epoll",
         _ => unreachable!(),
     }
 }
@@ -41,18 +41,19 @@ fn serve(
     cx: &mut Cx,
     serve: impl Fn(&mut Cx, io::Result<Incoming>) + Send + Sync + 'static,
 ) -> Listener {
-    let on_accept = Callback::anonymous(ACCEPTING, serve);
-    listen(cx, any_port(), Acceptors::PerCore, on_accept).unwrap()
+    let on_accept = Callback::anonymous_each(ACCEPTING, serve);
+    cx.listen(any_port(), Acceptors::PerCore, on_accept)
+        .unwrap()
 }
 
 /// Keeps a listener until the end of the run, and no longer.
 fn keep(cx: &mut Cx, listener: Listener) {
-    let never = Callback::anonymous(ACCEPTING, move |_: &mut Cx| drop(listener));
+    let never = Callback::anonymous(ACCEPTING, move |_| drop(listener));
     cx.timer(Duration::from_secs(3_600), never);
 }
 
 fn echo(cx: &mut Cx, incoming: io::Result<Incoming>) {
-    let stream = incoming.unwrap().open_unique(cx);
+    let stream = incoming.unwrap().open_unique();
     cx.post(stream.color(), move |cx| {
         let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
             if let Ok(data) = data {
@@ -106,11 +107,11 @@ fn child_no_descriptor_is_left_by_a_drained_run() {
         runtime
             .run(move |cx| {
                 if way == "stopped by signal" {
-                    let stop = Callback::anonymous(Color::from(1), |cx: &mut Cx| cx.stop());
+                    let stop = Callback::anonymous_each(Color::from(1), |cx, ()| cx.stop());
                     cx.on_stop_signal(stop).unwrap();
                 }
                 let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
-                    let stream = incoming.unwrap().open_unique(cx);
+                    let stream = incoming.unwrap().open_unique();
                     cx.post(stream.color(), move |cx| {
                         let answer =
                             move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
@@ -131,8 +132,7 @@ fn child_no_descriptor_is_left_by_a_drained_run() {
                                 stream.on_data(cx, &READ, answer).unwrap();
                                 // A handle that is in nobody's hands but the runtime's own.
                                 let color = stream.color();
-                                let never =
-                                    Callback::anonymous(color, move |_: &mut Cx| drop(stream));
+                                let never = Callback::anonymous(color, move |_| drop(stream));
                                 cx.timer(Duration::from_secs(3_600), never);
                             }
                             _ => {
@@ -161,7 +161,7 @@ struct Session {
 
 impl Session {
     fn begin(cx: &mut Cx, incoming: Incoming, alive: &Alive, way: &'static str) {
-        let stream = incoming.open_unique(cx);
+        let stream = incoming.open_unique();
         let color = stream.color();
         let session = Session {
             stream,
@@ -184,7 +184,7 @@ impl Session {
                 session.stream.on_drained(cx, &READ, on_drained).unwrap();
             }
         };
-        session.post(cx, begin).unwrap();
+        session.post(cx, begin);
     }
 
     fn read(&mut self, cx: &mut Cx, data: io::Result<RecvBuf>, way: &str) {
@@ -295,16 +295,14 @@ fn child_sessions_are_dropped() {
                     .unwrap();
                 Session::begin(cx, incoming, &given, way);
             };
-            let on_accept = Callback::anonymous(color, accept);
+            let on_accept = Callback::anonymous_each(color, accept);
             let any = "127.0.0.1:0".parse().unwrap();
-            let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
+            let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
             let addr = listener.local_addr();
-            server
-                .post(cx, move |server, _cx| {
-                    server.listener = Some(listener);
-                    tell.send(addr).unwrap();
-                })
-                .unwrap();
+            server.post(cx, move |server, _cx| {
+                server.listener = Some(listener);
+                tell.send(addr).unwrap();
+            });
         });
         if way == "open" || way == "paused" {
             // Told the end, and gone with it.
@@ -360,7 +358,7 @@ fn child_no_descriptor_is_left_by_a_run_cut_short() {
             });
             let outcome = runtime.run(move |cx| {
                 let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
-                    let stream = incoming.unwrap().open(cx, Color::from(6));
+                    let stream = incoming.unwrap().open(Color::from(6));
                     cx.post(stream.color(), move |cx| {
                         let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
                             let Ok(data) = data else { return };
@@ -383,9 +381,11 @@ fn child_no_descriptor_is_left_by_a_run_cut_short() {
                 let _ = tell.send(addr);
                 if way == "panic in the start" {
                     // With a connect under way, and listeners on their way to their cores.
-                    let connected =
-                        Callback::anonymous(Color::from(2), |_: &mut Cx, _: io::Result<_>| ());
-                    connect(cx, addr, connected).unwrap();
+                    let connected = Callback::anonymous_value(
+                        Color::from(2),
+                        |_: &mut Cx, _: io::Result<_>| (),
+                    );
+                    cx.connect(addr, connected).unwrap();
                     panic!("short");
                 }
                 keep(cx, listener);
@@ -416,10 +416,11 @@ fn a_core_that_takes_long_to_leave_is_in_no_handler() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let slow = Slow(Arc::clone(&dropped));
     let outcome = cores(1).build().unwrap().run(move |cx| {
-        let connected = Callback::anonymous(Color::from(2), move |_: &mut Cx, _: io::Result<_>| {
-            let _slow = &slow;
-        });
-        connect(cx, silent, connected).unwrap();
+        let connected =
+            Callback::anonymous_value(Color::from(2), move |_: &mut Cx, _: io::Result<_>| {
+                let _slow = &slow;
+            });
+        cx.connect(silent, connected).unwrap();
         panic!("short");
     });
     assert!(
@@ -477,13 +478,14 @@ fn child_a_failed_connect() {
                             assert!(result.is_err());
                             count.fetch_add(1, Ordering::Relaxed);
                         };
-                        let canceled = Callback::anonymous(Color::from(1), canceled);
-                        connect(cx, silent, canceled).unwrap();
+                        let canceled = Callback::anonymous_value(Color::from(1), canceled);
+                        cx.connect(silent, canceled).unwrap();
                     }
                     assert_eq!(open_descriptors(), open + CONNECTS);
                     cx.stop();
                 };
-                connect(cx, refuses, Callback::anonymous(Color::from(1), refused)).unwrap();
+                cx.connect(refuses, Callback::anonymous_value(Color::from(1), refused))
+                    .unwrap();
             }
         })
         .unwrap();
@@ -514,11 +516,11 @@ fn child_a_forced_end() {
             if way == "connecting" {
                 for _ in 0..CLIENTS {
                     let never = |_: &mut Cx, _: io::Result<Incoming>| unreachable!();
-                    let never = Callback::anonymous(Color::from(1), never);
-                    connect(cx, silent, never).unwrap();
+                    let never = Callback::anonymous_value(Color::from(1), never);
+                    cx.connect(silent, never).unwrap();
                 }
                 // Once more through the event source, which begins them.
-                let short = Callback::anonymous(Color::from(2), |_: &mut Cx| panic!("short"));
+                let short = Callback::anonymous(Color::from(2), |_| panic!("short"));
                 cx.timer(Duration::from_millis(20), short);
                 return;
             }
@@ -644,7 +646,7 @@ fn child_signals_stop_a_runtime() {
         let tell = armed.0;
         runtime
             .run(move |cx| {
-                let on_signal = Callback::anonymous(Color::from(4), move |cx: &mut Cx| {
+                let on_signal = Callback::anonymous_each(Color::from(4), move |cx, ()| {
                     assert_eq!(cx.color(), Color::from(4));
                     match count.fetch_add(1, Ordering::Relaxed) {
                         0 => {}
@@ -716,7 +718,7 @@ fn child_a_refused_ring() {
     }
     // Who insists gets an error instead.
     let forced = cores(2)
-        .backend(Choice::IoUring)
+        .backend(Backend::IoUring)
         .build()
         .unwrap()
         .run(|_cx| unreachable!());
@@ -780,7 +782,7 @@ fn child_the_variable_chooses() {
         );
     }
     // The builder's word counts for more.
-    for text in works(&mut cores(2).backend(Choice::Epoll).build().unwrap()) {
+    for text in works(&mut cores(2).backend(Backend::Epoll).build().unwrap()) {
         assert_eq!(text, "epoll (edge-triggered)");
     }
 }
@@ -793,7 +795,7 @@ fn child_a_wrong_variable() {
     let said = "MELY_BACKEND=kqueue: must be io_uring, epoll or auto";
     assert!(text.contains(said), "{text}");
     // Not looked at where the program has decided.
-    works(&mut cores(2).backend(Choice::Epoll).build().unwrap());
+    works(&mut cores(2).backend(Backend::Epoll).build().unwrap());
 }
 
 /// A test that hangs or is not there must not pass for one that passed.

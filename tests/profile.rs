@@ -41,11 +41,11 @@ fn mixed(cx: &mut Cx, spin: fn(&mut Cx)) {
     for i in 0..ROUNDS {
         let color = Color::from(2 * i);
         cx.post_callback(SPIN.on(color, spin));
-        cx.post_callback(SHORT.on(color, move |cx: &mut Cx| {
+        cx.post_callback(SHORT.on(color, move |cx| {
             // Its own color: in the same batch, with another handler's events around it.
             let color = cx.color();
             cx.post(color, |_cx| ());
-            cx.post_callback(TWICE.on(color, |_: &mut Cx| ()));
+            cx.post_callback(TWICE.on(color, |_| ()));
             cx.post_callback(TWICE.on(color, spin));
         }));
     }
@@ -186,11 +186,11 @@ fn handlers_and_posters_see_it_too() {
         .unwrap()
         .run(|cx| {
             let seen = |profile: Profile| profile.handlers.iter().any(|row| row.name == "short");
-            cx.post_callback(SHORT.on(Color::from(1), |_: &mut Cx| ()));
+            cx.post_callback(SHORT.on(Color::from(1), |_| ()));
             assert!(!seen(cx.profile()), "it has not run");
             let poster = cx.poster();
             // Its own handler's event begins after the other's, which is thereby counted.
-            cx.post_callback(SPIN.on(Color::from(1), move |cx: &mut Cx| {
+            cx.post_callback(SPIN.on(Color::from(1), move |cx| {
                 assert!(seen(cx.profile()));
                 assert!(seen(poster.profile()));
                 cx.stop();
@@ -210,8 +210,8 @@ fn an_event_that_panics_has_run() {
     runtime
         .run(|cx| {
             for _ in 0..5 {
-                cx.post_callback(FAILS.on(Color::from(1), |_: &mut Cx| panic!("as it should")));
-                cx.post_callback(SHORT.on(Color::from(1), |_: &mut Cx| ()));
+                cx.post_callback(FAILS.on(Color::from(1), |_| panic!("as it should")));
+                cx.post_callback(SHORT.on(Color::from(1), |_| ()));
             }
             cx.stop();
         })
@@ -259,7 +259,7 @@ fn more_handlers_than_are_kept_run_all_the_same() {
         let ran = Arc::new(AtomicU64::new(0));
         let (made, given, count) = (made.clone(), alive.clone(), Arc::clone(&ran));
         let ended = Runtime::builder()
-            .cores(Cores::count(2))
+            .cores(Cores::Count(2))
             .exit_when_idle(true)
             .color_slots(1 << 10)
             .simulate(1)

@@ -53,11 +53,11 @@ fn step(cx: &mut Cx, race: &Arc<Race>, chain: usize) {
 
 fn start(cx: &mut Cx, color: Color, race: &Arc<Race>, chain: usize) {
     let race = Arc::clone(race);
-    cx.post_callback(SHORT.on(color, move |cx: &mut Cx| step(cx, &race, chain)));
+    cx.post_callback(SHORT.on(color, move |cx| step(cx, &race, chain)));
 }
 
 fn simulation(seed: u64, cores: usize, stealing: Stealing) -> Simulation {
-    let builder = Runtime::builder().cores(Cores::count(cores));
+    let builder = Runtime::builder().cores(Cores::Count(cores));
     let builder = builder.color_slots(8_192).stealing(stealing);
     builder.exit_when_idle(true).simulate(seed).unwrap()
 }

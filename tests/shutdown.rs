@@ -132,7 +132,7 @@ fn refused_posters_do_not_hold_up_the_end() {
         let ended = runtime.run(|cx| {
             cx.timer(
                 Duration::from_millis(20),
-                Callback::anonymous(Color::from(2), |cx: &mut Cx| cx.stop()),
+                Callback::anonymous(Color::from(2), |cx| cx.stop()),
             );
         });
         over.store(true, Ordering::Relaxed);
@@ -184,7 +184,7 @@ fn the_largest_deadline_is_none() {
     let _bound = Bound::new("the_largest_deadline");
     let mut runtime = cores(2)
         .drain_deadline(Duration::MAX)
-        .warn_over(Duration::MAX, |_| ())
+        .on_slow_handler(Duration::MAX, |_| ())
         .wake_cost(Duration::MAX)
         .build()
         .unwrap();
@@ -219,7 +219,7 @@ fn a_handler_that_never_returns_is_reported() {
     let alive = Alive::default();
     let (poster, payload) = (runtime.poster(), alive.payload());
     let outcome = runtime.run(move |cx| {
-        let stuck = STUBBORN.on(Color::from(1), move |cx: &mut Cx| {
+        let stuck = STUBBORN.on(Color::from(1), move |cx| {
             // From another thread: it stays in the mailbox of the color that runs.
             let foreign = || poster.post(Color::from(1), move |_cx| drop(payload));
             std::thread::scope(|scope| scope.spawn(foreign).join().unwrap()).unwrap();
@@ -317,9 +317,9 @@ fn exits_when_idle_after_the_last_timer() {
     let mut runtime = cores(2).exit_when_idle(true).build().unwrap();
     runtime
         .run(move |cx| {
-            let tick = Callback::anonymous(Color::from(1), move |cx: &mut Cx| {
+            let tick = Callback::anonymous(Color::from(1), move |cx| {
                 ran.fetch_add(1, Ordering::Relaxed);
-                let tock = Callback::anonymous(Color::from(2), move |_cx: &mut Cx| {
+                let tock = Callback::anonymous(Color::from(2), move |_cx| {
                     ran.fetch_add(1, Ordering::Relaxed);
                 });
                 cx.timer(Duration::from_millis(10), tock);
@@ -486,7 +486,7 @@ fn everything_is_freed_after_a_drained_run() {
         .run(move |cx| {
             for i in 0..1_000 {
                 let payload = given.payload();
-                let on = Callback::anonymous(Color::from(i), move |_cx: &mut Cx| drop(payload));
+                let on = Callback::anonymous(Color::from(i), move |_cx| drop(payload));
                 if i % 2 == 0 {
                     cx.post_callback(on);
                 } else {
@@ -556,7 +556,7 @@ fn work_that_waits_for_its_timers_end() {
         .unwrap()
         .run(move |cx| {
             let ends = Ends(Arc::clone(&canceled));
-            let never = Callback::anonymous(Color::from(2), move |_cx: &mut Cx| drop(ends));
+            let never = Callback::anonymous(Color::from(2), move |_cx| drop(ends));
             cx.timer(Duration::from_secs(3_600), never);
             cx.stop();
             work(cx, canceled);

@@ -1,6 +1,6 @@
 //! The simulation: a run follows from its seed, on as many cores as asked for.
 
-use mely::net::{Acceptors, Stream, Timer, connect, listen};
+use mely::net::{Acceptors, Stream, Timer};
 use mely::sim::{self, SimError, Simulation, Step};
 use mely::topology::{Distance, Shape, Topology};
 use mely::{Callback, Color, Colored, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime};
@@ -20,11 +20,11 @@ fn chain(cx: &mut Cx, left: u64) {
     }
     sim::work(cx, Duration::from_nanos(100 << (left % 8)));
     let color = Color::from(cx.color().value() * 7 % 101);
-    cx.post_callback(CHAIN.on(color, move |cx: &mut Cx| chain(cx, left - 1)));
+    cx.post_callback(CHAIN.on(color, move |cx| chain(cx, left - 1)));
 }
 
 fn chains(seed: u64, cores: usize) -> Simulation {
-    let builder = Runtime::builder().cores(Cores::count(cores));
+    let builder = Runtime::builder().cores(Cores::Count(cores));
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let start = |cx: &mut Cx| {
         for color in 1..60u64 {
@@ -165,7 +165,7 @@ fn timers_take_no_time_to_wait_for() {
         .run(move |cx| {
             for hours in [3, 1, 2] {
                 let log = Arc::clone(&log);
-                let callback = Callback::anonymous(Color::from(hours), move |_cx: &mut Cx| {
+                let callback = Callback::anonymous(Color::from(hours), move |_cx| {
                     log.lock().unwrap().push(hours);
                 });
                 let _: Timer = cx.timer(Duration::from_hours(hours), callback);
@@ -180,17 +180,17 @@ fn timers_take_no_time_to_wait_for() {
 fn echo(seed: u64) -> u64 {
     static ECHO: Handler = Handler::new("echo");
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(3))
+        .cores(Cores::Count(3))
         .simulate(seed)
         .unwrap();
     let address = Arc::new(Mutex::new(None));
     let told = Arc::clone(&address);
     simulation
         .start(move |cx| {
-            let on_accept = Callback::anonymous(Color::from(1), |cx: &mut Cx, incoming| {
+            let on_accept = Callback::anonymous_each(Color::from(1), |cx: &mut Cx, incoming| {
                 let incoming: mely::net::Incoming = Result::unwrap(incoming);
-                let stream = incoming.open_unique(cx);
-                cx.post(stream.color(), move |cx: &mut Cx| {
+                let stream = incoming.open_unique();
+                cx.post(stream.color(), move |cx| {
                     let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<_>| {
                         // At the end receives are canceled.
                         let Ok(data): Result<mely::net::RecvBuf, _> = data else {
@@ -203,16 +203,16 @@ fn echo(seed: u64) -> u64 {
                 });
             });
             let any = "127.0.0.1:0".parse().unwrap();
-            let listener = listen(cx, any, Acceptors::PerCore, on_accept).unwrap();
+            let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
             *told.lock().unwrap() = Some(listener.local_addr());
             listener.detach();
             // A connection of its own, which is there for as long as the runtime.
             let address = told.lock().unwrap().unwrap();
-            let connected = Callback::anonymous(Color::from(2), |cx: &mut Cx, incoming| {
+            let connected = Callback::anonymous_value(Color::from(2), |cx: &mut Cx, incoming| {
                 let incoming: mely::net::Incoming = Result::unwrap(incoming);
-                incoming.open(cx, Color::from(2)).detach(cx).unwrap();
+                incoming.open(Color::from(2)).detach(cx).unwrap();
             });
-            connect(cx, address, connected).unwrap();
+            cx.connect(address, connected).unwrap();
         })
         .unwrap();
     while simulation.step() != Step::Stalled {}
@@ -263,7 +263,7 @@ fn what_is_left_of_a_run_is_dropped() {
     let alive = Arc::new(());
     for steps in 0..60 {
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(3))
+            .cores(Cores::Count(3))
             .simulate(steps)
             .unwrap();
         let held = Arc::clone(&alive);
@@ -274,7 +274,7 @@ fn what_is_left_of_a_run_is_dropped() {
                     let state = state.clone();
                     cx.post(Color::from(color), move |cx| {
                         sim::pause(cx);
-                        state.post(cx, |_state, _cx| ()).unwrap();
+                        state.post(cx, |_state, _cx| ());
                     });
                 }
             })
@@ -312,7 +312,7 @@ thread_local! {
 /// inside two handlers.
 #[test]
 fn what_steps_is_refused_inside_a_handler() {
-    let new = || Runtime::builder().cores(Cores::count(1)).simulate(1);
+    let new = || Runtime::builder().cores(Cores::Count(1)).simulate(1);
     let mut other = new().unwrap();
     other
         .start(|cx| {
@@ -366,7 +366,7 @@ fn a_handler_that_pauses_for_ever_is_stuck() {
             sim::pause(cx);
         }
     };
-    let builder = || Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = || Runtime::builder().cores(Cores::Count(2)).color_slots(64);
     // Given up, and dropped.
     let mut simulation = builder().simulate(1).unwrap();
     simulation.set_steps_max(1_000);
@@ -392,7 +392,7 @@ fn a_handler_that_pauses_for_ever_is_stuck() {
 fn handlers_that_wait_for_each_other_end_before_a_drop() {
     let flag = Arc::new(AtomicBool::new(false));
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(2))
+        .cores(Cores::Count(2))
         .simulate(1)
         .unwrap();
     let (sets, waits) = (Arc::clone(&flag), Arc::clone(&flag));
@@ -464,15 +464,12 @@ fn an_end_is_told_once_and_truly() {
 
 #[test]
 fn times_beyond_all_reckoning() {
-    let builder = Runtime::builder().cores(Cores::count(2));
+    let builder = Runtime::builder().cores(Cores::Count(2));
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     simulation
         .run(|cx| {
             for after in [Duration::MAX, Duration::from_nanos(u64::MAX)] {
-                cx.timer(
-                    after,
-                    Callback::anonymous(Color::from(1), |_cx: &mut Cx| ()),
-                );
+                cx.timer(after, Callback::anonymous(Color::from(1), |_cx| ()));
             }
             sim::work(cx, Duration::MAX);
             sim::work(cx, Duration::MAX);
@@ -534,7 +531,7 @@ fn a_handler_that_is_not_known_yet_is_not_overtaken() {
             cx.post_callback(KNOWN.on(to, next));
         }
     }
-    let builder = Runtime::builder().cores(Cores::count(1));
+    let builder = Runtime::builder().cores(Cores::Count(1));
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     let order = Order::default();
     let its = Arc::clone(&order);
@@ -553,7 +550,7 @@ fn a_handler_that_is_not_known_yet_is_not_overtaken() {
 #[test]
 fn what_is_dropped_may_post() {
     let dropped = Arc::new(Mutex::new(0));
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
     let builder = builder.on_panic(OnPanic::DropEvent).events_max(1);
     let mut simulation = builder.exit_when_idle(true).simulate(5).unwrap();
     let (poster, counts) = (simulation.poster(), Arc::clone(&dropped));
@@ -569,7 +566,7 @@ fn what_is_dropped_may_post() {
                 panic!("on purpose");
             });
             let held = posts();
-            let callback = Callback::anonymous(Color::from(4), move |_cx: &mut Cx| drop(held));
+            let callback = Callback::anonymous(Color::from(4), move |_cx| drop(held));
             cx.timer(Duration::from_secs(1), callback).cancel(cx);
             drop(Colored::new(cx, Color::from(5), posts()));
             // And by one that is refused at the limit.

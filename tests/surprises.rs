@@ -3,7 +3,7 @@
 //! The normal case of a handler is bimodal: a cache hit or a miss. So one closure type takes some 50 ns for long
 //! enough to be taken for short, and then now and then, or each time, very much longer.
 
-use mely::net::{Acceptors, Incoming, RecvBuf, Stream, listen};
+use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
 use mely::sim;
 use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
 use std::io::{self, Write};
@@ -86,7 +86,7 @@ fn tick(cx: &mut Cx, fired: Fired, end: Duration) {
 
 /// By how much the latest timer was late, beside a chain of this mix on the same core.
 fn latest_timer(cores: usize, mix: Mix, watchdog: Duration) -> Duration {
-    let builder = Runtime::builder().cores(Cores::count(cores));
+    let builder = Runtime::builder().cores(Cores::Count(cores));
     let builder = builder.watchdog(watchdog).exit_when_idle(true);
     let mut simulation = builder.simulate(mix.random).unwrap();
     let fired = Fired::default();
@@ -94,7 +94,7 @@ fn latest_timer(cores: usize, mix: Mix, watchdog: Duration) -> Duration {
     simulation
         .run(move |cx| {
             let end = Duration::from_millis(30);
-            cx.post_callback(WORK.on(Color::from(1), move |cx: &mut Cx| {
+            cx.post_callback(WORK.on(Color::from(1), move |cx| {
                 tick(cx, ticking, end);
                 chain(cx, 0, mix, end);
             }));
@@ -130,16 +130,16 @@ fn without_the_watchdog_timers_wait_for_longer() {
 #[test]
 fn no_completion_waits_for_more_than_two_handlers_and_a_millisecond() {
     for mix in mixes(1) {
-        let builder = Runtime::builder().cores(Cores::count(1));
+        let builder = Runtime::builder().cores(Cores::Count(1));
         let mut simulation = builder.simulate(mix.random).unwrap();
         let (address, arrived) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Vec::new())));
         let (told, arrives) = (Arc::clone(&address), Arc::clone(&arrived));
         simulation
             .start(move |cx| {
-                let on_accept = Callback::anonymous(
+                let on_accept = Callback::anonymous_each(
                     Color::from(101),
                     move |cx: &mut Cx, incoming: io::Result<Incoming>| {
-                        let stream = incoming.unwrap().open(cx, Color::from(101));
+                        let stream = incoming.unwrap().open(Color::from(101));
                         let arrives = Arc::clone(&arrives);
                         let read = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
                             if data.is_ok_and(|data| !data.is_end()) {
@@ -151,7 +151,7 @@ fn no_completion_waits_for_more_than_two_handlers_and_a_millisecond() {
                     },
                 );
                 let any = "127.0.0.1:0".parse().unwrap();
-                let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+                let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
                 *told.lock().unwrap() = Some(listener.local_addr());
                 listener.detach();
                 cx.post(Color::from(2), move |cx| {
@@ -198,7 +198,7 @@ fn rounds(seed: u64, long: Duration, after: Duration) -> Vec<usize> {
     }
     fn post(cx: &mut Cx, color: Color, takes: Duration, round: usize, log: &Log) {
         let log = Arc::clone(log);
-        cx.post_callback(WORK.on(color, move |cx: &mut Cx| work(cx, takes, round, &log)));
+        cx.post_callback(WORK.on(color, move |cx| work(cx, takes, round, &log)));
     }
     fn round(cx: &mut Cx, number: usize, long: Duration, log: Log) {
         post(cx, Color::from(2), long, number, &log);
@@ -213,7 +213,7 @@ fn rounds(seed: u64, long: Duration, after: Duration) -> Vec<usize> {
             cx.timer(4 * long, next);
         }
     }
-    let builder = Runtime::builder().cores(Cores::count(2)).color_slots(4096);
+    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let log = Log::default();
     let its = Arc::clone(&log);

@@ -53,7 +53,7 @@ fn equal_timers_fire_in_the_order_they_were_set() {
     for canceled in [&[][..], &[0, 1], &[1, 3], &[4, 2, 0]] {
         let order = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&order);
-        let builder = Runtime::builder().cores(Cores::count(1));
+        let builder = Runtime::builder().cores(Cores::Count(1));
         builder
             .exit_when_idle(true)
             .simulate(1)

@@ -20,7 +20,7 @@ fn a_slow_handler_is_reported_once_while_it_runs() {
     let (told, inside) = (Arc::clone(&reports), Arc::clone(&running));
     let limit = Duration::from_millis(20);
     cores(2)
-        .warn_over(limit, move |slow| {
+        .on_slow_handler(limit, move |slow| {
             assert!(inside.load(Ordering::Acquire), "it is over already");
             told.lock().unwrap().push(slow.clone());
         })
@@ -29,7 +29,7 @@ fn a_slow_handler_is_reported_once_while_it_runs() {
         .run({
             let reports = Arc::clone(&reports);
             move |cx| {
-                let slow = SLOW.on(Color::from(1), move |cx: &mut Cx| {
+                let slow = SLOW.on(Color::from(1), move |cx| {
                     running.store(true, Ordering::Release);
                     eventually("the report", || !reports.lock().unwrap().is_empty());
                     // Long enough for another look, which must say nothing more.
@@ -56,7 +56,7 @@ fn a_hook_that_panics_comes_out_of_run() {
     let alive = Alive::default();
     let given = alive.clone();
     let mut runtime = cores(2)
-        .warn_over(Duration::from_millis(1), |slow: &SlowHandler| {
+        .on_slow_handler(Duration::from_millis(1), |slow: &SlowHandler| {
             // On a busy machine the closure that `run` is given is slow too.
             if slow.handler == "slow" {
                 panic!("{} is slow", slow.handler);
@@ -66,7 +66,7 @@ fn a_hook_that_panics_comes_out_of_run() {
         .unwrap();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         runtime.run(move |cx| {
-            cx.post_callback(SLOW.on(Color::from(1), move |cx: &mut Cx| {
+            cx.post_callback(SLOW.on(Color::from(1), move |cx| {
                 let payload = given.payload();
                 cx.post(Color::from(1), move |_cx| drop(payload));
                 eventually("the end", || cx.stopping());
@@ -82,7 +82,7 @@ fn a_hook_that_panics_comes_out_of_run() {
 #[test]
 fn a_hook_that_panics_cuts_a_simulation_short() {
     let mut simulation = cores(2)
-        .warn_over(Duration::from_millis(1), |slow: &SlowHandler| {
+        .on_slow_handler(Duration::from_millis(1), |slow: &SlowHandler| {
             panic!("{} is slow", slow.handler)
         })
         .simulate(1)
@@ -109,9 +109,9 @@ fn runs_over_the_limit_are_reported_once_and_in_time() {
             let reports = Arc::new(Mutex::new(Vec::new()));
             let told = Arc::clone(&reports);
             Runtime::builder()
-                .cores(Cores::count(cores))
+                .cores(Cores::Count(cores))
                 .exit_when_idle(true)
-                .warn_over(LIMIT, move |slow: &SlowHandler| {
+                .on_slow_handler(LIMIT, move |slow: &SlowHandler| {
                     told.lock().unwrap().push(slow.clone());
                 })
                 .simulate(1)
@@ -150,7 +150,7 @@ fn counters_add_up() {
             for i in 0..EVENTS {
                 cx.post(Color::from(i), |_cx| ());
             }
-            let work = SLOW.on(Color::from(1), |cx: &mut Cx| {
+            let work = SLOW.on(Color::from(1), |cx| {
                 std::thread::sleep(Duration::from_millis(5));
                 cx.stop();
             });
@@ -194,7 +194,7 @@ fn steals_are_counted() {
             .run(|cx| {
                 for i in 0..200 {
                     // Even colors: all on core 0.
-                    cx.post_callback(SLOW.on(Color::from(2 * i), |_cx: &mut Cx| {
+                    cx.post_callback(SLOW.on(Color::from(2 * i), |_cx| {
                         std::thread::sleep(Duration::from_micros(200));
                     }));
                 }
@@ -254,7 +254,7 @@ fn handlers_and_closures_have_names() {
         .unwrap()
         .run(|cx| {
             assert!(cx.handler().contains("handlers_and_closures_have_names"));
-            cx.post_callback(SLOW.on(Color::from(1), |cx: &mut Cx| {
+            cx.post_callback(SLOW.on(Color::from(1), |cx| {
                 assert_eq!(cx.handler(), "slow");
                 assert_eq!(cx.color(), Color::from(1));
                 cx.stop();

@@ -154,7 +154,7 @@ impl Event {
         bit: Past,
         past: Past,
     ) -> Callback<impl FnOnce(&mut Cx) + Send + 'static> {
-        handler.on(color, move |cx: &mut Cx| {
+        handler.on(color, move |cx| {
             assert_eq!(cx.color(), color, "ORACLE: in another color");
             let log = self.oracle.cell(color);
             self.oracle.begin(&log, color, self.payload.mark, bit, past);

@@ -39,15 +39,32 @@ impl Maker {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let vtable = VtableOf::<F>::VTABLE;
+        self.make_wrapped(profiles, handler, color, f, |f| f)
+    }
+
+    /// Makes an event of `wrap(f)`, which is made once there is memory for it: until then `f` can come
+    /// back. `wrap` runs no user code.
+    #[inline(always)]
+    pub(crate) fn make_wrapped<F, G>(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        wrap: impl FnOnce(F) -> G,
+    ) -> Result<(Event, Times), F>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let vtable = VtableOf::<G>::VTABLE;
         let profile = self.cache.find(profiles, handler, vtable);
         let times = profiles.get(profile).estimate();
         // After the profile: before it, a post took 12 instructions more.
         let Some(node) = self.pool.alloc() else {
             return Err(f);
         };
-        // SAFETY: a fresh node, and the profile of `F`.
-        let event = unsafe { fill_by(node, color, (profile, ProfileId::OVERFLOW), times, f) };
+        // SAFETY: a fresh node, and the profile of `G`.
+        let event = unsafe { fill_by(node, color, (profile, ProfileId::OVERFLOW), times, wrap(f)) };
         Ok((event, times))
     }
 

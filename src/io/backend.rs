@@ -11,12 +11,13 @@ use super::sim::Sim;
 use super::uring::Flavor;
 use super::uring::{FLAVORS, Uring};
 use super::{
-    Choice, Completion, Config, Doorbell, Fd, How, ListenOptions, Op, Owner, Report, SendBuf, Token,
+    Backend, Completion, Config, Doorbell, Fd, How, ListenOptions, Op, Owner, Report, SendBuf,
+    Token,
 };
 
 /// One core's event source. What its functions promise is written at the top of `super`.
 #[derive(Debug)]
-pub(crate) struct Backend {
+pub(crate) struct EventSource {
     which: Which,
     /// A ring answers to the thread that made it and to no other.
     not_send: PhantomData<*mut ()>,
@@ -48,17 +49,17 @@ macro_rules! forward {
     };
 }
 
-impl Backend {
+impl EventSource {
     /// Makes a backend for the calling thread, and tells which one it became and why.
     ///
     /// # Errors
     ///
     /// For a `config` that no backend could meet, and when nothing that `choice` allows can be set
     /// up; then with the reasons of all that were tried.
-    pub(crate) fn new(choice: Choice, config: &Config) -> io::Result<(Backend, Report)> {
+    pub(crate) fn new(choice: Backend, config: &Config) -> io::Result<(EventSource, Report)> {
         config.check()?;
         let (which, report) = match choice {
-            Choice::Sim(net) => {
+            Backend::Sim(net) => {
                 let (sim, detail) = Sim::new(net, config);
                 let report = Report {
                     name: "sim",
@@ -67,18 +68,18 @@ impl Backend {
                 };
                 (Which::Sim(Box::new(sim)), report)
             }
-            Choice::IoUring => {
+            Backend::IoUring => {
                 let (uring, report) = Self::uring(config).map_err(none_left)?;
                 (Which::Uring(Box::new(uring)), report)
             }
-            Choice::Epoll => Self::epoll(config, Vec::new()).map_err(none_left)?,
-            Choice::Auto => match Self::uring(config) {
+            Backend::Epoll => Self::epoll(config, Vec::new()).map_err(none_left)?,
+            Backend::Auto => match Self::uring(config) {
                 Ok((uring, report)) => (Which::Uring(Box::new(uring)), report),
                 Err((_, refused)) => Self::epoll(config, refused).map_err(none_left)?,
             },
         };
         Ok((
-            Backend {
+            EventSource {
                 which,
                 not_send: PhantomData,
             },
@@ -88,10 +89,10 @@ impl Backend {
 
     /// A ring of one flavor and no other, so that the suite can run on each.
     #[cfg(test)]
-    pub(super) fn with_flavor(flavor: Flavor, config: &Config) -> io::Result<Backend> {
+    pub(super) fn with_flavor(flavor: Flavor, config: &Config) -> io::Result<EventSource> {
         config.check()?;
         let uring = Uring::new(flavor, config)?;
-        Ok(Backend {
+        Ok(EventSource {
             which: Which::Uring(Box::new(uring)),
             not_send: PhantomData,
         })
@@ -154,17 +155,6 @@ impl Backend {
     /// A listener bound to `addr`.
     pub(crate) fn listen(&mut self, addr: SocketAddr, opts: &ListenOptions) -> io::Result<Fd> {
         forward!(mut self, b => b.listen(addr, opts))
-    }
-
-    /// Where a listener or connection is bound: the port that port 0 became.
-    pub(crate) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
-        forward!(self, b => b.local_addr(fd))
-    }
-
-    /// Who is at the other end. Not part of an accept's completion: a multishot accept cannot tell,
-    /// and most servers never ask.
-    pub(crate) fn peer_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
-        forward!(self, b => b.peer_addr(fd))
     }
 
     /// Accepts connections until canceled or failed.

@@ -1,5 +1,6 @@
 //! Bytes on their way out, owned by the operation until its completion gives them back.
 
+use super::RecvBuf;
 use std::fmt;
 use std::ops::{Deref, Range};
 // The users' own, whatever the crate's own atomics are made of.
@@ -9,11 +10,15 @@ use std::sync::Arc;
 ///
 /// Owned, because the kernel reads them after the call has returned. Cheap to make from what a
 /// server has at hand: a response known at compile time, a prebuilt one shared by many
-/// connections, or one just written.
+/// connections, one just written, or what was received.
+///
+/// A received buffer ([`RecvBuf`]) goes back to the core that received it when the `SendBuf` is dropped:
+/// until then that core has one buffer fewer to receive into. [`Stream::write`](crate::net::Stream::write)
+/// gives it back before it returns: what the kernel does not take at once is copied, so that peers who do
+/// not read keep no buffers. A clone is a copy too.
 #[derive(Clone)]
 pub struct SendBuf(Repr);
 
-#[derive(Clone)]
 enum Repr {
     Static(&'static [u8]),
     Shared {
@@ -22,6 +27,26 @@ enum Repr {
         end: usize,
     },
     Owned(Vec<u8>),
+    /// From `start` on.
+    Received {
+        buf: RecvBuf,
+        start: usize,
+    },
+}
+
+impl Clone for Repr {
+    fn clone(&self) -> Repr {
+        match self {
+            Repr::Static(bytes) => Repr::Static(bytes),
+            Repr::Shared { bytes, start, end } => Repr::Shared {
+                bytes: Arc::clone(bytes),
+                start: *start,
+                end: *end,
+            },
+            Repr::Owned(bytes) => Repr::Owned(bytes.clone()),
+            Repr::Received { buf, start } => Repr::Owned(buf[*start..].to_vec()),
+        }
+    }
 }
 
 impl SendBuf {
@@ -50,19 +75,28 @@ impl SendBuf {
             Repr::Shared { start, end, .. } => *start = (*start + bytes).min(*end),
             // Moves what is left; rare, for a peer that reads slower than we write.
             Repr::Owned(all) => drop(all.drain(..bytes)),
+            Repr::Received { start, .. } => *start += bytes,
         }
     }
 
-    /// The vector back, to be filled again; `None` when the bytes are static or shared.
+    /// The same bytes in memory that may wait: received ones are copied, and their buffer goes back.
+    pub(crate) fn into_lasting(self) -> SendBuf {
+        match self.0 {
+            Repr::Received { .. } => self.clone(),
+            _ => self,
+        }
+    }
+
+    /// The vector back, to be filled again; `None` when the bytes are static, shared or received.
     pub fn into_vec(self) -> Option<Vec<u8>> {
         match self.0 {
             Repr::Owned(bytes) => Some(bytes),
-            Repr::Static(_) | Repr::Shared { .. } => None,
+            Repr::Static(_) | Repr::Shared { .. } | Repr::Received { .. } => None,
         }
     }
 }
 
-/// The address of the bytes does not change when the `SendBuf` is moved: none of the three forms
+/// The address of the bytes does not change when the `SendBuf` is moved: none of the four forms
 /// keeps them inline. The ring backend relies on that while the kernel reads them.
 impl Deref for SendBuf {
     type Target = [u8];
@@ -72,7 +106,14 @@ impl Deref for SendBuf {
             Repr::Static(bytes) => bytes,
             Repr::Shared { bytes, start, end } => &bytes[*start..*end],
             Repr::Owned(bytes) => bytes,
+            Repr::Received { buf, start } => &buf[*start..],
         }
+    }
+}
+
+impl AsRef<[u8]> for SendBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 
@@ -123,12 +164,20 @@ impl From<Arc<[u8]>> for SendBuf {
     }
 }
 
+/// Without a copy: see [`SendBuf`] for what that costs.
+impl From<RecvBuf> for SendBuf {
+    fn from(buf: RecvBuf) -> SendBuf {
+        SendBuf(Repr::Received { buf, start: 0 })
+    }
+}
+
 impl fmt::Debug for SendBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let form = match &self.0 {
             Repr::Static(_) => "static",
             Repr::Shared { .. } => "shared",
             Repr::Owned(_) => "owned",
+            Repr::Received { .. } => "received",
         };
         write!(f, "SendBuf({form}, {} bytes)", self.len())
     }

@@ -99,7 +99,7 @@ impl Default for ListenOptions {
 
 /// Which backend to run on.
 #[derive(Clone, Debug, Default)]
-pub enum Choice {
+pub enum Backend {
     /// io_uring where the kernel lets us, epoll where it does not.
     #[default]
     Auto,
@@ -111,28 +111,28 @@ pub enum Choice {
     Sim(SimNet),
 }
 
-/// The environment variable that overrides [`Choice::Auto`].
+/// The environment variable that overrides [`Backend::Auto`].
 pub(crate) const BACKEND_VARIABLE: &str = "MELY_BACKEND";
 
-impl Choice {
+impl Backend {
     /// What the environment variable `MELY_BACKEND` asks for: `io_uring`, `epoll` or `auto`;
-    /// [`Choice::Auto`] when it is not set or empty.
+    /// [`Backend::Auto`] when it is not set or empty.
     ///
     /// # Errors
     ///
     /// For any other value, naming it and the values that are understood.
-    pub fn from_env() -> io::Result<Choice> {
+    pub fn from_env() -> io::Result<Backend> {
         match std::env::var_os(BACKEND_VARIABLE) {
-            None => Ok(Choice::Auto),
-            Some(value) => Choice::parse(&value.to_string_lossy()),
+            None => Ok(Backend::Auto),
+            Some(value) => Backend::parse(&value.to_string_lossy()),
         }
     }
 
-    fn parse(value: &str) -> io::Result<Choice> {
+    fn parse(value: &str) -> io::Result<Backend> {
         match value {
-            "" | "auto" => Ok(Choice::Auto),
-            "io_uring" => Ok(Choice::IoUring),
-            "epoll" => Ok(Choice::Epoll),
+            "" | "auto" => Ok(Backend::Auto),
+            "io_uring" => Ok(Backend::IoUring),
+            "epoll" => Ok(Backend::Epoll),
             other => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("{BACKEND_VARIABLE}={other}: must be io_uring, epoll or auto"),
@@ -188,10 +188,10 @@ mod tests {
 
     #[test]
     fn the_variable_is_read_strictly() {
-        assert!(matches!(Choice::parse("io_uring"), Ok(Choice::IoUring)));
-        assert!(matches!(Choice::parse("epoll"), Ok(Choice::Epoll)));
-        assert!(matches!(Choice::parse(""), Ok(Choice::Auto)));
-        let error = Choice::parse("kqueue").unwrap_err();
+        assert!(matches!(Backend::parse("io_uring"), Ok(Backend::IoUring)));
+        assert!(matches!(Backend::parse("epoll"), Ok(Backend::Epoll)));
+        assert!(matches!(Backend::parse(""), Ok(Backend::Auto)));
+        let error = Backend::parse("kqueue").unwrap_err();
         assert_eq!(
             error.to_string(),
             "MELY_BACKEND=kqueue: must be io_uring, epoll or auto"
@@ -231,19 +231,19 @@ mod tests {
 
     #[test]
     fn no_backend_is_made_of_an_impossible_size() {
-        use super::super::Backend;
+        use super::super::EventSource;
         let none = Config {
             buffers: 0,
             ..Config::default()
         };
         let net = SimNet::new(1);
         for choice in [
-            Choice::Auto,
-            Choice::IoUring,
-            Choice::Epoll,
-            Choice::Sim(net),
+            Backend::Auto,
+            Backend::IoUring,
+            Backend::Epoll,
+            Backend::Sim(net),
         ] {
-            let error = Backend::new(choice, &none).unwrap_err();
+            let error = EventSource::new(choice, &none).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         }
     }

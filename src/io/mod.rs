@@ -9,7 +9,7 @@
 //!
 //! # What every backend provides
 //!
-//! **Whose it is.** A `Backend` is made on its core's thread, used only there and never sent. Only
+//! **Whose it is.** An `EventSource` is made on its core's thread, used only there and never sent. Only
 //! its `Doorbell` and the `RecvBuf`s it handed out may be elsewhere, and they stay valid and
 //! harmless after it is gone. Descriptors are the process's: any core may send on any of them.
 //!
@@ -92,11 +92,11 @@ mod socket;
 mod uring;
 
 pub use self::buf::SendBuf;
-pub use self::config::{Choice, Report};
+pub use self::config::{Backend, Report};
 pub use self::pool::RecvBuf;
 pub use self::sim::{SimCall, SimClient, SimNet};
 
-pub(crate) use self::backend::Backend;
+pub(crate) use self::backend::EventSource;
 pub(crate) use self::completion::{Completion, Done, Fd, How, Op, Token};
 pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::doorbell::Doorbell;

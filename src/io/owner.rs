@@ -1,6 +1,8 @@
-//! Who closes a descriptor where no backend is at hand.
+//! Who closes a descriptor, and knows its addresses, where no backend is at hand.
 
 use super::{Fd, SimNet, socket};
+use std::io;
+use std::net::SocketAddr;
 
 /// Whose descriptors the numbers of a backend are.
 #[derive(Clone, Debug)]
@@ -18,6 +20,23 @@ impl Owner {
         match self {
             Owner::Kernel => socket::close(fd),
             Owner::Sim(net) => net.close(fd),
+        }
+    }
+
+    /// Where a listener or connection is bound: the port that port 0 became.
+    pub(crate) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
+        match self {
+            Owner::Kernel => socket::local_addr(fd),
+            Owner::Sim(net) => net.local_addr_of(fd),
+        }
+    }
+
+    /// Who is at the other end. Not part of an accept's completion: a multishot accept cannot tell,
+    /// and most servers never ask.
+    pub(crate) fn peer_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
+        match self {
+            Owner::Kernel => socket::peer_addr(fd),
+            Owner::Sim(net) => net.peer_addr_of(fd),
         }
     }
 }

@@ -179,7 +179,8 @@ impl fmt::Debug for Pool {
 ///
 /// May be kept, sent to another thread and dropped there, also after the runtime has ended;
 /// dropping it gives the buffer back. Buffers are finite: a core whose buffers are all kept stops
-/// receiving until one returns. Length 0 is the end of the stream.
+/// receiving until one returns. Length 0 is the end of the stream. A [`SendBuf`](super::SendBuf) is made of
+/// it without a copy.
 pub struct RecvBuf {
     /// `None`: no buffer, length 0.
     home: Option<Arc<Pool>>,
@@ -211,6 +212,12 @@ impl Deref for RecvBuf {
         // SAFETY: `lend` gave this guard alone the buffer, initialized (the pool is born zeroed)
         // and with `len` within it; it is returned only in `drop`.
         unsafe { std::slice::from_raw_parts(pool.start_of(self.id).as_ptr(), self.len as usize) }
+    }
+}
+
+impl AsRef<[u8]> for RecvBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 
@@ -305,6 +312,7 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::SendBuf;
 
     fn home(buffers: u16) -> Home {
         let config = Config {
@@ -333,6 +341,29 @@ mod tests {
         let mut three = fill(&mut home, 3).unwrap();
         three[0] = 9;
         assert_eq!((&*two, &*three), (&[2; 3][..], &[9, 3, 3][..]));
+    }
+
+    /// What was received goes out as it is, and comes home when it has.
+    #[test]
+    fn a_buffer_to_send_comes_back_when_it_waits_or_is_dropped() {
+        let mut home = home(1);
+        let received = fill(&mut home, 7).unwrap();
+        let at = received.as_ptr();
+        let mut sent = SendBuf::from(received);
+        assert_eq!((&*sent, sent.as_ptr()), (&[7; 3][..], at));
+        sent.skip(1);
+        let copy = sent.clone();
+        assert_eq!((&*sent, &*copy), (&[7; 2][..], &[7; 2][..]));
+        assert_eq!(sent.as_ptr(), at.wrapping_add(1));
+        assert!(fill(&mut home, 8).is_none(), "it counts as lent");
+        let lasting = sent.into_lasting();
+        assert!(fill(&mut home, 8).is_some(), "what waits is no loan");
+        assert_eq!(&*lasting, [7; 2]);
+        drop(SendBuf::from(fill(&mut home, 9).unwrap()));
+        assert!(fill(&mut home, 8).is_some());
+        assert_eq!(&*copy, [7; 2], "a copy is no loan");
+        assert_eq!(copy.into_vec(), Some(vec![7; 2]));
+        assert!(SendBuf::from(RecvBuf::end()).is_empty());
     }
 
     #[test]

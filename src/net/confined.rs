@@ -227,7 +227,7 @@ mod tests {
 
     /// A simulated runtime of two cores.
     fn simulation() -> Simulation {
-        let builder = Runtime::builder().cores(Cores::count(2));
+        let builder = Runtime::builder().cores(Cores::Count(2));
         builder.simulate(1).unwrap()
     }
 
@@ -342,7 +342,7 @@ mod tests {
             let claim = || Here::claim(&inner, core);
             assert!(catch_unwind(AssertUnwindSafe(claim)).is_err());
         }
-        let runtime = Runtime::builder().cores(Cores::count(2)).build().unwrap();
+        let runtime = Runtime::builder().cores(Cores::Count(2)).build().unwrap();
         let claimed = [0, 1].map(|core| Here::claim(&runtime.inner, core));
         assert_eq!(claimed.map(|here| here.core), [0, 1]);
         assert!(catch_unwind(AssertUnwindSafe(|| Here::claim(&runtime.inner, 1))).is_err());

@@ -47,31 +47,33 @@ impl fmt::Debug for Connecting {
     }
 }
 
-/// Connects to `addr` and calls back with the connection or the error, in the callback's color. This
-/// core becomes the connection's home.
-///
-/// # Errors
-/// If the socket cannot be made, at once and instead of the callback.
-pub fn connect<F>(cx: &mut Cx, addr: SocketAddr, callback: Callback<F>) -> io::Result<()>
-where
-    F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
-{
-    let connecting = Box::new(Connecting {
-        callback: Box::new(callback.f),
-        handler: callback.handler,
-        color: callback.color,
-        poster: cx.poster(),
-    });
-    let driver = super::driver_of(cx)?;
-    if driver.draining {
-        return Err(super::ending());
-    }
-    match driver.connect(addr, connecting) {
-        Ok(()) => Ok(()),
-        // The callback is dropped here, in the handler that asked, outside the runtime.
-        Err((error, connecting)) => {
-            drop(connecting);
-            Err(error)
+impl Cx {
+    /// Connects to `addr` and calls back with the connection or the error, in the callback's color. This
+    /// core becomes the connection's home.
+    ///
+    /// # Errors
+    /// If the socket cannot be made, at once and instead of the callback.
+    pub fn connect<F>(&mut self, addr: SocketAddr, callback: Callback<F>) -> io::Result<()>
+    where
+        F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
+    {
+        let connecting = Box::new(Connecting {
+            callback: Box::new(callback.f),
+            handler: callback.handler,
+            color: callback.color,
+            poster: self.poster(),
+        });
+        let driver = super::driver_of(self)?;
+        if driver.draining {
+            return Err(super::ending());
+        }
+        match driver.connect(addr, connecting) {
+            Ok(()) => Ok(()),
+            // The callback is dropped here, in the handler that asked, outside the runtime.
+            Err((error, connecting)) => {
+                drop(connecting);
+                Err(error)
+            }
         }
     }
 }

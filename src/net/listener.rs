@@ -26,11 +26,12 @@ pub enum Acceptors {
     Single,
 }
 
-type OnAccept = Arc<dyn Fn(&mut Cx, io::Result<Incoming>) + Send + Sync>;
+type OnAccept = Box<dyn FnMut(&mut Cx, io::Result<Incoming>) + Send>;
 
 /// A listener's shared part.
 pub(super) struct Listening {
-    /// Taken when no core will call it any more. A lock that nobody waits for: events of one color take turns.
+    /// Taken while it runs, and when no core will call it any more. A lock that nobody waits for: events
+    /// of one color take turns.
     callback: Mutex<Option<OnAccept>>,
     /// Cores that accept for it, or are about to.
     accepting: AtomicU32,
@@ -59,8 +60,9 @@ impl Listening {
         // Made now: whatever becomes of the event, they are closed.
         let results: Vec<io::Result<Incoming>> = results.collect();
         core.post_own(handler, color, move |cx: &mut Cx| {
-            let callback = this.callback.lock().unwrap().clone();
-            let Some(callback) = callback else { return };
+            let callback = this.callback.lock().unwrap().take();
+            let mut lent = Lent(&this, callback);
+            let Some(callback) = &mut lent.1 else { return };
             for result in results {
                 callback(cx, result);
             }
@@ -93,6 +95,15 @@ impl fmt::Debug for Listening {
     }
 }
 
+/// The callback while it runs: given back also if it panics, since nobody would be accepted otherwise.
+struct Lent<'a>(&'a Listening, Option<OnAccept>);
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        *self.0.callback.lock().unwrap() = self.1.take();
+    }
+}
+
 /// A bound port whose connections are delivered to a callback. Dropping it stops accepting, as
 /// [`close`](Self::close) does.
 pub struct Listener {
@@ -102,98 +113,101 @@ pub struct Listener {
     detached: bool,
 }
 
-/// Listens on `addr` and calls back in the callback's color with each connection.
-///
-/// Port 0 takes a free port; see [`Listener::local_addr`]. When accepting fails (no more descriptors,
-/// say) the callback gets the error, and accepting goes on a little later; connections wait in the
-/// kernel meanwhile.
-///
-/// # Errors
-/// If the address cannot be bound: in use, not this machine's, not permitted.
-///
-/// ```
-/// use mely::net::{Acceptors, listen};
-/// use mely::{Callback, Color, Runtime};
-/// Runtime::builder().build()?.run(|cx| {
-///     let on_accept = Callback::anonymous(Color::from(1), |_cx: &mut mely::Cx, connection| {
-///         drop(connection); // closes it
-///     });
-///     let addr = "127.0.0.1:0".parse().unwrap();
-///     let listener = listen(cx, addr, Acceptors::PerCore, on_accept).unwrap();
-///     assert_ne!(listener.local_addr().port(), 0);
-///     cx.stop();
-/// })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn listen<F>(
-    cx: &mut Cx,
-    addr: SocketAddr,
-    acceptors: Acceptors,
-    callback: Callback<F>,
-) -> io::Result<Listener>
-where
-    F: Fn(&mut Cx, io::Result<Incoming>) + Send + Sync + 'static,
-{
-    let here = cx.core() as u32;
-    let all = 0..cx.cores() as u32;
-    let poster = cx.poster();
-    let driver = super::driver_of(cx)?;
-    if driver.draining {
-        return Err(super::ending());
-    }
-    let cores: Vec<u32> = match acceptors {
-        // The simulated network has nothing like REUSEPORT.
-        Acceptors::PerCore if matches!(driver.owner, Owner::Kernel) => all.collect(),
-        _ => vec![here],
-    };
-    // Descriptors are the process's, so all are made here and now: an error is then the caller's.
-    let reuse_port = cores.len() > 1;
-    let options = ListenOptions {
-        reuse_port,
-        ..ListenOptions::default()
-    };
-    if reuse_port && addr.port() != 0 {
-        // A port that another program has must be an error, although REUSEPORT would let us share
-        // it with one of the same user: a listener without the option finds out.
-        let probe = driver.backend.listen(addr, &ListenOptions::default())?;
-        driver.backend.close(probe);
-    }
-    let mut fds = Vec::with_capacity(cores.len());
-    let mut bound = addr;
-    for _ in &cores {
-        let fd = driver.backend.listen(bound, &options)?;
-        fds.push(Sent(Some(fd), driver.owner.clone()));
-        bound = driver.backend.local_addr(fd)?;
-    }
-    let listening = Arc::new(Listening {
-        callback: Mutex::new(Some(Arc::new(callback.f))),
-        accepting: AtomicU32::new(cores.len() as u32),
-        handler: callback.handler,
-        color: callback.color,
-        closed: AtomicBool::new(false),
-        poster: poster.clone(),
-    });
-    poster.inner.net.add_listener(Arc::downgrade(&listening));
-    for (&core, mut sent) in cores.iter().zip(fds) {
-        let listening = Arc::clone(&listening);
-        cx.post_own(control(core), move |cx: &mut Cx| {
-            let Some(fd) = sent.arrived() else { return };
-            let worker = cx.worker();
-            match worker.source.driver() {
-                Some(driver) if !driver.draining && !listening.is_closed() => {
-                    driver.accept(listening, fd);
-                }
-                Some(driver) => driver.leave(listening, fd, &mut worker.core),
-                None => Listening::over(listening, &mut worker.core),
-            }
+impl Cx {
+    /// Listens on `addr` and calls back in the callback's color with each connection.
+    ///
+    /// Port 0 takes a free port; see [`Listener::local_addr`]. When accepting fails (no more descriptors,
+    /// say) the callback gets the error, and accepting goes on a little later; connections wait in the
+    /// kernel meanwhile.
+    ///
+    /// # Errors
+    /// If the address cannot be bound: in use, not this machine's, not permitted.
+    ///
+    /// ```
+    /// use mely::net::Acceptors;
+    /// use mely::{Color, Handler, Runtime};
+    /// static ACCEPT: Handler = Handler::new("accept");
+    /// let addr = "127.0.0.1:0".parse()?;
+    /// let listening = Runtime::builder().build()?.run_until(move |cx, finish| {
+    ///     let on_accept = ACCEPT.on_each(Color::from(1), |_cx, connection| {
+    ///         drop(connection); // closes it
+    ///     });
+    ///     let listener = cx.listen(addr, Acceptors::PerCore, on_accept);
+    ///     drop(finish.finish(listener.map(|listener| listener.local_addr())));
+    /// })?;
+    /// assert_ne!(listening?.port(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn listen<F>(
+        &mut self,
+        addr: SocketAddr,
+        acceptors: Acceptors,
+        callback: Callback<F>,
+    ) -> io::Result<Listener>
+    where
+        F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
+    {
+        let here = self.core() as u32;
+        let all = 0..self.cores() as u32;
+        let poster = self.poster();
+        let driver = super::driver_of(self)?;
+        if driver.draining {
+            return Err(super::ending());
+        }
+        let cores: Vec<u32> = match acceptors {
+            // The simulated network has nothing like REUSEPORT.
+            Acceptors::PerCore if matches!(driver.owner, Owner::Kernel) => all.collect(),
+            _ => vec![here],
+        };
+        // Descriptors are the process's, so all are made here and now: an error is then the caller's.
+        let reuse_port = cores.len() > 1;
+        let options = ListenOptions {
+            reuse_port,
+            ..ListenOptions::default()
+        };
+        if reuse_port && addr.port() != 0 {
+            // A port that another program has must be an error, although REUSEPORT would let us share
+            // it with one of the same user: a listener without the option finds out.
+            let probe = driver.backend.listen(addr, &ListenOptions::default())?;
+            driver.backend.close(probe);
+        }
+        let mut fds = Vec::with_capacity(cores.len());
+        let mut bound = addr;
+        for _ in &cores {
+            let fd = driver.backend.listen(bound, &options)?;
+            fds.push(Sent(Some(fd), driver.owner.clone()));
+            bound = driver.owner.local_addr(fd)?;
+        }
+        let listening = Arc::new(Listening {
+            callback: Mutex::new(Some(Box::new(callback.f))),
+            accepting: AtomicU32::new(cores.len() as u32),
+            handler: callback.handler,
+            color: callback.color,
+            closed: AtomicBool::new(false),
+            poster: poster.clone(),
         });
+        poster.inner.net.add_listener(Arc::downgrade(&listening));
+        for (&core, mut sent) in cores.iter().zip(fds) {
+            let listening = Arc::clone(&listening);
+            self.post_own(control(core), move |cx: &mut Cx| {
+                let Some(fd) = sent.arrived() else { return };
+                let worker = cx.worker();
+                match worker.source.driver() {
+                    Some(driver) if !driver.draining && !listening.is_closed() => {
+                        driver.accept(listening, fd);
+                    }
+                    Some(driver) => driver.leave(listening, fd, &mut worker.core),
+                    None => Listening::over(listening, &mut worker.core),
+                }
+            });
+        }
+        Ok(Listener {
+            listening,
+            local_addr: bound,
+            cores,
+            detached: false,
+        })
     }
-    Ok(Listener {
-        listening,
-        local_addr: bound,
-        cores,
-        detached: false,
-    })
 }
 
 /// A listener's descriptor on its way to its core: closed if it does not arrive, because another of
@@ -229,7 +243,7 @@ impl Listener {
     /// still delivered; the callback is dropped after the last of them, in its color. A connection that is made
     /// between that and the end of the descriptor is reset by the kernel. A runtime that is ending
     /// delivers no more of them.
-    pub fn close(self, _cx: &mut Cx) {}
+    pub fn close(self) {}
 }
 
 impl Drop for Listener {
@@ -266,13 +280,46 @@ mod tests {
     use crate::net::tests::Drops;
     use crate::{Cores, Runtime};
 
+    /// The callback has state of its own, which a panic does not take away.
+    #[test]
+    fn the_callback_goes_on_after_a_panic() {
+        let builder = Runtime::builder().cores(Cores::Count(1));
+        let builder = builder.on_panic(crate::OnPanic::DropEvent);
+        let mut simulation = builder.simulate(1).unwrap();
+        let (tell, addr) = std::sync::mpsc::channel();
+        let (count, counts) = std::sync::mpsc::channel();
+        let begin = move |cx: &mut Cx| {
+            let mut calls = 0;
+            let on_accept = Callback::anonymous_each(Color::from(1), move |_cx, _connection| {
+                calls += 1;
+                count.send(calls).unwrap();
+                assert_ne!(calls, 2, "planted");
+            });
+            let any = ([127, 0, 0, 1], 0).into();
+            let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+        };
+        simulation.start(begin).unwrap();
+        let settle = |simulation: &mut crate::sim::Simulation| {
+            while simulation.step() != crate::sim::Step::Stalled {}
+        };
+        settle(&mut simulation);
+        let addr = addr.recv().unwrap();
+        for number in 1..=4 {
+            let _client = simulation.network().connect(addr).unwrap();
+            settle(&mut simulation);
+            assert_eq!(counts.try_recv(), Ok(number));
+        }
+    }
+
     /// Each core that listens may still have connections for it.
     #[test]
     fn the_callback_is_dropped_after_the_last_core_has_left() {
         let drops = Drops::default();
         let given = drops.clone();
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1))
+            .cores(Cores::Count(1))
             .simulate(1)
             .unwrap();
         simulation
@@ -282,7 +329,7 @@ mod tests {
                     let _ = &witness;
                 };
                 let listening = Arc::new(Listening {
-                    callback: Mutex::new(Some(Arc::new(accept))),
+                    callback: Mutex::new(Some(Box::new(accept))),
                     accepting: AtomicU32::new(2),
                     handler: None,
                     color: Color::from(7),
@@ -305,9 +352,9 @@ mod tests {
     fn the_port_of_a_single_acceptor_is_its_own() {
         let mut simulation = Runtime::builder().simulate(1).unwrap();
         let shared = simulation.run_until(|cx, finish| {
-            let on_accept = Callback::anonymous(Color::from(1), |_: &mut Cx, _| ());
+            let on_accept = Callback::anonymous_each(Color::from(1), |_: &mut Cx, _| ());
             let any = "127.0.0.1:0".parse().unwrap();
-            let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+            let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
             let options = ListenOptions {
                 reuse_port: true,
                 ..ListenOptions::default()

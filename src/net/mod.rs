@@ -10,48 +10,65 @@
 //! a core inside a long handler waits for that handler, since no other core may reap its ring. A core
 //! receives at most [`AHEAD_BYTES_MAX`] more of a connection than its color has taken up.
 //!
-//! An echo server:
+//! An echo server, and a client of it:
 //!
 //! ```
-//! use mely::net::{Acceptors, RecvBuf, Stream, connect, listen};
-//! use mely::{Callback, Color, Cx, Handler, Runtime};
+//! use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
+//! use mely::{Color, Cx, Finish, Handler, Runtime};
+//! use std::io;
+//! static ACCEPT: Handler = Handler::new("accept");
 //! static ECHO: Handler = Handler::new("echo");
+//! static CLIENT: Handler = Handler::new("client");
 //!
-//! fn serve(cx: &mut Cx, connection: std::io::Result<mely::net::Incoming>) {
+//! fn serve(cx: &mut Cx, connection: io::Result<Incoming>) {
 //!     let Ok(connection) = connection else { return };
-//!     let stream = connection.open_unique(cx);
-//!     cx.post(stream.color(), move |cx: &mut Cx| {
-//!         let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<RecvBuf>| {
+//!     let stream = connection.open_unique();
+//!     cx.post(stream.color(), move |cx| {
+//!         // Refused only outside the stream's color, as all its calls.
+//!         let _ = stream.on_data(cx, &ECHO, |cx, stream, data| {
 //!             if let Ok(data) = data {
-//!                 let _ = stream.write(cx, data.to_vec());
+//!                 let _ = stream.write(cx, data);
 //!             }
-//!         };
-//!         stream.on_data(cx, &ECHO, echo).unwrap();
+//!         });
 //!         // From here on the connection is its own: closed when the peer has closed.
-//!         stream.detach(cx).unwrap();
+//!         let _ = stream.detach(cx);
 //!     });
 //! }
 //!
-//! Runtime::builder().build()?.run(|cx| {
-//!     let addr = "127.0.0.1:0".parse().unwrap();
-//!     let on_accept = Callback::anonymous(Color::from(1), serve);
-//!     let listener = listen(cx, addr, Acceptors::PerCore, on_accept).unwrap();
-//!     let on_connected = |cx: &mut Cx, connection: std::io::Result<mely::net::Incoming>| {
-//!         let stream = connection.unwrap().open(cx, Color::from(2));
-//!         stream.write(cx, "hello").unwrap();
-//!         stream
-//!             .on_data(cx, &ECHO, |cx, stream, data| {
-//!                 assert_eq!(&*data.unwrap(), b"hello");
-//!                 stream.close(cx);
-//!                 cx.stop();
-//!             })
-//!             .unwrap();
-//!         stream.detach(cx).unwrap();
+//! type Answer = io::Result<Vec<u8>>;
+//!
+//! fn ask(cx: &mut Cx, connection: io::Result<Incoming>, finish: Finish<Answer>) {
+//!     let stream = match connection {
+//!         Ok(connection) => connection.open(cx.color()),
+//!         Err(error) => return drop(finish.finish(Err(error))),
 //!     };
-//!     let callback = Callback::anonymous(Color::from(2), on_connected);
-//!     connect(cx, listener.local_addr(), callback).unwrap();
+//!     let _ = stream.write(cx, "hello");
+//!     let _ = stream.on_data(cx, &CLIENT, move |cx, stream, data| {
+//!         drop(finish.finish(data.map(|data| data.to_vec())));
+//!         stream.close(cx);
+//!     });
+//!     let _ = stream.detach(cx);
+//! }
+//!
+//! fn start(cx: &mut Cx, finish: &Finish<Answer>) -> io::Result<()> {
+//!     let addr = ([127, 0, 0, 1], 0).into();
+//!     let on_accept = ACCEPT.on_each(Color::from(1), serve);
+//!     let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
+//!     let addr = listener.local_addr();
 //!     listener.detach();
+//!     let finish = finish.clone();
+//!     let on_connected = CLIENT.on_value(Color::from(2), |cx, connection| {
+//!         ask(cx, connection, finish);
+//!     });
+//!     cx.connect(addr, on_connected)
+//! }
+//!
+//! let answer = Runtime::builder().build()?.run_until(|cx, finish| {
+//!     if let Err(error) = start(cx, &finish) {
+//!         drop(finish.finish(Err(error)));
+//!     }
 //! })?;
+//! assert_eq!(answer?, b"hello");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -66,11 +83,10 @@ mod stream;
 mod timer;
 
 pub use self::conn::AHEAD_BYTES_MAX;
-pub use self::connect::connect;
-pub use self::listener::{Acceptors, Listener, listen};
+pub use self::listener::{Acceptors, Listener};
 pub use self::stream::{Incoming, Stream, WriteError};
 pub use self::timer::Timer;
-pub use crate::io::{Choice, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
+pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 
 pub(crate) use self::driver::Driver;
 pub(crate) use self::registry::Registry;
@@ -82,7 +98,7 @@ use std::io;
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     /// `None`: what the environment variable says, else automatic.
-    pub(crate) choice: Option<Choice>,
+    pub(crate) backend: Option<Backend>,
 }
 
 /// Raises the process's limit of open descriptors to its hard maximum, and returns it. For programs

@@ -82,7 +82,7 @@ impl Registry {
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
-    use crate::net::{Acceptors, Incoming, RecvBuf, Stream, listen};
+    use crate::net::{Acceptors, Incoming, RecvBuf, Stream};
     use crate::sim::Step;
     use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
     use std::io;
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn nothing_is_noted_of_who_is_gone() {
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1))
+            .cores(Cores::Count(1))
             .simulate(1)
             .unwrap();
         let (tell, addr) = channel();
@@ -104,7 +104,7 @@ mod tests {
         simulation
             .start(move |cx| {
                 let serve = |cx: &mut Cx, incoming: io::Result<Incoming>| {
-                    let stream = incoming.unwrap().open_unique(cx);
+                    let stream = incoming.unwrap().open_unique();
                     cx.post(stream.color(), move |cx| {
                         let read = |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| ();
                         stream.on_data(cx, &READ, read).unwrap();
@@ -113,8 +113,8 @@ mod tests {
                 };
                 let any = "127.0.0.1:0".parse().unwrap();
                 let mut on_any = || {
-                    let on_accept = Callback::anonymous(Color::from(1), serve);
-                    listen(cx, any, Acceptors::Single, on_accept).unwrap()
+                    let on_accept = Callback::anonymous_each(Color::from(1), serve);
+                    cx.listen(any, Acceptors::Single, on_accept).unwrap()
                 };
                 let listener = on_any();
                 drop([on_any(), on_any(), on_any()]);
@@ -136,9 +136,9 @@ mod tests {
         }
         // One more listener finds those that are gone.
         let again = |cx: &mut Cx| {
-            let on_accept = Callback::anonymous(Color::from(1), |_: &mut Cx, _| ());
+            let on_accept = Callback::anonymous_each(Color::from(1), |_: &mut Cx, _| ());
             let any = "127.0.0.1:0".parse().unwrap();
-            listen(cx, any, Acceptors::Single, on_accept)
+            cx.listen(any, Acceptors::Single, on_accept)
                 .unwrap()
                 .detach();
         };

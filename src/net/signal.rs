@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-type OnStop = Box<dyn FnMut(&mut Cx) + Send>;
+type OnStop = Box<dyn FnMut(&mut Cx, ()) + Send>;
 
 /// A watch for the signals that ask a process to stop.
 pub(super) struct Watching {
@@ -35,7 +35,7 @@ impl Watching {
             let callback = this.callback.lock().unwrap().take();
             let mut lent = Lent(&this, callback);
             if let Some(callback) = &mut lent.1 {
-                callback(cx);
+                callback(cx, ());
             }
         };
         core.post_own(watching.handler, watching.color, event);
@@ -71,13 +71,28 @@ impl Cx {
     /// until the runtime ends. Several signals in a row may be one call. From now on, for the life
     /// of the process, these signals no longer kill it.
     ///
-    /// Typically the callback finishes what is under way and calls [`stop`](Self::stop).
+    /// Typically the callback finishes what is under way and calls [`stop`](Self::stop). It is of those
+    /// that are made by [`Handler::on_each`]; a signal brings nothing but itself.
+    ///
+    /// ```no_run
+    /// use mely::{Color, Handler, Runtime};
+    /// static STOP: Handler = Handler::new("stop");
+    /// let watched = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let asked = finish.clone();
+    ///     let on_stop = STOP.on_each(Color::DEFAULT, move |_cx, ()| drop(asked.finish(Ok(()))));
+    ///     if let Err(error) = cx.on_stop_signal(on_stop) {
+    ///         drop(finish.finish(Err(error)));
+    ///     }
+    /// })?;
+    /// watched?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// If the descriptors for it are refused.
     pub fn on_stop_signal<F>(&mut self, callback: Callback<F>) -> io::Result<()>
     where
-        F: FnMut(&mut Cx) + Send + 'static,
+        F: FnMut(&mut Cx, ()) + Send + 'static,
     {
         if super::driver_of(self)?.draining {
             return Err(super::ending());
@@ -114,7 +129,7 @@ mod tests {
             let (calls, drops) = (Arc::new(AtomicUsize::new(0)), Drops::default());
             let (count, given) = (Arc::clone(&calls), drops.clone());
             let mut simulation = Runtime::builder()
-                .cores(Cores::count(1))
+                .cores(Cores::Count(1))
                 .simulate(1)
                 .unwrap();
             let how = format!("{result:?}, signaled: {signaled}");
@@ -122,7 +137,7 @@ mod tests {
                 .run(move |cx| {
                     let (signals, mut kernel) = Signals::written().unwrap();
                     let witness = given.witness(cx.poster());
-                    let callback = move |cx: &mut Cx| {
+                    let callback = move |cx: &mut Cx, ()| {
                         assert_eq!(cx.color(), Color::from(7));
                         let _ = &witness;
                         count.fetch_add(1, Ordering::Relaxed);

@@ -48,22 +48,33 @@ impl Incoming {
     ///
     /// # Errors
     /// If the peer is gone already.
-    pub fn peer_addr(&self, cx: &mut Cx) -> io::Result<SocketAddr> {
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         match self.fd {
-            Some(fd) => super::driver_of(cx)?.backend.peer_addr(fd),
+            Some(fd) => self.owner.peer_addr(fd),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// The address at this end.
+    ///
+    /// # Errors
+    /// If the system does not tell.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self.fd {
+            Some(fd) => self.owner.local_addr(fd),
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     /// Gives the connection to a color of the runtime that made it, which is moved to the
     /// connection's home core.
-    pub fn open(mut self, _cx: &mut Cx, color: Color) -> Stream {
+    pub fn open(mut self, color: Color) -> Stream {
         self.poster.place(color, self.home as usize);
         self.make(color, None)
     }
 
     /// Gives the connection a color of its own, on its home core, for as long as it lives.
-    pub fn open_unique(mut self, _cx: &mut Cx) -> Stream {
+    pub fn open_unique(mut self) -> Stream {
         let unique = UniqueColor::issue(&self.poster.inner, self.home as usize);
         self.make(unique.color(), Some(unique))
     }
@@ -115,6 +126,33 @@ impl Stream {
     /// The core that receives for this connection.
     pub fn home(&self) -> usize {
         self.conn.home() as usize
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color, as the error's source; `NotConnected` if the peer is
+    /// gone already, or the connection was closed.
+    pub fn peer_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
+        self.conn.owner.peer_addr(self.open_fd(cx)?)
+    }
+
+    /// The address at this end.
+    ///
+    /// # Errors
+    /// As [`peer_addr`](Self::peer_addr).
+    pub fn local_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
+        self.conn.owner.local_addr(self.open_fd(cx)?)
+    }
+
+    /// The descriptor, which may be somebody else's once the home core has been told to close it.
+    fn open_fd(&self, cx: &Cx) -> io::Result<Fd> {
+        let colored = &self.conn.colored;
+        let phase = colored.visit(cx, (), |colored, ()| colored.phase);
+        match phase.map_err(io::Error::other)? {
+            Phase::Open | Phase::Closing => Ok(self.conn.fd),
+            Phase::Closed => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 
     /// Receives: `f` is called with what comes, in order, in the connection's color, under `handler`.
@@ -205,6 +243,9 @@ impl Stream {
     /// Queues bytes for sending: all of them, in order, after what was queued before. They leave from
     /// the core that runs this handler.
     ///
+    /// What was received ([`RecvBuf`]) can be sent without a copy, if the kernel takes it at once; what
+    /// has to wait is copied, and the buffer goes back.
+    ///
     /// # Errors
     /// [`WriteError`] gives the bytes back: refused outside the connection's color; full if more
     /// than the [limit](Self::set_write_limit) would be queued (a single buffer is always taken
@@ -244,7 +285,7 @@ impl Stream {
         }
         colored.queued_bytes = queued;
         if colored.sending {
-            colored.queue.push_back(bytes);
+            colored.queue.push_back(bytes.into_lasting());
             return Ok(None);
         }
         // What waits in the queue waits for the send under way.
@@ -398,20 +439,38 @@ pub enum WriteError {
 impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WriteError::Refused(refused, _) => refused.fmt(f),
+            WriteError::Refused(..) => f.write_str("not in the connection's color"),
             WriteError::Full(_) => f.write_str("the limit of queued bytes is reached"),
             WriteError::Closed(_) => f.write_str("the connection takes no more bytes"),
         }
     }
 }
 
-impl std::error::Error for WriteError {}
+impl WriteError {
+    /// The bytes that were not queued.
+    pub fn into_inner(self) -> SendBuf {
+        match self {
+            WriteError::Refused(_, bytes) | WriteError::Full(bytes) | WriteError::Closed(bytes) => {
+                bytes
+            }
+        }
+    }
+}
+
+impl std::error::Error for WriteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            WriteError::Refused(refused, _) => Some(refused),
+            WriteError::Full(_) | WriteError::Closed(_) => None,
+        }
+    }
+}
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
     use crate::net::tests::Drops;
-    use crate::net::{Acceptors, SimClient, listen};
+    use crate::net::{Acceptors, SimClient};
     use crate::sim::{Simulation, Step};
     use crate::{Callback, Cores, Runtime};
     use std::sync::mpsc::channel;
@@ -422,18 +481,18 @@ mod tests {
     /// A simulated server of one core with one connection, of this color, and the client.
     fn connected() -> (Simulation, Stream, SimClient) {
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1))
+            .cores(Cores::Count(1))
             .simulate(1)
             .unwrap();
         let (tell, addr) = channel();
         let (give, stream) = channel();
         let begin = move |cx: &mut Cx| {
-            let open = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
-                give.send(incoming.unwrap().open(cx, COLOR)).unwrap();
+            let open = move |_cx: &mut Cx, incoming: io::Result<Incoming>| {
+                give.send(incoming.unwrap().open(COLOR)).unwrap();
             };
             let any = "127.0.0.1:0".parse().unwrap();
-            let on_accept = Callback::anonymous(COLOR, open);
-            let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+            let on_accept = Callback::anonymous_each(COLOR, open);
+            let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
             listener.detach();
         };
@@ -483,6 +542,60 @@ mod tests {
             });
             assert_eq!(drops.seen(), [Some(COLOR)], "at once: {at_once}");
         }
+    }
+
+    /// A descriptor that was given up may be somebody else's.
+    #[test]
+    fn addresses_are_told_until_it_is_closed_and_in_its_color_only() {
+        let (mut simulation, stream, client) = connected();
+        let theirs = client.local_addr().unwrap();
+        let (give, given_back) = channel();
+        post(&mut simulation, COLOR, move |cx| {
+            assert_eq!(stream.peer_addr(cx).unwrap(), theirs);
+            assert_ne!(stream.local_addr(cx).unwrap(), theirs);
+            give.send(stream).unwrap();
+        });
+        let stream = given_back.recv().unwrap();
+        let (give, given_back) = channel();
+        post(&mut simulation, Color::from(2), move |cx| {
+            for refused in [stream.peer_addr(cx), stream.local_addr(cx)] {
+                let error = refused.unwrap_err().into_inner().unwrap();
+                assert!(error.is::<Refused>(), "{error}");
+            }
+            give.send(stream).unwrap();
+        });
+        let stream = given_back.recv().unwrap();
+        post(&mut simulation, COLOR, move |cx| {
+            stream.close(cx);
+            for closed in [stream.peer_addr(cx), stream.local_addr(cx)] {
+                assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::NotConnected);
+            }
+            let refused = stream.write(cx, "late").unwrap_err();
+            assert_eq!(&*refused.into_inner(), b"late");
+        });
+    }
+
+    /// A client that does not read keeps none of the buffers that others are received into.
+    #[test]
+    fn received_bytes_that_wait_to_be_sent_are_copied() {
+        let (mut simulation, stream, mut client) = connected();
+        io::Write::write_all(&mut client, b"echo").unwrap();
+        let (tell, told) = channel();
+        let (give, given_back) = channel();
+        post(&mut simulation, COLOR, move |cx| {
+            let echo = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                let Ok(data) = data else { return };
+                // From now on what is written waits for an event that says that this was sent.
+                stream.write(cx, "at once").unwrap();
+                stream.write(cx, data).unwrap();
+                let colored = stream.conn.colored.borrow(cx).unwrap();
+                tell.send(format!("{:?}", colored.queue)).unwrap();
+            };
+            stream.on_data(cx, &READ, echo).unwrap();
+            give.send(stream).unwrap();
+        });
+        assert_eq!(told.recv().unwrap(), "[SendBuf(owned, 4 bytes)]");
+        drop(given_back);
     }
 
     /// By its home core, and not when the last reference is dropped, wherever that is: the event

@@ -194,7 +194,7 @@ impl Cx {
     /// use mely::{Callback, Color, Runtime};
     /// use std::time::Duration;
     /// Runtime::builder().build()?.run(|cx| {
-    ///     let tick = Callback::anonymous(Color::from(3), |cx: &mut mely::Cx| cx.stop());
+    ///     let tick = Callback::anonymous(Color::from(3), |cx| cx.stop());
     ///     cx.timer(Duration::from_millis(1), tick);
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -309,14 +309,14 @@ mod tests {
 mod simulated {
     use crate::net::tests::Drops;
     use crate::sim::{self, Simulation};
-    use crate::{Callback, Color, Cores, Cx, Runtime, Stealing};
+    use crate::{Callback, Color, Cores, Runtime, Stealing};
     use std::time::Duration;
 
     const COLOR: Color = Color::new(1);
 
     /// Each keeps its colors.
     fn two_cores() -> Simulation {
-        let builder = Runtime::builder().cores(Cores::count(2));
+        let builder = Runtime::builder().cores(Cores::Count(2));
         let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
         builder.simulate(1).unwrap()
     }
@@ -333,7 +333,7 @@ mod simulated {
             simulation
                 .run(move |cx| {
                     let witness = given.witness(cx.poster());
-                    let never = Callback::anonymous(COLOR, move |_: &mut Cx| {
+                    let never = Callback::anonymous(COLOR, move |_| {
                         drop(witness);
                         unreachable!();
                     });
@@ -355,7 +355,7 @@ mod simulated {
         let drops = Drops::default();
         let given = drops.clone();
         let mut simulation = Runtime::builder()
-            .cores(Cores::count(1))
+            .cores(Cores::Count(1))
             .simulate(1)
             .unwrap();
         simulation
@@ -365,7 +365,7 @@ mod simulated {
                 cx.post(Color::from(2), move |cx| {
                     assert!(cx.worker().source.driver().unwrap().draining);
                     let witness = given.witness(cx.poster());
-                    let never = Callback::anonymous(COLOR, move |_: &mut Cx| drop(witness));
+                    let never = Callback::anonymous(COLOR, move |_| drop(witness));
                     cx.timer(Duration::ZERO, never);
                     assert!(given.seen().is_empty());
                 });
@@ -383,7 +383,7 @@ mod simulated {
         simulation
             .run(move |cx| {
                 let witness = given.witness(cx.poster());
-                let never = Callback::anonymous(COLOR, move |_: &mut Cx| {
+                let never = Callback::anonymous(COLOR, move |_| {
                     drop(witness);
                     unreachable!();
                 });

@@ -23,18 +23,6 @@ pub enum Cores {
     Count(usize),
 }
 
-impl Cores {
-    /// Every core that the calling thread may use.
-    pub fn all() -> Cores {
-        Cores::All
-    }
-
-    /// `n` of them.
-    pub fn count(n: usize) -> Cores {
-        Cores::Count(n)
-    }
-}
-
 /// Most cores of one runtime.
 const CORES_MAX: usize = 512;
 /// Bounds of the batch threshold.
@@ -54,7 +42,7 @@ const SIMULATED_SPIN_MAX: Duration = Duration::from_micros(2);
 /// use mely::{Cores, Runtime, Stealing};
 /// use std::time::Duration;
 /// let runtime = Runtime::builder()
-///     .cores(Cores::count(2))
+///     .cores(Cores::Count(2))
 ///     .oversubscribe(true) // on a machine with one processor
 ///     .stealing(Stealing::default())
 ///     .drain_deadline(Duration::from_secs(5))
@@ -211,7 +199,7 @@ impl Builder {
     /// runs, on the thread that called `run`. Seen to within a quarter of the limit, which is at
     /// least a millisecond. If the hook panics the run is cut short, and `run` panics when its cores have
     /// left. (In a simulation whatever steps it panics, at once.)
-    pub fn warn_over<F>(mut self, limit: Duration, hook: F) -> Builder
+    pub fn on_slow_handler<F>(mut self, limit: Duration, hook: F) -> Builder
     where
         F: Fn(&SlowHandler) + Send + Sync + 'static,
     {
@@ -236,8 +224,8 @@ impl Builder {
     /// The event source. By default what the environment variable `MELY_BACKEND` says (`io_uring`,
     /// `epoll` or `auto`), and else io_uring, or epoll where io_uring cannot be had.
     #[cfg(not(loom))]
-    pub fn backend(mut self, backend: crate::net::Choice) -> Builder {
-        self.config.net.choice = Some(backend);
+    pub fn backend(mut self, backend: crate::net::Backend) -> Builder {
+        self.config.net.backend = Some(backend);
         self
     }
 
@@ -259,7 +247,7 @@ impl Builder {
         mut self,
         seed: u64,
     ) -> Result<(Runtime, crate::net::SimNet), BuildError> {
-        use crate::net::{Choice, SimNet};
+        use crate::net::{Backend, SimNet};
         let topology = match (self.topology.take(), self.cores) {
             (Some(topology), _) => topology,
             (None, cores) => {
@@ -270,11 +258,11 @@ impl Builder {
                 Topology::flat(cores).map_err(|_| BuildError::CoreCount(cores))?
             }
         };
-        let net = match self.config.net.choice.take() {
-            Some(Choice::Sim(net)) => net,
+        let net = match self.config.net.backend.take() {
+            Some(Backend::Sim(net)) => net,
             _ => SimNet::new(seed),
         };
-        self.config.net.choice = Some(Choice::Sim(net.clone()));
+        self.config.net.backend = Some(Backend::Sim(net.clone()));
         self.oversubscribe = true;
         self.pin = false;
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
@@ -421,7 +409,7 @@ mod tests {
     /// This number of cores on a machine with two processors.
     fn on_two(cores: usize) -> Builder {
         Runtime::builder()
-            .cores(Cores::count(cores))
+            .cores(Cores::Count(cores))
             .oversubscribe(true)
             .topology(Topology::flat(2).unwrap())
     }

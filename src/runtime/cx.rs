@@ -19,9 +19,9 @@ impl Cx {
     /// [`Poster`] used inside the handler goes to the same worker.
     #[inline(always)]
     pub(crate) fn worker(&mut self) -> &mut Worker {
-        // SAFETY: a worker, valid and this thread's, by `Cx::with`. Exclusive: every borrow of the worker, here
-        // and in `Poster::post_as`, lives for one call into the runtime, and no such call runs user
-        // code while the borrow lives.
+        // SAFETY: a worker, valid and this thread's, by `Cx::with`. Exclusive: every borrow of the worker, here,
+        // in `post_wrapped` and in `Poster::post_wrapped`, lives for one call into the runtime, and no such
+        // call runs user code while the borrow lives.
         unsafe { self.host().cast().as_mut() }
     }
 
@@ -57,47 +57,72 @@ impl Cx {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn post<F>(&mut self, color: Color, f: F)
+    pub fn post<F>(&self, color: Color, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.must_post(None, color, f);
+        if let Err(f) = self.post_wrapped(None, color, f, |f| f) {
+            full(f);
+        }
     }
 
     /// Posts a callback: a closure under a [`Handler`], whose annotations then count.
     ///
     /// # Panics
-    /// As [`post`](Self::post).
+    /// At the builder's limit of queued events; see [`try_post_callback`](Self::try_post_callback).
     #[inline]
-    pub fn post_callback<F>(&mut self, callback: Callback<F>)
+    pub fn post_callback<F>(&self, callback: Callback<F>)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.must_post(callback.handler, callback.color, callback.f);
+        let Callback { handler, color, f } = callback;
+        if let Err(f) = self.post_wrapped(handler, color, f, |f| f) {
+            full(f);
+        }
     }
 
     /// Posts, or gives the closure back.
     ///
     /// # Errors
     /// [`PostError::Full`] at the builder's limit of queued events.
-    pub fn try_post<F>(&mut self, color: Color, f: F) -> Result<(), PostError<F>>
+    pub fn try_post<F>(&self, color: Color, f: F) -> Result<(), PostError<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.worker()
-            .core
-            .post(None, color, f)
+        self.post_wrapped(None, color, f, |f| f)
             .map_err(PostError::Full)
     }
 
-    #[inline]
-    pub(crate) fn must_post<F>(&mut self, handler: Option<&'static Handler>, color: Color, f: F)
+    /// Posts a callback, or gives its closure back.
+    ///
+    /// # Errors
+    /// As [`try_post`](Self::try_post).
+    pub fn try_post_callback<F>(&self, callback: Callback<F>) -> Result<(), PostError<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        if let Err(f) = self.worker().core.post(handler, color, f) {
-            full(f);
-        }
+        let Callback { handler, color, f } = callback;
+        self.post_wrapped(handler, color, f, |f| f)
+            .map_err(PostError::Full)
+    }
+
+    /// Posts `wrap(f)`, or gives `f` back. `wrap` runs no user code.
+    ///
+    /// Through a shared reference, since whoever has one could post by a [`Poster`] as well.
+    #[inline]
+    pub(crate) fn post_wrapped<F, G>(
+        &self,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        wrap: impl FnOnce(F) -> G,
+    ) -> Result<(), F>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        // SAFETY: as in `worker`: a context is on its worker's thread, `&Cx` too, since `Cx` is not `Sync`.
+        let worker: &mut Worker = unsafe { self.host().cast().as_mut() };
+        worker.core.post_wrapped(handler, color, f, wrap)
     }
 
     /// Posts an event of the runtime's own; see [`crate::sched::core::Core::post_own`].
@@ -263,7 +288,7 @@ impl fmt::Debug for Cx {
 }
 
 #[cold]
-fn full<F>(f: F) -> ! {
+pub(crate) fn full<F>(f: F) -> ! {
     drop(f);
     panic!("the runtime's limit of queued events is reached (Builder::events_max)");
 }

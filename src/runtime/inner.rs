@@ -185,7 +185,7 @@ mod tests {
     /// Or who goes on asking would put off the deadline.
     #[test]
     fn the_deadline_counts_from_the_first_request() {
-        let runtime = Runtime::builder().cores(Cores::count(1)).build().unwrap();
+        let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
         let asked = || runtime.inner.outcome.lock().unwrap().stop_at;
         assert_eq!(asked(), None);
         runtime.inner.stop();
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn event_sources_are_told_in_the_order_of_the_cores() {
-        let runtime = Runtime::builder().cores(Cores::count(1)).build().unwrap();
+        let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
         let begun = [(2, "two"), (0, "zero"), (1, "one")];
         let begun = begun.map(|(core, name)| (core, Report::named(name)));
         runtime.inner.outcome.lock().unwrap().backends.extend(begun);

@@ -116,7 +116,7 @@ impl Runtime {
     /// let mut runtime = Runtime::builder().build()?;
     /// runtime.run(|cx| {
     ///     for i in 0..1_000u64 {
-    ///         cx.post_callback(PARSE.on(Color::from(i), move |_: &mut Cx| {
+    ///         cx.post_callback(PARSE.on(Color::from(i), move |_| {
     ///             std::hint::black_box((0..i).sum::<u64>());
     ///         }));
     ///     }
@@ -277,7 +277,7 @@ impl Runtime {
     /// See [`RunError`].
     ///
     /// # Panics
-    /// As the hook for slow handlers did ([`Builder::warn_over`]). And as something did that was dropped when a
+    /// As the hook for slow handlers did ([`Builder::on_slow_handler`]). And as something did that was dropped when a
     /// run was cut short; but if that was for a handler's panic, it is the handler's that is returned.
     #[cfg(not(loom))]
     pub fn run<F>(&mut self, start: F) -> Result<(), RunError>

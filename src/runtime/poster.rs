@@ -36,7 +36,7 @@ pub struct Poster {
 }
 
 impl Poster {
-    /// Posts `f` to `color`.
+    /// Posts `f` to `color`; see [`Cx::post`].
     ///
     /// # Errors
     /// [`PostError::Ended`] once the runtime was asked to stop, [`PostError::Full`] at the builder's limit
@@ -45,7 +45,7 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_as(None, color, f)
+        self.post_wrapped(None, color, f, |f| f)
     }
 
     /// Posts a callback: [`post`](Self::post) under a handler.
@@ -56,24 +56,28 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_as(callback.handler, callback.color, callback.f)
+        self.post_wrapped(callback.handler, callback.color, callback.f, |f| f)
     }
 
-    pub(crate) fn post_as<F>(
+    /// Posts `wrap(f)`, or gives `f` back. `wrap` runs no user code.
+    pub(crate) fn post_wrapped<F, G>(
         &self,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
+        wrap: impl FnOnce(F) -> G,
     ) -> Result<(), PostError<F>>
     where
-        F: FnOnce(&mut Cx) + Send + 'static,
+        G: FnOnce(&mut Cx) + Send + 'static,
     {
         if let Some(worker) = super::worker::current(&self.inner) {
             // SAFETY: `current` found this thread's own worker, inside a handler of this runtime.
             // Nothing else borrows it: handlers have a `Cx`, which borrows for single calls into
             // the runtime, and no such call runs user code.
             let core = unsafe { &mut (*worker.as_ptr()).core };
-            return core.post(handler, color, f).map_err(PostError::Full);
+            return core
+                .post_wrapped(handler, color, f, wrap)
+                .map_err(PostError::Full);
         }
         let shared = &self.inner.shared;
         if self.inner.quiesce.is_closed() {
@@ -88,7 +92,7 @@ impl Poster {
             if !self.inner.quiesce.foreign_post() {
                 return Err(PostError::Ended(f));
             }
-            maker.make(&shared.profiles, handler, color, f)
+            maker.make_wrapped(&shared.profiles, handler, color, f, wrap)
         };
         let Ok((node, _)) = made else {
             unreachable!("there was room, under the same lock");
@@ -104,7 +108,7 @@ impl Poster {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         if let Some(worker) = super::worker::current(&self.inner) {
-            // SAFETY: as in `post_as`.
+            // SAFETY: as in `post_wrapped`.
             let core = unsafe { &mut (*worker.as_ptr()).core };
             core.post_own(None, color, f);
             return Ok(());
@@ -204,7 +208,7 @@ mod tests {
     /// Who tries again while the queues are full is to learn that it is in vain.
     #[test]
     fn a_full_runtime_that_is_asked_to_stop_says_so() {
-        let builder = Runtime::builder().cores(Cores::count(1)).events_max(1);
+        let builder = Runtime::builder().cores(Cores::Count(1)).events_max(1);
         let runtime = builder.build().unwrap();
         let poster = runtime.poster();
         let post = || poster.post(Color::from(1), |_cx| ());

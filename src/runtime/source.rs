@@ -146,7 +146,7 @@ mod tests {
     /// Else a core would find its doorbell rung for ever, and never sleep.
     #[test]
     fn a_wait_uses_up_the_ring() {
-        let runtime = Runtime::builder().cores(Cores::count(1)).build().unwrap();
+        let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
         let shared = Arc::clone(&runtime.inner.shared);
         let core = Core::new(shared, 0, Clock::Real(Instant::now()));
         let bell = NullBell::new();

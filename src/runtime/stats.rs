@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn before_a_run_there_is_what_was_posted_and_nothing_else() {
-        let builder = Runtime::builder().cores(Cores::count(4));
+        let builder = Runtime::builder().cores(Cores::Count(4));
         let builder = builder.topology(Topology::flat(2).unwrap());
         let runtime = builder.oversubscribe(true).build().unwrap();
         for color in 0..5 {

@@ -272,7 +272,7 @@ mod tests {
     const NS: Duration = Duration::from_nanos(1);
 
     fn runtime(cores: usize) -> Runtime {
-        let builder = Runtime::builder().cores(Cores::count(cores));
+        let builder = Runtime::builder().cores(Cores::Count(cores));
         builder.oversubscribe(true).pin(false).build().unwrap()
     }
 
@@ -399,7 +399,7 @@ mod tests {
     /// for it.
     #[test]
     fn cores_that_wait_for_one_that_cannot_begin_are_told() {
-        let builder = Runtime::builder().cores(Cores::count(2));
+        let builder = Runtime::builder().cores(Cores::Count(2));
         let runtime = builder.oversubscribe(true).build().unwrap();
         let inner = Arc::clone(&runtime.inner);
         let (tell, told) = channel();

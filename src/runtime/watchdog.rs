@@ -13,7 +13,7 @@
 //! - is relieved, if something waits there that others may take, and another core sleeps: that one is woken;
 //! - and the handler that it is inside of, if it was thought short, is not from now on.
 //!
-//! And handlers over the limit of [`Builder::warn_over`](crate::Builder::warn_over) are told to the hook.
+//! And handlers over the limit of [`Builder::on_slow_handler`](crate::Builder::on_slow_handler) are told to the hook.
 //!
 //! While no core is busy the watchdog sleeps ([`crate::sched::vigil`]).
 
@@ -24,7 +24,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 /// A handler that is running for longer than the limit of
-/// [`Builder::warn_over`](crate::Builder::warn_over).
+/// [`Builder::on_slow_handler`](crate::Builder::on_slow_handler).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SlowHandler {
@@ -164,7 +164,7 @@ pub(crate) fn running(inner: &Inner, core: usize) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::event::tag::ProfileId;
-    use crate::{Color, Cores, Cx, Handler, Runtime};
+    use crate::{Color, Cores, Handler, Runtime};
     use std::sync::{Arc, Mutex};
 
     const LIMIT: Duration = Duration::from_millis(4);
@@ -173,10 +173,11 @@ mod tests {
     fn runtime(limit: Option<Duration>) -> (Runtime, Arc<Mutex<Vec<SlowHandler>>>) {
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = Arc::clone(&told);
-        let builder = Runtime::builder().cores(Cores::count(2));
+        let builder = Runtime::builder().cores(Cores::Count(2));
         let mut builder = builder.oversubscribe(true).pin(false);
         if let Some(limit) = limit {
-            builder = builder.warn_over(limit, move |slow| tell.lock().unwrap().push(slow.clone()));
+            builder =
+                builder.on_slow_handler(limit, move |slow| tell.lock().unwrap().push(slow.clone()));
         }
         (builder.build().unwrap(), told)
     }
@@ -230,7 +231,7 @@ mod tests {
         fn new() -> Watched {
             let (runtime, told) = runtime(Some(LIMIT));
             // Makes the handler known.
-            let callback = SLOW.on(Color::from(1), |_cx: &mut Cx| ());
+            let callback = SLOW.on(Color::from(1), |_cx| ());
             runtime.poster().post_callback(callback).unwrap();
             let mut profiles = runtime.inner.shared.profiles.iter();
             let (profile, _) = profiles.find(|(_, known)| known.name() == "slow").unwrap();

@@ -274,7 +274,7 @@ mod tests {
 
     impl Solo {
         fn new() -> Solo {
-            let builder = Runtime::builder().cores(Cores::count(1)).pin(false);
+            let builder = Runtime::builder().cores(Cores::Count(1)).pin(false);
             let spin = Duration::from_nanos(SPIN_NS);
             let runtime = builder.spin(spin).build().unwrap();
             let inner = Arc::clone(&runtime.inner);

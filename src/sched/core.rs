@@ -159,7 +159,7 @@ impl Core {
     }
 
     /// Posts an event. The closure comes back if the runtime's limit of events is reached.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn post<F>(
         &mut self,
         handler: Option<&'static Handler>,
@@ -169,7 +169,25 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (event, times) = self.maker.make(&self.shared.profiles, handler, color, f)?;
+        self.post_wrapped(handler, color, f, |f| f)
+    }
+
+    /// Posts `wrap(f)`, which is made once the event has its memory: until then `f` can come back.
+    /// `wrap` runs no user code.
+    #[inline]
+    pub(crate) fn post_wrapped<F, G>(
+        &mut self,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        wrap: impl FnOnce(F) -> G,
+    ) -> Result<(), F>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let (event, times) =
+            self.maker
+                .make_wrapped(&self.shared.profiles, handler, color, f, wrap)?;
         self.put(color, event, times);
         Ok(())
     }

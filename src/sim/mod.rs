@@ -13,11 +13,11 @@
 //!     let later = account.clone();
 //!     account.post(cx, move |balance, cx| {
 //!         let seen = *balance;
-//!         later.post(cx, move |balance, _cx| *balance = seen - 1).unwrap();
-//!     }).unwrap();
+//!         later.post(cx, move |balance, _cx| *balance = seen - 1);
+//!     });
 //! }
 //! let ends_with = |seed| {
-//!     let mut simulation = Runtime::builder().cores(Cores::count(2)).exit_when_idle(true)
+//!     let mut simulation = Runtime::builder().cores(Cores::Count(2)).exit_when_idle(true)
 //!         .simulate(seed).unwrap();
 //!     let left = std::sync::Arc::new(std::sync::Mutex::new(0));
 //!     let result = left.clone();
@@ -31,7 +31,7 @@
 //!                 withdraw(&account, cx);
 //!                 cx.flush();
 //!                 sim::pause(cx);
-//!                 account.post(cx, move |balance, _cx| *result.lock().unwrap() = *balance).unwrap();
+//!                 account.post(cx, move |balance, _cx| *result.lock().unwrap() = *balance);
 //!             });
 //!         }
 //!     }).unwrap();

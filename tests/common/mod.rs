@@ -9,7 +9,7 @@
 
 pub mod wire;
 
-use mely::net::{Choice, SimNet};
+use mely::net::{Backend, SimNet};
 use mely::topology::Topology;
 use mely::{Builder, Cores, RunError, Runtime};
 use std::process::{Command, Output};
@@ -25,7 +25,7 @@ pub const LONG: Duration = Duration::from_secs(30);
 /// A builder with so many cores, also on a machine with fewer processors.
 pub fn cores(n: usize) -> Builder {
     let builder = Runtime::builder()
-        .cores(Cores::count(n))
+        .cores(Cores::Count(n))
         .oversubscribe(true);
     if !cfg!(miri) {
         return builder;
@@ -34,7 +34,7 @@ pub fn cores(n: usize) -> Builder {
     builder
         .topology(Topology::flat(n).unwrap())
         .pin(false)
-        .backend(Choice::Sim(SimNet::new(0)))
+        .backend(Backend::Sim(SimNet::new(0)))
         .color_slots(64)
 }
 
@@ -94,9 +94,9 @@ impl Drop for Payload {
 }
 
 /// The kernel's backends that this machine has: containers often refuse io_uring.
-pub fn backends() -> Vec<Choice> {
-    let all = [Choice::IoUring, Choice::Epoll];
-    let has = |choice: &Choice| match cores(1)
+pub fn backends() -> Vec<Backend> {
+    let all = [Backend::IoUring, Backend::Epoll];
+    let has = |choice: &Backend| match cores(1)
         .backend(choice.clone())
         .build()
         .unwrap()

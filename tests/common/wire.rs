@@ -1,7 +1,7 @@
 //! A server on any backend, and clients to it that block.
 
 use super::{Bound, LONG, cores};
-use mely::net::{Acceptors, Choice, Incoming, SimClient, SimNet, listen};
+use mely::net::{Acceptors, Backend, Incoming, SimClient, SimNet};
 use mely::{Builder, Callback, Color, Cx, Poster, Runtime};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,9 +9,9 @@ use std::sync::mpsc::channel;
 use std::time::Instant;
 
 /// The kernel's backends, and the simulated network.
-pub fn all_backends() -> Vec<Choice> {
+pub fn all_backends() -> Vec<Backend> {
     let mut all = super::backends();
-    all.push(Choice::Sim(SimNet::new(7)));
+    all.push(Backend::Sim(SimNet::new(7)));
     all
 }
 
@@ -30,9 +30,9 @@ pub enum Client {
 }
 
 impl Client {
-    pub fn connect(backend: &Choice, addr: SocketAddr) -> Client {
+    pub fn connect(backend: &Backend, addr: SocketAddr) -> Client {
         match backend {
-            Choice::Sim(net) => Client::Sim(net.connect(addr).unwrap()),
+            Backend::Sim(net) => Client::Sim(net.connect(addr).unwrap()),
             _ => {
                 let stream = TcpStream::connect(addr).unwrap();
                 stream.set_nodelay(true).unwrap();
@@ -142,11 +142,13 @@ where
     });
     let outcome = runtime.run(move |cx| {
         let serve = move |cx: &mut Cx, incoming: io::Result<Incoming>| serve(cx, incoming.unwrap());
-        let on_accept = Callback::anonymous(ACCEPTING, serve);
-        let listener = listen(cx, any_port(), Acceptors::PerCore, on_accept).unwrap();
+        let on_accept = Callback::anonymous_each(ACCEPTING, serve);
+        let listener = cx
+            .listen(any_port(), Acceptors::PerCore, on_accept)
+            .unwrap();
         tell.send(listener.local_addr()).unwrap();
         // Kept until the end of the run, and no longer.
-        let never = Callback::anonymous(ACCEPTING, move |_: &mut Cx| drop(listener));
+        let never = Callback::anonymous(ACCEPTING, move |_| drop(listener));
         cx.timer(std::time::Duration::from_secs(3_600), never);
     });
     let returned = client.join();
@@ -155,6 +157,6 @@ where
 }
 
 /// Two cores on this backend.
-pub fn on(backend: &Choice) -> Builder {
+pub fn on(backend: &Backend) -> Builder {
     cores(2).backend(backend.clone())
 }

@@ -99,7 +99,7 @@ impl Body {
     fn post(&self, cx: &mut Cx, handler: usize, color: Color, acts: Vec<Act>) {
         let body = self.offer(color, false, acts);
         let id = body.id;
-        let event = TABLE[handler].on(color, move |cx: &mut Cx| body.run(cx));
+        let event = TABLE[handler].on(color, move |cx| body.run(cx));
         cx.post_callback(event);
         self.accepted(id);
     }
@@ -132,7 +132,7 @@ impl Body {
                 let color = unique.color();
                 let body = self.offer(color, false, acts);
                 let id = body.id;
-                cx.post(color, move |cx: &mut Cx| {
+                cx.post(color, move |cx| {
                     body.run(cx);
                     drop(unique);
                 });
@@ -218,7 +218,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     };
     let mut simulation = Runtime::builder()
         .topology(topology)
-        .cores(Cores::count(program.cores))
+        .cores(Cores::Count(program.cores))
         .stealing(program.stealing)
         .batch(program.batch)
         .color_slots(program.slots)

@@ -9,7 +9,7 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 /// costs some speed, and is better than nothing.
 pub fn set(builder: Builder, cores: Option<usize>) -> (Builder, Option<String>) {
     let builder = match cores {
-        Some(cores) => builder.cores(Cores::count(cores)),
+        Some(cores) => builder.cores(Cores::Count(cores)),
         None => builder,
     };
     // What this thread has anyway, so that nothing but the permission is at stake.

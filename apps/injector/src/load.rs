@@ -5,7 +5,7 @@ use crate::file_set::Files;
 use crate::measure::Measure;
 use crate::response::{Progress, Reader, Wrong};
 use crate::work::{Until, Work};
-use mely::net::{Incoming, RecvBuf, Stream, connect};
+use mely::net::{Incoming, RecvBuf, Stream};
 use mely::{Color, Colored, Cx, Handler};
 use std::io;
 use std::sync::Arc;
@@ -135,21 +135,21 @@ impl Load {
         for share in &self.shares {
             let me = share.clone();
             // Refused only once the runtime has ended, here and below.
-            let _ = share.post_as(cx, &SHARE, |share: &mut Share, cx| share.start(cx, me));
+            share.post_as(cx, &SHARE, |share: &mut Share, cx| share.start(cx, me));
         }
     }
 
     /// From here on it counts.
     pub(crate) fn measure(&self, cx: &mut Cx) {
         for share in &self.shares {
-            let _ = share.post_as(cx, &SHARE, |share: &mut Share, _cx| share.measuring = true);
+            share.post_as(cx, &SHARE, |share: &mut Share, _cx| share.measuring = true);
         }
     }
 
     /// That was it; shares that have not ended by themselves end now.
     pub(crate) fn end(&self, cx: &mut Cx) {
         for share in &self.shares {
-            let _ = share.post_as(cx, &SHARE, Share::end);
+            share.post_as(cx, &SHARE, Share::end);
         }
     }
 }
@@ -180,14 +180,13 @@ impl Share {
 
     fn connect(&mut self, cx: &mut Cx, client: usize) {
         let Some(me) = self.me.clone() else { return };
-        let color = me.color();
         let began = Instant::now();
-        let connected = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
-            let _ = me.with(cx, |share, cx| share.connected(cx, client, began, incoming));
-        };
+        let connected = me.on_value(&CONNECT, move |share, cx, incoming| {
+            share.connected(cx, client, began, incoming);
+        });
         let targets = &self.plan.work.targets;
         let target = targets[client % targets.len()];
-        if connect(cx, target, CONNECT.on(color, connected)).is_err() {
+        if cx.connect(target, connected).is_err() {
             self.retry(cx, client);
         }
     }
@@ -200,11 +199,8 @@ impl Share {
             }
         }
         let Some(me) = self.me.clone() else { return };
-        let color = me.color();
-        let again = move |cx: &mut Cx| {
-            let _ = me.with(cx, |share, cx| share.connect(cx, client));
-        };
-        cx.timer(RETRY_AFTER, RETRY_CONNECT.on(color, again));
+        let again = me.on(&RETRY_CONNECT, move |share, cx| share.connect(cx, client));
+        cx.timer(RETRY_AFTER, again);
     }
 
     fn connected(
@@ -221,7 +217,7 @@ impl Share {
         if self.measuring {
             self.measure.connections += 1;
         }
-        let stream = incoming.open(cx, me.color());
+        let stream = incoming.open(me.color());
         let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
             let _ = me.with(cx, |share, cx| share.data(cx, client, data));
         };

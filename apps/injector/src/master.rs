@@ -17,7 +17,7 @@ use crate::measure::{Measure, Outcome};
 use crate::run::{self, Clock};
 use crate::work::{Until, Work};
 use crate::{NAME, out};
-use mely::net::{Acceptors, Incoming, Listener, RecvBuf, Stream, connect, listen};
+use mely::net::{Acceptors, Incoming, Listener, RecvBuf, Stream};
 use mely::{Color, Colored, Cx, Finish, Handler, Runtime};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -100,8 +100,7 @@ pub(crate) fn lead(
         };
         let master = Colored::new(cx, MASTER_COLOR, master);
         let its = master.clone();
-        // Refused only once the runtime has ended, here and below.
-        let _ = master.post_as(cx, &MASTER, move |master: &mut Master, cx| {
+        master.post_as(cx, &MASTER, move |master: &mut Master, cx| {
             match master.listen(cx, its, addr) {
                 Ok(addr) => listens(addr),
                 Err(error) => master.give_up(format!("{addr}: {error}")),
@@ -117,15 +116,11 @@ impl Master {
         me: Colored<Master>,
         addr: SocketAddr,
     ) -> io::Result<SocketAddr> {
-        let its = me.clone();
-        let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
-            let _ = its.with(cx, |master, cx| match incoming {
-                Ok(incoming) => master.joined(cx, incoming),
-                Err(error) => master.give_up(error.to_string()),
-            });
-        };
-        let callback = MASTER.on(MASTER_COLOR, accept);
-        let listener = listen(cx, addr, Acceptors::Single, callback)?;
+        let accept = me.on_each(&MASTER, |master, cx, incoming| match incoming {
+            Ok(incoming) => master.joined(cx, incoming),
+            Err(error) => master.give_up(io::Error::to_string(&error)),
+        });
+        let listener = cx.listen(addr, Acceptors::Single, accept)?;
         let addr = listener.local_addr();
         self.me = Some(me);
         self.listener = Some(listener);
@@ -143,7 +138,7 @@ impl Master {
             // It came too late, and is closed.
             return;
         }
-        let stream = incoming.open(cx, MASTER_COLOR);
+        let stream = incoming.open(MASTER_COLOR);
         let is_free = |number: &usize| !self.joined.contains_key(number);
         let number = (0..).find(is_free).expect("fewer than numbers");
         let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
@@ -233,15 +228,12 @@ impl Master {
             return;
         };
         // The injectors' own clocks say what they measure; this one is for the server's time.
-        let begin = move |cx: &mut Cx| {
-            let over = me.clone();
-            let _ = me.with(cx, |master, _cx| master.clock.start());
-            let over = move |cx: &mut Cx| {
-                let _ = over.with(cx, |master, _cx| master.clock.stop());
-            };
-            cx.timer(measured, MASTER.on(MASTER_COLOR, over));
-        };
-        cx.timer(warm_up, MASTER.on(MASTER_COLOR, begin));
+        let over = me.on(&MASTER, |master, _cx| master.clock.stop());
+        let begin = me.on(&MASTER, move |master, cx| {
+            master.clock.start();
+            cx.timer(measured, over);
+        });
+        cx.timer(warm_up, begin);
     }
 }
 
@@ -269,15 +261,16 @@ pub(crate) fn join(runtime: &mut Runtime, master: SocketAddr, files_max: u64) ->
         };
         let worker = Colored::new(cx, MASTER_COLOR, worker);
         let its = worker.clone();
-        let _ = worker.post_as(cx, &MASTER, move |worker: &mut Worker, cx| {
+        worker.post_as(cx, &MASTER, move |worker: &mut Worker, cx| {
             let me = its.clone();
-            let connected = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
-                let _ = its.with(cx, |worker, cx| match incoming {
-                    Ok(incoming) => worker.connected(cx, me, incoming),
-                    Err(error) => worker.over(Err(format!("master {master}: {error}").into())),
-                });
-            };
-            if let Err(error) = connect(cx, master, MASTER.on(MASTER_COLOR, connected)) {
+            let connected = its.on_value(&MASTER, move |worker, cx, incoming| match incoming {
+                Ok(incoming) => worker.connected(cx, me, incoming),
+                Err(error) => {
+                    let error: io::Error = error;
+                    worker.over(Err(format!("master {master}: {error}").into()));
+                }
+            });
+            if let Err(error) = cx.connect(master, connected) {
                 worker.over(Err(error.into()));
             }
         });
@@ -291,7 +284,7 @@ impl Worker {
     }
 
     fn connected(&mut self, cx: &mut Cx, me: Colored<Worker>, incoming: Incoming) {
-        let stream = incoming.open(cx, MASTER_COLOR);
+        let stream = incoming.open(MASTER_COLOR);
         let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
             let its = me.clone();
             let _ = me.with(cx, |worker, cx| {
@@ -327,7 +320,7 @@ impl Worker {
                         Ok(outcome) => worker.tell(cx, &outcome),
                         Err(error) => worker.over(Err(error.into())),
                     };
-                    let _ = me.post_as(cx, &MASTER, told);
+                    me.post_as(cx, &MASTER, told);
                 });
             } else {
                 return Err("talks nonsense".into());

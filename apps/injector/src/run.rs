@@ -110,8 +110,7 @@ pub(crate) fn start(
     let run = Colored::new(cx, RUN_COLOR, run);
     let its = run.clone();
     let load = Load::new(cx, plan, number, move |cx, measure| {
-        // Refused only once the runtime has ended, here and below.
-        let _ = its.post_as(cx, &RUN, move |run: &mut Run, cx| run.ended(cx, &measure));
+        its.post_as(cx, &RUN, move |run: &mut Run, cx| run.ended(cx, &measure));
     });
     let its = run.clone();
     let begin = move |run: &mut Run, cx: &mut Cx| {
@@ -129,7 +128,7 @@ pub(crate) fn start(
             }
         }
     };
-    let _ = run.post_as(cx, &RUN, begin);
+    run.post_as(cx, &RUN, begin);
 }
 
 fn later(
@@ -138,12 +137,7 @@ fn later(
     after: Duration,
     f: impl FnOnce(&mut Run, &mut Cx) + Send + 'static,
 ) {
-    let run = run.clone();
-    let due = move |cx: &mut Cx| {
-        // Not refused: the timer's color is the run's.
-        let _ = run.with(cx, f);
-    };
-    cx.timer(after, RUN.on(RUN_COLOR, due));
+    cx.timer(after, run.on(&RUN, f));
 }
 
 impl Run {

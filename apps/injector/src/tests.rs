@@ -42,7 +42,7 @@ fn answer(mut stream: TcpStream, set: FileSet) -> Option<()> {
 }
 
 fn runtime() -> Runtime {
-    let builder = Runtime::builder().cores(Cores::count(1));
+    let builder = Runtime::builder().cores(Cores::Count(1));
     builder.stealing(Stealing::Off).build().unwrap()
 }
 

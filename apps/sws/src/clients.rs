@@ -7,7 +7,7 @@ use crate::server::Server;
 use crate::session::{CLOSE, Session};
 use crate::voice::{QUIET, Voice};
 use crate::{NAME, clock, out, process, signals, source};
-use mely::net::{Acceptors, Incoming, Listener, listen};
+use mely::net::{Acceptors, Incoming, Listener};
 use mely::{Color, Colored, Cx, Handler, Poster};
 use std::collections::HashMap;
 use std::io;
@@ -52,12 +52,10 @@ struct Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        let clients = self.clients.clone();
-        let closed = move |cx: &mut Cx| {
-            let _ = clients.with(cx, Clients::door_closed);
-        };
         // Refused once the runtime was asked to stop: then nobody waits for it.
-        let _ = self.poster.post_callback(STOP.on(ACCEPT_COLOR, closed));
+        let _ = self
+            .clients
+            .post_as(&self.poster, &STOP, Clients::door_closed);
     }
 }
 
@@ -86,30 +84,22 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
         clients: clients.clone(),
         poster: cx.poster(),
     };
-    let on_accept = move |cx: &mut Cx, incoming| {
-        let its = &door.clients;
-        let _ = its.with(cx, |clients, cx| clients.accept(cx, its, incoming));
-    };
+    let on_accept = clients.on_each(&ACCEPT, move |clients, cx, incoming| {
+        clients.accept(cx, &door.clients, incoming);
+    });
     let (source, reason) = source::told(&cx.backends());
     if !reason.is_empty() {
         out::try_say(NAME, format_args!("runs on {source}, since {reason}"));
     }
     let _ = server.backend.set((source, reason));
-    let listener = listen(
-        cx,
-        server.args.listen,
-        acceptors,
-        ACCEPT.on(ACCEPT_COLOR, on_accept),
-    )?;
+    let listener = cx.listen(server.args.listen, acceptors, on_accept)?;
     let addr = listener.local_addr();
-    let its = clients.clone();
-    cx.on_stop_signal(STOP.on(ACCEPT_COLOR, move |cx: &mut Cx| {
-        let _ = its.with(cx, |clients, cx| clients.stop(cx, &its));
-    }))?;
+    let me = clients.clone();
+    cx.on_stop_signal(clients.on_each(&STOP, move |clients, cx, ()| clients.stop(cx, &me)))?;
     signals::install()?;
     let keep = move |clients: &mut Clients, _: &mut Cx| clients.listener = Some(listener);
     clients
-        .post_as(cx, &ACCEPT, keep)
+        .try_post_as(cx, &ACCEPT, keep)
         .map_err(io::Error::other)?;
     if let Some(warning) = places.warning(server.args.clients_max as u64) {
         out::try_say(NAME, warning);
@@ -164,7 +154,7 @@ impl Clients {
         if !refused {
             if self.stopping {
                 // Who came before the end may have asked before it.
-                let _ = session.post_as(cx, &CLOSE, Session::wind_down);
+                session.post_as(cx, &CLOSE, Session::wind_down);
             }
             self.open.insert(number, session);
             self.count();
@@ -179,13 +169,13 @@ impl Clients {
     pub(crate) fn leaves(me: &Colored<Clients>, cx: &mut Cx, number: u64) {
         let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number, true);
         // Refused only once the runtime has ended, here and below.
-        let _ = me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
+        me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
     }
 
     /// A connection has closed.
     pub(crate) fn closed(me: &Colored<Clients>, cx: &mut Cx, number: u64) {
         let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number, false);
-        let _ = me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
+        me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
     }
 
     /// DecClientAccepted: makes room for another client.
@@ -206,7 +196,7 @@ impl Clients {
     fn wait_for(&mut self, cx: &mut Cx, number: u64, session: Colored<Session>) {
         if let Some(oldest) = self.leaving.add(number, session) {
             self.server.cut.fetch_add(1, Ordering::Relaxed);
-            let _ = oldest.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true));
+            oldest.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true));
         }
     }
 
@@ -230,18 +220,16 @@ impl Clients {
             return;
         }
         let its = me.clone();
-        let due = move |cx: &mut Cx| {
-            let _ = its.with(cx, |clients, cx| {
-                for message in clients.voice.due(clock::now()) {
-                    out::try_say(NAME, message);
-                }
-                clients.says_later = false;
-                if clients.voice.holds_back() {
-                    clients.say_later(cx, &its);
-                }
-            });
-        };
-        cx.timer(QUIET, ACCEPT.on(ACCEPT_COLOR, due));
+        let due = me.on(&ACCEPT, move |clients, cx| {
+            for message in clients.voice.due(clock::now()) {
+                out::try_say(NAME, message);
+            }
+            clients.says_later = false;
+            if clients.voice.holds_back() {
+                clients.say_later(cx, &its);
+            }
+        });
+        cx.timer(QUIET, due);
     }
 
     /// Nobody will be accepted any more.
@@ -273,14 +261,10 @@ impl Clients {
             );
         }
         for session in self.open.values() {
-            let _ = session.post_as(cx, &CLOSE, Session::wind_down);
+            session.post_as(cx, &CLOSE, Session::wind_down);
         }
-        let me = me.clone();
-        let give_up = move |cx: &mut Cx| {
-            let _ = me.with(cx, Clients::give_up);
-        };
         let finish = Duration::from_millis(finish_ms);
-        cx.timer(finish, STOP.on(ACCEPT_COLOR, give_up));
+        cx.timer(finish, me.on(&STOP, Clients::give_up));
     }
 
     fn is_empty(&self) -> bool {
@@ -301,7 +285,7 @@ impl Clients {
     fn give_up(&mut self, cx: &mut Cx) {
         let leaving = self.refused.values().chain(self.leaving.members());
         for session in self.open.values().chain(leaving) {
-            let _ = session.post_as(cx, &CLOSE, Session::cut_off);
+            session.post_as(cx, &CLOSE, Session::cut_off);
         }
     }
 }

@@ -58,7 +58,7 @@ mod tally;
 mod tests;
 mod voice;
 
-use mely::net::Choice;
+use mely::net::Backend;
 use mely::{RunError, Runtime, Stealing};
 use mely_apps_common::{cores, files, out};
 use server::Server;
@@ -138,8 +138,8 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     builder = match args.backend {
         // Not said here: then the environment variable may.
         args::Backend::Auto => builder,
-        args::Backend::IoUring => builder.backend(Choice::IoUring),
-        args::Backend::Epoll => builder.backend(Choice::Epoll),
+        args::Backend::IoUring => builder.backend(Backend::IoUring),
+        args::Backend::Epoll => builder.backend(Backend::Epoll),
     };
     let mut runtime = builder.build().map_err(|error| cores::refused(&error))?;
     let listen = args.listen;

@@ -63,7 +63,7 @@ impl Session {
         let session = Session {
             server,
             http,
-            stream: incoming.open(cx, color),
+            stream: incoming.open(color),
             fd,
             answered_bytes: 0,
             taken_bytes: 0,
@@ -79,8 +79,7 @@ impl Session {
         let session = Colored::new(cx, color, session);
         let its = session.clone();
         let begin = move |session: &mut Session, cx: &mut Cx| session.begin(cx, its, refused);
-        // Refused only once the runtime has ended.
-        let _ = session.post_as(cx, &READ_REQUEST, begin);
+        session.post_as(cx, &READ_REQUEST, begin);
         session
     }
 
@@ -194,10 +193,10 @@ impl Session {
         let Some(me) = &self.me else { return };
         match next {
             Next::Wait => {}
-            Next::ParseRequest => drop(me.post_as(cx, &PARSE_REQUEST, Session::parse_request)),
+            Next::ParseRequest => me.post_as(cx, &PARSE_REQUEST, Session::parse_request),
             // A look at a table needs no event of its own.
             Next::CheckInCache => return self.check_in_cache(cx),
-            Next::WriteResponse => drop(me.post_as(cx, &WRITE_RESPONSE, Session::write_response)),
+            Next::WriteResponse => me.post_as(cx, &WRITE_RESPONSE, Session::write_response),
             Next::LastLook => {
                 let me = me.clone();
                 let looked = move |cx: &mut Cx| {
@@ -209,7 +208,7 @@ impl Session {
                 let _ = self.stream.after_received(cx, &CLOSE, looked);
             }
             Next::Close => self.closing = true,
-            Next::Abort => drop(me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true))),
+            Next::Abort => me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true)),
             Next::Linger => {
                 let _ = self.stream.shutdown_write(cx);
                 self.leaving = true;
@@ -218,7 +217,7 @@ impl Session {
         if (self.closing || self.leaving) && self.http.queued_bytes() == 0 {
             if std::mem::take(&mut self.closing) {
                 let me = self.me.as_ref().expect("looked at above");
-                drop(me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, false)));
+                me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, false));
             }
             if std::mem::take(&mut self.leaving) {
                 Clients::leaves(&self.clients, cx, self.number);
@@ -258,13 +257,9 @@ impl Session {
 
     /// Looks at the deadlines in time.
     fn tick_later(&mut self, cx: &mut Cx, now: Time) {
-        let Some(me) = self.me.clone() else { return };
+        let Some(me) = &self.me else { return };
         let after = self.watch.look_after(&self.server.deadlines, now);
-        let tick = move |cx: &mut Cx| {
-            // Not refused: the timer's color is the session's.
-            let _ = me.with(cx, Session::tick);
-        };
-        self.timer = Some(cx.timer(after, DEADLINE.on(self.stream.color(), tick)));
+        self.timer = Some(cx.timer(after, me.on(&DEADLINE, Session::tick)));
     }
 
     /// A part of what is queued may have left.

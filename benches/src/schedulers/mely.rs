@@ -123,7 +123,7 @@ impl Scheduler for Mely {
         // Values in the lower half of the slots have one each.
         let slots = 2 * (FIRST_COLOR as usize + workload.colors_end(cores));
         let mut builder = Runtime::builder()
-            .cores(Cores::count(cores))
+            .cores(Cores::Count(cores))
             .color_slots(slots.next_power_of_two().max(1 << 16))
             .stealing(self.stealing);
         if NO_WATCHDOG.load(Ordering::Relaxed) {

@@ -65,7 +65,7 @@ fn use_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
     let panics = world.draw.panics > 0
         && world.draw.sides[at.side].on_panic == OnPanic::DropEvent
         && rng.u32(..20) == 0;
-    let posted = state.post(cx, move |state, cx| {
+    let posted = state.try_post(cx, move |state, cx| {
         ticket.runs();
         if std::mem::replace(&mut state.inside, true) {
             fail(&format!("two events in the state of {:?}", state.color));
@@ -83,7 +83,7 @@ fn use_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
         state.inside = false;
     });
     match posted {
-        Ok(()) | Err(PostError::Full(())) => {}
+        Ok(()) | Err(PostError::Full(_)) => {}
         Err(error) => fail(&format!("a post from inside: {error}")),
     }
 }

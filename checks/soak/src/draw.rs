@@ -1,6 +1,6 @@
 //! What a round is, drawn from its seed.
 
-use mely::net::{Acceptors, Choice};
+use mely::net::{Acceptors, Backend};
 use mely::{Builder, Cores, Heuristics, OnPanic, Runtime, Stealing};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) struct SideDraw {
     pub(crate) wake_cost: Duration,
     pub(crate) pin: bool,
     pub(crate) warn: bool,
-    pub(crate) backend: Choice,
+    pub(crate) backend: Backend,
     pub(crate) end: End,
     /// Foreign clients; none: no listener.
     pub(crate) clients: usize,
@@ -74,7 +74,7 @@ fn any<T: Copy>(rng: &mut fastrand::Rng, of: &[T]) -> T {
 }
 
 impl Draw {
-    pub(crate) fn new(seed: u64, backends: &[Choice]) -> Draw {
+    pub(crate) fn new(seed: u64, backends: &[Backend]) -> Draw {
         let mut rng = fastrand::Rng::with_seed(seed);
         let panics = if chance(&mut rng, 40) {
             any(&mut rng, &[1, 20, 300])
@@ -102,7 +102,7 @@ impl Draw {
 }
 
 impl SideDraw {
-    fn new(rng: &mut fastrand::Rng, backends: &[Choice]) -> SideDraw {
+    fn new(rng: &mut fastrand::Rng, backends: &[Backend]) -> SideDraw {
         let stealing = if chance(rng, 10) {
             Stealing::Off
         } else {
@@ -142,7 +142,7 @@ impl SideDraw {
     /// A builder with all that.
     pub(crate) fn builder(&self) -> Builder {
         let builder = Runtime::builder()
-            .cores(Cores::count(self.cores))
+            .cores(Cores::Count(self.cores))
             .oversubscribe(true)
             .stealing(self.stealing)
             .color_slots(1 << self.slot_bits)
@@ -162,13 +162,13 @@ impl SideDraw {
             None => builder,
         };
         if self.warn {
-            builder.warn_over(Duration::from_millis(1), |slow| drop(format!("{slow:?}")))
+            builder.on_slow_handler(Duration::from_millis(1), |slow| drop(format!("{slow:?}")))
         } else {
             builder
         }
     }
 }
 
-fn any_backend(rng: &mut fastrand::Rng, backends: &[Choice]) -> Choice {
+fn any_backend(rng: &mut fastrand::Rng, backends: &[Backend]) -> Backend {
     backends[rng.usize(..backends.len())].clone()
 }

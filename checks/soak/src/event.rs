@@ -154,11 +154,7 @@ pub(crate) fn cross(world: &Arc<World>, from: Place, rng: &mut fastrand::Rng) {
     };
     let event = Event { ticket, at, stamp };
     let color = world.sides[other].groups[from.group][to].color;
-    if accepted(
-        world,
-        id,
-        poster.post(color, move |cx: &mut Cx| event.run(cx)),
-    ) {
+    if accepted(world, id, poster.post(color, move |cx| event.run(cx))) {
         cell.crossed(to, number);
     }
 }

@@ -5,7 +5,7 @@ use crate::order::Stamp;
 use crate::ticket::Ticket;
 use crate::verdict::fail;
 use crate::world::World;
-use mely::{Cx, PostError};
+use mely::PostError;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -83,7 +83,7 @@ pub(crate) fn post(
     };
     let event = Event { ticket, at, stamp };
     let color = side.groups[at.group][at.color].color;
-    let posted = poster.post(color, move |cx: &mut Cx| event.run(cx));
+    let posted = poster.post(color, move |cx| event.run(cx));
     let why = match &posted {
         Err(PostError::Ended(_)) => Err(PostError::Ended(())),
         Err(PostError::Full(_)) => Err(PostError::Full(())),

@@ -4,7 +4,7 @@ use crate::options::Options;
 use crate::process::{Holdings, resident_bytes};
 use crate::soak::backends;
 use crate::verdict;
-use mely::net::{Acceptors, Choice, Incoming, RecvBuf, Stream, listen};
+use mely::net::{Acceptors, Backend, Incoming, RecvBuf, Stream};
 use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -57,13 +57,13 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 /// All connections on one backend. False: memory or descriptors grew.
-fn life(options: &Options, backend: Choice) -> bool {
+fn life(options: &Options, backend: Backend) -> bool {
     println!(
         "{backend:?}, {} connections, {} at once",
         options.connections, options.at_once
     );
     let built = Runtime::builder()
-        .cores(Cores::count(CORES))
+        .cores(Cores::Count(CORES))
         .oversubscribe(true)
         .backend(backend)
         .build();
@@ -82,11 +82,13 @@ fn life(options: &Options, backend: Choice) -> bool {
     let outcome = runtime.run(move |cx| {
         let listeners = (1..=ADDRESSES).map(|n| {
             let accept =
-                Callback::anonymous(ACCEPT, move |cx: &mut Cx, incoming: io::Result<_>| {
+                Callback::anonymous_each(ACCEPT, move |cx: &mut Cx, incoming: io::Result<_>| {
                     serve(cx, incoming.expect("a connection"), leak_bytes);
                 });
             let addr = SocketAddr::from(([127, 0, 0, n], 0));
-            let listener = listen(cx, addr, Acceptors::PerCore, accept).expect("a listener");
+            let listener = cx
+                .listen(addr, Acceptors::PerCore, accept)
+                .expect("a listener");
             let addr = listener.local_addr();
             listener.detach();
             addr
@@ -101,8 +103,8 @@ fn life(options: &Options, backend: Choice) -> bool {
 
 /// Answers one request, and closes if asked to.
 fn serve(cx: &mut Cx, incoming: Incoming, leak_bytes: usize) {
-    let stream = incoming.open_unique(cx);
-    cx.post(stream.color(), move |cx: &mut Cx| {
+    let stream = incoming.open_unique();
+    cx.post(stream.color(), move |cx| {
         std::mem::forget(vec![1u8; leak_bytes]);
         let mut got = 0;
         let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {

@@ -1,7 +1,7 @@
 //! The command line.
 
 use lexopt::prelude::*;
-use mely::net::Choice;
+use mely::net::Backend;
 use std::time::Duration;
 
 /// What was asked for.
@@ -12,7 +12,7 @@ pub(crate) struct Options {
     pub(crate) rounds: u64,
     pub(crate) seed: u64,
     /// `None`: drawn for each round; for the million, every one there is.
-    pub(crate) backend: Option<Choice>,
+    pub(crate) backend: Option<Backend>,
     pub(crate) patience: Duration,
     pub(crate) connections: u64,
     pub(crate) at_once: u64,
@@ -91,8 +91,8 @@ impl Options {
                 Long("leak") => options.leak_bytes = parser.value()?.parse()?,
                 Long("backend") => {
                     options.backend = Some(match parser.value()?.string()?.as_str() {
-                        "io_uring" => Choice::IoUring,
-                        "epoll" => Choice::Epoll,
+                        "io_uring" => Backend::IoUring,
+                        "epoll" => Backend::Epoll,
                         other => return Err(format!("--backend {other}: io_uring or epoll").into()),
                     });
                 }

@@ -3,7 +3,7 @@
 use crate::event::Place;
 use crate::verdict::{PLANTED, fail};
 use crate::world::World;
-use mely::net::{Incoming, RecvBuf, Stream, connect, listen};
+use mely::net::{Incoming, RecvBuf, Stream};
 use mely::{Callback, Color, Cx, Handler, OnPanic};
 use std::io;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ pub(crate) fn start(cx: &mut Cx, world: &Arc<World>, side: usize) {
         Err(error) => fail(&format!("accept: {error}")),
     };
     let addr = "127.0.0.1:0".parse().expect("an address");
-    let callback = Callback::anonymous(Color::from(NET_COLORS), accept);
-    match listen(cx, addr, draw.acceptors, callback) {
+    let callback = Callback::anonymous_each(Color::from(NET_COLORS), accept);
+    match cx.listen(addr, draw.acceptors, callback) {
         Ok(listener) => {
             let _ = world.sides[side].addr.set(listener.local_addr());
             *world.sides[side].listener.lock().unwrap() = Some(listener);
@@ -66,9 +66,9 @@ pub(crate) fn start(cx: &mut Cx, world: &Arc<World>, side: usize) {
 fn open(cx: &mut Cx, world: &Arc<World>, side: usize, incoming: Incoming) {
     let number = incoming.fd() as u64;
     let stream = if number.is_multiple_of(2) {
-        incoming.open_unique(cx)
+        incoming.open_unique()
     } else {
-        incoming.open(cx, Color::from(NET_COLORS + number % 5))
+        incoming.open(Color::from(NET_COLORS + number % 5))
     };
     let panics = world.draw.sides[side].on_panic == OnPanic::DropEvent;
     // Kept by the callback, which the runtime must free.
@@ -122,7 +122,7 @@ pub(crate) fn connect_to_any(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &m
     let world = Arc::clone(world);
     let connected = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
         let Ok(incoming) = incoming else { return };
-        let stream = incoming.open_unique(cx);
+        let stream = incoming.open_unique();
         let _ = cx.try_post(stream.color(), move |cx: &mut Cx| {
             let mut got = 0;
             let read = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
@@ -149,5 +149,5 @@ pub(crate) fn connect_to_any(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &m
     };
     let color = Color::from(NET_COLORS + 10 + at.color as u64);
     // Refused when the runtime is ending.
-    let _ = connect(cx, addr, Callback::anonymous(color, connected));
+    let _ = cx.connect(addr, Callback::anonymous_value(color, connected));
 }

@@ -4,7 +4,7 @@ use crate::draw::Draw;
 use crate::options::Options;
 use crate::round::{self, Sums};
 use crate::verdict;
-use mely::net::Choice;
+use mely::net::Backend;
 use mely::{Cores, RunError, Runtime};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -51,12 +51,12 @@ fn line(sums: &Sums, time: Duration, first: u64) -> String {
 }
 
 /// What was asked for, or what this machine has.
-pub(crate) fn backends(options: &Options) -> Vec<Choice> {
+pub(crate) fn backends(options: &Options) -> Vec<Backend> {
     if let Some(backend) = &options.backend {
         return vec![backend.clone()];
     }
-    let works = |choice: &Choice| {
-        let builder = Runtime::builder().cores(Cores::count(1));
+    let works = |choice: &Backend| {
+        let builder = Runtime::builder().cores(Cores::Count(1));
         let built = builder.backend(choice.clone()).build();
         match built.map(|mut runtime| runtime.run(|cx| cx.stop())) {
             Ok(Ok(())) => true,
@@ -67,7 +67,7 @@ pub(crate) fn backends(options: &Options) -> Vec<Choice> {
             other => panic!("{other:?}"),
         }
     };
-    [Choice::IoUring, Choice::Epoll]
+    [Backend::IoUring, Backend::Epoll]
         .into_iter()
         .filter(works)
         .collect()

@@ -73,15 +73,15 @@ fn last_drop() {
             color: Arc::clone(&color),
             drops: Arc::clone(&drops),
         };
-        let colored = Colored::new(&mut world.poster(), RUNS, state);
+        let colored = Colored::new(&world.poster(), RUNS, state);
         let driven = thread::spawn(move || core.drive());
-        let (mut poster, handle, counted) = (world.poster(), colored.clone(), Arc::clone(&runs));
+        let (poster, handle, counted) = (world.poster(), colored.clone(), Arc::clone(&runs));
         let posting = thread::spawn(move || {
             let event = move |state: &mut State, _cx: &mut mely::Cx| {
                 state.hit();
                 counted.fetch_add(1, Ordering::Relaxed);
             };
-            handle.post(&mut poster, event).is_ok()
+            handle.post(&poster, event).is_ok()
         });
         drop(colored);
         let other = move |_cx: &mut mely::Cx| color.hit();

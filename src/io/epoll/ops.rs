@@ -21,14 +21,6 @@ impl Epoll {
         socket::listener(addr, opts, SocketFlags::NONBLOCK)
     }
 
-    pub(in crate::io) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
-        socket::local_addr(fd)
-    }
-
-    pub(in crate::io) fn peer_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
-        socket::peer_addr(fd)
-    }
-
     pub(in crate::io) fn accept(&mut self, token: Token, listener: Fd) -> Op {
         self.start_reader(token, listener, State::Accept)
     }

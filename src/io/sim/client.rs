@@ -95,6 +95,16 @@ impl SimNet {
         self.with(|net| net.close(fd, false));
     }
 
+    /// Where a descriptor of its own is bound.
+    pub(in crate::io) fn local_addr_of(&self, fd: Fd) -> io::Result<SocketAddr> {
+        Ok(self.with(|net| net.local_addr(fd))?)
+    }
+
+    /// Who is at the other end of one.
+    pub(in crate::io) fn peer_addr_of(&self, fd: Fd) -> io::Result<SocketAddr> {
+        Ok(self.with(|net| net.peer_addr(fd))?)
+    }
+
     /// A descriptor that becomes readable by `notify`: stands for the pipe of a signal.
     #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
     pub(crate) fn notifier(&self) -> Fd {

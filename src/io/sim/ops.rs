@@ -18,14 +18,6 @@ impl Sim {
             .with(|net| net.listen(addr, opts.reuse_port, backlog))?)
     }
 
-    pub(in crate::io) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
-        Ok(self.net.with(|net| net.local_addr(fd))?)
-    }
-
-    pub(in crate::io) fn peer_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
-        Ok(self.net.with(|net| net.peer_addr(fd))?)
-    }
-
     pub(in crate::io) fn accept(&mut self, token: Token, listener: Fd) -> Op {
         self.start(token, listener, State::Accept)
     }

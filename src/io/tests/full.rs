@@ -11,7 +11,7 @@ use seccompiler::{
 };
 
 use super::super::uring::{FLAVORS, Flavor};
-use super::super::{Choice, Config, Done, Fd, How, Op, Token};
+use super::super::{Backend, Config, Done, Fd, How, Op, Token};
 use super::world::{Client, PATIENCE, World};
 use super::{Make, kernel, ring};
 
@@ -83,7 +83,7 @@ fn overflow_is_seen_on_every_ring() {
 /// While there is no room for what it has to tell.
 #[test]
 fn who_is_heard_of_again_takes_one_turn() {
-    let mut world = kernel(Choice::Epoll, &Config::default());
+    let mut world = kernel(Backend::Epoll, &Config::default());
     let mut pairs = [world.pair()];
     let recv = world.recv(pairs[0].0);
     world.limit = 0;
@@ -104,7 +104,7 @@ fn who_is_heard_of_again_takes_one_turn() {
 #[test]
 fn a_send_is_told_although_there_is_always_more_to_receive() {
     let mut world = kernel(
-        Choice::Epoll,
+        Backend::Epoll,
         &Config {
             buffer_bytes: 64,
             ..Config::default()

@@ -11,7 +11,7 @@ mod world;
 
 use self::world::World;
 use super::uring::Flavor;
-use super::{Backend, Choice, Config, SimNet};
+use super::{Backend, Config, EventSource, SimNet};
 
 /// Each test takes a world on the backend under test.
 macro_rules! suite {
@@ -21,7 +21,7 @@ macro_rules! suite {
             $($module: $($test),+;)+);
         suite!(@on uring_bare, |config| ring(Flavor::Bare, config), $($module: $($test),+;)+);
         suite!(@on uring_tiny, tiny_ring, $($module: $($test),+;)+);
-        suite!(@on epoll, |config| kernel(Choice::Epoll, config), $($module: $($test),+;)+);
+        suite!(@on epoll, |config| kernel(Backend::Epoll, config), $($module: $($test),+;)+);
         suite!(@on sim, |config| sim(1, usize::MAX, config), $($module: $($test),+;)+);
         suite!(@on sim_in_pieces, |config| sim(2, 700, config), $($module: $($test),+;)+);
     };
@@ -61,7 +61,7 @@ type Make<'a> = &'a dyn Fn(&Config) -> World;
 
 fn ring(flavor: Flavor, config: &Config) -> World {
     World::new(
-        Backend::with_flavor(flavor, config).expect("this kernel has io_uring"),
+        EventSource::with_flavor(flavor, config).expect("this kernel has io_uring"),
         None,
     )
 }
@@ -78,9 +78,9 @@ fn tiny_ring(config: &Config) -> World {
     )
 }
 
-fn kernel(choice: Choice, config: &Config) -> World {
+fn kernel(choice: Backend, config: &Config) -> World {
     World::new(
-        Backend::new(choice, config)
+        EventSource::new(choice, config)
             .expect("this kernel has epoll")
             .0,
         None,
@@ -91,7 +91,7 @@ fn sim(seed: u64, move_bytes_max: usize, config: &Config) -> World {
     let net = SimNet::new(seed);
     net.set_move_bytes_max(move_bytes_max);
     World::new(
-        Backend::new(Choice::Sim(net.clone()), config)
+        EventSource::new(Backend::Sim(net.clone()), config)
             .expect("needs nothing")
             .0,
         Some(net),

@@ -13,7 +13,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use super::super::uring::FLAVORS;
 use super::super::{
-    Backend, Choice, Config, Done, How, Report, SendBuf, Signals, raise_open_file_limit,
+    Backend, Config, Done, EventSource, How, Report, SendBuf, Signals, raise_open_file_limit,
 };
 use super::ring;
 use super::world::World;
@@ -29,10 +29,10 @@ fn refuse(calls: &[i64], errno: Errno) {
 }
 
 /// Makes a backend on a thread that may not use these system calls.
-fn without(calls: &'static [i64], choice: Choice) -> Result<Report, std::io::Error> {
+fn without(calls: &'static [i64], choice: Backend) -> Result<Report, std::io::Error> {
     let refused = move || {
         refuse(calls, Errno::PERM);
-        let (backend, report) = Backend::new(choice, &Config::default())?;
+        let (backend, report) = EventSource::new(choice, &Config::default())?;
         // It works, too.
         let mut world = World::new(backend, None);
         let (fd, mut client) = world.pair();
@@ -49,8 +49,8 @@ fn without(calls: &'static [i64], choice: Choice) -> Result<Report, std::io::Err
 /// turns.
 #[test]
 fn interrupted_calls_are_made_again() {
-    let interrupted = |choice: Choice| {
-        let is_epoll = matches!(choice, Choice::Epoll);
+    let interrupted = |choice: Backend| {
+        let is_epoll = matches!(choice, Backend::Epoll);
         let mut world = super::kernel(choice, &Config::default());
         let (receiving, mut client) = world.pair();
         let (sending, _client) = world.pair();
@@ -73,7 +73,7 @@ fn interrupted_calls_are_made_again() {
             assert!(told.contains(&active), "{told}");
         }
     };
-    for choice in [Choice::Epoll, Choice::IoUring] {
+    for choice in [Backend::Epoll, Backend::IoUring] {
         thread::spawn(move || interrupted(choice)).join().unwrap();
     }
 }
@@ -82,7 +82,7 @@ fn interrupted_calls_are_made_again() {
 #[test]
 fn who_is_gone_before_the_accept_is_passed_over() {
     let accepts = |errno: Errno, is_told: bool| {
-        let mut world = super::kernel(Choice::Epoll, &Config::default());
+        let mut world = super::kernel(Backend::Epoll, &Config::default());
         let (listener, addr) = world.listen();
         let (accept, _) = world.accept(listener);
         let _client = world.client(addr);
@@ -109,7 +109,7 @@ fn who_is_gone_before_the_accept_is_passed_over() {
 
 #[test]
 fn everything_allowed_is_the_best_ring() {
-    let report = without(&[libc::SYS_acct], Choice::Auto).unwrap();
+    let report = without(&[libc::SYS_acct], Backend::Auto).unwrap();
     let text = report.to_string();
     assert_eq!(text, "io_uring (single issuer, deferred task work)");
     assert!(report.refused().is_empty());
@@ -117,7 +117,7 @@ fn everything_allowed_is_the_best_ring() {
 
 #[test]
 fn a_refused_ring_is_epoll_and_says_why() {
-    let report = without(&[libc::SYS_io_uring_setup], Choice::Auto).unwrap();
+    let report = without(&[libc::SYS_io_uring_setup], Backend::Auto).unwrap();
     assert_eq!(report.name(), "epoll");
     let text = report.to_string();
     assert!(text.contains("because io_uring"), "{text}");
@@ -130,7 +130,7 @@ fn a_refused_ring_is_epoll_and_says_why() {
 #[test]
 fn a_ring_that_may_not_register_or_enter_is_epoll() {
     for call in [&[libc::SYS_io_uring_register], &[libc::SYS_io_uring_enter]] {
-        let report = without(call, Choice::Auto).unwrap();
+        let report = without(call, Backend::Auto).unwrap();
         assert_eq!(report.name(), "epoll", "{report}");
         assert_eq!(report.refused().len(), 3, "{report}");
     }
@@ -138,7 +138,7 @@ fn a_ring_that_may_not_register_or_enter_is_epoll() {
 
 #[test]
 fn a_forced_backend_is_that_or_an_error() {
-    let error = without(&[libc::SYS_io_uring_setup], Choice::IoUring).unwrap_err();
+    let error = without(&[libc::SYS_io_uring_setup], Backend::IoUring).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     assert!(
         error
@@ -146,9 +146,9 @@ fn a_forced_backend_is_that_or_an_error() {
             .contains("no event source can be set up: io_uring"),
         "{error}"
     );
-    let error = without(&[libc::SYS_epoll_create1], Choice::Epoll).unwrap_err();
+    let error = without(&[libc::SYS_epoll_create1], Backend::Epoll).unwrap_err();
     assert!(error.to_string().contains("epoll: "), "{error}");
-    let report = without(&[libc::SYS_io_uring_setup], Choice::Epoll).unwrap();
+    let report = without(&[libc::SYS_io_uring_setup], Backend::Epoll).unwrap();
     assert_eq!(report.to_string(), "epoll (edge-triggered)");
 }
 
@@ -156,7 +156,7 @@ fn a_forced_backend_is_that_or_an_error() {
 fn with_both_refused_the_error_tells_of_both() {
     let error = without(
         &[libc::SYS_io_uring_setup, libc::SYS_epoll_create1],
-        Choice::Auto,
+        Backend::Auto,
     );
     let text = error.unwrap_err().to_string();
     assert!(
@@ -184,8 +184,8 @@ fn in_children(test: &str) {
 }
 
 fn chosen_by_env() -> World {
-    let choice = Choice::from_env().unwrap();
-    let (backend, report) = Backend::new(choice, &Config::default()).unwrap();
+    let choice = Backend::from_env().unwrap();
+    let (backend, report) = EventSource::new(choice, &Config::default()).unwrap();
     assert_eq!(report.name(), std::env::var("MELY_BACKEND").unwrap());
     World::new(backend, None)
 }

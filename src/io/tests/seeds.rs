@@ -5,7 +5,7 @@ use std::io::Write;
 use rustix::io::Errno;
 
 use super::super::{
-    Backend, Choice, Completion, Config, Done, ListenOptions, SimCall, SimNet, Token,
+    Backend, Completion, Config, Done, EventSource, ListenOptions, SimCall, SimNet, Token,
 };
 use super::sim;
 
@@ -14,7 +14,7 @@ fn story(seed: u64) -> Vec<String> {
     let net = SimNet::new(seed);
     net.set_move_bytes_max(50);
     let make = || {
-        Backend::new(Choice::Sim(net.clone()), &Config::default())
+        EventSource::new(Backend::Sim(net.clone()), &Config::default())
             .unwrap()
             .0
     };
@@ -25,7 +25,7 @@ fn story(seed: u64) -> Vec<String> {
     };
     let addr = "127.0.0.1:0".parse().unwrap();
     let first = cores[0].listen(addr, &opts).unwrap();
-    let addr = cores[0].local_addr(first).unwrap();
+    let addr = cores[0].owner().local_addr(first).unwrap();
     let second = cores[1].listen(addr, &opts).unwrap();
     cores[0].accept(Token(0), first);
     cores[1].accept(Token(0), second);
@@ -35,7 +35,7 @@ fn story(seed: u64) -> Vec<String> {
         client.shutdown_write();
     }
     let mut lines = Vec::new();
-    while cores.iter().any(Backend::has_work) {
+    while cores.iter().any(EventSource::has_work) {
         for (n, core) in cores.iter_mut().enumerate() {
             let mut out: Vec<Completion> = Vec::new();
             core.poll(&mut out, 7).unwrap();
@@ -117,11 +117,11 @@ fn injected_faults_end_what_they_hit() {
 fn the_network_is_as_it_was_set() {
     let net = SimNet::new(7);
     assert_eq!((net.seed(), net.open_count()), (7, 0));
-    let choice = Choice::Sim(net.clone());
-    let (mut core, _) = Backend::new(choice, &Config::default()).unwrap();
+    let choice = Backend::Sim(net.clone());
+    let (mut core, _) = EventSource::new(choice, &Config::default()).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let listener = core.listen(any, &ListenOptions::default()).unwrap();
-    let addr = core.local_addr(listener).unwrap();
+    let addr = core.owner().local_addr(listener).unwrap();
     for (bytes, holds) in [(10, 10), (0, 1)] {
         net.set_socket_bytes(bytes);
         let mut client = net.connect(addr).unwrap();

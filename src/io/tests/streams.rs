@@ -15,7 +15,10 @@ pub(super) fn round_trip(make: Make<'_>) {
     let (accept, accept_op) = world.accept(listener);
     let mut client = world.client(addr);
     let fd = world.accepted(accept);
-    assert_eq!(world.backend.peer_addr(fd).unwrap(), client.local_addr());
+    assert_eq!(
+        world.backend.owner().peer_addr(fd).unwrap(),
+        client.local_addr()
+    );
     let recv = world.recv(fd);
     for (request, response) in [("GET /1", "one"), ("GET /2", "two"), ("GET /3", "three")] {
         world.write(&mut client, request.as_bytes());
@@ -230,8 +233,8 @@ pub(super) fn connect_and_talk(make: Make<'_>) {
     assert!(matches!(world.next(connect).done, Done::Connected(Ok(()))));
     let theirs = world.accepted(accept);
     assert_eq!(
-        world.backend.local_addr(ours).unwrap(),
-        world.backend.peer_addr(theirs).unwrap()
+        world.backend.owner().local_addr(ours).unwrap(),
+        world.backend.owner().peer_addr(theirs).unwrap()
     );
     let recv = world.recv(theirs);
     let (send, _) = world.send(ours, "hello");
@@ -550,7 +553,7 @@ pub(super) fn misuse_is_noticed(make: Make<'_>) {
 /// What cannot be watched is told as any failure is.
 #[test]
 fn what_epoll_cannot_watch_fails() {
-    let mut world = super::kernel(super::Choice::Epoll, &Config::default());
+    let mut world = super::kernel(super::Backend::Epoll, &Config::default());
     let null = std::fs::File::open("/dev/null").unwrap();
     let fd = Fd::from_raw(std::os::fd::AsRawFd::as_raw_fd(&null));
     for _ in 0..2 {

@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::super::{
-    Backend, Choice, Completion, Config, Done, Fd, ListenOptions, Op, RecvBuf, SendBuf, SimClient,
-    SimNet, Token,
+    Backend, Completion, Config, Done, EventSource, Fd, ListenOptions, Op, RecvBuf, SendBuf,
+    SimClient, SimNet, Token,
 };
 
 /// Nothing in these tests takes long; this is when they are hung.
@@ -15,7 +15,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Drives a backend and checks on every completion what the contract says of all.
 pub(super) struct World {
-    pub(super) backend: Backend,
+    pub(super) backend: EventSource,
     pub(super) net: Option<SimNet>,
     pub(super) limit: usize,
     /// Operations by token, `true` when the terminal completion has come.
@@ -25,7 +25,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(backend: Backend, net: Option<SimNet>) -> World {
+    pub(super) fn new(backend: EventSource, net: Option<SimNet>) -> World {
         World {
             backend,
             net,
@@ -38,8 +38,8 @@ impl World {
 
     /// A second core on the same network, of the same kind as far as it matters.
     pub(super) fn another(&self) -> World {
-        let choice = self.net.clone().map_or(Choice::Auto, Choice::Sim);
-        let (backend, _) = Backend::new(choice, &Config::default()).unwrap();
+        let choice = self.net.clone().map_or(Backend::Auto, Backend::Sim);
+        let (backend, _) = EventSource::new(choice, &Config::default()).unwrap();
         World::new(backend, self.net.clone())
     }
 
@@ -89,7 +89,7 @@ impl World {
             .backend
             .listen("127.0.0.1:0".parse().unwrap(), opts)
             .unwrap();
-        (fd, self.backend.local_addr(fd).unwrap())
+        (fd, self.backend.owner().local_addr(fd).unwrap())
     }
 
     /// A client connected to `addr`; it never blocks.

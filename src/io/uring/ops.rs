@@ -28,14 +28,6 @@ impl Uring {
         socket::listener(addr, opts, SocketFlags::empty())
     }
 
-    pub(in crate::io) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
-        socket::local_addr(fd)
-    }
-
-    pub(in crate::io) fn peer_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
-        socket::peer_addr(fd)
-    }
-
     pub(in crate::io) fn accept(&mut self, token: Token, listener: Fd) -> Op {
         self.start(token, listener, State::Accept)
     }

@@ -124,7 +124,7 @@ struct HomeHalf {
 /// A connection.
 pub(super) struct Conn {
     pub(super) fd: Fd,
-    owner: Owner,
+    pub(super) owner: Owner,
     /// Set once by `on_data`, before the first receive starts.
     pub(super) read_handler: OnceLock<&'static Handler>,
     pub(super) colored: InColor<ColorHalf>,

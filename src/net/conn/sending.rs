@@ -77,7 +77,7 @@ impl Conn {
             return true;
         }
         buf.skip(sent);
-        driver.send(Arc::clone(self), handler, buf, len);
+        driver.send(Arc::clone(self), handler, buf.into_lasting(), len);
         false
     }
 

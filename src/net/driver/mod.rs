@@ -16,7 +16,7 @@ use super::connect::Connecting;
 use super::listener::Listening;
 use super::signal::Watching;
 use super::timer::Timers;
-use crate::io::{Backend, Completion, Config, Done, Fd, Op, Owner, Report, SendBuf, Token};
+use crate::io::{Completion, Config, Done, EventSource, Fd, Op, Owner, Report, SendBuf, Token};
 use crate::runtime::inner::Inner;
 use crate::sched::core::Core;
 use crate::sched::shared::Bell;
@@ -73,7 +73,7 @@ pub(super) enum Operation {
 pub(crate) struct Driver {
     /// Shown for what is at home here.
     pub(super) here: Here,
-    pub(super) backend: Backend,
+    pub(super) backend: EventSource,
     pub(super) operations: Slab<Operation>,
     pub(super) timers: Timers,
     /// Detached connections at home here.
@@ -95,16 +95,16 @@ pub(crate) struct Driver {
 impl Driver {
     /// Sets the event source of a core up, on its own thread.
     pub(crate) fn new(inner: &Arc<Inner>, core: u32) -> io::Result<(Driver, Report)> {
-        let choice = match &inner.config.net.choice {
+        let choice = match &inner.config.net.backend {
             Some(choice) => choice.clone(),
-            None => crate::io::Choice::from_env()?,
+            None => crate::io::Backend::from_env()?,
         };
         let mut config = Config::default();
-        if let crate::io::Choice::Sim(_) = choice {
+        if let crate::io::Backend::Sim(_) = choice {
             // Simulations come by the thousand, and few buffers are sooner used up.
             config.buffers = SIMULATED_BUFFERS;
         }
-        let (backend, report) = Backend::new(choice, &config)?;
+        let (backend, report) = EventSource::new(choice, &config)?;
         let owner = backend.owner();
         let driver = Driver {
             here: Here::claim(inner, core),
@@ -298,7 +298,7 @@ impl Driver {
     /// Starts an operation under the key it is then found by.
     fn start(
         &mut self,
-        start: impl FnOnce(&mut Backend, Token) -> Op,
+        start: impl FnOnce(&mut EventSource, Token) -> Op,
         make: impl FnOnce(Op) -> Operation,
     ) -> Op {
         let entry = self.operations.vacant_entry();

@@ -2,7 +2,7 @@
 
 use super::{BURST_MAX, COMPLETIONS_MAX, Driver, release, tell_the_end};
 use crate::net::tests::{Drops, Witness};
-use crate::net::{Acceptors, Choice, Incoming, SimCall, SimNet, Stream, listen};
+use crate::net::{Acceptors, Backend, Incoming, SimCall, SimNet, Stream};
 use crate::sim::{Simulation, Step};
 use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
 use std::io;
@@ -20,17 +20,17 @@ const ACCEPTING: Color = Color::new(1);
 /// A simulated runtime of one core that listens, and where.
 fn listening<F>(seed: u64, events_max: usize, accept: F) -> (Simulation, SocketAddr)
 where
-    F: Fn(&mut Cx, io::Result<Incoming>) + Send + Sync + 'static,
+    F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
 {
     let builder = Runtime::builder()
-        .cores(Cores::count(1))
+        .cores(Cores::Count(1))
         .events_max(events_max);
     let mut simulation = builder.simulate(seed).unwrap();
     let (tell, addr) = channel();
     let begin = move |cx: &mut Cx| {
         let any = "127.0.0.1:0".parse().unwrap();
-        let on_accept = ACCEPT.on(ACCEPTING, accept);
-        let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+        let on_accept = ACCEPT.on_each(ACCEPTING, accept);
+        let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
         listener.detach();
     };
@@ -73,7 +73,7 @@ fn driver(cx: &mut Cx) -> &mut Driver {
 
 /// Gives a connection that was accepted a callback that tells where it is dropped.
 fn open(cx: &mut Cx, incoming: io::Result<Incoming>, witness: Witness) -> Stream {
-    let stream = incoming.unwrap().open(cx, cx.color());
+    let stream = incoming.unwrap().open(cx.color());
     let drained = move |_: &mut Cx, _: &Stream, _| {
         let _ = &witness;
     };
@@ -278,7 +278,7 @@ fn what_waits_for_room_is_unread() {
     let conns = Arc::new(Mutex::new(Vec::new()));
     let its = Arc::clone(&conns);
     let (mut simulation, addr) = listening(1, 20, move |cx, incoming| {
-        let stream = incoming.unwrap().open(cx, cx.color());
+        let stream = incoming.unwrap().open(cx.color());
         stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
         its.lock().unwrap().push(Arc::clone(&stream.conn));
         stream.detach(cx).unwrap();
@@ -320,9 +320,9 @@ fn connections_that_wait_for_room_are_closed_when_a_run_is_cut_short() {
     const CLIENTS: usize = 400;
     let net = SimNet::new(1);
     let mut simulation = Runtime::builder()
-        .cores(Cores::count(1))
+        .cores(Cores::Count(1))
         .events_max(20)
-        .backend(Choice::Sim(net.clone()))
+        .backend(Backend::Sim(net.clone()))
         .simulate(1)
         .unwrap();
     let accepted = Arc::new(AtomicUsize::new(0));
@@ -335,8 +335,8 @@ fn connections_that_wait_for_room_are_closed_when_a_run_is_cut_short() {
             counted.fetch_add(1, Ordering::Relaxed);
         };
         let any = "127.0.0.1:0".parse().unwrap();
-        let on_accept = Callback::anonymous(ACCEPTING, count);
-        let listener = listen(cx, any, Acceptors::Single, on_accept).unwrap();
+        let on_accept = Callback::anonymous_each(ACCEPTING, count);
+        let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
         listener.detach();
         let look = Arc::new(move |driver: &Driver| {

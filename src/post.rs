@@ -1,0 +1,142 @@
+//! What can post: a handler's context, and a poster.
+
+use crate::Cx;
+use crate::runtime::cx::full;
+use crate::runtime::poster::{PostError, Poster};
+
+/// What can post: a handler's [`Cx`], or a [`Poster`].
+///
+/// Methods that post from either, as those of [`Colored`](crate::Colored) do, take `&impl Post`: give
+/// them `cx` (a `&mut Cx` will do) or `&poster`. What they return is what that poster's own `post`
+/// returns:
+///
+/// | | posts by | returns | at the builder's limit of queued events |
+/// |---|---|---|---|
+/// | [`Cx`] | [`Cx::post`] | nothing | panics; `try_post` gives the closure back |
+/// | [`Poster`] | [`Poster::post`] | a `Result` | gives the closure back |
+///
+/// ```
+/// use mely::{Color, Colored, Cx, Post, Runtime};
+///
+/// fn add_one(hits: &mut u64, _cx: &mut Cx) {
+///     *hits += 1;
+/// }
+/// // From a handler or from elsewhere.
+/// fn hit<P: Post + ?Sized>(hits: &Colored<u64>, by: &P) -> P::Posted<fn(&mut u64, &mut Cx)> {
+///     hits.post(by, add_one as fn(&mut u64, &mut Cx))
+/// }
+///
+/// let mut runtime = Runtime::builder().build()?;
+/// let poster = runtime.poster();
+/// let hits = Colored::new(&poster, Color::from(7), 0);
+/// hit(&hits, &poster)?;
+/// let total = runtime.run_until(move |cx, finish| {
+///     hit(&hits, cx);
+///     hits.post(cx, move |hits, _cx| drop(finish.finish(*hits)));
+/// })?;
+/// assert_eq!(total, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Sealed: mely implements it, and nobody else.
+pub trait Post: sealed::Post {
+    /// What posting an `F` returns: `()`, or a `Result` that gives the closure back.
+    type Posted<F>;
+
+    /// Makes it of what became of the post.
+    #[doc(hidden)]
+    fn posted<F>(result: Result<(), PostError<F>>) -> Self::Posted<F>;
+}
+
+impl Post for Cx {
+    type Posted<F> = ();
+
+    #[inline(always)]
+    fn posted<F>(result: Result<(), PostError<F>>) {
+        match result {
+            Ok(()) => {}
+            Err(PostError::Full(f)) => full(f),
+            Err(PostError::Ended(f)) => ended(f),
+        }
+    }
+}
+
+impl Post for Poster {
+    type Posted<F> = Result<(), PostError<F>>;
+
+    fn posted<F>(result: Result<(), PostError<F>>) -> Result<(), PostError<F>> {
+        result
+    }
+}
+
+/// A post through the context of another runtime, to a state whose runtime has ended.
+#[cold]
+fn ended<F>(f: F) -> ! {
+    drop(f);
+    panic!("the runtime of the state has ended or is ending: `try_post` or a `Poster` would tell");
+}
+
+pub(crate) mod sealed {
+    use super::*;
+    use crate::sync::Arc;
+    use crate::{Color, Handler};
+
+    pub trait Post {
+        fn to_poster(&self) -> Poster;
+        /// The address of the runtime it posts to, for comparison.
+        fn runtime(&self) -> *const ();
+        /// Posts `wrap(f)`, or gives `f` back. `wrap` is mely's own: it is called inside the runtime.
+        fn post_wrapped<F, G>(
+            &self,
+            handler: Option<&'static Handler>,
+            color: Color,
+            f: F,
+            wrap: impl FnOnce(F) -> G,
+        ) -> Result<(), PostError<F>>
+        where
+            G: FnOnce(&mut Cx) + Send + 'static;
+    }
+
+    impl Post for Cx {
+        fn to_poster(&self) -> Poster {
+            self.poster()
+        }
+        fn runtime(&self) -> *const () {
+            Arc::as_ptr(&self.worker_ref().inner).cast()
+        }
+        #[inline]
+        fn post_wrapped<F, G>(
+            &self,
+            handler: Option<&'static Handler>,
+            color: Color,
+            f: F,
+            wrap: impl FnOnce(F) -> G,
+        ) -> Result<(), PostError<F>>
+        where
+            G: FnOnce(&mut Cx) + Send + 'static,
+        {
+            Cx::post_wrapped(self, handler, color, f, wrap).map_err(PostError::Full)
+        }
+    }
+
+    impl Post for Poster {
+        fn to_poster(&self) -> Poster {
+            self.clone()
+        }
+        fn runtime(&self) -> *const () {
+            Arc::as_ptr(&self.inner).cast()
+        }
+        fn post_wrapped<F, G>(
+            &self,
+            handler: Option<&'static Handler>,
+            color: Color,
+            f: F,
+            wrap: impl FnOnce(F) -> G,
+        ) -> Result<(), PostError<F>>
+        where
+            G: FnOnce(&mut Cx) + Send + 'static,
+        {
+            Poster::post_wrapped(self, handler, color, f, wrap)
+        }
+    }
+}
