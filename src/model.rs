@@ -45,7 +45,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// So many cores, which steal by all heuristics and stop when asked to.
+    /// This many cores, which steal by all heuristics and stop when asked to.
     pub const fn cores(cores: usize) -> Plan {
         Plan {
             cores,
@@ -294,7 +294,7 @@ impl Completed {
 }
 
 impl Wire {
-    /// With so many operations under way.
+    /// With this many operations under way.
     pub fn new(under_way: usize) -> Arc<Wire> {
         let events = Events {
             under_way,

@@ -41,7 +41,7 @@ impl Counts {
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) profile: ProfileId,
-    /// So many events of the core came before, or are counted already.
+    /// How many events of the core came before, or are counted already.
     counted: u64,
 }
 

@@ -42,8 +42,8 @@ impl Maker {
         self.make_wrapped(profiles, handler, color, f, |f| f)
     }
 
-    /// Makes an event of `wrap(f)`, which is made once there is memory for it: until then `f` can come
-    /// back. `wrap` runs no user code.
+    /// Makes an event of `wrap(f)`, which is made once there is memory for it: until then `f` can
+    /// come back. `wrap` runs no user code.
     #[inline(always)]
     pub(crate) fn make_wrapped<F, G>(
         &mut self,

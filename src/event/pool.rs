@@ -31,7 +31,7 @@ const STOCK_MAX: usize = 2 * SLAB;
 /// The stocks of all pools are at most this part of the limit of events.
 const STOCKS_PART: usize = 32;
 
-/// So many nodes before it is taken a node's line is asked for: some 200 ns.
+/// A node's line is asked for this many nodes before it is taken: some 200 ns.
 const AHEAD: usize = 8;
 
 /// A free list: of fixed capacity, so that giving a node back has one case that is not a store.
@@ -97,7 +97,7 @@ impl Inner {
 }
 
 impl Depot {
-    /// For so many pools, which may hold `events_max` events at the same time.
+    /// For this many pools, which may hold `events_max` events at the same time.
     pub(crate) fn new(events_max: usize, pools: usize) -> Arc<Depot> {
         let batch = (events_max / (STOCKS_PART * 2 * pools)).clamp(1, SLAB);
         Arc::new(Depot {

@@ -33,15 +33,15 @@ const PRIOR_SAMPLES: u32 = 8;
 const POST_NS: u64 = 100;
 const LONE_POST_NS: u64 = 400;
 const POSTS_NS: u64 = 1_000;
-/// So many events have to show it.
+/// How many events have to show it.
 const IN_A_ROW_MIN: u32 = 3;
-/// From so many posts on it is worth the while to publish them together.
+/// From this many posts on it is worth the while to publish them together.
 const POSTS_MIN: u64 = 8;
 
 /// The weight of a new sample is one over this, once there are as many.
 const WEIGHT: u32 = 16;
 
-/// A surprise is remembered for one event for each so many ns that it took: what being wary of an
+/// A surprise is remembered for one event for each of these ns that it took: what being wary of an
 /// event costs, two looks at the clock and a quantum of its own, is then some tenth of what the
 /// surprise cost.
 const SURPRISE_NS_PER_EVENT: u32 = 1_024;
@@ -67,7 +67,7 @@ pub(crate) struct Profile {
     tail_ns: AtomicU32,
     /// 1: see [`Profile::wants_timing`].
     watch: AtomicU32,
-    /// So many events, one after the other: see [`Profile::posts_in_a_row`].
+    /// How many events did, one after the other: see [`Profile::posts_in_a_row`].
     in_a_row: AtomicU32,
     /// The last event took so long, though its handler was taken for short; else 0.
     surprise_ns: AtomicU32,
@@ -140,7 +140,7 @@ impl Profile {
         self.in_a_row.load(Relaxed) >= IN_A_ROW_MIN
     }
 
-    /// Takes note of an event that took `ns` from its first post on, and posted so many more.
+    /// Takes note of an event that took `ns` from its first post on, and posted `more`.
     pub(crate) fn record_posts(&self, more: u64, ns: u64) {
         let seen = self.in_a_row.load(Relaxed);
         let together = seen >= IN_A_ROW_MIN;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// A timer that has not fired.
 pub(super) struct Pending {
-    /// So many timers of this core were set before.
+    /// How many timers of this core were set before.
     number: u64,
     callback: Box<dyn FnOnce(&mut Cx) + Send>,
     canceled: Arc<AtomicBool>,

@@ -167,7 +167,7 @@ impl Quiesce {
     }
 
     /// Core `core` has nothing to run, nothing under way in its event source, and has posted and
-    /// executed so many events since it began.
+    /// executed this many events since it began.
     pub(crate) fn report(&self, core: u32, posted: u64, executed: u64) -> Reported {
         let mut waves = self.waves.lock().unwrap();
         if self.phase() == Phase::Closed {

@@ -89,7 +89,7 @@ impl Watchdog {
         limit.map_or(period, |limit| period.min(limit / 4))
     }
 
-    /// After so many looks at cores on which nothing moves, another makes no difference.
+    /// Looks at cores on which nothing moves, after which another one makes no difference.
     #[cfg(feature = "sim")]
     pub(crate) fn looks_max(inner: &Inner) -> u32 {
         let limit = inner

@@ -29,7 +29,7 @@ use arrayvec::ArrayVec;
 const CHECKOUT_MAX: usize = 64;
 /// More colors are not held beyond the quantum.
 const HELD_MAX: usize = 32;
-/// Holding is tried for so many quanta: a single event that goes round so many colors comes back to
+/// Holding is tried for this many quanta: one event that goes round as many colors comes back to
 /// the first.
 const TRIES_MAX: u8 = 16;
 /// Most quanta from one try to the next.
@@ -383,7 +383,7 @@ mod tests {
         let mut trial = Trial::default();
         for waits in [16, 32, 64, 127, 127] {
             next(&mut trial, TRIES_MAX, true);
-            // The quantum that ends the try, and so many more.
+            // The quantum that ends the try, and those that are waited for.
             next(&mut trial, 1 + waits, false);
         }
         // Until something is put in: then as in the beginning, in a try or between two.

@@ -107,8 +107,8 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     maker: Maker,
     pub(super) outbox: Outbox,
-    /// So many chunks in the outbox are published: one, while an event runs that is known or feared
-    /// to be long; but after its first post see [`super::timing`].
+    /// With this many chunks the outbox is published: one, while an event runs that is known or
+    /// feared to be long; but after its first post see [`super::timing`].
     pub(super) outbox_due: usize,
     pub(super) checkout: Checkout,
     pub(super) running: Running,

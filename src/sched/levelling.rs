@@ -70,7 +70,7 @@ pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Op
     more.then_some(i)
 }
 
-/// Whether `theirs` is so many more than `ours` that it is worth the while to level them.
+/// Whether `theirs` is more than `ours` by enough to be worth a levelling.
 fn has_clearly_more(theirs: u32, ours: u32) -> bool {
     theirs > 1 + ours + ours / 4
 }

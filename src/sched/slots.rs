@@ -4,7 +4,8 @@
 //! page as colors are used, and all zero is the state of a color never used.
 //!
 //! ```text
-//! 0      8           12      14       16                  44      45     46          48           64
+//! 0      8           12      14       16                  44      45     46          48          
+//! 64
 //! | mail | poke_next | owner | wanted | FIFO and its sums | state | band | endurance | four links |
 //! |    any core writes these          |    whoever holds the owner's lock                         |
 //! ```

@@ -28,9 +28,9 @@ const EVENT_MIN_NS: u64 = 10;
 /// Handlers of a quantum that may be suspected; further ones are not.
 const SUSPECTS_MAX: usize = 8;
 
-/// The events of one color in so many are timed, of those that need no closer watch: two readings
-/// of the clock are several events. A prime, so that no regular program hides from it; whole
-/// batches, so that a color's second event is sampled as often as its first.
+/// The events of one color in this number are timed, of those that need no closer look: two
+/// readings of the clock are several events. A prime, so that no regular program hides from it;
+/// whole batches, so that a color's second event is sampled as often as its first.
 const SAMPLE_PERIOD: u32 = 251;
 /// What a core knows of the time that its events take.
 #[derive(Debug)]

@@ -37,16 +37,16 @@ const PACE_STEPS: u64 = 64;
 const PACES_LOG: usize = 5;
 /// A step at the fastest pace takes at most 2 to this power of ns.
 const STEP_NS_LOG: usize = 7;
-/// A core is left between two events once in so many times.
+/// A core is left between two events once in this many times.
 const BETWEEN_PERIOD: usize = 4;
 /// Looks for what another thread has posted, before its absence is called a bug.
 const LOOKS_MAX: usize = 10_000;
 /// Work ends by then, some three hundred years from the beginning.
 const TIME_MAX_NS: u64 = u64::MAX / 2;
-/// So many steps a core has to leave once the runtime has ended, or what is in the middle of one to
-/// finish it: after that it is stuck.
+/// The steps that a core has to leave once the runtime has ended, or what is in the middle of one
+/// to finish it: after that it is stuck.
 const STEPS_TO_LEAVE_MAX: u64 = 100_000;
-/// With so many cores, the lists of all of them are checked after each step; with more, those of
+/// With this many cores, the lists of all of them are checked after each step; with more, those of
 /// the core that took it and of one other.
 #[cfg(debug_assertions)]
 const CHECK_ALL_MAX: usize = 8;

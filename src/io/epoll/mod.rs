@@ -66,7 +66,7 @@ enum Place {
     Parked,
 }
 
-/// So many events are taken from the kernel at once.
+/// This many events are taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
 
 impl Epoll {

@@ -26,7 +26,7 @@ pub(super) struct Net {
     next_port: u16,
     /// Bytes that a stream's receiver holds before its sender is blocked.
     pub(super) socket_bytes: usize,
-    /// At most so many bytes move in one call, a random number of them.
+    /// At most this many bytes move in one call, a random number of them.
     pub(super) move_bytes_max: usize,
     faults: BTreeMap<SimCall, VecDeque<Errno>>,
 }

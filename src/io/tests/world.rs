@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// Receives exactly so many bytes.
+    /// Receives exactly this many bytes.
     pub(super) fn received_bytes(&mut self, token: Token, len: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while bytes.len() < len {

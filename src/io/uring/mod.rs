@@ -55,7 +55,7 @@ pub(super) struct Uring {
     doorbell: Doorbell,
     /// A ring was seen that no `wait` has returned for.
     rung: bool,
-    /// So many of the queued completion entries were there when the last `wait` returned.
+    /// How many of the queued completion entries were there when the last `wait` returned.
     told: usize,
     ledger: Ledger,
 }

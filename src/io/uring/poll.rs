@@ -11,7 +11,7 @@ use super::super::operation::is_about_one_connection;
 use super::super::{Completion, Done, Fd, Op, State, operation::End};
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
 
-/// Entries are copied out of the queue by so many, and acted on afterwards.
+/// Entries are copied out of the queue by this many, and acted on afterwards.
 const BATCH: usize = 64;
 
 /// Longer timeouts are as good as none; the kernel's seconds are signed.

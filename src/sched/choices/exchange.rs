@@ -407,7 +407,7 @@ fn a_core_compares_itself_with_one_victim_at_a_time() {
     Section::enter(&machine.shared, 2).queues.lasting_out = 0;
 }
 
-/// Core 0 with so many colors in its queue that go on and on, of an event of so many ns each.
+/// Core 0 with this many colors in its queue that last, each with an event that takes this long.
 fn lasting(colors: usize, takes_ns: u64) -> Machine {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     for i in 0..colors {

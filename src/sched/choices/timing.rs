@@ -15,7 +15,7 @@ impl Machine {
         (machine, colors)
     }
 
-    /// Whether each color is timed, of so many, in quanta of at most `each`.
+    /// Whether each color is timed, in this many quanta of `each` colors.
     fn timed(&mut self, quanta: usize, each: usize) -> Vec<bool> {
         let colors: Vec<u64> = (0..each).map(|i| self.color(0, i)).collect();
         let mut timed = Vec::new();
