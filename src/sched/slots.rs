@@ -4,10 +4,9 @@
 //! page as colors are used, and all zero is the state of a color never used.
 //!
 //! ```text
-//! 0      8           12      14       16                  44      45     46          48          
-//! 64
-//! | mail | poke_next | owner | wanted | FIFO and its sums | state | band | endurance | four links |
-//! |    any core writes these          |    whoever holds the owner's lock                         |
+//! 0      8           12      14       16              44      45     46          48           64
+//! | mail | poke_next | owner | wanted | FIFO, its sums | state | band | endurance | four links |
+//! |    any core writes these          |   whoever holds the owner's lock                      |
 //! ```
 //!
 //! Both halves share the line on purpose: whoever touches one is about to touch the other. A color
