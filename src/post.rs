@@ -26,7 +26,7 @@ use crate::runtime::poster::{PostError, Poster};
 ///     hits.post(by, add_one as fn(&mut u64, &mut Cx))
 /// }
 ///
-/// let mut runtime = Runtime::builder().build()?;
+/// let runtime = Runtime::builder().build()?;
 /// let poster = runtime.poster();
 /// let hits = Colored::new(&poster, Color::from(7), 0);
 /// hit(&hits, &poster)?;

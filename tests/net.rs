@@ -563,7 +563,7 @@ fn who_waits_at_a_listener_that_closes_is_accepted() {
         });
         let alive = Alive::default();
         let (payload, count) = (alive.payload(), alive.clone());
-        let mut runtime = cores(1)
+        let runtime = cores(1)
             .exit_when_idle(true)
             .backend(backend)
             .build()
@@ -912,7 +912,7 @@ fn a_closed_listener_frees_its_port() {
     for backend in backends() {
         for acceptors in [Acceptors::PerCore, Acceptors::Single] {
             let _bound = Bound::new("a_closed_listener");
-            let mut runtime = on(&backend).build().unwrap();
+            let runtime = on(&backend).build().unwrap();
             let poster = runtime.poster();
             let (tell, told) = channel::<SocketAddr>();
             let (close, closing) = channel::<()>();
@@ -1303,7 +1303,7 @@ fn a_stop_with_open_connections() {
 fn a_stalled_peer_at_a_stop_costs_the_deadline() {
     for backend in backends() {
         let _bound = Bound::new("a_stalled_peer");
-        let mut runtime = on(&backend)
+        let runtime = on(&backend)
             .drain_deadline(Duration::from_millis(200))
             .build()
             .unwrap();
@@ -1324,7 +1324,6 @@ fn a_stalled_peer_at_a_stop_costs_the_deadline() {
             matches!(outcome, Err(RunError::Deadline { .. })),
             "{outcome:?}"
         );
-        drop(runtime);
         // What the runtime left behind is closed: the peer sees its end.
         let (mut peer, _) = listener.accept().unwrap();
         peer.set_read_timeout(Some(LONG)).unwrap();

@@ -3,7 +3,7 @@
 //! Everything here is completion-shaped: an operation is started, and what it comes to is an event
 //! of the color it was started for. One backend a core, io_uring or epoll
 //! ([`Builder::backend`](crate::Builder::backend)); what each core runs on, and why, is told by
-//! [`Runtime::backends`](crate::Runtime::backends).
+//! [`Poster::backends`](crate::Poster::backends).
 //!
 //! A connection's *home* is the core that accepted it or connected it; that core receives for it as
 //! long as it lives, while its color may be stolen like any other. The price: data that arrives for

@@ -228,14 +228,14 @@ impl Cx {
         self.worker_ref().inner.stats()
     }
 
-    /// The colors in which the most events wait; see [`Runtime::deepest`](crate::Runtime::deepest). Posts of this
+    /// The colors in which the most events wait; see [`Poster::deepest`](crate::Poster::deepest). Posts of this
     /// handler count once they are published.
     pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
         self.worker_ref().inner.deepest(most)
     }
 
     /// What the runtime has learned of each handler so far; see
-    /// [`Runtime::profile`](crate::Runtime::profile). It walks all
+    /// [`Poster::profile`](crate::Poster::profile). It walks all
     /// handlers.
     pub fn profile(&self) -> crate::Profile {
         self.worker_ref().inner.profile()

@@ -100,6 +100,8 @@ pub struct Simulation {
     net: SimNet,
     seed: u64,
     steps_max: u64,
+    /// Its first event was posted.
+    started: bool,
     /// Its end was told.
     over: bool,
 }
@@ -146,6 +148,7 @@ impl Simulation {
             net,
             seed,
             steps_max: STEPS_MAX,
+            started: false,
             over: false,
         }
     }
@@ -167,13 +170,13 @@ impl Simulation {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.start(start).map_err(SimError::Run)?;
+        self.start(start)?;
         loop {
             match self.step() {
                 Step::Turn { .. } | Step::Waited if self.steps() < self.steps_max => {}
                 Step::Turn { .. } | Step::Waited => return Err(SimError::Endless(self.steps())),
                 Step::Stalled => return Err(SimError::Stalled),
-                Step::Ended => return self.end().map_err(SimError::Run),
+                Step::Ended => return self.end(),
             }
         }
     }
@@ -210,12 +213,20 @@ impl Simulation {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::Again`], or [`RunError::Inside`] in a handler of whatever runtime.
-    pub fn start<F>(&mut self, start: F) -> Result<(), RunError>
+    /// [`SimError::Again`], or [`RunError::Inside`] in a handler of whatever runtime.
+    pub fn start<F>(&mut self, start: F) -> Result<(), SimError>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.runtime.begin(start)
+        if inside() {
+            return Err(SimError::Run(RunError::Inside));
+        }
+        if self.started || self.runtime.inner.ended() {
+            return Err(SimError::Again);
+        }
+        self.runtime.begin(start).map_err(SimError::Run)?;
+        self.started = true;
+        Ok(())
     }
 
     /// One step: a core that the seed decides goes on, to the end of its turn or to where it is left.
@@ -234,13 +245,13 @@ impl Simulation {
     ///
     /// # Errors
     /// See [`RunError`]. [`RunError::Deadline`] also if the run was cut short with events left,
-    /// [`RunError::Again`] if it was asked before, and [`RunError::Inside`] in a handler of whatever runtime.
-    pub fn end(&mut self) -> Result<(), RunError> {
+    /// [`SimError::Again`] if it was asked before, and [`RunError::Inside`] in a handler of whatever runtime.
+    pub fn end(&mut self) -> Result<(), SimError> {
         if inside() {
-            return Err(RunError::Inside);
+            return Err(SimError::Run(RunError::Inside));
         }
         if std::mem::replace(&mut self.over, true) {
-            return Err(RunError::Again);
+            return Err(SimError::Again);
         }
         let inner = &self.runtime.inner;
         let cut_short = !inner.ended();
@@ -249,7 +260,8 @@ impl Simulation {
         }
         let stuck = self.world.drop_cores();
         let cut_short = cut_short && inner.events_left() > 0;
-        verdict(inner, cut_short || self.world.deadline_passed.get(), stuck)
+        let deadline_passed = cut_short || self.world.deadline_passed.get();
+        verdict(inner, deadline_passed, stuck).map_err(SimError::Run)
     }
 
     /// A poster: what it posts between steps comes from outside.
@@ -264,17 +276,17 @@ impl Simulation {
 
     /// The runtime's counters.
     pub fn stats(&self) -> crate::Stats {
-        self.runtime.stats()
+        self.runtime.inner.stats()
     }
 
     /// The colors in which the most events wait.
     pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
-        self.runtime.deepest(most)
+        self.runtime.inner.deepest(most)
     }
 
     /// What the runtime has learned of each handler, in virtual time.
     pub fn profile(&self) -> crate::Profile {
-        self.runtime.profile()
+        self.runtime.inner.profile()
     }
 
     /// The virtual time since the beginning.
@@ -334,6 +346,8 @@ pub enum SimError {
     Run(RunError),
     /// Nothing is left to do, nobody has asked for the end, and nothing can come from outside.
     Stalled,
+    /// A simulation runs once, and its end is told once.
+    Again,
     /// Given up after so many steps; see [`Simulation::set_steps_max`].
     Endless(u64),
 }
@@ -345,6 +359,7 @@ impl fmt::Display for SimError {
             SimError::Stalled => {
                 f.write_str("nothing is left to do, and nobody has asked the runtime to stop")
             }
+            SimError::Again => f.write_str("a simulation runs once"),
             SimError::Endless(steps) => write!(f, "given up after {steps} steps"),
         }
     }
@@ -354,7 +369,7 @@ impl std::error::Error for SimError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             SimError::Run(error) => error.source(),
-            SimError::Stalled | SimError::Endless(_) => None,
+            SimError::Stalled | SimError::Again | SimError::Endless(_) => None,
         }
     }
 }

@@ -78,7 +78,7 @@ impl Lines {
 /// # Errors
 /// If it cannot listen, or an injector is lost.
 pub(crate) fn lead(
-    runtime: &mut Runtime,
+    runtime: Runtime,
     addr: SocketAddr,
     wanted: usize,
     work: Work,
@@ -250,7 +250,7 @@ struct Worker {
 ///
 /// # Errors
 /// If the master cannot be reached, or leaves before the work is done.
-pub(crate) fn join(runtime: &mut Runtime, master: SocketAddr, files_max: u64) -> Result<()> {
+pub(crate) fn join(runtime: Runtime, master: SocketAddr, files_max: u64) -> Result<()> {
     runtime.run_until(move |cx, finish| {
         let worker = Worker {
             stream: None,
