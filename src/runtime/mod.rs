@@ -52,9 +52,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// assert_eq!(poster.stats().events(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Runtime {
     pub(crate) inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Runtime {
+    /// What it is, and not every color slot.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("cores", &self.inner.shared.cores.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Runtime {

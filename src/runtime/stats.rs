@@ -212,6 +212,25 @@ mod tests {
     use crate::topology::Topology;
     use crate::{Cores, Runtime};
 
+    /// Neither every color slot nor every bucket.
+    #[test]
+    fn what_is_printed_can_be_read() {
+        let builder = || Runtime::builder().cores(Cores::Count(1));
+        let runtime = builder().build().unwrap();
+        assert_eq!(format!("{runtime:?}"), "Runtime { cores: 1, .. }");
+        let core = &runtime.poster().stats().cores[0];
+        let text = format!("{core:?}");
+        assert!(
+            text.contains("steal_costs: Counts { total: 0, median_ns: None }"),
+            "{text}"
+        );
+        #[cfg(feature = "sim")]
+        assert_eq!(
+            format!("{:?}", builder().simulate(7).unwrap()),
+            "Simulation { cores: 1, seed: 7, steps: 0, .. }"
+        );
+    }
+
     #[test]
     fn before_a_run_there_is_what_was_posted_and_nothing_else() {
         let builder = Runtime::builder().cores(Cores::Count(4));

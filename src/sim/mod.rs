@@ -93,7 +93,6 @@ use std::time::Duration;
 const STEPS_MAX: u64 = 50_000_000;
 
 /// A runtime whose cores are stepped by this thread; see the [module's text](self).
-#[derive(Debug)]
 pub struct Simulation {
     world: Rc<World>,
     runtime: Runtime,
@@ -308,6 +307,16 @@ impl Simulation {
     /// equal for equal runs. Not the same in different builds.
     pub fn fingerprint(&self) -> u64 {
         self.world.trace.borrow().fingerprint()
+    }
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation")
+            .field("cores", &self.runtime.inner.shared.cores.len())
+            .field("seed", &self.seed)
+            .field("steps", &self.steps())
+            .finish_non_exhaustive()
     }
 }
 
