@@ -87,8 +87,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder().build()?;
     let served = runtime.run_until(move |cx, finish| {
         let stop = finish.clone();
-        if let Err(error) = start(cx, addr, move || drop(stop.finish(Ok(())))) {
-            drop(finish.finish(Err(error)));
+        if let Err(error) = start(cx, addr, move || stop.finish(Ok(()))) {
+            finish.finish(Err(error));
         }
     })?;
     Ok(served?)

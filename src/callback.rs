@@ -46,7 +46,7 @@ use crate::{Color, Cx, Handler};
 /// let found = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let done = FOUND.on_value(Color::from(7), move |cx, addr| {
 ///         assert_eq!(cx.color(), Color::from(7));
-///         drop(finish.finish(addr));
+///         finish.finish(addr);
 ///     });
 ///     resolver::resolve(cx, "localhost".to_owned(), done);
 /// })?;

@@ -137,7 +137,7 @@ impl<T: Send + 'static> Colored<T> {
     ///     for n in 1..=10 {
     ///         sum.post(cx, move |sum, _cx| *sum += n);
     ///     }
-    ///     sum.post(cx, move |sum, _cx| drop(finish.finish(*sum)));
+    ///     sum.post(cx, move |sum, _cx| finish.finish(*sum));
     /// })?;
     /// assert_eq!(sum, 55);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -262,7 +262,7 @@ impl<T: Send + 'static> Colored<T> {
     ///     let ticks = Colored::new(cx, Color::from(9), 0);
     ///     let tick = ticks.on(&TICK, move |ticks, _cx| {
     ///         *ticks += 1;
-    ///         drop(finish.finish(*ticks));
+    ///         finish.finish(*ticks);
     ///     });
     ///     cx.timer(Duration::from_millis(1), tick);
     /// })?;

@@ -19,7 +19,7 @@
 //!     for _ in 0..10 {
 //!         account.post_as(cx, &WITHDRAW, |balance, _cx| *balance -= 7);
 //!     }
-//!     account.post(cx, move |balance, _cx| drop(finish.finish(*balance)));
+//!     account.post(cx, move |balance, _cx| finish.finish(*balance));
 //! })?;
 //! assert_eq!(left, 30);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

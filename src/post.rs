@@ -32,7 +32,7 @@ use crate::runtime::poster::{PostError, Poster};
 /// hit(&hits, &poster)?;
 /// let total = runtime.run_until(move |cx, finish| {
 ///     hit(&hits, cx);
-///     hits.post(cx, move |hits, _cx| drop(finish.finish(*hits)));
+///     hits.post(cx, move |hits, _cx| finish.finish(*hits));
 /// })?;
 /// assert_eq!(total, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

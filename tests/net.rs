@@ -725,7 +725,7 @@ fn a_refused_connect_is_an_error() {
         };
         let run = move |cx: &mut Cx, finish: Finish<ErrorKind>| {
             let connected = move |_cx: &mut Cx, result: io::Result<Incoming>| {
-                finish.finish(result.unwrap_err().kind()).unwrap();
+                finish.try_finish(result.unwrap_err().kind()).unwrap();
             };
             cx.connect(addr, Callback::anonymous_value(Color::from(2), connected))
                 .unwrap();
@@ -761,7 +761,7 @@ fn connects_to_itself() {
                         got.extend_from_slice(&data.unwrap());
                         if got.len() == 100_000 {
                             stream.close(cx);
-                            finish.finish(std::mem::take(&mut got)).unwrap();
+                            finish.try_finish(std::mem::take(&mut got)).unwrap();
                         }
                     };
                     stream.on_data(cx, &READ, collect).unwrap();
@@ -899,7 +899,7 @@ fn each_core_listens_on_a_given_port() {
             let listens = tries
                 .find(|tried| !matches!(tried, Err(error) if error.kind() == ErrorKind::AddrInUse));
             listens.expect("a port that nobody has").unwrap();
-            finish.finish(()).unwrap();
+            finish.try_finish(()).unwrap();
         };
         on(&backend).build().unwrap().run_until(run).unwrap();
     }

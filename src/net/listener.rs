@@ -133,7 +133,7 @@ impl Cx {
     ///         drop(connection); // closes it
     ///     });
     ///     let listener = cx.listen(addr, Acceptors::PerCore, on_accept);
-    ///     drop(finish.finish(listener.map(|listener| listener.local_addr())));
+    ///     finish.finish(listener.map(|listener| listener.local_addr()));
     /// })?;
     /// assert_ne!(listening?.port(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -361,7 +361,9 @@ mod tests {
             };
             let driver = crate::net::driver_of(cx).unwrap();
             let other = driver.backend.listen(listener.local_addr(), &options);
-            finish.finish(other.map_err(|error| error.kind())).unwrap();
+            finish
+                .try_finish(other.map_err(|error| error.kind()))
+                .unwrap();
         });
         assert_eq!(shared.unwrap(), Err(io::ErrorKind::AddrInUse));
     }

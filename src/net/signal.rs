@@ -79,9 +79,9 @@ impl Cx {
     /// static STOP: Handler = Handler::new("stop");
     /// let watched = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     let asked = finish.clone();
-    ///     let on_stop = STOP.on_each(Color::DEFAULT, move |_cx, ()| drop(asked.finish(Ok(()))));
+    ///     let on_stop = STOP.on_each(Color::DEFAULT, move |_cx, ()| asked.finish(Ok(())));
     ///     if let Err(error) = cx.on_stop_signal(on_stop) {
-    ///         drop(finish.finish(Err(error)));
+    ///         finish.finish(Err(error));
     ///     }
     /// })?;
     /// watched?;

@@ -121,11 +121,16 @@ impl<T: Send + 'static> Finish<T> {
     }
 
     /// Stops the runtime, as [`Cx::stop`] does, and makes `value` what `run_until` returns. The
-    /// first value wins; a later one is given back.
+    /// first value wins; a later one is dropped.
+    pub fn finish(&self, value: T) {
+        let _ = self.try_finish(value);
+    }
+
+    /// Like [`finish`](Self::finish), and gives a later value back.
     ///
     /// # Errors
     /// The value, if there was one before, or the run is over.
-    pub fn finish(&self, value: T) -> Result<(), T> {
+    pub fn try_finish(&self, value: T) -> Result<(), T> {
         let mut slot = self.value.lock().unwrap();
         if !matches!(*slot, Value::None) {
             return Err(value);
@@ -284,7 +289,7 @@ impl Runtime {
     /// ```
     /// use mely::{Color, Runtime};
     /// let answer = Runtime::builder().build()?.run_until(|cx, finish| {
-    ///     cx.post(Color::from(7), move |_cx| finish.finish(6 * 7).unwrap());
+    ///     cx.post(Color::from(7), move |_cx| finish.finish(6 * 7));
     /// })?;
     /// assert_eq!(answer, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -23,11 +23,12 @@ use std::fmt;
 /// use mely::{Color, Runtime};
 /// let runtime = Runtime::builder().build()?;
 /// let poster = runtime.poster();
-/// let thread = std::thread::spawn(move || {
-///     poster.post(Color::from(7), |cx| cx.stop()).expect("the runtime has not ended");
+/// std::thread::spawn(move || {
+///     if let Err(refused) = poster.post(Color::from(7), |cx| cx.stop()) {
+///         eprintln!("{refused}"); // and `refused.into_inner()` is the closure
+///     }
 /// });
 /// runtime.run(|_cx| ())?;
-/// thread.join().unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]

@@ -190,7 +190,7 @@ impl Core {
     }
 
     /// Posts an event. The closure comes back if the runtime's limit of events is reached.
-    #[cfg(test)]
+    #[cfg(any(test, loom))]
     pub(crate) fn post<F>(
         &mut self,
         handler: Option<&'static Handler>,

@@ -82,7 +82,7 @@ fn inject(args: &Args) -> master::Result<()> {
             let (work, pids) = (work.clone(), args.server_pids.clone());
             runtime.run_until(move |cx, finish| {
                 run::start(cx, work, 0, pids, move |_cx, outcome| {
-                    let _ = finish.finish(outcome);
+                    finish.finish(outcome);
                 });
             })??
         }

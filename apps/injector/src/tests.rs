@@ -66,7 +66,7 @@ fn inject(work: Work) -> Outcome {
     let outcome = runtime().run_until(move |cx, finish| {
         let server = vec![std::process::id()];
         run::start(cx, work, 0, server, move |_cx, outcome| {
-            let _ = finish.finish(outcome);
+            finish.finish(outcome);
         });
     });
     outcome.unwrap().unwrap()
