@@ -34,8 +34,8 @@ fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
 
 fn echo(cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>) {
     let Ok(data) = data else { return };
-    // Not copied, if the client reads. One that sends and does not read is slowed down at first, and sent
-    // away at the limit.
+    // Not copied, if the client reads. One that sends and does not read is slowed down at first,
+    // and sent away at the limit.
     if let Err(WriteError::Full(_)) = stream.write(cx, data) {
         return stream.abort(cx);
     }

@@ -97,7 +97,8 @@ impl<F> Callback<F> {
     }
 
     /// The callback with its result: an event to be posted by
-    /// [`Cx::post_callback`](crate::Cx::post_callback), in the callback's color and under its handler.
+    /// [`Cx::post_callback`](crate::Cx::post_callback), in the callback's color and under its
+    /// handler.
     pub fn bind<T>(self, value: T) -> Callback<impl FnOnce(&mut Cx) + Send + 'static>
     where
         F: FnOnce(&mut Cx, T) + Send + 'static,

@@ -48,13 +48,14 @@
 //!
 //! # The dialect
 //!
-//! - What has no color of its own, as a timer, is given a [`Callback`]: handler, color and closure in one.
-//!   What has a color, a [`Colored`] or a [`net::Stream`], is given `&'static` [`Handler`] and a closure.
+//! - What has no color of its own, as a timer, is given a [`Callback`]: handler, color and closure
+//!   in one. What has a color, a [`Colored`] or a [`net::Stream`], is given `&'static` [`Handler`]
+//!   and a closure.
 //! - Posting through a [`Cx`] returns nothing, and panics at the builder's limit of queued events;
-//!   its `try_` twin gives the closure back. Posting through a [`Poster`] returns a `Result` with the closure,
-//!   always. What posts through either takes `&impl` [`Post`].
-//! - What is asked of a run, before, during or after it, is asked a [`Poster`]; [`Runtime::run`] consumes its
-//!   runtime.
+//!   its `try_` twin gives the closure back. Posting through a [`Poster`] returns a `Result` with
+//!   the closure, always. What posts through either takes `&impl` [`Post`].
+//! - What is asked of a run, before, during or after it, is asked a [`Poster`]; [`Runtime::run`]
+//!   consumes its runtime.
 //!
 //! # The map
 //!

@@ -71,8 +71,8 @@ impl Cx {
     /// until the runtime ends. Several signals in a row may be one call. From now on, for the life
     /// of the process, these signals no longer kill it.
     ///
-    /// Typically the callback finishes what is under way and calls [`stop`](Self::stop). It is of those
-    /// that are made by [`Handler::on_each`]; a signal brings nothing but itself.
+    /// Typically the callback finishes what is under way and calls [`stop`](Self::stop). It is of
+    /// those that are made by [`Handler::on_each`]; a signal brings nothing but itself.
     ///
     /// ```no_run
     /// use mely::{Color, Handler, Runtime};

@@ -10,8 +10,8 @@
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.
 //! 5. At the deadline the runtime is closed by force. Cores leave after the handler they are in; a
 //!    core whose handler does not return is left behind with its thread, and `run` says so.
-//! 6. Closures that were never run are dropped with the [`Runtime`], on the thread that called `run` or
-//!    dropped it, with no lock held. (With a core left behind, when the last handle goes.)
+//! 6. Closures that were never run are dropped with the [`Runtime`], on the thread that called
+//!    `run` or dropped it, with no lock held. (With a core left behind, when the last handle goes.)
 
 pub(crate) mod builder;
 pub(crate) mod cx;
@@ -77,9 +77,9 @@ impl Runtime {
         }
     }
 
-    /// A poster. What is posted before `run` is run by it. And what one wants to know of a run, while it
-    /// goes on or after it, is asked through one that was taken before: its [`stats`](Poster::stats),
-    /// [`profile`](Poster::profile), [`backends`](Poster::backends).
+    /// A poster. What is posted before `run` is run by it. And what one wants to know of a run,
+    /// while it goes on or after it, is asked through one that was taken before: its
+    /// [`stats`](Poster::stats), [`profile`](Poster::profile), [`backends`](Poster::backends).
     pub fn poster(&self) -> Poster {
         Poster {
             inner: Arc::clone(&self.inner),
@@ -220,15 +220,16 @@ impl Runtime {
     /// Runs `start` as the first event, in [`Color::DEFAULT`], and every event after it, on all
     /// cores, until the runtime is asked to stop and has drained. Blocks the calling thread, which
     /// runs no events itself. What was posted before is run too, and `start` even if the stop was
-    /// asked for before. What was accepted and not run, since the run was cut short, is dropped before `run`
-    /// returns, on this thread.
+    /// asked for before. What was accepted and not run, since the run was cut short, is dropped
+    /// before `run` returns, on this thread.
     ///
     /// # Errors
     /// See [`RunError`].
     ///
     /// # Panics
-    /// As the hook for slow handlers did ([`Builder::on_slow_handler`]). And as something did that was dropped when a
-    /// run was cut short; but if that was for a handler's panic, it is the handler's that is returned.
+    /// As the hook for slow handlers did ([`Builder::on_slow_handler`]). And as something did that
+    /// was dropped when a run was cut short; but if that was for a handler's panic, it is the
+    /// handler's that is returned.
     #[cfg(not(loom))]
     pub fn run<F>(self, start: F) -> Result<(), RunError>
     where

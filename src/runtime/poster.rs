@@ -93,7 +93,7 @@ impl Poster {
             if !shared.quiesce.foreign_post() {
                 return Err(PostError::Ended(f));
             }
-            maker.make_wrapped(shared, handler, color, f, wrap)
+            maker.make(shared, handler, color, f, wrap)
         };
         let Ok((node, _)) = made else {
             unreachable!("there was room, under the same lock");
@@ -146,8 +146,9 @@ impl Poster {
         self.inner.stats()
     }
 
-    /// The colors in which the most events wait, deepest first, at most so many: where a program falls behind. It
-    /// looks at every color that was ever used, for some ns each, and more for long mailboxes.
+    /// The colors in which the most events wait, deepest first, at most so many: where a program
+    /// falls behind. It looks at every color that was ever used, for some ns each, and more for
+    /// long mailboxes.
     ///
     /// ```
     /// use mely::{Color, Cores, Runtime};

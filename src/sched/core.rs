@@ -190,7 +190,7 @@ impl Core {
     }
 
     /// Posts an event. The closure comes back if the runtime's limit of events is reached.
-    #[cfg(any(test, loom))]
+    #[cfg(test)]
     pub(crate) fn post<F>(
         &mut self,
         handler: Option<&'static Handler>,
@@ -216,9 +216,7 @@ impl Core {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (event, times) = self
-            .maker
-            .make_wrapped(&self.shared, handler, color, f, wrap)?;
+        let (event, times) = self.maker.make(&self.shared, handler, color, f, wrap)?;
         self.put(color, event, times);
         Ok(())
     }

@@ -5,7 +5,8 @@
 //! in a server with little to do. Until then the core watches itself: it takes the time of each of its
 //! events, and looks up after one that was long. It becomes busy once it has been awake for longer, or if
 //! anything waits behind what it runs: because while that runs, only another could notice. If the watchdog is to
-//! tell of long handlers ([`Builder::on_slow_handler`](crate::Builder::on_slow_handler)), a core is busy as soon as it wakes.
+//! tell of long handlers ([`Builder::on_slow_handler`](crate::Builder::on_slow_handler)), a core is
+//! busy as soon as it wakes.
 //!
 //! **To become busy**, a core (1) says so; (2) fences; (3) looks whether the watchdog sleeps, and calls it.
 //! **To sleep**, the watchdog (1) says so; (2) fences; (3) looks whether any core is busy. Each fence is between

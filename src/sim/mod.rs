@@ -252,7 +252,8 @@ impl Simulation {
     ///
     /// # Errors
     /// See [`RunError`]. [`RunError::Deadline`] also if the run was cut short with events left,
-    /// [`SimError::Again`] if it was asked before, and [`RunError::Inside`] in a handler of whatever runtime.
+    /// [`SimError::Again`] if it was asked before, and [`RunError::Inside`] in a handler of
+    /// whatever runtime.
     pub fn end(&mut self) -> Result<(), SimError> {
         if inside() {
             return Err(SimError::Run(RunError::Inside));

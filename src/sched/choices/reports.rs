@@ -129,7 +129,7 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
     let mut maker = Maker::new(&machine.shared);
     let color = Color::from(machine.color(0, 0));
     let mut publish = |machine: &Machine| {
-        let made = maker.make(&machine.shared, None, color, |_cx: &mut crate::Cx| ());
+        let made = maker.make(&machine.shared, None, color, |_: &mut crate::Cx| (), |f| f);
         let Ok((node, _)) = made else { panic!() };
         foreign::publish(&machine.shared, color, node);
     };
