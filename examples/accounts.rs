@@ -25,7 +25,8 @@ struct Audit {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut runtime = Runtime::builder().build()?;
+    let runtime = Runtime::builder().build()?;
+    let observer = runtime.poster();
     let total = runtime.run_until(|cx, finish| {
         let accounts: Vec<_> = (0..ACCOUNTS)
             .map(|i| Colored::new(cx, Color::from(i), 100))
@@ -44,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             std::thread::spawn(move || teller(thread, &poster, &accounts, &audit, &finish));
         }
     })?;
-    let stats = runtime.stats();
+    let stats = observer.stats();
     println!(
         "{total} in all, after {} events and {} steals",
         stats.events(),
@@ -98,7 +99,7 @@ fn count(cx: &mut Cx, accounts: &Accounts, audit: &Colored<Audit>, finish: &Fini
                 audit.total += balance;
                 audit.accounts_left -= 1;
                 if audit.accounts_left == 0 {
-                    finish.finish(audit.total).expect("finished once");
+                    finish.finish(audit.total);
                 }
             };
             audit.post(cx, add);

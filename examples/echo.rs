@@ -34,8 +34,8 @@ fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
 
 fn echo(cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>) {
     let Ok(data) = data else { return };
-    // Not copied, if the client reads. One that sends and does not read is slowed down at first, and sent
-    // away at the limit.
+    // Not copied, if the client reads. One that sends and does not read is slowed down at first,
+    // and sent away at the limit.
     if let Err(WriteError::Full(_)) = stream.write(cx, data) {
         return stream.abort(cx);
     }
@@ -60,11 +60,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .unwrap_or_else(|| "127.0.0.1:7000".into())
         .parse()?;
     mely::net::raise_open_file_limit()?;
-    let mut runtime = Runtime::builder().build()?;
+    let runtime = Runtime::builder().build()?;
     let served = runtime.run_until(move |cx, finish| {
         let stop = finish.clone();
-        if let Err(error) = start(cx, addr, move || drop(stop.finish(Ok(())))) {
-            drop(finish.finish(Err(error)));
+        if let Err(error) = start(cx, addr, move || stop.finish(Ok(()))) {
+            finish.finish(Err(error));
         }
     })?;
     Ok(served?)

@@ -84,11 +84,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .unwrap_or_else(|| "127.0.0.1:7000".into())
         .parse()?;
     mely::net::raise_open_file_limit()?;
-    let mut runtime = Runtime::builder().build()?;
+    let runtime = Runtime::builder().build()?;
     let served = runtime.run_until(move |cx, finish| {
         let stop = finish.clone();
-        if let Err(error) = start(cx, addr, move || drop(stop.finish(Ok(())))) {
-            drop(finish.finish(Err(error)));
+        if let Err(error) = start(cx, addr, move || stop.finish(Ok(()))) {
+            finish.finish(Err(error));
         }
     })?;
     Ok(served?)

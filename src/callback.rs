@@ -46,7 +46,7 @@ use crate::{Color, Cx, Handler};
 /// let found = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let done = FOUND.on_value(Color::from(7), move |cx, addr| {
 ///         assert_eq!(cx.color(), Color::from(7));
-///         drop(finish.finish(addr));
+///         finish.finish(addr);
 ///     });
 ///     resolver::resolve(cx, "localhost".to_owned(), done);
 /// })?;
@@ -97,7 +97,8 @@ impl<F> Callback<F> {
     }
 
     /// The callback with its result: an event to be posted by
-    /// [`Cx::post_callback`](crate::Cx::post_callback), in the callback's color and under its handler.
+    /// [`Cx::post_callback`](crate::Cx::post_callback), in the callback's color and under its
+    /// handler.
     pub fn bind<T>(self, value: T) -> Callback<impl FnOnce(&mut Cx) + Send + 'static>
     where
         F: FnOnce(&mut Cx, T) + Send + 'static,

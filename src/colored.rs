@@ -137,7 +137,7 @@ impl<T: Send + 'static> Colored<T> {
     ///     for n in 1..=10 {
     ///         sum.post(cx, move |sum, _cx| *sum += n);
     ///     }
-    ///     sum.post(cx, move |sum, _cx| drop(finish.finish(*sum)));
+    ///     sum.post(cx, move |sum, _cx| finish.finish(*sum));
     /// })?;
     /// assert_eq!(sum, 55);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -169,14 +169,14 @@ impl<T: Send + 'static> Colored<T> {
     /// Posts `f` to the state's color; it runs with the state, in the state's own runtime also if
     /// `by` is of another.
     ///
-    /// Returns nothing with a [`Cx`], and with a [`Poster`] a `Result` that gives the closure back, as
-    /// [`Poster::post`] does.
+    /// Returns nothing with a [`Cx`], and with a [`Poster`] a `Result` that gives the closure back,
+    /// as [`Poster::post`] does.
     ///
     /// The event panics, with all that [`OnPanic`](crate::OnPanic) says, if the state is poisoned.
     ///
     /// # Panics
-    /// With a [`Cx`]: at the builder's limit of queued events; and if the state is of another runtime
-    /// that has ended. [`try_post`](Self::try_post) or a `Poster` tell instead.
+    /// With a [`Cx`]: at the builder's limit of queued events; and if the state is of another
+    /// runtime that has ended. [`try_post`](Self::try_post) or a `Poster` tell instead.
     pub fn post<P, F>(&self, by: &P, f: F) -> P::Posted<F>
     where
         P: Post + ?Sized,
@@ -250,7 +250,8 @@ impl<T: Send + 'static> Colored<T> {
         own.post_wrapped(handler, color, f, wrap)
     }
 
-    /// A callback that runs `f` with the state, in its color and under `handler`. It holds a handle.
+    /// A callback that runs `f` with the state, in its color and under `handler`. It holds a
+    /// handle.
     ///
     /// The event panics, with all that [`OnPanic`](crate::OnPanic) says, if the state is poisoned.
     ///
@@ -262,7 +263,7 @@ impl<T: Send + 'static> Colored<T> {
     ///     let ticks = Colored::new(cx, Color::from(9), 0);
     ///     let tick = ticks.on(&TICK, move |ticks, _cx| {
     ///         *ticks += 1;
-    ///         drop(finish.finish(*ticks));
+    ///         finish.finish(*ticks);
     ///     });
     ///     cx.timer(Duration::from_millis(1), tick);
     /// })?;

@@ -19,7 +19,7 @@
 //!     for _ in 0..10 {
 //!         account.post_as(cx, &WITHDRAW, |balance, _cx| *balance -= 7);
 //!     }
-//!     account.post(cx, move |balance, _cx| drop(finish.finish(*balance)));
+//!     account.post(cx, move |balance, _cx| finish.finish(*balance));
 //! })?;
 //! assert_eq!(left, 30);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -46,12 +46,23 @@
 //! - Never promised: any order between colors, except the causal one above; when an event runs; on
 //!   which core, beyond what [`Cx::place`] says.
 //!
+//! # The dialect
+//!
+//! - What has no color of its own, as a timer, is given a [`Callback`]: handler, color and closure
+//!   in one. What has a color, a [`Colored`] or a [`net::Stream`], is given `&'static` [`Handler`]
+//!   and a closure.
+//! - Posting through a [`Cx`] returns nothing, and panics at the builder's limit of queued events;
+//!   its `try_` twin gives the closure back. Posting through a [`Poster`] returns a `Result` with
+//!   the closure, always. What posts through either takes `&impl` [`Post`].
+//! - What is asked of a run, before, during or after it, is asked a [`Poster`]; [`Runtime::run`]
+//!   consumes its runtime.
+//!
 //! # The map
 //!
 //! | | |
 //! |---|---|
 //! | [`Runtime`], [`Builder`] | what runs events, and how it is configured |
-//! | [`Cx`], [`Poster`] | posting from handlers, and from anywhere |
+//! | [`Cx`], [`Poster`], [`Post`] | posting from handlers, and from anywhere |
 //! | [`Color`], [`UniqueColor`], [`Colored`] | keys, keys of one's own, state that belongs to a key |
 //! | [`Handler`], [`Callback`] | names and annotations; handler, color and closure in one |
 //! | [`Stealing`], [`Heuristics`] | libasync-smp's stealing, and Mely's three improvements of it |

@@ -287,7 +287,8 @@ impl std::fmt::Debug for Completed {
 impl Completed {
     fn posts<F: FnOnce(&mut Cx) + Send + 'static>(callback: Callback<F>) -> Completed {
         Completed(Box::new(move |core| {
-            let posted = core.post(callback.handler, callback.color, callback.f);
+            let Callback { handler, color, f } = callback;
+            let posted = core.post_wrapped(handler, color, f, |f| f);
             assert!(posted.is_ok(), "the world is not full");
         }))
     }

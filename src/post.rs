@@ -6,9 +6,9 @@ use crate::runtime::poster::{PostError, Poster};
 
 /// What can post: a handler's [`Cx`], or a [`Poster`].
 ///
-/// Methods that post from either, as those of [`Colored`](crate::Colored) do, take `&impl Post`: give
-/// them `cx` (a `&mut Cx` will do) or `&poster`. What they return is what that poster's own `post`
-/// returns:
+/// Methods that post from either, as those of [`Colored`](crate::Colored) do, take `&impl Post`:
+/// give them `cx` (a `&mut Cx` will do) or `&poster`. What they return is what that poster's own
+/// `post` returns:
 ///
 /// | | posts by | returns | at the builder's limit of queued events |
 /// |---|---|---|---|
@@ -26,13 +26,13 @@ use crate::runtime::poster::{PostError, Poster};
 ///     hits.post(by, add_one as fn(&mut u64, &mut Cx))
 /// }
 ///
-/// let mut runtime = Runtime::builder().build()?;
+/// let runtime = Runtime::builder().build()?;
 /// let poster = runtime.poster();
 /// let hits = Colored::new(&poster, Color::from(7), 0);
 /// hit(&hits, &poster)?;
 /// let total = runtime.run_until(move |cx, finish| {
 ///     hit(&hits, cx);
-///     hits.post(cx, move |hits, _cx| drop(finish.finish(*hits)));
+///     hits.post(cx, move |hits, _cx| finish.finish(*hits));
 /// })?;
 /// assert_eq!(total, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -85,7 +85,8 @@ pub(crate) mod sealed {
         fn to_poster(&self) -> Poster;
         /// The address of the runtime it posts to, for comparison.
         fn runtime(&self) -> *const ();
-        /// Posts `wrap(f)`, or gives `f` back. `wrap` is mely's own: it is called inside the runtime.
+        /// Posts `wrap(f)`, or gives `f` back. `wrap` is mely's own: it is called inside the
+        /// runtime.
         fn post_wrapped<F, G>(
             &self,
             handler: Option<&'static Handler>,

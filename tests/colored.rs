@@ -141,7 +141,7 @@ fn another_color_is_refused() {
 fn a_color_of_the_same_slot_is_refused() {
     let _bound = Bound::new("a_color_of_the_same_slot");
     // 16 slots, 4 of them for large values: of 64 colors many share one.
-    let mut runtime = cores(2).color_slots(16).build().unwrap();
+    let runtime = cores(2).color_slots(16).build().unwrap();
     let refused = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&refused);
     runtime
@@ -240,7 +240,7 @@ fn nested_access_is_refused() {
 #[test]
 fn another_runtime_is_refused() {
     let _bound = Bound::new("another_runtime_is_refused");
-    let mut there = cores(1).build().unwrap();
+    let there = cores(1).build().unwrap();
     let poster = there.poster();
     let state = Colored::new(&poster, Color::DEFAULT, 1);
     let clone = state.clone();
@@ -264,12 +264,12 @@ fn another_runtime_is_refused() {
 #[test]
 fn posts_from_another_runtime_arrive_at_the_state() {
     let _bound = Bound::new("posts_from_another_runtime");
-    let mut there = cores(1).build().unwrap();
+    let there = cores(1).build().unwrap();
     let state = Colored::new(&there.poster(), Color::from(4), 41);
     let given = state.clone();
     let stopper = there.poster();
     let running = std::thread::spawn(move || there.run(|_cx| ()));
-    let mut here = cores(1).build().unwrap();
+    let here = cores(1).build().unwrap();
     here.run(move |cx| {
         given.post(cx, |n, _cx| *n += 1);
         cx.stop();
@@ -293,7 +293,7 @@ fn callbacks_with_the_state() {
     let _bound = Bound::new("callbacks_with_the_state");
     let panics = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&panics);
-    let mut runtime = cores(1)
+    let runtime = cores(1)
         .on_panic(mely::OnPanic::DropEvent)
         .panic_hook(move |panic| seen.lock().unwrap().push(panic.handler))
         .build()
@@ -324,7 +324,7 @@ fn callbacks_with_the_state() {
         };
         post_all(cx);
         state.post(cx, move |log, _cx| {
-            finish.finish(std::mem::take(log)).unwrap()
+            finish.try_finish(std::mem::take(log)).unwrap()
         });
         state.post(cx, |_, _| panic!("poisons"));
         post_all(cx);
@@ -337,10 +337,10 @@ fn callbacks_with_the_state() {
 #[test]
 fn a_post_to_a_runtime_that_has_ended_panics_or_tells() {
     let _bound = Bound::new("a_post_to_a_runtime_that_has_ended");
-    let mut there = cores(1).build().unwrap();
+    let there = cores(1).build().unwrap();
     let state = Colored::new(&there.poster(), Color::from(4), 41);
     there.run(|cx| cx.stop()).unwrap();
-    let mut here = cores(1).build().unwrap();
+    let here = cores(1).build().unwrap();
     let result = here.run(move |cx| {
         let add = 1;
         let refused = state.try_post(cx, move |n, _cx| *n += add).unwrap_err();
@@ -361,7 +361,7 @@ fn a_post_to_a_runtime_that_has_ended_panics_or_tells() {
 fn what_the_full_queues_refuse_comes_back() {
     static FULL: Handler = Handler::new("full");
     let _bound = Bound::new("what_the_full_queues_refuse");
-    let mut runtime = cores(1).events_max(4).build().unwrap();
+    let runtime = cores(1).events_max(4).build().unwrap();
     runtime
         .run(|cx| {
             let state = Colored::new(cx, Color::from(3), 0);
@@ -399,7 +399,7 @@ fn unique_state_keeps_its_color() {
     let _bound = Bound::new("unique_state_keeps_its_color");
     let slot = |color: Color| color.value() % (1 << 20);
     // 16 slots, of which 4 are for unique colors.
-    let mut runtime = cores(1).color_slots(16).build().unwrap();
+    let runtime = cores(1).color_slots(16).build().unwrap();
     runtime
         .run(move |cx| {
             let state = Colored::new_unique(cx, 0);
@@ -440,7 +440,7 @@ impl Drop for Witness {
 fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
     let _bound = Bound::new("the_last_handle_dropped_elsewhere");
     for _ in 0..if cfg!(miri) { 2 } else { 50 } {
-        let mut runtime = cores(2).build().unwrap();
+        let runtime = cores(2).build().unwrap();
         let places = Arc::new(Mutex::new(Vec::new()));
         let running = Arc::new(AtomicBool::new(false));
         let color = Color::from(6);
@@ -489,15 +489,16 @@ fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
 fn after_the_end_the_state_is_dropped_in_place() {
     let _bound = Bound::new("after_the_end");
     let places = Arc::new(Mutex::new(Vec::new()));
-    let mut runtime = cores(2).build().unwrap();
+    let runtime = cores(2).build().unwrap();
     let witness = Witness {
         running: Arc::default(),
         places: Arc::clone(&places),
     };
     let state = Colored::new(&runtime.poster(), Color::from(6), witness);
+    let poster = runtime.poster();
     runtime.run(|cx| cx.stop()).unwrap();
     assert!(places.lock().unwrap().is_empty());
-    let error = state.post(&runtime.poster(), |_, _| ()).unwrap_err();
+    let error = state.post(&poster, |_, _| ()).unwrap_err();
     assert!(error.to_string().contains("ended"), "{error}");
     std::thread::Builder::new()
         .name("elsewhere".to_owned())
@@ -529,7 +530,7 @@ fn handles_come_and_go() {
     let _bound = Bound::new("handles_come_and_go");
     let alive = Alive::default();
     let given = alive.clone();
-    let mut runtime = cores(2).build().unwrap();
+    let runtime = cores(2).build().unwrap();
     let poster = runtime.poster();
     let ran = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&ran);

@@ -81,7 +81,7 @@ fn posting_beyond_the_limit_panics_with_the_reason() {
     let _bound = Bound::new("posting_beyond_the_limit");
     let alive = Alive::default();
     let given = alive.clone();
-    let mut runtime = cores(1).events_max(100).build().unwrap();
+    let runtime = cores(1).events_max(100).build().unwrap();
     // A drop that panics in its turn would otherwise end the process.
     struct Dropped(Arc<AtomicBool>);
     impl Drop for Dropped {
@@ -100,7 +100,6 @@ fn posting_beyond_the_limit_panics_with_the_reason() {
     });
     let text = outcome.unwrap_err().to_string();
     assert!(text.contains("Builder::events_max"), "{text}");
-    drop(runtime);
     assert_eq!(alive.count(), 0, "also the refused closure is freed");
     assert!(
         !by_the_panic.load(Ordering::Relaxed),
@@ -113,7 +112,7 @@ fn posting_beyond_the_limit_panics_with_the_reason() {
 fn foreign_threads_at_the_limit() {
     const EACH: u64 = 20_000;
     let _bound = Bound::new("foreign_threads_at_the_limit");
-    let mut runtime = cores(2).events_max(500).build().unwrap();
+    let runtime = cores(2).events_max(500).build().unwrap();
     let ran = Arc::new(AtomicU64::new(0));
     // Not before the first event is in: it would find no room.
     let begin = Arc::new(std::sync::Barrier::new(4));
@@ -158,7 +157,7 @@ fn foreign_threads_at_the_limit() {
 #[test]
 fn full_before_the_first_event() {
     let _bound = Bound::new("full_before_the_first");
-    let mut runtime = cores(1).events_max(1).build().unwrap();
+    let runtime = cores(1).events_max(1).build().unwrap();
     let poster = runtime.poster();
     let (alive, ran) = (Alive::default(), Arc::new(AtomicU64::new(0)));
     let mut accepted = 0;
@@ -236,7 +235,7 @@ fn completions_come_through_at_the_limit() {
     static READ: Handler = Handler::new("read");
     let _bound = Bound::new("completions_come_through");
     for backend in common::backends() {
-        let mut runtime = cores(1).backend(backend).events_max(50).build().unwrap();
+        let runtime = cores(1).backend(backend).events_max(50).build().unwrap();
         let (tell, addr) = channel::<SocketAddr>();
         let done = Arc::new(AtomicBool::new(false));
         let (poster, told) = (runtime.poster(), Arc::clone(&done));
@@ -284,7 +283,7 @@ fn completions_wait_for_room() {
     const CLIENTS: usize = 20;
     let _bound = Bound::new("completions_wait_for_room");
     for backend in common::backends() {
-        let mut runtime = cores(1).backend(backend).events_max(200).build().unwrap();
+        let runtime = cores(1).backend(backend).events_max(200).build().unwrap();
         let poster = runtime.poster();
         let (tell, addr) = channel::<SocketAddr>();
         let clients = std::thread::spawn(move || {
@@ -348,7 +347,7 @@ fn completions_wait_for_room() {
 fn a_stream_dropped_at_the_limit_is_closed() {
     static READ: Handler = Handler::new("read");
     let _bound = Bound::new("a_stream_dropped_at_the_limit");
-    let mut runtime = cores(1).events_max(200).build().unwrap();
+    let runtime = cores(1).events_max(200).build().unwrap();
     let poster = runtime.poster();
     let (tell, addr) = channel::<SocketAddr>();
     let client = std::thread::spawn(move || {
@@ -456,7 +455,8 @@ fn the_bounds_themselves_are_accepted() {
         assert_eq!(*seen.lock().unwrap(), (0..1_000).collect::<Vec<_>>());
     }
     // More cores than any small machine has, each with an event source of its own.
-    let mut runtime = cores(48).build().unwrap();
+    let runtime = cores(48).build().unwrap();
+    let observer = runtime.poster();
     runtime
         .run(|cx| {
             for i in 0..480 {
@@ -465,7 +465,7 @@ fn the_bounds_themselves_are_accepted() {
             cx.stop();
         })
         .unwrap();
-    assert_eq!(runtime.stats().events(), 481);
+    assert_eq!(observer.stats().events(), 481);
 }
 
 /// With a batch of 1 two colors of one core take turns.
@@ -561,7 +561,8 @@ fn event_memory_stays_flat() {
         1_000_000
     };
     let _bound = Bound::new("event_memory_stays_flat");
-    let mut runtime = cores(2).build().unwrap();
+    let runtime = cores(2).build().unwrap();
+    let observer = runtime.poster();
     let bytes = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&bytes);
     runtime
@@ -587,9 +588,9 @@ fn event_memory_stays_flat() {
             }
         })
         .unwrap();
-    let events = runtime.stats().events();
+    let events = observer.stats().events();
     assert!(events >= 2 * ROUNDS * EVENTS, "{events}");
-    let bytes = runtime.stats().event_bytes;
+    let bytes = observer.stats().event_bytes;
     // 16 events are queued at most, and each core keeps some hundred nodes in stock.
     assert!(
         bytes <= 512 << 10,
@@ -603,7 +604,8 @@ fn event_memory_stays_flat() {
 fn event_memory_of_foreign_posts_stays_flat() {
     const EVENTS: u64 = 300_000;
     let _bound = Bound::new("event_memory_of_foreign_posts");
-    let mut runtime = cores(2).build().unwrap();
+    let runtime = cores(2).build().unwrap();
+    let observer = runtime.poster();
     let (poster, done) = (runtime.poster(), Arc::new(AtomicU64::new(0)));
     let thread = std::thread::spawn(move || {
         for i in 0..EVENTS {
@@ -622,9 +624,9 @@ fn event_memory_of_foreign_posts_stays_flat() {
     });
     runtime.run(|_cx| ()).unwrap();
     thread.join().unwrap();
-    let bytes = runtime.stats().event_bytes;
+    let bytes = observer.stats().event_bytes;
     assert!(bytes <= 512 << 10, "{bytes} bytes");
-    assert_eq!(runtime.stats().posts_foreign, EVENTS + 1);
+    assert_eq!(observer.stats().posts_foreign, EVENTS + 1);
 }
 
 /// The limit and a panic together: what is queued is freed, the runtime goes on.
@@ -633,11 +635,12 @@ fn the_limit_with_drop_event() {
     let _bound = Bound::new("the_limit_with_drop_event");
     let ran = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&ran);
-    let mut runtime = cores(1)
+    let runtime = cores(1)
         .events_max(300)
         .on_panic(OnPanic::DropEvent)
         .build()
         .unwrap();
+    let observer = runtime.poster();
     runtime
         .run(move |cx| {
             cx.stop();
@@ -650,7 +653,7 @@ fn the_limit_with_drop_event() {
         })
         .unwrap();
     assert!(seen.load(Ordering::Relaxed) >= 300);
-    assert_eq!(runtime.stats().cores[0].panics, 1);
+    assert_eq!(observer.stats().cores[0].panics, 1);
 }
 
 /// Closures that found no profile of their own left are under the limit too, and so are the reserved ones.
@@ -716,7 +719,7 @@ fn handlers_made_at_run_time_keep_the_limit() {
 fn extreme_settings_work() {
     let _bound = Bound::new("extreme_settings_work");
     for time in [Duration::ZERO, Duration::from_nanos(1 << 63), Duration::MAX] {
-        let mut runtime = cores(2)
+        let runtime = cores(2)
             .wake_cost(time)
             .watchdog(time)
             .spin(time.min(Duration::from_millis(1)))

@@ -563,7 +563,7 @@ fn who_waits_at_a_listener_that_closes_is_accepted() {
         });
         let alive = Alive::default();
         let (payload, count) = (alive.payload(), alive.clone());
-        let mut runtime = cores(1)
+        let runtime = cores(1)
             .exit_when_idle(true)
             .backend(backend)
             .build()
@@ -725,7 +725,7 @@ fn a_refused_connect_is_an_error() {
         };
         let run = move |cx: &mut Cx, finish: Finish<ErrorKind>| {
             let connected = move |_cx: &mut Cx, result: io::Result<Incoming>| {
-                finish.finish(result.unwrap_err().kind()).unwrap();
+                finish.try_finish(result.unwrap_err().kind()).unwrap();
             };
             cx.connect(addr, Callback::anonymous_value(Color::from(2), connected))
                 .unwrap();
@@ -761,7 +761,7 @@ fn connects_to_itself() {
                         got.extend_from_slice(&data.unwrap());
                         if got.len() == 100_000 {
                             stream.close(cx);
-                            finish.finish(std::mem::take(&mut got)).unwrap();
+                            finish.try_finish(std::mem::take(&mut got)).unwrap();
                         }
                     };
                     stream.on_data(cx, &READ, collect).unwrap();
@@ -899,7 +899,7 @@ fn each_core_listens_on_a_given_port() {
             let listens = tries
                 .find(|tried| !matches!(tried, Err(error) if error.kind() == ErrorKind::AddrInUse));
             listens.expect("a port that nobody has").unwrap();
-            finish.finish(()).unwrap();
+            finish.try_finish(()).unwrap();
         };
         on(&backend).build().unwrap().run_until(run).unwrap();
     }
@@ -912,7 +912,7 @@ fn a_closed_listener_frees_its_port() {
     for backend in backends() {
         for acceptors in [Acceptors::PerCore, Acceptors::Single] {
             let _bound = Bound::new("a_closed_listener");
-            let mut runtime = on(&backend).build().unwrap();
+            let runtime = on(&backend).build().unwrap();
             let poster = runtime.poster();
             let (tell, told) = channel::<SocketAddr>();
             let (close, closing) = channel::<()>();
@@ -1303,7 +1303,7 @@ fn a_stop_with_open_connections() {
 fn a_stalled_peer_at_a_stop_costs_the_deadline() {
     for backend in backends() {
         let _bound = Bound::new("a_stalled_peer");
-        let mut runtime = on(&backend)
+        let runtime = on(&backend)
             .drain_deadline(Duration::from_millis(200))
             .build()
             .unwrap();
@@ -1324,7 +1324,6 @@ fn a_stalled_peer_at_a_stop_costs_the_deadline() {
             matches!(outcome, Err(RunError::Deadline { .. })),
             "{outcome:?}"
         );
-        drop(runtime);
         // What the runtime left behind is closed: the peer sees its end.
         let (mut peer, _) = listener.accept().unwrap();
         peer.set_read_timeout(Some(LONG)).unwrap();

@@ -30,7 +30,8 @@ fn stops_the_runtime_and_names_the_handler() {
     let _bound = Bound::new("stops_the_runtime");
     let alive = Alive::default();
     let (reports, hook) = reports();
-    let mut runtime = cores(2).panic_hook(hook).build().unwrap();
+    let runtime = cores(2).panic_hook(hook).build().unwrap();
+    let observer = runtime.poster();
     let payload = alive.payload();
     let outcome = runtime.run(move |cx| {
         cx.post_callback(FAULTY.on(Color::from(42), move |_cx| {
@@ -53,7 +54,7 @@ fn stops_the_runtime_and_names_the_handler() {
     assert_eq!(*reports.lock().unwrap(), std::slice::from_ref(panic));
     assert_eq!(alive.count(), 0);
     assert_eq!(
-        runtime.stats().cores.iter().map(|c| c.panics).sum::<u64>(),
+        observer.stats().cores.iter().map(|c| c.panics).sum::<u64>(),
         1
     );
 }
@@ -63,7 +64,7 @@ fn events_that_were_left_are_counted_and_freed() {
     const EVENTS: u64 = if cfg!(miri) { 200 } else { 1_000 };
     let _bound = Bound::new("events_that_were_left");
     let alive = Alive::default();
-    let mut runtime = cores(1).build().unwrap();
+    let runtime = cores(1).build().unwrap();
     let given = alive.clone();
     let poster = runtime.poster();
     let outcome = runtime.run(move |cx| {
@@ -80,7 +81,6 @@ fn events_that_were_left_are_counted_and_freed() {
     // The batch that panicked may go on for a few.
     let expected = EVENTS - 100..=EVENTS;
     assert!(expected.contains(&events_left), "{events_left}");
-    drop(runtime);
     assert_eq!(alive.count(), 0, "closures left behind");
 }
 
@@ -88,11 +88,12 @@ fn events_that_were_left_are_counted_and_freed() {
 fn drop_event_goes_on_also_in_the_same_color() {
     let _bound = Bound::new("drop_event");
     let (reports, hook) = reports();
-    let mut runtime = cores(2)
+    let runtime = cores(2)
         .on_panic(OnPanic::DropEvent)
         .panic_hook(hook)
         .build()
         .unwrap();
+    let observer = runtime.poster();
     let order = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&order);
     runtime
@@ -110,14 +111,14 @@ fn drop_event_goes_on_also_in_the_same_color() {
     let expected: Vec<u32> = (0..100).filter(|i: &u32| !i.is_multiple_of(10)).collect();
     assert_eq!(*seen.lock().unwrap(), expected, "the others, in order");
     assert_eq!(reports.lock().unwrap().len(), 10);
-    assert_eq!(runtime.stats().events(), 102);
+    assert_eq!(observer.stats().events(), 102);
 }
 
 /// What was posted before the panic, in the handler that then panics, is posted.
 #[test]
 fn posts_before_the_panic_count() {
     let _bound = Bound::new("posts_before_the_panic");
-    let mut runtime = cores(2).on_panic(OnPanic::DropEvent).build().unwrap();
+    let runtime = cores(2).on_panic(OnPanic::DropEvent).build().unwrap();
     let count = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&count);
     runtime
@@ -250,7 +251,7 @@ fn in_the_drop_of_a_closure() {
     }
     let _bound = Bound::new("in_the_drop_of_a_closure");
     let (reports, hook) = reports();
-    let mut runtime = cores(1)
+    let runtime = cores(1)
         .on_panic(OnPanic::DropEvent)
         .panic_hook(hook)
         .build()
@@ -322,7 +323,7 @@ fn the_hook_may_post() {
     let _bound = Bound::new("the_hook_may_post");
     let poster = Arc::new(Mutex::new(None::<mely::Poster>));
     let given = Arc::clone(&poster);
-    let mut runtime = cores(2)
+    let runtime = cores(2)
         .on_panic(OnPanic::DropEvent)
         .panic_hook(move |report| {
             let poster = given.lock().unwrap().take().unwrap();
@@ -350,7 +351,7 @@ fn a_hook_that_panics() {
     for on_panic in [OnPanic::Stop, OnPanic::DropEvent] {
         let alive = Alive::default();
         let given = alive.clone();
-        let mut runtime = cores(1)
+        let runtime = cores(1)
             .on_panic(on_panic)
             .panic_hook(|_report| panic!("in the hook"))
             .build()
@@ -371,9 +372,11 @@ fn a_hook_that_panics() {
         assert_eq!(panic.handler, "faulty");
         let said = "in the handler; and the panic hook panicked: in the hook";
         assert_eq!(panic.message, said);
-        assert_eq!(events_left, alive.count());
-        assert!(events_left >= 10, "those of its own color come after it");
-        drop(runtime);
+        let left = 10..=20;
+        assert!(
+            left.contains(&events_left),
+            "those of its own color come after it"
+        );
         assert_eq!(alive.count(), 0, "what was behind the event has leaked");
     }
 }
@@ -421,7 +424,7 @@ fn a_post_when_the_thread_ends() {
     }
     let _bound = Bound::new("a_post_when_the_thread_ends");
     let (send, receive) = channel();
-    let mut runtime = cores(1).build().unwrap();
+    let runtime = cores(1).build().unwrap();
     let outcome = runtime.run(move |cx| {
         LAST.set(Some(PostsWhenDropped(cx.poster(), send)));
         panic!("in the handler");
@@ -445,7 +448,8 @@ fn of_the_first_event() {
 fn on_many_cores_at_once() {
     let _bound = Bound::new("on_many_cores_at_once");
     for _ in 0..if cfg!(miri) { 1 } else { 20 } {
-        let mut runtime = cores(4).build().unwrap();
+        let runtime = cores(4).build().unwrap();
+        let observer = runtime.poster();
         let outcome = runtime.run(|cx| {
             for i in 0..64 {
                 cx.post(Color::from(i), |_cx| panic!("everywhere"));
@@ -455,7 +459,7 @@ fn on_many_cores_at_once() {
             matches!(outcome, Err(RunError::Panicked { .. })),
             "{outcome:?}"
         );
-        let panics: u64 = runtime.stats().cores.iter().map(|c| c.panics).sum();
+        let panics: u64 = observer.stats().cores.iter().map(|c| c.panics).sum();
         assert!((1..=64).contains(&panics));
     }
 }
@@ -471,7 +475,7 @@ fn a_drop_that_panics_at_the_end_does_not_hide_the_handler() {
         }
     }
     let _bound = Bound::new("a_drop_that_panics_at_the_end");
-    let mut runtime = cores(2).build().unwrap();
+    let runtime = cores(2).build().unwrap();
     let outcome = runtime.run(|cx| {
         let bomb = Bomb;
         let never = Callback::anonymous(Color::from(1), move |_| drop(bomb));

@@ -47,7 +47,7 @@ fn moves_an_idle_color() {
 #[test]
 fn a_poster_moves_a_color() {
     let _bound = Bound::new("a_poster_moves_a_color");
-    let mut runtime = fixed(3);
+    let runtime = fixed(3);
     let poster = runtime.poster();
     for value in 1..30 {
         poster.place(Color::from(value), 2);
@@ -264,7 +264,7 @@ fn under_load_loses_nothing() {
         let next: Arc<Vec<AtomicU64>> = Arc::new((0..COLORS).map(|_| AtomicU64::new(0)).collect());
         let running: Arc<Vec<AtomicBool>> =
             Arc::new((0..COLORS).map(|_| AtomicBool::new(false)).collect());
-        let mut runtime = cores(3).stealing(stealing).build().unwrap();
+        let runtime = cores(3).stealing(stealing).build().unwrap();
         let threads: Vec<_> = (0..2u64)
             .map(|half| {
                 let poster = runtime.poster();

@@ -88,7 +88,7 @@ fn no_descriptor_is_left_by_a_drained_run() {
 fn child_no_descriptor_is_left_by_a_drained_run() {
     let before = open_descriptors();
     for way in ["receiving", "paused", "silent", "held", "stopped by signal"] {
-        let mut runtime = cores(2).build().unwrap();
+        let runtime = cores(2).build().unwrap();
         let poster = runtime.poster();
         let (tell, told) = channel();
         let client = std::thread::spawn(move || {
@@ -147,7 +147,6 @@ fn child_no_descriptor_is_left_by_a_drained_run() {
                 keep(cx, listener);
             })
             .unwrap();
-        drop(runtime);
         drop(client.join().unwrap());
         assert_eq!(open_descriptors(), before, "{way}");
     }
@@ -225,9 +224,10 @@ fn child_posters_that_are_kept() {
     let before = open_descriptors();
     let posters: Vec<Poster> = (0..10)
         .map(|_| {
-            let mut runtime = cores(2).build().unwrap();
+            let runtime = cores(2).build().unwrap();
+            let poster = runtime.poster();
             runtime.run(|cx| cx.stop()).unwrap();
-            runtime.poster()
+            poster
         })
         .collect();
     assert_eq!(open_descriptors(), before);
@@ -250,7 +250,7 @@ fn child_sessions_are_dropped() {
     for way in ["gone", "open", "paused", "drains", "cut short"] {
         let alive = Alive::default();
         let given = alive.clone();
-        let mut runtime = cores(2)
+        let runtime = cores(2)
             .drain_deadline(if way == "cut short" {
                 Duration::ZERO
             } else {
@@ -304,11 +304,6 @@ fn child_sessions_are_dropped() {
                 tell.send(addr).unwrap();
             });
         });
-        if way == "open" || way == "paused" {
-            // Told the end, and gone with it.
-            assert_eq!(alive.count(), 0, "{way}: before the runtime is dropped");
-        }
-        drop(runtime);
         drop(client.join().unwrap());
         assert_eq!(alive.count(), 0, "{way}: states are left");
         assert_eq!(open_descriptors(), before, "{way}: descriptors are left");
@@ -332,7 +327,7 @@ fn child_no_descriptor_is_left_by_a_run_cut_short() {
         "deadline",
     ] {
         for n in [1, 2] {
-            let mut runtime = cores(n)
+            let runtime = cores(n)
                 .drain_deadline(Duration::from_millis(50))
                 .build()
                 .unwrap();
@@ -395,7 +390,6 @@ fn child_no_descriptor_is_left_by_a_run_cut_short() {
                 Err(RunError::Deadline { .. }) => assert_eq!(way, "deadline"),
                 other => panic!("{other:?}"),
             }
-            drop(runtime);
             drop(client.join().unwrap());
             assert_eq!(open_descriptors(), before, "{way} on {n}");
         }
@@ -459,7 +453,7 @@ fn child_a_failed_connect() {
     let before = open_descriptors();
     let failed = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&failed);
-    let mut runtime = cores(1).build().unwrap();
+    let runtime = cores(1).build().unwrap();
     runtime
         .run(move |cx| {
             let open = open_descriptors();
@@ -490,7 +484,6 @@ fn child_a_failed_connect() {
         })
         .unwrap();
     assert_eq!(failed.load(Ordering::Relaxed), 2 * CONNECTS);
-    drop(runtime);
     assert_eq!(open_descriptors(), before);
 }
 
@@ -509,7 +502,7 @@ fn child_a_forced_end() {
     // while a handler ran; a listener that rests, since its accept had no descriptors.
     for way in ["connecting", "accepted", "resting"] {
         let before = open_descriptors();
-        let mut runtime = cores(1).build().unwrap();
+        let runtime = cores(1).build().unwrap();
         let clients = Arc::new(Mutex::new(Vec::new()));
         let held = Arc::clone(&clients);
         let outcome = runtime.run(move |cx| {
@@ -545,7 +538,6 @@ fn child_a_forced_end() {
             panic!("{way}: {outcome:?}");
         };
         assert_eq!(panic.message, "short", "{way}");
-        drop(runtime);
         clients.lock().unwrap().clear();
         assert_eq!(open_descriptors(), before, "{way}");
     }
@@ -576,7 +568,7 @@ fn child_accepting_goes_on() {
     let maximum = mely::net::raise_open_file_limit().unwrap();
     // The clients' descriptors, while there are any.
     let sockets: Vec<_> = (0..10).map(|_| socket()).collect();
-    let mut runtime = cores(2).build().unwrap();
+    let runtime = cores(2).build().unwrap();
     let poster = runtime.poster();
     let (tell, told) = channel::<SocketAddr>();
     let errors = Arc::new(AtomicUsize::new(0));
@@ -631,7 +623,7 @@ fn child_signals_stop_a_runtime() {
         let calls = Arc::new(AtomicUsize::new(0));
         let (count, armed) = (Arc::clone(&calls), channel());
         let seen = Arc::clone(&calls);
-        let mut runtime = cores(2)
+        let runtime = cores(2)
             .on_panic(mely::OnPanic::DropEvent)
             .spin(Duration::ZERO)
             .build()
@@ -661,7 +653,6 @@ fn child_signals_stop_a_runtime() {
             .unwrap();
         killer.join().unwrap();
         assert!(calls.load(Ordering::Relaxed) >= 3);
-        drop(runtime);
         assert_eq!(open_descriptors(), before, "the watch is over");
     }
 }
@@ -677,8 +668,8 @@ fn refuse(calls: &[i64]) {
 }
 
 /// Serves and is served, and tells on which event source.
-fn works(runtime: &mut Runtime) -> Vec<String> {
-    let poster = runtime.poster();
+fn works(runtime: Runtime) -> Vec<String> {
+    let (poster, observer) = (runtime.poster(), runtime.poster());
     let (tell, told) = channel();
     let client = std::thread::spawn(move || {
         drop(exchange(told.recv().unwrap(), 20));
@@ -693,7 +684,7 @@ fn works(runtime: &mut Runtime) -> Vec<String> {
         })
         .unwrap();
     client.join().unwrap();
-    let backends = runtime.backends();
+    let backends = observer.backends();
     assert_eq!(backends.len(), 2);
     backends.iter().map(ToString::to_string).collect()
 }
@@ -708,8 +699,8 @@ fn a_refused_ring_falls_back_and_says_why() {
 #[ignore = "run in a process of its own"]
 fn child_a_refused_ring() {
     refuse(&[libc::SYS_io_uring_setup]);
-    let mut runtime = cores(2).build().unwrap();
-    for text in works(&mut runtime) {
+    let runtime = cores(2).build().unwrap();
+    for text in works(runtime) {
         assert!(
             text.starts_with("epoll (edge-triggered), because io_uring"),
             "{text}"
@@ -738,7 +729,8 @@ fn with_no_event_source_nothing_begins() {
 fn child_with_no_event_source() {
     refuse(&[libc::SYS_io_uring_setup, libc::SYS_epoll_create1]);
     let before = open_descriptors();
-    let mut runtime = cores(4).build().unwrap();
+    let runtime = cores(4).build().unwrap();
+    let poster = runtime.poster();
     let alive = common::Alive::default();
     let payload = alive.payload();
     let outcome = runtime.run(move |_cx| {
@@ -754,8 +746,7 @@ fn child_with_no_event_source() {
             && text.contains("epoll: "),
         "{text}"
     );
-    assert!(runtime.poster().post(Color::from(1), |_cx| ()).is_err());
-    drop(runtime);
+    assert!(poster.post(Color::from(1), |_cx| ()).is_err());
     assert_eq!(alive.count(), 0, "the first event is freed");
     assert_eq!(open_descriptors(), before);
 }
@@ -775,14 +766,14 @@ fn the_variable_chooses() {
 #[ignore = "run in a process of its own"]
 fn child_the_variable_chooses() {
     let asked = std::env::var("MELY_BACKEND").unwrap();
-    for text in works(&mut cores(2).build().unwrap()) {
+    for text in works(cores(2).build().unwrap()) {
         assert!(
             text.starts_with(&asked) && !text.contains("because"),
             "{text}"
         );
     }
     // The builder's word counts for more.
-    for text in works(&mut cores(2).backend(Backend::Epoll).build().unwrap()) {
+    for text in works(cores(2).backend(Backend::Epoll).build().unwrap()) {
         assert_eq!(text, "epoll (edge-triggered)");
     }
 }
@@ -795,7 +786,7 @@ fn child_a_wrong_variable() {
     let said = "MELY_BACKEND=kqueue: must be io_uring, epoll or auto";
     assert!(text.contains(said), "{text}");
     // Not looked at where the program has decided.
-    works(&mut cores(2).backend(Backend::Epoll).build().unwrap());
+    works(cores(2).backend(Backend::Epoll).build().unwrap());
 }
 
 /// A test that hangs or is not there must not pass for one that passed.

@@ -53,9 +53,10 @@ fn mixed(cx: &mut Cx, spin: fn(&mut Cx)) {
 }
 
 fn run_mixed(n: usize, stealing: Stealing) -> (Profile, mely::Stats) {
-    let mut runtime = cores(n).stealing(stealing).build().unwrap();
+    let runtime = cores(n).stealing(stealing).build().unwrap();
+    let observer = runtime.poster();
     runtime.run(|cx| mixed(cx, spin)).unwrap();
-    (runtime.profile(), runtime.stats())
+    (observer.profile(), observer.stats())
 }
 
 fn check_counts(profile: &Profile, stats: &mely::Stats) {
@@ -202,11 +203,12 @@ fn handlers_and_posters_see_it_too() {
 #[test]
 fn an_event_that_panics_has_run() {
     let _bound = Bound::new("an_event_that_panics_has_run");
-    let mut runtime = cores(1)
+    let runtime = cores(1)
         .on_panic(OnPanic::DropEvent)
         .panic_hook(|_| ())
         .build()
         .unwrap();
+    let observer = runtime.poster();
     runtime
         .run(|cx| {
             for _ in 0..5 {
@@ -216,7 +218,7 @@ fn an_event_that_panics_has_run() {
             cx.stop();
         })
         .unwrap();
-    let profile = runtime.profile();
+    let profile = observer.profile();
     assert_eq!(row(&profile, "fails").events(), 5);
     assert!(row(&profile, "fails").learned.is_some(), "{profile}");
     assert_eq!(row(&profile, "short").events(), 5);
@@ -237,10 +239,11 @@ fn a_handler_that_runs_all_the_time_is_counted_meanwhile() {
         cx.post_callback(TWICE.on(Color::from(1), next));
     }
     let _bound = Bound::new("a_handler_that_runs_all_the_time");
-    let mut runtime = cores(1).build().unwrap();
+    let runtime = cores(1).build().unwrap();
+    let observer = runtime.poster();
     runtime.run(|cx| again(cx, 0)).unwrap();
     assert_eq!(
-        row(&runtime.profile(), "twice").events() % 1_000,
+        row(&observer.profile(), "twice").events() % 1_000,
         0,
         "the last one"
     );

@@ -83,13 +83,14 @@ fn storm(core_count: usize, colors: usize, threads: usize, per_thread: usize, st
     let per_thread = if cfg!(miri) { 4 } else { per_thread };
     let posters = threads;
     let world = World::new(colors, posters);
-    let mut runtime = cores(core_count)
+    let runtime = cores(core_count)
         .stealing(stealing)
         .spin(Duration::from_micros(20))
         // Nothing here is about time, and a sanitizer takes ten times as long.
         .drain_deadline(Duration::from_secs(3_600))
         .build()
         .unwrap();
+    let observer = runtime.poster();
     let children = Arc::new(AtomicU64::new(0));
     let done = Arc::new(AtomicU64::new(0));
     let senders: Vec<_> = (0..threads)
@@ -142,7 +143,7 @@ fn storm(core_count: usize, colors: usize, threads: usize, per_thread: usize, st
     let total = (threads * per_thread) as u64;
     assert_eq!(world.executed.load(Ordering::Relaxed), total);
     assert_eq!(children.load(Ordering::Relaxed), total * CHILDREN as u64);
-    assert_eq!(runtime.stats().events(), total * (1 + CHILDREN as u64) + 1);
+    assert_eq!(observer.stats().events(), total * (1 + CHILDREN as u64) + 1);
     assert_eq!(world.alive.load(Ordering::Relaxed), 0, "payloads leaked");
 }
 
@@ -183,7 +184,8 @@ fn handlers_keep_order_per_poster() {
     const COLORS: usize = 24;
     const ROUNDS: u32 = if cfg!(miri) { 3 } else { 3_000 };
     let world = World::new(COLORS, COLORS);
-    let mut runtime = cores(4).build().unwrap();
+    let runtime = cores(4).build().unwrap();
+    let observer = runtime.poster();
     let left = Arc::new(AtomicU64::new(COLORS as u64));
     let given = Arc::clone(&world);
     runtime
@@ -199,7 +201,7 @@ fn handlers_keep_order_per_poster() {
         (COLORS as u64) * u64::from(ROUNDS) * 3
     );
     assert!(
-        cfg!(miri) || runtime.stats().steals() > 0,
+        cfg!(miri) || observer.stats().steals() > 0,
         "nothing migrated, so nothing was tested"
     );
 
@@ -255,7 +257,7 @@ fn causal_order_with_three_parties() {
     const GROUPS: u64 = 8;
     let expected = Arc::new((0..GROUPS).map(|_| AtomicU32::new(0)).collect::<Vec<_>>());
     let left = Arc::new(AtomicU64::new(GROUPS));
-    let mut runtime = cores(3).build().unwrap();
+    let runtime = cores(3).build().unwrap();
     let check = Arc::clone(&expected);
     runtime
         .run(move |cx| {
@@ -306,7 +308,7 @@ fn causal_order_with_three_parties() {
 #[test]
 fn poster_inside_a_handler_keeps_program_order() {
     const EVENTS: u32 = if cfg!(miri) { 50 } else { 50_000 };
-    let mut runtime = cores(2).build().unwrap();
+    let runtime = cores(2).build().unwrap();
     let poster: Poster = runtime.poster();
     let next = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&next);
@@ -336,7 +338,7 @@ fn poster_inside_a_handler_keeps_program_order() {
 fn shutdown_during_load_loses_nothing() {
     let (rounds, posts) = if cfg!(miri) { (1, 20) } else { (20, 2_000) };
     for round in 0..rounds {
-        let mut runtime = cores(2).build().unwrap();
+        let runtime = cores(2).build().unwrap();
         let executed = Arc::new(AtomicU64::new(0));
         let threads: Vec<_> = (0..4u64)
             .map(|thread| {
@@ -394,7 +396,7 @@ fn through_another_runtime_after_a_flush() {
         };
         there.post(Color::from(7), back).unwrap();
     }
-    let (mut one, mut two) = (cores(2).build().unwrap(), cores(1).build().unwrap());
+    let (one, two) = (cores(2).build().unwrap(), cores(1).build().unwrap());
     let other = two.poster();
     let thread = std::thread::spawn(move || two.run(|_cx| ()).unwrap());
     one.run(move |cx| round(cx, other, ROUNDS, Arc::default()))

@@ -81,17 +81,18 @@ fn equal_timers_fire_in_the_order_they_were_set() {
 fn a_core_sleeps_until_a_timer_is_due() {
     let _bound = Bound::new("a_core_sleeps");
     for backend in common::backends() {
-        let mut runtime = cores(1)
+        let runtime = cores(1)
             .backend(backend)
             .spin(Duration::ZERO)
             .build()
             .unwrap();
+        let observer = runtime.poster();
         runtime
             .run(|cx| {
                 cx.timer(Duration::from_millis(200), on(1, |cx| cx.stop()));
             })
             .unwrap();
-        let parks = runtime.stats().cores[0].parks;
+        let parks = observer.stats().cores[0].parks;
         assert!((1..100).contains(&parks), "went to sleep {parks} times");
     }
 }
@@ -239,7 +240,7 @@ fn thousands_set_on_all_cores_and_half_of_them_canceled() {
     let given = alive.clone();
     let ran = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&ran);
-    let mut runtime = cores(2).exit_when_idle(true).build().unwrap();
+    let runtime = cores(2).exit_when_idle(true).build().unwrap();
     runtime
         .run(move |cx| {
             for i in 0..COUNT {
@@ -321,7 +322,8 @@ fn pending_beyond_the_limit_of_events() {
         Arc::new(AtomicBool::new(false)),
     );
     let seen = Arc::clone(&count);
-    let mut runtime = cores(1).events_max(100).build().unwrap();
+    let runtime = cores(1).events_max(100).build().unwrap();
+    let observer = runtime.poster();
     runtime
         .run(move |cx| {
             for _ in 0..20_000 {
@@ -337,7 +339,7 @@ fn pending_beyond_the_limit_of_events() {
         .unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), 20_000);
     // Each as an event of its color.
-    assert_eq!(runtime.stats().events(), 20_001);
+    assert_eq!(observer.stats().events(), 20_001);
 }
 
 /// A timer set while the runtime ends is dropped and not run.
@@ -378,7 +380,7 @@ fn canceled_in_another_runtime() {
     let _bound = Bound::new("canceled_in_another_runtime");
     let alive = Alive::default();
     let payload = alive.payload();
-    let (mut here, mut there) = (cores(1).build().unwrap(), cores(1).build().unwrap());
+    let (here, there) = (cores(1).build().unwrap(), cores(1).build().unwrap());
     let (send, receive) = std::sync::mpsc::channel::<Timer>();
     let poster = there.poster();
     let running = std::thread::spawn(move || {

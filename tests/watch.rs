@@ -55,7 +55,7 @@ fn a_hook_that_panics_comes_out_of_run() {
     let _bound = Bound::new("a_hook_that_panics");
     let alive = Alive::default();
     let given = alive.clone();
-    let mut runtime = cores(2)
+    let runtime = cores(2)
         .on_slow_handler(Duration::from_millis(1), |slow: &SlowHandler| {
             // On a busy machine the closure that `run` is given is slow too.
             if slow.handler == "slow" {
@@ -75,7 +75,6 @@ fn a_hook_that_panics_comes_out_of_run() {
     }));
     let message = outcome.unwrap_err();
     assert_eq!(*message.downcast::<String>().unwrap(), "slow is slow");
-    drop(runtime);
     assert_eq!(alive.count(), 0);
 }
 
@@ -138,13 +137,14 @@ fn runs_over_the_limit_are_reported_once_and_in_time() {
 fn counters_add_up() {
     const EVENTS: u64 = 10_000;
     let _bound = Bound::new("counters_add_up");
-    let mut runtime = cores(2).build().unwrap();
+    let runtime = cores(2).build().unwrap();
+    let observer = runtime.poster();
     let poster = runtime.poster();
     for i in 0..100 {
         poster.post(Color::from(i), |_cx| ()).unwrap();
     }
-    assert_eq!(runtime.stats().events(), 0, "nothing runs before the run");
-    assert_eq!(runtime.stats().posts_foreign, 100);
+    assert_eq!(observer.stats().events(), 0, "nothing runs before the run");
+    assert_eq!(observer.stats().posts_foreign, 100);
     runtime
         .run(|cx| {
             for i in 0..EVENTS {
@@ -157,7 +157,7 @@ fn counters_add_up() {
             cx.post_callback(work);
         })
         .unwrap();
-    let stats = runtime.stats();
+    let stats = observer.stats();
     assert_eq!(stats.cores.len(), 2);
     // The hundred, the start, the many, the slow one.
     assert_eq!(stats.events(), 100 + 1 + EVENTS + 1);
@@ -189,7 +189,8 @@ fn counters_add_up() {
 fn steals_are_counted() {
     let _bound = Bound::new("steals_are_counted");
     let run = |stealing| {
-        let mut runtime = cores(2).stealing(stealing).build().unwrap();
+        let runtime = cores(2).stealing(stealing).build().unwrap();
+        let observer = runtime.poster();
         runtime
             .run(|cx| {
                 for i in 0..200 {
@@ -201,7 +202,7 @@ fn steals_are_counted() {
                 cx.stop();
             })
             .unwrap();
-        runtime.stats()
+        observer.stats()
     };
     let stats = run(Stealing::default());
     assert!(stats.steals() > 0);
@@ -224,11 +225,12 @@ fn steals_are_counted() {
 #[test]
 fn sleeping_and_waking_is_counted() {
     let _bound = Bound::new("sleeping_and_waking");
-    let mut runtime = cores(2)
+    let runtime = cores(2)
         .spin(Duration::ZERO)
         .stealing(Stealing::Off)
         .build()
         .unwrap();
+    let observer = runtime.poster();
     let poster = runtime.poster();
     let thread = std::thread::spawn(move || {
         let parks = || poster.stats().cores.iter().map(|c| c.parks).sum::<u64>();
@@ -241,7 +243,7 @@ fn sleeping_and_waking_is_counted() {
     });
     runtime.run(|_cx| ()).unwrap();
     thread.join().unwrap();
-    let stats = runtime.stats();
+    let stats = observer.stats();
     assert!(stats.cores.iter().map(|c| c.parks).sum::<u64>() >= 10);
     assert_eq!(stats.events(), 11);
 }
@@ -268,7 +270,7 @@ fn handlers_and_closures_have_names() {
 fn waiting_events_are_counted_wherever_they_are() {
     const EACH: u64 = 10_000;
     let _bound = Bound::new("waiting_events");
-    let mut runtime = cores(2).build().unwrap();
+    let runtime = cores(2).build().unwrap();
     let poster = runtime.poster();
     let (inside, entered) = channel();
     let (leave, left) = channel::<()>();

@@ -26,26 +26,11 @@ impl Maker {
         }
     }
 
-    /// Makes an event, which the caller then holds; the closure comes back if the limit of events
-    /// is reached.
+    /// Makes an event of `wrap(f)`, which the caller then holds. `f` comes back if the limit of
+    /// events is reached: it is wrapped once there is memory for the event. `wrap` runs no user
+    /// code.
     #[inline(always)]
-    pub(crate) fn make<F>(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-        color: Color,
-        f: F,
-    ) -> Result<(Event, Times), F>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.make_wrapped(profiles, handler, color, f, |f| f)
-    }
-
-    /// Makes an event of `wrap(f)`, which is made once there is memory for it: until then `f` can
-    /// come back. `wrap` runs no user code.
-    #[inline(always)]
-    pub(crate) fn make_wrapped<F, G>(
+    pub(crate) fn make<F, G>(
         &mut self,
         profiles: &Profiles,
         handler: Option<&'static Handler>,
@@ -81,7 +66,7 @@ impl Maker {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        match self.make(profiles, handler, color, f) {
+        match self.make(profiles, handler, color, f, |f| f) {
             Ok(made) => made,
             Err(f) => self.make_reserved(profiles, handler, color, f),
         }

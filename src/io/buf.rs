@@ -12,10 +12,11 @@ use std::sync::Arc;
 /// server has at hand: a response known at compile time, a prebuilt one shared by many
 /// connections, one just written, or what was received.
 ///
-/// A received buffer ([`RecvBuf`]) goes back to the core that received it when the `SendBuf` is dropped:
-/// until then that core has one buffer fewer to receive into. [`Stream::write`](crate::net::Stream::write)
-/// gives it back before it returns: what the kernel does not take at once is copied, so that peers who do
-/// not read keep no buffers. A clone is a copy too.
+/// A received buffer ([`RecvBuf`]) goes back to the core that received it when the `SendBuf` is
+/// dropped: until then that core has one buffer fewer to receive into.
+/// [`Stream::write`](crate::net::Stream::write) gives it back before it returns: what the kernel
+/// does not take at once is copied, so that peers who do not read keep no buffers. A clone is a
+/// copy too.
 #[derive(Clone)]
 pub struct SendBuf(Repr);
 
@@ -79,7 +80,8 @@ impl SendBuf {
         }
     }
 
-    /// The same bytes in memory that may wait: received ones are copied, and their buffer goes back.
+    /// The same bytes in memory that may wait: received ones are copied, and their buffer goes
+    /// back.
     pub(crate) fn into_lasting(self) -> SendBuf {
         match self.0 {
             Repr::Received { .. } => self.clone(),

@@ -9,8 +9,8 @@
 //!
 //! # What every backend provides
 //!
-//! **Whose it is.** An `EventSource` is made on its core's thread, used only there and never sent. Only
-//! its `Doorbell` and the `RecvBuf`s it handed out may be elsewhere, and they stay valid and
+//! **Whose it is.** An `EventSource` is made on its core's thread, used only there and never sent.
+//! Only its `Doorbell` and the `RecvBuf`s it handed out may be elsewhere, and they stay valid and
 //! harmless after it is gone. Descriptors are the process's: any core may send on any of them.
 //!
 //! **Operations.** `accept`, `recv`, `send`, `connect` and `readable` start one and name it by an

@@ -179,8 +179,8 @@ impl fmt::Debug for Pool {
 ///
 /// May be kept, sent to another thread and dropped there, also after the runtime has ended;
 /// dropping it gives the buffer back. Buffers are finite: a core whose buffers are all kept stops
-/// receiving until one returns. Length 0 is the end of the stream. A [`SendBuf`](super::SendBuf) is made of
-/// it without a copy.
+/// receiving until one returns. Length 0 is the end of the stream. A [`SendBuf`](super::SendBuf) is
+/// made of it without a copy.
 pub struct RecvBuf {
     /// `None`: no buffer, length 0.
     home: Option<Arc<Pool>>,

@@ -48,8 +48,8 @@ impl fmt::Debug for Connecting {
 }
 
 impl Cx {
-    /// Connects to `addr` and calls back with the connection or the error, in the callback's color. This
-    /// core becomes the connection's home.
+    /// Connects to `addr` and calls back with the connection or the error, in the callback's color.
+    /// This core becomes the connection's home.
     ///
     /// # Errors
     /// If the socket cannot be made, at once and instead of the callback.

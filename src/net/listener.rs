@@ -30,8 +30,8 @@ type OnAccept = Box<dyn FnMut(&mut Cx, io::Result<Incoming>) + Send>;
 
 /// A listener's shared part.
 pub(super) struct Listening {
-    /// Taken while it runs, and when no core will call it any more. A lock that nobody waits for: events
-    /// of one color take turns.
+    /// Taken while it runs, and when no core will call it any more. A lock that nobody waits for:
+    /// events of one color take turns.
     callback: Mutex<Option<OnAccept>>,
     /// Cores that accept for it, or are about to.
     accepting: AtomicU32,
@@ -95,7 +95,8 @@ impl fmt::Debug for Listening {
     }
 }
 
-/// The callback while it runs: given back also if it panics, since nobody would be accepted otherwise.
+/// The callback while it runs: given back also if it panics, since nobody would be accepted
+/// otherwise.
 struct Lent<'a>(&'a Listening, Option<OnAccept>);
 
 impl Drop for Lent<'_> {
@@ -116,9 +117,9 @@ pub struct Listener {
 impl Cx {
     /// Listens on `addr` and calls back in the callback's color with each connection.
     ///
-    /// Port 0 takes a free port; see [`Listener::local_addr`]. When accepting fails (no more descriptors,
-    /// say) the callback gets the error, and accepting goes on a little later; connections wait in the
-    /// kernel meanwhile.
+    /// Port 0 takes a free port; see [`Listener::local_addr`]. When accepting fails (no more
+    /// descriptors, say) the callback gets the error, and accepting goes on a little later;
+    /// connections wait in the kernel meanwhile.
     ///
     /// # Errors
     /// If the address cannot be bound: in use, not this machine's, not permitted.
@@ -133,7 +134,7 @@ impl Cx {
     ///         drop(connection); // closes it
     ///     });
     ///     let listener = cx.listen(addr, Acceptors::PerCore, on_accept);
-    ///     drop(finish.finish(listener.map(|listener| listener.local_addr())));
+    ///     finish.finish(listener.map(|listener| listener.local_addr()));
     /// })?;
     /// assert_ne!(listening?.port(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -159,15 +160,16 @@ impl Cx {
             Acceptors::PerCore if matches!(driver.owner, Owner::Kernel) => all.collect(),
             _ => vec![here],
         };
-        // Descriptors are the process's, so all are made here and now: an error is then the caller's.
+        // Descriptors are the process's, so all are made here and now: an error is then the
+        // caller's.
         let reuse_port = cores.len() > 1;
         let options = ListenOptions {
             reuse_port,
             ..ListenOptions::default()
         };
         if reuse_port && addr.port() != 0 {
-            // A port that another program has must be an error, although REUSEPORT would let us share
-            // it with one of the same user: a listener without the option finds out.
+            // A port that another program has must be an error, although REUSEPORT would let us
+            // share it with one of the same user: a listener without the option finds out.
             let probe = driver.backend.listen(addr, &ListenOptions::default())?;
             driver.backend.close(probe);
         }
@@ -361,7 +363,9 @@ mod tests {
             };
             let driver = crate::net::driver_of(cx).unwrap();
             let other = driver.backend.listen(listener.local_addr(), &options);
-            finish.finish(other.map_err(|error| error.kind())).unwrap();
+            finish
+                .try_finish(other.map_err(|error| error.kind()))
+                .unwrap();
         });
         assert_eq!(shared.unwrap(), Err(io::ErrorKind::AddrInUse));
     }

@@ -3,7 +3,7 @@
 //! Everything here is completion-shaped: an operation is started, and what it comes to is an event
 //! of the color it was started for. One backend a core, io_uring or epoll
 //! ([`Builder::backend`](crate::Builder::backend)); what each core runs on, and why, is told by
-//! [`Runtime::backends`](crate::Runtime::backends).
+//! [`Poster::backends`](crate::Poster::backends).
 //!
 //! A connection's *home* is the core that accepted it or connected it; that core receives for it as
 //! long as it lives, while its color may be stolen like any other. The price: data that arrives for
@@ -40,11 +40,11 @@
 //! fn ask(cx: &mut Cx, connection: io::Result<Incoming>, finish: Finish<Answer>) {
 //!     let stream = match connection {
 //!         Ok(connection) => connection.open(cx.color()),
-//!         Err(error) => return drop(finish.finish(Err(error))),
+//!         Err(error) => return finish.finish(Err(error)),
 //!     };
 //!     let _ = stream.write(cx, "hello");
 //!     let _ = stream.on_data(cx, &CLIENT, move |cx, stream, data| {
-//!         drop(finish.finish(data.map(|data| data.to_vec())));
+//!         finish.finish(data.map(|data| data.to_vec()));
 //!         stream.close(cx);
 //!     });
 //!     let _ = stream.detach(cx);
@@ -65,7 +65,7 @@
 //!
 //! let answer = Runtime::builder().build()?.run_until(|cx, finish| {
 //!     if let Err(error) = start(cx, &finish) {
-//!         drop(finish.finish(Err(error)));
+//!         finish.finish(Err(error));
 //!     }
 //! })?;
 //! assert_eq!(answer?, b"hello");

@@ -71,17 +71,17 @@ impl Cx {
     /// until the runtime ends. Several signals in a row may be one call. From now on, for the life
     /// of the process, these signals no longer kill it.
     ///
-    /// Typically the callback finishes what is under way and calls [`stop`](Self::stop). It is of those
-    /// that are made by [`Handler::on_each`]; a signal brings nothing but itself.
+    /// Typically the callback finishes what is under way and calls [`stop`](Self::stop). It is of
+    /// those that are made by [`Handler::on_each`]; a signal brings nothing but itself.
     ///
     /// ```no_run
     /// use mely::{Color, Handler, Runtime};
     /// static STOP: Handler = Handler::new("stop");
     /// let watched = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     let asked = finish.clone();
-    ///     let on_stop = STOP.on_each(Color::DEFAULT, move |_cx, ()| drop(asked.finish(Ok(()))));
+    ///     let on_stop = STOP.on_each(Color::DEFAULT, move |_cx, ()| asked.finish(Ok(())));
     ///     if let Err(error) = cx.on_stop_signal(on_stop) {
-    ///         drop(finish.finish(Err(error)));
+    ///         finish.finish(Err(error));
     ///     }
     /// })?;
     /// watched?;

@@ -131,8 +131,8 @@ impl Stream {
     /// Who is at the other end.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color, as the error's source; `NotConnected` if the peer is
-    /// gone already, or the connection was closed.
+    /// [`Refused`] outside the connection's color, as the error's source; `NotConnected` if the
+    /// peer is gone already, or the connection was closed.
     pub fn peer_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
         self.conn.owner.peer_addr(self.open_fd(cx)?)
     }
@@ -243,8 +243,8 @@ impl Stream {
     /// Queues bytes for sending: all of them, in order, after what was queued before. They leave from
     /// the core that runs this handler.
     ///
-    /// What was received ([`RecvBuf`]) can be sent without a copy, if the kernel takes it at once; what
-    /// has to wait is copied, and the buffer goes back.
+    /// What was received ([`RecvBuf`]) can be sent without a copy, if the kernel takes it at once;
+    /// what has to wait is copied, and the buffer goes back.
     ///
     /// # Errors
     /// [`WriteError`] gives the bytes back: refused outside the connection's color; full if more

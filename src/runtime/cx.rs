@@ -19,9 +19,9 @@ impl Cx {
     /// [`Poster`] used inside the handler goes to the same worker.
     #[inline(always)]
     pub(crate) fn worker(&mut self) -> &mut Worker {
-        // SAFETY: a worker, valid and this thread's, by `Cx::with`. Exclusive: every borrow of the worker, here,
-        // in `post_wrapped` and in `Poster::post_wrapped`, lives for one call into the runtime, and no such
-        // call runs user code while the borrow lives.
+        // SAFETY: a worker, valid and this thread's, by `Cx::with`. Exclusive: every borrow of the
+        // worker, here, in `post_wrapped` and in `Poster::post_wrapped`, lives for one call into
+        // the runtime, and no such call runs user code while the borrow lives.
         unsafe { self.host().cast().as_mut() }
     }
 
@@ -120,7 +120,8 @@ impl Cx {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        // SAFETY: as in `worker`: a context is on its worker's thread, `&Cx` too, since `Cx` is not `Sync`.
+        // SAFETY: as in `worker`: a context is on its worker's thread, `&Cx` too, since `Cx` is not
+        // `Sync`.
         let worker: &mut Worker = unsafe { self.host().cast().as_mut() };
         worker.core.post_wrapped(handler, color, f, wrap)
     }
@@ -228,14 +229,14 @@ impl Cx {
         self.worker_ref().inner.stats()
     }
 
-    /// The colors in which the most events wait; see [`Runtime::deepest`](crate::Runtime::deepest). Posts of this
-    /// handler count once they are published.
+    /// The colors in which the most events wait; see [`Poster::deepest`](crate::Poster::deepest).
+    /// Posts of this handler count once they are published.
     pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
         self.worker_ref().inner.deepest(most)
     }
 
     /// What the runtime has learned of each handler so far; see
-    /// [`Runtime::profile`](crate::Runtime::profile). It walks all
+    /// [`Poster::profile`](crate::Poster::profile). It walks all
     /// handlers.
     pub fn profile(&self) -> crate::Profile {
         self.worker_ref().inner.profile()

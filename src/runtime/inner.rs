@@ -51,8 +51,8 @@ pub(crate) struct Outcome {
     pub(crate) failure: Option<std::io::Error>,
     /// Cores whose threads have left.
     pub(crate) left: Vec<usize>,
-    /// The run is over and left no thread behind.
-    pub(crate) all_left: bool,
+    /// A core may still run: the run has begun, and is not over, or has left a thread behind.
+    pub(crate) running: bool,
     /// A core each, and its event source.
     #[cfg(not(loom))]
     pub(crate) backends: Vec<(usize, crate::net::Report)>,
@@ -201,7 +201,12 @@ mod tests {
         let begun = [(2, "two"), (0, "zero"), (1, "one")];
         let begun = begun.map(|(core, name)| (core, Report::named(name)));
         runtime.inner.outcome.lock().unwrap().backends.extend(begun);
-        let names: Vec<_> = runtime.backends().iter().map(Report::name).collect();
+        let names: Vec<_> = runtime
+            .poster()
+            .backends()
+            .iter()
+            .map(Report::name)
+            .collect();
         assert_eq!(names, ["zero", "one", "two"]);
     }
 }

@@ -10,8 +10,8 @@
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.
 //! 5. At the deadline the runtime is closed by force. Cores leave after the handler they are in; a
 //!    core whose handler does not return is left behind with its thread, and `run` says so.
-//! 6. Closures that were never run are dropped with the [`Runtime`], on the thread that drops it,
-//!    with no lock held. (With a core left behind, when the last handle goes.)
+//! 6. Closures that were never run are dropped with the [`Runtime`], on the thread that called
+//!    `run` or dropped it, with no lock held. (With a core left behind, when the last handle goes.)
 
 pub(crate) mod builder;
 pub(crate) mod cx;
@@ -38,22 +38,32 @@ use crate::sched::foreign;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
 use std::fmt;
+#[cfg(not(loom))]
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// A runtime: cores that run colored events.
 ///
 /// ```
 /// use mely::{Color, Runtime};
-/// let mut runtime = Runtime::builder().build()?;
+/// let runtime = Runtime::builder().build()?;
+/// let poster = runtime.poster();
 /// runtime.run(|cx| {
 ///     cx.post(Color::from(1), |cx| cx.stop());
 /// })?;
-/// assert_eq!(runtime.stats().events(), 2);
+/// assert_eq!(poster.stats().events(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Runtime {
     pub(crate) inner: Arc<Inner>,
-    started: bool,
+}
+
+impl fmt::Debug for Runtime {
+    /// What it is, and not every color slot.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("cores", &self.inner.shared.cores.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Runtime {
@@ -65,78 +75,16 @@ impl Runtime {
     pub(crate) fn new(inner: Inner) -> Runtime {
         Runtime {
             inner: Arc::new(inner),
-            started: false,
         }
     }
 
-    /// A poster. What is posted before `run` is run by it.
+    /// A poster. What is posted before `run` is run by it. And what one wants to know of a run,
+    /// while it goes on or after it, is asked through one that was taken before: its
+    /// [`stats`](Poster::stats), [`profile`](Poster::profile), [`backends`](Poster::backends).
     pub fn poster(&self) -> Poster {
         Poster {
             inner: Arc::clone(&self.inner),
         }
-    }
-
-    /// The runtime's counters, at any time.
-    pub fn stats(&self) -> crate::Stats {
-        self.inner.stats()
-    }
-
-    /// The colors in which the most events wait, deepest first, at most so many: where a program falls behind. It
-    /// looks at every color that was ever used, for some ns each, and more for long mailboxes.
-    ///
-    /// ```
-    /// use mely::{Color, Cores, Runtime};
-    ///
-    /// // With more cores another one would have begun with them.
-    /// let mut runtime = Runtime::builder().cores(Cores::Count(1)).build()?;
-    /// runtime.run(|cx| {
-    ///     for _ in 0..1_000 {
-    ///         cx.post(Color::from(7), |_cx| ());
-    ///     }
-    ///     cx.flush();
-    ///     let deepest = cx.deepest(1)[0];
-    ///     assert_eq!((deepest.color, deepest.events), (Some(Color::from(7)), 1_000));
-    ///     cx.stop();
-    /// })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
-        self.inner.deepest(most)
-    }
-
-    /// What the runtime has learned of each handler, at any time, with the annotations it
-    /// recommends.
-    ///
-    /// ```
-    /// use mely::{Color, Cx, Handler, Runtime};
-    /// use std::time::Duration;
-    ///
-    /// static PARSE: Handler = Handler::new("parse");
-    ///
-    /// let mut runtime = Runtime::builder().build()?;
-    /// runtime.run(|cx| {
-    ///     for i in 0..1_000u64 {
-    ///         cx.post_callback(PARSE.on(Color::from(i), move |_| {
-    ///             std::hint::black_box((0..i).sum::<u64>());
-    ///         }));
-    ///     }
-    ///     cx.stop();
-    /// })?;
-    /// let profile = runtime.profile();
-    /// let parse = profile.handlers.iter().find(|row| row.name == "parse").unwrap();
-    /// assert_eq!(parse.events(), 1_000);
-    /// assert!(parse.learned.unwrap().mean > Duration::ZERO);
-    /// print!("{profile}"); // A table, with lines such as `.time(Duration::from_nanos(120))`.
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn profile(&self) -> crate::Profile {
-        self.inner.profile()
-    }
-
-    /// Which event source each core runs on, and why, once `run` has begun.
-    #[cfg(not(loom))]
-    pub fn backends(&self) -> Vec<crate::net::Report> {
-        self.inner.backends()
     }
 }
 
@@ -174,11 +122,16 @@ impl<T: Send + 'static> Finish<T> {
     }
 
     /// Stops the runtime, as [`Cx::stop`] does, and makes `value` what `run_until` returns. The
-    /// first value wins; a later one is given back.
+    /// first value wins; a later one is dropped.
+    pub fn finish(&self, value: T) {
+        let _ = self.try_finish(value);
+    }
+
+    /// Like [`finish`](Self::finish), and gives a later value back.
     ///
     /// # Errors
     /// The value, if there was one before, or the run is over.
-    pub fn finish(&self, value: T) -> Result<(), T> {
+    pub fn try_finish(&self, value: T) -> Result<(), T> {
         let mut slot = self.value.lock().unwrap();
         if !matches!(*slot, Value::None) {
             return Err(value);
@@ -226,8 +179,6 @@ pub enum RunError {
     },
     /// A core could not begin: its thread, its pinning or its event source was refused.
     Start(std::io::Error),
-    /// A runtime runs once.
-    Again,
     /// `run` was called inside a handler, which would block a core.
     Inside,
     /// The runtime ended without the value that [`Runtime::run_until`] was to return.
@@ -251,7 +202,6 @@ impl fmt::Display for RunError {
                 Ok(())
             }
             RunError::Start(error) => write!(f, "a core could not begin: {error}"),
-            RunError::Again => f.write_str("a runtime runs once"),
             RunError::Inside => f.write_str("`run` inside a handler would block its core"),
             RunError::NoValue => f.write_str("the runtime ended without a value"),
         }
@@ -271,34 +221,51 @@ impl Runtime {
     /// Runs `start` as the first event, in [`Color::DEFAULT`], and every event after it, on all
     /// cores, until the runtime is asked to stop and has drained. Blocks the calling thread, which
     /// runs no events itself. What was posted before is run too, and `start` even if the stop was
-    /// asked for before.
+    /// asked for before. What was accepted and not run, since the run was cut short, is dropped
+    /// before `run` returns, on this thread.
     ///
     /// # Errors
     /// See [`RunError`].
     ///
     /// # Panics
-    /// As the hook for slow handlers did ([`Builder::on_slow_handler`]). And as something did that was dropped when a
-    /// run was cut short; but if that was for a handler's panic, it is the handler's that is returned.
+    /// As the hook for slow handlers did ([`Builder::on_slow_handler`]). And as something did that
+    /// was dropped when a run was cut short; but if that was for a handler's panic, it is the
+    /// handler's that is returned.
     #[cfg(not(loom))]
-    pub fn run<F>(&mut self, start: F) -> Result<(), RunError>
+    pub fn run<F>(self, start: F) -> Result<(), RunError>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.run_and_take(start, || ())
+    }
+
+    /// Runs, and takes something from the run before what it left behind is dropped.
+    #[cfg(not(loom))]
+    fn run_and_take<T, F>(self, start: F, take: impl FnOnce() -> T) -> Result<T, RunError>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         self.begin(start)?;
-        threads::run(&self.inner)
+        let ended = threads::run(&self.inner);
+        let taken = take();
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(self)));
+        // It does not hide the handler's name, as in `threads::run`.
+        if let Err(panic) = dropped
+            && !matches!(ended, Err(RunError::Panicked { .. }))
+        {
+            resume_unwind(panic);
+        }
+        ended.map(|()| taken)
     }
 
-    /// Makes the first event, once.
+    /// Makes the first event. Called once.
     #[cfg(not(loom))]
-    pub(crate) fn begin<F>(&mut self, start: F) -> Result<(), RunError>
+    pub(crate) fn begin<F>(&self, start: F) -> Result<(), RunError>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         if worker::inside() {
             return Err(RunError::Inside);
-        }
-        if self.started || self.inner.ended() {
-            return Err(RunError::Again);
         }
         let shared = &self.inner.shared;
         // Also if what was posted before has filled the queues: it is this event that begins to empty them.
@@ -308,11 +275,12 @@ impl Runtime {
             Color::DEFAULT,
             start,
         );
-        self.started = true;
         self.inner.quiesce.owner_post();
         foreign::publish(shared, Color::DEFAULT, event);
+        let mut outcome = self.inner.outcome.lock().unwrap();
+        outcome.running = true;
         // A stop that was asked for before counts from now: until now nobody could drain.
-        if let Some(stop_at) = &mut self.inner.outcome.lock().unwrap().stop_at {
+        if let Some(stop_at) = &mut outcome.stop_at {
             *stop_at = std::time::Instant::now();
         }
         Ok(())
@@ -323,7 +291,7 @@ impl Runtime {
     /// ```
     /// use mely::{Color, Runtime};
     /// let answer = Runtime::builder().build()?.run_until(|cx, finish| {
-    ///     cx.post(Color::from(7), move |_cx| finish.finish(6 * 7).unwrap());
+    ///     cx.post(Color::from(7), move |_cx| finish.finish(6 * 7));
     /// })?;
     /// assert_eq!(answer, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -332,14 +300,14 @@ impl Runtime {
     /// # Errors
     /// See [`RunError`].
     #[cfg(not(loom))]
-    pub fn run_until<T, F>(&mut self, start: F) -> Result<T, RunError>
+    pub fn run_until<T, F>(self, start: F) -> Result<T, RunError>
     where
         T: Send + 'static,
         F: FnOnce(&mut Cx, Finish<T>) + Send + 'static,
     {
         let (finish, value) = Finish::new(self.poster());
-        self.run(move |cx| start(cx, finish))?;
-        value().ok_or(RunError::NoValue)
+        self.run_and_take(move |cx| start(cx, finish), value)?
+            .ok_or(RunError::NoValue)
     }
 }
 
@@ -351,7 +319,7 @@ impl Drop for Runtime {
         if !self.inner.ended() {
             self.inner.force();
         }
-        if self.started && !self.inner.outcome.lock().unwrap().all_left {
+        if self.inner.outcome.lock().unwrap().running {
             // A core that is stuck in its handler still has its queues.
             return;
         }

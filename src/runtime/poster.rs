@@ -21,13 +21,14 @@ use std::fmt;
 ///
 /// ```
 /// use mely::{Color, Runtime};
-/// let mut runtime = Runtime::builder().build()?;
+/// let runtime = Runtime::builder().build()?;
 /// let poster = runtime.poster();
-/// let thread = std::thread::spawn(move || {
-///     poster.post(Color::from(7), |cx| cx.stop()).expect("the runtime has not ended");
+/// std::thread::spawn(move || {
+///     if let Err(refused) = poster.post(Color::from(7), |cx| cx.stop()) {
+///         eprintln!("{refused}"); // and `refused.into_inner()` is the closure
+///     }
 /// });
 /// runtime.run(|_cx| ())?;
-/// thread.join().unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -92,7 +93,7 @@ impl Poster {
             if !self.inner.quiesce.foreign_post() {
                 return Err(PostError::Ended(f));
             }
-            maker.make_wrapped(&shared.profiles, handler, color, f, wrap)
+            maker.make(&shared.profiles, handler, color, f, wrap)
         };
         let Ok((node, _)) = made else {
             unreachable!("there was room, under the same lock");
@@ -140,20 +141,69 @@ impl Poster {
         self.inner.stop();
     }
 
-    /// The runtime's counters; see [`Runtime::stats`](crate::Runtime::stats).
+    /// The runtime's counters, at any time.
     pub fn stats(&self) -> crate::Stats {
         self.inner.stats()
     }
 
-    /// The colors in which the most events wait; see [`Runtime::deepest`](crate::Runtime::deepest).
+    /// The colors in which the most events wait, deepest first, at most so many: where a program
+    /// falls behind. It looks at every color that was ever used, for some ns each, and more for
+    /// long mailboxes.
+    ///
+    /// ```
+    /// use mely::{Color, Cores, Runtime};
+    ///
+    /// // With more cores another one would have begun with them.
+    /// let runtime = Runtime::builder().cores(Cores::Count(1)).build()?;
+    /// runtime.run(|cx| {
+    ///     for _ in 0..1_000 {
+    ///         cx.post(Color::from(7), |_cx| ());
+    ///     }
+    ///     cx.flush();
+    ///     let deepest = cx.deepest(1)[0];
+    ///     assert_eq!((deepest.color, deepest.events), (Some(Color::from(7)), 1_000));
+    ///     cx.stop();
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
         self.inner.deepest(most)
     }
 
-    /// What the runtime has learned of each handler; see
-    /// [`Runtime::profile`](crate::Runtime::profile).
+    /// What the runtime has learned of each handler, at any time, with the annotations it
+    /// recommends.
+    ///
+    /// ```
+    /// use mely::{Color, Handler, Runtime};
+    /// use std::time::Duration;
+    ///
+    /// static PARSE: Handler = Handler::new("parse");
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let poster = runtime.poster();
+    /// runtime.run(|cx| {
+    ///     for i in 0..1_000u64 {
+    ///         cx.post_callback(PARSE.on(Color::from(i), move |_cx| {
+    ///             std::hint::black_box((0..i).sum::<u64>());
+    ///         }));
+    ///     }
+    ///     cx.stop();
+    /// })?;
+    /// let profile = poster.profile();
+    /// let parse = profile.handlers.iter().find(|row| row.name == "parse").expect("it ran");
+    /// assert_eq!(parse.events(), 1_000);
+    /// assert!(parse.learned.is_some_and(|learned| learned.mean > Duration::ZERO));
+    /// print!("{profile}"); // A table, with lines such as `.time(Duration::from_nanos(120))`.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn profile(&self) -> crate::Profile {
         self.inner.profile()
+    }
+
+    /// Which event source each core runs on, and why, once the run has begun.
+    #[cfg(not(loom))]
+    pub fn backends(&self) -> Vec<crate::net::Report> {
+        self.inner.backends()
     }
 }
 

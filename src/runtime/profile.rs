@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// What a runtime has learned of each handler and of stealing: see
-/// [`Runtime::profile`](crate::Runtime::profile).
+/// [`Poster::profile`](crate::Poster::profile).
 ///
 /// Printed with `{}` it is a table of at most 100 columns, with the annotation that each handler
 /// should have.

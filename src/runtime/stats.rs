@@ -43,7 +43,7 @@ pub struct CoreStats {
     pub colors_queued: u64,
     /// Their events, those of control colors apart. Events of a color that runs are not among them, nor what other
     /// cores have posted to it meanwhile: see [`Stats::events_waiting`] and
-    /// [`Runtime::deepest`](crate::Runtime::deepest).
+    /// [`Poster::deepest`](crate::Poster::deepest).
     pub events_queued: u64,
     /// Steals by distance; distances without a try are left out.
     pub steals: Vec<StealStats>,
@@ -94,7 +94,7 @@ pub struct StealStats {
     pub stolen: Duration,
 }
 
-/// How many events wait in a color; see [`Runtime::deepest`](crate::Runtime::deepest).
+/// How many events wait in a color; see [`Poster::deepest`](crate::Poster::deepest).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ColorDepth {
@@ -212,16 +212,36 @@ mod tests {
     use crate::topology::Topology;
     use crate::{Cores, Runtime};
 
+    /// Neither every color slot nor every bucket.
+    #[test]
+    fn what_is_printed_can_be_read() {
+        let builder = || Runtime::builder().cores(Cores::Count(1));
+        let runtime = builder().build().unwrap();
+        assert_eq!(format!("{runtime:?}"), "Runtime { cores: 1, .. }");
+        let core = &runtime.poster().stats().cores[0];
+        let text = format!("{core:?}");
+        assert!(
+            text.contains("steal_costs: Counts { total: 0, median_ns: None }"),
+            "{text}"
+        );
+        #[cfg(feature = "sim")]
+        assert_eq!(
+            format!("{:?}", builder().simulate(7).unwrap()),
+            "Simulation { cores: 1, seed: 7, steps: 0, .. }"
+        );
+    }
+
     #[test]
     fn before_a_run_there_is_what_was_posted_and_nothing_else() {
         let builder = Runtime::builder().cores(Cores::Count(4));
         let builder = builder.topology(Topology::flat(2).unwrap());
         let runtime = builder.oversubscribe(true).build().unwrap();
+        let observer = runtime.poster();
         for color in 0..5 {
             let posted = runtime.poster().post(Color::from(color), |_cx| ());
             assert!(posted.is_ok());
         }
-        let stats = runtime.stats();
+        let stats = observer.stats();
         assert_eq!((stats.posts_foreign, stats.events_waiting), (5, 5));
         assert_eq!(stats.events(), 0);
         assert!(stats.cores.iter().all(|core| core.steals.is_empty()));

@@ -69,7 +69,7 @@ pub(crate) fn verdict(
     stuck: Vec<(usize, &'static str)>,
 ) -> Result<(), RunError> {
     let mut outcome = inner.outcome.lock().unwrap();
-    outcome.all_left = stuck.is_empty();
+    outcome.running = !stuck.is_empty();
     let failure = outcome.failure.take();
     let panic = outcome.panic.take();
     drop(outcome);
@@ -360,7 +360,7 @@ mod tests {
     /// Also in the moment between the error and the end of the run that it leads to.
     #[test]
     fn nothing_is_done_if_a_core_could_not_begin() {
-        let mut runtime = runtime(1);
+        let runtime = runtime(1);
         let ran = Arc::new(AtomicBool::new(false));
         let runs = Arc::clone(&ran);
         runtime

@@ -13,7 +13,8 @@
 //! - is relieved, if something waits there that others may take, and another core sleeps: that one is woken;
 //! - and the handler that it is inside of, if it was thought short, is not from now on.
 //!
-//! And handlers over the limit of [`Builder::on_slow_handler`](crate::Builder::on_slow_handler) are told to the hook.
+//! And handlers over the limit of [`Builder::on_slow_handler`](crate::Builder::on_slow_handler) are
+//! told to the hook.
 //!
 //! While no core is busy the watchdog sleeps ([`crate::sched::vigil`]).
 

@@ -185,9 +185,9 @@ impl Core {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (event, times) =
-            self.maker
-                .make_wrapped(&self.shared.profiles, handler, color, f, wrap)?;
+        let (event, times) = self
+            .maker
+            .make(&self.shared.profiles, handler, color, f, wrap)?;
         self.put(color, event, times);
         Ok(())
     }

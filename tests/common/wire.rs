@@ -2,7 +2,7 @@
 
 use super::{Bound, LONG, cores};
 use mely::net::{Acceptors, Backend, Incoming, SimClient, SimNet};
-use mely::{Builder, Callback, Color, Cx, Poster, Runtime};
+use mely::{Builder, Callback, Color, Cx, Poster};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::channel;
@@ -126,15 +126,15 @@ pub fn with_server<S, C, R>(
     builder: Builder,
     serve: S,
     client: C,
-) -> (R, Runtime)
+) -> (R, Poster)
 where
     S: Fn(&mut Cx, Incoming) + Send + Sync + 'static,
     C: FnOnce(SocketAddr) -> R + Send + 'static,
     R: Send + 'static,
 {
     let _bound = Bound::new(what);
-    let mut runtime = builder.build().unwrap();
-    let stop = Stop(runtime.poster());
+    let runtime = builder.build().unwrap();
+    let (stop, poster) = (Stop(runtime.poster()), runtime.poster());
     let (tell, addr) = channel();
     let client = std::thread::spawn(move || {
         let _stop = stop;
@@ -153,7 +153,7 @@ where
     });
     let returned = client.join();
     outcome.unwrap();
-    (returned.unwrap(), runtime)
+    (returned.unwrap(), poster)
 }
 
 /// Two cores on this backend.

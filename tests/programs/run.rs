@@ -3,6 +3,7 @@
 use crate::model::{Id, Model};
 use crate::program::{Act, HANDLERS, Outside, Program};
 use mely::net::Timer;
+use mely::sim::SimError;
 use mely::sim::{self, Step};
 use mely::topology::{Shape, Topology};
 use mely::{
@@ -287,7 +288,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     match result {
         Ok(()) if panics_matter => return Err("a panic did not stop the runtime".into()),
         Ok(()) => {}
-        Err(RunError::Panicked { events_left, .. }) if panics_matter => {
+        Err(SimError::Run(RunError::Panicked { events_left, .. })) if panics_matter => {
             // To cancel a timer from elsewhere is an event of the runtime's own, and so is to drop it.
             if !(left..=left + 2 * model.timers()).contains(&events_left) {
                 return Err(format!(

@@ -13,10 +13,19 @@ impl Topology {
     /// ```
     /// use mely_topology::{Shape, Topology};
     ///
-    /// let shape = Shape { l3_per_node: 2, cores_per_l2: 2, threads_per_core: 2, ..Shape::default()
-    /// }; let picture = Topology::synthetic(shape)?.picture(); assert_eq!(picture, "\ 8 cores on 4
-    /// physical cores, 1 package, 1 NUMA node package 0 > node 0 ├─ L3 > L2 > 2 x L1: [0 1] [2 3]
-    /// └─ L3 > L2 > 2 x L1: [4 5] [6 7] ");
+    /// let shape = Shape {
+    ///     l3_per_node: 2,
+    ///     cores_per_l2: 2,
+    ///     threads_per_core: 2,
+    ///     ..Shape::default()
+    /// };
+    /// let picture = Topology::synthetic(shape)?.picture();
+    /// assert_eq!(picture, "\
+    /// 8 cores on 4 physical cores, 1 package, 1 NUMA node
+    /// package 0 > node 0
+    /// ├─ L3 > L2 > 2 x L1: [0 1] [2 3]
+    /// └─ L3 > L2 > 2 x L1: [4 5] [6 7]
+    /// ");
     /// # Ok::<(), mely_topology::Error>(())
     /// ```
     pub fn picture(&self) -> String {

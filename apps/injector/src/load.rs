@@ -134,7 +134,6 @@ impl Load {
     pub(crate) fn start(&self, cx: &mut Cx) {
         for share in &self.shares {
             let me = share.clone();
-            // Refused only once the runtime has ended, here and below.
             share.post_as(cx, &SHARE, |share: &mut Share, cx| share.start(cx, me));
         }
     }

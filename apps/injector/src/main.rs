@@ -76,13 +76,13 @@ fn inject(args: &Args) -> master::Result<()> {
     if let Some(said) = said {
         out::say(NAME, said);
     }
-    let mut runtime = builder.build().map_err(|error| cores::refused(&error))?;
+    let runtime = builder.build().map_err(|error| cores::refused(&error))?;
     let outcome = match &args.role {
         Role::Alone(work) => {
             let (work, pids) = (work.clone(), args.server_pids.clone());
             runtime.run_until(move |cx, finish| {
                 run::start(cx, work, 0, pids, move |_cx, outcome| {
-                    let _ = finish.finish(outcome);
+                    finish.finish(outcome);
                 });
             })??
         }
@@ -91,7 +91,7 @@ fn inject(args: &Args) -> master::Result<()> {
             injectors,
             work,
         } => master::lead(
-            &mut runtime,
+            runtime,
             *listen,
             *injectors,
             work.clone(),
@@ -101,7 +101,7 @@ fn inject(args: &Args) -> master::Result<()> {
                 move |addr| out::try_say(NAME, format_args!("waiting for {wanted} on {addr}"))
             },
         )?,
-        Role::Join(master) => return master::join(&mut runtime, *master, files_max),
+        Role::Join(master) => return master::join(runtime, *master, files_max),
     };
     if args.json {
         print(&format!("{}\n", report::json(&outcome)))?;

@@ -78,7 +78,7 @@ impl Lines {
 /// # Errors
 /// If it cannot listen, or an injector is lost.
 pub(crate) fn lead(
-    runtime: &mut Runtime,
+    runtime: Runtime,
     addr: SocketAddr,
     wanted: usize,
     work: Work,
@@ -129,7 +129,7 @@ impl Master {
 
     fn give_up(&mut self, why: String) {
         // Told already, or the runtime has ended.
-        let _ = self.finish.finish(Err(why.into()));
+        self.finish.finish(Err(why.into()));
     }
 
     fn joined(&mut self, cx: &mut Cx, incoming: Incoming) {
@@ -208,7 +208,7 @@ impl Master {
             self.gathered += 1;
             if self.gathered == self.wanted {
                 let outcome = self.clock.outcome(std::mem::take(&mut self.sum));
-                let _ = self.finish.finish(outcome.map_err(Into::into));
+                self.finish.finish(outcome.map_err(Into::into));
             }
         }
         Ok(())
@@ -250,7 +250,7 @@ struct Worker {
 ///
 /// # Errors
 /// If the master cannot be reached, or leaves before the work is done.
-pub(crate) fn join(runtime: &mut Runtime, master: SocketAddr, files_max: u64) -> Result<()> {
+pub(crate) fn join(runtime: Runtime, master: SocketAddr, files_max: u64) -> Result<()> {
     runtime.run_until(move |cx, finish| {
         let worker = Worker {
             stream: None,
@@ -280,7 +280,7 @@ pub(crate) fn join(runtime: &mut Runtime, master: SocketAddr, files_max: u64) ->
 impl Worker {
     fn over(&mut self, done: Result<()>) {
         // Told already, or the runtime has ended.
-        let _ = self.finish.finish(done);
+        self.finish.finish(done);
     }
 
     fn connected(&mut self, cx: &mut Cx, me: Colored<Worker>, incoming: Incoming) {

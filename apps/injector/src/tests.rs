@@ -66,7 +66,7 @@ fn inject(work: Work) -> Outcome {
     let outcome = runtime().run_until(move |cx, finish| {
         let server = vec![std::process::id()];
         run::start(cx, work, 0, server, move |_cx, outcome| {
-            let _ = finish.finish(outcome);
+            finish.finish(outcome);
         });
     });
     outcome.unwrap().unwrap()
@@ -153,7 +153,7 @@ fn a_master_gathers_what_its_injectors_measured() {
     let join = |addr: Receiver<SocketAddr>| {
         thread::spawn(move || {
             let addr = addr.recv().unwrap();
-            master::join(&mut runtime(), addr, u64::MAX).unwrap();
+            master::join(runtime(), addr, u64::MAX).unwrap();
         })
     };
     let injectors = [join(addr), join(told)];
@@ -163,7 +163,7 @@ fn a_master_gathers_what_its_injectors_measured() {
         tells.send(addr).unwrap();
     };
     let any = "127.0.0.1:0".parse().unwrap();
-    let outcome = master::lead(&mut runtime(), any, 2, work, Vec::new(), listens).unwrap();
+    let outcome = master::lead(runtime(), any, 2, work, Vec::new(), listens).unwrap();
     assert_eq!(
         (outcome.measure.responses(), outcome.measure.clients),
         (200, 10)
@@ -184,7 +184,7 @@ fn who_is_done_may_leave_before_the_others() {
             "127.0.0.1:0".parse().unwrap(),
         );
         let listens = move |addr| listens.send(addr).unwrap();
-        master::lead(&mut runtime(), any, 2, work, Vec::new(), listens).map(|_| ())
+        master::lead(runtime(), any, 2, work, Vec::new(), listens).map(|_| ())
     });
     let addr = addr.recv().unwrap();
     let mut injectors = [(); 2].map(|()| BufReader::new(TcpStream::connect(addr).unwrap()));
@@ -225,7 +225,7 @@ fn who_leaves_before_the_start_is_waited_for_anew() {
         let work = work(target, Until::Total(100));
         let listens = move |addr| listens.send(addr).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        master::lead(&mut runtime(), any, 2, work, Vec::new(), listens)
+        master::lead(runtime(), any, 2, work, Vec::new(), listens)
     });
     let addr = addr.recv().unwrap();
     drop(TcpStream::connect(addr).unwrap());
@@ -241,7 +241,7 @@ fn who_leaves_before_the_start_is_waited_for_anew() {
             std::mem::forget(stray);
         }
     }
-    let join = || thread::spawn(move || master::join(&mut runtime(), addr, u64::MAX).unwrap());
+    let join = || thread::spawn(move || master::join(runtime(), addr, u64::MAX).unwrap());
     for injector in [join(), join()] {
         injector.join().unwrap();
     }

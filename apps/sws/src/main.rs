@@ -141,7 +141,8 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
         args::Backend::IoUring => builder.backend(Backend::IoUring),
         args::Backend::Epoll => builder.backend(Backend::Epoll),
     };
-    let mut runtime = builder.build().map_err(|error| cores::refused(&error))?;
+    let runtime = builder.build().map_err(|error| cores::refused(&error))?;
+    let observer = runtime.poster();
     let listen = args.listen;
     let server: &'static Server = Box::leak(Box::new(Server::new(
         site,
@@ -165,7 +166,7 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     }
     let figures = server.figures();
     let summary = summary::render(&figures);
-    let profile = runtime.profile();
+    let profile = observer.profile();
     let text = format!("{summary}\n{profile}{}", summary::STEAL_COST);
     if let Err(error) = out::print(&text) {
         // All the same a good end: what was served was served.

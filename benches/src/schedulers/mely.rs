@@ -129,13 +129,14 @@ impl Scheduler for Mely {
         if NO_WATCHDOG.load(Ordering::Relaxed) {
             builder = builder.watchdog(Duration::MAX);
         }
-        let mut runtime = builder.build().map_err(|error| error.to_string())?;
+        let runtime = builder.build().map_err(|error| error.to_string())?;
+        let observer = runtime.poster();
         runtime
             .run(move |cx| {
                 workload.start_all(cx, world, cores);
             })
             .map_err(|error| error.to_string())?;
-        let stats = runtime.stats();
+        let stats = observer.stats();
         let mut steals = Steals::default();
         for core in &stats.cores {
             steals.parks += core.parks;

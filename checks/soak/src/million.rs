@@ -67,7 +67,7 @@ fn life(options: &Options, backend: Backend) -> bool {
         .oversubscribe(true)
         .backend(backend)
         .build();
-    let mut runtime = built.expect("a runtime");
+    let runtime = built.expect("a runtime");
     let poster = runtime.poster();
     let (tell, told) = channel();
     let options = options.clone();

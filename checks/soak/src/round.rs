@@ -121,11 +121,15 @@ fn closer(world: &Arc<World>, side: usize) -> JoinHandle<()> {
     })
 }
 
-fn run_side(world: &Arc<World>, side: usize, mut runtime: Runtime) -> Ran {
+fn run_side(world: &Arc<World>, side: usize, runtime: Runtime) -> Ran {
     let draw = &world.draw.sides[side];
     let its = Arc::clone(world);
+    let poster = runtime.poster();
     let outcome = match draw.end {
-        End::NeverRun => None,
+        End::NeverRun => {
+            drop(runtime);
+            None
+        }
         _ => Some(runtime.run(move |cx| begin(cx, &its, side))),
     };
     world.sides[side].stopping.store(true, Relaxed);
@@ -142,13 +146,10 @@ fn run_side(world: &Arc<World>, side: usize, mut runtime: Runtime) -> Ran {
         }
         Some(Err(error)) => fail(&format!("runtime {side} ended with: {error}")),
     };
-    // What a run that was cut short has left holds connections that clients wait for: that goes
-    // now.
     if !world.draw.drop_early && left == Some(0) {
         await_all(world);
     }
-    let stats = runtime.stats();
-    drop(runtime);
+    let stats = poster.stats();
     Ran { stats, left }
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn backends(options: &Options) -> Vec<Backend> {
     let works = |choice: &Backend| {
         let builder = Runtime::builder().cores(Cores::Count(1));
         let built = builder.backend(choice.clone()).build();
-        match built.map(|mut runtime| runtime.run(|cx| cx.stop())) {
+        match built.map(|runtime| runtime.run(|cx| cx.stop())) {
             Ok(Ok(())) => true,
             Ok(Err(RunError::Start(error))) => {
                 println!("left out: {error}");

@@ -133,7 +133,8 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
             &machine.shared.profiles,
             None,
             color,
-            |_cx: &mut crate::Cx| (),
+            |_: &mut crate::Cx| (),
+            |f| f,
         );
         let Ok((node, _)) = made else { panic!() };
         foreign::publish(&machine.shared, color, node);
