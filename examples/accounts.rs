@@ -1,9 +1,9 @@
-//! How do I keep state per key without locks? A million transfers between a thousand accounts, posted
-//! by four threads; run it with `cargo run --release --example accounts`.
+//! How do I keep state per key without locks? A million transfers between a thousand accounts,
+//! posted by four threads; run it with `cargo run --release --example accounts`.
 //!
-//! An account is a color, and its balance belongs to that color. A transfer is two events: the first
-//! takes the money in the color of the giver, the second brings it in the color of the taker. Money
-//! is neither made nor lost.
+//! An account is a color, and its balance belongs to that color. A transfer is two events: the
+//! first takes the money in the color of the giver, the second brings it in the color of the taker.
+//! Money is neither made nor lost.
 
 use mely::{Color, Colored, Cx, Finish, Handler, Poster, Runtime};
 use std::sync::Arc;

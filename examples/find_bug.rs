@@ -5,10 +5,10 @@
 //! MELY_SIM_TRACE=1 cargo run --example find_bug -- 3  # that seed alone, event by event
 //! ```
 //!
-//! A hall with a few seats is a color, and so is each customer. Colors make a data race impossible, but
-//! not a mistake *between* events: `buy_blindly` asks for the seats left in one event of the hall and
-//! takes a seat in a later one, and in between others do the same. On threads that goes well nearly
-//! always. The simulation tries other orders, and what it found once it finds again.
+//! A hall with a few seats is a color, and so is each customer. Colors make a data race impossible,
+//! but not a mistake *between* events: `buy_blindly` asks for the seats left in one event of the
+//! hall and takes a seat in a later one, and in between others do the same. On threads that goes
+//! well nearly always. The simulation tries other orders, and what it found once it finds again.
 
 use mely::{Color, Colored, Cores, Cx, Handler, Runtime, sim};
 use std::sync::{Arc, Mutex};

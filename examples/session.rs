@@ -1,10 +1,12 @@
 //! How do I keep state per connection? A server that numbers the lines of each of its clients.
-//! `cargo run --release --example session -- 127.0.0.1:7000`, then `nc 127.0.0.1 7000`; Ctrl-C to stop.
+//! `cargo run --release --example session -- 127.0.0.1:7000`, then `nc 127.0.0.1 7000`; Ctrl-C to
+//! stop.
 //!
-//! A session is the state of a connection, in a color of its own, and owns the connection's stream. The
-//! stream's callback holds a handle to the session. That looks like a ring that nobody will ever drop; but the
-//! callback is dropped after its last call, which is the end of the stream or an error, and with it the
-//! session, and with that the stream: the connection is closed, with nothing to be done for it.
+//! A session is the state of a connection, in a color of its own, and owns the connection's stream.
+//! The stream's callback holds a handle to the session. That looks like a ring that nobody will
+//! ever drop; but the callback is dropped after its last call, which is the end of the stream or an
+//! error, and with it the session, and with that the stream: the connection is closed, with nothing
+//! to be done for it.
 
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream, WriteError};
 use mely::{Color, Colored, Cx, Handler, Runtime};

@@ -5,8 +5,8 @@
 //! A [`Colored<T>`] hands out `&mut T` without a lock. Three checks make that exclusive:
 //!
 //! 1. *Runtime and exact color.* The value is reached only through a handler context, and only if
-//!    that context runs an event of this very runtime and this very color (the 64-bit value, not the
-//!    slot). The scheduler runs the events of a color one at a time, so at most one thread is past
+//!    that context runs an event of this very runtime and this very color (the 64-bit value, not
+//!    the slot). The scheduler runs the events of a color one at a time, so at most one thread is past
 //!    this check at any moment; and a context does not leave its thread, nor does user code get one
 //!    outside an event. Successive events of a color are ordered by the core lock or by the same
 //!    thread, so what one wrote the next one sees.
@@ -14,9 +14,9 @@
 //!    the second request is refused.
 //! 3. *`T: Send`*, since the color may move between cores.
 //!
-//! The value is dropped by an event of its color. Once the runtime was asked to stop it takes no more
-//! posts from outside, and then a thread that is none of its cores drops the value in place if it
-//! drops the last handle: nobody else can then reach it.
+//! The value is dropped by an event of its color. Once the runtime was asked to stop it takes no
+//! more posts from outside, and then a thread that is none of its cores drops the value in place if
+//! it drops the last handle: nobody else can then reach it.
 
 use crate::callback::Callback;
 use crate::post::Post;
@@ -69,8 +69,8 @@ struct Cell<T: Send + 'static> {
     /// The color, if it is the state's own.
     unique: Option<UniqueColor>,
     loan: UnsafeCell<Loans>,
-    /// A cell of its own, because the other one is looked at while this one is lent. Taken by the drop
-    /// only.
+    /// A cell of its own, because the other one is looked at while this one is lent. Taken by the
+    /// drop only.
     value: UnsafeCell<Option<T>>,
 }
 
@@ -340,8 +340,9 @@ impl<T: Send + 'static> Colored<T> {
                 handler: cx.color(),
             });
         }
-        // SAFETY: we are inside an event, since nothing else is given a `Cx`, and one of this runtime and
-        // color (module text, 1), so no other thread is here; and no user code runs while this borrow lives.
+        // SAFETY: we are inside an event, since nothing else is given a `Cx`, and one of this
+        // runtime and color (module text, 1), so no other thread is here; and no user code runs
+        // while this borrow lives.
         let mut loan = unsafe { cell.loan.borrow_mut() };
         if loan.lent {
             return Err(Refused::Lent);
@@ -352,8 +353,8 @@ impl<T: Send + 'static> Colored<T> {
         loan.lent = true;
         loan.end();
         let loan = Loan(cell);
-        // SAFETY: no other thread is here, as above; and `lent`, which no frame of ours further up had
-        // set, keeps every other access away until the loan ends.
+        // SAFETY: no other thread is here, as above; and `lent`, which no frame of ours further up
+        // had set, keeps every other access away until the loan ends.
         let mut value = unsafe { cell.value.borrow_mut() };
         let result = f(value.as_mut().expect("taken by the last drop only"), cx);
         value.end();
@@ -364,8 +365,8 @@ impl<T: Send + 'static> Colored<T> {
 
 /// A loan of the state. If it is dropped, and not ended, whoever had the state panicked.
 //
-// Not told by asking whether the thread panics: a loan in a `Drop`, while some other panic unwinds, may end
-// well.
+// Not told by asking whether the thread panics: a loan in a `Drop`, while some other panic unwinds,
+// may end well.
 struct Loan<'a, T: Send + 'static>(&'a Cell<T>);
 
 impl<T: Send + 'static> Loan<'_, T> {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// A named handler with its annotations. Both annotations are optional: the runtime measures what is
-/// not given, and an annotation is the prior of that measurement.
+/// A named handler with its annotations. Both annotations are optional: the runtime measures what
+/// is not given, and an annotation is the prior of that measurement.
 ///
 /// Declare handlers as statics; the runtime keys its statistics by their address.
 ///

@@ -1,9 +1,9 @@
-//! An event-coloring runtime: per-key serial, across keys parallel, with cache-aware work stealing over
-//! io_uring.
+//! An event-coloring runtime: per-key serial, across keys parallel, with cache-aware work stealing
+//! over io_uring.
 //!
-//! A program is a set of event handlers. Every event carries a [`Color`]. Events of one color run one
-//! at a time and in the order of their posts; events of different colors run in parallel. That is
-//! the whole concurrency model: no locks in user code, no deadlock, and state that belongs to a
+//! A program is a set of event handlers. Every event carries a [`Color`]. Events of one color run
+//! one at a time and in the order of their posts; events of different colors run in parallel. That
+//! is the whole concurrency model: no locks in user code, no deadlock, and state that belongs to a
 //! color is handed to its handlers as `&mut T` ([`Colored`]).
 //!
 //! ```
@@ -28,17 +28,18 @@
 //! # The rules
 //!
 //! - No color given is [`Color::DEFAULT`], 0. Colors are never inherited.
-//! - Two events of one color never overlap. Order is FIFO per poster and color (a poster is one event,
-//!   or one foreign thread), and causal: if a post to a color happened before another post to it,
-//!   through program order in events, posts, and succession in a color, its event runs first. What
-//!   an event wrote is visible to every event that runs after it by these rules. Signaling past the
-//!   runtime, by an atomic, a channel of your own or an event of another runtime, counts only after
-//!   [`Cx::flush`], and not for what an event that is already running posts to its own color.
-//! - Posting never runs user code, and waits neither for a handler nor for room: at most, for a moment, for a
-//!   lock of the runtime. No user code, `Drop` included, runs under one.
+//! - Two events of one color never overlap. Order is FIFO per poster and color (a poster is one
+//!   event, or one foreign thread), and causal: if a post to a color happened before another post
+//!   to it, through program order in events, posts, and succession in a color, its event runs
+//!   first. What an event wrote is visible to every event that runs after it by these rules.
+//!   Signaling past the runtime, by an atomic, a channel of your own or an event of another
+//!   runtime, counts only after [`Cx::flush`], and not for what an event that is already running
+//!   posts to its own color.
+//! - Posting never runs user code, and waits neither for a handler nor for room: at most, for a
+//!   moment, for a lock of the runtime. No user code, `Drop` included, runs under one.
 //! - Any 64-bit value is a color. Two large values may share one of the (by default 65,536) color
-//!   slots: that costs parallelism, never correctness. Which do differs from runtime to runtime, so that
-//!   peers who choose keys cannot choose them so that they all share one.
+//!   slots: that costs parallelism, never correctness. Which do differs from runtime to runtime, so
+//!   that peers who choose keys cannot choose them so that they all share one.
 //! - A panic of a handler is caught and by default stops the runtime with an error
 //!   ([`OnPanic`]).
 //! - `run` ends when asked to ([`Cx::stop`]), after draining under a deadline; what is left then is
@@ -73,19 +74,19 @@
 //! | `sim` (with the feature `sim`) | the same runtime on virtual cores: one thread, one seed |
 //! | [`promises`], [`checks`] | what holds, and what makes sure of it |
 //!
-//! The crate itself: `event` is an event in memory, `sched` is the scheduler, pure, without threads, I/O or a clock; its `turn` is the
-//! whole algorithm on one screen. `runtime` has the threads that drive it, `io` the event sources
-//! behind one contract, `net` what turns their completions into colored events. All atomics, cells
-//! and locks of the protocols come through `sync`, so that the code which ships is the code that loom
-//! explores.
+//! The crate itself: `event` is an event in memory, `sched` is the scheduler, pure, without
+//! threads, I/O or a clock; its `turn` is the whole algorithm on one screen. `runtime` has the
+//! threads that drive it, `io` the event sources behind one contract, `net` what turns their
+//! completions into colored events. All atomics, cells and locks of the protocols come through
+//! `sync`, so that the code which ships is the code that loom explores.
 //!
 //! # Where it comes from
 //!
 //! libasync-smp (Zeldovich, Yip, Dabek, Morris, Mazieres, Kaashoek: *Multiprocessor Support for
 //! Event-Driven Programs*, USENIX 2003) has the colors, the per-core queues and the idea of
 //! stealing. Mely (Gaud, Geneves, Lachaize, Lepers, Mottet, Muller, Quema: *Efficient Workstealing
-//! for Multicore Event-Driven Systems*, ICDCS 2010) has the queue a color, the stealing-queue and the
-//! three heuristics. What is different here, and why:
+//! for Multicore Event-Driven Systems*, ICDCS 2010) has the queue a color, the stealing-queue and
+//! the three heuristics. What is different here, and why:
 //!
 //! - Mely takes a core's lock for each event it pushes or pops. Here a core takes its own lock once
 //!   a quantum, checks out colors worth about one steal cost, and runs them without: by Mely's own
@@ -95,8 +96,8 @@
 //!   and only an order-free poke goes to the owner.
 //! - A penalty orders thieves' choices and never vetoes one: an idle core costs more than a cold
 //!   cache.
-//! - Steal costs and handler times are measured, with annotations as priors; a lone color that waits
-//!   behind a long handler can be stolen too.
+//! - Steal costs and handler times are measured, with annotations as priors; a lone color that
+//!   waits behind a long handler can be stolen too.
 //! - There is no select callback of color 0: each core has a ring of its own.
 
 #![cfg_attr(

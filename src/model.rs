@@ -1,6 +1,6 @@
 //! Small worlds for the models in `loom-tests/`: the production scheduler with an event source that
-//! completes nothing, a clock that stands still, and cores that run as loom threads or are stepped by
-//! hand.
+//! completes nothing, a clock that stands still, and cores that run as loom threads or are stepped
+//! by hand.
 //!
 //! Nothing here takes part in a protocol. It builds, starts and looks.
 
@@ -256,9 +256,9 @@ impl Core {
     }
 }
 
-/// An event source for models: other threads say what completes on it, and its core sleeps on it until
-/// something has, a timer is due, or the doorbell rings. It has what the contract of the real ones
-/// says, and a lock where they have a kernel.
+/// An event source for models: other threads say what completes on it, and its core sleeps on it
+/// until something has, a timer is due, or the doorbell rings. It has what the contract of the real
+/// ones says, and a lock where they have a kernel.
 #[derive(Debug)]
 pub struct Wire {
     events: Mutex<Events>,

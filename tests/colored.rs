@@ -172,8 +172,8 @@ fn a_color_of_the_same_slot_is_refused() {
     assert_eq!(seen.load(Ordering::Relaxed), 64 * 63);
 }
 
-/// A value that is that of a unique color is another color, and so is every value that a runtime's own color
-/// could have.
+/// A value that is that of a unique color is another color, and so is every value that a runtime's
+/// own color could have.
 #[test]
 fn a_value_is_none_of_the_runtimes_own_colors() {
     let _bound = Bound::new("a_value_is_none");

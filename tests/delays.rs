@@ -31,9 +31,9 @@ fn tick(cx: &mut Cx, left: u32) {
     }
 }
 
-/// On two cores: one long event of `handler` in color 2, and behind it on the same core so many short ones
-/// of colors of their own. `awake`: the other core wakes now and then. Returns when the long one ended, and
-/// when the short ones began.
+/// On two cores: one long event of `handler` in color 2, and behind it on the same core so many
+/// short ones of colors of their own. `awake`: the other core wakes now and then. Returns when the
+/// long one ended, and when the short ones began.
 fn behind_a_long_one(
     seed: u64,
     handler: &'static Handler,
@@ -93,8 +93,8 @@ fn posts_of_a_long_handler_do_not_wait_for_its_end_twice() {
         let log_of_shorts = Arc::clone(&shorts);
         simulation
             .run(move |cx| {
-                // The first are over when they have posted, as if they were long only because of that. The
-                // others work on.
+                // The first are over when they have posted, as if they were long only because of
+                // that. The others work on.
                 let no = Duration::ZERO;
                 for (round, works) in [no, no, no, LONG, LONG].into_iter().enumerate() {
                     let shorts = Arc::clone(&log_of_shorts);
@@ -117,7 +117,8 @@ fn posts_of_a_long_handler_do_not_wait_for_its_end_twice() {
             let late = |began: &&(u64, Duration)| began.1 > since + LONG / 2;
             round.iter().filter(late).count()
         };
-        // All but the first wait in the second round, which shows that the handler is not of that kind.
+        // All but the first wait in the second round, which shows that the handler is not of that
+        // kind.
         let start = second[0].1;
         assert_eq!(waited(second, start), 19, "seed {seed}: {second:?}");
         assert_eq!(waited(third, start + LONG), 0, "seed {seed}: {third:?}");
@@ -152,8 +153,8 @@ fn behind_a_misjudged_handler_a_core_that_sleeps_is_woken() {
     }
 }
 
-/// On one core, so many events of 50 ns, as annotated, in each of so many colors. Returns how many of a
-/// color ran in a row, each time.
+/// On one core, so many events of 50 ns, as annotated, in each of so many colors. Returns how many
+/// of a color ran in a row, each time.
 fn turns(seed: u64, batch: u32, colors: u64, events: usize) -> Vec<usize> {
     let builder = Runtime::builder().cores(Cores::Count(1)).batch(batch);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
@@ -239,8 +240,8 @@ type Hop = (u64, usize, Duration);
 /// Some turns of a virtual core. The pair below goes on for several hundred us.
 const SOON: Duration = Duration::from_micros(20);
 
-/// On core 0 colors 2 and 4 post to each other; meanwhile color 1, on core 1, runs `meddle`. Returns what the
-/// pair ran: color, core, and when it began; and what `meddle` logged.
+/// On core 0 colors 2 and 4 post to each other; meanwhile color 1, on core 1, runs `meddle`.
+/// Returns what the pair ran: color, core, and when it began; and what `meddle` logged.
 fn pair(seed: u64, meddle: fn(&mut Cx, &Log)) -> (Vec<Hop>, Vec<(u64, Duration)>) {
     fn hop(cx: &mut Cx, hops: &Arc<Mutex<Vec<Hop>>>, left: u32) {
         let entry = (cx.color().value(), cx.core(), cx.now());
@@ -276,7 +277,8 @@ fn pair(seed: u64, meddle: fn(&mut Cx, &Log)) -> (Vec<Hop>, Vec<(u64, Duration)>
 #[test]
 fn colors_that_post_to_each_other_let_others_in() {
     for seed in 0..50 {
-        // To one of the pair, which its core has at hand all the time, and to another color of that core.
+        // To one of the pair, which its core has at hand all the time, and to another color of that
+        // core.
         let (hops, others) = pair(seed, |cx, others| {
             log(others, cx);
             for color in [4, 6] {
@@ -314,8 +316,9 @@ fn a_color_that_is_at_hand_all_the_time_can_be_placed() {
     }
 }
 
-/// On two cores, where colors 2, 4 and 6 are on core 0 and post to each other until they are at hand: then
-/// color 2 runs `first`, with the log. Returns when color 4 logged, all times counted from then.
+/// On two cores, where colors 2, 4 and 6 are on core 0 and post to each other until they are at
+/// hand: then color 2 runs `first`, with the log. Returns when color 4 logged, all times counted
+/// from then.
 fn beside_a_long_one(seed: u64, handler: &'static Handler, first: fn(&mut Cx, Log)) -> Duration {
     fn round<F>(cx: &mut Cx, left: u32, then: Callback<F>)
     where
@@ -373,7 +376,8 @@ fn what_is_at_hand_does_not_wait_for_a_long_handler() {
             post_log(cx, log);
             cx.post_callback(ANNOTATED.on(cx.color(), |cx| sim::work(cx, LONG)));
         }),
-        // Or to another color that it has posted to before, so that the long event could run in its turn.
+        // Or to another color that it has posted to before, so that the long event could run in its
+        // turn.
         (&SHORT, |cx, log| {
             cx.post_callback(SHORT.on(Color::from(6), |_| ()));
             post_log(cx, log);

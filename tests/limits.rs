@@ -70,7 +70,8 @@ fn at_the_limit_closures_come_back_and_nothing_is_lost() {
         })
         .unwrap();
     let accepted = told.load(Ordering::Relaxed);
-    // What two cores and foreign threads may have in stock comes on top, and the event that came back.
+    // What two cores and foreign threads may have in stock comes on top, and the event that came
+    // back.
     assert!((1_000..=1_031).contains(&accepted), "{accepted}");
     assert_eq!(ran.load(Ordering::Relaxed), accepted);
     assert_eq!(alive.count(), 0);
@@ -656,7 +657,8 @@ fn the_limit_with_drop_event() {
     assert_eq!(observer.stats().cores[0].panics, 1);
 }
 
-/// Closures that found no profile of their own left are under the limit too, and so are the reserved ones.
+/// Closures that found no profile of their own left are under the limit too, and so are the
+/// reserved ones.
 #[test]
 fn handlers_made_at_run_time_keep_the_limit() {
     const MANY: usize = (1 << 14) + 100;

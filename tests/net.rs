@@ -280,7 +280,8 @@ fn what_has_left_is_told_once() {
     }
 }
 
-/// The end of the stream follows what is queued; from then on writes are refused, receiving goes on.
+/// The end of the stream follows what is queued; from then on writes are refused, receiving goes
+/// on.
 #[test]
 fn half_closed_by_the_server() {
     for backend in all_backends() {
@@ -421,8 +422,8 @@ fn a_reset_is_an_error_and_the_last_call() {
     }
 }
 
-/// A color is held up while its home core receives. After a pause comes no more than the library says,
-/// and after that all of it.
+/// A color is held up while its home core receives. After a pause comes no more than the library
+/// says, and after that all of it.
 #[test]
 fn what_comes_in_spite_of_a_pause_is_bounded() {
     // More than the buffers of a core.
@@ -496,7 +497,8 @@ fn what_comes_in_spite_of_a_pause_is_bounded() {
     }
 }
 
-/// Bytes arrive while the only core is held up: they are all given before what is to come after them.
+/// Bytes arrive while the only core is held up: they are all given before what is to come after
+/// them.
 #[test]
 fn what_has_arrived_comes_before_what_is_to_be_after_it() {
     for backend in all_backends() {
@@ -1507,7 +1509,8 @@ fn calls_in_another_runtime_are_refused() {
     .unwrap();
 }
 
-/// Who has been told the end costs no more events, whatever is asked for and however the runtime ends.
+/// Who has been told the end costs no more events, whatever is asked for and however the runtime
+/// ends.
 #[test]
 fn nothing_is_received_after_the_end() {
     static ONCE: Handler = Handler::new("once");
@@ -1882,8 +1885,8 @@ fn counted<const N: usize>(
     (simulation, given.recv().unwrap(), counts)
 }
 
-/// Connections that come together are each given to the listener that they came to, and with the listener
-/// goes its callback.
+/// Connections that come together are each given to the listener that they came to, and with the
+/// listener goes its callback.
 #[test]
 fn listeners_of_one_core_are_not_mixed_up() {
     let alive = Alive::default();

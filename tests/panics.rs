@@ -196,7 +196,8 @@ fn a_panic_beside_the_state_does_not_poison_it() {
         .unwrap();
 }
 
-/// State that is used while another panic unwinds, and well, is not poisoned; state that panics then is.
+/// State that is used while another panic unwinds, and well, is not poisoned; state that panics
+/// then is.
 #[test]
 fn a_loan_in_a_drop_during_an_unwind() {
     struct CountsWhenDropped<'a>(&'a Colored<u32>, &'a mut Cx, bool);
@@ -343,8 +344,8 @@ fn the_hook_may_post() {
         .unwrap();
 }
 
-/// A hook that panics, which it must not, ends the run in every case; what was behind the event is counted
-/// and freed.
+/// A hook that panics, which it must not, ends the run in every case; what was behind the event is
+/// counted and freed.
 #[test]
 fn a_hook_that_panics() {
     let _bound = Bound::new("a_hook_that_panics");
@@ -464,8 +465,8 @@ fn on_many_cores_at_once() {
     }
 }
 
-/// What a run leaves behind is dropped when it is cut short, and may panic then: the handler whose panic cut it short
-/// is named all the same.
+/// What a run leaves behind is dropped when it is cut short, and may panic then: the handler whose
+/// panic cut it short is named all the same.
 #[test]
 fn a_drop_that_panics_at_the_end_does_not_hide_the_handler() {
     struct Bomb;

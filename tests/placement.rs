@@ -94,8 +94,8 @@ fn moves_a_queued_color() {
         .unwrap();
 }
 
-/// A color that is running moves when its turn ends; or a little later, if the mail by which it came to its core is
-/// still on its way.
+/// A color that is running moves when its turn ends; or a little later, if the mail by which it
+/// came to its core is still on its way.
 #[test]
 fn moves_the_running_color() {
     let _bound = Bound::new("moves_the_running_color");

@@ -1,4 +1,5 @@
-//! What needs a process of its own: descriptors that leak or run out, signals, refused system calls.
+//! What needs a process of its own: descriptors that leak or run out, signals, refused system
+//! calls.
 //!
 //! Each idea is a pair: an ignored test that is run in a child, and the test that runs it.
 
@@ -152,7 +153,8 @@ fn child_no_descriptor_is_left_by_a_drained_run() {
     }
 }
 
-/// The most natural program: a session owns its stream, and the stream's callbacks hold the session.
+/// The most natural program: a session owns its stream, and the stream's callbacks hold the
+/// session.
 struct Session {
     stream: Stream,
     _alive: Payload,
@@ -396,7 +398,8 @@ fn child_no_descriptor_is_left_by_a_run_cut_short() {
     }
 }
 
-/// What a core still drops once it has left its handlers is waited for, longer than a handler that is stuck.
+/// What a core still drops once it has left its handlers is waited for, longer than a handler that
+/// is stuck.
 #[test]
 fn a_core_that_takes_long_to_leave_is_in_no_handler() {
     struct Slow(Arc<AtomicUsize>);
@@ -424,8 +427,8 @@ fn a_core_that_takes_long_to_leave_is_in_no_handler() {
     assert_eq!(dropped.load(Ordering::Relaxed), 1, "it has left");
 }
 
-/// A port that refuses, and one where nobody answers, since the one place in its queue is taken; and what keeps
-/// them so.
+/// A port that refuses, and one where nobody answers, since the one place in its queue is taken;
+/// and what keeps them so.
 fn deaf_ports() -> ([SocketAddr; 2], (OwnedFd, OwnedFd, TcpStream)) {
     use rustix::net::{bind, getsockname, listen};
     let mut addrs = [any_port(); 2];
@@ -498,8 +501,8 @@ fn child_a_forced_end() {
     const CLIENTS: usize = 5;
     let maximum = mely::net::raise_open_file_limit().unwrap();
     let ([_, silent], _ports) = deaf_ports();
-    // What is under way when a panic ends the run: connects that nobody answers; connections that came
-    // while a handler ran; a listener that rests, since its accept had no descriptors.
+    // What is under way when a panic ends the run: connects that nobody answers; connections that
+    // came while a handler ran; a listener that rests, since its accept had no descriptors.
     for way in ["connecting", "accepted", "resting"] {
         let before = open_descriptors();
         let runtime = cores(1).build().unwrap();

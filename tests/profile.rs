@@ -249,8 +249,8 @@ fn a_handler_that_runs_all_the_time_is_counted_meanwhile() {
     );
 }
 
-/// A program may make handlers without end: those that find no room among what is kept share one entry, and their
-/// events run, or are dropped, like any other's.
+/// A program may make handlers without end: those that find no room among what is kept share one
+/// entry, and their events run, or are dropped, like any other's.
 #[test]
 fn more_handlers_than_are_kept_run_all_the_same() {
     const MANY: u64 = 16_500;

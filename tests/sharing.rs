@@ -1,4 +1,5 @@
-//! How evenly colors that go on and on are shared between cores, in the virtual time of simulated runs.
+//! How evenly colors that go on and on are shared between cores, in the virtual time of simulated
+//! runs.
 
 use mely::sim::{self, Simulation};
 use mely::{Color, Cores, Cx, Handler, Runtime, Stealing};
@@ -76,8 +77,8 @@ fn race(seed: u64, cores: usize, chains: usize, stealing: Stealing) -> (u32, u32
     race.ends()
 }
 
-/// On two cores: one chain has the second to itself, and when it has come some way starts the others on the
-/// first.
+/// On two cores: one chain has the second to itself, and when it has come some way starts the
+/// others on the first.
 fn race_against_one(seed: u64, chains: usize) -> (u32, u32) {
     let race = Race::new(chains, Some(500));
     let all = Arc::clone(&race);

@@ -55,8 +55,8 @@ fn from_a_foreign_thread_while_all_sleep() {
     }
 }
 
-/// Handlers that were thought short, and together in one quantum: of those that are left at the deadline none
-/// begins after the one that runs.
+/// Handlers that were thought short, and together in one quantum: of those that are left at the
+/// deadline none begins after the one that runs.
 #[test]
 fn no_event_begins_after_the_deadline() {
     static SHORT: Handler = Handler::new("thought short").time(Duration::from_nanos(50));
@@ -533,8 +533,8 @@ fn a_value_comes_back() {
     }
 }
 
-/// A runtime under full load is told to stop by one of its own: what waits for the world is canceled
-/// although no core is ever idle, so work that goes on until then comes to its end.
+/// A runtime under full load is told to stop by one of its own: what waits for the world is
+/// canceled although no core is ever idle, so work that goes on until then comes to its end.
 #[test]
 fn work_that_waits_for_its_timers_end() {
     struct Ends(Arc<AtomicBool>);

@@ -308,8 +308,8 @@ thread_local! {
     static OTHER: RefCell<Option<Simulation>> = const { RefCell::new(None) };
 }
 
-/// A handler that could step a simulation would have two runtimes' contexts at hand, and one core would be
-/// inside two handlers.
+/// A handler that could step a simulation would have two runtimes' contexts at hand, and one core
+/// would be inside two handlers.
 #[test]
 fn what_steps_is_refused_inside_a_handler() {
     let new = || Runtime::builder().cores(Cores::Count(1)).simulate(1);
@@ -514,8 +514,8 @@ impl Drop for Posts {
     }
 }
 
-/// Two colors post to each other, each time an event that is timed, because little is known of its handler
-/// yet, and then one that need not be.
+/// Two colors post to each other, each time an event that is timed, because little is known of its
+/// handler yet, and then one that need not be.
 #[test]
 fn a_handler_that_is_not_known_yet_is_not_overtaken() {
     static KNOWN: Handler = Handler::new("known").time(Duration::from_nanos(50));
@@ -558,7 +558,8 @@ fn what_is_dropped_may_post() {
     simulation
         .run(move |cx| {
             let posts = || Posts(poster.clone(), Arc::clone(&counts));
-            // By an event that runs, by one that panics, by a timer that is canceled, by state that goes.
+            // By an event that runs, by one that panics, by a timer that is canceled, by state that
+            // goes.
             let held = posts();
             cx.post(Color::from(1), move |_cx| drop(held));
             let held = posts();

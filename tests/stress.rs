@@ -373,7 +373,8 @@ fn shutdown_during_load_loses_nothing() {
 #[test]
 fn through_another_runtime_after_a_flush() {
     const ROUNDS: u32 = if cfg!(miri) { 10 } else { 2_000 };
-    /// On the first runtime: posts to color 1, then to the other runtime, which posts to color 1 as well.
+    /// On the first runtime: posts to color 1, then to the other runtime, which posts to color 1 as
+    /// well.
     fn round(cx: &mut Cx, other: Poster, left: u32, order: Arc<AtomicU32>) {
         let (first, second) = (Arc::clone(&order), Arc::clone(&order));
         let here = cx.poster();

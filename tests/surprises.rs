@@ -1,7 +1,9 @@
-//! Handlers that take longer than they ever did: what waits for them, in the virtual time of simulated runs.
+//! Handlers that take longer than they ever did: what waits for them, in the virtual time of
+//! simulated runs.
 //!
-//! The normal case of a handler is bimodal: a cache hit or a miss. So one closure type takes some 50 ns for long
-//! enough to be taken for short, and then now and then, or each time, very much longer.
+//! The normal case of a handler is bimodal: a cache hit or a miss. So one closure type takes some
+//! 50 ns for long enough to be taken for short, and then now and then, or each time, very much
+//! longer.
 
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
 use mely::sim;
@@ -183,9 +185,9 @@ fn no_completion_waits_for_more_than_two_handlers_and_a_millisecond() {
     }
 }
 
-/// On two cores, of which one sleeps whenever it can: rounds of one long event and of short ones of other colors
-/// behind it on the same core, after many short events of that closure type. Returns, for each round, how many
-/// of those that waited began later than `after` the long one did.
+/// On two cores, of which one sleeps whenever it can: rounds of one long event and of short ones of
+/// other colors behind it on the same core, after many short events of that closure type. Returns,
+/// for each round, how many of those that waited began later than `after` the long one did.
 fn rounds(seed: u64, long: Duration, after: Duration) -> Vec<usize> {
     const ROUNDS: usize = 8;
     const BEHIND: u64 = 20;

@@ -49,7 +49,8 @@ fn a_slow_handler_is_reported_once_while_it_runs() {
     assert!(reports[0].running_for >= limit);
 }
 
-/// A hook that panics cuts the run short, and the panic comes out of `run` when every core has left.
+/// A hook that panics cuts the run short, and the panic comes out of `run` when every core has
+/// left.
 #[test]
 fn a_hook_that_panics_comes_out_of_run() {
     let _bound = Bound::new("a_hook_that_panics");
@@ -98,8 +99,8 @@ fn a_hook_that_panics_cuts_a_simulation_short() {
     poster.post(Color::from(1), |_cx| ()).unwrap_err();
 }
 
-/// In virtual time: one report for each run over the limit, to within a quarter of it, and none for many short
-/// runs in a row.
+/// In virtual time: one report for each run over the limit, to within a quarter of it, and none for
+/// many short runs in a row.
 #[test]
 fn runs_over_the_limit_are_reported_once_and_in_time() {
     const LIMIT: Duration = Duration::from_millis(200);
@@ -275,7 +276,8 @@ fn waiting_events_are_counted_wherever_they_are() {
     let (inside, entered) = channel();
     let (leave, left) = channel::<()>();
     let thread = std::thread::spawn(move || {
-        // The handler that blocks has begun, and what is behind it is posted: the one or the other first.
+        // The handler that blocks has begun, and what is behind it is posted: the one or the other
+        // first.
         entered.recv().unwrap();
         entered.recv().unwrap();
         // To a color that runs: 5, with as many of its own; to one that waits behind it: 7.

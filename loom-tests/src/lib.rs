@@ -16,9 +16,9 @@
 //! threads that call the same `drive` as a core's thread, or are stepped by hand through the same
 //! `turn`. What differs in the scheduler under loom is in `mely`'s `sync.rs` and marked where it is
 //! used:
-//! - the core lock is loom's mutex, because a spin lock multiplies the states (it has a model of its
-//!   own here, in which the lock is taken by a compare-and-swap instead of a swap: loom would let a
-//!   failed swap be the last word over the unlock that came after it);
+//! - the core lock is loom's mutex, because a spin lock multiplies the states (it has a model of
+//!   its own here, in which the lock is taken by a compare-and-swap instead of a swap: loom would
+//!   let a failed swap be the last word over the unlock that came after it);
 //! - compare-and-swap loops begin with a guess instead of a look;
 //! - a panic of an event is not caught, since it is a finding;
 //! - batches of nodes and the outbox are small; loops that wait for others tell loom so;
@@ -28,17 +28,17 @@
 //!
 //! By an oracle that all models share:
 //! - *exactly once*: each accepted event ran, once; no payload leaked or was dropped twice;
-//! - *never two of a color*, and each sees what the one before wrote: each writes one loom cell of its
-//!   color at its beginning and at its end, and every node and every private part of a color is a loom
-//!   cell itself;
-//! - *the order of each poster, and causal order*: each event knows the posts that happened before its
-//!   own, through its poster's program order and through the events that ran in its poster's color;
-//!   when it runs, all of these to its color must have run;
-//! - *every list consistent*, in each critical section: a color is in the core-queue of its owner and of
-//!   nobody else, in the band that it is marked with, and counted once in each;
-//! - *everyone parked or done*: whoever waits for an event that does not come, or for a core that does
-//!   not leave, is a deadlock, which loom reports. At the end no core sleeps, and no event, mail, poke or
-//!   wish is left anywhere, except where a model ends its runtime by force.
+//! - *never two of a color*, and each sees what the one before wrote: each writes one loom cell of
+//!   its color at its beginning and at its end, and every node and every private part of a color is
+//!   a loom cell itself;
+//! - *the order of each poster, and causal order*: each event knows the posts that happened before
+//!   its own, through its poster's program order and through the events that ran in its poster's
+//!   color; when it runs, all of these to its color must have run;
+//! - *every list consistent*, in each critical section: a color is in the core-queue of its owner
+//!   and of nobody else, in the band that it is marked with, and counted once in each;
+//! - *everyone parked or done*: whoever waits for an event that does not come, or for a core that
+//!   does not leave, is a deadlock, which loom reports. At the end no core sleeps, and no event,
+//!   mail, poke or wish is left anywhere, except where a model ends its runtime by force.
 //!
 //! # The models, their bounds, and the faults that each must find
 //!
@@ -97,15 +97,16 @@
 //!
 //! # What is not modelled, and what covers it
 //!
-//! - More than three colors or a dozen events on the way, more than three cores at work, long batches,
-//!   costs that change: the stress tests in mely's `tests/`.
-//! - The kernel's side of the real event sources, and that a ring is never lost there: the contract suite
-//!   in `src/io/tests/`. Here a condition variable stands for the kernel, and a model's thread for what
-//!   completes. The return of receive buffers from other threads (`src/io/pool.rs`) is covered there too.
+//! - More than three colors or a dozen events on the way, more than three cores at work, long
+//!   batches, costs that change: the stress tests in mely's `tests/`.
+//! - The kernel's side of the real event sources, and that a ring is never lost there: the contract
+//!   suite in `src/io/tests/`. Here a condition variable stands for the kernel, and a model's
+//!   thread for what completes. The return of receive buffers from other threads (`src/io/pool.rs`)
+//!   is covered there too.
 //! - The order of timers, connections and what completions become: tests of `net`.
 //! - Panics, deadlines, `run` and the threads around it: tests of the public face.
-//! - Raw pointers: loom sees the cells that they lead to, not their lifetimes; that is miri's. What a
-//!   profile says is behind such a pointer, and no cell.
+//! - Raw pointers: loom sees the cells that they lead to, not their lifetimes; that is miri's. What
+//!   a profile says is behind such a pointer, and no cell.
 //! - Orders weaker than loom models: it treats `SeqCst` loads and stores as acquire and release (we
 //!   have only fences), and does not know of consume or of out-of-thin-air values.
 //! - Statistics, estimates and measured costs: `sync::relaxed`, no protocol.

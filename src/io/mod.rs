@@ -24,7 +24,8 @@
 //! *terminal* completion (`more == false`), and nothing comes after it.
 //! - `accept`: a connection each, all of them with `more`; the terminal one is always an error.
 //!   Lack of descriptors or memory is such an error, which may come before a connection does: the
-//!   caller starts anew when it has closed something. Connections that died in the queue are skipped in silence.
+//!   caller starts anew when it has closed something. Connections that died in the queue are
+//!   skipped in silence.
 //! - `recv`: bytes with `more`; the terminal one is the end of the stream or an error, never bytes.
 //!   Lack of buffers is *not* reported: the operation pauses until one returns, costs nothing
 //!   meanwhile, and goes on by itself.

@@ -21,8 +21,8 @@ pub enum Acceptors {
     /// home where it was accepted, and the kernel spreads them.
     #[default]
     PerCore,
-    /// The core that calls `listen` accepts all and is home to all. So it is, whatever is asked for,
-    /// in the simulated network.
+    /// The core that calls `listen` accepts all and is home to all. So it is, whatever is asked
+    /// for, in the simulated network.
     Single,
 }
 
@@ -46,7 +46,8 @@ impl Listening {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Posts accepted connections, or why there are none. If the callback panics, the rest are closed.
+    /// Posts accepted connections, or why there are none. If the callback panics, the rest are
+    /// closed.
     pub(super) fn accepted(
         this: Arc<Listening>,
         results: Vec<io::Result<Fd>>,
@@ -241,10 +242,10 @@ impl Listener {
         self.detached = true;
     }
 
-    /// Stops accepting and frees the port. Connections that were made before each core has heard of it are
-    /// still delivered; the callback is dropped after the last of them, in its color. A connection that is made
-    /// between that and the end of the descriptor is reset by the kernel. A runtime that is ending
-    /// delivers no more of them.
+    /// Stops accepting and frees the port. Connections that were made before each core has heard of
+    /// it are still delivered; the callback is dropped after the last of them, in its color. A
+    /// connection that is made between that and the end of the descriptor is reset by the kernel. A
+    /// runtime that is ending delivers no more of them.
     pub fn close(self) {}
 }
 

@@ -7,8 +7,8 @@
 //!
 //! A connection's *home* is the core that accepted it or connected it; that core receives for it as
 //! long as it lives, while its color may be stolen like any other. The price: data that arrives for
-//! a core inside a long handler waits for that handler, since no other core may reap its ring. A core
-//! receives at most [`AHEAD_BYTES_MAX`] more of a connection than its color has taken up.
+//! a core inside a long handler waits for that handler, since no other core may reap its ring. A
+//! core receives at most [`AHEAD_BYTES_MAX`] more of a connection than its color has taken up.
 //!
 //! An echo server, and a client of it:
 //!

@@ -1,7 +1,7 @@
 //! The handles to connections: what an application holds.
 //!
-//! [`Incoming`] is a connection without a color, [`Stream`] one that belongs to a color. Both only check
-//! and delegate: what a connection is, and which core may touch which half of it, is in
+//! [`Incoming`] is a connection without a color, [`Stream`] one that belongs to a color. Both only
+//! check and delegate: what a connection is, and which core may touch which half of it, is in
 //! [`super::conn`].
 
 use super::conn::{Conn, Next, Phase};
@@ -109,8 +109,9 @@ impl fmt::Debug for Incoming {
 /// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
 /// [`Refused`]. Dropping it closes the connection as [`close`](Self::close) does.
 ///
-/// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`, also of a
-/// connection that is paused. Callbacks that are left when the runtime is dropped are dropped with it.
+/// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`,
+/// also of a connection that is paused. Callbacks that are left when the runtime is dropped are
+/// dropped with it.
 pub struct Stream {
     pub(super) conn: Arc<Conn>,
     /// Dropping it closes the connection: false for what callbacks borrow, and once detached.
@@ -155,10 +156,11 @@ impl Stream {
         }
     }
 
-    /// Receives: `f` is called with what comes, in order, in the connection's color, under `handler`.
-    /// A buffer of length 0 is the end of the stream; that, or an error, is the last call, after which `f` is
-    /// dropped: so it may hold the state that owns this stream. May be called again to replace `f` (the handler
-    /// stays) or to resume after [`pause`](Self::pause); what is given after the last call is dropped at once.
+    /// Receives: `f` is called with what comes, in order, in the connection's color, under
+    /// `handler`. A buffer of length 0 is the end of the stream; that, or an error, is the last
+    /// call, after which `f` is dropped: so it may hold the state that owns this stream. May be
+    /// called again to replace `f` (the handler stays) or to resume after [`pause`](Self::pause);
+    /// what is given after the last call is dropped at once.
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
@@ -180,7 +182,8 @@ impl Stream {
     }
 
     /// Stops receiving: what the peer sends then waits in the kernel, and in the end with the peer.
-    /// What was already received is still delivered: at most [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX).
+    /// What was already received is still delivered: at most
+    /// [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX).
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
@@ -200,10 +203,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Calls `f` once, in the connection's color and under `handler`, when all that has arrived on this
-    /// machine by now has been given to [`on_data`](Self::on_data): what comes later was sent by a peer that
-    /// could know of whatever this color has done before. While the stream is paused, `f` waits. It is dropped
-    /// when the connection is closed.
+    /// Calls `f` once, in the connection's color and under `handler`, when all that has arrived on
+    /// this machine by now has been given to [`on_data`](Self::on_data): what comes later was sent
+    /// by a peer that could know of whatever this color has done before. While the stream is
+    /// paused, `f` waits. It is dropped when the connection is closed.
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
@@ -240,8 +243,8 @@ impl Stream {
         });
     }
 
-    /// Queues bytes for sending: all of them, in order, after what was queued before. They leave from
-    /// the core that runs this handler.
+    /// Queues bytes for sending: all of them, in order, after what was queued before. They leave
+    /// from the core that runs this handler.
     ///
     /// What was received ([`RecvBuf`]) can be sent without a copy, if the kernel takes it at once;
     /// what has to wait is copied, and the buffer goes back.
@@ -257,9 +260,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Like [`write`](Self::write), and says at once what [`on_drained`](Self::on_drained) would say
-    /// in an event of its own: true if everything queued has left. Then `on_drained` is not called for
-    /// it. False: it will be.
+    /// Like [`write`](Self::write), and says at once what [`on_drained`](Self::on_drained) would
+    /// say in an event of its own: true if everything queued has left. Then `on_drained` is not
+    /// called for it. False: it will be.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -270,7 +273,8 @@ impl Stream {
         }
     }
 
-    /// Counts bytes as queued; they come back if they can be sent now, because none are before them.
+    /// Counts bytes as queued; they come back if they can be sent now, because none are before
+    /// them.
     fn admit(&self, cx: &mut Cx, bytes: SendBuf) -> Result<Option<Next>, WriteError> {
         let mut colored = match self.conn.colored.borrow(cx) {
             Ok(colored) => colored,
@@ -293,10 +297,11 @@ impl Stream {
         Ok(Some(colored.begin_send(bytes)))
     }
 
-    /// Calls `f`, in the connection's color and under `handler`, each time everything queued has been
-    /// sent, or with the error that ended sending; then what was still queued is lost and further
-    /// writes are refused. An error is the last call; `f` is dropped after it, or when the connection is closed.
-    /// (If `f` holds the state that owns this stream, and the peer ends its side only, somebody has to close.)
+    /// Calls `f`, in the connection's color and under `handler`, each time everything queued has
+    /// been sent, or with the error that ended sending; then what was still queued is lost and
+    /// further writes are refused. An error is the last call; `f` is dropped after it, or when the
+    /// connection is closed. (If `f` holds the state that owns this stream, and the peer ends its
+    /// side only, somebody has to close.)
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
@@ -350,8 +355,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Lets the connection live on its own: its callbacks get it as an argument. It is closed by them,
-    /// or after `on_data`'s last call (the end of the stream, or an error): at once, if that has been.
+    /// Lets the connection live on its own: its callbacks get it as an argument. It is closed by
+    /// them, or after `on_data`'s last call (the end of the stream, or an error): at once, if that
+    /// has been.
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color, with which the stream is dropped and closed.

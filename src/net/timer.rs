@@ -55,9 +55,9 @@ impl fmt::Debug for Pending {
 
 /// The timers of a core.
 ///
-/// Those that are due at the same moment fire in the order in which they were set. A canceled timer leaves
-/// its entry in the heap, where it is recognized by its number; when those outnumber the living, the heap
-/// is made anew.
+/// Those that are due at the same moment fire in the order in which they were set. A canceled timer
+/// leaves its entry in the heap, where it is recognized by its number; when those outnumber the
+/// living, the heap is made anew.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     /// When (ns), number, index.
@@ -181,11 +181,11 @@ impl fmt::Debug for Timer {
 }
 
 impl Cx {
-    /// Runs the callback once, in its color, no earlier than `after` from now. Its event is posted late by as
-    /// much as this core is inside a handler, and then waits for its color's turn like any other; a sleeping core
-    /// wakes for it. Timers of one core that are due
-    /// at the same moment are posted in the order in which they were set. A timer fires also at the
-    /// limit of queued events, beyond which its event counts.
+    /// Runs the callback once, in its color, no earlier than `after` from now. Its event is posted
+    /// late by as much as this core is inside a handler, and then waits for its color's turn like
+    /// any other; a sleeping core wakes for it. Timers of one core that are due at the same moment
+    /// are posted in the order in which they were set. A timer fires also at the limit of queued
+    /// events, beyond which its event counts.
     ///
     /// A runtime that was asked to stop runs no more timers; their closures are dropped in their
     /// colors.

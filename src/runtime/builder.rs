@@ -14,9 +14,9 @@ use std::time::Duration;
 /// Which cores a runtime uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cores {
-    /// Every core that the calling thread may use: its affinity mask and cpuset, and no more than the
-    /// process's CPU quota grants. (A thread that a handler spawns may use that handler's core only: see
-    /// [`Builder::pin`].)
+    /// Every core that the calling thread may use: its affinity mask and cpuset, and no more than
+    /// the process's CPU quota grants. (A thread that a handler spawns may use that handler's core
+    /// only: see [`Builder::pin`].)
     #[default]
     All,
     /// So many of them.
@@ -114,8 +114,9 @@ impl Builder {
         self
     }
 
-    /// Whether each core's thread is pinned to its processor (Mely §IV-C); on by default. The system has
-    /// the threads that a handler spawns inherit that: spawn them elsewhere, or have them widen their mask.
+    /// Whether each core's thread is pinned to its processor (Mely §IV-C); on by default. The
+    /// system has the threads that a handler spawns inherit that: spawn them elsewhere, or have
+    /// them widen their mask.
     pub fn pin(mut self, pin: bool) -> Builder {
         self.pin = pin;
         self
@@ -144,19 +145,20 @@ impl Builder {
         self
     }
 
-    /// Most events queued at any time; 67 million (4 GiB) by default. So many fit in every case; what
-    /// cores have in stock comes on top, which is a thirty-second of them, or two for each core and two for
-    /// all other threads. At the limit [`Cx::post`](crate::Cx::post) panics, and
+    /// Most events queued at any time; 67 million (4 GiB) by default. So many fit in every case;
+    /// what cores have in stock comes on top, which is a thirty-second of them, or two for each
+    /// core and two for all other threads. At the limit [`Cx::post`](crate::Cx::post) panics, and
     /// [`Cx::try_post`](crate::Cx::try_post) and [`Poster::post`](crate::Poster::post) give the
-    /// closure back. What the network brings waits, but for 64 events. Timers fire beyond the limit, and so
-    /// do the runtime's own events, such as the first of a run, and the drop of state in its color.
+    /// closure back. What the network brings waits, but for 64 events. Timers fire beyond the
+    /// limit, and so do the runtime's own events, such as the first of a run, and the drop of state
+    /// in its color.
     pub fn events_max(mut self, events: usize) -> Builder {
         self.events_max = events;
         self
     }
 
-    /// How long an idle core searches and polls before it sleeps; 50 us by default, a few times what
-    /// a wake-up takes. Spinning burns the core; sleeping costs whoever wakes it.
+    /// How long an idle core searches and polls before it sleeps; 50 us by default, a few times
+    /// what a wake-up takes. Spinning burns the core; sleeping costs whoever wakes it.
     pub fn spin(mut self, time: Duration) -> Builder {
         self.spin = time;
         self
@@ -170,10 +172,10 @@ impl Builder {
 
     /// From one look of the watchdog to the next, at least 50 us; 500 us by default.
     ///
-    /// The watchdog is the thread that called `run`. It asks a core to look at its timers and at the network that
-    /// has not done so for one to two of these periods, because its handlers take longer than was thought; and
-    /// it wakes another core, if that one can take what waits there. It sleeps while no core is busy. With
-    /// [`Duration::MAX`] it does nothing.
+    /// The watchdog is the thread that called `run`. It asks a core to look at its timers and at
+    /// the network that has not done so for one to two of these periods, because its handlers take
+    /// longer than was thought; and it wakes another core, if that one can take what waits there.
+    /// It sleeps while no core is busy. With [`Duration::MAX`] it does nothing.
     pub fn watchdog(mut self, period: Duration) -> Builder {
         self.config.watch_period = period.max(Duration::from_micros(50));
         self
@@ -185,8 +187,8 @@ impl Builder {
         self
     }
 
-    /// Calls `hook` with each panic of a handler, on the core it happened on, right after it. A hook that
-    /// panics stops the runtime, also with [`OnPanic::DropEvent`], and `run` says so.
+    /// Calls `hook` with each panic of a handler, on the core it happened on, right after it. A
+    /// hook that panics stops the runtime, also with [`OnPanic::DropEvent`], and `run` says so.
     pub fn panic_hook<F>(mut self, hook: F) -> Builder
     where
         F: Fn(&PanicReport) + Send + Sync + 'static,
@@ -197,8 +199,8 @@ impl Builder {
 
     /// Calls `hook` once for each run of a handler that takes longer than `limit`, while it still
     /// runs, on the thread that called `run`. Seen to within a quarter of the limit, which is at
-    /// least a millisecond. If the hook panics the run is cut short, and `run` panics when its cores have
-    /// left. (In a simulation whatever steps it panics, at once.)
+    /// least a millisecond. If the hook panics the run is cut short, and `run` panics when its
+    /// cores have left. (In a simulation whatever steps it panics, at once.)
     pub fn on_slow_handler<F>(mut self, limit: Duration, hook: F) -> Builder
     where
         F: Fn(&SlowHandler) + Send + Sync + 'static,

@@ -15,8 +15,8 @@ use std::time::Duration;
 impl Cx {
     /// The worker behind the context.
     ///
-    /// A `Cx` is a mere pointer, so that a user's `&mut Cx` does not claim the worker exclusively: a
-    /// [`Poster`] used inside the handler goes to the same worker.
+    /// A `Cx` is a mere pointer, so that a user's `&mut Cx` does not claim the worker exclusively:
+    /// a [`Poster`] used inside the handler goes to the same worker.
     #[inline(always)]
     pub(crate) fn worker(&mut self) -> &mut Worker {
         // SAFETY: a worker, valid and this thread's, by `Cx::with`. Exclusive: every borrow of the
@@ -34,14 +34,15 @@ impl Cx {
     /// Posts `f` to `color`: it will run after everything that was posted to the color before, and
     /// never at the same time as another event of the color. Never waits and never runs `f` now.
     ///
-    /// A closure of up to 24 bytes lies in the event; a larger one has a box of its own, and is moved to the
-    /// core's stack (2 MiB) to be run: what is larger than some 100 KB belongs into a `Box` that it captures.
+    /// A closure of up to 24 bytes lies in the event; a larger one has a box of its own, and is
+    /// moved to the core's stack (2 MiB) to be run: what is larger than some 100 KB belongs into a
+    /// `Box` that it captures.
     ///
     /// # Order
     /// Events posted by one handler to one color run in the order of the posts. More: if a post to
     /// a color happened before another post to it, through program order inside events, through
-    /// posts, or through succession in a color, then its event runs first. Everything an event wrote
-    /// is visible to what runs after it by these rules, on whatever core.
+    /// posts, or through succession in a color, then its event runs first. Everything an event
+    /// wrote is visible to what runs after it by these rules, on whatever core.
     ///
     /// # Panics
     /// At the builder's limit of queued events; see [`try_post`](Self::try_post).
@@ -137,13 +138,14 @@ impl Cx {
 
     /// Publishes what this handler has posted so far.
     ///
-    /// Posts to other colors are otherwise published when the core has given its colors their turns, or one by
-    /// one if the handler is known to be long (except if it is so only because it posts much). Also gives back
-    /// the other colors that the core has at hand, so that idle cores can take them: up to 63, which costs
-    /// more than a handler of some ns. Call this before a long computation, and before signaling another
-    /// thread by means of your own (a channel, an atomic, a post to another runtime): only then do the posts
-    /// before come before what that thread posts. (Except what an event that is already running posts to its
-    /// own color: that never looks at what others have sent meanwhile.)
+    /// Posts to other colors are otherwise published when the core has given its colors their
+    /// turns, or one by one if the handler is known to be long (except if it is so only because it
+    /// posts much). Also gives back the other colors that the core has at hand, so that idle cores
+    /// can take them: up to 63, which costs more than a handler of some ns. Call this before a long
+    /// computation, and before signaling another thread by means of your own (a channel, an atomic,
+    /// a post to another runtime): only then do the posts before come before what that thread
+    /// posts. (Except what an event that is already running posts to its own color: that never
+    /// looks at what others have sent meanwhile.)
     pub fn flush(&mut self) {
         self.worker().core.flush();
     }
@@ -183,8 +185,8 @@ impl Cx {
     }
 
     /// Moves a color to a core, its queued events with it: as soon as its present core, or a thief,
-    /// takes that core's mail, and if it runs, when its turn ends. (A turn or two later, if it has only just come
-    /// to that core.) It may be stolen from there like any other color.
+    /// takes that core's mail, and if it runs, when its turn ends. (A turn or two later, if it has
+    /// only just come to that core.) It may be stolen from there like any other color.
     ///
     /// A color that nobody placed or stole is on core `slot mod cores`; a small value's slot is the
     /// value.
@@ -211,9 +213,9 @@ impl Cx {
         UniqueColor::issue(&self.worker_ref().inner, core)
     }
 
-    /// Asks the runtime to stop. What is queued, and what that posts, is still run, until nothing is
-    /// left or the builder's deadline has come; listeners, receives and timers are canceled, sends
-    /// under way are finished. Then `run` returns. Asking again changes nothing.
+    /// Asks the runtime to stop. What is queued, and what that posts, is still run, until nothing
+    /// is left or the builder's deadline has come; listeners, receives and timers are canceled,
+    /// sends under way are finished. Then `run` returns. Asking again changes nothing.
     pub fn stop(&mut self) {
         let inner = self.worker().inner.clone();
         inner.stop();

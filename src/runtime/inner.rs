@@ -147,8 +147,8 @@ impl Inner {
         (posted + self.quiesce.foreign_posts()).saturating_sub(executed)
     }
 
-    /// Drops what was accepted and not executed, and all callbacks. No core is there any more, and the end has
-    /// come.
+    /// Drops what was accepted and not executed, and all callbacks. No core is there any more, and
+    /// the end has come.
     pub(crate) fn discard_left(&self) {
         self.discard_events();
         #[cfg(not(loom))]

@@ -3,8 +3,8 @@
 //! # The end of a run, in order
 //!
 //! 1. Somebody asks: `stop`, a panic, or (by option) there is nothing left to do.
-//! 2. Every core is woken, cancels what its event source waits for, and goes on with its turns: what
-//!    is queued, and what that posts, is run.
+//! 2. Every core is woken, cancels what its event source waits for, and goes on with its turns:
+//!    what is queued, and what that posts, is run.
 //! 3. A core that has nothing left reports; two equal waves of reports close the runtime
 //!    ([`quiesce`]). From then on posts are refused.
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.
@@ -268,7 +268,8 @@ impl Runtime {
             return Err(RunError::Inside);
         }
         let shared = &self.inner.shared;
-        // Also if what was posted before has filled the queues: it is this event that begins to empty them.
+        // Also if what was posted before has filled the queues: it is this event that begins to
+        // empty them.
         let (event, _) = self.inner.foreign.lock().unwrap().make_own(
             &shared.profiles,
             None,
@@ -313,8 +314,8 @@ impl Runtime {
 
 impl Drop for Runtime {
     /// A runtime that is gone runs nothing: posts are refused from now on, and closures that were
-    /// never run are dropped. Here and not with the last handle, because they may hold one: a closure
-    /// that owns a [`Poster`], or a connection, would keep itself.
+    /// never run are dropped. Here and not with the last handle, because they may hold one: a
+    /// closure that owns a [`Poster`], or a connection, would keep itself.
     fn drop(&mut self) {
         if !self.inner.ended() {
             self.inner.force();

@@ -12,12 +12,13 @@ use std::fmt;
 ///
 /// Cloneable and `Send + Sync`. Events posted by one thread through one runtime's posters to one
 /// color run in the order of the posts. Inside a handler of its own runtime a poster is recognized
-/// and behaves like [`Cx::post`], so that it cannot overtake it. Posting never runs the event, and waits neither for
-/// a handler nor for room: only, for a moment, for other foreign threads that make their events.
+/// and behaves like [`Cx::post`], so that it cannot overtake it. Posting never runs the event, and
+/// waits neither for a handler nor for room: only, for a moment, for other foreign threads that
+/// make their events.
 ///
-/// Inside a handler of another runtime it posts at once, while what that handler posts in its own runtime
-/// waits to be published: an event that goes there and back may overtake it. [`Cx::flush`] before the post
-/// keeps the causal order.
+/// Inside a handler of another runtime it posts at once, while what that handler posts in its own
+/// runtime waits to be published: an event that goes there and back may overtake it. [`Cx::flush`]
+/// before the post keeps the causal order.
 ///
 /// ```
 /// use mely::{Color, Runtime};
@@ -40,8 +41,8 @@ impl Poster {
     /// Posts `f` to `color`; see [`Cx::post`].
     ///
     /// # Errors
-    /// [`PostError::Ended`] once the runtime was asked to stop, [`PostError::Full`] at the builder's limit
-    /// of queued events. Both give the closure back.
+    /// [`PostError::Ended`] once the runtime was asked to stop, [`PostError::Full`] at the
+    /// builder's limit of queued events. Both give the closure back.
     pub fn post<F>(&self, color: Color, f: F) -> Result<(), PostError<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,

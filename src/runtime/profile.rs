@@ -33,9 +33,9 @@ pub struct HandlerProfile {
     /// once the runtime has ended; of a busy core, what it ran in its last 64 quanta may be
     /// missing.
     pub events_by_core: Vec<u64>,
-    /// Events in colors at the moment they were stolen. A color may hold events of several handlers:
-    /// all are counted for the handler of the first one. Those of a color that is stolen again before
-    /// they have run are counted again.
+    /// Events in colors at the moment they were stolen. A color may hold events of several
+    /// handlers: all are counted for the handler of the first one. Those of a color that is stolen
+    /// again before they have run are counted again.
     pub events_stolen: u64,
     /// What an event takes, unless none was timed yet.
     pub learned: Option<Learned>,
@@ -50,9 +50,10 @@ pub struct HandlerProfile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Learned {
-    /// The mean, a moving one by which the scheduler judges. So that a thread that lost its processor is not taken
-    /// for a long handler, a run counts for at most eight times the mean and 2 us: of a handler that is long
-    /// only once in ten times or less, it is nearer to what it mostly takes.
+    /// The mean, a moving one by which the scheduler judges. So that a thread that lost its
+    /// processor is not taken for a long handler, a run counts for at most eight times the mean and
+    /// 2 us: of a handler that is long only once in ten times or less, it is nearer to what it
+    /// mostly takes.
     pub mean: Duration,
     /// The mean deviation from it.
     pub deviation: Duration,

@@ -1,25 +1,25 @@
 //! When nothing is left: the end of a run, decided once and by everybody together.
 //!
-//! There is no counter of events in flight: it would be a read-modify-write on a shared line for every
-//! event. Each core counts for itself the events it posted and the events it executed, and reports
-//! both when it has nothing to run. Reports come in *waves*: a wave is complete when every core
-//! has reported in it, and then the next begins.
+//! There is no counter of events in flight: it would be a read-modify-write on a shared line for
+//! every event. Each core counts for itself the events it posted and the events it executed, and
+//! reports both when it has nothing to run. Reports come in *waves*: a wave is complete when every
+//! core has reported in it, and then the next begins.
 //!
 //! **Why two waves.** Let E be the events executed according to one wave and P the events posted
 //! according to the next. Between the two waves lies a moment t at which every report of the first
-//! was already made and none of the second. Counters only grow, so E is at most what was executed at
-//! t, which is at most what was posted at t, which is at most P. If E equals P, all four are equal,
-//! and at t nothing was in flight; and with nothing in flight only a foreign thread can post. A
-//! running event counts as posted and not as executed, so a core in the middle of a handler keeps
-//! the sums apart even if it did not report.
+//! was already made and none of the second. Counters only grow, so E is at most what was executed
+//! at t, which is at most what was posted at t, which is at most P. If E equals P, all four are
+//! equal, and at t nothing was in flight; and with nothing in flight only a foreign thread can
+//! post. A running event counts as posted and not as executed, so a core in the middle of a handler
+//! keeps the sums apart even if it did not report.
 //!
-//! **Foreign threads** count their posts in the `gate` word, before they push. The same word has the
-//! `CLOSED` flag: set when the end is asked for, or, if a runtime ends by itself, by a
+//! **Foreign threads** count their posts in the `gate` word, before they push. The same word has
+//! the `CLOSED` flag: set when the end is asked for, or, if a runtime ends by itself, by a
 //! compare-and-swap that expects the very count that entered P. A post is counted by a
-//! compare-and-swap as well, which expects `CLOSED` to be clear. So either a post comes before, and is
-//! counted, and the end is not yet; or it comes after and is refused, with its closure given back.
-//! Nothing is accepted and then lost; and a refused post writes nothing, so threads that go on posting
-//! after the end was asked for cannot hold it up.
+//! compare-and-swap as well, which expects `CLOSED` to be clear. So either a post comes before, and
+//! is counted, and the end is not yet; or it comes after and is refused, with its closure given
+//! back. Nothing is accepted and then lost; and a refused post writes nothing, so threads that go
+//! on posting after the end was asked for cannot hold it up.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, fault, first_look};
@@ -133,8 +133,8 @@ impl Quiesce {
         self.gate.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Counts the post of a foreign thread, which is about to push it. False: the runtime is ending or
-    /// has ended, and nothing was written.
+    /// Counts the post of a foreign thread, which is about to push it. False: the runtime is ending
+    /// or has ended, and nothing was written.
     #[must_use]
     pub(crate) fn foreign_post(&self) -> bool {
         let mut gate = first_look(|| self.gate.load(Ordering::Relaxed), 0);

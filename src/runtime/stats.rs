@@ -19,9 +19,10 @@ pub struct Stats {
     pub steal_cost: Vec<(Distance, Duration)>,
     /// Posts by threads that are not cores of the runtime.
     pub posts_foreign: u64,
-    /// Events accepted and not run yet, wherever they wait: what [`Builder::events_max`](crate::Builder::events_max)
-    /// limits. Exact between quanta; of what a running handler has posted since it began some may be missing, and
-    /// what has run since then may be counted.
+    /// Events accepted and not run yet, wherever they wait: what
+    /// [`Builder::events_max`](crate::Builder::events_max) limits. Exact between quanta; of what a
+    /// running handler has posted since it began some may be missing, and what has run since then
+    /// may be counted.
     pub events_waiting: u64,
     /// Bytes of event memory ever allocated: events are recycled, so this is a high-water mark.
     pub event_bytes: usize,
@@ -41,8 +42,8 @@ pub struct CoreStats {
     pub quanta: u64,
     /// Colors waiting in the core-queue now.
     pub colors_queued: u64,
-    /// Their events, those of control colors apart. Events of a color that runs are not among them, nor what other
-    /// cores have posted to it meanwhile: see [`Stats::events_waiting`] and
+    /// Their events, those of control colors apart. Events of a color that runs are not among them,
+    /// nor what other cores have posted to it meanwhile: see [`Stats::events_waiting`] and
     /// [`Poster::deepest`](crate::Poster::deepest).
     pub events_queued: u64,
     /// Steals by distance; distances without a try are left out.
@@ -98,13 +99,14 @@ pub struct StealStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ColorDepth {
-    /// The color of one of the events. None for events that a core has taken to run, and nothing was posted to
-    /// them since, unless the color is a small value.
+    /// The color of one of the events. None for events that a core has taken to run, and nothing
+    /// was posted to them since, unless the color is a small value.
     pub color: Option<Color>,
     /// The core that has the color.
     pub core: usize,
-    /// Events that wait in it, and in other colors that share its slot: queued, mailed by other cores, or taken
-    /// by the core that is running the color. What a handler posts to its own color counts once it has returned.
+    /// Events that wait in it, and in other colors that share its slot: queued, mailed by other
+    /// cores, or taken by the core that is running the color. What a handler posts to its own color
+    /// counts once it has returned.
     pub events: u64,
     /// The core has taken the color to run it.
     pub running: bool,

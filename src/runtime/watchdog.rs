@@ -1,16 +1,18 @@
 //! Who has been in its quantum for too long.
 //!
-//! A core looks at its event source once in some quanta, and a quantum is some hundred events that are
-//! thought to be short. If they are not, because the data has grown or a cache is cold, timers and
-//! completions of that core would wait for all of them. No clock that the core reads now and then would
-//! bound that, and one that it reads for each event would cost more than the event. But the thread that
-//! called `run` has nothing else to do: so every period it looks at the cores' counters, which costs them
-//! nothing, and it sees a handler that never returns, which no clock read after the handler could.
+//! A core looks at its event source once in some quanta, and a quantum is some hundred events that
+//! are thought to be short. If they are not, because the data has grown or a cache is cold, timers
+//! and completions of that core would wait for all of them. No clock that the core reads now and
+//! then would bound that, and one that it reads for each event would cost more than the event. But
+//! the thread that called `run` has nothing else to do: so every period it looks at the cores'
+//! counters, which costs them nothing, and it sees a handler that never returns, which no clock
+//! read after the handler could.
 //!
 //! A core that runs and has not looked at its event source for a period
 //!
 //! - is asked to *look up*: to end its quantum after the event that it is inside of;
-//! - is relieved, if something waits there that others may take, and another core sleeps: that one is woken;
+//! - is relieved, if something waits there that others may take, and another core sleeps: that one
+//!   is woken;
 //! - and the handler that it is inside of, if it was thought short, is not from now on.
 //!
 //! And handlers over the limit of [`Builder::on_slow_handler`](crate::Builder::on_slow_handler) are
@@ -59,7 +61,8 @@ pub(crate) struct Watchdog {
     idle_looks: u32,
 }
 
-/// Looks at cores of which none is busy before the watchdog sleeps: one that becomes busy has to wake it.
+/// Looks at cores of which none is busy before the watchdog sleeps: one that becomes busy has to
+/// wake it.
 const IDLE_LOOKS: u32 = 20;
 
 impl Watchdog {
@@ -70,8 +73,8 @@ impl Watchdog {
         }
     }
 
-    /// How long until the next look; none if it sleeps until a core calls it. Under the lock of the outcome, which
-    /// that call takes too.
+    /// How long until the next look; none if it sleeps until a core calls it. Under the lock of the
+    /// outcome, which that call takes too.
     pub(crate) fn next_look(&mut self, inner: &Inner) -> Option<Duration> {
         let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
         self.idle_looks = if vigil.any_busy(cores) {

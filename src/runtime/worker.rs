@@ -1,10 +1,10 @@
 //! A core's thread: turns, idling, and sleep.
 //!
-//! [`step`] is a turn and what follows from it; [`drive`] is the thread that takes one step after the
-//! other. It goes on if anything ran. Otherwise it spins for a while, searching, and then sleeps by the
-//! protocol of [`crate::sched::sleepers`]: announce, fence, look again, wait. A wake-up takes the
-//! sleeper some 20 us and costs the waker 7 (the halt exit of a virtual processor), so it spins for a
-//! few of those first.
+//! [`step`] is a turn and what follows from it; [`drive`] is the thread that takes one step after
+//! the other. It goes on if anything ran. Otherwise it spins for a while, searching, and then
+//! sleeps by the protocol of [`crate::sched::sleepers`]: announce, fence, look again, wait. A
+//! wake-up takes the sleeper some 20 us and costs the waker 7 (the halt exit of a virtual
+//! processor), so it spins for a few of those first.
 
 use super::inner::Inner;
 use super::source::Source;
@@ -70,8 +70,8 @@ impl Worker {
         }
     }
 
-    /// Announces and looks again; true if there is nothing to do but wait. `wave` and `phase` are what
-    /// the caller acted upon.
+    /// Announces and looks again; true if there is nothing to do but wait. `wave` and `phase` are
+    /// what the caller acted upon.
     fn lie_down(&mut self, phase: Phase, wave: u64) -> bool {
         let shared = Arc::clone(&self.inner.shared);
         let id = self.core.id;
@@ -145,8 +145,8 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `f` as if this thread were inside no worker: while a virtual core is left in the middle of a
-/// step, others are on this thread.
+/// Runs `f` as if this thread were inside no worker: while a virtual core is left in the middle of
+/// a step, others are on this thread.
 #[cfg(feature = "sim")]
 pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
     let before = CURRENT.with(|current| current.replace(std::ptr::null_mut()));
@@ -239,9 +239,9 @@ fn rest(worker: &mut Worker, phase: Phase) -> Next {
     }
 }
 
-/// Waits a little before the next look at the event source and at the others: some hundred nanoseconds
-/// between looks keep the victims' lines mostly the victims'. (A pause takes from 10 to 50 ns.) What is
-/// sent to this core it sees at once.
+/// Waits a little before the next look at the event source and at the others: some hundred
+/// nanoseconds between looks keep the victims' lines mostly the victims'. (A pause takes from 10 to
+/// 50 ns.) What is sent to this core it sees at once.
 fn relax(core: &Core, oversubscribed: bool) {
     if oversubscribed {
         yield_now();

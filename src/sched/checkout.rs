@@ -11,12 +11,12 @@
 //! runs, and at each flush, all colors but the running one are [given back](Checkout::release), so
 //! that thieves can take them and what is posted to them. Nothing is overtaken:
 //!
-//! - What lies in the color's mailbox may have happened before. Nobody but the core's own thread empties
-//!   the mailbox of a color that is checked out (`Section::deliver` leaves it), and no event is put in
-//!   while the mailbox has anything.
-//! - What this thread posted to the color through the outbox comes first. A post to a color that is not
-//!   here is no matter: within a quantum none comes to be here, nor in the index. Once a post was refused
-//!   for another reason, all are until the next exchange, which publishes the outbox.
+//! - What lies in the color's mailbox may have happened before. Nobody but the core's own thread
+//!   empties the mailbox of a color that is checked out (`Section::deliver` leaves it), and no
+//!   event is put in while the mailbox has anything.
+//! - What this thread posted to the color through the outbox comes first. A post to a color that is
+//!   not here is no matter: within a quantum none comes to be here, nor in the index. Once a post
+//!   was refused for another reason, all are until the next exchange, which publishes the outbox.
 
 use super::mail;
 use super::shared::Shared;

@@ -172,10 +172,15 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         #[test]
-        fn a_list_is_a_queue_that_anything_may_leave(steps in proptest::collection::vec(step(), 0..60)) {
+        fn a_list_is_a_queue_that_anything_may_leave(
+            steps in proptest::collection::vec(step(), 0..60),
+        ) {
             let mut members = Numbered((0..COLORS).map(|_| Links::note(u32::MAX)).collect());
             let (mut list, mut model) = (List::EMPTY, VecDeque::new());
             for step in steps {

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a machine that is busy with something else: what is waited for
-/// comes at once or never.
+/// Longer than anything here takes on a machine that is busy with something else: what is waited
+/// for comes at once or never.
 pub const LONG: Duration = Duration::from_secs(30);
 
 /// A builder with so many cores, also on a machine with fewer processors.
@@ -38,8 +38,8 @@ pub fn cores(n: usize) -> Builder {
         .color_slots(64)
 }
 
-/// Ends the process if a test hangs: a runtime that does not end would otherwise hang the suite, and
-/// say nothing.
+/// Ends the process if a test hangs: a runtime that does not end would otherwise hang the suite,
+/// and say nothing.
 pub struct Bound {
     _alive: Sender<()>,
 }

@@ -2,8 +2,8 @@
 //!
 //! - `program.rs`: what a program is, and how proptest makes and shrinks one;
 //! - `run.rs`: runs one, on virtual cores that the seed steps;
-//! - `model.rs`: a map from color to FIFO, with what each event knew of when it was posted; judges each
-//!   event as it begins.
+//! - `model.rs`: a map from color to FIFO, with what each event knew of when it was posted; judges
+//!   each event as it begins.
 //!
 //! `MELY_SIM_RUNS=100000 cargo test --test programs` looks longer; a failure is printed with the
 //! command that repeats it, and shrunk.

@@ -1,8 +1,8 @@
 //! The reference: a map from color to FIFO, and for each event what had happened before its post.
 //!
-//! An event may begin if no other of its color runs, and if no event is still queued in its color whose
-//! post happened before its own: through program order inside events, through posts, or through
-//! succession in a color. A poster's events are in order by that alone.
+//! An event may begin if no other of its color runs, and if no event is still queued in its color
+//! whose post happened before its own: through program order inside events, through posts, or
+//! through succession in a color. A poster's events are in order by that alone.
 
 use mely::Color;
 use std::collections::BTreeMap;
@@ -187,7 +187,8 @@ impl Model {
         self.events[id].may_not_fire = true;
     }
 
-    /// The event has published its posts, and now tells the outside, past the runtime, what it knows.
+    /// The event has published its posts, and now tells the outside, past the runtime, what it
+    /// knows.
     pub(crate) fn signal(&mut self, id: Id) {
         let known = self.events[id].known.clone();
         self.outside.join(&known);
@@ -216,8 +217,8 @@ impl Model {
         }
     }
 
-    /// Judges the whole run once everything is gone. `orderly`: it ended after draining. Returns the
-    /// number of events that were accepted and not run.
+    /// Judges the whole run once everything is gone. `orderly`: it ended after draining. Returns
+    /// the number of events that were accepted and not run.
     pub(crate) fn judge(&mut self, orderly: bool) -> u64 {
         let mut left = 0;
         for id in 0..self.events.len() {

@@ -143,7 +143,8 @@ impl Body {
             Act::Pause => sim::pause(cx),
             Act::Flush => {
                 cx.flush();
-                // What is posted from outside after this is posted after all that this event knows of.
+                // What is posted from outside after this is posted after all that this event knows
+                // of.
                 self.judge.model().signal(self.id);
             }
             Act::Place(color, core) => cx.place(Color::from(color), core % cx.cores()),
@@ -189,7 +190,8 @@ impl Body {
     }
 }
 
-/// Whatever panics must be part of the program, or its limit: not an assertion of the runtime's own.
+/// Whatever panics must be part of the program, or its limit: not an assertion of the runtime's
+/// own.
 fn panic_hook(judge: &Judge, program: &Program) -> impl Fn(&PanicReport) + Send + Sync + 'static {
     let model = Arc::clone(&judge.model);
     let limited = program.events_max == 1;
@@ -289,7 +291,8 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         Ok(()) if panics_matter => return Err("a panic did not stop the runtime".into()),
         Ok(()) => {}
         Err(SimError::Run(RunError::Panicked { events_left, .. })) if panics_matter => {
-            // To cancel a timer from elsewhere is an event of the runtime's own, and so is to drop it.
+            // To cancel a timer from elsewhere is an event of the runtime's own, and so is to drop
+            // it.
             if !(left..=left + 2 * model.timers()).contains(&events_left) {
                 return Err(format!(
                     "{events_left} events are said to be left of {left}"

@@ -34,8 +34,8 @@ fn every_regular_machine_is_valid() {
     }
 }
 
-/// The thieves' first victims are all the cores, so are their second ones, and so on: no two thieves
-/// meet.
+/// The thieves' first victims are all the cores, so are their second ones, and so on: no two
+/// thieves meet.
 fn assert_thieves_never_meet(machine: &Topology) {
     let n = machine.cores().len();
     let orders: Vec<_> = (0..n).map(|thief| machine.victims(thief)).collect();

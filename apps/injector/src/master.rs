@@ -9,8 +9,8 @@
 //!    | ------ a Measure -------> |   as JSON; the master adds them up
 //! ```
 //!
-//! Each message is a line. Until they are started, injectors may come and go, and so may others who talk
-//! something else: the master waits until so many are ready, and starts those.
+//! Each message is a line. Until they are started, injectors may come and go, and so may others who
+//! talk something else: the master waits until so many are ready, and starts those.
 
 use crate::args::{self, Args, Command, Role};
 use crate::measure::{Measure, Outcome};
@@ -72,8 +72,8 @@ impl Lines {
     }
 }
 
-/// Waits for so many injectors, has them do the work, and adds up what they measured. `listens` is told where,
-/// once they can connect.
+/// Waits for so many injectors, has them do the work, and adds up what they measured. `listens` is
+/// told where, once they can connect.
 ///
 /// # Errors
 /// If it cannot listen, or an injector is lost.

@@ -216,7 +216,8 @@ fn who_is_done_may_leave_before_the_others() {
     lead.join().unwrap().unwrap();
 }
 
-/// One leaves at once, one talks something else, one is ready and leaves, one stays and says nothing.
+/// One leaves at once, one talks something else, one is ready and leaves, one stays and says
+/// nothing.
 #[test]
 fn who_leaves_before_the_start_is_waited_for_anew() {
     let target = serve(SMALL);

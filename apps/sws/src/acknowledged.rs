@@ -2,12 +2,12 @@
 
 use std::ffi::c_int;
 
-/// Bytes that the kernel has of a connection and that the other machine has not acknowledged (SIOCOUTQ in
-/// tcp(7)). `None` where the kernel does not tell.
+/// Bytes that the kernel has of a connection and that the other machine has not acknowledged
+/// (SIOCOUTQ in tcp(7)). `None` where the kernel does not tell.
 pub(crate) fn unacknowledged_bytes(fd: i32) -> Option<usize> {
     let mut bytes: c_int = 0;
-    // SAFETY: this call writes one int, and that is what it gets. `fd` is a number only: of what is not open,
-    // or no connection, the kernel tells nothing.
+    // SAFETY: this call writes one int, and that is what it gets. `fd` is a number only: of what is
+    // not open, or no connection, the kernel tells nothing.
     let done = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &mut bytes) };
     (done == 0).then(|| usize::try_from(bytes).unwrap_or(0))
 }

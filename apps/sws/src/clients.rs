@@ -240,8 +240,8 @@ impl Clients {
         }
     }
 
-    /// A signal asks to stop: no new clients, but for those who wait to be accepted; all finish the request
-    /// under way.
+    /// A signal asks to stop: no new clients, but for those who wait to be accepted; all finish the
+    /// request under way.
     fn stop(&mut self, cx: &mut Cx, me: &Colored<Clients>) {
         if std::mem::replace(&mut self.stopping, true) {
             return;

@@ -26,8 +26,8 @@ pub(crate) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// With this much unread input, receiving should stop. More than a whole head, so it cannot be
 /// reached unless output is stuck.
 pub(crate) const INPUT_PAUSE_BYTES: usize = 64 * 1024;
-/// With this much, the connection is dropped. Only a receive that was not stopped gets here: what the
-/// runtime still delivers after that, `mely::net::AHEAD_BYTES_MAX` at most, fits in between.
+/// With this much, the connection is dropped. Only a receive that was not stopped gets here: what
+/// the runtime still delivers after that, `mely::net::AHEAD_BYTES_MAX` at most, fits in between.
 pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
 /// How much is read and thrown away after the last answer, so that the client gets to read it.
 pub(crate) const LINGER_BYTES_MAX: usize = 1024 * 1024;
@@ -247,14 +247,15 @@ impl Conn {
             Deadline::Idle => Next::LastLook,
             // Half a request: the rest of it may come. Not so if only a body is left to skip.
             Deadline::Header if self.body_bytes == 0 => Next::Wait,
-            // Half a request behind answers on their way, too, unless there may be a whole one: that
-            // was not taken up, and will not be.
+            // Half a request behind answers on their way, too, unless there may be a whole one:
+            // that was not taken up, and will not be.
             Deadline::Write if !self.pending().is_empty() && self.can_parse() => Next::Wait,
             _ => self.finish(),
         }
     }
 
-    /// All that had arrived when the server was told to end is here: if that is nothing, it is over.
+    /// All that had arrived when the server was told to end is here: if that is nothing, it is
+    /// over.
     pub(crate) fn last_look(&mut self) -> Next {
         let is_idle = !self.is_at_work() && self.timer().deadline == Deadline::Idle;
         if self.phase == Phase::Open && is_idle {
@@ -334,8 +335,8 @@ impl Conn {
         }
     }
 
-    /// Answers a client beyond the limit, before it has asked. What it sends is thrown away until it
-    /// has had time to read the answer.
+    /// Answers a client beyond the limit, before it has asked. What it sends is thrown away until
+    /// it has had time to read the answer.
     pub(crate) fn turn_away(&mut self) -> Next {
         self.unread = true;
         self.refuse(Status::Unavailable)

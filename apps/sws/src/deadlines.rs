@@ -40,9 +40,10 @@ impl Deadlines {
 
 /// Which deadline a connection is under, and since when.
 ///
-/// One timer a connection is set again and again, at most the shortest limit ahead, and never beyond
-/// the deadline that applies. So a state that began after the timer was set is looked at before its
-/// time is over, and a deadline passes neither early nor late, without a timer for each request.
+/// One timer a connection is set again and again, at most the shortest limit ahead, and never
+/// beyond the deadline that applies. So a state that began after the timer was set is looked at
+/// before its time is over, and a deadline passes neither early nor late, without a timer for each
+/// request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     timer: Timer,

@@ -2,8 +2,9 @@
 
 use std::net::Ipv6Addr;
 
-/// The host of `host[:port]`, which may be empty; `None` for what is no such thing. User information is
-/// refused as RFC 9110, section 4.2.4 advises, and a comma, which proxies take for two hosts.
+/// The host of `host[:port]`, which may be empty; `None` for what is no such thing. User
+/// information is refused as RFC 9110, section 4.2.4 advises, and a comma, which proxies take for
+/// two hosts.
 pub(crate) fn host_of(authority: &[u8]) -> Option<&[u8]> {
     // The usual case.
     if authority.iter().all(|&b| IN_NAME[usize::from(b)]) {

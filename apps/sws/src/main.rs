@@ -125,8 +125,8 @@ const SPIN: Duration = Duration::from_micros(5);
 /// Serves until a signal comes, then prints the summary and what the runtime knows of each handler.
 /// Gives the number of connections that were cut off.
 fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
-    // About what going to sleep and being woken takes of the processor. More would be a little quicker to
-    // answer, and burn whatever of a core the requests leave.
+    // About what going to sleep and being woken takes of the processor. More would be a little
+    // quicker to answer, and burn whatever of a core the requests leave.
     let builder = Runtime::builder().spin(SPIN);
     let (mut builder, said) = cores::set(builder, args.cores);
     if let Some(said) = said {

@@ -32,8 +32,8 @@ thread_local! {
     });
 }
 
-/// Hands the buffers of an answer to `send`, in order. `alone`: nothing that was said before is still
-/// to be sent, so that this is most likely taken at once.
+/// Hands the buffers of an answer to `send`, in order. `alone`: nothing that was said before is
+/// still to be sent, so that this is most likely taken at once.
 pub(crate) fn each(reply: Reply, date: &Date, alone: bool, mut send: impl FnMut(SendBuf)) {
     let lead = reply.lead();
     let rest = reply.rest.as_ref();

@@ -37,7 +37,8 @@ pub(crate) fn key_of(target: &[u8]) -> Result<Text, Status> {
     normalize(&percent_decode(path)?).map(Text::Owned)
 }
 
-/// The index after `http://authority`, if that is how `target` begins: with a host, and nobody's name.
+/// The index after `http://authority`, if that is how `target` begins: with a host, and nobody's
+/// name.
 fn authority_end(target: &[u8]) -> Option<usize> {
     let after_scheme = ["http://", "https://"].iter().find_map(|scheme| {
         let head = target.get(..scheme.len())?;

@@ -1,8 +1,8 @@
 //! How many clients there is room for: as many as `--max-clients` says, if there are descriptors.
 //!
 //! Beside those that are served, some descriptors are for connections that are on their way out
-//! (each had its last answer, which may be that there is no room), and some for those that have just
-//! come and are not looked at yet. So whoever comes when all is taken can still be told so.
+//! (each had its last answer, which may be that there is no room), and some for those that have
+//! just come and are not looked at yet. So whoever comes when all is taken can still be told so.
 
 /// Connections that may be on their way out at once: a quarter of the clients, within these bounds.
 const LEAVING_MIN: u64 = 16;

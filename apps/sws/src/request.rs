@@ -220,8 +220,9 @@ fn parse(head: &[u8]) -> Result<Request, Status> {
     }
 }
 
-/// A copy of the head of an HTTP/1.2 to HTTP/1.9 request, as one of HTTP/1.1: what a higher minor version
-/// adds may be ignored (RFC 9110, section 2.5). Nobody speaks them, so that a copy is cheap enough.
+/// A copy of the head of an HTTP/1.2 to HTTP/1.9 request, as one of HTTP/1.1: what a higher minor
+/// version adds may be ignored (RFC 9110, section 2.5). Nobody speaks them, so that a copy is cheap
+/// enough.
 fn as_http_1_1(error: httparse::Error, head: &[u8]) -> Option<Vec<u8>> {
     let line_bytes = head.iter().position(|&b| b == b'\n')?;
     let line = head[..line_bytes].strip_suffix(b"\r");

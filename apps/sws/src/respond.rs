@@ -64,8 +64,8 @@ impl Reply {
     }
 }
 
-/// Answers `request`, whose head is `head`. `live` renders what is different each time; it is called
-/// only if that is what was asked for.
+/// Answers `request`, whose head is `head`. `live` renders what is different each time; it is
+/// called only if that is what was asked for.
 pub(crate) fn reply_to(
     site: &Site,
     head: &[u8],

@@ -9,13 +9,13 @@
 //! ```
 //!
 //! The paper's Epoll and RegisterFdInEpoll (color 0) are the runtime's own event source and its
-//! control colors; CheckInCache, whose color the paper does not state, runs in the connection's: the
-//! cache is read-only after start-up.
+//! control colors; CheckInCache, whose color the paper does not state, runs in the connection's:
+//! the cache is read-only after start-up.
 //!
 //! `->` is an event, `=>` a call. Calling is allowed where one color would run both in sequence
-//! anyway. CheckInCache is called: it is shorter than an event. And a response that the kernel takes
-//! at once, as mostly, is accounted for by WriteResponse; ResponseSent, which the paper does not
-//! have, is an event only for what had to wait. So a request is three events.
+//! anyway. CheckInCache is called: it is shorter than an event. And a response that the kernel
+//! takes at once, as mostly, is accounted for by WriteResponse; ResponseSent, which the paper does
+//! not have, is an event only for what had to wait. So a request is three events.
 
 use crate::args::Args;
 use crate::clients::ACCEPT_COLOR;

@@ -94,8 +94,8 @@ impl Session {
         };
         self.me = Some(me);
         self.tick_later(cx, clock::now());
-        // Not refused: this is the stream's color. `Conn` bounds what is queued, to a little and one
-        // answer of any size; a bound of the stream's own could only lose a part of that.
+        // Not refused: this is the stream's color. `Conn` bounds what is queued, to a little and
+        // one answer of any size; a bound of the stream's own could only lose a part of that.
         let _ = self.stream.set_write_limit(cx, usize::MAX);
         let _ = self.stream.on_drained(cx, &RESPONSE_SENT, on_drained);
         let _ = self.stream.on_data(cx, &READ_REQUEST, on_data);
@@ -149,8 +149,8 @@ impl Session {
                 sent = self.stream.write_now(cx, buffer).unwrap_or(false);
             });
         }
-        // What `on_drained` would have said in an event of its own. If the connection goes on anyway,
-        // there is nothing more to it.
+        // What `on_drained` would have said in an event of its own. If the connection goes on
+        // anyway, there is nothing more to it.
         let drained = match sent {
             true => self.http.on_drained(),
             false => Next::Wait,
@@ -167,8 +167,8 @@ impl Session {
         self.go(cx, next);
     }
 
-    /// The server was told to stop: a connection ends after the request that is under way, or has arrived
-    /// already; without one, at once.
+    /// The server was told to stop: a connection ends after the request that is under way, or has
+    /// arrived already; without one, at once.
     pub(crate) fn wind_down(&mut self, cx: &mut Cx) {
         let next = self.http.wind_down();
         self.go(cx, next);
@@ -272,9 +272,9 @@ impl Session {
         }
     }
 
-    /// Whether the client has taken more of its answers since the last look, and is not done. The kernel
-    /// takes more from us only when a third of its buffer, which may be megabytes, is free: of a client
-    /// that reads slowly that says nothing for minutes.
+    /// Whether the client has taken more of its answers since the last look, and is not done. The
+    /// kernel takes more from us only when a third of its buffer, which may be megabytes, is free:
+    /// of a client that reads slowly that says nothing for minutes.
     fn has_taken_more(&mut self) -> bool {
         let in_kernel = unacknowledged_bytes(self.fd).unwrap_or(0);
         let left_bytes = self.http.queued_bytes() + in_kernel;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level;
 
-/// Signals that come so soon after the first are the same wish: `timeout` of the GNU coreutils sends
-/// each twice, to the process and to its group.
+/// Signals that come so soon after the first are the same wish: `timeout` of the GNU coreutils
+/// sends each twice, to the process and to its group.
 const SAME_NS: u64 = 100_000_000;
 /// What is said then, as bytes: nothing can be put together in a signal handler.
 const LAST_WORDS: &[u8] = b"sws: asked to stop again: ends at once\n";
@@ -18,8 +18,8 @@ const LAST_WORDS: &[u8] = b"sws: asked to stop again: ends at once\n";
 /// When the first signal came, on the monotonic clock; 0: none came.
 static FIRST_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Has second signals end the process, and SIGHUP ask to stop. To be called when the runtime listens
-/// to SIGINT and SIGTERM: before, these kill, as they should.
+/// Has second signals end the process, and SIGHUP ask to stop. To be called when the runtime
+/// listens to SIGINT and SIGTERM: before, these kill, as they should.
 ///
 /// # Errors
 /// If the system refuses.

@@ -20,9 +20,9 @@ pub(crate) enum Entry {
 /// A file and its validators.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
-    /// The fields of a 200 that are not in every answer, the empty line and the content. Leaked: they
-    /// are there as long as the program, and a reference that is `'static` costs no count in each
-    /// answer.
+    /// The fields of a 200 that are not in every answer, the empty line and the content. Leaked:
+    /// they are there as long as the program, and a reference that is `'static` costs no count in
+    /// each answer.
     all: &'static [u8],
     /// Where the content begins.
     body_at: usize,
@@ -77,8 +77,8 @@ impl Site {
 impl File {
     fn new(content_type: &str, mut body: Vec<u8>, modified: Option<SystemTime>) -> File {
         let etag = etag(&body);
-        // A file from the future would be one that never changed for any client: not later than now.
-        // Nor before the epoch or after the year 9999, which HTTP dates cannot say.
+        // A file from the future would be one that never changed for any client: not later than
+        // now. Nor before the epoch or after the year 9999, which HTTP dates cannot say.
         let modified = modified
             .map(|at| at.clamp(SystemTime::UNIX_EPOCH, SystemTime::now()))
             .map(httpdate::fmt_http_date)

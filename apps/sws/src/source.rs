@@ -48,8 +48,8 @@ fn name(names: &[&str]) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// Each reason once. The runtime tries several ways to set up a ring, `io_uring (...): reason` each,
-/// on each core, and mostly all are refused for the same one.
+/// Each reason once. The runtime tries several ways to set up a ring, `io_uring (...): reason`
+/// each, on each core, and mostly all are refused for the same one.
 fn reason<'a>(refused: impl Iterator<Item = &'a str>) -> String {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for text in refused {

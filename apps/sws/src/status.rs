@@ -12,7 +12,8 @@ macro_rules! statuses {
         }
 
         impl Status {
-            /// All of them, in the order of their declaration, so that `status as usize` indexes it.
+            /// All of them, in the order of their declaration, so that `status as usize` indexes
+            /// it.
             pub(crate) const ALL: [Status; [$($code),+].len()] = [$(Status::$name),+];
 
             /// The number on the status line.

@@ -17,8 +17,9 @@ pub(crate) enum Next {
     /// Close once all that was queued has been sent; the write deadline still counts.
     Close,
     /// Once all that was queued has been sent, shut down the sending half and go on passing input
-    /// to [`crate::conn::Conn::read_request`], which throws it away. Closing at once would make the kernel
-    /// answer the client's unread bytes with a reset, which can destroy the answer on its way.
+    /// to [`crate::conn::Conn::read_request`], which throws it away. Closing at once would make the
+    /// kernel answer the client's unread bytes with a reset, which can destroy the answer on its
+    /// way.
     Linger,
     /// Close now, whatever is still queued.
     Abort,

@@ -101,8 +101,8 @@ impl Client {
         Client::from(stream)
     }
 
-    /// One that lets the kernel keep next to nothing for it, so that the server notices soon when it
-    /// does not read.
+    /// One that lets the kernel keep next to nothing for it, so that the server notices soon when
+    /// it does not read.
     pub fn connect_with_little_room(addr: SocketAddr) -> Client {
         let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         sockopt::set_socket_recv_buffer_size(&fd, 4096).unwrap();

@@ -41,8 +41,8 @@ fn twenty_thousand_connections_leave_nothing(backend: &str) {
     assert!(most < descriptors + 2_000, "{most}");
     let summary = server.stop();
     let [accepted, rejected, open] = summary.connections();
-    // One that was reset while it waited to be accepted may never have been seen, and one that still
-    // waited when the server was told to stop was turned away.
+    // One that was reset while it waited to be accepted may never have been seen, and one that
+    // still waited when the server was told to stop was turned away.
     let text = &summary.text;
     assert!(accepted + rejected <= CONNECTIONS as u64 + 1, "{text}");
     assert_eq!(open, 0, "{text}");

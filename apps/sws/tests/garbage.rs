@@ -109,8 +109,8 @@ fn headers_without_end(backend: &str) {
                 });
                 let answered = &answered;
                 scope.spawn(move || {
-                    // A server that reads on for a bounded time resets who writes for longer, and with
-                    // that the kernel drops the answer of a client that has not looked yet.
+                    // A server that reads on for a bounded time resets who writes for longer, and
+                    // with that the kernel drops the answer of a client that has not looked yet.
                     let Ok(answer) = client.try_answer(false) else {
                         return;
                     };

@@ -23,8 +23,8 @@ fn full() -> Stdio {
 
 /// As in `sws | head -1`.
 fn a_reader_of_the_first_line_only(backend: &str) {
-    // A program that another test is just starting has the reader's end of the pipe for a moment: then nobody has
-    // gone yet, and nothing is lost.
+    // A program that another test is just starting has the reader's end of the pipe for a moment:
+    // then nobody has gone yet, and nothing is lost.
     let told = (0..20).any(|_| {
         let mut server = Setup::new(backend).heard_once().start();
         assert_eq!(Client::connect(server.addr()).get("/").status(), 200);

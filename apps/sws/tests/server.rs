@@ -64,8 +64,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a program and waits until it listens, unless it ends first. `heard_once`: its standard
-    /// output has a reader until then.
+    /// Starts a program and waits until it listens, unless it ends first. `heard_once`: its
+    /// standard output has a reader until then.
     pub fn start(mut command: Command, heard_once: bool) -> Result<Server, Exit> {
         let mut child = command.spawn().expect("the program can be started");
         let (send, lines) = channel();

@@ -134,8 +134,8 @@ fn a_request_under_way_is_finished(backend: &str) {
     assert_eq!(summary.connections(), [1, 0, 0]);
 }
 
-/// Those who are connected and those who are not accepted yet: the server is held up while they ask, and hears
-/// the signal first.
+/// Those who are connected and those who are not accepted yet: the server is held up while they
+/// ask, and hears the signal first.
 fn what_came_before_the_signal_is_answered(backend: &str) {
     let site = Site::small();
     for accept in ["percore", "single"] {

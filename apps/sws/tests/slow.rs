@@ -128,8 +128,8 @@ fn a_client_that_only_asks_is_cut(backend: &str) {
     assert!(growth_kib < 16 * 1024, "{growth_kib} KiB more");
 }
 
-/// A client with little room that has asked for the large file, and whom its server lets stand still for this
-/// long.
+/// A client with little room that has asked for the large file, and whom its server lets stand
+/// still for this long.
 fn asks_for_the_large_file(backend: &str, idle_timeout_ms: &str) -> (Site, Server, Client) {
     let site = Site::full();
     let server = Setup::new(backend)
@@ -169,8 +169,8 @@ fn a_slow_reader_gets_all(backend: &str) {
     assert!(began.elapsed() > Duration::from_millis(1800));
 }
 
-/// So slow that the kernel takes nothing more from the server for longer than the deadline, since its buffer
-/// has to become empty by a third first; and yet the client takes a little all the time.
+/// So slow that the kernel takes nothing more from the server for longer than the deadline, since
+/// its buffer has to become empty by a third first; and yet the client takes a little all the time.
 fn a_reader_slower_than_the_kernels_buffer_gets_all(backend: &str) {
     let (site, _server, mut client) = asks_for_the_large_file(backend, "3000");
     let began = Instant::now();

@@ -23,8 +23,8 @@ pub enum Until<'a> {
     },
 }
 
-/// How many clients have had this many answers. A busy machine lets some wait for seconds, and nothing
-/// can be said of clients that hardly had the time to ask.
+/// How many clients have had this many answers. A busy machine lets some wait for seconds, and
+/// nothing can be said of clients that hardly had the time to ask.
 #[derive(Debug)]
 pub struct Enough {
     answers: u64,

@@ -131,8 +131,8 @@ impl Driver {
 
     /// Turns what completed, and the timers that are due, into posts.
     ///
-    /// What is already queued goes first, up to a bound: a core that is busy looks once in a number of
-    /// turns, and after each long one.
+    /// What is already queued goes first, up to a bound: a core that is busy looks once in a number
+    /// of turns, and after each long one.
     #[inline]
     pub(crate) fn reap(&mut self, core: &mut Core) {
         self.turns += 1;

@@ -1,5 +1,5 @@
-//! What a sysfs tree says, read a second time and in the plainest way: from a map of files, with sets
-//! instead of ranges, and by the table of `Topology::from_sysfs` alone.
+//! What a sysfs tree says, read a second time and in the plainest way: from a map of files, with
+//! sets instead of ranges, and by the table of `Topology::from_sysfs` alone.
 //!
 //! The cargo-fuzz package includes this file too.
 

@@ -1,5 +1,5 @@
-//! What the injector has to find of any response, said a second time and in the plainest way: all of
-//! it at once, no httparse, no pieces.
+//! What the injector has to find of any response, said a second time and in the plainest way: all
+//! of it at once, no httparse, no pieces.
 //!
 //! The cargo-fuzz package includes this file too.
 
@@ -34,8 +34,8 @@ pub(super) fn read(input: &[u8], expected: &[u8], check: Check) -> Result<Progre
 
 /// The length of the body, and whether the server will close.
 fn head(head: &[u8]) -> Result<(u64, bool), Wrong> {
-    // A line may also end in a mere `\n`, but not so the empty one: then there would be two opinions
-    // on where the body begins.
+    // A line may also end in a mere `\n`, but not so the empty one: then there would be two
+    // opinions on where the body begins.
     let lines = head.strip_suffix(b"\r\n").ok_or(Wrong::Framing)?;
     let without_end = |line: &'_ [u8]| -> usize {
         let line = line.strip_suffix(b"\n").unwrap_or(line);

@@ -325,7 +325,8 @@ fn an_ending_server_answers_what_is_under_way_and_no_more() {
     assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 1);
     assert!(text.contains("\r\nConnection: close\r\n") && half.lingers);
 
-    // An answer that has not left yet: it is waited for, and the requests behind it are not taken up.
+    // An answer that has not left yet: it is waited for, and the requests behind it are not taken
+    // up.
     let mut stuck = Driver::new(&site);
     stuck.drains = false;
     stuck.bytes(GET);

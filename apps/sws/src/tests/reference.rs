@@ -391,7 +391,8 @@ pub(super) fn live(content_type: &str, close: bool, head_only: bool) -> Vec<u8> 
     wire(Status::Ok, close, rest.as_bytes())
 }
 
-/// The bytes of the answer. That the prebuilt ones are right is the business of `site` and `status`.
+/// The bytes of the answer. That the prebuilt ones are right is the business of `site` and
+/// `status`.
 fn answer(site: &Site, asked: &Asked) -> Vec<u8> {
     let (close, head_only) = (!asked.keeps(), asked.head_only);
     let key = match &asked.key {

@@ -2,8 +2,8 @@
 //! implementation of either is known.
 //!
 //! - [`mp`]: libasync-mp, of the 2002 workshop paper and thesis: one queue for all threads.
-//! - [`smp`]: libasync-smp, of the 2003 paper: a queue a thread, with and without workstealing, which
-//!   Mely's paper (§II) documents.
+//! - [`smp`]: libasync-smp, of the 2003 paper: a queue a thread, with and without workstealing,
+//!   which Mely's paper (§II) documents.
 //!
 //! As in Mely's paper (§IV-C) both have what Mely has besides its scheduling: threads pinned to
 //! cores, structures padded to cache lines, per-core event memory ([`event`]).

@@ -9,19 +9,19 @@
 //! - A victim has at least two colors.
 //! - The first color in the queue that the victim does not run and that has fewer than half of the
 //!   queued callbacks goes.
-//! - All of its callbacks go, found by scanning the queue until the color's counter says that it was
-//!   the last; they are appended to the thief's queue, and the map is changed.
+//! - All of its callbacks go, found by scanning the queue until the color's counter says that it
+//!   was the last; they are appended to the thief's queue, and the map is changed.
 //!
 //! Where the papers' text has a race, or leaves a choice:
 //!
 //! - A poster reads the map, locks the core, and reads the map again: it may have been stolen from
 //!   between (checklist N3).
-//! - Figure 2 unlocks the victim before it locks the thief. Meanwhile the set is in neither queue, and
-//!   what is posted to the color could overtake it or run beside it. Here the thief holds both locks
-//!   while it moves the set and changes the map, taken in the order of their numbers (N2).
-//! - With the 2003 paper's 1,024 entries, colors that share one must move together, of which no text
-//!   speaks. The map here is exact, an entry for each color of the workload, as Mely's paper has it for
-//!   both of its systems (N1).
+//! - Figure 2 unlocks the victim before it locks the thief. Meanwhile the set is in neither queue,
+//!   and what is posted to the color could overtake it or run beside it. Here the thief holds both
+//!   locks while it moves the set and changes the map, taken in the order of their numbers (N2).
+//! - With the 2003 paper's 1,024 entries, colors that share one must move together, of which no
+//!   text speaks. The map here is exact, an entry for each color of the workload, as Mely's paper
+//!   has it for both of its systems (N1).
 //! - What an idle core does is not told: it spins. So whatever it may steal never waits, as the
 //!   2003 paper promises (N6).
 
