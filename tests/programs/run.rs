@@ -257,7 +257,11 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
             _ => {}
         }
         gap += 1;
-        let Some((_, what)) = outside.pop_front_if(|(at, _)| gap >= *at || stalled) else {
+        let is_due = outside.front().is_some_and(|(at, _)| gap >= *at);
+        if !is_due && !stalled {
+            continue;
+        }
+        let Some((_, what)) = outside.pop_front() else {
             continue;
         };
         gap = 0;

@@ -19,6 +19,23 @@ pub(crate) fn deviations(house: &House, list: &List) -> Result<Vec<String>> {
     Ok(all)
 }
 
+/// What a user can name is what is listed: it changes by intent only.
+pub(crate) fn public(public: &str, listed: &str) -> Option<String> {
+    if public == listed {
+        return None;
+    }
+    let (is, was): (BTreeSet<&str>, BTreeSet<&str>) =
+        (public.lines().collect(), listed.lines().collect());
+    let new = is.difference(&was).map(|line| format!("  + {line}"));
+    let gone = was.difference(&is).map(|line| format!("  - {line}"));
+    let lines: Vec<String> = new.chain(gone).collect();
+    Some(format!(
+        "what a user can name has changed; if it is meant to, \
+         `cargo run -p mely-house -- --public > checks/house/public.rs.txt`:\n{}",
+        lines.join("\n")
+    ))
+}
+
 /// Each module is in a layer.
 fn modules(house: &House, folder: &Folder, all: &mut Vec<String>) -> Result<()> {
     let path = &folder.path;

@@ -11,6 +11,7 @@ mod house;
 mod lines;
 mod list;
 mod names;
+mod public;
 
 use circles::{Layers, circles, closing};
 use house::{File, House, Place};
@@ -27,7 +28,9 @@ const HELP: &str = "\
 Prints which module of a folder names which, circles, lines of code and unsafe; tests are apart.
 
   cargo run -p mely-house [-- FOLDER]   src by default; src/sched, ...
-  cargo run -p mely-house -- --check    compares all with checks/house/house.txt
+  cargo run -p mely-house -- --public   what a user of the library can name
+  cargo run -p mely-house -- --check    compares all with checks/house/house.txt, and what a user
+                                        can name with checks/house/public.rs.txt
 
 Exit code 1: something is not as house.txt says. Exit code 2: there is nothing to compare.";
 
@@ -44,11 +47,12 @@ fn main() -> ExitCode {
 
 /// Whether all is as it should be.
 fn work() -> Result<bool> {
-    let (mut checks, mut folder) = (false, "src".to_owned());
+    let (mut checks, mut lists, mut folder) = (false, false, "src".to_owned());
     let mut options = lexopt::Parser::from_env();
     while let Some(option) = options.next()? {
         match option {
             lexopt::Arg::Long("check") => checks = true,
+            lexopt::Arg::Long("public") => lists = true,
             lexopt::Arg::Value(path) => folder = path.to_string_lossy().into_owned(),
             lexopt::Arg::Long("help") => {
                 println!("{HELP}");
@@ -58,7 +62,14 @@ fn work() -> Result<bool> {
         }
     }
     let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let house = House::read(&|path| std::fs::read_to_string(root.join(path)).ok())?;
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+    let house = House::read(&read)?;
+    let public = public::header(&house, &read)?;
+    if lists {
+        // A reader that has seen enough is no error.
+        _ = std::io::stdout().write_all(public.as_bytes());
+        return Ok(true);
+    }
     let list = std::fs::read_to_string(root.join("checks/house/house.txt"))?;
     let list = List::parse(&list)?;
     if !checks {
@@ -68,7 +79,9 @@ fn work() -> Result<bool> {
         _ = std::io::stdout().write_all(report.as_bytes());
         return Ok(true);
     }
-    let deviations = check::deviations(&house, &list)?;
+    let mut deviations = check::deviations(&house, &list)?;
+    let listed = std::fs::read_to_string(root.join("checks/house/public.rs.txt"))?;
+    deviations.extend(check::public(&public, &listed));
     for deviation in &deviations {
         eprintln!("{deviation}");
     }

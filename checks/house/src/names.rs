@@ -280,21 +280,36 @@ fn children(items: &[Item]) -> BTreeSet<String> {
 }
 
 /// Whether an attribute is a `cfg` that only a build of tests fulfills.
-fn is_for_tests(attribute: &Attribute) -> bool {
-    fn needs_test(condition: &Meta) -> bool {
+pub(crate) fn is_for_tests(attribute: &Attribute) -> bool {
+    needs(attribute, &["test", "doctest"])
+}
+
+/// Whether the attribute leaves out what it is at, unless it is built for models.
+pub(crate) fn is_for_models(attribute: &Attribute) -> bool {
+    needs(attribute, &["loom"])
+}
+
+/// Whether the attribute is a `cfg` that is not fulfilled without one of these words.
+fn needs(attribute: &Attribute, words: &[&str]) -> bool {
+    fn needs_word(condition: &Meta, words: &[&str]) -> bool {
         let Meta::List(list) = condition else {
-            return condition.path().is_ident("test") || condition.path().is_ident("doctest");
+            return words.iter().any(|word| condition.path().is_ident(word));
         };
         let parts = syn::punctuated::Punctuated::<Meta, Token![,]>::parse_terminated;
         let parts = parts.parse2(list.tokens.clone()).unwrap_or_default();
         match list.path.get_ident() {
-            Some(ident) if ident == "all" => parts.iter().any(needs_test),
-            Some(ident) if ident == "any" => !parts.is_empty() && parts.iter().all(needs_test),
+            Some(ident) if ident == "all" => parts.iter().any(|part| needs_word(part, words)),
+            Some(ident) if ident == "any" => {
+                !parts.is_empty() && parts.iter().all(|part| needs_word(part, words))
+            }
             _ => false,
         }
     }
     let is_cfg = attribute.path().is_ident("cfg");
-    is_cfg && attribute.parse_args().is_ok_and(|meta| needs_test(&meta))
+    is_cfg
+        && attribute
+            .parse_args()
+            .is_ok_and(|meta| needs_word(&meta, words))
 }
 
 pub(crate) fn is_punct(token: &TokenTree, which: char) -> bool {
