@@ -14,8 +14,8 @@
 //!
 //! Two colors in one slot share a queue. That costs parallelism, never correctness: order and
 //! exclusion are kept by slot, and a slot's order contains each color's (libasync-smp's 1,024-entry
-//! map did the same; checklist N1 is the gap that slots close: steal and running-check are by
-//! slot).
+//! map did the same; it does not say whether a steal and the check for a running color go by
+//! color or by slot: here both go by slot).
 //!
 //! **Who chooses the keys.** Where values come from outside, a peer must not be able to choose many
 //! that share a slot: their handlers would run one after the other. So the hash has a random key

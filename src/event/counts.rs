@@ -19,7 +19,7 @@ pub(crate) struct Count {
 /// The counters of one core, by profile: written by its thread alone, read by anyone.
 ///
 /// A flat table of zeroed memory, which the system provides page by page as profiles are used: a
-/// server's events change their handler each time, and finding a chunk first took more instructions
+/// server's events change their handler each time, and a table of two levels took more instructions
 /// than the counting. Padded, because the neighbor in memory may be another core's.
 #[derive(Debug)]
 pub(crate) struct Counts(Box<CachePadded<[Count; PROFILES_MAX]>>);

@@ -170,7 +170,7 @@ const fn fits<F>() -> bool {
     size_of::<F>() <= size_of::<Payload>() && align_of::<F>() <= align_of::<usize>()
 }
 
-/// What the scheduler knows of a closure type: how to put, run and drop it.
+/// What the scheduler knows of a closure type: how to run and to drop it, and its name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vtable {
     /// Takes the closure out, gives the node back to the running core's pool, runs the closure.

@@ -73,8 +73,9 @@ unsafe impl Sync for Depot {}
 impl Drop for Inner {
     fn drop(&mut self) {
         for slab in self.slabs.drain(..) {
-            // SAFETY: leaked by `fresh_node` and freed here only. Every pool and every color-queue
-            // that could name a node holds the depot, so none is left.
+            // SAFETY: leaked by `fresh_node` and freed here only. Every pool holds the depot, and so
+            // does the runtime's shared part, whose drop empties all queues and mailboxes first: so
+            // nobody names a node any more.
             drop(unsafe { Box::from_raw(slab.as_ptr()) });
         }
     }
@@ -233,7 +234,7 @@ impl Pool {
     }
 }
 
-/// Type-stable memory hides from Miri who looks at a node that nobody holds: says so.
+/// Tells Miri that nobody holds this node: type-stable memory would hide a use after free.
 #[inline(always)]
 pub(super) fn poison(node: NonNull<Node>) {
     #[cfg(miri)]

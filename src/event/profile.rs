@@ -3,7 +3,7 @@
 //! A profile belongs to a handler and a closure type (anonymous closures: to the closure type
 //! alone) and is shared by all cores: tables per core went blind whenever a color migrated. The
 //! mean and the mean deviation are moving averages of sampled runs; an annotation is their prior
-//! (Mely §IV-B has annotations only; measuring them is its future work, checklist K11).
+//! (Mely §IV-B has annotations only; measuring them is its future work).
 //!
 //! What is measured decides about neither ownership nor order, so its cells are `relaxed` ones, and
 //! two cores that update a mean at once may lose a sample. The table does: its entries are
@@ -28,12 +28,13 @@ pub(crate) const UNKNOWN_NS: u32 = 10_000;
 /// An annotation counts for as many samples.
 const PRIOR_SAMPLES: u32 = 8;
 
-/// What a post takes at most where nothing is done between two; if each is published by itself; and
-/// what may come on top once, in ns.
+/// Time allowed for each post of an event that posts in a row, in ns.
 const POST_NS: u64 = 100;
+/// The same while each post is published by itself, in ns.
 const LONE_POST_NS: u64 = 400;
+/// Time allowed on top, once an event, in ns.
 const POSTS_NS: u64 = 1_000;
-/// How many events have to show it.
+/// Events that must have posted in a row before the handler counts as one that does.
 const IN_A_ROW_MIN: u32 = 3;
 /// From this many posts on it is worth the while to publish them together.
 const POSTS_MIN: u64 = 8;
@@ -52,7 +53,7 @@ const WARY_MAX: u32 = 1 << 16;
 /// One handler and closure type: on a line of its own, which every post and every run reads.
 #[repr(align(64))]
 #[derive(Debug)]
-pub(crate) struct Profile {
+pub(crate) struct ClosureProfile {
     pub(crate) vtable: &'static Vtable,
     /// The vtable's, here to spare each event a load that the next one waits for.
     pub(crate) run: unsafe fn(NonNull<Node>, &mut Cx),
@@ -65,9 +66,9 @@ pub(crate) struct Profile {
     /// [`Times`] of one event.
     estimate: AtomicU64,
     tail_ns: AtomicU32,
-    /// 1: see [`Profile::wants_timing`].
+    /// 1: see [`ClosureProfile::wants_timing`].
     watch: AtomicU32,
-    /// How many events did, one after the other: see [`Profile::posts_in_a_row`].
+    /// How many events did, one after the other: see [`ClosureProfile::posts_in_a_row`].
     in_a_row: AtomicU32,
     /// The last event took so long, though its handler was taken for short; else 0.
     surprise_ns: AtomicU32,
@@ -76,12 +77,12 @@ pub(crate) struct Profile {
     wary: AtomicU32,
 }
 
-impl Profile {
-    fn new(handler: Option<&'static Handler>, vtable: &'static Vtable) -> Profile {
+impl ClosureProfile {
+    fn new(handler: Option<&'static Handler>, vtable: &'static Vtable) -> ClosureProfile {
         let time = handler.and_then(Handler::annotated_time);
         let time_ns = time.map_or(0, |t| u32::try_from(t.as_nanos()).unwrap_or(u32::MAX));
         let samples = if time.is_some() { PRIOR_SAMPLES } else { 0 };
-        let profile = Profile {
+        let profile = ClosureProfile {
             vtable,
             run: vtable.run,
             handler,
@@ -268,7 +269,7 @@ pub(super) type Key = (usize, usize);
 pub(crate) struct Profiles {
     /// An array, not a slice: a place is masked instead of checked, which spares the load of a
     /// length.
-    table: Box<[AtomicPtr<Profile>; PROFILES_MAX]>,
+    table: Box<[AtomicPtr<ClosureProfile>; PROFILES_MAX]>,
     keys: Mutex<HashMap<Key, ProfileId>>,
 }
 
@@ -276,12 +277,15 @@ impl Profiles {
     /// With [`ProfileId::OVERFLOW`] and [`ProfileId::OVERFLOW_RESERVED`].
     pub(crate) fn new() -> Profiles {
         let overflow = [VtableOf::<Boxed>::VTABLE, VtableOf::<Boxed>::RESERVED];
-        let table: Box<[AtomicPtr<Profile>]> = (0..PROFILES_MAX)
+        let table: Box<[AtomicPtr<ClosureProfile>]> = (0..PROFILES_MAX)
             .map(|_| AtomicPtr::new(std::ptr::null_mut()))
             .collect();
         let table: Box<[_; PROFILES_MAX]> = table.try_into().expect("as many as collected");
         for (entry, vtable) in table.iter().zip(overflow) {
-            entry.store(Box::into_raw(Box::new(Profile::new(None, vtable))), Release);
+            entry.store(
+                Box::into_raw(Box::new(ClosureProfile::new(None, vtable))),
+                Release,
+            );
         }
         Profiles {
             table,
@@ -291,7 +295,7 @@ impl Profiles {
 
     /// The profile an event names.
     #[inline(always)]
-    pub(crate) fn get(&self, id: ProfileId) -> &Profile {
+    pub(crate) fn get(&self, id: ProfileId) -> &ClosureProfile {
         let profile = self.table[id.index()].load(Acquire);
         check!(!profile.is_null(), "{id:?} is not there");
         // SAFETY: a `ProfileId` is handed out by `intern` after its entry was stored, and entries
@@ -300,7 +304,7 @@ impl Profiles {
     }
 
     /// All there are.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (ProfileId, &Profile)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ProfileId, &ClosureProfile)> {
         (0..)
             .map_while(ProfileId::new)
             .take_while(|id| !self.table[id.index()].load(Acquire).is_null())
@@ -324,7 +328,7 @@ impl Profiles {
             // Not noted down: the program may go on making handlers for ever.
             return ProfileId::OVERFLOW;
         };
-        let profile = Box::into_raw(Box::new(Profile::new(handler, vtable)));
+        let profile = Box::into_raw(Box::new(ClosureProfile::new(handler, vtable)));
         if fault("registered before it is there") {
             keys.insert(key, next);
             drop(keys);
@@ -375,9 +379,9 @@ mod tests {
 
     #[test]
     fn nothing_is_learned_before_it_is_measured() {
-        let annotated = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let annotated = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
         assert_eq!(annotated.learned(), None);
-        let unknown = Profile::new(None, vtable(|_| ()));
+        let unknown = ClosureProfile::new(None, vtable(|_| ()));
         assert_eq!(unknown.learned(), None);
         for profile in [&annotated, &unknown] {
             profile.record(500, 10_000);
@@ -389,7 +393,7 @@ mod tests {
 
     #[test]
     fn means_move_by_a_sixteenth() {
-        let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
         (0..20).for_each(|_| profile.record(800, 10_000));
         for (ns, mean, deviation) in [(1_600, 850, 50), (0, 796, 100), (796, 796, 93)] {
             profile.record(ns, 10_000);
@@ -400,7 +404,7 @@ mod tests {
 
     #[test]
     fn whole_sixteenths_are_not_rounded() {
-        let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
         (0..20).for_each(|_| profile.record(800, 10_000));
         profile.record(784, 10_000);
         assert_eq!(profile.learned(), Some((799, 1)));
@@ -411,11 +415,11 @@ mod tests {
     /// Three events of at least eight posts each, at most 400 ns a post and 1,000 besides.
     #[test]
     fn a_handler_shows_that_it_posts_in_a_row() {
-        let shows = |profile: &Profile, more, ns| {
+        let shows = |profile: &ClosureProfile, more, ns| {
             profile.record_posts(more, ns);
             profile.posts_in_a_row()
         };
-        let new = || Profile::new(None, vtable(|_| ()));
+        let new = || ClosureProfile::new(None, vtable(|_| ()));
         let profile = new();
         let seen = [8, 8, 8].map(|more| shows(&profile, more, 4_200));
         assert_eq!(seen, [false, false, true]);
@@ -438,21 +442,21 @@ mod tests {
     #[test]
     fn what_is_known_to_be_long_does_not_surprise() {
         // Nothing is known, so nothing surprises.
-        let unknown = Profile::new(None, vtable(|_| ()));
+        let unknown = ClosureProfile::new(None, vtable(|_| ()));
         unknown.suspect(50_000, 10_000);
         assert_eq!(unknown.surprise_ns(), 0);
         static TEN: Handler = Handler::new("ten").time(Duration::from_micros(10));
         for (long_ns, surprises) in [(9_999, false), (10_000, true)] {
-            let profile = Profile::new(Some(&TEN), vtable(|_| ()));
+            let profile = ClosureProfile::new(Some(&TEN), vtable(|_| ()));
             profile.suspect(50_000, long_ns);
             assert_eq!(profile.surprise_ns(), if surprises { 50_000 } else { 0 });
         }
         // One surprise after the other: by the first it is known.
-        let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
         profile.suspect(50_000, 10_000);
         profile.suspect(90_000, 10_000);
         assert_eq!((profile.surprise_ns(), profile.tail_ns()), (50_000, 50_000));
-        let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
         profile.record(10_000, 10_000);
         assert_eq!(profile.surprise_ns(), 0);
         profile.record(10_001, 10_000);
@@ -461,7 +465,7 @@ mod tests {
 
     #[test]
     fn annotation_is_the_prior_and_samples_move_it() {
-        let profile = Profile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
         let estimate = profile.estimate();
         assert_eq!((estimate.raw_ns(), estimate.penalized_ns()), (800, 100));
         assert!(profile.tail_ns() <= 1_000);
@@ -475,7 +479,7 @@ mod tests {
 
     #[test]
     fn unknown_and_varying_handlers_have_a_long_tail() {
-        let profile = Profile::new(None, vtable(|_| ()));
+        let profile = ClosureProfile::new(None, vtable(|_| ()));
         assert!(profile.tail_ns() > 1_000);
         profile.record(50, 10_000);
         assert!(profile.tail_ns() <= 1_000);
@@ -489,14 +493,14 @@ mod tests {
     fn a_surprise_is_remembered_for_as_long_as_it_took() {
         const LONG_NS: u64 = 10_000;
         let known = || {
-            let profile = Profile::new(None, vtable(|_| ()));
+            let profile = ClosureProfile::new(None, vtable(|_| ()));
             (0..5_000).for_each(|_| profile.record(50, LONG_NS));
             assert!(!profile.wants_timing() && profile.tail_ns() < 100);
             profile
         };
-        let timed = |profile: &Profile| profile.record(1_000_000, LONG_NS);
-        let suspected = |profile: &Profile| profile.suspect(1_000_000, LONG_NS);
-        for surprise in [&timed as &dyn Fn(&Profile), &suspected] {
+        let timed = |profile: &ClosureProfile| profile.record(1_000_000, LONG_NS);
+        let suspected = |profile: &ClosureProfile| profile.suspect(1_000_000, LONG_NS);
+        for surprise in [&timed as &dyn Fn(&ClosureProfile), &suspected] {
             let profile = known();
             surprise(&profile);
             assert_eq!(profile.surprise_ns(), 1_000_000);

@@ -22,7 +22,7 @@ pub(crate) struct ProfileCache {
     used: usize,
 }
 
-/// Entries of the front of an [`ProfileCache`]. Two pairs that share an entry evict each other for
+/// Entries in each front of a [`ProfileCache`]. Two pairs that share an entry evict each other for
 /// as long as they take turns, at forty instructions a post, and whether they share one is the
 /// linker's throw of the dice: a server's dozen pairs among 64 entries more often do than not.
 const RECENT: usize = if cfg!(loom) { 64 } else { 512 };

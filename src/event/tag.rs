@@ -33,7 +33,7 @@ impl ProfileId {
     }
 }
 
-/// Both in one word.
+/// The profile and the kind of the color, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag(u32);
 

@@ -1,7 +1,7 @@
 //! What the runtime has learned of its handlers, and the annotations that follow from it.
 
 use super::inner::Inner;
-use crate::event::profile as sched;
+use crate::event::profile::ClosureProfile;
 use crate::topology::Distance;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -207,7 +207,7 @@ impl Inner {
     }
 
     /// An empty row.
-    fn row(&self, profile: &sched::Profile) -> HandlerProfile {
+    fn row(&self, profile: &ClosureProfile) -> HandlerProfile {
         HandlerProfile {
             name: profile.name(),
             events_by_core: vec![0; self.shared.cores.len()],

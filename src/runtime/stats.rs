@@ -3,7 +3,7 @@
 use super::inner::Inner;
 use crate::Color;
 use crate::sched::depth::{Depth, deepest};
-use crate::sched::stats::Counts;
+use crate::sched::stats::HistogramSum;
 use crate::topology::Distance;
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub struct CoreStats {
     pub panics: u64,
     /// The processor the core's thread is pinned to, if it is.
     pub cpu: Option<u32>,
-    steal_costs: Counts,
+    steal_costs: HistogramSum,
 }
 
 impl CoreStats {
@@ -120,7 +120,7 @@ impl Stats {
 
     /// The median cost of a successful steal over all cores, to within a fifth.
     pub fn steal_cost_median(&self) -> Option<Duration> {
-        let mut all = Counts::default();
+        let mut all = HistogramSum::default();
         self.cores
             .iter()
             .for_each(|core| all.add(&core.steal_costs));
@@ -176,7 +176,7 @@ impl Inner {
     fn core_stats(&self, number: usize) -> CoreStats {
         let core = &self.shared.cores[number];
         let stats = &core.stats;
-        let mut steal_costs = Counts::default();
+        let mut steal_costs = HistogramSum::default();
         stats.steal_costs.sum_into(&mut steal_costs);
         let steals = Distance::ALL.into_iter().filter_map(|distance| {
             let steals = &stats.steals[distance.index()];
@@ -223,7 +223,7 @@ mod tests {
         let core = &runtime.poster().stats().cores[0];
         let text = format!("{core:?}");
         assert!(
-            text.contains("steal_costs: Counts { total: 0, median_ns: None }"),
+            text.contains("steal_costs: HistogramSum { total: 0, median_ns: None }"),
             "{text}"
         );
         #[cfg(feature = "sim")]

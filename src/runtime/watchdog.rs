@@ -210,16 +210,16 @@ mod tests {
         let period = Some(Watchdog::period(inner));
         let mut watchdog = Watchdog::new(2);
         for _ in 0..2 {
-            assert!(!vigil.becomes_busy(core));
+            assert!(!vigil.begin_busy(core));
             for _ in 0..2 * IDLE_LOOKS {
                 assert_eq!(watchdog.next_look(inner), period);
             }
-            vigil.is_busy_no_more(core);
+            vigil.end_busy(core);
             for _ in 0..IDLE_LOOKS {
                 assert_eq!(watchdog.next_look(inner), period);
             }
             assert_eq!(watchdog.next_look(inner), None);
-            assert!(vigil.becomes_busy(core), "it is to be called");
+            assert!(vigil.begin_busy(core), "it is to be called");
         }
     }
 

@@ -94,7 +94,7 @@ impl Worker {
             self.rise();
         } else {
             shared.cores[id as usize].stats.parks.add(1);
-            shared.vigil.is_busy_no_more(&shared.cores[id as usize]);
+            shared.vigil.end_busy(&shared.cores[id as usize]);
         }
         !stay
     }
@@ -313,7 +313,7 @@ mod tests {
         let mut core = Solo::new();
         let inner = Arc::clone(&core.runtime.inner);
         let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
-        let _ = vigil.becomes_busy(&cores[0]);
+        let _ = vigil.begin_busy(&cores[0]);
         let (phase, wave) = (inner.quiesce.phase(), inner.quiesce.wave());
         for (phase, wave) in [(Phase::Draining, wave), (phase, wave + 1)] {
             assert!(!core.worker.lie_down(phase, wave), "that has changed");

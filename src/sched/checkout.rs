@@ -14,9 +14,9 @@
 //! - What lies in the color's mailbox may have happened before. Nobody but the core's own thread
 //!   empties the mailbox of a color that is checked out (`Section::deliver` leaves it), and no
 //!   event is put in while the mailbox has anything.
-//! - What this thread posted to the color through the outbox comes first. A post to a color that is
-//!   not here is no matter: within a quantum none comes to be here, nor in the index. Once a post
-//!   was refused for another reason, all are until the next exchange, which publishes the outbox.
+//! - What this thread posted to the color through the outbox comes first. Within a quantum no color
+//!   joins the checkout: so a color with events in the outbox is not here, or its post was refused;
+//!   and after a refusal nothing is put in until the exchange has published the outbox.
 
 use super::mail;
 use super::shared::Shared;
@@ -57,13 +57,13 @@ pub(crate) struct Taken {
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Checkout {
-    held: ArrayVec<Taken, CHECKOUT_MAX>,
-    /// Whose turn it is, one after the other, as places in `held`. A color has another turn if it
+    colors: ArrayVec<Taken, CHECKOUT_MAX>,
+    /// Whose turn it is, one after the other, as places in `colors`. A color has another turn if it
     /// is posted to when its events have run out.
     turns: ArrayVec<u8, TURNS_MAX>,
     /// How many of the turns have begun, the running color's included.
     begun: usize,
-    /// Where a color may be in `held`, by its slot number's low bits; `held` says whether it is. It
+    /// Where a color may be in `colors`, by its slot number's low bits; `colors` says whether it is. It
     /// does not change within a quantum.
     index: [u8; INDEX_LEN],
     /// What may still be put straight in, in ns of estimated time; negative: nothing, until the
@@ -109,7 +109,7 @@ impl Trial {
 impl Checkout {
     pub(super) fn new() -> Checkout {
         Checkout {
-            held: ArrayVec::new(),
+            colors: ArrayVec::new(),
             turns: ArrayVec::new(),
             begun: 0,
             index: [0; INDEX_LEN],
@@ -119,28 +119,30 @@ impl Checkout {
         }
     }
 
-    /// Nothing is held. At the end of an exchange: there is nothing to run.
+    /// Nothing is checked out. At the end of an exchange: there is nothing to run.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.colors.is_empty()
     }
 
     /// What is here, in the order of their turns.
     #[cfg(all(test, not(loom)))]
     pub(super) fn slots(&self) -> impl Iterator<Item = SlotId> {
-        self.turns.iter().map(|&at| self.held[usize::from(at)].slot)
+        self.turns
+            .iter()
+            .map(|&at| self.colors[usize::from(at)].slot)
     }
 
     /// What a color has that is here.
     #[cfg(all(test, not(loom)))]
     pub(super) fn fifo(&self, slot: SlotId) -> &Fifo {
-        let taken = self.held.iter().find(|taken| taken.slot == slot);
+        let taken = self.colors.iter().find(|taken| taken.slot == slot);
         &taken.expect("it is here").fifo
     }
 
     /// Events that are here, those of a running color apart unless it is put down.
     pub(super) fn events(&self) -> u64 {
-        self.held
+        self.colors
             .iter()
             .map(|taken| u64::from(taken.fifo.len()))
             .sum()
@@ -160,17 +162,17 @@ impl Checkout {
     /// How many more colors there is room for.
     #[inline(always)]
     pub(super) fn room(&self) -> usize {
-        self.held.remaining_capacity()
+        self.colors.remaining_capacity()
     }
 
     /// Takes a color with its events, which has its turn after all that are here.
     #[inline(always)]
     pub(super) fn push(&mut self, taken: Taken) {
         debug_assert!(!taken.fifo.is_empty());
-        let at = self.held.len() as u8;
+        let at = self.colors.len() as u8;
         self.index[place(taken.slot)] = at;
-        self.held.push(taken);
-        // SAFETY: before the quantum begins each color that is held has at most one turn, and there
+        self.colors.push(taken);
+        // SAFETY: `end_quantum` has cleared the turns, each color that is pushed adds one, and there
         // is room for twice as many turns as colors.
         unsafe { self.turns.push_unchecked(at) };
     }
@@ -179,7 +181,7 @@ impl Checkout {
     #[inline(always)]
     pub(super) fn find(&self, slot: SlotId) -> Option<usize> {
         let at = usize::from(self.index[place(slot)]);
-        (self.held.get(at)?.slot == slot).then_some(at)
+        (self.colors.get(at)?.slot == slot).then_some(at)
     }
 
     /// Puts an event for a color that is here straight in; it comes back if it has to take the
@@ -208,7 +210,7 @@ impl Checkout {
             return Err(event);
         }
         // SAFETY: `find` found it there.
-        let fifo = &mut unsafe { self.held.get_unchecked_mut(at) }.fifo;
+        let fifo = &mut unsafe { self.colors.get_unchecked_mut(at) }.fifo;
         let alone = fifo.push(event);
         // The write is unconditional; the length decides whether it counts: the color has another
         // turn if its events had run out.
@@ -233,10 +235,10 @@ impl Checkout {
     pub(super) fn withdraw(&mut self, slot: SlotId) -> Taken {
         debug_assert!(self.turns.is_empty());
         // Not by the index, where another may have taken its place.
-        let at = self.held.iter().position(|taken| taken.slot == slot);
+        let at = self.colors.iter().position(|taken| taken.slot == slot);
         let at = at.expect("what is checked out is here");
-        let taken = self.held.swap_remove(at);
-        if let Some(moved) = self.held.get(at) {
+        let taken = self.colors.swap_remove(at);
+        if let Some(moved) = self.colors.get(at) {
             self.index[place(moved.slot)] = at as u8;
         }
         taken
@@ -245,7 +247,7 @@ impl Checkout {
     /// Whether this color is running: then it alone is here, as after [`release`](Self::release).
     #[inline(always)]
     pub(super) fn is_running(&self, slot: SlotId) -> bool {
-        self.begun > 0 && self.held[0].slot == slot
+        self.begun > 0 && self.colors[0].slot == slot
     }
 
     /// The color whose turn is next, if there is any.
@@ -257,20 +259,21 @@ impl Checkout {
             return None;
         };
         self.begun += 1;
-        // SAFETY: turns are places in `held`.
-        Some(unsafe { self.held.get_unchecked_mut(usize::from(at)) })
+        // SAFETY: `push` and `put` write places in `colors`; where `colors` shrinks, there are no turns
+        // (`withdraw`, `end_quantum`) or they are made anew (`release`, `let_go_of_some`).
+        Some(unsafe { self.colors.get_unchecked_mut(usize::from(at)) })
     }
 
     /// Where the running color's events are while it is put down.
     pub(super) fn running(&mut self) -> &mut Fifo {
         let at = self.turn();
-        &mut self.held[at].fifo
+        &mut self.colors[at].fifo
     }
 
     /// How many colors are here besides the running one.
     #[inline(always)]
     pub(super) fn others(&self, in_turn: bool) -> usize {
-        self.held.len() - usize::from(in_turn)
+        self.colors.len() - usize::from(in_turn)
     }
 
     /// Lets all colors go but the running one, which is put down: first those that wait for their
@@ -283,12 +286,12 @@ impl Checkout {
         for &at in self.turns[self.begun..].iter().rev() {
             let at = usize::from(at);
             waits[at] = true;
-            let Taken { slot, fifo } = &mut self.held[at];
+            let Taken { slot, fifo } = &mut self.colors[at];
             let (slot, fifo) = (*slot, fifo.take());
             give_back(Taken { slot, fifo }, true);
         }
         let mut kept = None;
-        for (at, taken) in self.held.drain(..).enumerate() {
+        for (at, taken) in self.colors.drain(..).enumerate() {
             if Some(at) == running {
                 kept = Some(taken);
             } else if !waits[at] {
@@ -298,7 +301,7 @@ impl Checkout {
         self.turns.clear();
         self.begun = 0;
         if let Some(taken) = kept {
-            self.held.push(taken);
+            self.colors.push(taken);
             self.turns.push(0);
             self.begun = 1;
         }
@@ -314,17 +317,17 @@ impl Checkout {
     pub(super) fn end_quantum(&mut self, may_hold: bool, mut give_back: impl FnMut(Taken)) {
         self.turns.clear();
         self.begun = 0;
-        if may_hold && self.held.len() <= HELD_MAX && self.trial.holds() {
+        if may_hold && self.colors.len() <= HELD_MAX && self.trial.holds() {
             self.part(give_back, |taken| taken.fifo.is_empty());
         } else {
-            self.held.drain(..).for_each(&mut give_back);
+            self.colors.drain(..).for_each(&mut give_back);
         }
     }
 
     /// The colors that are held, once the quantum has ended.
     #[inline(always)]
     pub(super) fn held(&self) -> impl Iterator<Item = SlotId> {
-        self.held.iter().map(|taken| taken.slot)
+        self.colors.iter().map(|taken| taken.slot)
     }
 
     /// Begins a quantum with what is here. True if nothing is to be held.
@@ -338,7 +341,7 @@ impl Checkout {
     /// Lets the held colors go, if there are any. Before the quantum begins.
     #[inline(always)]
     pub(super) fn let_go(&mut self, give_back: impl FnMut(Taken)) {
-        if self.held.len() > self.turns.len() {
+        if self.colors.len() > self.turns.len() {
             self.let_go_of_some(give_back);
         }
     }
@@ -354,7 +357,7 @@ impl Checkout {
     #[inline(always)]
     fn part(&mut self, mut give_back: impl FnMut(Taken), stays: impl Fn(&Taken) -> bool) {
         let (index, mut kept) = (&mut self.index, 0);
-        self.held.retain(|taken| {
+        self.colors.retain(|taken| {
             if stays(taken) {
                 index[place(taken.slot)] = kept;
                 kept += 1;

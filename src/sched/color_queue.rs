@@ -27,7 +27,7 @@ pub(crate) enum State {
     Idle = 0,
     /// In its owner's core-queue.
     Queued = 1,
-    /// Taken by its owner's thread to be run without the lock.
+    /// Taken out of its lists: by its owner's thread to be run without the lock, or by a thief.
     CheckedOut = 2,
 }
 

@@ -126,11 +126,12 @@ pub(crate) struct Core {
     /// Cores whose doorbells are to be rung as soon as no lock is held.
     pub(super) bells: Vec<u32>,
     pub(super) search: Search,
-    /// See [`Core::is_busy`].
-    pub(super) busy: bool,
+    /// See [`Core::has_run`].
+    pub(super) ran: bool,
 }
 
-// SAFETY: a core's nodes, in its checkout, outbox and pool, are held by it, wherever it is.
+// SAFETY: the nodes in checkout, outbox, running color and pool are reached through this core only,
+// whichever thread has it; the closures in them are `Send` (the bound of `Maker::make`).
 unsafe impl Send for Core {}
 
 impl Core {
@@ -153,7 +154,7 @@ impl Core {
             executed: 0,
             run: Run::new(),
             bells: Vec::new(),
-            busy: false,
+            ran: false,
             shared,
         }
     }
@@ -299,6 +300,7 @@ impl Core {
             self.running.end();
             return false;
         };
+        debug_assert!(!taken.fifo.is_empty(), "a turn begins with events only");
         self.current.slot = taken.slot.into();
         self.running.begin(&mut taken.fifo, batch, self.quantum_ns);
         self.own.progress.step();
@@ -334,7 +336,9 @@ impl Core {
     /// before.
     #[inline(always)]
     pub(crate) fn begin_event(&mut self) -> Option<Begun> {
-        // SAFETY: the turn is not over, so there is one.
+        // SAFETY: `run_quantum`, the only caller in code that ships, saw that the turn is not over or
+        // that the next color has begun; and a turn begins with events only: `Checkout::push` takes
+        // no color without, and `Checkout::put` adds one.
         let (event, times) = unsafe { self.running.pop() };
         let (color, tag) = event.color_and_tag();
         let profile = self.shared.profiles.get(tag.profile());
@@ -393,7 +397,7 @@ impl Core {
         if let Some(timed) = self.timing.quantum.take() {
             self.end_timed(&timed);
         }
-        self.busy = !self.timing.long;
+        self.ran = !self.timing.long;
         self.timing.long = false;
         self.timing.wary = self.timing.wary.saturating_sub(1);
         if let Some(victim) = self.search.levelling {
@@ -406,7 +410,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn looks_up(&mut self) {
         if self.own.progress.looks_up() {
-            self.busy = false;
+            self.ran = false;
         }
     }
 
@@ -425,8 +429,8 @@ impl Core {
     /// Whether this core ran something in its last turn: then what is queued goes before what
     /// completed. Not after a long handler.
     #[inline]
-    pub(crate) fn is_busy(&self) -> bool {
-        self.busy
+    pub(crate) fn has_run(&self) -> bool {
+        self.ran
     }
 
     /// Whether a post is sure to be accepted.
@@ -448,7 +452,7 @@ impl Core {
     /// Nothing to run: the event source is looked at in every turn.
     pub(crate) fn rest(&mut self) {
         self.run.count(&self.own.counts, self.executed);
-        self.busy = false;
+        self.ran = false;
         if self.current.tag != Tag::NONE {
             self.current.tag = Tag::NONE;
             self.own.progress.step();

@@ -96,7 +96,7 @@ impl CoreQueue {
         self.scout = scout;
     }
 
-    /// The first color that `f` wants, which no control color is.
+    /// The first color that `f` wants, control colors included.
     pub(super) fn find(
         &self,
         colors: &mut Colors<'_>,

@@ -20,7 +20,7 @@ use arrayvec::ArrayVec;
 const QUANTA_LIMITS: u64 = 64;
 
 impl Core {
-    /// The one critical section of a quantum; see [`super::core`]. Leaves the next colors to run in
+    /// The critical section with which a quantum begins; see [`super::core`]. Leaves the next colors to run in
     /// the checkout.
     #[inline(never)]
     pub(crate) fn exchange(&mut self) {
@@ -48,7 +48,7 @@ impl Core {
             self.run.count(&own.counts, self.executed);
         }
         // After a long handler too: the next renewal may be long in coming.
-        if (renew || !self.busy) && self.search.levelling.is_none() {
+        if (renew || !self.ran) && self.search.levelling.is_none() {
             let looks = if renew {
                 quanta / QUANTA_LIMITS
             } else {
@@ -72,7 +72,7 @@ impl Core {
 
         // Take mail. Not before the outbox is published: colors that are wanted elsewhere leave,
         // and what such a color posts there must not overtake what it posted here.
-        if own.pokes.any() || section.queues().left.any() {
+        if own.pokes.any() || section.queues().deferred.any() {
             // A held color may be one of those that the pokes are for.
             checkout.let_go(|taken| section.give_back(taken));
             take_mail(&mut section, bells);
@@ -126,7 +126,7 @@ impl Core {
         });
         section.out_only(current.slot.get());
         publish(outbox, &mut section, checkout, bells);
-        if section.queues().left.any() {
+        if section.queues().deferred.any() {
             take_mail(&mut section, bells);
         }
         section.count_out(|| checkout.events());
@@ -158,18 +158,18 @@ fn publish(
     checkout: &mut Checkout,
     bells: &mut Vec<u32>,
 ) {
-    let mut calls = Calls {
+    let mut due = DuePokes {
         core: section.core,
         colors: ArrayVec::new(),
     };
     for Outgoing { slot, chunk } in outbox.drain() {
         match section.append(slot, chunk) {
             Append::Done => {}
-            Append::Elsewhere(chunk) => calls.post(section, slot, chunk, bells),
+            Append::Elsewhere(chunk) => due.post(section, slot, chunk, bells),
             Append::CheckedOut(chunk) => append_here(section, checkout, slot, chunk),
         }
     }
-    calls.send(section, bells);
+    due.send(section, bells);
 }
 
 /// Appends a chunk to a color that is checked out: to the running color's events, or to a held
@@ -206,23 +206,23 @@ pub(super) fn take_mail(section: &mut Section<'_>, bells: &mut Vec<u32>) {
             }
         }
     };
-    let left = section.take_left();
-    deliver(section, left);
+    let deferred = section.take_deferred();
+    deliver(section, deferred);
     let taken = section.take_pokes();
     deliver(section, taken);
 }
 
 /// Most pokes that are sent at once.
-const CALLS_MAX: usize = if cfg!(loom) { 2 } else { 32 };
+const DUE_POKES_MAX: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// Pokes that are due to one other core.
 #[derive(Debug)]
-struct Calls {
+struct DuePokes {
     core: u32,
-    colors: ArrayVec<SlotId, CALLS_MAX>,
+    colors: ArrayVec<SlotId, DUE_POKES_MAX>,
 }
 
-impl Calls {
+impl DuePokes {
     /// Posts to another core's color, from the section's core.
     #[inline(never)]
     fn post(&mut self, section: &Section<'_>, slot: SlotId, chunk: Chunk, bells: &mut Vec<u32>) {

@@ -49,7 +49,7 @@ pub(crate) fn push(slots: &Slots, slot: SlotId, chunk: Chunk) -> bool {
     loop {
         let (older, was_poked) = split(word);
         {
-            // SAFETY: the chunk's, and ours until the exchange succeeds.
+            // SAFETY: the chunk's, and ours until the compare-and-swap succeeds.
             let mut header = unsafe { Node::header(last) };
             header.next = first.as_ptr();
             header.link = Link { older };
@@ -86,11 +86,11 @@ pub(crate) fn has_mail(slot: &Slot) -> bool {
 }
 
 /// Moves what waits in the mailbox to the end of the color's FIFO, leaving `POKED` as it is. The
-/// caller owns the color, or the order would be lost.
+/// caller holds the owner's lock, or the order would be lost.
 #[inline(never)]
 pub(crate) fn drain(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
     let word = update(slots, slot, |word| keep_mark(std::ptr::null_mut(), word));
-    // SAFETY: the exchange made the chunks ours.
+    // SAFETY: the compare-and-swap made the chunks ours.
     unsafe { append_all(word, fifo) };
 }
 
@@ -111,8 +111,9 @@ fn update(slots: &Slots, slot: SlotId, f: impl Fn(*mut Node) -> *mut Node) -> *m
     }
 }
 
-/// Consumes the color's poke, which the caller took from a core's mailbox: clears `POKED` and moves
-/// what waits to the end of the FIFO. As for [`drain`], the caller owns the color.
+/// Consumes the color's poke, which the caller took from a core's pokes: clears `POKED` and moves
+/// what waits to the end of the FIFO. As for [`drain`], the caller holds the
+/// owner's lock.
 pub(crate) fn consume(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
     let word = slots
         .at(slot)

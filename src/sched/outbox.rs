@@ -49,7 +49,8 @@ impl Outbox {
     pub(super) fn put(&mut self, slot: SlotId, event: Event) {
         let chunk = event.into();
         debug_assert!(self.0.len() < OUTBOX_MAX);
-        // SAFETY: there is room, because at `OUTBOX_MAX` entries the caller published.
+        // SAFETY: there is room: `Core::put_out`, the only caller, flushes once there are
+        // `outbox_due`, which is at most `OUTBOX_MAX`, and a flush empties the outbox.
         unsafe { self.0.push_unchecked(Outgoing { slot, chunk }) };
     }
 

@@ -1,8 +1,8 @@
-//! A core's mailbox of pokes, which is also the word it sleeps on.
+//! A core's pokes: a word onto which anybody pushes them, and on which the core sleeps.
 //!
 //! A *poke* tells a core that a color of its has mail. It carries no order and no event, so it may
 //! be forwarded: a color that moved after the poke was sent gets it from its old owner, or from a
-//! thief that took the old owner's mail. At most one poke exists for a color ([`super::mail`]), so
+//! thief that took the old owner's pokes. At most one poke exists for a color ([`super::mail`]), so
 //! pokes link through the slots themselves and nothing is allocated.
 //!
 //! ```text
@@ -42,7 +42,7 @@ fn word(slot: SlotId) -> u32 {
     slot.number() + 1
 }
 
-/// A mailbox of pokes.
+/// A core's pokes.
 #[derive(Debug)]
 pub(crate) struct Pokes(AtomicU32);
 

@@ -1,5 +1,5 @@
 //! Which stealing algorithm runs: the papers' base algorithm, each of Mely's heuristics alone, all
-//! of them, or none (checklist F27, F28).
+//! of them, or none.
 
 use super::stealing_queue::Band;
 
@@ -110,7 +110,7 @@ impl Policy {
 
     /// The two-color rule of the base algorithm: what runs cannot be stolen, so a victim needs
     /// another color besides. The full algorithm takes a lone waiting color too, else it would
-    /// starve behind a long handler (checklist N4).
+    /// starve behind a long handler.
     pub(crate) fn needs_two_colors(&self) -> bool {
         !self.heuristics.time_left
     }

@@ -23,7 +23,7 @@ pub(crate) struct Queues {
     pub(super) events_out: u64,
     /// Pokes of colors that were checked out when they came: their mail is for the core's own
     /// thread, at its next exchange or flush.
-    pub(super) left: Chain,
+    pub(super) deferred: Chain,
 }
 
 impl Queues {
@@ -34,7 +34,7 @@ impl Queues {
             stealing_queue: StealingQueue::EMPTY,
             lasting_out: 0,
             events_out: 0,
-            left: Chain::EMPTY,
+            deferred: Chain::EMPTY,
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) struct Running {
     /// Most events in the batch.
     batch: u32,
     tail: *mut Node,
-    /// Time left of the batch, and when `times` was set right, in ns.
+    /// Time left of the batch, and what that was when `times` last agreed with the events, in ns.
     left_ns: i64,
     settled_ns: i64,
     /// The penalized time of what ran since then.

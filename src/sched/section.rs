@@ -262,8 +262,8 @@ impl<'a> Section<'a> {
     }
 
     /// The pokes that [`deliver`](Self::deliver) left.
-    pub(super) fn take_left(&mut self) -> Chain {
-        std::mem::replace(&mut self.queues.left, Chain::EMPTY)
+    pub(super) fn take_deferred(&mut self) -> Chain {
+        std::mem::replace(&mut self.queues.deferred, Chain::EMPTY)
     }
 
     /// The core's pokes.
@@ -271,8 +271,9 @@ impl<'a> Section<'a> {
         self.shared.cores[self.core as usize].pokes.take()
     }
 
-    /// Delivers a poke: links the color, which has mail. False if the caller is to send the poke to
-    /// the core that owns the color now.
+    /// Delivers a poke: appends the color's mail, if there is any, and links it; gives it away if
+    /// another core was asked for. False: the caller sends the poke to the core that owns the color
+    /// now.
     pub(super) fn deliver(&mut self, slot: SlotId) -> bool {
         if !self.owns(slot) {
             return false;
@@ -285,7 +286,7 @@ impl<'a> Section<'a> {
             // what it sees in the mailbox ([`super::checkout`]).
             queue.end();
             if !fault("mail of a running color forgotten") {
-                self.queues.left.add(slots, slot);
+                self.queues.deferred.add(slots, slot);
             }
             return true;
         }
@@ -308,6 +309,7 @@ impl<'a> Section<'a> {
         // arrives.
         self.colors.at(slot).state = State::Idle;
         slots.set_owner(slot, target);
+        // Somebody has set the mark since, and sends that poke; else the caller does.
         let has_poke = !mail::mark_poked(slots, slot);
         has_poke || fault("placed without a poke")
     }
@@ -337,6 +339,7 @@ impl<'a> Section<'a> {
     /// Takes note that a color that stays checked out has run out of events.
     #[inline(always)]
     pub(super) fn finished(&mut self, slot: SlotId) {
+        check!(self.owns(slot), "slot {slot} is held, and another's");
         self.colors.at(slot).endurance = Endurance::NONE;
     }
 
@@ -365,7 +368,7 @@ impl<'a> Section<'a> {
         self.link_at(slot, End::Head);
     }
 
-    /// Takes note that of what lasts, at most this color is still out.
+    /// After a release, only `kept` may still be checked out: it is counted if it lasts.
     pub(super) fn out_only(&mut self, kept: Option<SlotId>) {
         let lasts = |slot| self.colors.at(slot).endurance.lasts();
         self.queues.lasting_out = kept.is_some_and(lasts).into();
@@ -473,7 +476,7 @@ impl<'a> Section<'a> {
             take(Taken { slot, fifo });
         }
         self.queues.lasting_out = lasting;
-        // What is unlinking one by one, at once.
+        // Unlinks all that were taken, at once.
         let core_queue = &mut self.queues.core_queue;
         core_queue.begin_at(head.get(), taken, scout.get());
         core_queue.events -= events;

@@ -8,7 +8,7 @@ use super::queues::Queues;
 use super::section::Section;
 use super::sleepers::Sleepers;
 use super::slots::Slots;
-use super::stats::Stats;
+use super::stats::CoreCounters;
 use super::vigil::Vigil;
 use crate::color::{ColorMap, HashKey};
 use crate::event::counts::Counts;
@@ -32,7 +32,7 @@ pub(crate) struct CoreShared {
     pub(crate) progress: CachePadded<Progress>,
     /// See [`super::vigil`].
     pub(crate) busy: CachePadded<AtomicBool>,
-    pub(crate) stats: CachePadded<Stats>,
+    pub(crate) stats: CachePadded<CoreCounters>,
     pub(crate) counts: Counts,
     /// Other cores by distance, the nearest first.
     pub(crate) victims: Vec<(u32, Distance)>,
@@ -97,8 +97,8 @@ impl Hint {
         self.stealable.load(Ordering::Relaxed)
     }
 
-    /// Colors in the core-queue. Exact for the core's own thread in one direction: thieves only
-    /// remove, so zero is zero.
+    /// Colors in the core-queue, as of the last critical section. A thief may remove some, or link
+    /// some whose mail it took: then it nudges the owner.
     #[inline]
     pub(crate) fn queued(&self) -> u32 {
         self.queued.load(Ordering::Relaxed)
@@ -134,13 +134,13 @@ pub(crate) struct Progress {
     /// Why the core does something before its next event: [`Progress::SAMPLE`],
     /// [`Progress::LOOK_UP`].
     attention: relaxed::AtomicU32,
-    /// Counts colors run.
+    /// Counts turns begun, long handlers begun and ended, and rests.
     turns: AtomicU64,
     /// In a handler known or feared to be long. A hint of the core's own, which spares thieves the
     /// wait to find out.
     long: AtomicU32,
-    /// The profile of the event that runs, plus one; 0 between quanta. For reports and the
-    /// watchdog.
+    /// The profile of the event that runs, plus one; 0 once the core found nothing to run. For
+    /// reports and the watchdog.
     running: relaxed::AtomicU32,
 }
 
@@ -311,7 +311,7 @@ impl Shared {
                         hint: CachePadded::new(Hint::new()),
                         progress: CachePadded::new(Progress::new()),
                         busy: CachePadded::new(AtomicBool::new(setup.watch_at_once)),
-                        stats: CachePadded::new(Stats::default()),
+                        stats: CachePadded::new(CoreCounters::default()),
                         counts: Counts::new(),
                         victims,
                     })

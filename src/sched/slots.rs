@@ -9,6 +9,8 @@
 //! |    any core writes these          |   whoever holds the owner's lock                      |
 //! ```
 //!
+//! The owner is read by any core, and written under the present owner's lock.
+//!
 //! Both halves share the line on purpose: whoever touches one is about to touch the other. A color
 //! that runs is not affected by cores that post to it, because its events were moved out of the
 //! slot when it was checked out.
@@ -27,7 +29,7 @@ pub(crate) struct Slot {
     pub(crate) mail: AtomicPtr<Node>,
     /// Links a poked slot into the mailbox of a core: see [`super::poke`].
     pub(crate) poke_next: AtomicU32,
-    /// 0: the home core of the slot; else the owner plus one (a runtime has at most 512 cores).
+    /// 0: core `slot mod cores`; else the owner plus one (a runtime has at most 512 cores).
     /// Changed only by whoever holds the present owner's lock, before that lock is released.
     owner: AtomicU16,
     /// 0: none; else the core, plus one, that somebody asked to place this color on.
@@ -96,7 +98,8 @@ pub(crate) struct Slots {
 // SAFETY: a slot's private part is reached through `queue` only, whose callers hold the lock of the
 // owner; everything else is atomic.
 unsafe impl Sync for Slots {}
-// SAFETY: nodes named by the queues are held by them, wherever the table is.
+// SAFETY: nodes named by the queues are held by them, wherever the table is, and the closures in
+// them are `Send` (the bound of `Maker::make`).
 unsafe impl Send for Slots {}
 
 impl Slots {

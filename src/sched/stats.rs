@@ -5,7 +5,7 @@ use mely_topology::Distance;
 
 /// The counters of one core; what each means is documented on [`CoreStats`](crate::CoreStats).
 #[derive(Debug, Default)]
-pub(crate) struct Stats {
+pub(crate) struct CoreCounters {
     pub(crate) events: Counter,
     /// All posts, as of the last exchange.
     pub(crate) posts: Counter,
@@ -13,7 +13,7 @@ pub(crate) struct Stats {
     pub(crate) quanta: Counter,
     /// Looks at the event source.
     pub(crate) looks: Counter,
-    pub(crate) steals: [StealStats; Distance::COUNT],
+    pub(crate) steals: [StealCounters; Distance::COUNT],
     pub(crate) parks: Counter,
     pub(crate) wakes: Counter,
     pub(crate) handler_ns_max: Counter,
@@ -26,7 +26,7 @@ pub(crate) struct Stats {
 /// Buckets of a [`Histogram`]: four an octave, from 1 ns to 4 s.
 const BUCKETS: usize = 128;
 
-/// Counts by size, to within a fifth.
+/// HistogramSum by size, to within a fifth.
 #[derive(Debug)]
 pub(crate) struct Histogram([Counter; BUCKETS]);
 
@@ -46,7 +46,7 @@ impl Histogram {
     }
 
     /// Adds this one's counts to `sums`.
-    pub(crate) fn sum_into(&self, sums: &mut Counts) {
+    pub(crate) fn sum_into(&self, sums: &mut HistogramSum) {
         for (sum, counter) in sums.0.iter_mut().zip(&self.0) {
             *sum += counter.get();
         }
@@ -55,26 +55,26 @@ impl Histogram {
 
 /// A snapshot of histograms.
 #[derive(Clone)]
-pub(crate) struct Counts([u64; BUCKETS]);
+pub(crate) struct HistogramSum([u64; BUCKETS]);
 
-impl std::fmt::Debug for Counts {
+impl std::fmt::Debug for HistogramSum {
     /// What they come to: the buckets are mostly zeros.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Counts")
+        f.debug_struct("HistogramSum")
             .field("total", &self.0.iter().sum::<u64>())
             .field("median_ns", &self.median_ns())
             .finish()
     }
 }
 
-impl Default for Counts {
-    fn default() -> Counts {
-        Counts([0; BUCKETS])
+impl Default for HistogramSum {
+    fn default() -> HistogramSum {
+        HistogramSum([0; BUCKETS])
     }
 }
 
-impl Counts {
-    pub(crate) fn add(&mut self, other: &Counts) {
+impl HistogramSum {
+    pub(crate) fn add(&mut self, other: &HistogramSum) {
         for (sum, count) in self.0.iter_mut().zip(&other.0) {
             *sum += count;
         }
@@ -95,7 +95,7 @@ impl Counts {
 
 /// Steals over one distance.
 #[derive(Debug, Default)]
-pub(crate) struct StealStats {
+pub(crate) struct StealCounters {
     pub(crate) tried: Counter,
     pub(crate) won: Counter,
     pub(crate) colors: Counter,
@@ -114,12 +114,12 @@ mod tests {
             histogram.add(1);
             (0..9).for_each(|_| histogram.add(ns));
             histogram.add(1 << 40);
-            let mut counts = Counts::default();
+            let mut counts = HistogramSum::default();
             histogram.sum_into(&mut counts);
             let median = counts.median_ns().unwrap();
             assert!(median.abs_diff(ns) * 5 <= ns, "{median} for {ns}");
         }
-        assert_eq!(Counts::default().median_ns(), None);
+        assert_eq!(HistogramSum::default().median_ns(), None);
     }
 
     /// Of an even number the smaller one of the two in the middle.
@@ -128,7 +128,7 @@ mod tests {
         let counts = |ns: &[u64]| {
             let histogram = Histogram::default();
             ns.iter().for_each(|&ns| histogram.add(ns));
-            let mut counts = Counts::default();
+            let mut counts = HistogramSum::default();
             histogram.sum_into(&mut counts);
             counts
         };

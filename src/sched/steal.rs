@@ -4,8 +4,9 @@
 //! is read plainly; the lock is only tried; the victim's mail is taken, so that work that is
 //! visible only as pokes is judged too; then from the highest band that has any, worthy colors
 //! until thief and victim have the same, but at most [`ROUND`] in one critical section; the new
-//! owner is published; the lock is released; a quantum of them is run at once, and the rest goes
-//! into the thief's own core-queue, where others see it. If more was due than a round, the thief
+//! owner is published; the lock is released. All that was stolen, if it is more than one color, is
+//! linked into the thief's core-queue, where others see it, and a quantum of it is checked out; a
+//! single color goes straight into the checkout. If more was due than a round, the thief
 //! goes on with [`super::levelling`]. The cost does not depend on how many events are queued: a
 //! color moves with its whole FIFO. What is measured is the cost of a color.
 //!
@@ -94,7 +95,7 @@ impl Core {
         for stolen in loot {
             section.adopt(stolen);
         }
-        if section.queues().left.any() {
+        if section.queues().deferred.any() {
             take_mail(&mut section, bells);
         }
         if run {
@@ -189,7 +190,7 @@ impl Core {
         })
     }
 
-    /// Whether the `i`-th victim has something for us, and whether it is stuck.
+    /// None: the `i`-th victim has nothing for us. Else whether it is stuck.
     fn tempting(&mut self, i: usize, now_ns: u64) -> Option<bool> {
         let shared = &self.shared;
         let (victim, distance) = self.own.victims[i];

@@ -2,8 +2,8 @@
 //!
 //! What such an event posts is published at once, post by post, because it might go on for long
 //! after. That costs several times the post. Events that are long *because* they post (a broadcast,
-//! say) are spared it: a few that posted their last soon after their first, for the number of
-//! posts, and then were over, show that their handler *posts in a row*. Of its next event the first
+//! say) are spared it: if a few in a row were over soon after their first post, for the number that
+//! they posted, their handler *posts in a row*. Of its next event the first
 //! post is published at once, and the rest together, at [`OUTBOX_MAX`] colors or at its end. If
 //! that does take longer after all, its posts have waited, and the handler is no longer taken for
 //! one that posts in a row.
@@ -28,16 +28,17 @@ const EVENT_MIN_NS: u64 = 10;
 /// Handlers of a quantum that may be suspected; further ones are not.
 const SUSPECTS_MAX: usize = 8;
 
-/// The events of one color in this number are timed, of those that need no closer look: two
-/// readings of the clock are several events. A prime, so that no regular program hides from it;
-/// whole batches, so that a color's second event is sampled as often as its first.
+/// One turn in this number has its events timed, for handlers that are not timed always: two
+/// readings of the clock cost as much as several events. A prime, so that no regular program evades
+/// it; a whole turn, so that later events of a batch are sampled too.
 const SAMPLE_PERIOD: u32 = 251;
+
 /// What a core knows of the time that its events take.
 #[derive(Debug)]
 pub(super) struct Timing {
     /// What reading the clock takes, in ns: several times an empty handler.
     pub(super) clock_cost_ns: u64,
-    /// Colors until the events of one are timed.
+    /// Turns until one is timed.
     pub(super) until_sample: u32,
     /// Each event of the turn is timed.
     sampling: bool,
@@ -104,7 +105,7 @@ impl Core {
     #[inline(never)]
     pub(crate) fn become_busy(&mut self) {
         self.timing.fresh_since_ns = None;
-        if self.shared.vigil.becomes_busy(&self.own) {
+        if self.shared.vigil.begin_busy(&self.own) {
             self.bells.push(self.shared.watchdog());
             self.ring();
         }

@@ -39,6 +39,7 @@ pub(crate) fn turn<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> 
         host.core_mut().rest();
         return Turn::Idle;
     }
+    // It is no longer one of the searching cores, if it was.
     host.core_mut().end_search(true);
     // Run, with no lock held and no read-modify-write.
     let executed = host.core_mut().executed;

@@ -39,9 +39,9 @@ impl Section<'_> {
             }
             return false;
         }
-        // Of one band only: what a penalty has put lower is left for as long as there is anything
-        // else. A lone color goes too, unless the two-color rule holds: what runs besides is the
-        // victim's half.
+        // Of the highest band that has a color: a penalty puts a color lower, so that it goes later.
+        // The only queued color may go too, unless the two-color rule holds: the victim keeps what
+        // it runs.
         if let Some(band) = self.queues.stealing_queue.highest() {
             let mut thief_ns = has_ns;
             while let Some(slot) = self.queues.stealing_queue.head(band) {
@@ -49,8 +49,8 @@ impl Section<'_> {
                     return false;
                 }
                 let color_ns = self.colors.at(slot).load_ns();
-                // Else the thief would have the more afterwards, and give it back. One that has
-                // nothing takes a color in any case.
+                // Before the thief has more than the victim, which would take it back. A thief with
+                // nothing takes one color in any case.
                 if thief_ns > 0 && thief_ns + color_ns > self.queues.load_ns() {
                     return false;
                 }

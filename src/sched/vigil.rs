@@ -36,7 +36,7 @@ impl Vigil {
 
     /// This core is busy. True: the caller must call the watchdog.
     #[must_use]
-    pub(crate) fn becomes_busy(&self, core: &CoreShared) -> bool {
+    pub(crate) fn begin_busy(&self, core: &CoreShared) -> bool {
         core.busy.store(true, Ordering::Relaxed);
         if !fault("busy core's fence skipped") {
             fence(Ordering::SeqCst);
@@ -45,7 +45,7 @@ impl Vigil {
     }
 
     /// This core goes to sleep.
-    pub(crate) fn is_busy_no_more(&self, core: &CoreShared) {
+    pub(crate) fn end_busy(&self, core: &CoreShared) {
         core.busy.store(false, Ordering::Relaxed);
     }
 

@@ -136,7 +136,7 @@ impl Driver {
     #[inline]
     pub(crate) fn reap(&mut self, core: &mut Core) {
         self.turns += 1;
-        if core.is_busy() && self.turns < TURNS_MAX {
+        if core.has_run() && self.turns < TURNS_MAX {
             return;
         }
         self.turns = 0;

@@ -227,7 +227,7 @@ fn found_after(machine: &mut Machine, busy: bool) -> u64 {
     while machine.cores[0].search.levelling.is_none() {
         machine.run();
         machine.post(color, 20);
-        machine.cores[0].busy = busy;
+        machine.cores[0].ran = busy;
         machine.cores[0].exchange();
     }
     assert_eq!(machine.cores[0].search.levelling, Some(1));
@@ -252,7 +252,7 @@ fn a_core_compares_itself_with_each_victim_in_turn() {
     while machine.cores[0].own.stats.quanta.get() < 64 {
         machine.run();
         machine.post(color, 20);
-        machine.cores[0].busy = true;
+        machine.cores[0].ran = true;
         machine.cores[0].exchange();
     }
     let mut section = Section::enter(&machine.shared, 2);
@@ -400,7 +400,7 @@ fn a_core_compares_itself_with_one_victim_at_a_time() {
     for _ in 0..4 {
         machine.run();
         machine.post(color, 20);
-        machine.cores[0].busy = false;
+        machine.cores[0].ran = false;
         machine.cores[0].exchange();
         assert_eq!(machine.cores[0].search.levelling, Some(0));
     }

@@ -192,7 +192,7 @@ fn the_watchdog_is_called_if_it_sleeps() {
     machine.cores[1].become_busy();
     assert_eq!(rung(), 0, "it did not sleep");
     for core in &machine.shared.cores {
-        machine.shared.vigil.is_busy_no_more(core);
+        machine.shared.vigil.end_busy(core);
     }
     let cores = &machine.shared.cores;
     assert!(machine.shared.vigil.falls_asleep(cores));
@@ -203,7 +203,7 @@ fn the_watchdog_is_called_if_it_sleeps() {
     // It woke by itself.
     let vigil = &machine.shared.vigil;
     for core in &machine.shared.cores {
-        vigil.is_busy_no_more(core);
+        vigil.end_busy(core);
     }
     assert!(vigil.falls_asleep(&machine.shared.cores));
     vigil.wakes();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sched::levelling::compare;
-use crate::sched::stats::Counts;
+use crate::sched::stats::HistogramSum;
 
 /// A core goes to sleep to which nothing was sent.
 fn sleep(machine: &Machine, core: usize) {
@@ -130,7 +130,7 @@ fn mail_of_a_victim_is_stolen_too() {
     post(&mut machine.cores[2], takes(20), color);
     machine.cores[2].flush();
     assert_eq!(machine.steal(1), [color]);
-    let mut costs = Counts::default();
+    let mut costs = HistogramSum::default();
     machine.cores[1].own.stats.steal_costs.sum_into(&mut costs);
     assert!(costs.median_ns().is_some());
 }

@@ -121,12 +121,12 @@ fn who_is_asked_to_look_up_gives_back_what_waits() {
     assert!(machine.cores[0].is_turn_over());
     assert!(!machine.cores[0].next_color());
     assert_eq!(machine.queue(), colors[1..]);
-    machine.cores[0].busy = true;
+    machine.cores[0].ran = true;
     machine.cores[0].looks_up();
-    assert!(!machine.cores[0].is_busy(), "the event source is looked at");
-    machine.cores[0].busy = true;
+    assert!(!machine.cores[0].has_run(), "the event source is looked at");
+    machine.cores[0].ran = true;
     machine.cores[0].looks_up();
-    assert!(machine.cores[0].is_busy(), "nobody asks any more");
+    assert!(machine.cores[0].has_run(), "nobody asks any more");
     machine.cores[0].looked();
     assert_eq!(machine.cores[0].own.stats.looks.get(), 1);
     assert!(!machine.shared.cores[0].progress.is_asked_to_look_up());
@@ -150,9 +150,9 @@ fn what_runs_can_be_seen() {
     machine.cores[0].rest();
     assert_eq!(runs(&machine), None);
     // Who finds nothing again has rested already.
-    machine.cores[0].busy = true;
+    machine.cores[0].ran = true;
     machine.cores[0].rest();
-    assert!(!machine.cores[0].is_busy());
+    assert!(!machine.cores[0].has_run());
     assert_eq!(machine.shared.cores[0].progress.turns(), turns + 1);
 }
 
@@ -175,7 +175,7 @@ fn after_a_long_event_a_core_is_not_busy() {
         machine.step_for(ns);
         machine.run();
         machine.cores[0].end_quantum(0);
-        assert_eq!(machine.cores[0].is_busy(), busy, "{ns}");
+        assert_eq!(machine.cores[0].has_run(), busy, "{ns}");
     }
 }
 
