@@ -58,11 +58,13 @@ fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
     let handle = session.clone();
     // The stream belongs to the session's color: what is to be done with it is done there.
     let begin = move |session: &mut Session, cx: &mut Cx| {
-        let on_data = move |cx: &mut Cx, _stream: &Stream, data: io::Result<RecvBuf>| {
+        let on_data = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
             if let Ok(data) = data {
                 let received = |session: &mut Session, cx: &mut Cx| session.received(cx, &data);
-                // Refused only if an earlier call has panicked.
-                let _ = handle.with(cx, received);
+                if handle.with(cx, received).is_err() {
+                    // An event of the session has panicked.
+                    stream.abort(cx);
+                }
             }
         };
         let _ = session.stream.on_data(cx, &LINE, on_data);

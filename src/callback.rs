@@ -1,6 +1,7 @@
 //! Callbacks: handler, color and closure in one value (the papers' `cwrap`).
 
 use crate::{Color, Cx, Handler};
+use std::fmt;
 
 /// A closure with the handler it counts under and the color it runs in.
 ///
@@ -18,7 +19,8 @@ use crate::{Color, Cx, Handler};
 /// [`anonymous_each`](Callback::anonymous_each). With the state of a color:
 /// [`Colored::on`](crate::Colored::on) and its like.
 ///
-/// A module calls back by [`bind`](Callback::bind):
+/// A module calls back once, by [`bind`](Callback::bind); a callback of many results is called again
+/// by mely only, or by whoever can clone its closure. One that is dropped calls nobody.
 ///
 /// ```
 /// mod resolver {
@@ -55,11 +57,21 @@ use crate::{Color, Cx, Handler};
 /// ```
 ///
 /// [`Cx::post_callback`]: crate::Cx::post_callback
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
+#[must_use = "nobody is called unless it is posted or handed over"]
 pub struct Callback<F> {
     pub(crate) handler: Option<&'static Handler>,
     pub(crate) color: Color,
     pub(crate) f: F,
+}
+
+impl<F> fmt::Debug for Callback<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callback")
+            .field("handler", &self.handler.map(Handler::name))
+            .field("color", &self.color)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<F> Callback<F> {

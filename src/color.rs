@@ -79,8 +79,8 @@ const LARGE: u64 = 1 << 63;
 const INDEX_BITS: u32 = 20;
 
 impl Color {
-    /// The color of everything that was given none: 0. Colors are never inherited
-    /// (libasync-smp §3.2), so code that names no color runs serially and stays correct.
+    /// The color of a run's first event, and a good one for whatever needs no other: 0. Colors are
+    /// never inherited (libasync-smp §3.2): what names this one runs serially.
     pub const DEFAULT: Color = Color::new(0);
 
     /// A color from a value; the same as `Color::from`, in const context.

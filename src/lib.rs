@@ -27,7 +27,8 @@
 //!
 //! # The rules
 //!
-//! - No color given is [`Color::DEFAULT`], 0. Colors are never inherited.
+//! - Whatever is posted is given a color: colors are never inherited. The first event of a run has
+//!   [`Color::DEFAULT`], 0.
 //! - Two events of one color never overlap. Order is FIFO per poster and color (a poster is one
 //!   event, or one foreign thread), and causal: if a post to a color happened before another post
 //!   to it, through program order in events, posts, and succession in a color, its event runs
@@ -54,7 +55,8 @@
 //!   and a closure.
 //! - Posting through a [`Cx`] returns nothing, and panics at the builder's limit of queued events;
 //!   its `try_` twin gives the closure back. Posting through a [`Poster`] returns a `Result` with
-//!   the closure, always. What posts through either takes `&impl` [`Post`].
+//!   the closure, always. What posts through either takes `&P` with
+//!   `P:` [`Post`]` + ?Sized`.
 //! - What is asked of a run, before, during or after it, is asked a [`Poster`]; [`Runtime::run`]
 //!   consumes its runtime.
 //!

@@ -38,7 +38,12 @@ use crate::runtime::poster::{PostError, Poster};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Sealed: mely implements it, and nobody else.
+/// Sealed: mely implements it, and nobody else. A function of your own that takes `&P` says
+/// `P: Post + ?Sized`, because a context has no size.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot post",
+    note = "give `cx` itself (a `&mut Cx`), or `&poster`"
+)]
 pub trait Post: sealed::Post {
     /// What posting an `F` returns: `()`, or a `Result` that gives the closure back.
     type Posted<F>;

@@ -515,6 +515,24 @@ fn a_value_comes_back() {
         .unwrap()
         .run_until(|cx, _finish: Finish<()>| cx.stop());
     assert!(matches!(none, Err(RunError::NoValue)), "{none:?}");
+    // Nobody is left who could give one.
+    let (ran, runs) = std::sync::mpsc::channel();
+    let none = cores(2)
+        .build()
+        .unwrap()
+        .run_until(move |cx, finish: Finish<()>| {
+            let another = finish.clone();
+            cx.post(Color::from(1), move |cx| {
+                drop(finish);
+                assert!(!cx.stopping(), "there is another one");
+                cx.post(Color::from(2), move |_cx| {
+                    drop(another);
+                    ran.send(()).unwrap();
+                });
+            });
+        });
+    assert!(matches!(none, Err(RunError::NoValue)), "{none:?}");
+    assert_eq!(runs.recv(), Ok(()));
     // Once the run is over no value is taken any more.
     for gives in [true, false] {
         let (kept, late) = std::sync::mpsc::channel();

@@ -46,8 +46,7 @@ impl Listening {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Posts accepted connections, or why there are none. If the callback panics, the rest are
-    /// closed.
+    /// Posts accepted connections, or why there are none.
     pub(super) fn accepted(
         this: Arc<Listening>,
         results: Vec<io::Result<Fd>>,
@@ -61,13 +60,20 @@ impl Listening {
         // Made now: whatever becomes of the event, they are closed.
         let results: Vec<io::Result<Incoming>> = results.collect();
         core.post_own(handler, color, move |cx: &mut Cx| {
-            let callback = this.callback.lock().unwrap().take();
-            let mut lent = Lent(&this, callback);
-            let Some(callback) = &mut lent.1 else { return };
-            for result in results {
-                callback(cx, result);
-            }
+            Listening::hand_over(&this, results, cx);
         });
+    }
+
+    /// Calls the callback for each of these; an event of its color. If it panics, the rest are for
+    /// another event.
+    fn hand_over(this: &Arc<Listening>, results: Vec<io::Result<Incoming>>, cx: &mut Cx) {
+        let callback = this.callback.lock().unwrap().take();
+        let mut lent = Lent(this, callback);
+        let Some(callback) = &mut lent.1 else { return };
+        let mut rest = Rest(this, results.into_iter());
+        for result in rest.1.by_ref() {
+            callback(cx, result);
+        }
     }
 
     /// This core accepts no more for it. Drops the callback in its color, if this was the last one.
@@ -106,8 +112,25 @@ impl Drop for Lent<'_> {
     }
 }
 
+/// Connections that are still to be handed over.
+struct Rest<'a>(&'a Arc<Listening>, std::vec::IntoIter<io::Result<Incoming>>);
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        if self.1.as_slice().is_empty() {
+            return;
+        }
+        let (this, results) = (Arc::clone(self.0), std::mem::take(&mut self.1).collect());
+        // Refused once the runtime is ending: then they are closed.
+        let _ = self.0.poster.post_own(self.0.color, move |cx: &mut Cx| {
+            Listening::hand_over(&this, results, cx);
+        });
+    }
+}
+
 /// A bound port whose connections are delivered to a callback. Dropping it stops accepting, as
 /// [`close`](Self::close) does.
+#[must_use = "dropping it stops accepting: keep it or `detach` it"]
 pub struct Listener {
     listening: Arc<Listening>,
     local_addr: SocketAddr,
@@ -314,6 +337,40 @@ mod tests {
             settle(&mut simulation);
             assert_eq!(counts.try_recv(), Ok(number));
         }
+    }
+
+    /// Those that came with one at which the callback panics are handed over all the same.
+    #[test]
+    fn a_panic_costs_one_connection() {
+        const CLIENTS: usize = 6;
+        let builder = Runtime::builder().cores(Cores::Count(1));
+        let builder = builder.on_panic(crate::OnPanic::DropEvent);
+        let mut simulation = builder.simulate(1).unwrap();
+        let (tell, addr) = std::sync::mpsc::channel();
+        let (count, counts) = std::sync::mpsc::channel();
+        let begin = move |cx: &mut Cx| {
+            let mut calls = 0;
+            let on_accept = Callback::anonymous_each(
+                Color::from(1),
+                move |_cx, connection: io::Result<Incoming>| {
+                    calls += 1;
+                    assert_ne!(calls, 2, "planted");
+                    count.send(connection.unwrap()).unwrap();
+                },
+            );
+            let any = ([127, 0, 0, 1], 0).into();
+            let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+        };
+        simulation.start(begin).unwrap();
+        while simulation.step() != crate::sim::Step::Stalled {}
+        let addr = addr.recv().unwrap();
+        let net = simulation.network().clone();
+        let clients = [(); CLIENTS].map(|()| net.connect(addr).unwrap());
+        while simulation.step() != crate::sim::Step::Stalled {}
+        assert_eq!(counts.try_iter().count(), CLIENTS - 1);
+        drop(clients);
     }
 
     /// Each core that listens may still have connections for it.

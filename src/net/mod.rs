@@ -117,7 +117,8 @@ fn driver_of(cx: &mut Cx) -> io::Result<&mut Driver> {
 }
 
 fn ending() -> io::Error {
-    io::Error::new(io::ErrorKind::Interrupted, "the runtime is ending")
+    // As what was under way is told: `ErrorKind::Interrupted` would say "try again".
+    rustix::io::Errno::CANCELED.into()
 }
 
 #[cfg(all(test, feature = "sim"))]

@@ -17,6 +17,7 @@ use std::sync::Arc;
 /// A connection that has just been made and has no color yet.
 ///
 /// Dropped, it is closed.
+#[must_use = "dropping it closes the connection"]
 pub struct Incoming {
     fd: Option<Fd>,
     home: u32,
@@ -278,14 +279,14 @@ impl Stream {
     fn admit(&self, cx: &mut Cx, bytes: SendBuf) -> Result<Option<Next>, WriteError> {
         let mut colored = match self.conn.colored.borrow(cx) {
             Ok(colored) => colored,
-            Err(refused) => return Err(WriteError::Refused(refused, bytes)),
+            Err(refused) => return Err(WriteError::Refused(refused, bytes.into_lasting())),
         };
         if colored.phase != Phase::Open || colored.broken || colored.shutdown {
-            return Err(WriteError::Closed(bytes));
+            return Err(WriteError::Closed(bytes.into_lasting()));
         }
         let queued = colored.queued_bytes + bytes.len();
         if colored.queued_bytes > 0 && queued > colored.queued_bytes_max {
-            return Err(WriteError::Full(bytes));
+            return Err(WriteError::Full(bytes.into_lasting()));
         }
         colored.queued_bytes = queued;
         if colored.sending {
@@ -579,6 +580,29 @@ mod tests {
             let refused = stream.write(cx, "late").unwrap_err();
             assert_eq!(&*refused.into_inner(), b"late");
         });
+    }
+
+    /// Whoever keeps what was refused until it can be sent keeps no buffer either.
+    #[test]
+    fn received_bytes_that_are_refused_are_copied() {
+        let (mut simulation, stream, mut client) = connected();
+        io::Write::write_all(&mut client, b"echo").unwrap();
+        let (tell, told) = channel();
+        let (give, given_back) = channel();
+        post(&mut simulation, COLOR, move |cx| {
+            let echo = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                let Ok(data) = data else { return };
+                stream.set_write_limit(cx, 4).unwrap();
+                stream.write(cx, "fills").unwrap();
+                let refused = stream.write(cx, data).unwrap_err();
+                assert!(matches!(refused, WriteError::Full(_)), "{refused:?}");
+                tell.send(format!("{:?}", refused.into_inner())).unwrap();
+            };
+            stream.on_data(cx, &READ, echo).unwrap();
+            give.send(stream).unwrap();
+        });
+        assert_eq!(told.recv().unwrap(), "SendBuf(owned, 4 bytes)");
+        drop(given_back);
     }
 
     /// A client that does not read keeps none of the buffers that others are received into.

@@ -49,6 +49,7 @@ const SIMULATED_SPIN_MAX: Duration = Duration::from_micros(2);
 ///     .build()?;
 /// # Ok::<(), mely::BuildError>(())
 /// ```
+#[must_use = "a builder builds nothing by itself"]
 pub struct Builder {
     cores: Cores,
     topology: Option<Topology>,

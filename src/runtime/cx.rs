@@ -94,17 +94,17 @@ impl Cx {
             .map_err(PostError::Full)
     }
 
-    /// Posts a callback, or gives its closure back.
+    /// Posts a callback, or gives it back.
     ///
     /// # Errors
     /// As [`try_post`](Self::try_post).
-    pub fn try_post_callback<F>(&self, callback: Callback<F>) -> Result<(), PostError<F>>
+    pub fn try_post_callback<F>(&self, callback: Callback<F>) -> Result<(), PostError<Callback<F>>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let Callback { handler, color, f } = callback;
         self.post_wrapped(handler, color, f, |f| f)
-            .map_err(PostError::Full)
+            .map_err(|f| PostError::Full(Callback::new(handler, color, f)))
     }
 
     /// Posts `wrap(f)`, or gives `f` back. `wrap` runs no user code.
@@ -193,12 +193,12 @@ impl Cx {
     ///
     /// # Panics
     /// If there is no such core.
-    pub fn place(&mut self, color: Color, core: usize) {
+    pub fn place(&self, color: Color, core: usize) {
         sched::foreign::place(&self.worker_ref().core.shared, color, core);
     }
 
     /// A color that nobody else has; it starts on this core.
-    pub fn unique_color(&mut self) -> UniqueColor {
+    pub fn unique_color(&self) -> UniqueColor {
         let core = self.core();
         self.unique_color_on(core)
     }
@@ -207,7 +207,7 @@ impl Cx {
     ///
     /// # Panics
     /// If there is no such core.
-    pub fn unique_color_on(&mut self, core: usize) -> UniqueColor {
+    pub fn unique_color_on(&self, core: usize) -> UniqueColor {
         let cores = self.cores();
         assert!(core < cores, "core {core} of a runtime with {cores} cores");
         UniqueColor::issue(&self.worker_ref().inner, core)
@@ -216,9 +216,8 @@ impl Cx {
     /// Asks the runtime to stop. What is queued, and what that posts, is still run, until nothing
     /// is left or the builder's deadline has come; listeners, receives and timers are canceled,
     /// sends under way are finished. Then `run` returns. Asking again changes nothing.
-    pub fn stop(&mut self) {
-        let inner = self.worker().inner.clone();
-        inner.stop();
+    pub fn stop(&self) {
+        self.worker_ref().inner.stop();
     }
 
     /// Whether the runtime has been asked to stop.

@@ -59,7 +59,6 @@ pub(crate) struct Outcome {
 }
 
 /// See the module text.
-#[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     /// How far the run is, and its end.
@@ -75,6 +74,15 @@ pub(crate) struct Inner {
     discarded: AtomicU64,
     #[cfg(not(loom))]
     pub(crate) net: crate::net::Registry,
+}
+
+// Nothing that is behind a lock: whoever formats may be the user, and post.
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("cores", &self.shared.cores.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Inner {

@@ -53,6 +53,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// assert_eq!(poster.stats().events(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use = "a runtime runs nothing by itself"]
 pub struct Runtime {
     pub(crate) inner: Arc<Inner>,
 }
@@ -89,9 +90,21 @@ impl Runtime {
 }
 
 /// Ends a run with a value; see [`Runtime::run_until`].
+///
+/// Cloneable. When the last handle is dropped and no value was given, the runtime stops: nobody
+/// could give one any more.
 pub struct Finish<T> {
     value: Arc<Mutex<Value<T>>>,
-    poster: Poster,
+    ends: Arc<Ends>,
+}
+
+/// Stops the runtime, at the latest with the last [`Finish`].
+struct Ends(Poster);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// What a run ends with.
@@ -109,7 +122,7 @@ impl<T: Send + 'static> Finish<T> {
         let value = Arc::new(Mutex::new(Value::None));
         let finish = Finish {
             value: Arc::clone(&value),
-            poster,
+            ends: Arc::new(Ends(poster)),
         };
         let take = move || {
             let value = std::mem::replace(&mut *value.lock().unwrap(), Value::Taken);
@@ -138,7 +151,7 @@ impl<T: Send + 'static> Finish<T> {
         }
         *slot = Value::Given(value);
         drop(slot);
-        self.poster.stop();
+        self.ends.0.stop();
         Ok(())
     }
 }
@@ -147,7 +160,7 @@ impl<T> Clone for Finish<T> {
     fn clone(&self) -> Self {
         Finish {
             value: Arc::clone(&self.value),
-            poster: self.poster.clone(),
+            ends: Arc::clone(&self.ends),
         }
     }
 }

@@ -12,7 +12,8 @@ pub enum OnPanic {
     #[default]
     Stop,
     /// The event is dropped and the runtime goes on. State the event was given by a
-    /// [`Colored`](crate::Colored) is poisoned.
+    /// [`Colored`](crate::Colored) is poisoned for good: later events for it panic too. A
+    /// connection whose callback panicked is closed; a listener goes on.
     DropEvent,
 }
 

@@ -54,11 +54,17 @@ impl Poster {
     ///
     /// # Errors
     /// As for [`post`](Self::post).
-    pub fn post_callback<F>(&self, callback: Callback<F>) -> Result<(), PostError<F>>
+    pub fn post_callback<F>(&self, callback: Callback<F>) -> Result<(), PostError<Callback<F>>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_wrapped(callback.handler, callback.color, callback.f, |f| f)
+        let Callback { handler, color, f } = callback;
+        let again = |f| Callback::new(handler, color, f);
+        self.post_wrapped(handler, color, f, |f| f)
+            .map_err(|error| match error {
+                PostError::Ended(f) => PostError::Ended(again(f)),
+                PostError::Full(f) => PostError::Full(again(f)),
+            })
     }
 
     /// Posts `wrap(f)`, or gives `f` back. `wrap` runs no user code.

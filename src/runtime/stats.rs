@@ -220,6 +220,10 @@ mod tests {
         let builder = || Runtime::builder().cores(Cores::Count(1));
         let runtime = builder().build().unwrap();
         assert_eq!(format!("{runtime:?}"), "Runtime { cores: 1, .. }");
+        let inner = &runtime.inner;
+        assert_eq!(format!("{inner:?}"), "Inner { cores: 1, .. }");
+        let unique = format!("{:?}", crate::UniqueColor::issue(inner, 0));
+        assert!(unique.len() < 80, "{unique}");
         let core = &runtime.poster().stats().cores[0];
         let text = format!("{core:?}");
         assert!(

@@ -5,6 +5,7 @@ use crate::Color;
 use crate::color::ColorMap;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex, fault};
+use std::fmt;
 
 /// The unique colors of a runtime, in a list a core: a color goes back to the list of the core that
 /// owned it last, so that the next one taken there is owned already.
@@ -133,7 +134,7 @@ impl Issued {
 /// })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[must_use = "dropped, the color is given to somebody else"]
 pub struct UniqueColor {
     ticket: Ticket,
     inner: Arc<Inner>,
@@ -153,6 +154,14 @@ impl UniqueColor {
     /// The color.
     pub fn color(&self) -> Color {
         self.ticket.color()
+    }
+}
+
+impl fmt::Debug for UniqueColor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UniqueColor")
+            .field("color", &self.color())
+            .finish_non_exhaustive()
     }
 }
 

@@ -122,12 +122,15 @@ pub(crate) fn post(cx: &mut Cx, world: &Arc<World>, from: Place, rng: &mut fastr
         drop(run);
         return;
     }
-    let posted = match rng.u32(..6) {
-        0 => cx.poster().post_callback(QUICK.on(color, run)),
-        1 => cx.poster().post_callback(TOLD.on(color, run)),
-        2 => cx.poster().post_callback(PENALIZED.on(color, run)),
-        3 => cx.poster().post_callback(Callback::anonymous(color, run)),
-        _ => cx.try_post(color, run),
+    let callback = match rng.u32(..6) {
+        0 => QUICK.on(color, run),
+        1 => TOLD.on(color, run),
+        2 => PENALIZED.on(color, run),
+        _ => Callback::anonymous(color, run),
+    };
+    let posted = match rng.bool() {
+        true => cx.poster().post_callback(callback),
+        false => cx.try_post_callback(callback),
     };
     if accepted(world, id, posted) {
         cell.posted(from.color, to, number);
