@@ -58,7 +58,7 @@ pub(crate) fn start(cx: &mut Cx, world: &Arc<World>, side: usize) {
             *world.sides[side].listener.lock().unwrap() = Some(listener);
         }
         // Asked to stop before it began.
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        Err(_) if cx.stopping() => {}
         Err(error) => fail(&format!("listen: {error}")),
     }
 }
