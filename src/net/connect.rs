@@ -52,7 +52,9 @@ impl Cx {
     /// This core becomes the connection's home.
     ///
     /// # Errors
-    /// If the socket cannot be made, at once and instead of the callback.
+    /// At once and instead of the callback, which is then dropped: if the socket cannot be made,
+    /// and `ECANCELED` once the runtime was asked to stop. A refused connection is told by the
+    /// callback.
     pub fn connect<F>(&mut self, addr: SocketAddr, callback: Callback<F>) -> io::Result<()>
     where
         F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,

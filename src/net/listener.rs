@@ -143,10 +143,13 @@ impl Cx {
     ///
     /// Port 0 takes a free port; see [`Listener::local_addr`]. When accepting fails (no more
     /// descriptors, say) the callback gets the error, and accepting goes on a little later;
-    /// connections wait in the kernel meanwhile.
+    /// connections wait in the kernel meanwhile. All connections come through this one color: give
+    /// each its own by [`Incoming::open_unique`]. After a panic of the callback, with
+    /// [`OnPanic::DropEvent`](crate::OnPanic::DropEvent), it is called for the next connection.
     ///
     /// # Errors
-    /// If the address cannot be bound: in use, not this machine's, not permitted.
+    /// If the address cannot be bound: in use, not this machine's, not permitted. `ECANCELED` once
+    /// the runtime was asked to stop.
     ///
     /// ```
     /// use mely::net::Acceptors;

@@ -89,7 +89,7 @@ impl Cx {
     /// ```
     ///
     /// # Errors
-    /// If the descriptors for it are refused.
+    /// If the descriptors for it are refused; `ECANCELED` once the runtime was asked to stop.
     pub fn on_stop_signal<F>(&mut self, callback: Callback<F>) -> io::Result<()>
     where
         F: FnMut(&mut Cx, ()) + Send + 'static,

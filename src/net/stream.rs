@@ -108,7 +108,9 @@ impl fmt::Debug for Incoming {
 /// A connection that belongs to a color.
 ///
 /// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
-/// [`Refused`]. Dropping it closes the connection as [`close`](Self::close) does.
+/// [`Refused`]. Dropping it closes the connection as [`close`](Self::close) does. If one of its
+/// callbacks panics, with [`OnPanic::DropEvent`](crate::OnPanic::DropEvent), the connection is
+/// closed at once.
 ///
 /// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`,
 /// also of a connection that is paused. Callbacks that are left when the runtime is dropped are
