@@ -120,6 +120,27 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
+impl Refused {
+    /// Whether the event that runs may reach what belongs to this color of this runtime.
+    #[inline(always)]
+    pub(crate) fn check(cx: &Cx, inner: &Arc<Inner>, color: Color) -> Result<(), Refused> {
+        let same_runtime = Arc::ptr_eq(inner, &cx.worker_ref().inner);
+        if same_runtime && cx.color() == color {
+            return Ok(());
+        }
+        Err(Refused::because(same_runtime, color, cx.color()))
+    }
+
+    /// Apart, because it is rare.
+    #[cold]
+    fn because(same_runtime: bool, state: Color, handler: Color) -> Refused {
+        if !same_runtime {
+            return Refused::OtherRuntime;
+        }
+        Refused::OtherColor { state, handler }
+    }
+}
+
 impl<T: Send + 'static> Colored<T> {
     /// State `value` of `color`, in the runtime of `by`.
     pub fn new(by: &(impl Post + ?Sized), color: Color, value: T) -> Colored<T> {
@@ -331,15 +352,7 @@ impl<T: Send + 'static> Colored<T> {
     /// [`Refused`] says why not; `f` was not called.
     pub fn with<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> Result<R, Refused> {
         let cell = &*self.cell;
-        if !Arc::ptr_eq(&cell.inner, &cx.worker_ref().inner) {
-            return Err(Refused::OtherRuntime);
-        }
-        if cx.color() != cell.color {
-            return Err(Refused::OtherColor {
-                state: cell.color,
-                handler: cx.color(),
-            });
-        }
+        Refused::check(cx, &cell.inner, cell.color)?;
         // SAFETY: we are inside an event, since nothing else is given a `Cx`, and one of this
         // runtime and color (module text, 1), so no other thread is here; and no user code runs
         // while this borrow lives.

@@ -70,25 +70,9 @@ impl<T> InColor<T> {
     /// Whether the event that runs may have the value.
     #[inline(always)]
     pub(super) fn check(&self, cx: &Cx) -> Result<(), Refused> {
-        let worker = cx.worker_ref();
-        check!(worker.core.current.slot.is_some(), "outside an event");
-        let same_runtime = Arc::ptr_eq(&self.poster.inner, &worker.inner);
-        if same_runtime && cx.color() == self.color {
-            return Ok(());
-        }
-        Err(self.refusal(same_runtime, cx.color()))
-    }
-
-    /// Apart, because it is rare.
-    #[cold]
-    fn refusal(&self, same_runtime: bool, handler: Color) -> Refused {
-        if !same_runtime {
-            return Refused::OtherRuntime;
-        }
-        Refused::OtherColor {
-            state: self.color,
-            handler,
-        }
+        let current = &cx.worker_ref().core.current;
+        check!(current.slot.is_some(), "outside an event");
+        Refused::check(cx, &self.poster.inner, self.color)
     }
 
     /// The value, for as long as the context is not used for anything else.

@@ -306,35 +306,31 @@ impl fmt::Debug for Listener {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
-    use crate::net::tests::Drops;
-    use crate::{Cores, Runtime};
+    use crate::net::tests::{Drops, listening, settle};
+    use crate::sim::Simulation;
+    use crate::{Cores, OnPanic, Runtime};
+    use std::sync::mpsc::channel;
+
+    /// A simulated runtime of one core that goes on after panics, and listens; and where.
+    fn goes_on<F>(accept: F) -> (Simulation, SocketAddr)
+    where
+        F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
+    {
+        let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+        let on_accept = Callback::anonymous_each(Color::from(1), accept);
+        listening(builder, 1, on_accept)
+    }
 
     /// The callback has state of its own, which a panic does not take away.
     #[test]
     fn the_callback_goes_on_after_a_panic() {
-        let builder = Runtime::builder().cores(Cores::Count(1));
-        let builder = builder.on_panic(crate::OnPanic::DropEvent);
-        let mut simulation = builder.simulate(1).unwrap();
-        let (tell, addr) = std::sync::mpsc::channel();
-        let (count, counts) = std::sync::mpsc::channel();
-        let begin = move |cx: &mut Cx| {
-            let mut calls = 0;
-            let on_accept = Callback::anonymous_each(Color::from(1), move |_cx, _connection| {
-                calls += 1;
-                count.send(calls).unwrap();
-                assert_ne!(calls, 2, "planted");
-            });
-            let any = ([127, 0, 0, 1], 0).into();
-            let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
-            tell.send(listener.local_addr()).unwrap();
-            listener.detach();
-        };
-        simulation.start(begin).unwrap();
-        let settle = |simulation: &mut crate::sim::Simulation| {
-            while simulation.step() != crate::sim::Step::Stalled {}
-        };
-        settle(&mut simulation);
-        let addr = addr.recv().unwrap();
+        let (count, counts) = channel();
+        let mut calls = 0;
+        let (mut simulation, addr) = goes_on(move |_cx, _connection| {
+            calls += 1;
+            count.send(calls).unwrap();
+            assert_ne!(calls, 2, "planted");
+        });
         for number in 1..=4 {
             let _client = simulation.network().connect(addr).unwrap();
             settle(&mut simulation);
@@ -346,32 +342,16 @@ mod tests {
     #[test]
     fn a_panic_costs_one_connection() {
         const CLIENTS: usize = 6;
-        let builder = Runtime::builder().cores(Cores::Count(1));
-        let builder = builder.on_panic(crate::OnPanic::DropEvent);
-        let mut simulation = builder.simulate(1).unwrap();
-        let (tell, addr) = std::sync::mpsc::channel();
-        let (count, counts) = std::sync::mpsc::channel();
-        let begin = move |cx: &mut Cx| {
-            let mut calls = 0;
-            let on_accept = Callback::anonymous_each(
-                Color::from(1),
-                move |_cx, connection: io::Result<Incoming>| {
-                    calls += 1;
-                    assert_ne!(calls, 2, "planted");
-                    count.send(connection.unwrap()).unwrap();
-                },
-            );
-            let any = ([127, 0, 0, 1], 0).into();
-            let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
-            tell.send(listener.local_addr()).unwrap();
-            listener.detach();
-        };
-        simulation.start(begin).unwrap();
-        while simulation.step() != crate::sim::Step::Stalled {}
-        let addr = addr.recv().unwrap();
+        let (count, counts) = channel();
+        let mut calls = 0;
+        let (mut simulation, addr) = goes_on(move |_cx, connection| {
+            calls += 1;
+            assert_ne!(calls, 2, "planted");
+            count.send(connection.unwrap()).unwrap();
+        });
         let net = simulation.network().clone();
         let clients = [(); CLIENTS].map(|()| net.connect(addr).unwrap());
-        while simulation.step() != crate::sim::Step::Stalled {}
+        settle(&mut simulation);
         assert_eq!(counts.try_iter().count(), CLIENTS - 1);
         drop(clients);
     }

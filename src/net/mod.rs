@@ -123,9 +123,41 @@ fn ending() -> io::Error {
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
+    use super::{Acceptors, Incoming};
     use crate::runtime::worker::current;
-    use crate::{Color, Poster};
+    use crate::sim::{Simulation, Step};
+    use crate::{Builder, Callback, Color, Cores, Cx, Poster};
+    use std::io;
+    use std::net::SocketAddr;
+    use std::sync::mpsc::channel;
     use std::sync::{Arc, Mutex};
+
+    /// A simulated runtime of one core that listens, and where.
+    pub(super) fn listening<F>(
+        builder: Builder,
+        seed: u64,
+        on_accept: Callback<F>,
+    ) -> (Simulation, SocketAddr)
+    where
+        F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
+    {
+        let mut simulation = builder.cores(Cores::Count(1)).simulate(seed).unwrap();
+        let (tell, addr) = channel();
+        let begin = move |cx: &mut Cx| {
+            let any = "127.0.0.1:0".parse().unwrap();
+            let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+        };
+        simulation.start(begin).unwrap();
+        settle(&mut simulation);
+        (simulation, addr.recv().unwrap())
+    }
+
+    /// Steps until nothing is left to do.
+    pub(super) fn settle(simulation: &mut Simulation) {
+        while !matches!(simulation.step(), Step::Stalled | Step::Ended) {}
+    }
 
     /// Where callbacks were dropped: each in an event of this color, or in none.
     #[derive(Clone, Default)]

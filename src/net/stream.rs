@@ -478,10 +478,10 @@ impl std::error::Error for WriteError {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
-    use crate::net::tests::Drops;
-    use crate::net::{Acceptors, SimClient};
-    use crate::sim::{Simulation, Step};
-    use crate::{Callback, Cores, Runtime};
+    use crate::net::SimClient;
+    use crate::net::tests::{Drops, listening, settle};
+    use crate::sim::Simulation;
+    use crate::{Callback, Runtime};
     use std::sync::mpsc::channel;
 
     static READ: Handler = Handler::new("read");
@@ -489,32 +489,15 @@ mod tests {
 
     /// A simulated server of one core with one connection, of this color, and the client.
     fn connected() -> (Simulation, Stream, SimClient) {
-        let mut simulation = Runtime::builder()
-            .cores(Cores::Count(1))
-            .simulate(1)
-            .unwrap();
-        let (tell, addr) = channel();
         let (give, stream) = channel();
-        let begin = move |cx: &mut Cx| {
-            let open = move |_cx: &mut Cx, incoming: io::Result<Incoming>| {
-                give.send(incoming.unwrap().open(COLOR)).unwrap();
-            };
-            let any = "127.0.0.1:0".parse().unwrap();
-            let on_accept = Callback::anonymous_each(COLOR, open);
-            let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
-            tell.send(listener.local_addr()).unwrap();
-            listener.detach();
+        let open = move |_cx: &mut Cx, incoming: io::Result<Incoming>| {
+            give.send(incoming.unwrap().open(COLOR)).unwrap();
         };
-        simulation.start(begin).unwrap();
-        settle(&mut simulation);
-        let client = simulation.network().connect(addr.recv().unwrap()).unwrap();
+        let on_accept = Callback::anonymous_each(COLOR, open);
+        let (mut simulation, addr) = listening(Runtime::builder(), 1, on_accept);
+        let client = simulation.network().connect(addr).unwrap();
         settle(&mut simulation);
         (simulation, stream.recv().unwrap(), client)
-    }
-
-    /// Steps until nothing is left to do.
-    fn settle(simulation: &mut Simulation) {
-        while !matches!(simulation.step(), Step::Stalled | Step::Ended) {}
     }
 
     fn post<F>(simulation: &mut Simulation, color: Color, f: F)
@@ -584,9 +567,8 @@ mod tests {
         });
     }
 
-    /// Whoever keeps what was refused until it can be sent keeps no buffer either.
-    #[test]
-    fn received_bytes_that_are_refused_are_copied() {
+    /// What `answer` says of the bytes that it was given, which the home core has received.
+    fn told_of_received(answer: fn(&mut Cx, &Stream, RecvBuf) -> String) -> String {
         let (mut simulation, stream, mut client) = connected();
         io::Write::write_all(&mut client, b"echo").unwrap();
         let (tell, told) = channel();
@@ -594,40 +576,39 @@ mod tests {
         post(&mut simulation, COLOR, move |cx| {
             let echo = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
                 let Ok(data) = data else { return };
-                stream.set_write_limit(cx, 4).unwrap();
-                stream.write(cx, "fills").unwrap();
-                let refused = stream.write(cx, data).unwrap_err();
-                assert!(matches!(refused, WriteError::Full(_)), "{refused:?}");
-                tell.send(format!("{:?}", refused.into_inner())).unwrap();
+                tell.send(answer(cx, stream, data)).unwrap();
             };
             stream.on_data(cx, &READ, echo).unwrap();
             give.send(stream).unwrap();
         });
-        assert_eq!(told.recv().unwrap(), "SendBuf(owned, 4 bytes)");
+        let told = told.recv().unwrap();
         drop(given_back);
+        told
+    }
+
+    /// Whoever keeps what was refused until it can be sent keeps no buffer either.
+    #[test]
+    fn received_bytes_that_are_refused_are_copied() {
+        let told = told_of_received(|cx, stream, data| {
+            stream.set_write_limit(cx, 4).unwrap();
+            stream.write(cx, "fills").unwrap();
+            let refused = stream.write(cx, data).unwrap_err();
+            assert!(matches!(refused, WriteError::Full(_)), "{refused:?}");
+            format!("{:?}", refused.into_inner())
+        });
+        assert_eq!(told, "SendBuf(owned, 4 bytes)");
     }
 
     /// A client that does not read keeps none of the buffers that others are received into.
     #[test]
     fn received_bytes_that_wait_to_be_sent_are_copied() {
-        let (mut simulation, stream, mut client) = connected();
-        io::Write::write_all(&mut client, b"echo").unwrap();
-        let (tell, told) = channel();
-        let (give, given_back) = channel();
-        post(&mut simulation, COLOR, move |cx| {
-            let echo = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                let Ok(data) = data else { return };
-                // From now on what is written waits for an event that says that this was sent.
-                stream.write(cx, "at once").unwrap();
-                stream.write(cx, data).unwrap();
-                let colored = stream.conn.colored.borrow(cx).unwrap();
-                tell.send(format!("{:?}", colored.queue)).unwrap();
-            };
-            stream.on_data(cx, &READ, echo).unwrap();
-            give.send(stream).unwrap();
+        let told = told_of_received(|cx, stream, data| {
+            // From now on what is written waits for an event that says that this was sent.
+            stream.write(cx, "at once").unwrap();
+            stream.write(cx, data).unwrap();
+            format!("{:?}", stream.conn.colored.borrow(cx).unwrap().queue)
         });
-        assert_eq!(told.recv().unwrap(), "[SendBuf(owned, 4 bytes)]");
-        drop(given_back);
+        assert_eq!(told, "[SendBuf(owned, 4 bytes)]");
     }
 
     /// By its home core, and not when the last reference is dropped, wherever that is: the event

@@ -208,8 +208,7 @@ impl<'a> Section<'a> {
         if !self.owns(slot) {
             return Append::Elsewhere(chunk);
         }
-        let mail = mail::has_mail(self.colors.slot(slot))
-            && !fault("mailbox not drained before an append");
+        let mail = self.has_mail_before(slot);
         let mut queue = self.colors.at(slot);
         if queue.state == State::CheckedOut {
             return Append::CheckedOut(chunk);
@@ -224,6 +223,12 @@ impl<'a> Section<'a> {
             self.append_behind(slot, mail, chunk);
         }
         Append::Done
+    }
+
+    /// Whether the color has mail, which goes before what is appended.
+    #[inline(always)]
+    fn has_mail_before(&self, slot: SlotId) -> bool {
+        mail::has_mail(self.colors.slot(slot)) && !fault("mailbox not drained before an append")
     }
 
     /// As [`append`](Self::append), to a color that has events, or `mail`.
@@ -246,8 +251,7 @@ impl<'a> Section<'a> {
 
     /// Appends a chunk to the events of a color that this core runs, after what is in its mailbox.
     pub(super) fn append_to_running(&self, slot: SlotId, events: &mut Fifo, chunk: Chunk) {
-        let mail = mail::has_mail(self.colors.slot(slot));
-        if mail && !fault("mailbox not drained before an append") {
+        if self.has_mail_before(slot) {
             mail::drain(&self.shared.slots, slot, events);
         }
         events.append(chunk);

@@ -11,9 +11,14 @@ use crate::net::Stream;
 use std::io;
 use std::sync::Arc;
 
-pub(super) type OnData = Box<dyn FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send>;
+/// What is called with each result of one kind.
+type OnResult<R> = Box<dyn FnMut(&mut Cx, &Stream, io::Result<R>) + Send>;
+/// Where it is kept between its calls, if it may be called again.
+type Place<R> = fn(&mut ColorHalf) -> Option<&mut Option<OnResult<R>>>;
+
+pub(super) type OnData = OnResult<RecvBuf>;
 pub(super) type AfterReceived = Box<dyn FnOnce(&mut Cx) + Send>;
-pub(super) type OnDrained = Box<dyn FnMut(&mut Cx, &Stream, io::Result<()>) + Send>;
+pub(super) type OnDrained = OnResult<()>;
 
 impl ColorHalf {
     /// Where `on_data` is kept between its calls, if it may be called again.
@@ -35,21 +40,44 @@ impl ColorHalf {
     }
 }
 
-/// A connection's callback while it runs. If it is dropped, and not ended, it has panicked.
-pub(super) struct Lent<'a, F, P> {
-    pub(super) conn: &'a Arc<Conn>,
-    pub(super) callback: Option<F>,
-    /// Where it belongs, if it may be called again.
-    pub(super) place: P,
+impl Conn {
+    /// Calls a callback that was taken out of its place, in an event of the color, and gives it
+    /// back. Returns the stream that it was called with.
+    pub(super) fn call<R>(
+        self: Arc<Conn>,
+        cx: &mut Cx,
+        callback: OnResult<R>,
+        place: Place<R>,
+        result: io::Result<R>,
+    ) -> Stream {
+        let stream = Stream {
+            conn: self,
+            owner: false,
+        };
+        let mut lent = Lent {
+            conn: &stream.conn,
+            callback: Some(callback),
+            place,
+        };
+        if let Some(callback) = &mut lent.callback {
+            callback(cx, &stream, result);
+        }
+        lent.end(cx);
+        stream
+    }
 }
 
-impl<F, P> Lent<'_, F, P> {
+/// A connection's callback while it runs. If it is dropped, and not ended, it has panicked.
+struct Lent<'a, R> {
+    conn: &'a Arc<Conn>,
+    callback: Option<OnResult<R>>,
+    place: Place<R>,
+}
+
+impl<R> Lent<'_, R> {
     /// The call is over: gives the callback back, unless another has taken its place meanwhile, or
     /// there will be no other call.
-    pub(super) fn end(mut self, cx: &mut Cx)
-    where
-        P: Fn(&mut ColorHalf) -> Option<&mut Option<F>>,
-    {
+    fn end(mut self, cx: &mut Cx) {
         {
             let mut colored = self.conn.in_color(cx);
             if let Some(place @ None) = (self.place)(&mut colored) {
@@ -63,7 +91,7 @@ impl<F, P> Lent<'_, F, P> {
     }
 }
 
-impl<F, P> Drop for Lent<'_, F, P> {
+impl<R> Drop for Lent<'_, R> {
     fn drop(&mut self) {
         drop(self.callback.take());
         // The callback's state is in doubt: no more data for it, and the peer shall know.

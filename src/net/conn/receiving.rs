@@ -7,10 +7,8 @@
 //! event of the color behind the data, and it goes home behind any pause: so what arrives after a
 //! pause was received before it.
 
-use super::lent::Lent;
 use super::{ColorHalf, Conn, HomeHalf, Phase};
 use crate::io::RecvBuf;
-use crate::net::Stream;
 use crate::net::confined::Here;
 use crate::net::driver::Driver;
 use crate::sched::core::Core;
@@ -107,19 +105,7 @@ impl Conn {
             colored.on_data.take()
         };
         let Some(callback) = callback else { return };
-        let stream = Stream {
-            conn: self,
-            owner: false,
-        };
-        let mut lent = Lent {
-            conn: &stream.conn,
-            callback: Some(callback),
-            place: ColorHalf::place_of_on_data,
-        };
-        if let Some(callback) = &mut lent.callback {
-            callback(cx, &stream, result);
-        }
-        lent.end(cx);
+        let stream = self.call(cx, callback, ColorHalf::place_of_on_data, result);
         if last && stream.conn.in_color(cx).detached {
             stream.close(cx);
         }

@@ -3,16 +3,15 @@
 //! A send is *under way* (`sending`) from the moment its bytes are taken until an event of the
 //! color has heard what became of it. What is written meanwhile waits in the queue.
 
-use super::lent::{Lent, OnDrained};
+use super::lent::OnDrained;
 use super::{ColorHalf, Conn, Phase};
 use crate::io::{How, SendBuf};
-use crate::net::Stream;
 use crate::sched::core::Core;
 use crate::{Cx, Handler};
 use std::io;
 use std::sync::Arc;
 
-/// What may be queued for sending by default before [`Stream::write`] refuses, in bytes.
+/// What may be queued for sending by default before `Stream::write` refuses, in bytes.
 pub(super) const QUEUED_MAX: usize = 1 << 20;
 /// Small queued buffers are joined up to this size, so that a burst of answers is one send.
 const JOINED_MAX: usize = 64 << 10;
@@ -133,20 +132,9 @@ impl Conn {
             self.go_home(cx);
             return;
         }
-        let Some(callback) = callback else { return };
-        let stream = Stream {
-            conn: self,
-            owner: false,
-        };
-        let mut lent = Lent {
-            conn: &stream.conn,
-            callback: Some(callback),
-            place: ColorHalf::place_of_on_drained,
-        };
-        if let Some(callback) = &mut lent.callback {
-            callback(cx, &stream, result);
+        if let Some(callback) = callback {
+            self.call(cx, callback, ColorHalf::place_of_on_drained, result);
         }
-        lent.end(cx);
     }
 }
 

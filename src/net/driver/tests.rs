@@ -1,9 +1,9 @@
 //! The driver in simulated runtimes of one core.
 
 use super::{BURST_MAX, COMPLETIONS_MAX, Driver, release, tell_the_end};
-use crate::net::tests::{Drops, Witness};
+use crate::net::tests::{Drops, Witness, settle};
 use crate::net::{Acceptors, Backend, Incoming, SimCall, SimNet, Stream};
-use crate::sim::{Simulation, Step};
+use crate::sim::Simulation;
 use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
 use std::io;
 use std::net::SocketAddr;
@@ -22,26 +22,8 @@ fn listening<F>(seed: u64, events_max: usize, accept: F) -> (Simulation, SocketA
 where
     F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
 {
-    let builder = Runtime::builder()
-        .cores(Cores::Count(1))
-        .events_max(events_max);
-    let mut simulation = builder.simulate(seed).unwrap();
-    let (tell, addr) = channel();
-    let begin = move |cx: &mut Cx| {
-        let any = "127.0.0.1:0".parse().unwrap();
-        let on_accept = ACCEPT.on_each(ACCEPTING, accept);
-        let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
-        tell.send(listener.local_addr()).unwrap();
-        listener.detach();
-    };
-    simulation.start(begin).unwrap();
-    settle(&mut simulation);
-    (simulation, addr.recv().unwrap())
-}
-
-/// Steps until nothing is left to do.
-fn settle(simulation: &mut Simulation) {
-    while !matches!(simulation.step(), Step::Stalled | Step::Ended) {}
+    let builder = Runtime::builder().events_max(events_max);
+    crate::net::tests::listening(builder, seed, ACCEPT.on_each(ACCEPTING, accept))
 }
 
 /// Steps until something was sent.
