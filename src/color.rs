@@ -92,10 +92,10 @@ impl Color {
     /// also in another process of the same build. For integers take [`Color::from`], by which
     /// different values make different colors.
     ///
-    /// Of `n` keys, two share a color with a chance of about n² in 2⁶⁵. A peer who chooses keys can
-    /// search for such that do, some 2³² tries for two of them. What it gains is at most that their
-    /// events run one after the other, as if it had chosen one key: order and exclusion hold, and
-    /// [`Colored`](crate::Colored) state is told apart by its handle.
+    /// Of `n` keys, two share a color with a chance of about n^2 in 2^65. A peer who chooses keys
+    /// can search for such that do, some 2^32 tries for two of them. What it gains is at most that
+    /// their events run one after the other, as if it had chosen one key: order and exclusion hold,
+    /// and [`Colored`](crate::Colored) state is told apart by its handle.
     ///
     /// ```
     /// use mely::Color;

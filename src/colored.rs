@@ -6,10 +6,10 @@
 //!
 //! 1. *Runtime and exact color.* The value is reached only through a handler context, and only if
 //!    that context runs an event of this very runtime and this very color (the 64-bit value, not
-//!    the slot). The scheduler runs the events of a color one at a time, so at most one thread is past
-//!    this check at any moment; and a context does not leave its thread, nor does user code get one
-//!    outside an event. Successive events of a color are ordered by the core lock or by the same
-//!    thread, so what one wrote the next one sees.
+//!    the slot). The scheduler runs the events of a color one at a time, so at most one thread is
+//!    past this check at any moment; and a context does not leave its thread, nor does user code
+//!    get one outside an event. Successive events of a color are ordered by the core lock or by the
+//!    same thread, so what one wrote the next one sees.
 //! 2. *A borrow flag.* Within that one event the value might be asked for again while it is lent:
 //!    the second request is refused.
 //! 3. *`T: Send`*, since the color may move between cores.

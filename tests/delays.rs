@@ -31,7 +31,7 @@ fn tick(cx: &mut Cx, left: u32) {
     }
 }
 
-/// On two cores: one long event of `handler` in color 2, and behind it on the same core so many
+/// On two cores: one long event of `handler` in color 2, and behind it on the same core this many
 /// short ones of colors of their own. `awake`: the other core wakes now and then. Returns when the
 /// long one ended, and when the short ones began.
 fn behind_a_long_one(
@@ -153,8 +153,8 @@ fn behind_a_misjudged_handler_a_core_that_sleeps_is_woken() {
     }
 }
 
-/// On one core, so many events of 50 ns, as annotated, in each of so many colors. Returns how many
-/// of a color ran in a row, each time.
+/// On one core, `events` events of 50 ns, as annotated, in each of `colors` colors. Returns how
+/// many of a color ran in a row, each time.
 fn turns(seed: u64, batch: u32, colors: u64, events: usize) -> Vec<usize> {
     let builder = Runtime::builder().cores(Cores::Count(1)).batch(batch);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();

@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Whatever cores and posters keep in stock, so many events fit.
+/// Whatever cores and posters keep in stock, this many events fit.
 #[test]
 fn as_many_events_fit_as_were_asked_for() {
     let _bound = Bound::new("as_many_events_fit");
@@ -616,7 +616,7 @@ fn event_memory_of_foreign_posts_stays_flat() {
                     count.fetch_add(1, Ordering::Relaxed);
                 })
                 .unwrap();
-            // At most so many are under way.
+            // At most this many are under way.
             while i + 1 - done.load(Ordering::Relaxed) > 1_000 {
                 std::thread::yield_now();
             }

@@ -66,7 +66,7 @@ fn echo(cx: &mut Cx, incoming: io::Result<Incoming>) {
     });
 }
 
-/// So many echoes, over so many connections.
+/// This many echoes, over this many connections.
 fn exchange(addr: SocketAddr, connections: usize) -> Vec<TcpStream> {
     let mut clients: Vec<_> = (0..connections)
         .map(|_| TcpStream::connect(addr).unwrap())

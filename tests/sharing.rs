@@ -63,7 +63,7 @@ fn simulation(seed: u64, cores: usize, stealing: Stealing) -> Simulation {
     builder.exit_when_idle(true).simulate(seed).unwrap()
 }
 
-/// So many chains that all start on the first core.
+/// This many chains that all start on the first core.
 fn race(seed: u64, cores: usize, chains: usize, stealing: Stealing) -> (u32, u32) {
     let race = Race::new(chains, None);
     let all = Arc::clone(&race);

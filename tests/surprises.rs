@@ -29,7 +29,7 @@ static READ: Handler = Handler::new("read");
 #[derive(Clone, Copy, Debug)]
 struct Mix {
     long: Duration,
-    /// One in so many is long, from the first that may be.
+    /// One in this many is long, from the first that may be.
     one_in: u32,
     random: u64,
 }

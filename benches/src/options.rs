@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Options {
     /// Only tables whose name begins with one of these, which commas separate.
     pub table: String,
-    /// Only on so many cores.
+    /// Only on this many cores.
     pub cores: Option<usize>,
     /// How long to measure each figure.
     pub time: Duration,

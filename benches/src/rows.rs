@@ -4,7 +4,7 @@ use crate::Workload;
 use crate::run::Which;
 use crate::workloads::{TABLES, Table};
 
-/// A table on so many cores.
+/// A table on this many cores.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The table.
@@ -20,7 +20,7 @@ pub fn tables() -> impl Iterator<Item = &'static Table> {
     TABLES.iter().copied().flatten()
 }
 
-/// A workload of a table on so many cores; some exist on several cores only.
+/// A workload of a table on this many cores; some exist on several cores only.
 pub fn workload(table: &str, which: Which, cores: usize) -> Option<Workload> {
     let table = tables().find(|t| t.name == table)?;
     match which {

@@ -40,7 +40,7 @@ pub enum Which {
     Beside,
 }
 
-/// Runs about so many events of a row in a new process.
+/// Runs about this many events of a row in a new process.
 ///
 /// # Errors
 /// A run that lost, repeated or reordered an event, or that failed otherwise.

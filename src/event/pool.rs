@@ -73,9 +73,9 @@ unsafe impl Sync for Depot {}
 impl Drop for Inner {
     fn drop(&mut self) {
         for slab in self.slabs.drain(..) {
-            // SAFETY: leaked by `fresh_node` and freed here only. Every pool holds the depot, and so
-            // does the runtime's shared part, whose drop empties all queues and mailboxes first: so
-            // nobody names a node any more.
+            // SAFETY: leaked by `fresh_node` and freed here only. Every pool holds the depot, and
+            // so does the runtime's shared part, whose drop empties all queues and mailboxes first:
+            // so nobody names a node any more.
             drop(unsafe { Box::from_raw(slab.as_ptr()) });
         }
     }

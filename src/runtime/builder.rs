@@ -19,7 +19,7 @@ pub enum Cores {
     /// only: see [`Builder::pin`].)
     #[default]
     All,
-    /// So many of them.
+    /// This number of them.
     Count(usize),
 }
 
@@ -132,7 +132,7 @@ impl Builder {
         self
     }
 
-    /// The batch threshold: at most so many events of one color in a row while others wait; 10 by
+    /// The batch threshold: at most this many events of one color in a row while others wait; 10 by
     /// default, as in Mely §IV-A, and from 1 to 65,536.
     pub fn batch(mut self, events: u32) -> Builder {
         self.policy.batch = events;
@@ -146,7 +146,7 @@ impl Builder {
         self
     }
 
-    /// Most events queued at any time; 67 million (4 GiB) by default. So many fit in every case;
+    /// Most events queued at any time; 67 million (4 GiB) by default. This many fit in every case;
     /// what cores have in stock comes on top, which is a thirty-second of them, or two for each
     /// core and two for all other threads. At the limit [`Cx::post`](crate::Cx::post) panics, and
     /// [`Cx::try_post`](crate::Cx::try_post) and [`Poster::post`](crate::Poster::post) give the

@@ -153,7 +153,7 @@ impl Poster {
         self.inner.stats()
     }
 
-    /// The colors in which the most events wait, deepest first, at most so many: where a program
+    /// The colors in which the most events wait, deepest first, at most `most`: where a program
     /// falls behind. It looks at every color that was ever used, for some ns each, and more for
     /// long mailboxes.
     ///

@@ -63,8 +63,8 @@ pub(crate) struct Checkout {
     turns: ArrayVec<u8, TURNS_MAX>,
     /// How many of the turns have begun, the running color's included.
     begun: usize,
-    /// Where a color may be in `colors`, by its slot number's low bits; `colors` says whether it is. It
-    /// does not change within a quantum.
+    /// Where a color may be in `colors`, by its slot number's low bits; `colors` says whether it
+    /// is. It does not change within a quantum.
     index: [u8; INDEX_LEN],
     /// What may still be put straight in, in ns of estimated time; negative: nothing, until the
     /// next exchange.
@@ -172,8 +172,8 @@ impl Checkout {
         let at = self.colors.len() as u8;
         self.index[place(taken.slot)] = at;
         self.colors.push(taken);
-        // SAFETY: `end_quantum` has cleared the turns, each color that is pushed adds one, and there
-        // is room for twice as many turns as colors.
+        // SAFETY: `end_quantum` has cleared the turns, each color that is pushed adds one, and
+        // there is room for twice as many turns as colors.
         unsafe { self.turns.push_unchecked(at) };
     }
 
@@ -259,8 +259,8 @@ impl Checkout {
             return None;
         };
         self.begun += 1;
-        // SAFETY: `push` and `put` write places in `colors`; where `colors` shrinks, there are no turns
-        // (`withdraw`, `end_quantum`) or they are made anew (`release`, `let_go_of_some`).
+        // SAFETY: `push` and `put` write places in `colors`; where `colors` shrinks, there are no
+        // turns (`withdraw`, `end_quantum`) or they are made anew (`release`, `let_go_of_some`).
         Some(unsafe { self.colors.get_unchecked_mut(usize::from(at)) })
     }
 

@@ -20,8 +20,8 @@ use arrayvec::ArrayVec;
 const QUANTA_LIMITS: u64 = 64;
 
 impl Core {
-    /// The critical section with which a quantum begins; see [`super::core`]. Leaves the next colors to run in
-    /// the checkout.
+    /// The critical section with which a quantum begins; see [`super::core`]. Leaves the next
+    /// colors to run in the checkout.
     #[inline(never)]
     pub(crate) fn exchange(&mut self) {
         // Borrowed, not cloned, here and in `flush`: a reference count is a read-modify-write on a

@@ -39,9 +39,9 @@ impl Section<'_> {
             }
             return false;
         }
-        // Of the highest band that has a color: a penalty puts a color lower, so that it goes later.
-        // The only queued color may go too, unless the two-color rule holds: the victim keeps what
-        // it runs.
+        // Of the highest band that has a color: a penalty puts a color lower, so that it goes
+        // later. The only queued color may go too, unless the two-color rule holds: the victim
+        // keeps what it runs.
         if let Some(band) = self.queues.stealing_queue.highest() {
             let mut thief_ns = has_ns;
             while let Some(slot) = self.queues.stealing_queue.head(band) {

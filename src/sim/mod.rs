@@ -162,7 +162,7 @@ impl Simulation {
         }
     }
 
-    /// Gives a [`run`](Self::run) up after so many steps; 50 million at first.
+    /// Gives a [`run`](Self::run) up after this many steps; 50 million at first.
     pub fn set_steps_max(&mut self, steps: u64) {
         self.steps_max = steps;
     }
@@ -369,7 +369,7 @@ pub enum SimError {
     Stalled,
     /// A simulation runs once, and its end is told once.
     Again,
-    /// Given up after so many steps; see [`Simulation::set_steps_max`].
+    /// Given up after this many steps; see [`Simulation::set_steps_max`].
     Endless(u64),
 }
 

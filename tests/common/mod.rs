@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// for comes at once or never.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// A builder with so many cores, also on a machine with fewer processors.
+/// A builder with this many cores, also on a machine with fewer processors.
 pub fn cores(n: usize) -> Builder {
     let builder = Runtime::builder()
         .cores(Cores::Count(n))

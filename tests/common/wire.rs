@@ -68,7 +68,7 @@ impl Client {
         bytes
     }
 
-    /// Exactly so many bytes.
+    /// Exactly this many bytes.
     pub fn exactly(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.read_exact(&mut bytes).unwrap();

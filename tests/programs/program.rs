@@ -31,11 +31,11 @@ pub(crate) enum Act {
     PostOwn(Vec<Act>),
     /// Posts an event that may be refused.
     TryPost(u64, Vec<Act>),
-    /// Posts so many events of one handler and duration to as many colors from this one on.
+    /// Posts this many events of one handler and duration to as many colors from this one on.
     Many(u8, usize, u64, u32),
     /// Posts an event to a color of its own, which it keeps until it has run.
     Unique(Vec<Act>),
-    /// Takes so many ns.
+    /// Takes this many ns.
     Work(u32),
     /// Lets others go on.
     Pause,
@@ -43,7 +43,7 @@ pub(crate) enum Act {
     Flush,
     /// Moves a color to a core.
     Place(u64, usize),
-    /// Sets a timer of so many ns.
+    /// Sets a timer of this many ns.
     Timer(u32, u64, Vec<Act>),
     /// Cancels one of the timers that were set.
     Cancel(usize),
@@ -53,7 +53,7 @@ pub(crate) enum Act {
     Stop,
 }
 
-/// What comes from outside, after so many steps of the runtime.
+/// What comes from outside, after this many steps of the runtime.
 #[derive(Clone, Debug)]
 pub(crate) enum Outside {
     Post(usize, u64, Vec<Act>),

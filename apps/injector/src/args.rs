@@ -61,7 +61,7 @@ pub(crate) enum Role {
     Master {
         /// Where others join.
         listen: SocketAddr,
-        /// So many others.
+        /// This many others.
         injectors: usize,
         /// What each of them does.
         work: Work,

@@ -58,7 +58,7 @@ struct Share {
     random: fastrand::Rng,
     measure: Measure,
     measuring: bool,
-    /// So many more responses, wrong ones included, if their number is what ends it.
+    /// How many more responses, wrong ones included, if their number is what ends it.
     left: Option<u64>,
     on_end: Option<OnEnd>,
 }

@@ -1,5 +1,5 @@
 //! A closed-loop load injector for web servers, event-based on mely itself, as the Mely paper has
-//! it (section V-C1): virtual clients that connect, ask for so many files, and connect again; a
+//! it (section V-C1): virtual clients that connect, ask for some files, and connect again; a
 //! master that starts several injectors together and gathers what they measured.
 //!
 //! Everything but `load`, `run` and `master` is free of I/O or does one kind of it, so that it is

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each message is a line. Until they are started, injectors may come and go, and so may others who
-//! talk something else: the master waits until so many are ready, and starts those.
+//! talk something else: the master waits until all that it was told of are ready, and starts those.
 
 use crate::args::{self, Args, Command, Role};
 use crate::measure::{Measure, Outcome};
@@ -72,8 +72,8 @@ impl Lines {
     }
 }
 
-/// Waits for so many injectors, has them do the work, and adds up what they measured. `listens` is
-/// told where, once they can connect.
+/// Waits for this many injectors, has them do the work, and adds up what they measured. `listens`
+/// is told where, once they can connect.
 ///
 /// # Errors
 /// If it cannot listen, or an injector is lost.
@@ -246,7 +246,7 @@ struct Worker {
     finish: Finish<Result<()>>,
 }
 
-/// Does what the master says, once, if so many descriptors are enough for it.
+/// Does what the master says, once, if this many descriptors are enough for it.
 ///
 /// # Errors
 /// If the master cannot be reached, or leaves before the work is done.

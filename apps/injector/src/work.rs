@@ -25,7 +25,7 @@ pub(crate) enum Until {
         /// Measured.
         measured: Duration,
     },
-    /// After so many responses or errors, all of them measured.
+    /// After this many responses or errors, all of them measured.
     Total(u64),
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Work {
     pub(crate) targets: Vec<SocketAddr>,
     /// Virtual clients, each with one connection at a time.
     pub(crate) clients: usize,
-    /// After so many a client connects anew; 0: never.
+    /// After this many a client connects anew; 0: never.
     pub(crate) requests_per_connection: u64,
     /// When it ends.
     pub(crate) until: Until,
@@ -50,7 +50,7 @@ pub(crate) struct Work {
 const OTHER_FILES: u64 = 64;
 
 impl Work {
-    /// Whether so many descriptors are enough: measuring how connections fail helps nobody.
+    /// Whether this many descriptors are enough: measuring how connections fail helps nobody.
     ///
     /// # Errors
     /// A sentence for the user, if they are not.

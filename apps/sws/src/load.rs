@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::site::Site;
 
 const MIB: u64 = 1024 * 1024;
-/// Of things that are left out for one reason, so many are named.
+/// Of things that are left out for one reason, this many are named.
 const NAMED_MAX: u64 = 10;
 /// Room in front of a file for what an answer says before it.
 const FIELDS_BYTES: usize = 512;

@@ -26,7 +26,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// For so many `clients`, while `open` descriptors are open and there may be `limit`.
+    /// For this many `clients`, while `open` descriptors are open and there may be `limit`.
     ///
     /// # Errors
     /// If hardly anybody could be served, in words for the user.

@@ -68,7 +68,7 @@ fn say_why() {
     // SAFETY: one `pollfd`, which `polled` is.
     if unsafe { libc::poll(&raw mut polled, 1, 0) } == 1 {
         let (text, bytes) = (LAST_WORDS.as_ptr(), LAST_WORDS.len());
-        // SAFETY: so many bytes are there, as long as the program.
+        // SAFETY: that many bytes are there, as long as the program.
         unsafe { libc::write(libc::STDERR_FILENO, text.cast(), bytes) };
     }
 }

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs so many events on one core.
+/// Runs this many events on one core.
 fn count(table: &str, scheduler: &str, events: &str) -> Result<(), String> {
     let workload =
         rows::workload(table, Which::Itself, 1).ok_or(format!("no table `{table}` on one core"))?;

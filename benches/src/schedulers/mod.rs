@@ -31,7 +31,7 @@ pub trait Scheduler {
         false
     }
 
-    /// Whether it can run this workload on so many cores.
+    /// Whether it can run this workload on this many cores.
     fn runs(&self, _workload: Workload, _cores: usize) -> bool {
         true
     }

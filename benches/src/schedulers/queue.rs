@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-/// A task takes so many batches of its color at most before others get their turn: as many as Mely
-/// runs events of one color in a row.
+/// A task takes this many batches of its color at most before others get their turn: as many as
+/// Mely runs events of one color in a row.
 const BATCHES_MAX: usize = 10;
 
 /// A color; on cache lines of its own, as what several cores write must be.

@@ -21,7 +21,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// For so many pieces of so many bytes, numbered so that neighbors are touched by the same
+    /// For this many pieces of this many bytes, numbered so that neighbors are touched by the same
     /// cores.
     pub(super) fn new(pieces: usize, piece_bytes: usize, cores: usize) -> Lines {
         Lines {

@@ -29,10 +29,10 @@ use std::time::Instant;
 
 /// A workload. Copied about: it is only parameters.
 pub trait Work: Copy {
-    /// A world for about `events` events on so many cores.
+    /// A world for about `events` events on this many cores.
     fn world(self, events: u64, cores: usize) -> World;
 
-    /// All colors it posts to on so many cores are below this: what peers create beforehand.
+    /// All colors it posts to on this many cores are below this: what peers create beforehand.
     fn colors_end(self, cores: usize) -> usize;
 
     /// Posts the first events, those of colors that start on `cores`. Called once on a scheduler
@@ -63,7 +63,7 @@ pub trait Work: Copy {
 pub struct Table {
     /// As in `--table`.
     pub name: &'static str,
-    /// What is run on so many cores, if anything.
+    /// What is run on this many cores, if anything.
     pub workload: fn(usize) -> Option<Workload>,
     /// What is run beside each repetition, to give the table's time as a multiple of its.
     pub beside: Option<fn(usize) -> Option<Workload>>,

@@ -35,7 +35,7 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// So many rounds; each registers its events on the first core.
+    /// This many rounds; each registers its events on the first core.
     pub(super) fn on_first_core(number: u32, cores: usize) -> Rounds {
         Rounds {
             number,
@@ -47,7 +47,7 @@ impl Rounds {
         }
     }
 
-    /// So many rounds; each registers its events on one core of each pair.
+    /// This many rounds; each registers its events on one core of each pair.
     pub(super) fn on_pairs(number: u32, cores: usize) -> Rounds {
         Rounds {
             spacing: 2,
@@ -97,7 +97,7 @@ impl Rounds {
     }
 }
 
-/// All colors of a workload on so many cores are below this.
+/// All colors of a workload on this many cores are below this.
 pub(super) fn colors_end(indices: usize, cores: usize) -> usize {
     // One more for the color that registers.
     (indices + 1) * cores
@@ -128,7 +128,7 @@ fn registrar<W: ForkJoin>(world: &World, of: &W) -> u32 {
     rounds.color(index)
 }
 
-/// This round has so many chains; called before their first events are posted.
+/// This round has this many chains; called before their first events are posted.
 pub(super) fn begin_chains(rounds: &Rounds, chains: u32) {
     // The posts that follow carry it to who ends a chain.
     rounds.chains.store(chains, Relaxed);

@@ -49,7 +49,7 @@ pub enum Told {
     Nothing,
 }
 
-/// One event in so many is long.
+/// One event in this many is long.
 const LONG_ONE_IN: u32 = 50;
 const SHORT_NS: u64 = mely_ns(100);
 const LONG_NS_MIN: u64 = mely_ns(10_000);

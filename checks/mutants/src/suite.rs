@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A test may take so many times what it took without a mutant, and a margin. The machine may be
+/// A test may take this many times what it took without a mutant, and a margin. The machine may be
 /// busy with something else by then.
 const TIMES: u32 = 5;
 const MARGIN: Duration = Duration::from_secs(2);

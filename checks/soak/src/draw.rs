@@ -13,7 +13,7 @@ pub(crate) enum End {
     AfterAll,
     /// Stopped from outside after a while, whatever is going on.
     Moment(Duration),
-    /// Stopped by a handler, when so many events have run.
+    /// Stopped by a handler, when this many events have run.
     Handler(u64),
     /// Stopped with events that post themselves for ever: the deadline must cut it short.
     Deadline(Duration),

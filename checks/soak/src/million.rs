@@ -18,7 +18,7 @@ static ANSWER: Handler = Handler::new("answer");
 const ACCEPT: Color = Color::new(1);
 const CORES: usize = 2;
 const CLIENTS: u64 = 4;
-/// So many loopback addresses: those who close first keep their pair of ports for a minute.
+/// This many loopback addresses: those who close first keep their pair of ports for a minute.
 const ADDRESSES: u8 = 8;
 /// Lines of the table.
 const SAMPLES: u64 = 20;
@@ -32,7 +32,7 @@ const ANSWER_BYTES: usize = 500;
 const SERVER_CLOSES: u8 = b's';
 const CLIENT_CLOSES: u8 = b'c';
 
-/// What was measured after so many connections.
+/// What was measured after this many connections.
 #[derive(Clone, Copy)]
 struct Sample {
     connections: u64,

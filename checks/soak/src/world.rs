@@ -48,7 +48,7 @@ pub(crate) struct State {
     pub(crate) _ticket: Ticket,
 }
 
-/// So many `Colored` a runtime.
+/// How many `Colored` a runtime has.
 const STATES: usize = 8;
 
 impl World {

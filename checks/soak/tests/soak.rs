@@ -20,7 +20,7 @@ fn passes(arguments: &[&str]) -> String {
     text
 }
 
-/// So many rounds from each seed: counted and not timed, so that a slow machine does the same.
+/// This many rounds from each seed: counted and not timed, so that a slow machine does the same.
 const ROUNDS: &str = "12";
 
 #[test]

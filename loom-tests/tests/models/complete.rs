@@ -17,7 +17,7 @@ fn sources(dir: &Path) -> String {
     text.collect()
 }
 
-/// The strings that follow directly on each `before` and white space, so many of them each time.
+/// The strings that follow directly on each `before` and white space, this many of them each time.
 fn strings<const N: usize>(text: &str, before: &str) -> Vec<[String; N]> {
     let calls = text.split(before).skip(1);
     let calls = calls.filter(|rest| rest.trim_start().starts_with('"'));
