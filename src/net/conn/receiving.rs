@@ -16,8 +16,8 @@ use crate::{Cx, Handler};
 use std::io;
 use std::sync::Arc;
 
-/// Most bytes that are received and not yet given to the application, of one connection. What a
-/// [`Stream::pause`] cannot stop any more is at most that.
+/// Most bytes that are received and not yet given to the application, of one connection. What
+/// [`Stream::pause`](crate::net::Stream::pause) comes too late for is at most that.
 pub const AHEAD_BYTES_MAX: usize = 256 << 10;
 /// With this many bytes on their way to the color, receiving rests until the color has caught up.
 /// Below the maximum by more than one look at the event source brings for a connection, a few
