@@ -19,10 +19,10 @@
 //! it drops the last handle: nobody else can then reach it.
 
 use crate::callback::Callback;
+use crate::host::inner::Inner;
+use crate::host::poster::{PostError, Poster};
+use crate::host::unique::UniqueColor;
 use crate::post::Post;
-use crate::runtime::inner::Inner;
-use crate::runtime::poster::{PostError, Poster};
-use crate::runtime::unique::UniqueColor;
 use crate::sync::{Arc, CountedArc, UnsafeCell, fault};
 use crate::{Color, Cx, Handler};
 use std::fmt;

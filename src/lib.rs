@@ -122,6 +122,7 @@ mod colored;
 mod cx;
 mod event;
 mod handler;
+mod host;
 #[cfg(not(loom))]
 mod io;
 #[cfg(loom)]
@@ -131,6 +132,7 @@ pub mod model;
 pub mod net;
 mod post;
 mod prefetch;
+#[cfg(not(loom))]
 mod runtime;
 mod sched;
 #[cfg(feature = "sim")]
@@ -142,14 +144,16 @@ pub use crate::color::Color;
 pub use crate::colored::{Colored, Refused};
 pub use crate::cx::Cx;
 pub use crate::handler::Handler;
+pub use crate::host::cx::UniqueColor;
+pub use crate::host::panics::{OnPanic, PanicReport};
+pub use crate::host::poster::{PostError, Poster};
+pub use crate::host::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
+pub use crate::host::stats::{ColorDepth, CoreStats, Stats, StealStats};
+pub use crate::host::watchdog::SlowHandler;
 pub use crate::post::Post;
+#[cfg(not(loom))]
 pub use crate::runtime::builder::{BuildError, Builder, Cores};
-pub use crate::runtime::cx::UniqueColor;
-pub use crate::runtime::panics::{OnPanic, PanicReport};
-pub use crate::runtime::poster::{PostError, Poster};
-pub use crate::runtime::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
-pub use crate::runtime::stats::{ColorDepth, CoreStats, Stats, StealStats};
-pub use crate::runtime::watchdog::SlowHandler;
+#[cfg(not(loom))]
 pub use crate::runtime::{Finish, RunError, Runtime};
 pub use crate::sched::policy::{Heuristics, Stealing};
 pub use mely_topology as topology;

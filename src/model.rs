@@ -5,10 +5,11 @@
 //! Nothing here takes part in a protocol. It builds, starts and looks.
 
 use crate::color::HashKey;
-use crate::runtime::inner::{Config, Inner};
-use crate::runtime::source::{NullBell, Source};
-use crate::runtime::watchdog::WatchdogBell;
-use crate::runtime::worker::{Worker, drive, enter};
+use crate::host::inner::{Config, Inner};
+use crate::host::source::Source;
+use crate::host::source::silence::Silence;
+use crate::host::watchdog::WatchdogBell;
+use crate::host::worker::{Worker, drive, enter};
 use crate::sched::clock::Clock;
 use crate::sched::lock::spin;
 use crate::sched::mail::has_any;
@@ -97,24 +98,24 @@ impl World {
             pins: None,
         };
         World {
-            inner: Arc::new(Inner::new(shared, config)),
+            inner: Arc::new(Inner::new(shared, config, Box::new(()))),
             now_ns: Arc::new(relaxed::AtomicU64::new(0)),
         }
     }
 
     /// A core, to be stepped or driven by whichever thread takes it; each once.
     pub fn core(&self, id: usize) -> Core {
-        let bell = NullBell::new();
-        self.core_with(id, Box::new(Arc::clone(&bell)), Source::Null(bell))
+        let silence = Silence::new();
+        self.core_with(id, Box::new(Arc::clone(&silence)), Box::new(silence))
     }
 
     /// A core with an event source that completes what [`Wire`] is told.
     pub fn core_with_wire(&self, id: usize, wire: &Arc<Wire>) -> Core {
         let bell = Box::new(Arc::clone(wire));
-        self.core_with(id, bell, Source::Wire(Arc::clone(wire)))
+        self.core_with(id, bell, Box::new(Arc::clone(wire)))
     }
 
-    fn core_with(&self, id: usize, bell: Box<dyn Bell>, source: Source) -> Core {
+    fn core_with(&self, id: usize, bell: Box<dyn Bell>, source: Box<dyn Source>) -> Core {
         self.inner.shared.hang_bell(id as u32, bell);
         let clock = Clock::Virtual(Arc::clone(&self.now_ns));
         let inner = Arc::clone(&self.inner);
@@ -320,8 +321,10 @@ impl Wire {
         let timer = Some((ns, Completed::posts(callback)));
         self.events.lock().unwrap().timer = timer;
     }
+}
 
-    pub(crate) fn reap(&self, core: &mut sched::core::Core) {
+impl Source for Arc<Wire> {
+    fn reap(&mut self, core: &mut sched::core::Core) {
         let mut events = self.events.lock().unwrap();
         let mut completed = std::mem::take(&mut events.completed);
         if events.is_due(&core.clock) {
@@ -333,19 +336,21 @@ impl Wire {
             .for_each(|completed| completed.0(core));
     }
 
-    pub(crate) fn has_work(&self) -> bool {
+    fn has_work(&self) -> bool {
         !self.events.lock().unwrap().completed.is_empty()
     }
 
-    pub(crate) fn is_quiet(&self) -> bool {
+    fn begin_drain(&mut self, _core: &mut sched::core::Core) {}
+
+    fn is_quiet(&self) -> bool {
         let events = self.events.lock().unwrap();
         let quiet = events.under_way == 0 && events.completed.is_empty() && events.timer.is_none();
         quiet || crate::sync::fault("event source not asked")
     }
 
-    pub(crate) fn wait(&self, clock: &Clock) {
+    fn wait(&mut self, core: &sched::core::Core) {
         let mut events = self.events.lock().unwrap();
-        while !events.rung && events.completed.is_empty() && !events.is_due(clock) {
+        while !events.rung && events.completed.is_empty() && !events.is_due(&core.clock) {
             events = self.changed.wait(events).unwrap();
         }
         events.rung = false;

@@ -1,8 +1,8 @@
 //! What can post: a handler's context, and a poster.
 
 use crate::Cx;
-use crate::runtime::cx::full;
-use crate::runtime::poster::{PostError, Poster};
+use crate::host::cx::full;
+use crate::host::poster::{PostError, Poster};
 
 /// What can post: a handler's [`Cx`], or a [`Poster`].
 ///

@@ -30,8 +30,9 @@
 //! Both values go from thread to thread, with the color and with the token, so they are `Send`.
 //! Both cells keep their runtime alive, so no other can have its address.
 
-use crate::runtime::inner::Inner;
-use crate::runtime::poster::Poster;
+use crate::host::inner::Inner;
+use crate::host::poster::Poster;
+use crate::net::registry::Registry;
 use crate::sync::{Arc, CellMut, UnsafeCell, check};
 use crate::{Color, Cx, Refused};
 use std::fmt;
@@ -183,7 +184,7 @@ impl Here {
     /// # Panics
     /// If it was claimed before: a runtime runs once, so a core has one driver.
     pub(super) fn claim(inner: &Arc<Inner>, core: u32) -> Here {
-        let is_first = inner.net.claim(core);
+        let is_first = Registry::of_runtime(inner).claim(core);
         assert!(is_first, "core {core} has a driver already");
         Here {
             inner: Arc::clone(inner),
@@ -279,7 +280,9 @@ mod tests {
 
     /// This core's token, which its driver has.
     fn here(cx: &mut Cx) -> &mut Here {
-        &mut cx.worker().source.driver().unwrap().here
+        &mut crate::net::Driver::of(&mut cx.worker().source)
+            .unwrap()
+            .here
     }
 
     /// Whether the core that asks is refused.

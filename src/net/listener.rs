@@ -3,8 +3,10 @@
 use super::Incoming;
 use super::driver::control;
 use crate::callback::Callback;
+use crate::host::poster::Poster;
 use crate::io::{Fd, ListenOptions, Owner};
-use crate::runtime::poster::Poster;
+use crate::net::driver::Driver;
+use crate::net::registry::Registry;
 use crate::sched::core::Core;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -215,13 +217,13 @@ impl Cx {
             closed: AtomicBool::new(false),
             poster: poster.clone(),
         });
-        poster.inner.net.add_listener(Arc::downgrade(&listening));
+        Registry::of_runtime(&poster.inner).add_listener(Arc::downgrade(&listening));
         for (&core, mut sent) in cores.iter().zip(fds) {
             let listening = Arc::clone(&listening);
             self.post_own(control(core), move |cx: &mut Cx| {
                 let Some(fd) = sent.arrived() else { return };
                 let worker = cx.worker();
-                match worker.source.driver() {
+                match Driver::of(&mut worker.source) {
                     Some(driver) if !driver.draining && !listening.is_closed() => {
                         driver.accept(listening, fd);
                     }
@@ -287,7 +289,7 @@ impl Drop for Listener {
             // Ignored: a runtime that has ended, or is about to, has closed its listeners itself.
             let _ = poster.post_own(control(core), move |cx: &mut Cx| {
                 let worker = cx.worker();
-                if let Some(driver) = worker.source.driver() {
+                if let Some(driver) = Driver::of(&mut worker.source) {
                     driver.close_listener(&listening, &mut worker.core);
                 }
             });

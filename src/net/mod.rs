@@ -94,13 +94,6 @@ pub(crate) use self::registry::Registry;
 use crate::Cx;
 use std::io;
 
-/// What the builder decided about the event source.
-#[derive(Debug, Default)]
-pub(crate) struct Settings {
-    /// `None`: what the environment variable says, else automatic.
-    pub(crate) backend: Option<Backend>,
-}
-
 /// Raises the process's limit of open descriptors to its hard maximum, and returns it. For programs
 /// to call at start: a descriptor a connection needs more than shells grant.
 ///
@@ -112,7 +105,7 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
 
 /// This core's driver.
 fn driver_of(cx: &mut Cx) -> io::Result<&mut Driver> {
-    let driver = cx.worker().source.driver();
+    let driver = Driver::of(&mut cx.worker().source);
     driver.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "a runtime without I/O"))
 }
 
@@ -124,7 +117,7 @@ fn ending() -> io::Error {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::{Acceptors, Incoming};
-    use crate::runtime::worker::current;
+    use crate::host::worker::current;
     use crate::sim::{Simulation, Step};
     use crate::{Builder, Callback, Color, Cores, Cx, Poster};
     use std::io;

@@ -8,9 +8,12 @@
 
 use super::conn::Conn;
 use super::listener::Listening;
+use crate::host::inner::Inner;
+use crate::host::source::Attached;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use slab::Slab;
+use std::any::Any;
 use std::sync::{Arc, Weak};
 
 /// See the module text.
@@ -29,6 +32,12 @@ impl Registry {
             listeners: Mutex::new(Vec::new()),
             claimed: (0..cores).map(|_| AtomicBool::new(false)).collect(),
         }
+    }
+
+    /// A runtime's.
+    pub(super) fn of_runtime(inner: &Inner) -> &Registry {
+        let attached: &dyn Any = &*inner.attached;
+        attached.downcast_ref().expect("the builder attached it")
     }
 
     /// True for the first caller, which is the core's one driver.
@@ -61,12 +70,10 @@ impl Registry {
         listeners.retain(|listening| listening.strong_count() > 0);
         listeners.push(listening);
     }
+}
 
-    /// Drops all callbacks that are left.
-    ///
-    /// # Safety
-    /// No core of the runtime runs, and none will.
-    pub(crate) unsafe fn drop_callbacks(&self) {
+impl Attached for Registry {
+    unsafe fn drop_callbacks(&self) {
         for home in 0..self.conns.len() {
             for conn in self.of(home as u32) {
                 // SAFETY: the caller's promise.
@@ -82,6 +89,7 @@ impl Registry {
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
+    use super::Registry;
     use crate::net::{Acceptors, Incoming, RecvBuf, Stream};
     use crate::sim::Step;
     use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
@@ -122,7 +130,7 @@ mod tests {
                 listener.detach();
             })
             .unwrap();
-        let registry = &poster.inner.net;
+        let registry = Registry::of_runtime(&poster.inner);
         let noted = || registry.conns[0].lock().unwrap().len();
         while simulation.step() != Step::Stalled {}
         let (addr, net) = (addr.recv().unwrap(), simulation.network().clone());

@@ -5,9 +5,10 @@
 //! [`super::conn`].
 
 use super::conn::{Conn, Next, Phase};
+use crate::host::poster::Poster;
+use crate::host::unique::UniqueColor;
 use crate::io::{Fd, How, Owner, RecvBuf, SendBuf};
-use crate::runtime::poster::Poster;
-use crate::runtime::unique::UniqueColor;
+use crate::net::driver::Driver;
 use crate::{Color, Cx, Handler, Refused};
 use std::fmt;
 use std::io;
@@ -237,7 +238,7 @@ impl Stream {
     fn receive(&self, cx: &mut Cx, wanted: bool) {
         Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
             let worker = cx.worker();
-            let Some(driver) = worker.source.driver() else {
+            let Some(driver) = Driver::of(&mut worker.source) else {
                 return;
             };
             if !Arc::clone(&conn).receive(driver, wanted) {
@@ -352,7 +353,7 @@ impl Stream {
             colored.shutdown = true;
             !colored.sending && colored.phase == Phase::Open
         };
-        if now && let Some(driver) = cx.worker().source.driver() {
+        if now && let Some(driver) = Driver::of(&mut cx.worker().source) {
             driver.backend.shutdown(self.conn.fd, How::Write);
         }
         Ok(())
@@ -381,7 +382,7 @@ impl Stream {
         }
         // If the end has begun, it is told when it first wants to receive, or has been told before.
         Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
-            let Some(driver) = cx.worker().source.driver() else {
+            let Some(driver) = Driver::of(&mut cx.worker().source) else {
                 return;
             };
             conn.keep(driver);

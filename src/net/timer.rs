@@ -2,7 +2,8 @@
 
 use super::driver::control;
 use crate::callback::Callback;
-use crate::runtime::poster::Poster;
+use crate::host::poster::Poster;
+use crate::net::driver::Driver;
 use crate::sched::core::Core;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::{Color, Cx, Handler};
@@ -156,7 +157,7 @@ impl Timer {
         } = self;
         let remove = move |cx: &mut Cx| {
             let worker = cx.worker();
-            if let Some(driver) = worker.source.driver()
+            if let Some(driver) = Driver::of(&mut worker.source)
                 && let Some(pending) = driver.timers.cancel(index, number)
             {
                 pending.discard(&mut worker.core);
@@ -218,7 +219,7 @@ impl Cx {
         // Three hundred years are for ever.
         let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
         let after_ns = after_ns.min(u64::MAX / 2);
-        let (index, number) = match worker.source.driver() {
+        let (index, number) = match Driver::of(&mut worker.source) {
             Some(driver) if !driver.draining => {
                 driver.timers.add(now_ns.saturating_add(after_ns), pending)
             }
@@ -363,7 +364,11 @@ mod simulated {
                 cx.stop();
                 // Once the core has heard of it.
                 cx.post(Color::from(2), move |cx| {
-                    assert!(cx.worker().source.driver().unwrap().draining);
+                    assert!(
+                        crate::net::Driver::of(&mut cx.worker().source)
+                            .unwrap()
+                            .draining
+                    );
                     let witness = given.witness(cx.poster());
                     let never = Callback::anonymous(COLOR, move |_| drop(witness));
                     cx.timer(Duration::ZERO, never);

@@ -1,10 +1,10 @@
 //! How a runtime is configured.
 
 use super::Runtime;
-use super::inner::{Config, Inner};
-use super::panics::{OnPanic, PanicReport};
-use super::watchdog::SlowHandler;
 use crate::color::{HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
+use crate::host::inner::{Config, Inner};
+use crate::host::panics::{OnPanic, PanicReport};
+use crate::host::watchdog::SlowHandler;
 use crate::sched::policy::{Policy, Stealing};
 use crate::sched::shared::{Setup, Shared};
 use crate::topology::{Distance, Topology};
@@ -89,8 +89,7 @@ impl Builder {
                 spin_ns: 0,
                 oversubscribed: false,
                 pins: None,
-                #[cfg(not(loom))]
-                net: crate::net::Settings::default(),
+                backend: None,
             },
         }
     }
@@ -226,9 +225,8 @@ impl Builder {
 
     /// The event source. By default what the environment variable `MELY_BACKEND` says (`io_uring`,
     /// `epoll` or `auto`), and else io_uring, or epoll where io_uring cannot be had.
-    #[cfg(not(loom))]
     pub fn backend(mut self, backend: crate::net::Backend) -> Builder {
-        self.config.net.backend = Some(backend);
+        self.config.backend = Some(backend);
         self
     }
 
@@ -261,11 +259,11 @@ impl Builder {
                 Topology::flat(cores).map_err(|_| BuildError::CoreCount(cores))?
             }
         };
-        let net = match self.config.net.backend.take() {
+        let net = match self.config.backend.take() {
             Some(Backend::Sim(net)) => net,
             _ => SimNet::new(seed),
         };
-        self.config.net.backend = Some(Backend::Sim(net.clone()));
+        self.config.backend = Some(Backend::Sim(net.clone()));
         self.oversubscribe = true;
         self.pin = false;
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
@@ -326,7 +324,8 @@ impl Builder {
                 .max(1),
             watch_at_once: self.config.slow.is_some(),
         });
-        Ok(Runtime::new(Inner::new(shared, self.config)))
+        let registry = Box::new(crate::net::Registry::new(cores));
+        Ok(Runtime::new(Inner::new(shared, self.config, registry)))
     }
 }
 
@@ -405,7 +404,7 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

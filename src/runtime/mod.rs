@@ -1,4 +1,4 @@
-//! Threads, pinning, parking, shutdown: what drives [`crate::sched`].
+//! A runtime, from its builder to its end: threads, pinning, shutdown.
 //!
 //! # The end of a run, in order
 //!
@@ -6,7 +6,7 @@
 //! 2. Every core is woken, cancels what its event source waits for, and goes on with its turns:
 //!    what is queued, and what that posts, is run.
 //! 3. A core that has nothing left reports; two equal waves of reports close the runtime
-//!    ([`quiesce`]). From then on posts are refused.
+//!    ([`crate::host::quiesce`]). From then on posts are refused.
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.
 //! 5. At the deadline the runtime is closed by force. Cores leave after the handler they are in; a
 //!    core whose handler does not return is left behind with its thread, and `run` says so.
@@ -14,31 +14,17 @@
 //!    `run` or dropped it, with no lock held. (With a core left behind, when the last handle goes.)
 
 pub(crate) mod builder;
-pub(crate) mod cx;
-pub(crate) mod inner;
-pub(crate) mod panics;
-pub(crate) mod poster;
-pub(crate) mod profile;
-mod profile_text;
-pub(crate) mod quiesce;
-pub(crate) mod source;
-pub(crate) mod stats;
-#[cfg(not(loom))]
 pub(crate) mod threads;
-pub(crate) mod unique;
-pub(crate) mod watchdog;
-pub(crate) mod worker;
 
 use self::builder::Builder;
-use self::inner::Inner;
-use self::panics::PanicReport;
-use self::poster::Poster;
-#[cfg(not(loom))]
+use crate::host::inner::Inner;
+use crate::host::panics::PanicReport;
+use crate::host::poster::Poster;
+use crate::host::worker;
 use crate::sched::foreign;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
 use std::fmt;
-#[cfg(not(loom))]
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// A runtime: cores that run colored events.
@@ -117,7 +103,6 @@ enum Value<T> {
 
 impl<T: Send + 'static> Finish<T> {
     /// With what takes the value when all is over.
-    #[cfg(not(loom))]
     pub(crate) fn new(poster: Poster) -> (Finish<T>, impl FnOnce() -> Option<T>) {
         let value = Arc::new(Mutex::new(Value::None));
         let finish = Finish {
@@ -244,7 +229,6 @@ impl Runtime {
     /// As the hook for slow handlers did ([`Builder::on_slow_handler`]). And as something did that
     /// was dropped when a run was cut short; but if that was for a handler's panic, it is the
     /// handler's that is returned.
-    #[cfg(not(loom))]
     pub fn run<F>(self, start: F) -> Result<(), RunError>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -253,7 +237,6 @@ impl Runtime {
     }
 
     /// Runs, and takes something from the run before what it left behind is dropped.
-    #[cfg(not(loom))]
     fn run_and_take<T, F>(self, start: F, take: impl FnOnce() -> T) -> Result<T, RunError>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -272,7 +255,6 @@ impl Runtime {
     }
 
     /// Makes the first event. Called once.
-    #[cfg(not(loom))]
     pub(crate) fn begin<F>(&self, start: F) -> Result<(), RunError>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -313,7 +295,6 @@ impl Runtime {
     ///
     /// # Errors
     /// See [`RunError`].
-    #[cfg(not(loom))]
     pub fn run_until<T, F>(self, start: F) -> Result<T, RunError>
     where
         T: Send + 'static,

@@ -1,10 +1,9 @@
 //! The threads of a run, and the thread that waits for them.
 
 use super::RunError;
-use super::inner::{Inner, Outcome};
-use super::source::Source;
-use super::watchdog::{Watchdog, WatchdogBell, running};
-use super::worker::{Worker, drive};
+use crate::host::inner::{Inner, Outcome};
+use crate::host::watchdog::{Watchdog, WatchdogBell, running};
+use crate::host::worker::{Worker, drive};
 use crate::net::Driver;
 use crate::sched::clock::Clock;
 use std::any::Any;
@@ -242,7 +241,7 @@ fn begin(inner: &Arc<Inner>, core: usize) -> io::Result<Worker> {
         Arc::clone(inner),
         core as u32,
         clock,
-        Source::Net(Box::new(driver)),
+        Box::new(driver),
     ))
 }
 

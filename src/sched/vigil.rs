@@ -1,6 +1,6 @@
 //! When the watchdog looks.
 //!
-//! The watchdog ([`crate::runtime::watchdog`]) looks at the cores many times a millisecond. It
+//! The watchdog ([`crate::host::watchdog`]) looks at the cores many times a millisecond. It
 //! sleeps while no core is *busy*; and a core is not busy for its first moments after a sleep,
 //! which are all there is to most of them in a server with little to do. Until then the core
 //! watches itself: it takes the time of each of its events, and looks up after one that was long.

@@ -90,8 +90,8 @@ mod world;
 pub use self::check::check;
 
 use self::world::World;
+use crate::host::worker::inside;
 use crate::net::SimNet;
-use crate::runtime::worker::inside;
 use crate::runtime::{Finish, threads::verdict};
 use crate::{BuildError, Builder, Cx, Poster, RunError, Runtime};
 use std::fmt;

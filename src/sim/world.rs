@@ -8,13 +8,12 @@
 use super::Step;
 use super::trace::Trace;
 use crate::Cx;
+use crate::host::inner::Inner;
+use crate::host::quiesce::Phase;
+use crate::host::watchdog::{Watchdog, running as running_handler};
+use crate::host::worker::{Next, Worker, enter, outside, step};
 use crate::io::Random;
 use crate::net::Driver;
-use crate::runtime::inner::Inner;
-use crate::runtime::quiesce::Phase;
-use crate::runtime::source::Source;
-use crate::runtime::watchdog::{Watchdog, running as running_handler};
-use crate::runtime::worker::{Next, Worker, enter, outside, step};
 use crate::sched::clock::Clock;
 #[cfg(debug_assertions)]
 use crate::sched::section::Section;
@@ -483,7 +482,7 @@ impl VirtualCore {
             .shared
             .hang_bell(id as u32, Box::new(Arc::clone(&bell)));
         let clock = Clock::Virtual(Arc::clone(now_ns));
-        let source = Source::Net(Box::new(driver));
+        let source = Box::new(driver);
         let worker = Worker::new(Arc::clone(inner), id as u32, clock, source);
         let stack = DefaultStack::new(STACK_BYTES).expect("memory for a stack");
         let coroutine = Steps::with_stack(stack, move |yielder, ()| {

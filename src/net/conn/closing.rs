@@ -8,6 +8,7 @@ use super::{Conn, Phase};
 use crate::Cx;
 use crate::io::How;
 use crate::net::driver::{Driver, control};
+use crate::net::registry::Registry;
 use std::sync::Arc;
 
 impl Conn {
@@ -30,7 +31,7 @@ impl Conn {
         drop(dropped);
         if !sending {
             self.go_home(cx);
-        } else if at_once && let Some(driver) = cx.worker().source.driver() {
+        } else if at_once && let Some(driver) = Driver::of(&mut cx.worker().source) {
             // The send under way, on whichever ring, ends with an error; then we go home.
             driver.backend.shutdown(self.fd, How::Both);
         }
@@ -46,7 +47,7 @@ impl Conn {
         drop(dropped);
         let home = control(self.home());
         cx.post_own(home, move |cx: &mut Cx| {
-            if let Some(driver) = cx.worker().source.driver() {
+            if let Some(driver) = Driver::of(&mut cx.worker().source) {
                 self.close_at_home(driver);
             }
         });
@@ -99,7 +100,7 @@ impl Drop for Conn {
     /// A connection that was not closed, because the runtime ended first. Its driver's backend is
     /// gone by then (fields drop in order), so no operation is left on the descriptor.
     fn drop(&mut self) {
-        self.poster().inner.net.remove(self.home(), self.key);
+        Registry::of_runtime(&self.poster().inner).remove(self.home(), self.key);
         let closed = self.at_home.get_mut().closed;
         if !closed {
             self.owner.close(self.fd);

@@ -33,9 +33,10 @@ pub(super) use self::sending::Next;
 use self::lent::{AfterReceived, OnData, OnDrained};
 use super::confined::{AtHome, InColor};
 use super::driver::control;
+use crate::host::poster::Poster;
+use crate::host::unique::UniqueColor;
 use crate::io::{Fd, Op, Owner, SendBuf};
-use crate::runtime::poster::Poster;
-use crate::runtime::unique::UniqueColor;
+use crate::net::registry::Registry;
 use crate::sync::CellMut;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::{Color, Cx, Handler};
@@ -153,7 +154,7 @@ impl Conn {
             read_handler: OnceLock::new(),
             at_home: AtHome::new(Arc::clone(&poster.inner), home, HomeHalf::default()),
             under_way: AtomicU32::new(0),
-            key: poster.inner.net.add(home, Weak::clone(conn)),
+            key: Registry::of_runtime(&poster.inner).add(home, Weak::clone(conn)),
             colored: InColor::new(poster, color, ColorHalf::new()),
             _unique: unique,
         })

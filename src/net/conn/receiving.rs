@@ -138,7 +138,7 @@ impl Conn {
 
     /// The color was given that many bytes more; an event on the home core.
     fn acknowledged(self: Arc<Conn>, cx: &mut Cx, bytes: usize) {
-        let Some(driver) = cx.worker().source.driver() else {
+        let Some(driver) = Driver::of(&mut cx.worker().source) else {
             return;
         };
         self.at_home.borrow(&mut driver.here).ahead_bytes -= bytes;
@@ -181,7 +181,7 @@ impl Conn {
     /// core.
     pub(in crate::net) fn mark(self: Arc<Conn>, handler: &'static Handler, cx: &mut Cx) {
         let worker = cx.worker();
-        let Some(driver) = worker.source.driver() else {
+        let Some(driver) = Driver::of(&mut worker.source) else {
             return;
         };
         let unread_bytes = driver.unread_bytes(&self);

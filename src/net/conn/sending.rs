@@ -6,6 +6,7 @@
 use super::lent::OnDrained;
 use super::{ColorHalf, Conn, Phase};
 use crate::io::{How, SendBuf};
+use crate::net::driver::Driver;
 use crate::sched::core::Core;
 use crate::{Cx, Handler};
 use std::io;
@@ -66,7 +67,7 @@ impl Conn {
     /// no operation and no completion, and leaves before this handler's turn ends. Whether that was
     /// all; what is left is an operation.
     fn try_send(self: &Arc<Conn>, cx: &mut Cx, next: Next) -> bool {
-        let Some(driver) = cx.worker().source.driver() else {
+        let Some(driver) = Driver::of(&mut cx.worker().source) else {
             return false;
         };
         let Next { mut buf, handler } = next;
@@ -124,7 +125,7 @@ impl Conn {
             shutdown,
             callback,
         } = drained;
-        if shutdown && let Some(driver) = cx.worker().source.driver() {
+        if shutdown && let Some(driver) = Driver::of(&mut cx.worker().source) {
             driver.backend.shutdown(self.fd, How::Write);
         }
         if phase == Phase::Closing {

@@ -14,14 +14,17 @@ use super::confined::Here;
 use super::conn::Conn;
 use super::connect::Connecting;
 use super::listener::Listening;
+use super::registry::Registry;
 use super::signal::Watching;
 use super::timer::Timers;
+use crate::host::inner::Inner;
+use crate::host::source::Source;
 use crate::io::{Completion, Config, Done, EventSource, Fd, Op, Owner, Report, SendBuf, Token};
-use crate::runtime::inner::Inner;
 use crate::sched::core::Core;
 use crate::sched::shared::Bell;
 use crate::{Color, Handler};
 use slab::Slab;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -95,7 +98,7 @@ pub(crate) struct Driver {
 impl Driver {
     /// Sets the event source of a core up, on its own thread.
     pub(crate) fn new(inner: &Arc<Inner>, core: u32) -> io::Result<(Driver, Report)> {
-        let choice = match &inner.config.net.backend {
+        let choice = match &inner.config.backend {
             Some(choice) => choice.clone(),
             None => crate::io::Backend::from_env()?,
         };
@@ -129,20 +132,14 @@ impl Driver {
         self.backend.doorbell()
     }
 
-    /// Turns what completed, and the timers that are due, into posts.
-    ///
-    /// What is already queued goes first, up to a bound: a core that is busy looks once in a number
-    /// of turns, and after each long one.
+    /// The driver that is a core's event source, if its runtime has a network.
     #[inline]
-    pub(crate) fn reap(&mut self, core: &mut Core) {
-        self.turns += 1;
-        if core.has_run() && self.turns < TURNS_MAX {
-            return;
-        }
-        self.turns = 0;
-        self.look(core);
+    pub(crate) fn of(source: &mut Box<dyn Source>) -> Option<&mut Driver> {
+        let source: &mut dyn Any = &mut **source;
+        source.downcast_mut()
     }
 
+    /// Turns what completed, and the timers that are due, into posts.
     fn look(&mut self, core: &mut Core) {
         core.looked();
         if !self.timers.is_empty() || !self.resting.is_empty() {
@@ -386,33 +383,50 @@ impl Driver {
         }
     }
 
-    /// Whether `reap` would do something, as far as can be known without a system call.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.completions.is_empty() || self.backend.has_work()
-    }
-
-    /// When there will be something to reap though nothing completes.
-    pub(crate) fn next_ns(&mut self) -> Option<u64> {
+    /// When a timer is due, or a listener has rested.
+    fn due_ns(&mut self) -> Option<u64> {
         let resting = self.resting.iter().map(|&(at_ns, ..)| at_ns);
         self.timers.next_ns().into_iter().chain(resting).min()
     }
 
-    /// Blocks until there is something to reap, the doorbell rings, or a timer is due.
-    pub(crate) fn wait(&mut self, now_ns: u64) {
-        let timeout = self.timeout(now_ns);
+    /// For how long there is nothing to do if nothing completes. None: for ever.
+    fn timeout(&mut self, now_ns: u64) -> Option<Duration> {
+        let due_ns = self.due_ns()?;
+        Some(Duration::from_nanos(due_ns.saturating_sub(now_ns)))
+    }
+}
+
+impl Source for Driver {
+    /// What is already queued goes first, up to a bound: a core that is busy looks once in a number
+    /// of turns, and after each long one.
+    #[inline]
+    fn reap(&mut self, core: &mut Core) {
+        self.turns += 1;
+        if core.has_run() && self.turns < TURNS_MAX {
+            return;
+        }
+        self.turns = 0;
+        self.look(core);
+    }
+
+    fn has_work(&self) -> bool {
+        !self.completions.is_empty() || self.backend.has_work()
+    }
+
+    #[cfg(feature = "sim")]
+    fn next_ns(&mut self) -> Option<u64> {
+        self.due_ns()
+    }
+
+    fn wait(&mut self, core: &Core) {
+        let timeout = self.timeout(core.clock.now_ns());
         if let Err(error) = self.backend.wait(timeout) {
             panic!("core {}: the event source failed: {error}", self.core);
         }
     }
 
-    /// For how long there is nothing to do if nothing completes. None: for ever.
-    fn timeout(&mut self, now_ns: u64) -> Option<Duration> {
-        let next_ns = self.next_ns()?;
-        Some(Duration::from_nanos(next_ns.saturating_sub(now_ns)))
-    }
-
-    /// The runtime is ending: everything that waits for the world is canceled. Sends go on.
-    pub(crate) fn begin_drain(&mut self, core: &mut Core) {
+    /// Sends go on.
+    fn begin_drain(&mut self, core: &mut Core) {
         self.draining = true;
         for (_, operation) in &self.operations {
             match operation {
@@ -429,11 +443,14 @@ impl Driver {
         while let Some(timer) = self.timers.pop() {
             timer.discard(core);
         }
-        tell_the_end(self.inner.net.of(self.core), &mut self.here, core);
+        tell_the_end(
+            Registry::of_runtime(&self.inner).of(self.core),
+            &mut self.here,
+            core,
+        );
     }
 
-    /// Whether nothing is under way that will still become an event.
-    pub(crate) fn is_quiet(&self) -> bool {
+    fn is_quiet(&self) -> bool {
         self.operations.is_empty()
             && self.completions.is_empty()
             && self.timers.is_empty()

@@ -50,7 +50,7 @@ where
 }
 
 fn driver(cx: &mut Cx) -> &mut Driver {
-    cx.worker().source.driver().unwrap()
+    Driver::of(&mut cx.worker().source).unwrap()
 }
 
 /// Gives a connection that was accepted a callback that tells where it is dropped.
@@ -95,7 +95,7 @@ fn looks_at_the_event_source_are_counted() {
     let look = move |cx: &mut Cx| {
         let before = looks(cx);
         let worker = cx.worker();
-        let driver = worker.source.driver().unwrap();
+        let driver = Driver::of(&mut worker.source).unwrap();
         driver.look(&mut worker.core);
         looks(cx) - before
     };
@@ -187,7 +187,7 @@ fn the_last_reference_is_dropped_in_an_event() {
             stream.owner = false;
             drop(stream);
             let worker = cx.worker();
-            let driver = worker.source.driver().unwrap();
+            let driver = Driver::of(&mut worker.source).unwrap();
             if ends {
                 tell_the_end(vec![conn], &mut driver.here, &mut worker.core);
             } else {

@@ -209,7 +209,7 @@ impl Poster {
 
     /// Which event source each core runs on, and why, once the run has begun.
     #[cfg(not(loom))]
-    pub fn backends(&self) -> Vec<crate::net::Report> {
+    pub fn backends(&self) -> Vec<crate::io::Report> {
         self.inner.backends()
     }
 }

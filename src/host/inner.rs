@@ -2,6 +2,7 @@
 
 use super::panics::{OnPanic, PanicReport, catching, message_of};
 use super::quiesce::{Phase, Quiesce};
+use super::source::Attached;
 use super::unique::Issued;
 use crate::event::maker::Maker;
 use crate::sched::shared::Shared;
@@ -30,7 +31,8 @@ pub(crate) struct Config {
     /// The processor of each core, if threads are to be pinned.
     pub(crate) pins: Option<Vec<u32>>,
     #[cfg(not(loom))]
-    pub(crate) net: crate::net::Settings,
+    /// None: what the environment variable says, else automatic.
+    pub(crate) backend: Option<crate::io::Backend>,
 }
 
 impl fmt::Debug for Config {
@@ -55,7 +57,7 @@ pub(crate) struct Outcome {
     pub(crate) running: bool,
     /// A core each, and its event source.
     #[cfg(not(loom))]
-    pub(crate) backends: Vec<(usize, crate::net::Report)>,
+    pub(crate) backends: Vec<(usize, crate::io::Report)>,
 }
 
 /// See the module text.
@@ -72,8 +74,7 @@ pub(crate) struct Inner {
     pub(crate) changed: Condvar,
     /// Events dropped after the end.
     discarded: AtomicU64,
-    #[cfg(not(loom))]
-    pub(crate) net: crate::net::Registry,
+    pub(crate) attached: Box<dyn Attached>,
 }
 
 // Nothing that is behind a lock: whoever formats may be the user, and post.
@@ -86,14 +87,13 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
-    pub(crate) fn new(shared: Shared, config: Config) -> Inner {
+    pub(crate) fn new(shared: Shared, config: Config, attached: Box<dyn Attached>) -> Inner {
         let shared = Arc::new(shared);
         Inner {
             foreign: Mutex::new(Maker::new(&shared.depot)),
             quiesce: CachePadded::new(Quiesce::new(shared.cores.len())),
             issued: Issued::new(&shared.slots.map, shared.cores.len()),
-            #[cfg(not(loom))]
-            net: crate::net::Registry::new(shared.cores.len()),
+            attached,
             shared,
             config,
             start: Instant::now(),
@@ -141,7 +141,7 @@ impl Inner {
     }
 
     #[cfg(not(loom))]
-    pub(crate) fn backends(&self) -> Vec<crate::net::Report> {
+    pub(crate) fn backends(&self) -> Vec<crate::io::Report> {
         let mut backends = self.outcome.lock().unwrap().backends.clone();
         backends.sort_by_key(|&(core, _)| core);
         backends.into_iter().map(|(_, report)| report).collect()
@@ -159,11 +159,8 @@ impl Inner {
     /// the end has come.
     pub(crate) fn discard_left(&self) {
         self.discard_events();
-        #[cfg(not(loom))]
         // SAFETY: no core runs, and none will: the caller's words.
-        unsafe {
-            self.net.drop_callbacks();
-        }
+        unsafe { self.attached.drop_callbacks() };
     }
 
     fn discard_events(&self) {
@@ -186,7 +183,7 @@ impl Inner {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::net::Report;
+    use crate::io::Report;
     use crate::{Cores, Runtime};
     use std::time::Instant;
 

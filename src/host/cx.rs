@@ -245,7 +245,7 @@ impl Cx {
 
     /// Which event source each core runs on, and why.
     #[cfg(not(loom))]
-    pub fn backends(&self) -> Vec<crate::net::Report> {
+    pub fn backends(&self) -> Vec<crate::io::Report> {
         self.worker_ref().inner.backends()
     }
 }

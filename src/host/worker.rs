@@ -9,7 +9,7 @@
 use super::inner::Inner;
 use super::source::Source;
 use crate::Cx;
-use crate::runtime::quiesce::{Phase, Reported};
+use crate::host::quiesce::{Phase, Reported};
 use crate::sched::clock::Clock;
 use crate::sched::core::Core;
 use crate::sched::turn::{Turn, turn};
@@ -26,7 +26,7 @@ const PAUSES: u32 = 16;
 pub(crate) struct Worker {
     pub(crate) core: Core,
     pub(crate) inner: Arc<Inner>,
-    pub(crate) source: Source,
+    pub(crate) source: Box<dyn Source>,
     /// When its turns began to find nothing.
     idle_since_ns: Option<u64>,
     /// The event source knows of the end.
@@ -60,7 +60,7 @@ pub(crate) fn inside() -> bool {
 }
 
 impl Worker {
-    pub(crate) fn new(inner: Arc<Inner>, id: u32, clock: Clock, source: Source) -> Worker {
+    pub(crate) fn new(inner: Arc<Inner>, id: u32, clock: Clock, source: Box<dyn Source>) -> Worker {
         Worker {
             core: Core::new(Arc::clone(&inner.shared), id, clock),
             inner,
@@ -258,7 +258,7 @@ fn relax(core: &Core, oversubscribed: bool) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::runtime::source::NullBell;
+    use crate::host::source::silence::Silence;
     use crate::sync::relaxed::AtomicU64;
     use crate::{Color, Cores, Runtime};
     use std::time::Duration;
@@ -280,7 +280,7 @@ mod tests {
             let inner = Arc::clone(&runtime.inner);
             let now_ns = Arc::new(AtomicU64::new(0));
             let clock = Clock::Virtual(Arc::clone(&now_ns));
-            let source = Source::Null(NullBell::new());
+            let source = Box::new(Silence::new());
             Solo {
                 worker: Worker::new(inner, 0, clock, source),
                 now_ns,

@@ -139,7 +139,7 @@ fn short(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::profile::{Learned, StealProfile};
+    use crate::host::profile::{Learned, StealProfile};
     use crate::topology::Distance;
 
     fn row(name: &'static str, events: u64, mean_ns: u64) -> HandlerProfile {

@@ -1,0 +1,19 @@
+//! What drives [`crate::sched`] on each core, and what handlers and other threads reach it by.
+//!
+//! On a core: [`worker`] is its thread's loop, [`source`] what it waits for, [`cx`] the context that
+//! handlers are given. From elsewhere: [`poster`] posts, [`quiesce`] ends, [`watchdog`] looks after
+//! cores that are in one handler for long. [`inner`] is what they share. [`stats`] and [`profile`]
+//! report.
+
+pub(crate) mod cx;
+pub(crate) mod inner;
+pub(crate) mod panics;
+pub(crate) mod poster;
+pub(crate) mod profile;
+mod profile_text;
+pub(crate) mod quiesce;
+pub(crate) mod source;
+pub(crate) mod stats;
+pub(crate) mod unique;
+pub(crate) mod watchdog;
+pub(crate) mod worker;

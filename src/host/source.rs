@@ -1,0 +1,128 @@
+//! What a core waits for besides its queues, as its worker sees it; and what the layers above keep
+//! for the time of a runtime.
+
+use crate::sched::core::Core;
+use std::any::Any;
+use std::fmt::Debug;
+
+/// Where a core's completions come from, and what it sleeps on. The doorbell that ends a wait is
+/// hung up apart ([`crate::sched::shared::Bell`]).
+pub(crate) trait Source: Any + Debug {
+    /// Turns completions into posts.
+    fn reap(&mut self, core: &mut Core);
+
+    /// Whether `reap` would do something, as far as can be known without a system call.
+    fn has_work(&self) -> bool;
+
+    /// When `reap` will have something to do though nothing completes.
+    #[cfg(feature = "sim")]
+    fn next_ns(&mut self) -> Option<u64>;
+
+    /// Blocks until there is something to do, or the doorbell rings.
+    fn wait(&mut self, core: &Core);
+
+    /// The runtime ends: cancels what waits for the world.
+    fn begin_drain(&mut self, core: &mut Core);
+
+    /// Whether nothing is under way that will still become an event.
+    fn is_quiet(&self) -> bool;
+}
+
+/// What a layer above keeps for as long as the runtime lives.
+pub(crate) trait Attached: Any + Debug + Send + Sync {
+    /// Drops all callbacks of the user's that are left.
+    ///
+    /// # Safety
+    /// No core of the runtime runs, and none will.
+    unsafe fn drop_callbacks(&self);
+}
+
+/// A source that completes nothing, and its doorbell; nothing attached. For models and unit tests.
+#[cfg(any(test, loom))]
+pub(crate) mod silence {
+    use super::{Attached, Source};
+    use crate::sched::core::Core;
+    use crate::sched::shared::Bell;
+    use crate::sync::{Arc, Condvar, Mutex};
+
+    #[derive(Debug)]
+    pub(crate) struct Silence {
+        pub(super) rung: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Silence {
+        pub(crate) fn new() -> Arc<Silence> {
+            Arc::new(Silence {
+                rung: Mutex::new(false),
+                changed: Condvar::new(),
+            })
+        }
+    }
+
+    impl Source for Arc<Silence> {
+        fn reap(&mut self, _core: &mut Core) {}
+
+        fn has_work(&self) -> bool {
+            false
+        }
+
+        #[cfg(feature = "sim")]
+        fn next_ns(&mut self) -> Option<u64> {
+            None
+        }
+
+        fn wait(&mut self, _core: &Core) {
+            let mut rung = self.rung.lock().unwrap();
+            while !*rung {
+                rung = self.changed.wait(rung).unwrap();
+            }
+            *rung = false;
+        }
+
+        fn begin_drain(&mut self, _core: &mut Core) {}
+
+        fn is_quiet(&self) -> bool {
+            true
+        }
+    }
+
+    impl Bell for Arc<Silence> {
+        fn ring(&self) {
+            *self.rung.lock().unwrap() = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Nothing.
+    impl Attached for () {
+        unsafe fn drop_callbacks(&self) {}
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::Source;
+    use super::silence::Silence;
+    use crate::sched::clock::Clock;
+    use crate::sched::core::Core;
+    use crate::sched::shared::Bell;
+    use crate::sync::Arc;
+    use crate::{Cores, Runtime};
+    use std::time::Instant;
+
+    /// Else a core would find its doorbell rung for ever, and never sleep.
+    #[test]
+    fn a_wait_uses_up_the_ring() {
+        let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
+        let shared = Arc::clone(&runtime.inner.shared);
+        let core = Core::new(shared, 0, Clock::Real(Instant::now()));
+        let bell = Silence::new();
+        let mut source = Arc::clone(&bell);
+        for _ in 0..2 {
+            bell.ring();
+            source.wait(&core);
+            assert!(!*bell.rung.lock().unwrap());
+        }
+    }
+}
