@@ -72,7 +72,7 @@ pub(crate) use check;
 /// Atomics that carry statistics and estimates only; see the module text.
 pub(crate) mod relaxed {
     use std::sync::atomic::Ordering::Relaxed;
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
     /// A counter with one writer: adding is a load and a store, never a read-modify-write.
     #[derive(Debug, Default)]

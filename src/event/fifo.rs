@@ -1,50 +1,21 @@
-//! Events in order: one by itself, a chunk on its way to a color, and a color's FIFO.
+//! Events in a row: a chunk on its way to a color, and a color's FIFO.
 //!
-//! All three own the nodes of their events. None can be copied, so a node has one owner at any
-//! time: appending moves it, and popping moves it back. Nobody else reads or writes a node that is
-//! owned. (Dropping one of them would leak the nodes and the closures in them: whoever has one
-//! passes it on.)
+//! Both own the nodes of their events. Neither can be copied, so a node has one owner at any time:
+//! appending moves it, and popping moves it back. Nobody else reads or writes a node that is owned.
+//! (Dropping one of them would leak the nodes and the closures in them: whoever has one passes it
+//! on.)
+//!
+//! A node links to the next in the row. The first node of a chunk of several has their number and
+//! their summed times. In a mailbox a chunk is a ring: its last node links back to the first, and
+//! to the last node of the chunk that came before.
 
-use super::node::{Link, Node};
-use super::tag::{ProfileId, Tag};
+use super::node::{Event, Header, Link, Node};
+use super::tag::ProfileId;
 use super::times::{Times, Totals};
 use crate::Color;
+use crate::sync::CellMut;
 use std::hint::select_unpredictable;
 use std::ptr::NonNull;
-
-/// One event that is in no chunk and in no FIFO.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Event(NonNull<Node>);
-
-impl Event {
-    /// # Safety
-    /// The node holds a closure and its header is filled; the caller holds it and gives it up.
-    #[inline(always)]
-    pub(crate) unsafe fn new(node: NonNull<Node>) -> Event {
-        Event(node)
-    }
-
-    /// Gives the node to the caller, who then holds it.
-    #[inline(always)]
-    pub(crate) fn into_node(self) -> NonNull<Node> {
-        self.0
-    }
-
-    #[inline(always)]
-    pub(crate) fn times(&self) -> Times {
-        // SAFETY: the event owns its node.
-        unsafe { Node::header(self.0.as_ptr()) }.times
-    }
-
-    /// The color's value, and the tag.
-    #[inline(always)]
-    pub(crate) fn color_and_tag(&self) -> (u64, Tag) {
-        // SAFETY: the event owns its node.
-        let header = unsafe { Node::header(self.0.as_ptr()) };
-        (header.color, header.tag)
-    }
-}
 
 /// Events on their way to one color, linked from `first` to `last`. Of several, the first node's
 /// header has their number and summed times.
@@ -57,7 +28,8 @@ pub(crate) struct Chunk {
 
 impl From<Event> for Chunk {
     #[inline(always)]
-    fn from(Event(node): Event) -> Chunk {
+    fn from(event: Event) -> Chunk {
+        let node = event.into_node();
         Chunk {
             first: node,
             last: node,
@@ -66,16 +38,62 @@ impl From<Event> for Chunk {
 }
 
 impl Chunk {
-    /// The ends, whose nodes the caller then holds.
     #[inline(always)]
-    pub(crate) fn into_ends(self) -> (NonNull<Node>, NonNull<Node>) {
-        (self.first, self.last)
+    fn first(&self) -> CellMut<'_, Header> {
+        // SAFETY: the chunk owns its nodes. Here and below, whoever calls this ends the borrow
+        // before the next one.
+        unsafe { Node::header(self.first.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn last(&self) -> CellMut<'_, Header> {
+        // SAFETY: the chunk owns its nodes.
+        unsafe { Node::header(self.last.as_ptr()) }
     }
 
     #[inline(always)]
     pub(crate) fn totals(&self) -> Totals {
-        // SAFETY: the chunk owns its nodes.
-        unsafe { Node::totals(self.first.as_ptr(), self.last.as_ptr()) }
+        let header = self.first();
+        if self.first == self.last {
+            return Totals {
+                count: 1,
+                times: header.times,
+            };
+        }
+        Totals {
+            count: header.count,
+            // SAFETY: the first node of a chunk of several has the sums.
+            times: unsafe { header.link.sums },
+        }
+    }
+
+    /// Closes the ring for a mailbox, in which `older` is the newest chunk's last node so far, or
+    /// null. Returns this chunk's.
+    #[inline(always)]
+    pub(crate) fn close(&mut self, older: *mut Node) -> *mut Node {
+        let mut last = self.last();
+        last.next = self.first.as_ptr();
+        last.link = Link { older };
+        self.last.as_ptr()
+    }
+
+    /// The chunk that was closed, by its last node; and the older one's.
+    ///
+    /// # Safety
+    /// The last node of a chunk that was closed, and whose nodes the caller owns.
+    #[inline(always)]
+    pub(crate) unsafe fn open(last: NonNull<Node>) -> (Chunk, *mut Node) {
+        // SAFETY: the caller's promise.
+        let header = unsafe { Node::header(last.as_ptr()) };
+        // SAFETY: a closed ring leads from its last node to its first, and that is no null pointer.
+        let first = unsafe { NonNull::new_unchecked(header.next) };
+        // SAFETY: so `close` left it.
+        (Chunk { first, last }, unsafe { header.link.older })
+    }
+
+    /// The color of the last event; for reports.
+    pub(crate) fn color(&self) -> Color {
+        self.last().color()
     }
 
     /// Appends an event.
@@ -84,12 +102,11 @@ impl Chunk {
         let totals = self.totals();
         let times = totals.times.plus(event.times());
         let node = event.into_node();
-        // SAFETY: the chunk owns its nodes.
-        unsafe { Node::header(self.last.as_ptr()) }.next = node.as_ptr();
-        // SAFETY: as above.
-        let mut header = unsafe { Node::header(self.first.as_ptr()) };
-        header.count = totals.count + 1;
-        header.link = Link { sums: times };
+        self.last().next = node.as_ptr();
+        let mut first = self.first();
+        first.count = totals.count + 1;
+        first.link = Link { sums: times };
+        first.end();
         self.last = node;
     }
 }
@@ -127,10 +144,9 @@ impl From<Chunk> for Fifo {
     #[inline(always)]
     fn from(chunk: Chunk) -> Fifo {
         let Totals { count, times } = chunk.totals();
-        let (first, last) = chunk.into_ends();
         Fifo {
-            head: first.as_ptr(),
-            tail: last.as_ptr(),
+            head: chunk.first.as_ptr(),
+            tail: chunk.last.as_ptr(),
             times,
             len: count,
         }
@@ -195,18 +211,27 @@ impl Fifo {
         self.head
     }
 
+    #[inline(always)]
+    fn first(&self) -> Option<CellMut<'_, Header>> {
+        // SAFETY: the FIFO owns its nodes, and has one; see `Chunk::first`.
+        (self.len > 0).then(|| unsafe { Node::header(self.head) })
+    }
+
+    #[inline(always)]
+    fn last(&self) -> Option<CellMut<'_, Header>> {
+        // SAFETY: as above.
+        (self.len > 0).then(|| unsafe { Node::header(self.tail) })
+    }
+
     /// The profile of the first event, of a FIFO that is not empty.
     #[inline(always)]
     pub(crate) fn profile(&self) -> ProfileId {
-        assert!(self.len > 0);
-        // SAFETY: the FIFO owns its nodes, and has one.
-        unsafe { Node::header(self.head) }.tag.profile()
+        self.first().expect("it is not empty").profile()
     }
 
     /// The color of the first event, if there is one; for reports.
     pub(crate) fn color(&self) -> Option<Color> {
-        // SAFETY: the FIFO owns its nodes.
-        (self.len > 0).then(|| unsafe { Node::color(NonNull::new_unchecked(self.head)) })
+        self.first().map(|first| first.color())
     }
 
     /// What one turn of at most `batch` events will take, in ns: exact for a short queue, else by
@@ -223,31 +248,39 @@ impl Fifo {
     /// Appends the events of a chunk.
     #[inline(always)]
     pub(crate) fn append(&mut self, chunk: Chunk) {
-        let totals = chunk.totals();
-        let (first, last) = chunk.into_ends();
-        // SAFETY: the chunk's nodes, which it gave up.
-        unsafe { self.append_linked(first, last, totals) };
+        let Totals { count, times } = chunk.totals();
+        match self.last() {
+            Some(mut last) => last.next = chunk.first.as_ptr(),
+            None => self.head = chunk.first.as_ptr(),
+        }
+        self.tail = chunk.last.as_ptr();
+        self.len += count;
+        self.times = self.times().plus(times);
     }
 
-    /// # Safety
-    /// The nodes from `first` to `last` are linked, and `totals` says what they are; the caller
-    /// holds them and gives them up.
+    /// Appends the events of another, which is not empty.
     #[inline(always)]
-    pub(crate) unsafe fn append_linked(
-        &mut self,
-        first: NonNull<Node>,
-        last: NonNull<Node>,
-        totals: Totals,
-    ) {
-        if self.len == 0 {
-            self.head = first.as_ptr();
-        } else {
-            // SAFETY: the FIFO owns its nodes.
-            unsafe { Node::header(self.tail) }.next = first.as_ptr();
+    pub(crate) fn append_all(&mut self, other: Fifo) {
+        match self.last() {
+            Some(mut last) => last.next = other.head,
+            None => self.head = other.head,
         }
-        self.tail = last.as_ptr();
-        self.len += totals.count;
-        self.times = self.times().plus(totals.times);
+        self.tail = other.tail;
+        self.len += other.len;
+        self.times = self.times().plus(other.times);
+    }
+
+    /// Puts the events of a chunk before those that are there.
+    pub(crate) fn prepend(&mut self, chunk: Chunk) {
+        let Totals { count, times } = chunk.totals();
+        if self.len == 0 {
+            self.tail = chunk.last.as_ptr();
+        } else {
+            chunk.last().next = self.head;
+        }
+        self.head = chunk.first.as_ptr();
+        self.len += count;
+        self.times = self.times().plus(times);
     }
 
     /// Appends one event; returns whether it is the only one. Without a branch: where events hop
@@ -283,19 +316,22 @@ impl Fifo {
 
     /// Takes the first event out of a FIFO that is to be discarded: the sums stay as they are.
     pub(crate) fn pop(&mut self) -> Option<Event> {
-        self.len = self.len.checked_sub(1)?;
-        // SAFETY: it was not empty, and what leads from its first node is the next one's address.
-        let node = unsafe { NonNull::new_unchecked(self.head) };
-        // SAFETY: the FIFO owns its nodes.
-        self.head = unsafe { Node::header(node.as_ptr()) }.next;
-        Some(Event(node))
+        let node = NonNull::new(self.head)?;
+        let next = self.first()?.next;
+        self.head = next;
+        self.len -= 1;
+        // SAFETY: owned, and given up.
+        Some(unsafe { Event::new(node) })
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::event::pool::{Depot, Pool};
+    use crate::Cx;
+    use crate::event::maker::Maker;
+    use crate::event::pool::Depot;
+    use crate::event::profile::Profiles;
 
     impl Fifo {
         /// As if it had this many events.
@@ -322,18 +358,24 @@ mod tests {
 
     #[test]
     fn events_leave_in_the_order_of_their_arrival() {
-        let mut pool = Pool::new(Depot::new(3, 1));
-        let nodes = [(); 3].map(|()| pool.alloc().unwrap());
-        // SAFETY: fresh nodes, which are given up; nobody looks for closures in them.
-        let [first, second, third] = nodes.map(|node| unsafe { Event::new(node) });
-        let mut fifo = Fifo::from(first);
-        let mut chunk = Chunk::from(second);
-        chunk.push(third);
+        let profiles = Profiles::new();
+        let mut maker = Maker::new(&Depot::new(5, 1));
+        let mut make = |color| {
+            let made = maker.make(&profiles, None, Color::from(color), |_: &mut Cx| (), |f| f);
+            made.unwrap_or_else(|_| panic!("there is room")).0
+        };
+        let mut fifo = Fifo::from(make(2));
+        let mut chunk = Chunk::from(make(3));
+        chunk.push(make(4));
         assert_eq!(chunk.totals().count, 2);
         fifo.append(chunk);
         assert_eq!(fifo.len(), 3);
-        let left = [(); 3].map(|()| fifo.pop().unwrap().into_node());
-        assert_eq!(left, nodes);
-        assert!(fifo.pop().is_none());
+        let mut chunk = Chunk::from(make(0));
+        chunk.push(make(1));
+        fifo.prepend(chunk);
+        let left: Vec<_> = std::iter::from_fn(|| fifo.pop())
+            .map(|event| event.color_and_tag().0)
+            .collect();
+        assert_eq!(left, [0, 1, 2, 3, 4]);
     }
 }

@@ -1,15 +1,13 @@
 //! Making events: what posting threads do before anything is shared, on cores and elsewhere.
 
-use super::fifo::Event;
-use super::node::{Node, VtableOf, fill};
-use super::pool::{Depot, Pool, poison};
+use super::node::{Class, Empty, Event, ProfileOf};
+use super::pool::{Depot, Pool};
 use super::profile::{Boxed, Profiles};
 use super::profile_cache::ProfileCache;
 use super::tag::ProfileId;
 use super::times::Times;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
-use std::ptr::NonNull;
 
 /// What a thread makes events with: nodes, and the way to profiles.
 #[derive(Debug)]
@@ -17,6 +15,10 @@ pub(crate) struct Maker {
     pool: Pool,
     cache: ProfileCache,
 }
+
+/// Whether it was the limit of events that refused one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtLimit(pub(crate) bool);
 
 impl Maker {
     pub(crate) fn new(depot: &Arc<Depot>) -> Maker {
@@ -26,9 +28,8 @@ impl Maker {
         }
     }
 
-    /// Makes an event of `wrap(f)`, which the caller then holds. `f` comes back if the limit of
-    /// events is reached: it is wrapped once there is memory for the event. `wrap` runs no user
-    /// code.
+    /// Makes an event of `wrap(f)`. `f` comes back if the limit of events is reached: it is wrapped
+    /// once there is memory for the event. `wrap` runs no user code.
     #[inline(always)]
     pub(crate) fn make<F, G>(
         &mut self,
@@ -41,16 +42,52 @@ impl Maker {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        let vtable = VtableOf::<G>::VTABLE;
-        let profile = self.cache.find(profiles, handler, vtable);
-        let times = profiles.get(profile).estimate();
-        // After the profile: before it, a post took 12 instructions more.
-        let Some(node) = self.pool.alloc() else {
-            return Err(f);
+        self.make_if(profiles, handler, color, f, wrap, || true)
+            .map_err(|(f, _)| f)
+    }
+
+    /// The same if `admit` says so, which is asked when nothing else can refuse the event any more.
+    /// With the closure comes whether it was the limit that refused it.
+    #[inline(always)]
+    pub(crate) fn make_if<F, G>(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        wrap: impl FnOnce(F) -> G,
+        admit: impl FnOnce() -> bool,
+    ) -> Result<(Event, Times), (F, AtLimit)>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let Some(profile) = self.cache.find_of::<G>(profiles, handler) else {
+            // Written out here: handed to a function, the closure would lie on the stack in every
+            // post, and be read back before its parts have arrived there.
+            let times = profiles.get(ProfileId::OVERFLOW).estimate();
+            let Some(node) = self.pool.alloc(Class::of::<Boxed>()) else {
+                return Err((f, AtLimit(true)));
+            };
+            if !admit() {
+                self.pool.free(node);
+                return Err((f, AtLimit(false)));
+            }
+            let f: Boxed = Box::new(wrap(f));
+            return Ok((
+                node.fill(color, ProfileOf::overflow(false), times, f),
+                times,
+            ));
         };
-        // SAFETY: a fresh node, and the profile of `G`.
-        let event = unsafe { fill_by(node, color, (profile, ProfileId::OVERFLOW), times, wrap(f)) };
-        Ok((event, times))
+        let times = profiles.get(profile.id()).estimate();
+        // After the profile: before it, a post took 12 instructions more.
+        let Some(node) = self.pool.alloc(Class::of::<G>()) else {
+            return Err((f, AtLimit(true)));
+        };
+        if !admit() {
+            self.pool.free(node);
+            return Err((f, AtLimit(false)));
+        }
+        Ok((node.fill(color, profile, times, wrap(f)), times))
     }
 
     /// Makes an event that nobody can be refused, also at the limit of events: a timer's, or one of
@@ -83,25 +120,19 @@ impl Maker {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let vtable = VtableOf::<F>::RESERVED;
-        let profile = self.cache.find(profiles, handler, vtable);
-        let times = profiles.get(profile).estimate();
-        let node = self.pool.depot.reserve();
-        // SAFETY: a fresh node, the profile of `F`, and that of boxed closures in reserved nodes.
-        let event = unsafe {
-            fill_by(
-                node,
-                color,
-                (profile, ProfileId::OVERFLOW_RESERVED),
-                times,
-                f,
-            )
+        let Some(profile) = self.cache.find_reserved_of::<F>(profiles, handler) else {
+            let times = profiles.get(ProfileId::OVERFLOW).estimate();
+            let node = self.pool.depot.reserve(Class::of::<Boxed>());
+            let f: Boxed = Box::new(f);
+            return (node.fill(color, ProfileOf::overflow(true), times, f), times);
         };
-        (event, times)
+        let times = profiles.get(profile.id()).estimate();
+        let node = self.pool.depot.reserve(Class::of::<F>());
+        (node.fill(color, profile, times, f), times)
     }
 
-    /// Whether the next event is sure to be made.
-    pub(crate) fn has_room(&mut self) -> bool {
+    /// Whether the next event is made, as far as can be known.
+    pub(crate) fn has_room(&self) -> bool {
         self.pool.has_room()
     }
 
@@ -110,44 +141,13 @@ impl Maker {
         self.pool.depot.reserved()
     }
 
-    /// Takes back a node that holds no closure.
     #[inline(always)]
-    pub(crate) fn free(&mut self, node: NonNull<Node>) {
+    pub(crate) fn free(&mut self, node: Empty) {
         self.pool.free(node);
     }
 
-    /// Takes back a reserved node that holds no closure.
-    pub(crate) fn retire(&mut self, node: NonNull<Node>) {
-        poison(node);
+    /// Takes back a reserved node.
+    pub(crate) fn retire(&mut self, node: Empty) {
         self.pool.depot.retire(node);
     }
-}
-
-/// Fills a node as its profile's vtable expects. `boxed`: the profile, with the vtable of
-/// [`Boxed`], that takes the place of [`ProfileId::OVERFLOW`] in nodes of this kind.
-///
-/// # Safety
-/// The caller holds the node and gives it up, and it holds no closure; the profile is one of `F`,
-/// or [`ProfileId::OVERFLOW`].
-#[inline(always)]
-unsafe fn fill_by<F>(
-    node: NonNull<Node>,
-    color: Color,
-    (profile, boxed): (ProfileId, ProfileId),
-    times: Times,
-    f: F,
-) -> Event
-where
-    F: FnOnce(&mut Cx) + Send + 'static,
-{
-    if profile == ProfileId::OVERFLOW {
-        let f: Boxed = Box::new(f);
-        // SAFETY: the caller's promise; the profile's vtable is that of `Boxed`.
-        unsafe { fill(node, color, boxed, times, f) };
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { fill(node, color, profile, times, f) };
-    }
-    // SAFETY: just filled, and given up by the caller.
-    unsafe { Event::new(node) }
 }

@@ -12,5 +12,6 @@ pub(crate) mod node;
 pub(crate) mod pool;
 pub(crate) mod profile;
 pub(crate) mod profile_cache;
+pub(crate) mod running;
 pub(crate) mod tag;
 pub(crate) mod times;

@@ -9,7 +9,7 @@
 //! two cores that update a mean at once may lose a sample. The table does: its entries are
 //! published.
 
-use super::node::{Node, Vtable, VtableOf};
+use super::node::{Event, ProfileOf, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId};
 use super::times::Times;
 use crate::sync::atomic::AtomicPtr;
@@ -19,7 +19,6 @@ use crate::sync::relaxed::{
 use crate::sync::{Mutex, check, fault};
 use crate::{Cx, Handler};
 use std::collections::HashMap;
-use std::ptr::NonNull;
 
 /// What an event of a handler that has neither run nor been annotated is taken for, in ns: worth a
 /// wake-up, because until it has run once nobody can say that it is not.
@@ -56,7 +55,7 @@ const WARY_MAX: u32 = 1 << 16;
 pub(crate) struct ClosureProfile {
     pub(crate) vtable: &'static Vtable,
     /// The vtable's, here to spare each event a load that the next one waits for.
-    pub(crate) run: unsafe fn(NonNull<Node>, &mut Cx),
+    pub(crate) run: unsafe fn(Event, &mut Cx),
     pub(crate) handler: Option<&'static Handler>,
     penalty: u32,
     mean_ns: AtomicU32,
@@ -260,7 +259,21 @@ fn clamped(ns: u64) -> u32 {
 }
 
 /// A closure that found no profile left.
-pub(crate) type Boxed = Box<dyn FnOnce(&mut Cx) + Send>;
+pub(super) type Boxed = Box<dyn FnOnce(&mut Cx) + Send>;
+
+impl ProfileOf<Boxed> {
+    /// That of closures that found no profile left, in reserved nodes or in others.
+    #[inline(always)]
+    pub(super) fn overflow(reserved: bool) -> ProfileOf<Boxed> {
+        let id = if reserved {
+            ProfileId::OVERFLOW_RESERVED
+        } else {
+            ProfileId::OVERFLOW
+        };
+        // SAFETY: `Profiles::new` makes both with vtables of `Boxed`.
+        unsafe { ProfileOf::new(id) }
+    }
+}
 
 pub(super) type Key = (usize, usize);
 

@@ -1,9 +1,9 @@
 //! A thread's own way from a handler and closure type to its profile.
 
-use super::node::Vtable;
+use super::node::{ProfileOf, Vtable, VtableOf};
 use super::profile::{Key, Profiles, key};
 use super::tag::ProfileId;
-use crate::Handler;
+use crate::{Cx, Handler};
 
 /// What was found of a key; of no handler and closure type if there is none.
 type Entry = (Key, ProfileId);
@@ -37,8 +37,46 @@ impl ProfileCache {
         }
     }
 
+    /// The profile of closures of type `F` with this handler; none if the table is full.
     #[inline(always)]
-    pub(crate) fn find(
+    pub(super) fn find_of<F>(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+    ) -> Option<ProfileOf<F>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.find_as(profiles, handler, VtableOf::<F>::VTABLE)
+    }
+
+    /// The same for closures in reserved nodes ([`super::pool`]).
+    pub(super) fn find_reserved_of<F>(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+    ) -> Option<ProfileOf<F>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.find_as(profiles, handler, VtableOf::<F>::RESERVED)
+    }
+
+    /// The same; the vtable is one of `F`'s.
+    #[inline(always)]
+    fn find_as<F>(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) -> Option<ProfileOf<F>> {
+        let id = self.find(profiles, handler, vtable);
+        // SAFETY: found by a vtable of `F`'s, which is part of the key.
+        (id != ProfileId::OVERFLOW).then(|| unsafe { ProfileOf::new(id) })
+    }
+
+    #[inline(always)]
+    fn find(
         &mut self,
         profiles: &Profiles,
         handler: Option<&'static Handler>,

@@ -34,9 +34,10 @@ impl Cx {
     /// Posts `f` to `color`: it will run after everything that was posted to the color before, and
     /// never at the same time as another event of the color. Never waits and never runs `f` now.
     ///
-    /// A closure of up to 24 bytes lies in the event; a larger one has a box of its own, and is
-    /// moved to the core's stack (2 MiB) to be run: what is larger than some 100 KB belongs into a
-    /// `Box` that it captures.
+    /// A closure of up to 216 bytes lies in the event's memory, which is recycled: 64 bytes for one
+    /// of up to 24, 128 up to 88, else 256. A larger one has a box of its own (counted in
+    /// [`Stats::events_boxed`](crate::Stats::events_boxed)), and is moved to the core's stack
+    /// (2 MiB) to be run: what is larger than some 100 KB belongs into a `Box` that it captures.
     ///
     /// # Order
     /// Events posted by one handler to one color run in the order of the posts. More: if a post to

@@ -2,6 +2,7 @@
 
 use super::inner::Inner;
 use crate::callback::Callback;
+use crate::event::maker::AtLimit;
 use crate::sched::foreign;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
@@ -93,19 +94,15 @@ impl Poster {
         }
         let made = {
             let mut maker = self.inner.foreign.lock().unwrap();
-            if !maker.has_room() {
-                return Err(PostError::Full(f));
-            }
             // Counted when nothing but the end can refuse it any more.
-            if !self.inner.quiesce.foreign_post() {
-                return Err(PostError::Ended(f));
-            }
-            maker.make(&shared.profiles, handler, color, f, wrap)
+            let count = || self.inner.quiesce.foreign_post();
+            maker.make_if(&shared.profiles, handler, color, f, wrap, count)
         };
-        let Ok((node, _)) = made else {
-            unreachable!("there was room, under the same lock");
-        };
-        foreign::publish(shared, color, node);
+        match made {
+            Ok((event, _)) => foreign::publish(shared, color, event),
+            Err((f, AtLimit(true))) => return Err(PostError::Full(f)),
+            Err((f, AtLimit(false))) => return Err(PostError::Ended(f)),
+        }
         Ok(())
     }
 

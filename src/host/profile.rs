@@ -33,6 +33,9 @@ pub struct HandlerProfile {
     /// once the runtime has ended; of a busy core, what it ran in its last 64 quanta may be
     /// missing.
     pub events_by_core: Vec<u64>,
+    /// Whether closures of its are boxed, since they are larger than 216 bytes or aligned to more
+    /// than a word: an allocation for each event.
+    pub is_boxed: bool,
     /// Events in colors at the moment they were stolen. A color may hold events of several
     /// handlers: all are counted for the handler of the first one. Those of a color that is stolen
     /// again before they have run are counted again.
@@ -180,6 +183,7 @@ impl Inner {
                 rows.push((self.row(profile), Parts::default()));
             }
             let (row, parts) = &mut rows[row];
+            row.is_boxed |= profile.vtable.is_boxed;
             let mut events = 0;
             for (sum, core) in row.events_by_core.iter_mut().zip(&self.shared.cores) {
                 let count = core.counts.of(index);
@@ -211,6 +215,7 @@ impl Inner {
         HandlerProfile {
             name: profile.name(),
             events_by_core: vec![0; self.shared.cores.len()],
+            is_boxed: false,
             events_stolen: 0,
             learned: None,
             annotated_time: profile.handler.and_then(crate::Handler::annotated_time),
@@ -249,6 +254,7 @@ mod tests {
         HandlerProfile {
             name: "row",
             events_by_core: vec![3, 1],
+            is_boxed: false,
             events_stolen: 1,
             learned: mean_ns.map(|mean_ns| Learned {
                 mean: ns(mean_ns),

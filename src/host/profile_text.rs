@@ -33,7 +33,8 @@ impl Display for Recommendation {
 }
 
 impl Display for Profile {
-    /// The handlers, a row each, then a line for each distance.
+    /// The handlers, a row each, then a line for each whose closures are boxed, and for each
+    /// distance.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let cells = self.handlers.iter().map(cells).collect::<Vec<_>>();
         let widest = |of: fn(&Cells) -> usize, heading: &str| {
@@ -64,6 +65,10 @@ impl Display for Profile {
                 row.advice
             )?;
         }
+        for row in self.handlers.iter().filter(|row| row.is_boxed) {
+            let room = WIDTH_MAX - BOXED.len();
+            writeln!(f, "{BOXED}{}", shortened(row.name, room))?;
+        }
         for at in &self.steals {
             let cost = at.steal_cost.map_or("not measured".to_owned(), short);
             writeln!(
@@ -78,6 +83,8 @@ impl Display for Profile {
     }
 }
 
+/// What is said of a handler whose closures are boxed.
+const BOXED: &str = "closures of more than 216 bytes, each allocated by itself: ";
 const NAME: &str = "handler";
 const EVENTS: &str = "events";
 const ADVICE: &str = "recommended annotation";
@@ -146,6 +153,7 @@ mod tests {
         HandlerProfile {
             name,
             events_by_core: vec![events, 0],
+            is_boxed: false,
             events_stolen: events / 4,
             learned: (mean_ns > 0).then(|| Learned {
                 mean: Duration::from_nanos(mean_ns),
@@ -160,6 +168,7 @@ mod tests {
     fn it_is_an_aligned_table() {
         let index = HandlerProfile {
             annotated_penalty: 100,
+            is_boxed: true,
             ..row("index", 1_000, 80_400)
         };
         let parse = HandlerProfile {
@@ -186,6 +195,7 @@ handler                 events    mean      +- stolen  recommended annotation
 index                     1000 80.4 us 8.04 us  25.0%  .time(Duration::from_micros(80)).penalty(100)
 parse                    12345 2.10 us  210 ns  25.0%  as annotated
 site::main::{{{{closure}}}}      1       -       -   0.0%  never sampled
+closures of more than 216 bytes, each allocated by itself: index
 steal cost at {near}: 420 ns; 7 steals, 12.5 ms stolen
 steal cost at {far}: not measured; 7 steals, 12.5 ms stolen
 "
@@ -198,6 +208,7 @@ steal cost at {far}: not measured; 7 steals, 12.5 ms stolen
         let long = "a::module::of::a::crate::function<that, is, generic>::{{closure}}::{{closure}}";
         let worst = HandlerProfile {
             annotated_penalty: 1 << 20,
+            is_boxed: true,
             ..row(long, 1_000_000_000_000_000, 4_200_000_000)
         };
         for handlers in [

@@ -24,6 +24,10 @@ pub struct Stats {
     /// running handler has posted since it began some may be missing, and what has run since then
     /// may be counted.
     pub events_waiting: u64,
+    /// Events run whose closures were boxed, since they are larger than 216 bytes or aligned to
+    /// more than a word: an allocation each. [`Profile`](crate::Profile) names their handlers.
+    /// Counted as [`HandlerProfile::events_by_core`](crate::HandlerProfile::events_by_core).
+    pub events_boxed: u64,
     /// Bytes of event memory ever allocated: events are recycled, so this is a high-water mark.
     pub event_bytes: usize,
 }
@@ -169,8 +173,20 @@ impl Inner {
                 .collect(),
             posts_foreign: self.quiesce.foreign_posts(),
             events_waiting: self.events_left().max(shared.depot.in_use_min()),
+            events_boxed: self.events_boxed(),
             event_bytes: shared.depot.bytes(),
         }
+    }
+
+    fn events_boxed(&self) -> u64 {
+        let profiles = self.shared.profiles.iter();
+        let boxed = profiles.filter(|(_, profile)| profile.vtable.is_boxed);
+        let cores = &self.shared.cores;
+        let events = |(id, _)| -> u64 {
+            let counts = cores.iter().map(|core| core.counts.of(id).events.get());
+            counts.sum()
+        };
+        boxed.map(events).sum()
     }
 
     fn core_stats(&self, number: usize) -> CoreStats {

@@ -21,7 +21,8 @@
 use super::mail;
 use super::shared::Shared;
 use crate::color::SlotId;
-use crate::event::fifo::{Event, Fifo};
+use crate::event::fifo::Fifo;
+use crate::event::node::Event;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 

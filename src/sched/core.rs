@@ -26,7 +26,6 @@
 use super::checkout::Checkout;
 use super::clock::Clock;
 use super::outbox::{OUTBOX_MAX, Outbox};
-use super::running::Running;
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
@@ -34,16 +33,15 @@ use super::steal::Search;
 use super::timing::Timing;
 use crate::color::{MaybeSlot, SlotId};
 use crate::event::counts::Run;
-use crate::event::fifo::Event;
 use crate::event::maker::Maker;
-use crate::event::node::Node;
+use crate::event::node::{Empty, Event};
+use crate::event::running::Running;
 use crate::event::tag::{ProfileId, Tag};
 use crate::event::times::Times;
 use crate::prefetch;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
-use std::ptr::NonNull;
 
 /// The batch threshold of a color while no other is waiting on its core.
 const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
@@ -83,17 +81,16 @@ pub(super) const NO_EVENT: Current = Current {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Begun {
-    pub(super) node: NonNull<Node>,
-    run: unsafe fn(NonNull<Node>, &mut Cx),
+    pub(super) event: Event,
+    run: unsafe fn(Event, &mut Cx),
 }
 
 impl Begun {
     /// Runs the closure.
     #[inline(always)]
     pub(crate) fn run(self, cx: &mut Cx) {
-        // SAFETY: the node was popped from a queue of ours, and holds the closure of the profile
-        // that `run` is from (`Core::begin_event`). Both are given up.
-        unsafe { (self.run)(self.node, cx) };
+        // SAFETY: `run` is of the profile that the event names (`Core::begin_event`).
+        unsafe { (self.run)(self.event, cx) };
     }
 }
 
@@ -354,8 +351,7 @@ impl Core {
             }
             self.begin_timing(wanted, times.raw_ns());
         }
-        let node = event.into_node();
-        Some(Begun { node, run })
+        Some(Begun { event, run })
     }
 
     /// Puts an event back, and ends the quantum.
@@ -433,8 +429,9 @@ impl Core {
         self.ran
     }
 
-    /// Whether a post is sure to be accepted.
-    pub(crate) fn has_room(&mut self) -> bool {
+    /// Whether a post is accepted, as far as can be known.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn has_room(&self) -> bool {
         self.maker.has_room()
     }
 
@@ -465,13 +462,22 @@ impl Core {
         !self.outbox.is_empty()
     }
 
+    /// Ends an event that has begun without running it.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn skip(&self, begun: Begun) {
+        let (_, tag) = begun.event.color_and_tag();
+        let vtable = self.shared.profiles.get(tag.profile()).vtable;
+        // SAFETY: the vtable of the profile that the event names.
+        unsafe { (vtable.discard)(begun.event) };
+    }
+
     #[inline(always)]
-    pub(crate) fn free(&mut self, node: NonNull<Node>) {
+    pub(crate) fn free(&mut self, node: Empty) {
         self.maker.free(node);
     }
 
-    /// Takes back a reserved node that holds no closure.
-    pub(crate) fn retire(&mut self, node: NonNull<Node>) {
+    /// Takes back a reserved node.
+    pub(crate) fn retire(&mut self, node: Empty) {
         self.maker.retire(node);
     }
 }

@@ -5,7 +5,7 @@ use super::poke;
 use super::shared::Shared;
 use super::sleepers::rescue;
 use crate::Color;
-use crate::event::fifo::Event;
+use crate::event::node::Event;
 use crate::sync::atomic::Ordering;
 
 /// Publishes an event made by a foreign thread.

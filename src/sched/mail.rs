@@ -21,8 +21,7 @@ use super::slots::{Slot, Slots};
 use crate::Color;
 use crate::color::SlotId;
 use crate::event::fifo::{Chunk, Fifo};
-use crate::event::node::{Link, Node};
-use crate::event::times::{Times, Totals};
+use crate::event::node::Node;
 use crate::sync::atomic::Ordering;
 use crate::sync::{check, fault, first_look};
 use std::ptr::NonNull;
@@ -40,19 +39,13 @@ fn poked(node: *mut Node) -> *mut Node {
 
 /// Pushes a chunk. True if the caller must now poke the color's owner.
 #[must_use]
-pub(crate) fn push(slots: &Slots, slot: SlotId, chunk: Chunk) -> bool {
-    let (first, last) = chunk.into_ends();
-    let last = last.as_ptr();
+pub(crate) fn push(slots: &Slots, slot: SlotId, mut chunk: Chunk) -> bool {
     let mail = &slots.at(slot).mail;
     let mut word = first_look(|| mail.load(Ordering::Relaxed), std::ptr::null_mut());
     loop {
         let (older, was_poked) = split(word);
-        {
-            // SAFETY: the chunk's, and ours until the compare-and-swap succeeds.
-            let mut header = unsafe { Node::header(last) };
-            header.next = first.as_ptr();
-            header.link = Link { older };
-        }
+        // Ours until the compare-and-swap succeeds.
+        let last = chunk.close(older);
         // Release: the nodes' content, and everything before this post, is visible to who drains.
         match mail.compare_exchange_weak(word, poked(last), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return !was_poked,
@@ -129,23 +122,17 @@ pub(crate) fn consume(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
 /// The caller holds the owner's lock.
 pub(crate) unsafe fn count(slots: &Slots, slot: SlotId) -> (u64, Option<Color>) {
     let (newest, _) = split(slots.at(slot).mail.load(Ordering::Acquire));
-    let mut events = 0;
+    let (mut events, mut color) = (0, None);
     let mut last = newest;
-    while !last.is_null() {
-        let (first, older) = {
-            // SAFETY: what is in a mailbox is taken out under the owner's lock only, and whoever
-            // pushes touches nothing but what is pushed: so these nodes stay where they are, and
-            // nobody else looks at them.
-            let header = unsafe { Node::header(last) };
-            // SAFETY: a last node's link is `older`.
-            (header.next, unsafe { header.link.older })
-        };
-        // SAFETY: as above.
-        events += u64::from(unsafe { Node::totals(first, last) }.count);
+    while let Some(node) = NonNull::new(last) {
+        // SAFETY: what is in a mailbox is taken out under the owner's lock only, and whoever pushes
+        // touches nothing but what is pushed: so these nodes stay where they are, and nobody else
+        // looks at them. The chunk is only looked at, and stays where it is.
+        let (chunk, older) = unsafe { Chunk::open(node) };
+        events += u64::from(chunk.totals().count);
+        color = color.or_else(|| Some(chunk.color()));
         last = older;
     }
-    // SAFETY: as above.
-    let color = NonNull::new(newest).map(|node| unsafe { Node::color(node) });
     (events, color)
 }
 
@@ -155,36 +142,17 @@ pub(crate) unsafe fn count(slots: &Slots, slot: SlotId) -> (u64, Option<Color>) 
 /// The caller swapped `word` out.
 unsafe fn append_all(word: *mut Node, fifo: &mut Fifo) {
     let (newest, _) = split(word);
-    let Some(newest) = NonNull::new(newest) else {
-        return;
-    };
-    // From newest to oldest, each chunk's last node is linked to the first of the next newer one.
-    let mut sum = Totals {
-        count: 0,
-        times: Times::ZERO,
-    };
-    let mut last = newest.as_ptr();
-    let mut newer_first = std::ptr::null_mut();
-    while !last.is_null() {
-        let (first, older);
-        {
-            // SAFETY: nodes of a mailbox that was swapped out are held by the caller.
-            let mut header = unsafe { Node::header(last) };
-            first = header.next;
-            // SAFETY: a last node's link is `older`.
-            older = unsafe { header.link.older };
-            header.next = newer_first;
-        }
-        // SAFETY: as above.
-        let totals = unsafe { Node::totals(first, last) };
-        sum.count += totals.count;
-        sum.times = sum.times.plus(totals.times);
-        newer_first = first;
+    let mut all = Fifo::EMPTY;
+    let mut last = newest;
+    while let Some(node) = NonNull::new(last) {
+        // SAFETY: nodes of a mailbox that was swapped out are the caller's.
+        let (chunk, older) = unsafe { Chunk::open(node) };
+        all.prepend(chunk);
         last = older;
     }
-    let first = NonNull::new(newer_first).expect("a chunk has a first node");
-    // SAFETY: the caller's nodes, given up, and just linked and summed.
-    unsafe { fifo.append_linked(first, newest, sum) };
+    if !all.is_empty() {
+        fifo.append_all(all);
+    }
 }
 
 /// Takes everything out of a mailbox whose poke nobody will want any more.

@@ -37,7 +37,6 @@ pub(crate) mod outbox;
 pub(crate) mod poke;
 pub(crate) mod policy;
 pub(crate) mod queues;
-pub(crate) mod running;
 pub(crate) mod section;
 pub(crate) mod shared;
 pub(crate) mod sleepers;

@@ -5,7 +5,8 @@
 use super::mail;
 use super::shared::Shared;
 use crate::color::SlotId;
-use crate::event::fifo::{Chunk, Event};
+use crate::event::fifo::Chunk;
+use crate::event::node::Event;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 

@@ -435,9 +435,9 @@ impl Shared {
             while let Some(event) = fifo.pop() {
                 let (_, tag) = event.color_and_tag();
                 let vtable = self.profiles.get(tag.profile()).vtable;
-                // SAFETY: an event's node holds the closure that its profile says. No lock is held
-                // while the user's `Drop` runs.
-                unsafe { (vtable.discard)(event.into_node()) };
+                // SAFETY: the vtable of the profile that the event names. No lock is held while the
+                // user's `Drop` runs.
+                unsafe { (vtable.discard)(event) };
                 discarded += 1;
             }
         }

@@ -13,6 +13,9 @@ const OTHER: Color = Color::new(1);
 /// Nodes that a model's pools exchange at once, and half of what each keeps.
 const BATCH: u32 = 4;
 
+/// Events of each in the end: more than there are nodes that went round.
+const AT_ONCE: u32 = 4 * BATCH;
+
 /// Two foreign threads, whose common stock is empty, post while the core runs what fills its own
 /// over.
 #[test]
@@ -44,17 +47,17 @@ fn through_the_depot() {
         // Whatever went round is used by one event at a time: of the core, and of foreign threads.
         let seen = Arc::clone(&oracle);
         let last = oracle.event(0, 3 * BATCH).then(move |cx| {
-            for number in 0..2 * BATCH {
+            for number in 0..AT_ONCE {
                 seen.event(4, number).post(cx, &SHORT, OTHER);
             }
         });
         last.post_from(&poster, &SHORT, RUNS);
-        for number in 0..2 * BATCH {
+        for number in 0..AT_ONCE {
             oracle.event(3, number).post_from(&poster, &SHORT, OTHER);
         }
         settle(&mut [&mut core]);
         oracle.assert_ran(RUNS, &[(0, 3 * BATCH + 1)]);
-        oracle.assert_ran(OTHER, &[(1, 1), (2, 1), (3, 2 * BATCH), (4, 2 * BATCH)]);
+        oracle.assert_ran(OTHER, &[(1, 1), (2, 1), (3, AT_ONCE), (4, AT_ONCE)]);
         world.assert_at_rest();
         drop((core, poster, world));
         oracle.assert_no_leak();

@@ -141,8 +141,8 @@ fn the_base_algorithm_counts_the_running_color() {
         (0..100).for_each(|_| post(of, takes(100), giant));
         of.exchange();
         assert!(of.next_color());
-        let node = of.begin_event().unwrap().node;
-        of.free(node);
+        let event = of.begin_event().unwrap();
+        of.skip(event);
         (0..60).for_each(|_| post(of, takes(100), small));
         of.flush();
         // 60 of 159 events, of one of two colors.
@@ -304,8 +304,8 @@ fn what_has_run_is_not_worth_anything_any_more() {
     of.exchange();
     assert!(of.next_color());
     // One event of 1,000 ns is more than a quantum.
-    let node = of.begin_event().unwrap().node;
-    of.free(node);
+    let event = of.begin_event().unwrap();
+    of.skip(event);
     assert!(of.is_turn_over() && !of.next_color());
     of.end_event();
     of.exchange();

@@ -119,8 +119,8 @@ impl Machine {
         post(of, takes(20), runs.value());
         of.exchange();
         assert!(of.next_color() && of.checkout.turns() == 1);
-        let node = of.begin_event().unwrap().node;
-        of.free(node);
+        let event = of.begin_event().unwrap();
+        of.skip(event);
         for (&(handler, events), &color) in queued.iter().zip(&colors) {
             (0..events).for_each(|_| post(of, handler, color));
         }
@@ -211,7 +211,7 @@ impl Machine {
         let event = of.begin_event().expect("nobody asks to look up");
         self.wait(ns);
         let of = &mut self.cores[0];
-        of.free(event.node);
+        of.skip(event);
         of.end_event();
         of.current.slot.get().map(color_of)
     }

@@ -166,7 +166,7 @@ fn a_thief_takes_the_mail_that_was_left() {
     take_mail(&mut Section::enter(&machine.shared, 1), &mut Vec::new());
     assert!(machine.cores[1].next_color());
     let event = machine.cores[1].begin_event().unwrap();
-    machine.cores[1].free(event.node);
+    machine.cores[1].skip(event);
     assert!(!machine.cores[1].next_color());
     let mut section = Section::enter(&machine.shared, 1);
     machine.cores[1]

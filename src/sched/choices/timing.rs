@@ -239,7 +239,7 @@ fn before_a_long_event_what_waits_is_published() {
     machine.post(posted, 20);
     assert_eq!(machine.queue(), [short, posted]);
     machine.wait(LONG_NS);
-    machine.cores[0].free(event.node);
+    machine.cores[0].skip(event);
     machine.cores[0].end_event();
     assert!(!machine.shared.cores[0].progress.is_long());
     assert_eq!(machine.cores[0].own.stats.handler_ns_max.get(), LONG_NS);
@@ -323,7 +323,7 @@ impl Machine {
         self.cores[0].exchange();
         assert!(self.cores[0].next_color());
         let event = self.cores[0].begin_event().unwrap();
-        self.cores[0].free(event.node);
+        self.cores[0].skip(event);
     }
 }
 
@@ -439,7 +439,7 @@ fn a_long_event_that_posts_in_a_row_is_known_for_it() {
                 machine.post(to, 20);
                 machine.wait(post_ns);
             }
-            machine.cores[0].free(event.node);
+            machine.cores[0].skip(event);
             machine.cores[0].end_event();
             machine.run();
         }

@@ -1,8 +1,8 @@
 //! The color that runs: what is left of its events, what it posts to itself, and its batch.
 
-use crate::event::fifo::{Event, Fifo};
-use crate::event::node::Node;
-use crate::event::times::Times;
+use super::fifo::Fifo;
+use super::node::{Event, Node};
+use super::times::Times;
 use std::ptr::NonNull;
 
 /// See the module text. Between turns it has no events and its batch is over.
@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 // That was a fifth of an event, for two colors that post to each other.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Running {
+pub(crate) struct Running {
     times: Times,
     head: *mut Node,
     len: u32,
@@ -30,7 +30,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) const NONE: Running = Running {
+    pub(crate) const NONE: Running = Running {
         times: Times::ZERO,
         head: std::ptr::null_mut(),
         len: 0,
@@ -44,7 +44,7 @@ impl Running {
 
     /// Begins a turn of at most `batch` events, and of no more once they took `batch_ns`.
     #[inline(always)]
-    pub(super) fn begin(&mut self, fifo: &mut Fifo, batch: u32, batch_ns: u32) {
+    pub(crate) fn begin(&mut self, fifo: &mut Fifo, batch: u32, batch_ns: u32) {
         self.take_up(fifo);
         (self.batch, self.batch_left) = (batch, batch);
         (self.left_ns, self.settled_ns) = (batch_ns.into(), batch_ns.into());
@@ -53,12 +53,12 @@ impl Running {
 
     /// Takes the color's events.
     #[inline(always)]
-    pub(super) fn take_up(&mut self, fifo: &mut Fifo) {
+    pub(crate) fn take_up(&mut self, fifo: &mut Fifo) {
         (self.head, self.tail, self.times, self.len) = fifo.take_parts();
     }
 
     /// Gives away what is left of the color's events.
-    pub(super) fn put_down(&mut self) -> Fifo {
+    pub(crate) fn put_down(&mut self) -> Fifo {
         if self.len == 0 {
             self.times = Times::ZERO;
         } else if self.times.raw_ns() != u32::MAX {
@@ -82,7 +82,7 @@ impl Running {
 
     /// Gives back an event that was just popped and did not run.
     #[inline(never)]
-    pub(super) fn put_front(&mut self, event: Event, times: Times) {
+    pub(crate) fn put_front(&mut self, event: Event, times: Times) {
         // Its link leads to the next event still, if there is one; else it is the tail still.
         self.head = event.into_node().as_ptr();
         self.len += 1;
@@ -92,7 +92,7 @@ impl Running {
     }
 
     /// The turn is over after the event that runs, or that is about to.
-    pub(super) fn cut(&mut self) {
+    pub(crate) fn cut(&mut self) {
         // What `put_down` reckons with is the difference.
         self.settled_ns -= self.left_ns;
         self.left_ns = 0;
@@ -100,31 +100,31 @@ impl Running {
 
     /// Whether the color's events are finished, or its batch is over.
     #[inline(always)]
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.len == 0 || self.batch_left == 0 || self.left_ns <= 0
     }
 
     #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Events of the batch that have begun.
     #[inline(always)]
-    pub(super) fn begun(&self) -> u64 {
+    pub(crate) fn begun(&self) -> u64 {
         u64::from(self.batch - self.batch_left)
     }
 
     /// Ends the batch, of a color that was put down or has no events.
     #[inline(always)]
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         debug_assert!(self.is_empty());
         self.batch_left = self.batch;
     }
 
     /// Appends an event that the color posted to itself, whose times these are.
     #[inline(always)]
-    pub(super) fn push(&mut self, event: Event, times: Times) {
+    pub(crate) fn push(&mut self, event: Event, times: Times) {
         let node = event.into_node();
         if self.len == 0 {
             self.head = node.as_ptr();
@@ -142,7 +142,7 @@ impl Running {
     /// # Safety
     /// There is one.
     #[inline(always)]
-    pub(super) unsafe fn pop(&mut self) -> (Event, Times) {
+    pub(crate) unsafe fn pop(&mut self) -> (Event, Times) {
         debug_assert!(self.len > 0);
         // SAFETY: the head of a FIFO that is not empty is a node.
         let node = unsafe { NonNull::new_unchecked(self.head) };
