@@ -47,11 +47,11 @@ fn measure_all(options: &Options) -> Result<(), String> {
         Some(n) => vec![n],
         None => (1..=available.min(2)).collect(),
     };
-    let rows = rows::select(&options.table, &cores);
+    let rows = rows::select(&options.table, options.shape, &cores);
     let thesis = thesis::TABLE.starts_with(&options.table);
     if rows.is_empty() && !thesis {
         return Err(format!(
-            "no table on so many cores begins with `{}`; there are {}",
+            "no table on so many cores, with such events, begins with `{}`; there are {}",
             options.table,
             tables()
         ));
@@ -77,6 +77,12 @@ fn measure_all(options: &Options) -> Result<(), String> {
         );
         if let Some(absent) = schedulers::absent() {
             println!("{absent}\n");
+        }
+        if let Some(bytes) = options.shape.closure_bytes {
+            println!("Closures of {bytes} bytes.\n");
+        }
+        if let Some(depth) = options.shape.depth {
+            println!("About {depth} events waiting.\n");
         }
         report::print_head();
     }

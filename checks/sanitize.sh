@@ -65,7 +65,7 @@ address)
 miri)
     nightly rust-src miri
     miri() { cargo +nightly miri test --target-dir "$target/miri" -p mely --no-fail-fast "$@"; }
-    miri --lib -- sched:: host::unique io::pool io::buf "$@"
+    miri --lib -- event:: sched:: host::unique io::pool io::buf "$@"
     miri --test colored --test panics --test placement -- "$@"
     # Those that need no kernel and are small enough.
     miri --test limits --test shutdown -- \

@@ -14,6 +14,7 @@
 //! thesis.rs       a table without times: the priority schedule
 //! machine.rs      pinning, CPU time, and the cost of moving a cache line
 //! options.rs      the command line
+//! shape.rs        how large closures are, and how many events wait
 //! ```
 //!
 //! To compare another scheduler, implement [`Context`] for whatever its handlers post with and
@@ -30,6 +31,7 @@ pub mod report;
 pub mod rows;
 pub mod run;
 pub mod schedulers;
+pub mod shape;
 pub mod thesis;
 pub mod web;
 pub mod workloads;

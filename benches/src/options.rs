@@ -1,5 +1,6 @@
 //! The command line of the benches.
 
+use crate::shape::Shape;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ pub struct Options {
     pub table: String,
     /// Only on this many cores.
     pub cores: Option<usize>,
+    /// How large closures are, and how many events wait.
+    pub shape: Shape,
     /// How long to measure each figure.
     pub time: Duration,
     /// Only these schedulers; all if empty.
@@ -25,6 +28,8 @@ pub const HELP: &str = "\
 Options, after `--`:
   --table A,B       only tables whose name begins with A or B
   --cores N         only on N cores
+  --closure BYTES   closures of 32, 64, 96 or 200 bytes, where a table has such; else of 16 to 24
+  --depth N         with about N events waiting, where a table says how many do
   --seconds S       how long to measure each figure, in all repetitions together; 1 by default
   --schedulers A,B  only these
   --json            one JSON object a line instead of the table
@@ -42,6 +47,7 @@ impl Options {
         let mut options = Options {
             table: String::new(),
             cores: None,
+            shape: Shape::default(),
             time: Duration::from_secs(1),
             schedulers: Vec::new(),
             chart: None,
@@ -63,6 +69,10 @@ impl Options {
                     let cores = text.parse().ok().filter(|&n: &usize| n > 0);
                     options.cores = Some(cores.ok_or(format!("--cores {text}: not a count"))?);
                 }
+                "--closure" => {
+                    options.shape.closure_bytes = Shape::of_words([&value()?, "0"])?.closure_bytes;
+                }
+                "--depth" => options.shape.depth = Shape::of_words(["0", &value()?])?.depth,
                 "--seconds" => {
                     let text = value()?;
                     let seconds = text.parse().ok().filter(|&s: &f64| s > 0.0);
@@ -102,13 +112,25 @@ mod tests {
         assert_eq!(options.time, Duration::from_millis(500));
         assert_eq!(options.chart, Some("c.svg".into()));
         assert_eq!(options.schedulers, ["a", "b"]);
+        assert_eq!(options.shape, Shape::default());
+        let shaped = parse("--closure 64 --depth 1000").unwrap().unwrap();
+        let shape = shaped.shape;
+        assert_eq!((shape.closure_bytes, shape.depth), (Some(64), Some(1_000)));
         assert!(options.json);
         assert!(parse("--help").unwrap().is_none());
     }
 
     #[test]
     fn refuses_nonsense() {
-        for line in ["--cores 0", "--cores", "--seconds x", "--seconds -1", "huh"] {
+        for line in [
+            "--closure 33",
+            "--depth x",
+            "--cores 0",
+            "--cores",
+            "--seconds x",
+            "--seconds -1",
+            "huh",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::Workload;
 use crate::run::Which;
+use crate::shape::Shape;
 use crate::workloads::{TABLES, Table};
 
 /// A table on this many cores.
@@ -9,6 +10,8 @@ use crate::workloads::{TABLES, Table};
 pub struct Row {
     /// The table.
     pub table: &'static Table,
+    /// In this shape.
+    pub shape: Shape,
     /// What is run.
     pub workload: Workload,
     /// On how many cores.
@@ -20,29 +23,34 @@ pub fn tables() -> impl Iterator<Item = &'static Table> {
     TABLES.iter().copied().flatten()
 }
 
-/// A workload of a table on this many cores; some exist on several cores only.
-pub fn workload(table: &str, which: Which, cores: usize) -> Option<Workload> {
+/// A workload of a table in this shape on this many cores; some exist on several cores only, some
+/// have one shape.
+pub fn workload(table: &str, which: Which, shape: Shape, cores: usize) -> Option<Workload> {
     let table = tables().find(|t| t.name == table)?;
-    match which {
+    let workload = match which {
         Which::Itself => (table.workload)(cores),
         Which::Beside => (table.beside?)(cores),
-    }
+    };
+    workload?.shaped(shape)
 }
 
 /// The rows whose table begins with one of the `prefixes`, which commas separate, on each of these
-/// numbers of cores.
-pub fn select(prefixes: &str, cores: &[usize]) -> Vec<Row> {
+/// numbers of cores; those that have this shape.
+pub fn select(prefixes: &str, shape: Shape, cores: &[usize]) -> Vec<Row> {
     let chosen = |&cores: &usize| {
         let chosen = tables().filter(|table| {
             let mut prefixes = prefixes.split(',');
             prefixes.any(|prefix| table.name.starts_with(prefix))
         });
         chosen.filter_map(move |table| {
-            (table.workload)(cores).map(|workload| Row {
-                table,
-                workload,
-                cores,
-            })
+            (table.workload)(cores)
+                .and_then(|workload| workload.shaped(shape))
+                .map(|workload| Row {
+                    table,
+                    shape,
+                    workload,
+                    cores,
+                })
         })
     };
     cores.iter().flat_map(chosen).collect()

@@ -3,6 +3,7 @@
 
 use crate::rows::Row;
 use crate::schedulers::{self, Extras, Steals};
+use crate::shape::Shape;
 use crate::world::Verdict;
 use crate::{guard, machine, rows};
 use std::fmt::Write;
@@ -45,12 +46,18 @@ pub enum Which {
 /// # Errors
 /// A run that lost, repeated or reordered an event, or that failed otherwise.
 pub fn spawn(row: Row, which: Which, scheduler: &str, events: u64) -> Result<Run, String> {
-    let Row { table, cores, .. } = row;
+    let Row {
+        table,
+        shape,
+        cores,
+        ..
+    } = row;
     let failed = |why: String| format!("{}, {scheduler}, {cores} cores: {why}", table.name);
     let this = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
     let output = Command::new(this)
         .args([ARGUMENT, table.name, &format!("{which:?}"), scheduler])
         .args([cores.to_string(), events.to_string()])
+        .args(shape.words())
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| failed(error.to_string()))?;
@@ -66,9 +73,9 @@ pub fn spawn(row: Row, which: Which, scheduler: &str, events: u64) -> Result<Run
 /// # Errors
 /// As for [`spawn`].
 pub fn child(arguments: &[String]) -> Result<(), String> {
-    let [table, which, scheduler, cores, events] = arguments else {
+    let [table, which, scheduler, cores, events, bytes, depth] = arguments else {
         return Err(format!(
-            "{ARGUMENT} TABLE Itself|Beside SCHEDULER CORES EVENTS"
+            "{ARGUMENT} TABLE Itself|Beside SCHEDULER CORES EVENTS BYTES DEPTH"
         ));
     };
     let number = |text: &str| text.parse().map_err(|_| format!("{text}: not a number"));
@@ -77,7 +84,9 @@ pub fn child(arguments: &[String]) -> Result<(), String> {
         .into_iter()
         .find(|w| format!("{w:?}") == *which)
         .ok_or(format!("neither itself nor beside: {which}"))?;
-    let workload = rows::workload(table, which, cores).ok_or(format!("no table `{table}`"))?;
+    let shape = Shape::of_words([bytes, depth])?;
+    let workload =
+        rows::workload(table, which, shape, cores).ok_or(format!("no table `{table}`"))?;
     let scheduler = schedulers::find(scheduler).ok_or(format!("no scheduler `{scheduler}`"))?;
     guard::guard(RUN_TIME_MAX);
     machine::detect();

@@ -22,6 +22,7 @@
 //! ```
 
 use mely_bench::run::Which;
+use mely_bench::shape::Shape;
 use mely_bench::{rows, schedulers};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -102,8 +103,8 @@ fn main() -> ExitCode {
 
 /// Runs this many events on one core.
 fn count(table: &str, scheduler: &str, events: &str) -> Result<(), String> {
-    let workload =
-        rows::workload(table, Which::Itself, 1).ok_or(format!("no table `{table}` on one core"))?;
+    let workload = rows::workload(table, Which::Itself, Shape::default(), 1)
+        .ok_or(format!("no table `{table}` on one core"))?;
     let scheduler = schedulers::find(scheduler).ok_or(format!("no scheduler `{scheduler}`"))?;
     let events = events.parse().map_err(|_| format!("events: {events}"))?;
     schedulers::NO_WATCHDOG.store(true, Relaxed);

@@ -20,16 +20,35 @@ pub struct FanIn {
     pub sinks: usize,
     /// Foreign threads produce, not handlers.
     pub foreign: bool,
+    /// Events of a window, a power of two.
+    pub window: u32,
+}
+
+impl FanIn {
+    /// With about so many events under way.
+    pub fn deep(self, depth: u32) -> FanIn {
+        let window = (depth / (PRODUCERS as u32 * AHEAD)).max(1);
+        FanIn {
+            window: 1 << window.ilog2(),
+            ..self
+        }
+    }
 }
 
 const fn handlers(sinks: usize) -> Option<Workload> {
-    let foreign = false;
-    Some(Workload::FanIn(FanIn { sinks, foreign }))
+    Some(Workload::FanIn(FanIn {
+        sinks,
+        foreign: false,
+        window: WINDOW,
+    }))
 }
 
 const fn threads(sinks: usize) -> Option<Workload> {
-    let foreign = true;
-    Some(Workload::FanIn(FanIn { sinks, foreign }))
+    Some(Workload::FanIn(FanIn {
+        sinks,
+        foreign: true,
+        window: WINDOW,
+    }))
 }
 
 /// The tables of this workload.
@@ -43,14 +62,18 @@ pub const TABLES: &[Table] = &[
 ];
 
 const PRODUCERS: usize = 2;
-/// Events of a window.
+/// Events of a window, unless another depth is asked for.
 const WINDOW: u32 = 1_024;
 /// Windows that are under way.
 const AHEAD: u32 = 2;
 
 /// The foreign producers, to be told how many of their windows have run.
 #[derive(Default)]
-struct Windows([Acknowledged; PRODUCERS]);
+struct Windows {
+    /// Events of each.
+    events: u32,
+    producers: [Acknowledged; PRODUCERS],
+}
 
 #[derive(Default)]
 #[repr(align(128))]
@@ -62,12 +85,15 @@ struct Acknowledged {
 impl Work for FanIn {
     fn world(self, events: u64, cores: usize) -> World {
         // Whole windows, and as many to each color.
-        let unit = (self.sinks as u64).max(u64::from(WINDOW));
+        let unit = (self.sinks as u64).max(u64::from(self.window));
         let posts = (events / PRODUCERS as u64)
             .next_multiple_of(unit)
             .min((u64::from(u32::MAX) / 2 / unit) * unit);
         let length = (posts * PRODUCERS as u64 / self.sinks as u64) as u32;
-        World::new(self.sinks, length, self.sinks, cores, true).with(Windows::default())
+        World::new(self.sinks, length, self.sinks, cores, true).with(Windows {
+            events: self.window,
+            ..Windows::default()
+        })
     }
 
     fn colors_end(self, cores: usize) -> usize {
@@ -99,10 +125,14 @@ fn producer_color(world: &World, from: u32) -> u32 {
     world.colors().next_multiple_of(world.cores()) as u32 + from
 }
 
+fn window_events(world: &World) -> u32 {
+    world.data::<Windows>().events
+}
+
 /// Windows of each producer.
 fn windows(world: &World) -> u32 {
     let events = u64::from(world.length) * world.colors() as u64;
-    (events / PRODUCERS as u64 / u64::from(WINDOW)) as u32
+    (events / PRODUCERS as u64 / u64::from(window_events(world))) as u32
 }
 
 fn produce<C: Context + ?Sized>(cx: &mut C, world: &'static World, from: u32, window: u32) {
@@ -126,8 +156,8 @@ fn produce<C: Context + ?Sized>(cx: &mut C, world: &'static World, from: u32, wi
 /// Color, number and whether it is the last, of the events of a window.
 fn window_of(world: &World, window: u32) -> impl Iterator<Item = (u32, u32, bool)> {
     let sinks = world.colors() as u32;
-    let first = window * WINDOW;
-    let last = first + WINDOW - 1;
+    let first = window * window_events(world);
+    let last = first + window_events(world) - 1;
     (first..=last).map(move |event| (event % sinks, event / sinks, event == last))
 }
 
@@ -150,7 +180,7 @@ where
     O: Outside<C>,
 {
     machine::pin_foreign(from as usize, cores);
-    let acknowledged = &world.data::<Windows>().0[from as usize];
+    let acknowledged = &world.data::<Windows>().producers[from as usize];
     acknowledged.thread.get_or_init(thread::current);
     for window in 0..windows(world) {
         while acknowledged.windows.load(Acquire) + AHEAD <= window {

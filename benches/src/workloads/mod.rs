@@ -22,9 +22,12 @@ mod spin;
 pub mod unbalanced;
 pub mod wake;
 
+use self::burst::Burst;
+use crate::shape::{Packing, Shape};
 use crate::world::Verdict;
 use crate::{Context, World};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// A workload. Copied about: it is only parameters.
@@ -144,8 +147,15 @@ macro_rules! workloads {
             /// As [`Work::start`].
             pub fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
                 world.begin();
-                match self {
-                    $(Workload::$name(work) => work.start(cx, world, cores),)*
+                match CLOSURE_BYTES.load(Relaxed) {
+                    0 => match self {
+                        $(Workload::$name(work) => work.start(cx, world, cores),)*
+                    },
+                    32 => self.start_packed(Packing::<C, 4>::of(cx), world, cores),
+                    64 => self.start_packed(Packing::<C, 8>::of(cx), world, cores),
+                    96 => self.start_packed(Packing::<C, 12>::of(cx), world, cores),
+                    200 => self.start_packed(Packing::<C, 25>::of(cx), world, cores),
+                    other => unreachable!("{other} bytes: the options were checked"),
                 }
             }
 
@@ -192,6 +202,47 @@ workloads! {
     Skew(skew::Skew),
     Wake(wake::Wake),
     Busy(busy::Busy),
+}
+
+/// What [`Shape::closure_bytes`] says of the one run of this process, or 0.
+static CLOSURE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+impl Workload {
+    /// The same in another shape; none if it has none but its own. The size of closures is one for
+    /// the whole process.
+    pub fn shaped(self, shape: Shape) -> Option<Workload> {
+        CLOSURE_BYTES.store(shape.closure_bytes.unwrap_or(0), Relaxed);
+        let resized = match self {
+            Workload::Chain(_) | Workload::Hop(_) | Workload::Fresh(_) => {
+                shape.depth.is_none().then_some(self)
+            }
+            Workload::FanIn(fan_in) => Some(Workload::FanIn(match shape.depth {
+                Some(depth) => fan_in.deep(depth),
+                None => fan_in,
+            })),
+            Workload::Burst(burst) => Some(Workload::Burst(Burst {
+                events: shape.depth.unwrap_or(burst.events),
+            })),
+            _ => None,
+        };
+        if shape == Shape::default() {
+            Some(self)
+        } else {
+            resized
+        }
+    }
+
+    /// Those of which events can be of other sizes.
+    fn start_packed<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
+        match self {
+            Workload::Chain(work) => work.start(cx, world, cores),
+            Workload::Hop(work) => work.start(cx, world, cores),
+            Workload::Fresh(work) => work.start(cx, world, cores),
+            Workload::FanIn(work) => work.start(cx, world, cores),
+            Workload::Burst(work) => work.start(cx, world, cores),
+            other => unreachable!("{other:?} has one shape"),
+        }
+    }
 }
 
 /// A part of the workload has ended, the last one ends the run.
