@@ -4,7 +4,6 @@ use super::panics::{OnPanic, PanicReport, catching, message_of};
 use super::quiesce::{Phase, Quiesce};
 use super::source::Attached;
 use super::unique::Issued;
-use crate::event::maker::Maker;
 use crate::sched::shared::Shared;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex};
@@ -67,8 +66,6 @@ pub(crate) struct Inner {
     pub(crate) quiesce: CachePadded<Quiesce>,
     pub(crate) config: Config,
     pub(crate) start: Instant,
-    /// Foreign threads make their events under this lock; the events then go lock-free.
-    pub(crate) foreign: Mutex<Maker>,
     pub(crate) issued: Issued,
     pub(crate) outcome: Mutex<Outcome>,
     pub(crate) changed: Condvar,
@@ -90,7 +87,6 @@ impl Inner {
     pub(crate) fn new(shared: Shared, config: Config, attached: Box<dyn Attached>) -> Inner {
         let shared = Arc::new(shared);
         Inner {
-            foreign: Mutex::new(Maker::new(&shared.depot)),
             quiesce: CachePadded::new(Quiesce::new(shared.cores.len())),
             issued: Issued::new(&shared.slots.map, shared.cores.len()),
             attached,

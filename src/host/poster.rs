@@ -92,12 +92,11 @@ impl Poster {
         if self.inner.quiesce.is_closed() {
             return Err(PostError::Ended(f));
         }
-        let made = {
-            let mut maker = self.inner.foreign.lock().unwrap();
-            // Counted when nothing but the end can refuse it any more.
-            let count = || self.inner.quiesce.foreign_post();
-            maker.make_if(&shared.profiles, handler, color, f, wrap, count)
-        };
+        // Counted when nothing but the end can refuse it any more.
+        let count = || self.inner.quiesce.foreign_post();
+        let made = shared
+            .foreign
+            .with(|maker| maker.make_if(&shared.profiles, handler, color, f, wrap, count));
         match made {
             Ok((event, _)) => foreign::publish(shared, color, event),
             Err((f, AtLimit(true))) => return Err(PostError::Full(f)),
@@ -122,12 +121,9 @@ impl Poster {
         if !self.inner.quiesce.foreign_post() {
             return Err(f);
         }
-        let (node, _) =
-            self.inner
-                .foreign
-                .lock()
-                .unwrap()
-                .make_own(&shared.profiles, None, color, f);
+        let (node, _) = shared
+            .foreign
+            .with(|maker| maker.make_own(&shared.profiles, None, color, f));
         foreign::publish(shared, color, node);
         Ok(())
     }

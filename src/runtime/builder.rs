@@ -146,13 +146,13 @@ impl Builder {
     }
 
     /// Most events queued at any time; 67 million by default (4 GiB if their closures are of up to
-    /// 24 bytes, 8 up to 88, 16 up to 216). This many fit in every case; what cores have in stock
-    /// comes on top, which is a thirty-second of them, or two of each of these sizes for each core
-    /// and as many for all other threads. At the limit [`Cx::post`](crate::Cx::post) panics, and
-    /// [`Cx::try_post`](crate::Cx::try_post) and [`Poster::post`](crate::Poster::post) give the
-    /// closure back. What the network brings waits, but for 64 events. Timers fire beyond the
-    /// limit, and so do the runtime's own events, such as the first of a run, and the drop of state
-    /// in its color.
+    /// 24 bytes, 8 up to 88, 16 up to 216). This many fit in every case; what cores and other
+    /// threads have in stock comes on top, which is a thirty-second of them, or two of each of
+    /// these sizes for each core and as many for all other threads. At the limit
+    /// [`Cx::post`](crate::Cx::post) panics, and [`Cx::try_post`](crate::Cx::try_post) and
+    /// [`Poster::post`](crate::Poster::post) give the closure back. What the network brings waits,
+    /// but for 64 events. Timers fire beyond the limit, and so do the runtime's own events, such as
+    /// the first of a run, and the drop of state in its color.
     pub fn events_max(mut self, events: usize) -> Builder {
         self.events_max = events;
         self

@@ -265,12 +265,9 @@ impl Runtime {
         let shared = &self.inner.shared;
         // Also if what was posted before has filled the queues: it is this event that begins to
         // empty them.
-        let (event, _) = self.inner.foreign.lock().unwrap().make_own(
-            &shared.profiles,
-            None,
-            Color::DEFAULT,
-            start,
-        );
+        let (event, _) = shared
+            .foreign
+            .with(|maker| maker.make_own(&shared.profiles, None, Color::DEFAULT, start));
         self.inner.quiesce.owner_post();
         foreign::publish(shared, Color::DEFAULT, event);
         let mut outcome = self.inner.outcome.lock().unwrap();

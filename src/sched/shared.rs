@@ -12,6 +12,7 @@ use super::stats::CoreCounters;
 use super::vigil::Vigil;
 use crate::color::{ColorMap, HashKey};
 use crate::event::counts::Counts;
+use crate::event::makers::{self, Makers};
 use crate::event::pool::Depot;
 use crate::event::profile::Profiles;
 use crate::event::tag::ProfileId;
@@ -251,6 +252,8 @@ pub(crate) struct Shared {
     pub(crate) cores: Box<[Arc<CoreShared>]>,
     pub(crate) profiles: Profiles,
     pub(crate) depot: Arc<Depot>,
+    /// What threads that are no cores make their events with.
+    pub(crate) foreign: Makers,
     pub(crate) policy: Policy,
     pub(crate) sleepers: Sleepers,
     pub(crate) vigil: CachePadded<Vigil>,
@@ -299,6 +302,9 @@ impl Shared {
             setup.wake_cost_ns,
             map,
         );
+        // One for each core, and those of foreign threads.
+        let pools = cores + makers::count(setup.events_max);
+        let depot = Depot::new(setup.events_max, pools);
         Shared {
             slots: Slots::new(map),
             cores: setup
@@ -318,8 +324,8 @@ impl Shared {
                 })
                 .collect(),
             profiles: Profiles::new(),
-            // A pool each, and one for foreign threads.
-            depot: Depot::new(setup.events_max, cores + 1),
+            foreign: Makers::new(setup.events_max, &depot),
+            depot,
             policy: setup.policy,
             sleepers: Sleepers::new(cores),
             vigil: CachePadded::new(Vigil::new(setup.watch_at_once)),
