@@ -72,7 +72,7 @@ fn at_the_limit_closures_come_back_and_nothing_is_lost() {
     let accepted = told.load(Ordering::Relaxed);
     // What two cores and foreign threads may have in stock comes on top, and the event that came
     // back.
-    assert!((1_000..=1_031).contains(&accepted), "{accepted}");
+    assert!((1_000..=1_019).contains(&accepted), "{accepted}");
     assert_eq!(ran.load(Ordering::Relaxed), accepted);
     assert_eq!(alive.count(), 0);
 }
@@ -520,7 +520,8 @@ fn closures_of_all_sizes() {
         };
         cx.post(Color::from(N as u64), event);
     }
-    let runtime = cores(2).build().unwrap();
+    let runtime = cores(2).drain_deadline(Duration::from_secs(60));
+    let runtime = runtime.build().unwrap();
     let observer = runtime.poster();
     runtime
         .run(move |cx| {

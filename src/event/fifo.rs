@@ -85,8 +85,7 @@ impl Chunk {
     pub(crate) unsafe fn open(last: NonNull<Node>) -> (Chunk, *mut Node) {
         // SAFETY: the caller's promise.
         let header = unsafe { Node::header(last.as_ptr()) };
-        // SAFETY: a closed ring leads from its last node to its first, and that is no null pointer.
-        let first = unsafe { NonNull::new_unchecked(header.next) };
+        let first = NonNull::new(header.next).expect("a closed ring leads to its first node");
         // SAFETY: so `close` left it.
         (Chunk { first, last }, unsafe { header.link.older })
     }

@@ -29,7 +29,8 @@ impl Maker {
     }
 
     /// Makes an event of `wrap(f)`. `f` comes back if the limit of events is reached: it is wrapped
-    /// once there is memory for the event. `wrap` runs no user code.
+    /// once there is memory for the event. `wrap` runs no user code and does not panic. `profiles`
+    /// are the same in each call: the maker remembers what it found there.
     #[inline(always)]
     pub(crate) fn make<F, G>(
         &mut self,
@@ -131,8 +132,8 @@ impl Maker {
         (node.fill(color, profile, times, f), times)
     }
 
-    /// Whether the next event is made, as far as can be known.
-    pub(crate) fn has_room(&self) -> bool {
+    /// Whether the next event is sure to be made; see [`Pool::has_room`].
+    pub(crate) fn has_room(&mut self) -> bool {
         self.pool.has_room()
     }
 

@@ -1,8 +1,8 @@
 //! Makers for threads that are no cores: a few, which the threads share out among themselves.
 //!
-//! A thread always uses the same one, behind a lock that it finds free, on lines that its processor
-//! has, unless more threads post than there are makers. The order of a thread's posts is that of
-//! their publishing, which comes after.
+//! A thread tries one of them first, always the same, behind a lock that it mostly finds free and
+//! on lines that its processor has. If another thread is in there, any that is free will do. The
+//! order of a thread's posts is that of their publishing, which comes after.
 
 use super::maker::Maker;
 use super::pool::Depot;
@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 
 /// Most makers of a runtime.
 const MAKERS_MAX: usize = if cfg!(loom) { 1 } else { 16 };
-/// One for each so many events of the limit: each has a stock of nodes on top of it.
+/// One for each so many events of the limit: each has stocks of nodes on top of it.
 const EVENTS_EACH: usize = 1 << 14;
 
 /// How many there are in a runtime with this limit of events.
@@ -20,11 +20,13 @@ pub(crate) fn count(events_max: usize) -> usize {
     (events_max / EVENTS_EACH).clamp(1, MAKERS_MAX)
 }
 
+type Place = Mutex<Option<Box<Maker>>>;
+
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Makers {
-    /// Each is made when it is used.
-    makers: Box<[CachePadded<Mutex<Option<Maker>>>]>,
+    /// Boxed, and each made when it is used: they are large.
+    makers: Box<[CachePadded<Place>]>,
     depot: Arc<Depot>,
 }
 
@@ -39,17 +41,35 @@ impl Makers {
         }
     }
 
-    /// With this thread's maker.
+    /// With a maker that nobody else uses meanwhile.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Maker) -> R) -> R {
-        let mut maker = self.makers[this_thread() % self.makers.len()]
-            .lock()
-            .unwrap();
-        f(maker.get_or_insert_with(|| Maker::new(&self.depot)))
+        self.with_from(this_thread(), f)
+    }
+
+    #[inline]
+    fn with_from<R>(&self, thread: usize, f: impl FnOnce(&mut Maker) -> R) -> R {
+        let count = self.makers.len();
+        let free = |i: usize| self.makers[(thread + i) % count].try_lock().ok();
+        let mut maker = match (0..count - 1).find_map(free) {
+            Some(maker) => maker,
+            None => self.makers[thread % count].lock().unwrap(),
+        };
+        let maker = match &mut *maker {
+            Some(maker) => maker,
+            none => none.insert(self.make()),
+        };
+        f(maker)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&self) -> Box<Maker> {
+        Box::new(Maker::new(&self.depot))
     }
 }
 
-/// A number of its own for each thread, up to how many a process has at a time and beyond.
+/// A number for each thread.
 fn this_thread() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     // std's also under loom, where there is one maker.
@@ -63,44 +83,34 @@ fn this_thread() -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::event::profile::Profiles;
-    use crate::{Color, Cx};
+    use std::sync::mpsc::channel;
     use std::thread;
+    use std::time::Duration;
 
     #[test]
-    fn threads_have_makers_of_their_own() {
-        assert_eq!(
-            [1, EVENTS_EACH * 2 - 1, EVENTS_EACH * 2, 1 << 26].map(count),
-            [1, 1, 2, MAKERS_MAX]
-        );
-        let events_max = 1 << 20;
+    fn there_are_some_where_there_is_room_for_their_stocks() {
+        let limits = [1, EVENTS_EACH * 2 - 1, EVENTS_EACH * 2, 1 << 26];
+        assert_eq!(limits.map(count), [1, 1, 2, MAKERS_MAX]);
+        let numbers = [(); 2].map(|()| thread::spawn(this_thread).join().unwrap());
+        assert_ne!(numbers[0], numbers[1]);
+        assert_eq!(this_thread(), this_thread());
+    }
+
+    #[test]
+    fn no_thread_waits_while_a_maker_is_free() {
+        let events_max = 3 * EVENTS_EACH;
         let depot = Depot::new(events_max, count(events_max));
-        let makers = Makers::new(events_max, &depot);
-        let mine = this_thread();
-        makers.with(|_| {
-            // While this thread is in its own, others are not kept out of theirs.
-            let others = thread::scope(|scope| {
-                let threads: Vec<_> = (0..4)
-                    .map(|_| {
-                        scope.spawn(|| {
-                            let number = this_thread();
-                            if number % MAKERS_MAX != mine % MAKERS_MAX {
-                                makers.with(|maker| {
-                                    let profiles = Profiles::new();
-                                    let color = Color::from(1);
-                                    let f = |_: &mut Cx| ();
-                                    assert!(maker.make(&profiles, None, color, f, |f| f).is_ok());
-                                });
-                            }
-                            assert_eq!(this_thread(), number);
-                            number
-                        })
-                    })
-                    .collect();
-                let numbers = threads.into_iter().map(|thread| thread.join().unwrap());
-                numbers.collect::<std::collections::HashSet<_>>()
-            });
-            assert!(others.len() == 4 && !others.contains(&mine), "{others:?}");
+        let makers = Arc::new(Makers::new(events_max, &depot));
+        let (done, others) = channel();
+        // This thread is in the first of three. One begins there too, and one elsewhere.
+        makers.with_from(0, |_| {
+            for thread in [3, 1] {
+                let (makers, done) = (Arc::clone(&makers), done.clone());
+                thread::spawn(move || done.send(makers.with_from(thread, |_| thread)));
+            }
+            let mut came = [(); 2].map(|()| others.recv_timeout(Duration::from_secs(20)).unwrap());
+            came.sort_unstable();
+            assert_eq!(came, [1, 3]);
         });
     }
 }

@@ -204,14 +204,15 @@ impl Empty {
     /// What is in it means nothing any more.
     #[cfg(miri)]
     pub(super) fn forget_content(&self) {
-        let bytes = self.node.cast::<std::mem::MaybeUninit<u8>>();
-        for i in 0..self.class.node_bytes() {
+        let lines = self.node.cast::<std::mem::MaybeUninit<[u8; 64]>>();
+        for i in 0..self.class.node_bytes() / 64 {
             // SAFETY: owned, and of this size.
-            unsafe { bytes.add(i).write(std::mem::MaybeUninit::uninit()) };
+            unsafe { lines.add(i).write(std::mem::MaybeUninit::uninit()) };
         }
     }
 
-    /// Makes an event of it, which runs `f`.
+    /// Makes an event of it, which runs `f`. (A reserved node takes a profile of reserved nodes: it
+    /// goes back where its profile's vtable says.)
     #[inline(always)]
     pub(super) fn fill<F>(self, color: Color, profile: ProfileOf<F>, times: Times, f: F) -> Event {
         assert!(self.class == Class::of::<F>(), "a node of another class");

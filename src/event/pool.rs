@@ -36,6 +36,8 @@ const SLAB: usize = if cfg!(loom) { 4 } else { 256 };
 
 /// Most nodes of a class that a thread keeps to itself.
 const STOCK_MAX: usize = 2 * SLAB;
+// A ring's places go on without a jump when its counter wraps.
+const _: () = assert!(STOCK_MAX.is_power_of_two());
 
 /// The stocks of all pools are at most this part of the limit of events.
 const STOCKS_PART: usize = 32;
@@ -47,14 +49,15 @@ const AHEAD: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Depot {
     inner: Mutex<Inner>,
-    /// Nodes that pools have been given and have not given back: written with the lock held.
+    /// Nodes that pools have been given and have not given back: written, and decided upon, with
+    /// the lock held; whoever reads it without may be wrong.
     out: AtomicUsize,
     /// Most of them.
     nodes_max: usize,
     /// Nodes that are exchanged at a time.
     batch: usize,
-    /// What may lie unused in all pools together.
-    stocks: usize,
+    /// Lists of pools that have been filled once, each with a stock that may lie unused.
+    lists: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -147,13 +150,13 @@ impl Depot {
     pub(crate) fn new(events_max: usize, pools: usize) -> Arc<Depot> {
         let lists = pools * Class::COUNT;
         let batch = (events_max / (STOCKS_PART * 2 * lists)).clamp(1, SLAB);
-        let stocks = lists * 2 * batch;
+        let batch = if cfg!(loom) { SLAB } else { batch };
         Arc::new(Depot {
             inner: Mutex::default(),
             out: AtomicUsize::new(0),
-            nodes_max: events_max.saturating_add(stocks),
-            batch: if cfg!(loom) { SLAB } else { batch },
-            stocks,
+            nodes_max: events_max.saturating_add(lists * 2 * batch),
+            batch,
+            lists: AtomicUsize::new(0),
         })
     }
 
@@ -169,6 +172,9 @@ impl Depot {
         let mut inner = self.inner.lock().unwrap();
         let out = self.out.load(Relaxed);
         let count = self.batch.min(self.nodes_max - out);
+        if count == 0 {
+            return Vec::new();
+        }
         let batch = inner.shelves[class.index()].take(class, count);
         self.out.store(out + batch.len(), Relaxed);
         batch
@@ -211,7 +217,8 @@ impl Depot {
     /// Nodes that are surely in use: what pools have in stock may be, or not.
     pub(crate) fn in_use_min(&self) -> u64 {
         let out = self.out.load(Relaxed) + self.reserved();
-        out.saturating_sub(self.stocks) as u64
+        let stocks = self.lists.load(Relaxed) * 2 * self.batch;
+        out.saturating_sub(stocks) as u64
     }
 
     /// Reserved nodes that are in use.
@@ -229,6 +236,8 @@ struct FreeList {
     ring: Box<[NonNull<Node>; STOCK_MAX]>,
     head: usize,
     len: usize,
+    /// Whether the thread has ever asked for such a node.
+    used: bool,
 }
 
 impl FreeList {
@@ -238,6 +247,7 @@ impl FreeList {
             ring: Box::new([NonNull::dangling(); STOCK_MAX]),
             head: 0,
             len: 0,
+            used: false,
         }
     }
 
@@ -270,7 +280,7 @@ impl FreeList {
             &self.ring[..count - to_end],
         ];
         let batch = parts.concat();
-        self.head += count;
+        self.head = (self.head + count) % STOCK_MAX;
         self.len -= count;
         batch
     }
@@ -328,14 +338,23 @@ impl Pool {
     #[inline(never)]
     fn refill(&mut self, class: Class) -> Option<NonNull<Node>> {
         let list = &mut self.lists[class.index()];
+        if !std::mem::replace(&mut list.used, true) {
+            self.depot.lists.fetch_add(1, Relaxed);
+        }
         list.refill(&self.depot.take(class));
         list.pop()
     }
 
-    /// Whether the next event, of whatever class, is not refused, as far as can be known: other
-    /// threads may take what there is.
-    pub(crate) fn has_room(&self) -> bool {
-        self.depot.has_room() || !self.lists.iter().any(FreeList::is_empty)
+    /// Whether the next event is sure to get its node, if it is of a class that this thread has
+    /// used; of another class, unless others take what there is.
+    pub(crate) fn has_room(&mut self) -> bool {
+        Class::ALL.into_iter().all(|class| {
+            let list = &mut self.lists[class.index()];
+            if list.is_empty() && list.used {
+                list.refill(&self.depot.take(class));
+            }
+            !list.is_empty() || !list.used && self.depot.has_room()
+        })
     }
 
     #[inline(always)]
@@ -381,6 +400,9 @@ impl Drop for Pool {
             rest.extend(list.hot.take());
             if !rest.is_empty() {
                 self.depot.take_back(class, rest);
+            }
+            if list.used {
+                self.depot.lists.fetch_sub(1, Relaxed);
             }
         }
     }
@@ -486,16 +508,17 @@ mod tests {
         assert_ne!(first, its.0.addr().get());
     }
 
-    /// Of what is in use only what two stocks of each pool may hold is in doubt.
+    /// Of what is in use only what the stocks of lists in use may hold is in doubt.
     #[test]
     fn nodes_in_use_are_counted() {
         let depot = Depot::new(1_000, 2);
         let mut pool = Pool::new(Arc::clone(&depot));
         assert_eq!(depot.in_use_min(), 0);
         let nodes = drain(&mut pool, SMALL);
-        assert_eq!(depot.in_use_min(), (nodes.len() - depot.stocks) as u64);
+        let stock = 2 * depot.batch;
+        assert_eq!(depot.in_use_min(), (nodes.len() - stock) as u64);
         let reserved = [0, 1, 1].map(|class| depot.reserve(Class::ALL[class]));
-        let in_use = nodes.len() + 3 - depot.stocks;
+        let in_use = nodes.len() + 3 - stock;
         assert_eq!(depot.in_use_min(), in_use as u64);
         reserved.into_iter().for_each(|node| depot.retire(node));
         nodes.into_iter().for_each(|node| pool.free(node));

@@ -289,12 +289,22 @@ pub(crate) struct Profiles {
 impl Profiles {
     /// With [`ProfileId::OVERFLOW`] and [`ProfileId::OVERFLOW_RESERVED`].
     pub(crate) fn new() -> Profiles {
-        let overflow = [VtableOf::<Boxed>::VTABLE, VtableOf::<Boxed>::RESERVED];
+        // Whatever the size of what is in the box.
+        const BOXED: [&Vtable; 2] = [
+            &Vtable {
+                is_boxed: true,
+                ..*VtableOf::<Boxed>::VTABLE
+            },
+            &Vtable {
+                is_boxed: true,
+                ..*VtableOf::<Boxed>::RESERVED
+            },
+        ];
         let table: Box<[AtomicPtr<ClosureProfile>]> = (0..PROFILES_MAX)
             .map(|_| AtomicPtr::new(std::ptr::null_mut()))
             .collect();
         let table: Box<[_; PROFILES_MAX]> = table.try_into().expect("as many as collected");
-        for (entry, vtable) in table.iter().zip(overflow) {
+        for (entry, vtable) in table.iter().zip(BOXED) {
             entry.store(
                 Box::into_raw(Box::new(ClosureProfile::new(None, vtable))),
                 Release,

@@ -47,7 +47,7 @@ impl ProfileCache {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.find_as(profiles, handler, VtableOf::<F>::VTABLE)
+        self.find_in(profiles, handler, false)
     }
 
     /// The same for closures in reserved nodes ([`super::pool`]).
@@ -59,17 +59,24 @@ impl ProfileCache {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.find_as(profiles, handler, VtableOf::<F>::RESERVED)
+        self.find_in(profiles, handler, true)
     }
 
-    /// The same; the vtable is one of `F`'s.
     #[inline(always)]
-    fn find_as<F>(
+    fn find_in<F>(
         &mut self,
         profiles: &Profiles,
         handler: Option<&'static Handler>,
-        vtable: &'static Vtable,
-    ) -> Option<ProfileOf<F>> {
+        reserved: bool,
+    ) -> Option<ProfileOf<F>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let vtable = if reserved {
+            VtableOf::<F>::RESERVED
+        } else {
+            VtableOf::<F>::VTABLE
+        };
         let id = self.find(profiles, handler, vtable);
         // SAFETY: found by a vtable of `F`'s, which is part of the key.
         (id != ProfileId::OVERFLOW).then(|| unsafe { ProfileOf::new(id) })

@@ -146,7 +146,7 @@ impl Builder {
     }
 
     /// Most events queued at any time; 67 million by default (4 GiB if their closures are of up to
-    /// 24 bytes, 8 up to 88, 16 up to 216). This many fit in every case; what cores and other
+    /// 24 bytes, 8 up to 88, 16 up to 216; memory of one size is not used for another). This many fit in every case; what cores and other
     /// threads have in stock comes on top, which is a thirty-second of them, or two of each of
     /// these sizes for each core and as many for all other threads. At the limit
     /// [`Cx::post`](crate::Cx::post) panics, and [`Cx::try_post`](crate::Cx::try_post) and

@@ -429,9 +429,9 @@ impl Core {
         self.ran
     }
 
-    /// Whether a post is accepted, as far as can be known.
+    /// Whether a post is sure to be accepted.
     #[cfg_attr(loom, allow(dead_code))]
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&mut self) -> bool {
         self.maker.has_room()
     }
 

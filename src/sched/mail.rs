@@ -26,8 +26,9 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{check, fault, first_look};
 use std::ptr::NonNull;
 
-/// The flag in the mailbox word; nodes are aligned to a cache line.
+/// The flag in the mailbox word; nodes are aligned to more.
 const POKED: usize = 1;
+const _: () = assert!(align_of::<Node>() > POKED);
 
 fn split(word: *mut Node) -> (*mut Node, bool) {
     (word.map_addr(|a| a & !POKED), word.addr() & POKED != 0)
