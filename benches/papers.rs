@@ -51,7 +51,7 @@ fn measure_all(options: &Options) -> Result<(), String> {
     let thesis = thesis::TABLE.starts_with(&options.table);
     if rows.is_empty() && !thesis {
         return Err(format!(
-            "no table on so many cores, with such events, begins with `{}`; there are {}",
+            "no table on that number of cores, with events of that shape, begins with `{}`; there are {}",
             options.table,
             tables()
         ));

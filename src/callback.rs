@@ -5,9 +5,9 @@ use std::fmt;
 
 /// A closure with the handler it counts under and the color it runs in.
 ///
-/// The color lives in the callback and not in the call that registers it, so that a module can take
-/// callbacks and call them back without knowing their color (libasync-smp §3.2). Its closure is one
-/// of three:
+/// The color lives in the callback and not in the call that registers it, so that a module can
+/// take callbacks and call them back without knowing their color (libasync-smp §3.2). Its closure
+/// is one of three:
 ///
 /// | closure | made by | for |
 /// |---|---|---|
@@ -19,8 +19,8 @@ use std::fmt;
 /// [`anonymous_each`](Callback::anonymous_each). With the state of a color:
 /// [`Colored::on`](crate::Colored::on) and its like.
 ///
-/// A module calls back once, by [`bind`](Callback::bind); a callback of many results is called again
-/// by mely only, or by whoever can clone its closure. One that is dropped calls nobody.
+/// A module calls back once, by [`bind`](Callback::bind); a callback of many results is called
+/// again by mely only, or by whoever can clone its closure. One that is dropped calls nobody.
 ///
 /// ```
 /// mod resolver {

@@ -2,29 +2,24 @@
 //!
 //! # Why this is sound
 //!
-//! A [`Colored<T>`] hands out `&mut T` without a lock. Three checks make that exclusive:
-//!
-//! 1. *Runtime and exact color.* The value is reached only through a handler context, and only if
-//!    that context runs an event of this very runtime and this very color (the 64-bit value, not
-//!    the slot). The scheduler runs the events of a color one at a time, so at most one thread is
-//!    past this check at any moment; and a context does not leave its thread, nor does user code
-//!    get one outside an event. Successive events of a color are ordered by the core lock or by the
-//!    same thread, so what one wrote the next one sees.
-//! 2. *A borrow flag.* Within that one event the value might be asked for again while it is lent:
-//!    the second request is refused.
-//! 3. *`T: Send`*, since the color may move between cores.
+//! A [`Colored<T>`] hands out `&mut T` without a lock, and the context along with it. So the value
+//! itself is taken out of its cell ([`crate::in_color`]) while it is lent, and put back after that:
+//! it is in a box, which is moved. If it is asked for again meanwhile, it is not there. Who panics
+//! while having it puts it back as poisoned.
 //!
 //! The value is dropped by an event of its color. Once the runtime was asked to stop it takes no
 //! more posts from outside, and then a thread that is none of its cores drops the value in place if
 //! it drops the last handle: nobody else can then reach it.
 
+use crate::ask::{Asked, Reply};
 use crate::callback::Callback;
 use crate::host::inner::Inner;
 use crate::host::poster::{PostError, Poster};
 use crate::host::unique::UniqueColor;
+use crate::in_color::InColor;
 use crate::post::Post;
-use crate::sync::{Arc, CountedArc, UnsafeCell, fault};
-use crate::{Color, Cx, Handler};
+use crate::sync::{Arc, CountedArc, fault};
+use crate::{Color, Cx, Handler, Refused};
 use std::fmt;
 
 /// State owned by a color: handlers of that color, and only they, get `&mut T`.
@@ -64,81 +59,15 @@ pub struct Colored<T: Send + 'static> {
 }
 
 struct Cell<T: Send + 'static> {
-    inner: Arc<Inner>,
-    color: Color,
+    state: InColor<State<T>>,
     /// The color, if it is the state's own.
     unique: Option<UniqueColor>,
-    loan: UnsafeCell<Loans>,
-    /// A cell of its own, because the other one is looked at while this one is lent. Taken by the
-    /// drop only.
-    value: UnsafeCell<Option<T>>,
 }
 
-#[derive(Default)]
-struct Loans {
-    lent: bool,
+struct State<T> {
+    /// None while it is lent.
+    value: Option<Box<T>>,
     poisoned: bool,
-}
-
-// SAFETY: the module text: the state is reached by one thread at a time, and `T: Send`.
-unsafe impl<T: Send> Send for Cell<T> {}
-// SAFETY: as above; through a shared reference the state is reached by `with` only.
-unsafe impl<T: Send> Sync for Cell<T> {}
-
-/// Why access to a [`Colored`] was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refused {
-    /// The state belongs to another runtime than the handler that asked.
-    OtherRuntime,
-    /// The handler that asked runs in another color.
-    OtherColor {
-        /// The color of the state.
-        state: Color,
-        /// The color of the handler.
-        handler: Color,
-    },
-    /// The state is already lent, further up the stack.
-    Lent,
-    /// A handler panicked while it had the state.
-    Poisoned,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refused::OtherRuntime => f.write_str("the state belongs to another runtime"),
-            Refused::OtherColor { state, handler } => write!(
-                f,
-                "the state belongs to color {state} and the handler runs in color {handler}"
-            ),
-            Refused::Lent => f.write_str("the state is already lent to this event"),
-            Refused::Poisoned => f.write_str("a handler panicked while it had the state"),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
-
-impl Refused {
-    /// Whether the event that runs may reach what belongs to this color of this runtime.
-    #[inline(always)]
-    pub(crate) fn check(cx: &Cx, inner: &Arc<Inner>, color: Color) -> Result<(), Refused> {
-        let same_runtime = Arc::ptr_eq(inner, &cx.worker_ref().inner);
-        if same_runtime && cx.color() == color {
-            return Ok(());
-        }
-        Err(Refused::because(same_runtime, color, cx.color()))
-    }
-
-    /// Apart, because it is rare.
-    #[cold]
-    fn because(same_runtime: bool, state: Color, handler: Color) -> Refused {
-        if !same_runtime {
-            return Refused::OtherRuntime;
-        }
-        Refused::OtherColor { state, handler }
-    }
 }
 
 impl<T: Send + 'static> Colored<T> {
@@ -170,12 +99,13 @@ impl<T: Send + 'static> Colored<T> {
     }
 
     fn make(inner: Arc<Inner>, color: Color, unique: Option<UniqueColor>, value: T) -> Colored<T> {
+        let state = State {
+            value: Some(Box::new(value)),
+            poisoned: false,
+        };
         let cell = Cell {
-            inner,
-            color,
+            state: InColor::new(Poster { inner }, color, state),
             unique,
-            loan: UnsafeCell::new(Loans::default()),
-            value: UnsafeCell::new(Some(value)),
         };
         Colored {
             cell: CountedArc::new(cell),
@@ -184,7 +114,7 @@ impl<T: Send + 'static> Colored<T> {
 
     /// The color the state belongs to.
     pub fn color(&self) -> Color {
-        self.cell.color
+        self.cell.state.color()
     }
 
     /// Posts `f` to the state's color; it runs with the state, in the state's own runtime also if
@@ -247,6 +177,85 @@ impl<T: Send + 'static> Colored<T> {
         self.post_event(by, Some(handler), f)
     }
 
+    /// Posts `f` to the state's color, as [`post`](Self::post) does, and returns a handle for what
+    /// it will return: a [`Reply`] with a [`Cx`], else a `Result` that gives the closure back.
+    ///
+    /// If the state is poisoned the event panics, and the reply is
+    /// [`NoReply::Panicked`](crate::NoReply::Panicked).
+    ///
+    /// # Panics
+    /// As [`post`](Self::post).
+    ///
+    /// ```
+    /// use mely::{Color, Colored, Handler, Runtime};
+    /// static TOLD: Handler = Handler::new("told");
+    /// let left = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let account = Colored::new(cx, Color::from(4711), 100u64);
+    ///     let reply = account.ask(cx, |balance, _cx| {
+    ///         *balance -= 7;
+    ///         *balance
+    ///     });
+    ///     let told = TOLD.on_value(Color::from(7), move |_cx, left| finish.finish(left));
+    ///     reply.then(cx, told);
+    /// })?;
+    /// assert_eq!(left, Ok(93));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ask<P, R, F>(&self, by: &P, f: F) -> P::Asked<R, F>
+    where
+        P: Post + ?Sized,
+        R: Send + 'static,
+        F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
+    {
+        P::asked(self.ask_event(by, None, f))
+    }
+
+    /// Like [`ask`](Self::ask), under a handler.
+    ///
+    /// # Panics
+    /// As [`post`](Self::post).
+    pub fn ask_as<P, R, F>(&self, by: &P, handler: &'static Handler, f: F) -> P::Asked<R, F>
+    where
+        P: Post + ?Sized,
+        R: Send + 'static,
+        F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
+    {
+        P::asked(self.ask_event(by, Some(handler), f))
+    }
+
+    /// Like [`ask`](Self::ask), and gives the closure back where that panics.
+    ///
+    /// # Errors
+    /// As [`Poster::post`].
+    pub fn try_ask<P, R, F>(&self, by: &P, f: F) -> Result<Reply<R>, PostError<F>>
+    where
+        P: Post + ?Sized,
+        R: Send + 'static,
+        F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
+    {
+        self.ask_event(by, None, f)
+    }
+
+    fn ask_event<P, R, F>(
+        &self,
+        by: &P,
+        handler: Option<&'static Handler>,
+        f: F,
+    ) -> Result<Reply<R>, PostError<F>>
+    where
+        P: Post + ?Sized,
+        R: Send + 'static,
+        F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
+    {
+        let (asked, reply) = Asked::new(&self.cell.state.poster().inner);
+        let wrap = |f| {
+            let this = self.clone();
+            move |cx: &mut Cx| asked.run(cx, |cx| this.lend(cx, f))
+        };
+        self.post_wrapped(by, handler, f, wrap)?;
+        Ok(reply)
+    }
+
     fn post_event<P, F>(
         &self,
         by: &P,
@@ -257,17 +266,29 @@ impl<T: Send + 'static> Colored<T> {
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        let color = self.cell.color;
         let wrap = |f| {
             let this = self.clone();
             move |cx: &mut Cx| this.lend(cx, f)
         };
-        if by.runtime() == Arc::as_ptr(&self.cell.inner).cast() {
+        self.post_wrapped(by, handler, f, wrap)
+    }
+
+    #[inline]
+    fn post_wrapped<P, F, G>(
+        &self,
+        by: &P,
+        handler: Option<&'static Handler>,
+        f: F,
+        wrap: impl FnOnce(F) -> G,
+    ) -> Result<(), PostError<F>>
+    where
+        P: Post + ?Sized,
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let (color, own) = (self.color(), self.cell.state.poster());
+        if by.runtime() == Arc::as_ptr(&own.inner).cast() {
             return by.post_wrapped(handler, color, f, wrap);
         }
-        let own = Poster {
-            inner: Arc::clone(&self.cell.inner),
-        };
         own.post_wrapped(handler, color, f, wrap)
     }
 
@@ -301,7 +322,7 @@ impl<T: Send + 'static> Colored<T> {
     {
         let this = self.clone();
         let event = move |cx: &mut Cx| this.lend(cx, f);
-        Callback::new(Some(handler), self.cell.color, event)
+        Callback::new(Some(handler), self.color(), event)
     }
 
     /// Like [`on`](Self::on), for what delivers one result.
@@ -317,7 +338,7 @@ impl<T: Send + 'static> Colored<T> {
         let this = self.clone();
         let event =
             move |cx: &mut Cx, value: V| this.lend(cx, move |state, cx| f(state, cx, value));
-        Callback::new(Some(handler), self.cell.color, event)
+        Callback::new(Some(handler), self.color(), event)
     }
 
     /// Like [`on`](Self::on), for what delivers many results.
@@ -332,7 +353,7 @@ impl<T: Send + 'static> Colored<T> {
     {
         let this = self.clone();
         let event = move |cx: &mut Cx, value: V| this.lend(cx, |state, cx| f(state, cx, value));
-        Callback::new(Some(handler), self.cell.color, event)
+        Callback::new(Some(handler), self.color(), event)
     }
 
     /// Lends the state to `f`, in an event that is of its color.
@@ -351,27 +372,22 @@ impl<T: Send + 'static> Colored<T> {
     /// # Errors
     /// [`Refused`] says why not; `f` was not called.
     pub fn with<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> Result<R, Refused> {
-        let cell = &*self.cell;
-        Refused::check(cx, &cell.inner, cell.color)?;
-        // SAFETY: we are inside an event, since nothing else is given a `Cx`, and one of this
-        // runtime and color (module text, 1), so no other thread is here; and no user code runs
-        // while this borrow lives.
-        let mut loan = unsafe { cell.loan.borrow_mut() };
-        if loan.lent {
-            return Err(Refused::Lent);
-        }
-        if loan.poisoned {
-            return Err(Refused::Poisoned);
-        }
-        loan.lent = true;
-        loan.end();
-        let loan = Loan(cell);
-        // SAFETY: no other thread is here, as above; and `lent`, which no frame of ours further up
-        // had set, keeps every other access away until the loan ends.
-        let mut value = unsafe { cell.value.borrow_mut() };
-        let result = f(value.as_mut().expect("taken by the last drop only"), cx);
-        value.end();
-        loan.end();
+        let state = &self.cell.state;
+        let value = {
+            let mut state = state.borrow(cx)?;
+            if state.poisoned {
+                return Err(Refused::Poisoned);
+            }
+            state.value.take().ok_or(Refused::Lent)?
+        };
+        let mut loan = Loan {
+            state,
+            cx,
+            value: Some(value),
+        };
+        let value = loan.value.as_mut().expect("taken by the end of the loan");
+        let result = f(value, loan.cx);
+        loan.end(false);
         Ok(result)
     }
 }
@@ -380,39 +396,42 @@ impl<T: Send + 'static> Colored<T> {
 //
 // Not told by asking whether the thread panics: a loan in a `Drop`, while some other panic unwinds,
 // may end well.
-struct Loan<'a, T: Send + 'static>(&'a Cell<T>);
+struct Loan<'a, T: Send + 'static> {
+    state: &'a InColor<State<T>>,
+    cx: &'a mut Cx,
+    value: Option<Box<T>>,
+}
 
 impl<T: Send + 'static> Loan<'_, T> {
-    fn end(self) {
-        // SAFETY: still inside the event that took the loan; the loaned reference is dead.
-        unsafe { self.0.loan.borrow_mut() }.lent = false;
-        std::mem::forget(self);
+    /// Puts the value back, if that was not done.
+    fn end(&mut self, poisoned: bool) {
+        if let Some(value) = self.value.take() {
+            let mut state = self.state.borrow(self.cx).expect("still the same event");
+            *state = State {
+                value: Some(value),
+                poisoned,
+            };
+        }
     }
 }
 
 impl<T: Send + 'static> Drop for Loan<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: as in `end`.
-        let mut loan = unsafe { self.0.loan.borrow_mut() };
-        loan.lent = false;
-        loan.poisoned = true;
+        self.end(true);
     }
 }
 
 impl<T: Send + 'static> Drop for Cell<T> {
     fn drop(&mut self) {
-        // SAFETY: the last handle is gone.
-        let value = unsafe { self.value.borrow_mut() }.take();
-        let poster = Poster {
-            inner: self.inner.clone(),
-        };
+        let value = self.state.get_mut().value.take();
+        let (poster, color) = (self.state.poster(), self.state.color());
         // Not accepted (ended): the closure comes back and is dropped here with the value, which
         // nobody else can reach.
         if !fault("state dropped in place") {
             match self.unique.take() {
-                None => drop(poster.post_own(self.color, move |_cx| drop(value))),
+                None => drop(poster.post_own(color, move |_cx| drop(value))),
                 // A color of its own is given back when the state is gone.
-                Some(unique) => drop(poster.post_own(self.color, move |_cx| {
+                Some(unique) => drop(poster.post_own(color, move |_cx| {
                     drop(value);
                     drop(unique);
                 })),
@@ -432,7 +451,7 @@ impl<T: Send + 'static> Clone for Colored<T> {
 impl<T: Send + 'static> fmt::Debug for Colored<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Colored")
-            .field("color", &self.cell.color)
+            .field("color", &self.color())
             .finish_non_exhaustive()
     }
 }

@@ -26,13 +26,16 @@ struct Content {
     host: NonNull<()>,
 }
 
+/// What is behind a context.
+///
+/// # Safety
+/// There is one such type, as which whoever looks behind a context takes what is there.
+pub(crate) unsafe trait Behind {}
+
 impl Cx {
     /// Calls `f` with a context of this host.
-    ///
-    /// # Safety
-    /// The host is the runtime's worker, as which it is taken by whoever looks behind the context.
-    /// It outlives the call, is used by this thread only, and this is its only context.
-    pub(crate) unsafe fn with<R>(host: NonNull<()>, f: impl FnOnce(&mut Cx) -> R) -> R {
+    pub(crate) fn with<H: Behind, R>(host: &mut H, f: impl FnOnce(&mut Cx) -> R) -> R {
+        let host = NonNull::from(host).cast();
         let mut content = Content { host };
         let cx = std::ptr::slice_from_raw_parts_mut(&raw mut content, 0) as *mut Cx;
         // SAFETY: a `Cx` with no elements is laid out as a `Content`, and this one is borrowed for

@@ -44,7 +44,7 @@
 //! - A panic of a handler is caught and by default stops the runtime with an error
 //!   ([`OnPanic`]).
 //! - `run` ends when asked to ([`Cx::stop`]), after draining under a deadline; what is left then is
-//!   reported. A post after the end gives its closure back.
+//!   reported. A post after the end gives its closure back. A [`KeepAlive`] puts the end off.
 //! - Never promised: any order between colors, except the causal one above; when an event runs; on
 //!   which core, beyond what [`Cx::place`] says.
 //!
@@ -54,9 +54,11 @@
 //!   in one. What has a color, a [`Colored`] or a [`net::Stream`], is given `&'static` [`Handler`]
 //!   and a closure.
 //! - Posting through a [`Cx`] returns nothing, and panics at the builder's limit of queued events;
-//!   its `try_` twin gives the closure back. Posting through a [`Poster`] returns a `Result` with
-//!   the closure, always. What posts through either takes `&P` with
-//!   `P:` [`Post`]` + ?Sized`.
+//!   its `try_` twin gives the closure back. Posting through a [`Poster`] or a [`KeepAlive`]
+//!   returns a `Result` with the closure, always. Asking is the same, with a [`Reply`] instead of
+//!   nothing. What posts through any of them takes `&P` with `P:` [`Post`]` + ?Sized`.
+//! - Blocking work is refused by a `Result` also through a [`Cx`]: a full queue is an everyday
+//!   matter there.
 //! - What is asked of a run, before, during or after it, is asked a [`Poster`]; [`Runtime::run`]
 //!   consumes its runtime.
 //!
@@ -66,6 +68,9 @@
 //! |---|---|
 //! | [`Runtime`], [`Builder`] | what runs events, and how it is configured |
 //! | [`Cx`], [`Poster`], [`Post`] | posting from handlers, and from anywhere |
+//! | [`Cx::ask`], [`Reply`], [`gather`] | an event that returns something, and who gets it |
+//! | [`Cx::blocking`], [`Blocking`] | work that blocks, on threads of the runtime |
+//! | [`KeepAlive`] | puts the end off while an answer is made outside |
 //! | [`Color`], [`UniqueColor`], [`Colored`] | keys, keys of one's own, state that belongs to a key |
 //! | [`Handler`], [`Callback`] | names and annotations; handler, color and closure in one |
 //! | [`Stealing`], [`Heuristics`] | libasync-smp's stealing, and Mely's three improvements of it |
@@ -116,13 +121,17 @@ compile_error!(
     "mely runs on Linux only: its event source is io_uring (or epoll) and its topology is sysfs"
 );
 
+mod ask;
 mod callback;
 mod color;
 mod colored;
 mod cx;
 mod event;
+mod gate;
 mod handler;
+mod hold;
 mod host;
+mod in_color;
 #[cfg(not(loom))]
 mod io;
 #[cfg(loom)]
@@ -139,17 +148,23 @@ mod sched;
 pub mod sim;
 mod sync;
 
+pub use crate::ask::{NoReply, Reply, gather};
 pub use crate::callback::Callback;
 pub use crate::color::Color;
-pub use crate::colored::{Colored, Refused};
+pub use crate::colored::Colored;
 pub use crate::cx::Cx;
 pub use crate::handler::Handler;
+pub use crate::hold::Hold;
+#[cfg(not(loom))]
+pub use crate::host::blocking::{Blocking, BlockingError, SlowBlocking};
 pub use crate::host::cx::UniqueColor;
+pub use crate::host::keep_alive::KeepAlive;
 pub use crate::host::panics::{OnPanic, PanicReport};
-pub use crate::host::poster::{PostError, Poster};
+pub use crate::host::poster::{Ended, PostError, Poster};
 pub use crate::host::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
-pub use crate::host::stats::{ColorDepth, CoreStats, Stats, StealStats};
+pub use crate::host::stats::{BlockingStats, ColorDepth, CoreStats, Stats, StealStats};
 pub use crate::host::watchdog::SlowHandler;
+pub use crate::in_color::Refused;
 pub use crate::post::Post;
 #[cfg(not(loom))]
 pub use crate::runtime::builder::{BuildError, Builder, Cores};

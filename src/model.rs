@@ -81,6 +81,7 @@ impl World {
                 stealing,
                 heuristics,
                 batch: 10,
+                quantum_busy_ns: 600,
             },
             events_max: 1 << 10,
             wake_cost_ns: WAKE_COST_NS,
@@ -215,9 +216,10 @@ impl World {
                 !has_any(at),
                 "ORACLE: slot {slot} has mail, or a poke's mark"
             );
-            // SAFETY: nobody is in a turn, by this function's contract; loom checks it.
-            let queue = unsafe { at.queue() };
-            assert!(queue.is_unused(), "ORACLE: slot {slot} is in use");
+            assert!(
+                Section::of_slot(shared, slot).is_unused(slot),
+                "ORACLE: slot {slot} is in use"
+            );
             assert_eq!(
                 at.wanted.load(Ordering::Relaxed),
                 0,
@@ -336,7 +338,7 @@ impl Source for Arc<Wire> {
             .for_each(|completed| completed.0(core));
     }
 
-    fn has_work(&self) -> bool {
+    fn has_work(&mut self) -> bool {
         !self.events.lock().unwrap().completed.is_empty()
     }
 

@@ -1,10 +1,13 @@
-//! What can post: a handler's context, and a poster.
+//! What can post: a handler's context, a poster, and a keep-alive.
 
 use crate::Cx;
+use crate::ask::Reply;
 use crate::host::cx::full;
+use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::{PostError, Poster};
+use crate::host::quiesce::Admission;
 
-/// What can post: a handler's [`Cx`], or a [`Poster`].
+/// What can post: a handler's [`Cx`], a [`Poster`], or a [`KeepAlive`].
 ///
 /// Methods that post from either, as those of [`Colored`](crate::Colored) do, take `&impl Post`:
 /// give them `cx` (a `&mut Cx` will do) or `&poster`. What they return is what that poster's own
@@ -13,7 +16,9 @@ use crate::host::poster::{PostError, Poster};
 /// | | posts by | returns | at the builder's limit of queued events |
 /// |---|---|---|---|
 /// | [`Cx`] | [`Cx::post`] | nothing | panics; `try_post` gives the closure back |
+/// | [`Hold`](crate::Hold) | [`Hold::post`](crate::Hold::post) to its color | a `Result` | gives the closure back |
 /// | [`Poster`] | [`Poster::post`] | a `Result` | gives the closure back |
+/// | [`KeepAlive`] | [`KeepAlive::post`] | a `Result` | gives the closure back |
 ///
 /// ```
 /// use mely::{Color, Colored, Cx, Post, Runtime};
@@ -48,13 +53,22 @@ pub trait Post: sealed::Post {
     /// What posting an `F` returns: `()`, or a `Result` that gives the closure back.
     type Posted<F>;
 
+    /// What asking by an `F` that returns an `R` returns: a [`Reply`], or a `Result` that gives the
+    /// closure back.
+    type Asked<R: Send + 'static, F>;
+
     /// Makes it of what became of the post.
     #[doc(hidden)]
     fn posted<F>(result: Result<(), PostError<F>>) -> Self::Posted<F>;
+
+    /// Makes it of what became of the question.
+    #[doc(hidden)]
+    fn asked<R: Send + 'static, F>(result: Result<Reply<R>, PostError<F>>) -> Self::Asked<R, F>;
 }
 
 impl Post for Cx {
     type Posted<F> = ();
+    type Asked<R: Send + 'static, F> = Reply<R>;
 
     #[inline(always)]
     fn posted<F>(result: Result<(), PostError<F>>) {
@@ -64,12 +78,42 @@ impl Post for Cx {
             Err(PostError::Ended(f)) => ended(f),
         }
     }
+
+    fn asked<R: Send + 'static, F>(result: Result<Reply<R>, PostError<F>>) -> Reply<R> {
+        match result {
+            Ok(reply) => reply,
+            Err(PostError::Full(f)) => full(f),
+            Err(PostError::Ended(f)) => ended(f),
+        }
+    }
 }
 
 impl Post for Poster {
     type Posted<F> = Result<(), PostError<F>>;
+    type Asked<R: Send + 'static, F> = Result<Reply<R>, PostError<F>>;
 
     fn posted<F>(result: Result<(), PostError<F>>) -> Result<(), PostError<F>> {
+        result
+    }
+
+    fn asked<R: Send + 'static, F>(
+        result: Result<Reply<R>, PostError<F>>,
+    ) -> Result<Reply<R>, PostError<F>> {
+        result
+    }
+}
+
+impl Post for KeepAlive {
+    type Posted<F> = Result<(), PostError<F>>;
+    type Asked<R: Send + 'static, F> = Result<Reply<R>, PostError<F>>;
+
+    fn posted<F>(result: Result<(), PostError<F>>) -> Result<(), PostError<F>> {
+        result
+    }
+
+    fn asked<R: Send + 'static, F>(
+        result: Result<Reply<R>, PostError<F>>,
+    ) -> Result<Reply<R>, PostError<F>> {
         result
     }
 }
@@ -143,6 +187,28 @@ pub(crate) mod sealed {
             G: FnOnce(&mut Cx) + Send + 'static,
         {
             Poster::post_wrapped(self, handler, color, f, wrap)
+        }
+    }
+
+    impl Post for KeepAlive {
+        fn to_poster(&self) -> Poster {
+            self.poster().clone()
+        }
+        fn runtime(&self) -> *const () {
+            self.poster().runtime()
+        }
+        fn post_wrapped<F, G>(
+            &self,
+            handler: Option<&'static Handler>,
+            color: Color,
+            f: F,
+            wrap: impl FnOnce(F) -> G,
+        ) -> Result<(), PostError<F>>
+        where
+            G: FnOnce(&mut Cx) + Send + 'static,
+        {
+            let poster = self.poster();
+            poster.post_wrapped_until(Admission::UntilEnd, handler, color, f, wrap)
         }
     }
 }

@@ -16,7 +16,11 @@ pub(crate) use std::sync::Arc;
 #[cfg(not(loom))]
 pub(crate) use std::sync::Arc as CountedArc;
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Condvar, Mutex};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub(crate) mod thread {
+    pub(crate) use std::thread::{Builder, JoinHandle};
+}
 #[cfg(not(loom))]
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{
@@ -25,7 +29,7 @@ pub(crate) mod atomic {
 }
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{Arc as CountedArc, Condvar, Mutex};
+pub(crate) use loom::sync::{Arc as CountedArc, Condvar, Mutex, MutexGuard};
 #[cfg(loom)]
 pub(crate) mod atomic {
     pub(crate) use loom::sync::atomic::{
@@ -133,8 +137,13 @@ mod cell {
         /// No other access to the cell may overlap the life of the returned guard.
         #[inline(always)]
         pub(crate) unsafe fn borrow_mut(&self) -> CellMut<'_, T> {
-            // SAFETY: the address of a cell is not null.
-            CellMut(unsafe { NonNull::new_unchecked(self.0.get()) }, PhantomData)
+            // A cell begins with its content.
+            CellMut(NonNull::from(&self.0).cast(), PhantomData)
+        }
+
+        /// The content of a cell that nobody else has.
+        pub(crate) fn get_mut(&mut self) -> CellMut<'_, T> {
+            CellMut(NonNull::from(self.0.get_mut()), PhantomData)
         }
     }
 
@@ -189,6 +198,11 @@ mod cell {
         /// # Safety
         /// No other access to the cell may overlap the life of the returned guard.
         pub(crate) unsafe fn borrow_mut(&self) -> CellMut<'_, T> {
+            CellMut(self.0.get_mut(), PhantomData)
+        }
+
+        /// The content of a cell that nobody else has.
+        pub(crate) fn get_mut(&mut self) -> CellMut<'_, T> {
             CellMut(self.0.get_mut(), PhantomData)
         }
     }

@@ -130,9 +130,10 @@ fn behind_a_misjudged_handler_waits_at_most_a_checkout() {
     let mut waited = 0;
     for seed in 0..50 {
         let (end, began) = behind_a_long_one(seed, &MISJUDGED, 1_000, true);
-        // Colors are taken out together until their time is thought to sum to a quantum of 600 ns.
+        // Colors are taken out together until their time is thought to sum to a quantum: 2,400 ns,
+        // because no core was idle when it began.
         let late = began.iter().filter(|began| **began >= end).count();
-        assert!(late <= 12, "seed {seed}: {late} events waited");
+        assert!(late <= 48, "seed {seed}: {late} events waited");
         waited += late;
     }
     assert!(waited > 0, "the case did not occur");

@@ -411,6 +411,12 @@ fn impossible_settings_are_refused_in_words() {
     let error = refused(builder().events_max(0));
     assert_eq!(error, BuildError::EventsMax);
     assert_eq!(error.to_string(), "a limit of no queued events at all");
+    for threads in [0, 1_025] {
+        let error = refused(builder().blocking_threads_max(threads));
+        assert_eq!(error, BuildError::BlockingThreads(threads));
+        let said = format!("{threads} threads for blocking work (`blocking_threads_max`)");
+        assert!(error.to_string().starts_with(&said), "{error}");
+    }
     let error = refused(builder().cores(Cores::Count(512)));
     if let BuildError::TooManyCores { asked, available } = error {
         assert_eq!(asked, 512);

@@ -234,7 +234,10 @@ fn a_handler_that_never_returns_is_reported() {
             cx.post(Color::from(1), |_cx| ());
         }
     });
-    let Err(RunError::Deadline { events_left, stuck }) = &outcome else {
+    let Err(RunError::Deadline {
+        events_left, stuck, ..
+    }) = &outcome
+    else {
         panic!("{outcome:?}");
     };
     assert_eq!(stuck.len(), 1, "{outcome:?}");
@@ -276,7 +279,10 @@ fn endless_work_is_cut_at_the_deadline() {
             });
         }
     });
-    let Err(RunError::Deadline { events_left, stuck }) = outcome else {
+    let Err(RunError::Deadline {
+        events_left, stuck, ..
+    }) = outcome
+    else {
         panic!("{outcome:?}");
     };
     assert_eq!((events_left, stuck), (10, vec![]));

@@ -149,7 +149,10 @@ fn panics_and_deadlines_end_a_run_as_on_threads() {
             cx.stop();
         })
         .unwrap_err();
-    let SimError::Run(RunError::Deadline { events_left, stuck }) = error else {
+    let SimError::Run(RunError::Deadline {
+        events_left, stuck, ..
+    }) = error
+    else {
         panic!("{error}");
     };
     assert_eq!((events_left, stuck.len()), (1, 0));
@@ -450,7 +453,10 @@ fn an_end_is_told_once_and_truly() {
     }
     let ran = simulation.stats().events();
     let error = simulation.end().unwrap_err();
-    let SimError::Run(RunError::Deadline { events_left, stuck }) = error else {
+    let SimError::Run(RunError::Deadline {
+        events_left, stuck, ..
+    }) = error
+    else {
         panic!("{error}");
     };
     assert_eq!((events_left, stuck.len()), (50 - ran, 0));

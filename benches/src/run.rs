@@ -5,7 +5,7 @@ use crate::rows::Row;
 use crate::schedulers::{self, Extras, Steals};
 use crate::shape::Shape;
 use crate::world::Verdict;
-use crate::{guard, machine, rows};
+use crate::{guard, machine, rows, workloads};
 use std::fmt::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -88,6 +88,7 @@ pub fn child(arguments: &[String]) -> Result<(), String> {
     let workload =
         rows::workload(table, which, shape, cores).ok_or(format!("no table `{table}`"))?;
     let scheduler = schedulers::find(scheduler).ok_or(format!("no scheduler `{scheduler}`"))?;
+    workloads::set_closure_bytes(shape);
     guard::guard(RUN_TIME_MAX);
     machine::detect();
     let world = workload.world(events, cores);

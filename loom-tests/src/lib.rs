@@ -65,7 +65,7 @@
 //! | outbox order, causal FIFO | `causal_order::three_parties`: cause before effect over two cores and a foreign poster | 4 | `mailbox not drained before an append`; `outbox out of order` |
 //! | | `causal_order::cause_and_effect`: the effect's poster is found by somebody else's poke | 3 | `last two posts swapped` |
 //! | | `causal_order::lone_post`: the same as `three_parties`, when nothing is queued for the target | 3 | `mailbox not drained before an append` |
-//! | posts to colors in the checkout | `causal_order::post_to_a_held_color`: the target is there, and has mail | 3 | `post to a held color overtakes mail` |
+//! | posts to colors in the checkout | `causal_order::post_to_a_kept_color`: the target is there, and has mail | 3 | `post to a kept color overtakes mail` |
 //! | self-post order | `causal_order::self_post`: a thief takes the mail of a running color that its own posts have caused | 3 | `running mark ignored` |
 //! | doorbell and park, one waker | `parking::post_to_parked`: poke against park | 3 | `parked stored`; `doorbell not rung` |
 //! | | `parking::hint_to_parked`: hint against a would-be sleeper | 2 | `waker's fence skipped`; `sleeper's fence skipped`; `second look before parking skipped` |
@@ -85,6 +85,13 @@
 //! | | `shutdown::exit_when_idle`: foreign posts against an end by itself | 3 | `gate closed without comparing` |
 //! | drain | `shutdown::drain`: two cores post to each other while the end is decided | 3 | `one wave` |
 //! | | `shutdown::three_cores`: three cores do | 1 | `only one woken` |
+//! | hold, against the end | `holds::resume_and_stop`: two holds are resumed by two threads while a third asks for the end | 2 | `hold not counted`; `outer hold ends before the inner one`; `no wave after what ran` |
+//! | hold, against a steal | `holds::resume_and_steal`: a held color is posted to, stolen and resumed | 3 | `profiles not marked`; `new profile not marked` |
+//! | | `holds::drop_and_hold_again`: dropped outside; the first that waited holds again | 2 | `put aside again behind the others` |
+//! | an end that waits | `keep_alive::post_and_drop`: a foreign thread posts through the only keep-alive and drops it, while the end is asked for | 3 | `keep-alive not looked at`; `nobody woken by the last keep-alive`; `no new wave after the last keep-alive` |
+//! | | `keep_alive::drop_against_stop`: the only keep-alive is dropped while another thread asks for the end | 3 | `last keep-alive's fence skipped`; `report's fence skipped` |
+//! | | `keep_alive::made_outside`: a foreign thread makes one, and posts through it, while a runtime ends by itself | 3 | `kept without the lock` |
+//! | | `keep_alive::made_inside`: an event on one core gives one to a foreign thread, while two cores drain | 2 | `keep-alive not looked at` |
 //! | `Colored<T>`, last drop against a post | `colored::last_drop` | 2 | `state dropped in place` |
 //! | slot reuse of unique colors | `unique_colors::slot_reuse`: given back, stolen and given out at once | 2 | `generation kept`; `given out twice` |
 //! | nodes through the depot, one maker of several foreign threads | `nodes::through_the_depot`: a core spills while two foreign threads refill | 2 | `spilled and kept` |

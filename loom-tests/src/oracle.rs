@@ -8,7 +8,7 @@
 
 use loom::cell::UnsafeCell;
 use loom::thread::{self, ThreadId};
-use mely::{Callback, Color, Cx, Handler, PostError, Poster};
+use mely::{Callback, Color, Cx, Handler, KeepAlive, PostError, Poster};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,6 +87,34 @@ impl fmt::Debug for Event {
     }
 }
 
+/// Posts from a thread that is no core.
+pub trait Offers {
+    /// # Errors
+    /// As [`Poster::post_callback`].
+    fn offer<F: FnOnce(&mut Cx) + Send + 'static>(
+        &self,
+        callback: Callback<F>,
+    ) -> Result<(), PostError<Callback<F>>>;
+}
+
+impl Offers for Poster {
+    fn offer<F: FnOnce(&mut Cx) + Send + 'static>(
+        &self,
+        callback: Callback<F>,
+    ) -> Result<(), PostError<Callback<F>>> {
+        self.post_callback(callback)
+    }
+}
+
+impl Offers for KeepAlive {
+    fn offer<F: FnOnce(&mut Cx) + Send + 'static>(
+        &self,
+        callback: Callback<F>,
+    ) -> Result<(), PostError<Callback<F>>> {
+        self.post_callback(callback)
+    }
+}
+
 impl Event {
     /// What the event does, after what it does already.
     #[must_use]
@@ -112,11 +140,11 @@ impl Event {
     ///
     /// # Panics
     /// If it was refused because the world is full.
-    pub fn offer(self, poster: &Poster, handler: &'static Handler, color: Color) -> bool {
+    pub fn offer(self, by: &impl Offers, handler: &'static Handler, color: Color) -> bool {
         let oracle = Arc::clone(&self.oracle);
         let bit = oracle.posted(color, self.payload.mark);
         let past = oracle.thread(|past| std::mem::replace(past, *past | bit));
-        match poster.post_callback(self.callback(handler, color, bit, past)) {
+        match by.offer(self.callback(handler, color, bit, past)) {
             Ok(()) => true,
             Err(PostError::Ended(_event)) => {
                 oracle.thread(|past| *past &= !bit);
@@ -130,11 +158,8 @@ impl Event {
     ///
     /// # Panics
     /// If the event was refused.
-    pub fn post_from(self, poster: &Poster, handler: &'static Handler, color: Color) {
-        assert!(
-            self.offer(poster, handler, color),
-            "ORACLE: a post was refused"
-        );
+    pub fn post_from(self, by: &impl Offers, handler: &'static Handler, color: Color) {
+        assert!(self.offer(by, handler, color), "ORACLE: a post was refused");
     }
 
     /// As an event that its core will post by itself: nothing came before.

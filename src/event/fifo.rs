@@ -1,6 +1,6 @@
-//! Events in a row: a chunk on its way to a color, and a color's FIFO.
+//! Events in a row: a chunk on its way to a color, a color's FIFO, and what runs of it.
 //!
-//! Both own the nodes of their events. Neither can be copied, so a node has one owner at any time:
+//! Each owns the nodes of its events. None can be copied, so a node has one owner at any time:
 //! appending moves it, and popping moves it back. Nobody else reads or writes a node that is owned.
 //! (Dropping one of them would leak the nodes and the closures in them: whoever has one passes it
 //! on.)
@@ -9,7 +9,7 @@
 //! their summed times. In a mailbox a chunk is a ring: its last node links back to the first, and
 //! to the last node of the chunk that came before.
 
-use super::node::{Event, Header, Link, Node};
+use super::node::{Event, Header, Node, Owned};
 use super::tag::ProfileId;
 use super::times::{Times, Totals};
 use crate::Color;
@@ -22,39 +22,31 @@ use std::ptr::NonNull;
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Chunk {
-    first: NonNull<Node>,
-    last: NonNull<Node>,
+    first: Owned,
+    last: *mut Node,
 }
 
 impl From<Event> for Chunk {
     #[inline(always)]
     fn from(event: Event) -> Chunk {
-        let node = event.into_node();
-        Chunk {
-            first: node,
-            last: node,
-        }
+        let first = event.into_node();
+        let last = first.at();
+        Chunk { first, last }
     }
 }
 
 impl Chunk {
     #[inline(always)]
-    fn first(&self) -> CellMut<'_, Header> {
-        // SAFETY: the chunk owns its nodes. Here and below, whoever calls this ends the borrow
-        // before the next one.
-        unsafe { Node::header(self.first.as_ptr()) }
+    fn last(&mut self) -> CellMut<'_, Header> {
+        // SAFETY: the chunk owns its nodes, and is borrowed mutably.
+        unsafe { Node::header(self.last) }
     }
 
     #[inline(always)]
-    fn last(&self) -> CellMut<'_, Header> {
-        // SAFETY: the chunk owns its nodes.
-        unsafe { Node::header(self.last.as_ptr()) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn totals(&self) -> Totals {
-        let header = self.first();
-        if self.first == self.last {
+    pub(crate) fn totals(&mut self) -> Totals {
+        let is_one = self.first.at() == self.last;
+        let header = self.first.header();
+        if is_one {
             return Totals {
                 count: 1,
                 times: header.times,
@@ -62,8 +54,7 @@ impl Chunk {
         }
         Totals {
             count: header.count,
-            // SAFETY: the first node of a chunk of several has the sums.
-            times: unsafe { header.link.sums },
+            times: Times::from_bits(header.link.addr() as u64),
         }
     }
 
@@ -71,10 +62,11 @@ impl Chunk {
     /// null. Returns this chunk's.
     #[inline(always)]
     pub(crate) fn close(&mut self, older: *mut Node) -> *mut Node {
+        let first = self.first.at();
         let mut last = self.last();
-        last.next = self.first.as_ptr();
-        last.link = Link { older };
-        self.last.as_ptr()
+        last.next = first;
+        last.link = older;
+        self.last
     }
 
     /// The chunk that was closed, by its last node; and the older one's.
@@ -83,32 +75,42 @@ impl Chunk {
     /// The last node of a chunk that was closed, and whose nodes the caller owns.
     #[inline(always)]
     pub(crate) unsafe fn open(last: NonNull<Node>) -> (Chunk, *mut Node) {
-        // SAFETY: the caller's promise.
-        let header = unsafe { Node::header(last.as_ptr()) };
-        let first = NonNull::new(header.next).expect("a closed ring leads to its first node");
-        // SAFETY: so `close` left it.
-        (Chunk { first, last }, unsafe { header.link.older })
+        let (next, older) = {
+            // SAFETY: the caller's promise.
+            let header = unsafe { Node::header(last.as_ptr()) };
+            (header.next, header.link)
+        };
+        let first = NonNull::new(next).expect("a closed ring leads to its first node");
+        // SAFETY: the caller's promise, and so `close` left it.
+        let first = unsafe { Owned::from_raw(first) };
+        let last = last.as_ptr();
+        (Chunk { first, last }, older)
     }
 
     /// The color of the last event; for reports.
-    pub(crate) fn color(&self) -> Color {
+    pub(crate) fn color(&mut self) -> Color {
         self.last().color()
     }
 
     /// Appends an event.
     #[inline(always)]
-    pub(crate) fn push(&mut self, event: Event) {
+    pub(crate) fn push(&mut self, mut event: Event) {
         let totals = self.totals();
         let times = totals.times.plus(event.times());
-        let node = event.into_node();
-        self.last().next = node.as_ptr();
-        let mut first = self.first();
+        let node = event.into_node().at();
+        self.last().next = node;
+        let mut first = self.first.header();
         first.count = totals.count + 1;
-        first.link = Link { sums: times };
+        first.link = std::ptr::without_provenance_mut(times.to_bits() as usize);
         first.end();
         self.last = node;
     }
 }
+
+const _: () = assert!(
+    size_of::<usize>() == size_of::<Times>(),
+    "a link holds the sums"
+);
 
 /// The events of a color, in order, with their sums. All zero is empty.
 ///
@@ -127,9 +129,9 @@ pub(crate) struct Fifo {
 
 impl From<Event> for Fifo {
     #[inline(always)]
-    fn from(event: Event) -> Fifo {
+    fn from(mut event: Event) -> Fifo {
         let times = event.times();
-        let node = event.into_node().as_ptr();
+        let node = event.into_node().at();
         Fifo {
             head: node,
             tail: node,
@@ -141,11 +143,11 @@ impl From<Event> for Fifo {
 
 impl From<Chunk> for Fifo {
     #[inline(always)]
-    fn from(chunk: Chunk) -> Fifo {
+    fn from(mut chunk: Chunk) -> Fifo {
         let Totals { count, times } = chunk.totals();
         Fifo {
-            head: chunk.first.as_ptr(),
-            tail: chunk.last.as_ptr(),
+            head: chunk.first.at(),
+            tail: chunk.last,
             times,
             len: count,
         }
@@ -159,28 +161,6 @@ impl Fifo {
         times: Times::ZERO,
         len: 0,
     };
-
-    /// # Safety
-    /// The caller holds `len` linked nodes from `head` to `tail`, and gives them up. (Without any,
-    /// whatever the ends are.)
-    #[inline(always)]
-    pub(crate) unsafe fn new(head: *mut Node, tail: *mut Node, times: Times, len: u32) -> Fifo {
-        Fifo {
-            head,
-            tail,
-            times,
-            len,
-        }
-    }
-
-    /// The ends, whose nodes the caller then holds, the sums and the number; leaves an empty FIFO,
-    /// whose sums are not set right.
-    #[inline(always)]
-    pub(crate) fn take_parts(&mut self) -> (*mut Node, *mut Node, Times, u32) {
-        let parts = (self.head, self.tail, self.times, self.len);
-        self.len = 0;
-        parts
-    }
 
     #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
@@ -210,27 +190,26 @@ impl Fifo {
         self.head
     }
 
+    /// The header of the node at the head or at the tail, if there is one.
     #[inline(always)]
-    fn first(&self) -> Option<CellMut<'_, Header>> {
-        // SAFETY: the FIFO owns its nodes, and has one; see `Chunk::first`.
-        (self.len > 0).then(|| unsafe { Node::header(self.head) })
-    }
-
-    #[inline(always)]
-    fn last(&self) -> Option<CellMut<'_, Header>> {
-        // SAFETY: as above.
-        (self.len > 0).then(|| unsafe { Node::header(self.tail) })
+    fn end(&mut self, end: End) -> Option<CellMut<'_, Header>> {
+        let node = match end {
+            End::Head => self.head,
+            End::Tail => self.tail,
+        };
+        // SAFETY: the FIFO owns its nodes, has one, and is borrowed mutably.
+        (self.len > 0).then(|| unsafe { Node::header(node) })
     }
 
     /// The profile of the first event, of a FIFO that is not empty.
     #[inline(always)]
-    pub(crate) fn profile(&self) -> ProfileId {
-        self.first().expect("it is not empty").profile()
+    pub(crate) fn profile(&mut self) -> ProfileId {
+        self.end(End::Head).expect("it is not empty").profile()
     }
 
     /// The color of the first event, if there is one; for reports.
-    pub(crate) fn color(&self) -> Option<Color> {
-        self.first().map(|first| first.color())
+    pub(crate) fn color(&mut self) -> Option<Color> {
+        self.end(End::Head).map(|first| first.color())
     }
 
     /// What one turn of at most `batch` events will take, in ns: exact for a short queue, else by
@@ -247,20 +226,13 @@ impl Fifo {
     /// Appends the events of a chunk.
     #[inline(always)]
     pub(crate) fn append(&mut self, chunk: Chunk) {
-        let Totals { count, times } = chunk.totals();
-        match self.last() {
-            Some(mut last) => last.next = chunk.first.as_ptr(),
-            None => self.head = chunk.first.as_ptr(),
-        }
-        self.tail = chunk.last.as_ptr();
-        self.len += count;
-        self.times = self.times().plus(times);
+        self.append_all(chunk.into());
     }
 
     /// Appends the events of another, which is not empty.
     #[inline(always)]
     pub(crate) fn append_all(&mut self, other: Fifo) {
-        match self.last() {
+        match self.end(End::Tail) {
             Some(mut last) => last.next = other.head,
             None => self.head = other.head,
         }
@@ -270,14 +242,14 @@ impl Fifo {
     }
 
     /// Puts the events of a chunk before those that are there.
-    pub(crate) fn prepend(&mut self, chunk: Chunk) {
+    pub(crate) fn prepend(&mut self, mut chunk: Chunk) {
         let Totals { count, times } = chunk.totals();
         if self.len == 0 {
-            self.tail = chunk.last.as_ptr();
+            self.tail = chunk.last;
         } else {
             chunk.last().next = self.head;
         }
-        self.head = chunk.first.as_ptr();
+        self.head = chunk.first.at();
         self.len += count;
         self.times = self.times().plus(times);
     }
@@ -285,9 +257,9 @@ impl Fifo {
     /// Appends one event; returns whether it is the only one. Without a branch: where events hop
     /// from color to color, whether they meet is as good as random.
     #[inline(always)]
-    pub(crate) fn push(&mut self, event: Event) -> bool {
+    pub(crate) fn push(&mut self, mut event: Event) -> bool {
         let times = event.times();
-        let (ptr, alone) = (event.into_node().as_ptr(), self.len == 0);
+        let (ptr, alone) = (event.into_node().at(), self.len == 0);
         // The last node's link means nothing, so a lone one may be linked to itself.
         let last = select_unpredictable(alone, ptr, self.tail);
         // SAFETY: the FIFO owns its nodes, and was given this one.
@@ -303,8 +275,13 @@ impl Fifo {
     /// Takes all events out and leaves an empty FIFO.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Fifo {
-        let (head, tail, times, len) = self.take_parts();
-        self.times = Times::ZERO;
+        let Fifo {
+            head,
+            tail,
+            times,
+            len,
+        } = *self;
+        (self.len, self.times) = (0, Times::ZERO);
         Fifo {
             head,
             tail,
@@ -316,11 +293,187 @@ impl Fifo {
     /// Takes the first event out of a FIFO that is to be discarded: the sums stay as they are.
     pub(crate) fn pop(&mut self) -> Option<Event> {
         let node = NonNull::new(self.head)?;
-        let next = self.first()?.next;
+        let next = self.end(End::Head)?.next;
         self.head = next;
         self.len -= 1;
         // SAFETY: owned, and given up.
-        Some(unsafe { Event::new(node) })
+        Some(unsafe { Event::from_raw(node) })
+    }
+}
+
+/// An end of a FIFO.
+#[derive(Clone, Copy)]
+enum End {
+    Head,
+    Tail,
+}
+
+/// The color that runs: what is left of its events, what it posts to itself, and its batch. Between
+/// turns it has no events and its batch is over.
+//
+// The order of the fields keeps apart what stands side by side in a FIFO, and the two counters that
+// each event takes one from. Else the compiler handles two fields with one load; and what was
+// stored as two pieces a moment ago cannot be loaded as one before both have reached the cache.
+// That was a fifth of an event, for two colors that post to each other.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Running {
+    times: Times,
+    head: *mut Node,
+    len: u32,
+    /// Most events in the batch.
+    batch: u32,
+    tail: *mut Node,
+    /// Time left of the batch, and what that was when `times` last agreed with the events, in ns.
+    left_ns: i64,
+    settled_ns: i64,
+    /// The penalized time of what ran since then.
+    penalized_ns: u64,
+    /// Events left of the batch.
+    batch_left: u32,
+}
+
+impl Running {
+    pub(crate) const NONE: Running = Running {
+        times: Times::ZERO,
+        head: std::ptr::null_mut(),
+        len: 0,
+        batch: 0,
+        tail: std::ptr::null_mut(),
+        left_ns: 0,
+        settled_ns: 0,
+        penalized_ns: 0,
+        batch_left: 0,
+    };
+
+    /// Begins a turn of at most `batch` events, and of no more once they took `batch_ns`.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, fifo: &mut Fifo, batch: u32, batch_ns: u32) {
+        self.take_up(fifo);
+        (self.batch, self.batch_left) = (batch, batch);
+        (self.left_ns, self.settled_ns) = (batch_ns.into(), batch_ns.into());
+        self.penalized_ns = 0;
+    }
+
+    /// Takes the color's events.
+    #[inline(always)]
+    pub(crate) fn take_up(&mut self, fifo: &mut Fifo) {
+        (self.head, self.tail, self.times, self.len) = (fifo.head, fifo.tail, fifo.times, fifo.len);
+        // The sums are set right when the events come back.
+        fifo.len = 0;
+    }
+
+    /// Gives away what is left of the color's events.
+    pub(crate) fn put_down(&mut self) -> Fifo {
+        if self.len == 0 {
+            self.times = Times::ZERO;
+        } else if self.times.raw_ns() != u32::MAX {
+            // A sum that reached its end stays there, until there are no events.
+            self.times = Times::new(
+                self.times.raw_ns() - (self.settled_ns - self.left_ns) as u32,
+                self.times.penalized_ns() - self.penalized_ns as u32,
+            );
+        }
+        (self.settled_ns, self.penalized_ns) = (self.left_ns, 0);
+        Fifo {
+            head: self.head,
+            tail: self.tail,
+            times: self.times,
+            len: std::mem::take(&mut self.len),
+        }
+    }
+
+    /// Gives back an event that was just popped and did not run.
+    #[inline(never)]
+    pub(crate) fn put_front(&mut self, event: Event, times: Times) {
+        // Its link leads to the next event still, if there is one; else it is the tail still.
+        self.head = event.into_node().at();
+        self.len += 1;
+        self.batch_left += 1;
+        self.left_ns += i64::from(times.raw_ns());
+        self.penalized_ns -= u64::from(times.penalized_ns());
+    }
+
+    /// Puts an event before all others, which was not among them.
+    pub(crate) fn put_first(&mut self, event: Event) {
+        let mut fifo = self.put_down();
+        fifo.prepend(event.into());
+        self.take_up(&mut fifo);
+    }
+
+    /// An event that has begun does not count as one; of the batch it was one all the same.
+    pub(crate) fn forget_begun(&mut self) {
+        self.batch -= 1;
+    }
+
+    /// The turn is over after the event that runs, or that is about to.
+    pub(crate) fn cut(&mut self) {
+        // What `put_down` reckons with is the difference.
+        self.settled_ns -= self.left_ns;
+        self.left_ns = 0;
+    }
+
+    /// Whether the color's events are finished, or its batch is over.
+    #[inline(always)]
+    pub(crate) fn is_over(&self) -> bool {
+        self.len == 0 || self.batch_left == 0 || self.left_ns <= 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Events of the batch that have begun.
+    #[inline(always)]
+    pub(crate) fn begun(&self) -> u64 {
+        u64::from(self.batch - self.batch_left)
+    }
+
+    /// Ends the batch, of a color that was put down or has no events.
+    #[inline(always)]
+    pub(crate) fn end(&mut self) {
+        debug_assert!(self.is_empty());
+        self.batch_left = self.batch;
+    }
+
+    /// Appends an event that the color posted to itself, whose times these are.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, event: Event, times: Times) {
+        let node = event.into_node().at();
+        if self.len == 0 {
+            self.head = node;
+        } else {
+            // SAFETY: the tail is one of the running color's nodes, which are ours.
+            unsafe { Node::header(self.tail) }.next = node;
+        }
+        self.tail = node;
+        self.len += 1;
+        self.times = self.times.plus(times);
+    }
+
+    /// The next event, with its times.
+    ///
+    /// # Safety
+    /// There is one.
+    #[inline(always)]
+    pub(crate) unsafe fn pop(&mut self) -> (Event, Times) {
+        debug_assert!(self.len > 0);
+        // SAFETY: the head of a FIFO that is not empty is a node with an event in it. It is ours,
+        // and given up.
+        let mut event = unsafe { Event::from_raw(NonNull::new_unchecked(self.head)) };
+        let times = {
+            let header = event.header();
+            // The last node's link means nothing, but whether there is a next one is hard to
+            // predict.
+            self.head = header.next;
+            header.times
+        };
+        self.len -= 1;
+        self.batch_left -= 1;
+        self.left_ns -= i64::from(times.raw_ns());
+        self.penalized_ns += u64::from(times.penalized_ns());
+        (event, times)
     }
 }
 
@@ -329,6 +482,7 @@ mod tests {
     use super::*;
     use crate::Cx;
     use crate::event::maker::Maker;
+    use crate::event::node::Sort;
     use crate::event::pool::Depot;
     use crate::event::profile::Profiles;
 
@@ -360,7 +514,14 @@ mod tests {
         let profiles = Profiles::new();
         let mut maker = Maker::new(&Depot::new(5, 1));
         let mut make = |color| {
-            let made = maker.make(&profiles, None, Color::from(color), |_: &mut Cx| (), |f| f);
+            let made = maker.make(
+                &profiles,
+                None,
+                Color::from(color),
+                |_: &mut Cx| (),
+                Sort::ORDINARY,
+                |f| f,
+            );
             made.unwrap_or_else(|_| panic!("there is room")).0
         };
         let mut fifo = Fifo::from(make(2));
@@ -373,7 +534,7 @@ mod tests {
         chunk.push(make(1));
         fifo.prepend(chunk);
         let left: Vec<_> = std::iter::from_fn(|| fifo.pop())
-            .map(|event| event.color_and_tag().0)
+            .map(|mut event| event.color_and_tag().0)
             .collect();
         assert_eq!(left, [0, 1, 2, 3, 4]);
     }

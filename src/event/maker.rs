@@ -1,6 +1,6 @@
 //! Making events: what posting threads do before anything is shared, on cores and elsewhere.
 
-use super::node::{Class, Empty, Event, ProfileOf};
+use super::node::{Class, Empty, Event, ProfileOf, Sort};
 use super::pool::{Depot, Pool};
 use super::profile::{Boxed, Profiles};
 use super::profile_cache::ProfileCache;
@@ -16,9 +16,14 @@ pub(crate) struct Maker {
     cache: ProfileCache,
 }
 
-/// Whether it was the limit of events that refused one.
+/// Why an event was not made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AtLimit(pub(crate) bool);
+pub(crate) enum Refusal {
+    /// The limit of events is reached.
+    Full,
+    /// It was not admitted.
+    NotAdmitted,
+}
 
 impl Maker {
     pub(crate) fn new(depot: &Arc<Depot>) -> Maker {
@@ -38,57 +43,64 @@ impl Maker {
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
+        sort: Sort,
         wrap: impl FnOnce(F) -> G,
     ) -> Result<(Event, Times), F>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.make_if(profiles, handler, color, f, wrap, || true)
+        self.make_if(profiles, handler, color, f, sort, wrap, || true)
             .map_err(|(f, _)| f)
     }
 
     /// The same if `admit` says so, which is asked when nothing else can refuse the event any more.
-    /// With the closure comes whether it was the limit that refused it.
+    /// With the closure comes who refused it.
     #[inline(always)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "two of them tell apart who calls"
+    )]
     pub(crate) fn make_if<F, G>(
         &mut self,
         profiles: &Profiles,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
+        sort: Sort,
         wrap: impl FnOnce(F) -> G,
         admit: impl FnOnce() -> bool,
-    ) -> Result<(Event, Times), (F, AtLimit)>
+    ) -> Result<(Event, Times), (F, Refusal)>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        let Some(profile) = self.cache.find_of::<G>(profiles, handler) else {
+        let Some(profile) = self.cache.find_of::<G>(profiles, handler, sort) else {
             // Written out here: handed to a function, the closure would lie on the stack in every
             // post, and be read back before its parts have arrived there.
             let times = profiles.get(ProfileId::OVERFLOW).estimate();
-            let Some(node) = self.pool.alloc(Class::of::<Boxed>()) else {
-                return Err((f, AtLimit(true)));
+            let node = match self.node_if(Class::of::<Boxed>(), admit) {
+                Ok(node) => node,
+                Err(refusal) => return Err((f, refusal)),
             };
-            if !admit() {
-                self.pool.free(node);
-                return Err((f, AtLimit(false)));
-            }
             let f: Boxed = Box::new(wrap(f));
-            return Ok((
-                node.fill(color, ProfileOf::overflow(false), times, f),
-                times,
-            ));
+            return Ok((node.fill(color, ProfileOf::overflow(sort), times, f), times));
         };
         let times = profiles.get(profile.id()).estimate();
         // After the profile: before it, a post took 12 instructions more.
-        let Some(node) = self.pool.alloc(Class::of::<G>()) else {
-            return Err((f, AtLimit(true)));
-        };
+        match self.node_if(Class::of::<G>(), admit) {
+            Ok(node) => Ok((node.fill(color, profile, times, wrap(f)), times)),
+            Err(refusal) => Err((f, refusal)),
+        }
+    }
+
+    /// A node, if `admit` says so.
+    #[inline(always)]
+    fn node_if(&mut self, class: Class, admit: impl FnOnce() -> bool) -> Result<Empty, Refusal> {
+        let node = self.pool.alloc(class).ok_or(Refusal::Full)?;
         if !admit() {
             self.pool.free(node);
-            return Err((f, AtLimit(false)));
+            return Err(Refusal::NotAdmitted);
         }
-        Ok((node.fill(color, profile, times, wrap(f)), times))
+        Ok(node)
     }
 
     /// Makes an event that nobody can be refused, also at the limit of events: a timer's, or one of
@@ -100,13 +112,14 @@ impl Maker {
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
+        sort: Sort,
     ) -> (Event, Times)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        match self.make(profiles, handler, color, f, |f| f) {
+        match self.make(profiles, handler, color, f, sort, |f| f) {
             Ok(made) => made,
-            Err(f) => self.make_reserved(profiles, handler, color, f),
+            Err(f) => self.make_reserved(profiles, handler, color, f, sort.reserved()),
         }
     }
 
@@ -117,15 +130,16 @@ impl Maker {
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
+        sort: Sort,
     ) -> (Event, Times)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let Some(profile) = self.cache.find_reserved_of::<F>(profiles, handler) else {
+        let Some(profile) = self.cache.find_of::<F>(profiles, handler, sort) else {
             let times = profiles.get(ProfileId::OVERFLOW).estimate();
             let node = self.pool.depot.reserve(Class::of::<Boxed>());
             let f: Boxed = Box::new(f);
-            return (node.fill(color, ProfileOf::overflow(true), times, f), times);
+            return (node.fill(color, ProfileOf::overflow(sort), times, f), times);
         };
         let times = profiles.get(profile.id()).estimate();
         let node = self.pool.depot.reserve(Class::of::<F>());

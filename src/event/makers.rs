@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 
 /// Most makers of a runtime.
 const MAKERS_MAX: usize = if cfg!(loom) { 1 } else { 16 };
-/// One for each so many events of the limit: each has stocks of nodes on top of it.
+/// One for each 16,384 events of the limit, because each has stocks of nodes on top of it.
 const EVENTS_EACH: usize = 1 << 14;
 
 /// How many there are in a runtime with this limit of events.
@@ -72,8 +72,7 @@ impl Makers {
 /// A number for each thread.
 fn this_thread() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
-    // std's also under loom, where there is one maker.
-    std::thread_local! {
+    crate::sync::thread_local! {
         static NUMBER: usize = THREADS.fetch_add(1, Relaxed);
     }
     // A thread that ends may post from the destructors of its locals; this one has none.

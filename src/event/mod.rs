@@ -1,10 +1,10 @@
 //! An event, and what is known of its handler, without any scheduling.
 //!
-//! In memory: [`node`] is an event with its closure, [`fifo`] is events in a row, [`pool`] is where
-//! nodes come from. What handlers take: [`profile`] is learned of each handler and closure type,
-//! [`profile_cache`] is a thread's way to it, [`times`] is what events add up to, [`counts`] is how
-//! many of them ran. [`maker`] puts the two together: it makes the event of a post; [`makers`] are
-//! those of threads that are no cores.
+//! In memory: [`node`] is an event with its closure, [`fifo`] is events in a row, those of the
+//! color that runs included, [`pool`] is where nodes come from. What handlers take: [`profile`] is
+//! learned of each handler and closure type, [`profile_cache`] is a thread's way to it, [`times`]
+//! is what events add up to, [`counts`] is how many of them ran. [`maker`] puts the two together:
+//! it makes the event of a post; [`makers`] are those of threads that are no cores.
 
 pub(crate) mod counts;
 pub(crate) mod fifo;
@@ -14,6 +14,5 @@ pub(crate) mod node;
 pub(crate) mod pool;
 pub(crate) mod profile;
 pub(crate) mod profile_cache;
-pub(crate) mod running;
 pub(crate) mod tag;
 pub(crate) mod times;

@@ -10,16 +10,16 @@
 //! node holds the box. Nodes come from pools ([`super::pool`]) and are type-stable: a node's memory
 //! stays a node of its class until the runtime is gone.
 //!
-//! Who may touch a node: whoever owns it. That is, in turn, a pool, the [`Empty`] it hands out, the
-//! [`Event`] that becomes of it, and the chunk or FIFO that the event is moved into
-//! ([`super::fifo`]). None of them can be copied.
+//! Who may touch a node: whoever owns it, by its [`Owned`]. That is, in turn, a pool, the [`Empty`]
+//! it hands out, the [`Event`] that becomes of it, and the chunk or FIFO that the event is moved
+//! into ([`super::fifo`]). None of them can be copied.
 
 use super::tag::{ProfileId, Tag};
 use super::times::Times;
 use crate::sync::{CellMut, UnsafeCell};
 use crate::{Color, Cx};
 use std::marker::PhantomData;
-use std::mem::{align_of, size_of};
+use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr::NonNull;
 
 /// Everything of an event but its closure.
@@ -29,8 +29,9 @@ pub(crate) struct Header {
     /// The next event of the same color-queue or chunk; in a mailbox, a chunk's last node points
     /// back to its first.
     pub(super) next: *mut Node,
-    /// Used in a chunk, and in a mailbox: see [`super::fifo`].
-    pub(super) link: Link,
+    /// In a mailbox, on a chunk's last node: the last node of the chunk pushed before, or null. On
+    /// the first node of a chunk of several, as an address: the chunk's summed times.
+    pub(super) link: *mut Node,
     /// The color's value.
     color: u64,
     tag: Tag,
@@ -39,22 +40,6 @@ pub(crate) struct Header {
     /// What this event adds to its color's time-left: set when posted, and exactly this is
     /// subtracted when it leaves, although estimates change in between.
     pub(super) times: Times,
-}
-
-/// What a node is linked by, or what it sums, besides its place in a FIFO.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) union Link {
-    /// In a mailbox, on a chunk's last node: the last node of the chunk pushed before, or null.
-    pub(super) older: *mut Node,
-    /// On the first node of a chunk of several: the chunk's summed times.
-    pub(super) sums: Times,
-}
-
-impl std::fmt::Debug for Link {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Link")
-    }
 }
 
 /// The part of a node that all classes have; the closure's memory is behind it.
@@ -74,7 +59,7 @@ pub(crate) struct Class(u8);
 impl Class {
     pub(crate) const COUNT: usize = 3;
     pub(crate) const ALL: [Class; Class::COUNT] = [Class(0), Class(1), Class(2)];
-    /// For a closure of up to so many bytes.
+    /// Bytes of the largest closure of each.
     const CLOSURE_BYTES: [usize; Class::COUNT] = [24, 88, CLOSURE_BYTES_MAX];
 
     /// That of closures of type `F`: the smallest they fit into, or that a box fits into.
@@ -118,13 +103,11 @@ const _: () = {
 const _: () = assert!(size_of::<Node>().is_multiple_of(align_of::<usize>()));
 
 impl Node {
-    pub(super) fn new() -> Node {
+    fn new() -> Node {
         Node {
             header: UnsafeCell::new(Header {
                 next: std::ptr::null_mut(),
-                link: Link {
-                    older: std::ptr::null_mut(),
-                },
+                link: std::ptr::null_mut(),
                 color: 0,
                 tag: Tag::NONE,
                 count: 0,
@@ -142,11 +125,67 @@ impl Node {
         // SAFETY: nodes are type-stable, so the pointer is valid; exclusivity is the caller's.
         unsafe { (*node).header.borrow_mut() }
     }
+}
 
-    /// Where the closure is, or its box.
+/// Memory of a node with a closure of up to this many words.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(super) struct Place<const WORDS: usize> {
+    node: Node,
+    closure: [MaybeUninit<usize>; WORDS],
+}
+
+impl<const WORDS: usize> Place<WORDS> {
+    const CLASS: Class = {
+        let mut class = 0;
+        while Class::CLOSURE_BYTES[class] != WORDS * size_of::<usize>() {
+            class += 1;
+        }
+        assert!(Class(class as u8).node_bytes() == size_of::<Place<WORDS>>());
+        Class(class as u8)
+    };
+
+    pub(super) fn new() -> Place<WORDS> {
+        Place {
+            node: Node::new(),
+            closure: [MaybeUninit::uninit(); WORDS],
+        }
+    }
+}
+
+/// A node, by whoever owns it. Dropped, the memory is out of use until the runtime is gone.
+#[repr(transparent)]
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Owned(NonNull<Node>);
+
+// SAFETY: there is one of a node, and closures in nodes are `Send` (the bound of `Maker::make`).
+unsafe impl Send for Owned {}
+
+impl Owned {
+    /// # Safety
+    /// The caller owns the node, and gives it up.
     #[inline(always)]
-    fn closure<F>(node: NonNull<Node>) -> *mut F {
-        node.as_ptr().wrapping_add(1).cast()
+    pub(super) unsafe fn from_raw(node: NonNull<Node>) -> Owned {
+        Owned(node)
+    }
+
+    /// Where it is.
+    #[inline(always)]
+    pub(super) fn at(&self) -> *mut Node {
+        self.0.as_ptr()
+    }
+
+    #[inline(always)]
+    pub(super) fn header(&mut self) -> CellMut<'_, Header> {
+        // SAFETY: owned, and borrowed mutably for as long as its header.
+        unsafe { Node::header(self.0.as_ptr()) }
+    }
+
+    /// Where what is stored of the closure is.
+    #[inline(always)]
+    fn closure<S>(&self) -> *mut S {
+        self.0.as_ptr().wrapping_add(1).cast()
     }
 }
 
@@ -167,7 +206,7 @@ pub(crate) struct ProfileOf<F>(ProfileId, PhantomData<fn(F)>);
 
 impl<F> ProfileOf<F> {
     /// # Safety
-    /// The profile's vtable is that of `F`, or that of `F` in reserved nodes.
+    /// The profile's vtable is one of `F`'s.
     #[inline(always)]
     pub(super) unsafe fn new(id: ProfileId) -> ProfileOf<F> {
         ProfileOf(id, PhantomData)
@@ -183,55 +222,106 @@ impl<F> ProfileOf<F> {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Empty {
-    node: NonNull<Node>,
+    node: Owned,
     class: Class,
 }
 
 impl Empty {
+    /// A node in this memory.
+    pub(super) fn new<const WORDS: usize>(place: &'static mut Place<WORDS>) -> Empty {
+        Empty {
+            node: Owned(NonNull::from(place).cast()),
+            class: Place::<WORDS>::CLASS,
+        }
+    }
+
     /// # Safety
-    /// The caller owns the node, which is of this class and holds no closure, and gives it up.
+    /// The node is of this class.
     #[inline(always)]
-    pub(super) unsafe fn new(node: NonNull<Node>, class: Class) -> Empty {
+    pub(super) unsafe fn of_class(node: Owned, class: Class) -> Empty {
         Empty { node, class }
     }
 
-    /// Gives the node up; who gets it owns it.
+    pub(super) fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Where it is.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn at(&self) -> *mut Node {
+        self.node.at()
+    }
+
     #[inline(always)]
-    pub(super) fn into_parts(self) -> (NonNull<Node>, Class) {
+    pub(super) fn into_parts(self) -> (Owned, Class) {
         (self.node, self.class)
     }
 
-    /// What is in it means nothing any more.
+    /// What was stored in it means nothing any more. (Its header is one all the time: of a lone
+    /// event the link is read too.)
     #[cfg(miri)]
     pub(super) fn forget_content(&self) {
-        let lines = self.node.cast::<std::mem::MaybeUninit<[u8; 64]>>();
-        for i in 0..self.class.node_bytes() / 64 {
+        let words = self.node.closure::<MaybeUninit<u64>>();
+        let bytes = self.class.node_bytes() - size_of::<Node>();
+        for i in 0..bytes / size_of::<u64>() {
             // SAFETY: owned, and of this size.
-            unsafe { lines.add(i).write(std::mem::MaybeUninit::uninit()) };
+            unsafe { words.add(i).write(MaybeUninit::uninit()) };
         }
     }
 
     /// Makes an event of it, which runs `f`. (A reserved node takes a profile of reserved nodes: it
     /// goes back where its profile's vtable says.)
     #[inline(always)]
-    pub(super) fn fill<F>(self, color: Color, profile: ProfileOf<F>, times: Times, f: F) -> Event {
-        assert!(self.class == Class::of::<F>(), "a node of another class");
+    pub(super) fn fill<F>(
+        mut self,
+        color: Color,
+        profile: ProfileOf<F>,
+        times: Times,
+        f: F,
+    ) -> Event {
         {
-            // SAFETY: owned.
-            let mut header = unsafe { Node::header(self.node.as_ptr()) };
+            let mut header = self.node.header();
             header.color = color.value();
             header.tag = Tag::new(profile.id(), color.kind());
             header.times = times;
         }
         if const { is_boxed::<F>() } {
-            let boxed = Box::into_raw(Box::new(f));
-            // SAFETY: owned, and a thin box is one word.
-            unsafe { Node::closure::<*mut F>(self.node).write(boxed) };
+            self.store(Box::new(f));
         } else {
-            // SAFETY: owned; the class has room for an `F`, at a multiple of a word.
-            unsafe { Node::closure::<F>(self.node).write(f) };
+            self.store(InPlace(f));
         }
         Event(self.node)
+    }
+
+    /// Writes what is to lie in the node.
+    #[inline(always)]
+    fn store<S>(&mut self, stored: S) {
+        assert!(!is_boxed::<S>(), "it would have no room");
+        assert!(self.class == Class::of::<S>(), "a node of another class");
+        // SAFETY: owned; the class has room for an `S`, at a multiple of a word.
+        unsafe { self.node.closure::<S>().write(stored) };
+    }
+}
+
+/// What lies in a node of a closure of type `F`.
+trait Stored<F>: Sized {
+    fn into_closure(self) -> F;
+}
+
+/// The closure itself.
+struct InPlace<F>(F);
+
+impl<F> Stored<F> for InPlace<F> {
+    #[inline(always)]
+    fn into_closure(self) -> F {
+        self.0
+    }
+}
+
+impl<F> Stored<F> for Box<F> {
+    #[inline(always)]
+    fn into_closure(self) -> F {
+        *self
     }
 }
 
@@ -239,36 +329,34 @@ impl Empty {
 /// closure would leak: whoever has one passes it on.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Event(NonNull<Node>);
+pub(crate) struct Event(Owned);
 
 impl Event {
     /// # Safety
     /// The caller owns the node, which holds a closure, and gives it up.
     #[inline(always)]
-    pub(super) unsafe fn new(node: NonNull<Node>) -> Event {
-        Event(node)
+    pub(super) unsafe fn from_raw(node: NonNull<Node>) -> Event {
+        Event(Owned(node))
     }
 
-    /// Gives the node up; who gets it owns it.
     #[inline(always)]
-    pub(super) fn into_node(self) -> NonNull<Node> {
+    pub(super) fn into_node(self) -> Owned {
         self.0
     }
 
     #[inline(always)]
-    fn header(&self) -> CellMut<'_, Header> {
-        // SAFETY: owned; the callers end the borrow before anything else is done.
-        unsafe { Node::header(self.0.as_ptr()) }
+    pub(super) fn header(&mut self) -> CellMut<'_, Header> {
+        self.0.header()
     }
 
     #[inline(always)]
-    pub(crate) fn times(&self) -> Times {
+    pub(crate) fn times(&mut self) -> Times {
         self.header().times
     }
 
     /// The color's value, and the tag.
     #[inline(always)]
-    pub(crate) fn color_and_tag(&self) -> (u64, Tag) {
+    pub(crate) fn color_and_tag(&mut self) -> (u64, Tag) {
         let header = self.header();
         (header.color, header.tag)
     }
@@ -276,23 +364,16 @@ impl Event {
     /// Takes the event apart.
     ///
     /// # Safety
-    /// It was made of an `F`.
+    /// An `S` lies in its node.
     #[inline(always)]
-    unsafe fn take<F>(self) -> (F, Empty) {
+    unsafe fn take<S>(mut self) -> (S, Empty) {
         // For loom, which sees cells only.
         self.header().end();
-        let f = if const { is_boxed::<F>() } {
-            // SAFETY: written by `fill::<F>`, as the caller promises, and read once.
-            let boxed = unsafe { Node::closure::<*mut F>(self.0).read() };
-            // SAFETY: made by `fill`.
-            unsafe { *Box::from_raw(boxed) }
-        } else {
-            // SAFETY: as above.
-            unsafe { Node::closure::<F>(self.0).read() }
-        };
-        let class = Class::of::<F>();
+        // SAFETY: written by `store::<S>`, as the caller promises, and read once.
+        let stored = unsafe { self.0.closure::<S>().read() };
+        let class = Class::of::<S>();
         (
-            f,
+            stored,
             Empty {
                 node: self.0,
                 class,
@@ -312,50 +393,100 @@ pub(crate) struct Vtable {
     pub(crate) type_name: fn() -> &'static str,
     /// Whether these closures are boxed.
     pub(crate) is_boxed: bool,
+    /// Whether these events pass gates ([`crate::gate`]).
+    pub(crate) passes: bool,
+}
+
+/// What sort of event a closure becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sort {
+    /// In a reserved node ([`super::pool`]).
+    pub(crate) reserved: bool,
+    /// It passes gates ([`crate::gate`]).
+    pub(crate) passes: bool,
+}
+
+impl Sort {
+    pub(crate) const ORDINARY: Sort = Sort {
+        reserved: false,
+        passes: false,
+    };
+
+    pub(crate) const PASSING: Sort = Sort {
+        reserved: false,
+        passes: true,
+    };
+
+    #[inline(always)]
+    pub(crate) fn reserved(self) -> Sort {
+        Sort {
+            reserved: true,
+            ..self
+        }
+    }
 }
 
 /// The vtable of `F`, at an address that serves as the key of `F`'s profile.
 pub(crate) struct VtableOf<F>(PhantomData<F>);
 
 impl<F: FnOnce(&mut Cx) + Send + 'static> VtableOf<F> {
-    pub(crate) const VTABLE: &'static Vtable = &Vtable {
-        run: run::<F>,
-        discard: discard::<F>,
-        type_name: std::any::type_name::<F>,
-        is_boxed: is_boxed::<F>(),
-    };
+    pub(crate) const VTABLE: &'static Vtable = &Self::vtable::<false>(false);
+    const RESERVED: &'static Vtable = &Self::vtable::<true>(false);
+    const PASSING: &'static Vtable = &Self::vtable::<false>(true);
+    const PASSING_RESERVED: &'static Vtable = &Self::vtable::<true>(true);
 
-    /// The same for an event in a reserved node ([`super::pool`]).
-    pub(crate) const RESERVED: &'static Vtable = &Vtable {
-        run: run_reserved::<F>,
-        ..*Self::VTABLE
-    };
+    /// That of events of this sort.
+    #[inline(always)]
+    pub(crate) const fn of(sort: Sort) -> &'static Vtable {
+        match (sort.passes, sort.reserved) {
+            (false, false) => Self::VTABLE,
+            (false, true) => Self::RESERVED,
+            (true, false) => Self::PASSING,
+            (true, true) => Self::PASSING_RESERVED,
+        }
+    }
+
+    const fn vtable<const RESERVED: bool>(passes: bool) -> Vtable {
+        if is_boxed::<F>() {
+            Self::stored::<Box<F>, RESERVED>(passes)
+        } else {
+            Self::stored::<InPlace<F>, RESERVED>(passes)
+        }
+    }
+
+    const fn stored<S: Stored<F>, const RESERVED: bool>(passes: bool) -> Vtable {
+        Vtable {
+            run: run::<F, S, RESERVED>,
+            discard: discard::<F, S>,
+            type_name: std::any::type_name::<F>,
+            is_boxed: is_boxed::<F>(),
+            passes,
+        }
+    }
 }
 
 /// # Safety
-/// The event was made of an `F`.
-unsafe fn run<F: FnOnce(&mut Cx)>(event: Event, cx: &mut Cx) {
+/// The event was made of an `F`, which lies in its node as an `S`; the node is reserved or not.
+unsafe fn run<F: FnOnce(&mut Cx), S: Stored<F>, const RESERVED: bool>(event: Event, cx: &mut Cx) {
     // SAFETY: the caller's promise. The node is free before the closure runs, so that the closure's
     // own first post finds it in the cache.
-    let (f, node) = unsafe { event.take::<F>() };
-    cx.worker().core.free(node);
+    let (stored, node) = unsafe { event.take::<S>() };
+    let f = stored.into_closure();
+    let core = &mut cx.worker().core;
+    if RESERVED {
+        core.retire(node);
+    } else {
+        core.free(node);
+    }
     f(cx);
 }
 
 /// # Safety
-/// The event was made of an `F`, in a reserved node.
-unsafe fn run_reserved<F: FnOnce(&mut Cx)>(event: Event, cx: &mut Cx) {
-    // SAFETY: the caller's promise.
-    let (f, node) = unsafe { event.take::<F>() };
-    cx.worker().core.retire(node);
-    f(cx);
-}
-
-/// # Safety
-/// The event was made of an `F`.
-unsafe fn discard<F>(event: Event) {
+/// The event was made of an `F`, which lies in its node as an `S`.
+unsafe fn discard<F, S: Stored<F>>(event: Event) {
     // SAFETY: the caller's promise. The node's memory goes with the runtime.
-    drop(unsafe { event.take::<F>() }.0);
+    let (stored, _) = unsafe { event.take::<S>() };
+    drop(stored.into_closure());
 }
 
 #[cfg(all(test, not(loom)))]

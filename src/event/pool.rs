@@ -23,12 +23,12 @@
 //! refused to anybody. A reserved node goes back to the depot's reserve when its event runs, and
 //! never goes round.
 
-use super::node::{Class, Empty, Node};
+use super::node::{Class, Empty, Owned, Place};
 use crate::prefetch;
 use crate::sync::relaxed::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, fault};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::ptr::NonNull;
 
 /// Nodes in a slab, and the most in a batch.
@@ -71,71 +71,71 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Shelf {
     /// The one that was given back first is in front.
-    batches: VecDeque<Vec<NonNull<Node>>>,
-    slabs: Vec<NonNull<u8>>,
-    /// Nodes of the last slab that were never handed out.
-    fresh: usize,
-    reserve: Vec<NonNull<Node>>,
+    batches: VecDeque<Batch>,
+    slabs: Vec<Box<dyn Memory>>,
+    /// Those of the last slab that were never handed out.
+    fresh: std::vec::IntoIter<Empty>,
+    reserve: Vec<Empty>,
 }
 
-// SAFETY: the pointers lead into `slabs`, which live as long as the depot; a node in a batch or in
-// the reserve is owned by nobody else: it came as an `Empty`.
-unsafe impl Send for Depot {}
-// SAFETY: all of `Inner` is behind the mutex.
-unsafe impl Sync for Depot {}
+/// Nodes of one class, all of them there: moved in bulk, from and to where nothing is left.
+type Batch = Vec<Option<Owned>>;
 
-fn layout(class: Class) -> Layout {
-    Layout::from_size_align(SLAB * class.node_bytes(), 64).expect("some KiB")
-}
+/// Memory that is given back when it is dropped.
+trait Memory: Debug + Send {}
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        for class in Class::ALL {
-            for slab in self.shelves[class.index()].slabs.drain(..) {
-                #[cfg(loom)]
-                for i in 0..SLAB {
-                    // SAFETY: made by `fresh_node`; loom's cells have something to drop.
-                    unsafe { node_at(slab, i, class).drop_in_place() };
-                }
-                // SAFETY: allocated by `fresh_node` with this layout, and freed here only. Every
-                // pool holds the depot, and so does the runtime's shared part, whose drop empties
-                // all queues and mailboxes first: so nobody owns a node any more.
-                unsafe { dealloc(slab.as_ptr(), layout(class)) };
-            }
-        }
+/// Memory of nodes.
+#[derive(Debug)]
+struct Slab<const WORDS: usize>(NonNull<[Place<WORDS>]>);
+
+// SAFETY: nothing but its drop reaches the memory through it.
+unsafe impl<const WORDS: usize> Send for Slab<WORDS> {}
+
+impl<const WORDS: usize> Memory for Slab<WORDS> {}
+
+impl<const WORDS: usize> Slab<WORDS> {
+    /// With the nodes in it, in the order of their addresses.
+    fn with_nodes() -> (Box<dyn Memory>, Vec<Empty>) {
+        let places: Box<[_]> = (0..SLAB).map(|_| Place::<WORDS>::new()).collect();
+        let mut slab = Slab(NonNull::from(Box::leak(places)));
+        // SAFETY: just made, and not borrowed again: `drop` comes when nobody owns a node any more.
+        let places = unsafe { slab.0.as_mut() };
+        let nodes = places.iter_mut().map(Empty::new).collect();
+        (Box::new(slab), nodes)
     }
 }
 
-fn node_at(slab: NonNull<u8>, i: usize, class: Class) -> NonNull<Node> {
-    // SAFETY: the callers' `i` is less than the slab's length.
-    unsafe { slab.add(i * class.node_bytes()).cast() }
+impl<const WORDS: usize> Drop for Slab<WORDS> {
+    fn drop(&mut self) {
+        // SAFETY: leaked by `with_nodes`, and freed here only. The depot has all slabs. Every pool
+        // holds the depot, and so does the runtime's shared part, whose drop empties all queues and
+        // mailboxes first: so nobody owns a node any more.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
 }
 
 impl Shelf {
     /// A node that nobody has had yet; in the order of their addresses.
-    fn fresh_node(&mut self, class: Class) -> NonNull<Node> {
-        if self.fresh == 0 {
-            // SAFETY: not of size zero.
-            let slab = unsafe { alloc(layout(class)) };
-            let Some(slab) = NonNull::new(slab) else {
-                handle_alloc_error(layout(class));
-            };
-            for i in 0..SLAB {
-                // SAFETY: inside the slab, and aligned: a class is whole cache lines.
-                unsafe { node_at(slab, i, class).write(Node::new()) };
+    fn fresh_node(&mut self, class: Class) -> Empty {
+        loop {
+            if let Some(node) = self.fresh.next() {
+                return node;
             }
+            let (slab, nodes) = match class.index() {
+                0 => Slab::<3>::with_nodes(),
+                1 => Slab::<11>::with_nodes(),
+                _ => Slab::<27>::with_nodes(),
+            };
             self.slabs.push(slab);
-            self.fresh = SLAB;
+            self.fresh = nodes.into_iter();
         }
-        let i = SLAB - self.fresh;
-        self.fresh -= 1;
-        node_at(self.slabs[self.slabs.len() - 1], i, class)
     }
 
     /// At most `count` nodes.
-    fn take(&mut self, class: Class, count: usize) -> Vec<NonNull<Node>> {
+    fn take(&mut self, class: Class, count: usize) -> Batch {
         let Some(mut batch) = self.batches.pop_front() else {
-            return (0..count).map(|_| self.fresh_node(class)).collect();
+            let nodes = (0..count).map(|_| self.fresh_node(class).into_parts().0);
+            return nodes.map(Some).collect();
         };
         if batch.len() > count {
             let rest = batch.split_off(count);
@@ -163,12 +163,13 @@ impl Depot {
     /// Bytes of event memory ever allocated.
     pub(crate) fn bytes(&self) -> usize {
         let inner = self.inner.lock().unwrap();
-        let of = |class: Class| inner.shelves[class.index()].slabs.len() * layout(class).size();
+        let of =
+            |class: Class| inner.shelves[class.index()].slabs.len() * SLAB * class.node_bytes();
         Class::ALL.into_iter().map(of).sum()
     }
 
     /// A batch of nodes; fewer at the limit, or none.
-    fn take(&self, class: Class) -> Vec<NonNull<Node>> {
+    fn take(&self, class: Class) -> Batch {
         let mut inner = self.inner.lock().unwrap();
         let out = self.out.load(Relaxed);
         let count = self.batch.min(self.nodes_max - out);
@@ -180,7 +181,7 @@ impl Depot {
         batch
     }
 
-    fn take_back(&self, class: Class, batch: Vec<NonNull<Node>>) {
+    fn take_back(&self, class: Class, batch: Batch) {
         let mut inner = self.inner.lock().unwrap();
         self.out
             .store(self.out.load(Relaxed) - batch.len(), Relaxed);
@@ -197,21 +198,18 @@ impl Depot {
         let mut inner = self.inner.lock().unwrap();
         inner.reserved += 1;
         let shelf = &mut inner.shelves[class.index()];
-        let node = match shelf.reserve.pop() {
+        match shelf.reserve.pop() {
             Some(node) => node,
             None => shelf.fresh_node(class),
-        };
-        // SAFETY: on this class's shelf until now, which is not used by anybody.
-        unsafe { Empty::new(node, class) }
+        }
     }
 
     /// Takes back a reserved node.
     pub(super) fn retire(&self, node: Empty) {
         poison(&node);
-        let (node, class) = node.into_parts();
         let mut inner = self.inner.lock().unwrap();
         inner.reserved -= 1;
-        inner.shelves[class.index()].reserve.push(node);
+        inner.shelves[node.class().index()].reserve.push(node);
     }
 
     /// Nodes that are surely in use: what pools have in stock may be, or not.
@@ -231,9 +229,9 @@ impl Depot {
 #[derive(Debug)]
 struct FreeList {
     /// Taken first, if it is there.
-    hot: Option<NonNull<Node>>,
-    /// The ring: `len` nodes from `head` on, modulo its length. What else is in it means nothing.
-    ring: Box<[NonNull<Node>; STOCK_MAX]>,
+    hot: Option<Owned>,
+    /// The ring: `len` nodes from `head` on, modulo its length.
+    ring: Box<[Option<Owned>; STOCK_MAX]>,
     head: usize,
     len: usize,
     /// Whether the thread has ever asked for such a node.
@@ -244,7 +242,7 @@ impl FreeList {
     fn new() -> FreeList {
         FreeList {
             hot: None,
-            ring: Box::new([NonNull::dangling(); STOCK_MAX]),
+            ring: Box::new([const { None }; STOCK_MAX]),
             head: 0,
             len: 0,
             used: false,
@@ -257,38 +255,37 @@ impl FreeList {
 
     /// The node that is the longest in the ring.
     #[inline(always)]
-    fn pop(&mut self) -> Option<NonNull<Node>> {
-        self.len = self.len.checked_sub(1)?;
-        let node = self.ring[self.head % STOCK_MAX];
+    fn pop(&mut self) -> Option<Owned> {
+        let node = self.ring[self.head % STOCK_MAX].take()?;
         self.head += 1;
+        self.len -= 1;
         Some(node)
     }
 
     /// Into the ring, which is not full.
     #[inline(always)]
-    fn push(&mut self, node: NonNull<Node>) {
-        self.ring[(self.head + self.len) % STOCK_MAX] = node;
+    fn push(&mut self, node: Owned) {
+        self.ring[(self.head + self.len) % STOCK_MAX] = Some(node);
         self.len += 1;
     }
 
     /// Takes the `count` nodes that are the longest in the ring.
-    fn pop_batch(&mut self, count: usize) -> Vec<NonNull<Node>> {
+    fn pop_batch(&mut self, count: usize) -> Batch {
         let head = self.head % STOCK_MAX;
         let to_end = count.min(STOCK_MAX - head);
-        let parts = [
-            &self.ring[head..head + to_end],
-            &self.ring[..count - to_end],
-        ];
-        let batch = parts.concat();
+        let mut batch: Batch = (0..count).map(|_| None).collect();
+        let (first, rest) = batch.split_at_mut(to_end);
+        first.swap_with_slice(&mut self.ring[head..head + to_end]);
+        rest.swap_with_slice(&mut self.ring[..count - to_end]);
         self.head = (self.head + count) % STOCK_MAX;
         self.len -= count;
         batch
     }
 
     /// Fills the ring, which is empty.
-    fn refill(&mut self, batch: &[NonNull<Node>]) {
-        self.ring[..batch.len()].copy_from_slice(batch);
+    fn refill(&mut self, mut batch: Batch) {
         (self.head, self.len) = (0, batch.len());
+        self.ring[..batch.len()].swap_with_slice(&mut batch);
     }
 }
 
@@ -300,9 +297,6 @@ pub(crate) struct Pool {
     ring_max: usize,
     pub(super) depot: Arc<Depot>,
 }
-
-// SAFETY: the nodes in the lists are owned by this pool alone.
-unsafe impl Send for Pool {}
 
 impl Pool {
     pub(crate) fn new(depot: Arc<Depot>) -> Pool {
@@ -321,27 +315,28 @@ impl Pool {
             Some(node) => node,
             None => match list.pop() {
                 Some(node) => {
-                    let later = list.ring[(list.head + AHEAD) % STOCK_MAX];
+                    let later = &list.ring[(list.head + AHEAD) % STOCK_MAX];
+                    let later = later.as_ref().map_or(std::ptr::null_mut(), Owned::at);
                     for line in 0..class.node_bytes() / 64 {
-                        prefetch::line(later.cast::<[u8; 64]>().as_ptr().wrapping_add(line));
+                        prefetch::line(later.cast::<[u8; 64]>().wrapping_add(line));
                     }
                     node
                 }
                 None => self.refill(class)?,
             },
         };
-        // SAFETY: ours, of this list's class, and without a closure, as it came.
-        Some(unsafe { Empty::new(node, class) })
+        // SAFETY: of this list's class, as it came.
+        Some(unsafe { Empty::of_class(node, class) })
     }
 
     #[cold]
     #[inline(never)]
-    fn refill(&mut self, class: Class) -> Option<NonNull<Node>> {
+    fn refill(&mut self, class: Class) -> Option<Owned> {
         let list = &mut self.lists[class.index()];
         if !std::mem::replace(&mut list.used, true) {
             self.depot.lists.fetch_add(1, Relaxed);
         }
-        list.refill(&self.depot.take(class));
+        list.refill(self.depot.take(class));
         list.pop()
     }
 
@@ -351,7 +346,7 @@ impl Pool {
         Class::ALL.into_iter().all(|class| {
             let list = &mut self.lists[class.index()];
             if list.is_empty() && list.used {
-                list.refill(&self.depot.take(class));
+                list.refill(self.depot.take(class));
             }
             !list.is_empty() || !list.used && self.depot.has_room()
         })
@@ -373,11 +368,14 @@ impl Pool {
 
     #[cold]
     #[inline(never)]
-    fn spill(&mut self, node: NonNull<Node>, class: Class) {
+    fn spill(&mut self, node: Owned, class: Class) {
         let list = &mut self.lists[class.index()];
         let batch = list.pop_batch(self.depot.batch);
         if fault("spilled and kept") {
-            list.push(batch[0]);
+            let kept = batch[0].as_ref().map(Owned::at);
+            let kept = kept.and_then(NonNull::new).unwrap();
+            // SAFETY: none: that is the fault.
+            list.push(unsafe { Owned::from_raw(kept) });
         }
         list.push(node);
         self.depot.take_back(class, batch);
@@ -397,7 +395,7 @@ impl Drop for Pool {
         for class in Class::ALL {
             let list = &mut self.lists[class.index()];
             let mut rest = list.pop_batch(list.len);
-            rest.extend(list.hot.take());
+            rest.extend(list.hot.take().map(Some));
             if !rest.is_empty() {
                 self.depot.take_back(class, rest);
             }
@@ -419,8 +417,8 @@ mod tests {
         std::iter::from_fn(|| pool.alloc(class)).collect()
     }
 
-    fn address(node: Empty) -> usize {
-        node.into_parts().0.addr().get()
+    fn address(node: &Empty) -> usize {
+        node.at().addr()
     }
 
     #[test]
@@ -487,7 +485,7 @@ mod tests {
             }
             queue.extend((0..100).map(|_| pools[0].alloc(SMALL).unwrap()));
         }
-        let addresses: Vec<_> = queue.into_iter().map(address).collect();
+        let addresses: Vec<_> = queue.iter().map(address).collect();
         let next = |pair: &&[usize]| pair[1] == pair[0] + SMALL.node_bytes();
         let in_a_row = addresses.windows(2).filter(next).count();
         // A slab ends, or a hot node is out of its row, once in some hundred nodes.
@@ -497,15 +495,15 @@ mod tests {
     #[test]
     fn an_event_that_posts_one_leaves_its_node_to_it() {
         let mut pool = Pool::new(Depot::new(1_000, 1));
-        let first = address(pool.alloc(SMALL).unwrap());
-        let again = pool.alloc(SMALL).unwrap();
-        let its = again.into_parts();
+        let first = pool.alloc(SMALL).unwrap();
+        let mut node = pool.alloc(SMALL).unwrap();
+        let its = address(&node);
         for _ in 0..10 {
-            // SAFETY: the node was given up above, or by `address` below.
-            pool.free(unsafe { Empty::new(its.0, its.1) });
-            assert_eq!(address(pool.alloc(SMALL).unwrap()), its.0.addr().get());
+            pool.free(node);
+            node = pool.alloc(SMALL).unwrap();
+            assert_eq!(address(&node), its);
         }
-        assert_ne!(first, its.0.addr().get());
+        assert_ne!(address(&first), its);
     }
 
     /// Of what is in use only what the stocks of lists in use may hold is in doubt.

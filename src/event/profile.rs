@@ -9,14 +9,14 @@
 //! two cores that update a mean at once may lose a sample. The table does: its entries are
 //! published.
 
-use super::node::{Event, ProfileOf, Vtable, VtableOf};
+use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId};
 use super::times::Times;
-use crate::sync::atomic::AtomicPtr;
+use crate::sync::atomic::{AtomicBool, AtomicPtr};
 use crate::sync::relaxed::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use crate::sync::{Mutex, check, fault};
+use crate::sync::{Arc, Mutex, check, fault};
 use crate::{Cx, Handler};
 use std::collections::HashMap;
 
@@ -49,6 +49,11 @@ const SURPRISE_NS_PER_EVENT: u32 = 1_024;
 const WARY_MIN: u32 = 16;
 const WARY_MAX: u32 = 1 << 16;
 
+/// Every run is to be timed; see [`ClosureProfile::wants_timing`].
+pub(crate) const WATCH_TIMES: u32 = 1;
+/// Every event is to ask its color's gate; see [`Profiles::gate`].
+pub(crate) const WATCH_GATE: u32 = 2;
+
 /// One handler and closure type: on a line of its own, which every post and every run reads.
 #[repr(align(64))]
 #[derive(Debug)]
@@ -65,7 +70,7 @@ pub(crate) struct ClosureProfile {
     /// [`Times`] of one event.
     estimate: AtomicU64,
     tail_ns: AtomicU32,
-    /// 1: see [`ClosureProfile::wants_timing`].
+    /// [`WATCH_TIMES`], [`WATCH_GATE`]: what is to be done before each event.
     watch: AtomicU32,
     /// How many events did, one after the other: see [`ClosureProfile::posts_in_a_row`].
     in_a_row: AtomicU32,
@@ -101,6 +106,13 @@ impl ClosureProfile {
         profile
     }
 
+    /// Marks it, unless its events pass gates.
+    fn gate(&self) {
+        if !self.vtable.passes {
+            self.watch.fetch_or(WATCH_GATE, Relaxed);
+        }
+    }
+
     /// The handler's name, or the closure's type.
     pub(crate) fn name(&self) -> &'static str {
         self.handler
@@ -131,7 +143,13 @@ impl ClosureProfile {
     /// nothing in proportion, or too little is known.
     #[inline(always)]
     pub(crate) fn wants_timing(&self) -> bool {
-        self.watch.load(Relaxed) != 0
+        self.watch.load(Relaxed) & WATCH_TIMES != 0
+    }
+
+    /// What is to be done before each event.
+    #[inline(always)]
+    pub(crate) fn watch(&self) -> u32 {
+        self.watch.load(Relaxed)
     }
 
     /// Whether its last few events posted one event after the other and then were over. If so
@@ -209,7 +227,14 @@ impl ClosureProfile {
         let estimate = Times::new(raw_ns, raw_ns / self.penalty);
         self.estimate.store(estimate.to_bits(), Relaxed);
         self.tail_ns.store(tail_ns, Relaxed);
-        self.watch.store(watch.into(), Relaxed);
+        // Read-modify-writes, since another thread may set the other bit; and rare ones.
+        if watch != self.wants_timing() {
+            if watch {
+                self.watch.fetch_or(WATCH_TIMES, Relaxed);
+            } else {
+                self.watch.fetch_and(!WATCH_TIMES, Relaxed);
+            }
+        }
     }
 
     /// Records a run of `ns`; one of more than `long_ns` should have been expected.
@@ -262,15 +287,15 @@ fn clamped(ns: u64) -> u32 {
 pub(super) type Boxed = Box<dyn FnOnce(&mut Cx) + Send>;
 
 impl ProfileOf<Boxed> {
-    /// That of closures that found no profile left, in reserved nodes or in others.
+    /// That of closures that found no profile left, for events of this sort.
     #[inline(always)]
-    pub(super) fn overflow(reserved: bool) -> ProfileOf<Boxed> {
-        let id = if reserved {
-            ProfileId::OVERFLOW_RESERVED
-        } else {
-            ProfileId::OVERFLOW
+    pub(super) fn overflow(sort: Sort) -> ProfileOf<Boxed> {
+        let id = match (sort.passes, sort.reserved) {
+            (false, false) => ProfileId::OVERFLOW,
+            (false, true) => ProfileId::OVERFLOW_RESERVED,
+            (true, reserved) => ProfileId::OVERFLOW_PASSING[usize::from(reserved)],
         };
-        // SAFETY: `Profiles::new` makes both with vtables of `Boxed`.
+        // SAFETY: `Profiles::new` makes them with vtables of `Boxed`.
         unsafe { ProfileOf::new(id) }
     }
 }
@@ -283,36 +308,56 @@ pub(crate) struct Profiles {
     /// An array, not a slice: a place is masked instead of checked, which spares the load of a
     /// length.
     table: Box<[AtomicPtr<ClosureProfile>; PROFILES_MAX]>,
-    keys: Mutex<HashMap<Key, ProfileId>>,
+    known: Mutex<Known>,
+    /// Set under that lock, once all profiles are marked.
+    gated: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    ids: HashMap<Key, ProfileId>,
+    /// What the table leads to.
+    profiles: Vec<Arc<ClosureProfile>>,
+}
+
+impl Known {
+    /// Keeps a profile for as long as the table.
+    fn keep(&mut self, profile: ClosureProfile) -> *mut ClosureProfile {
+        let profile = Arc::new(profile);
+        let at = Arc::as_ptr(&profile).cast_mut();
+        self.profiles.push(profile);
+        at
+    }
 }
 
 impl Profiles {
-    /// With [`ProfileId::OVERFLOW`] and [`ProfileId::OVERFLOW_RESERVED`].
+    /// With those of closures that find no profile left.
     pub(crate) fn new() -> Profiles {
         // Whatever the size of what is in the box.
-        const BOXED: [&Vtable; 2] = [
-            &Vtable {
+        const fn boxed(reserved: bool, passes: bool) -> Vtable {
+            Vtable {
                 is_boxed: true,
-                ..*VtableOf::<Boxed>::VTABLE
-            },
-            &Vtable {
-                is_boxed: true,
-                ..*VtableOf::<Boxed>::RESERVED
-            },
+                ..*VtableOf::<Boxed>::of(Sort { reserved, passes })
+            }
+        }
+        const BOXED: [&Vtable; ProfileId::FIRST] = [
+            &boxed(false, false),
+            &boxed(true, false),
+            &boxed(false, true),
+            &boxed(true, true),
         ];
         let table: Box<[AtomicPtr<ClosureProfile>]> = (0..PROFILES_MAX)
             .map(|_| AtomicPtr::new(std::ptr::null_mut()))
             .collect();
         let table: Box<[_; PROFILES_MAX]> = table.try_into().expect("as many as collected");
+        let mut known = Known::default();
         for (entry, vtable) in table.iter().zip(BOXED) {
-            entry.store(
-                Box::into_raw(Box::new(ClosureProfile::new(None, vtable))),
-                Release,
-            );
+            entry.store(known.keep(ClosureProfile::new(None, vtable)), Release);
         }
         Profiles {
             table,
-            keys: Mutex::new(HashMap::new()),
+            known: Mutex::new(known),
+            gated: AtomicBool::new(false),
         }
     }
 
@@ -321,9 +366,30 @@ impl Profiles {
     pub(crate) fn get(&self, id: ProfileId) -> &ClosureProfile {
         let profile = self.table[id.index()].load(Acquire);
         check!(!profile.is_null(), "{id:?} is not there");
-        // SAFETY: a `ProfileId` is handed out by `intern` after its entry was stored, and entries
-        // are freed only with the table.
+        // SAFETY: a `ProfileId` is handed out by `intern` after its entry was stored, and `known`
+        // keeps what entries lead to.
         unsafe { &*profile }
+    }
+
+    /// From now on all events ask their color's gate before they begin, but for those that pass.
+    ///
+    /// An event that begins after the caller's, in the same color, knows of it: what this wrote
+    /// comes before that event by whatever lock the color moved by.
+    #[inline]
+    pub(crate) fn gate(&self) {
+        if !self.gated.load(Acquire) {
+            self.gate_all();
+        }
+    }
+
+    #[cold]
+    fn gate_all(&self) {
+        // Nobody makes a profile meanwhile.
+        let _known = self.known.lock().unwrap();
+        if !fault("profiles not marked") {
+            self.iter().for_each(|(_, profile)| profile.gate());
+        }
+        self.gated.store(true, Release);
     }
 
     /// All there are.
@@ -341,38 +407,30 @@ impl Profiles {
         vtable: &'static Vtable,
     ) -> ProfileId {
         let key = key(handler, vtable);
-        let mut keys = self.keys.lock().unwrap();
-        if let Some(&id) = keys.get(&key)
+        let mut known = self.known.lock().unwrap();
+        if let Some(&id) = known.ids.get(&key)
             && !fault("registered anew")
         {
             return id;
         }
-        let Some(next) = ProfileId::new(keys.len() + 2) else {
+        let Some(next) = ProfileId::new(known.ids.len() + ProfileId::FIRST) else {
             // Not noted down: the program may go on making handlers for ever.
             return ProfileId::OVERFLOW;
         };
-        let profile = Box::into_raw(Box::new(ClosureProfile::new(handler, vtable)));
+        let profile = ClosureProfile::new(handler, vtable);
+        if self.gated.load(Relaxed) && !fault("new profile not marked") {
+            profile.gate();
+        }
+        let profile = known.keep(profile);
         if fault("registered before it is there") {
-            keys.insert(key, next);
-            drop(keys);
+            known.ids.insert(key, next);
+            drop(known);
             self.table[next.index()].store(profile, Release);
             return next;
         }
         self.table[next.index()].store(profile, Release);
-        keys.insert(key, next);
+        known.ids.insert(key, next);
         next
-    }
-}
-
-impl Drop for Profiles {
-    fn drop(&mut self) {
-        for entry in self.table.iter() {
-            let profile = entry.load(Acquire);
-            if !profile.is_null() {
-                // SAFETY: made by `Box::into_raw` in `intern` or `new`, and freed here only.
-                drop(unsafe { Box::from_raw(profile) });
-            }
-        }
     }
 }
 
@@ -397,7 +455,7 @@ mod tests {
         .penalty(8);
 
     fn vtable<F: FnOnce(&mut Cx) + Send + 'static>(_: F) -> &'static Vtable {
-        VtableOf::<F>::VTABLE
+        VtableOf::<F>::of(Sort::ORDINARY)
     }
 
     #[test]
@@ -556,10 +614,16 @@ mod tests {
         let profiles = Profiles::new();
         let interned = |h| profiles.intern(Some(h), vtable);
         let ids: Vec<ProfileId> = HANDLERS.iter().map(interned).collect();
-        assert_eq!(ids[PROFILES_MAX - 3].index(), PROFILES_MAX - 1);
-        let beyond = &ids[PROFILES_MAX - 2..];
+        assert_eq!(
+            ids[PROFILES_MAX - ProfileId::FIRST - 1].index(),
+            PROFILES_MAX - 1
+        );
+        let beyond = &ids[PROFILES_MAX - ProfileId::FIRST..];
         assert!(beyond.iter().all(|&id| id == ProfileId::OVERFLOW));
-        assert_eq!(profiles.keys.lock().unwrap().len(), PROFILES_MAX - 2);
+        assert_eq!(
+            profiles.known.lock().unwrap().ids.len(),
+            PROFILES_MAX - ProfileId::FIRST
+        );
         assert_eq!(profiles.intern(Some(&HANDLERS[5]), vtable), ids[5]);
     }
 }

@@ -1,6 +1,6 @@
 //! A thread's own way from a handler and closure type to its profile.
 
-use super::node::{ProfileOf, Vtable, VtableOf};
+use super::node::{ProfileOf, Sort, Vtable, VtableOf};
 use super::profile::{Key, Profiles, key};
 use super::tag::ProfileId;
 use crate::{Cx, Handler};
@@ -37,47 +37,19 @@ impl ProfileCache {
         }
     }
 
-    /// The profile of closures of type `F` with this handler; none if the table is full.
+    /// The profile of events of this sort with closures of type `F`, under this handler; none if
+    /// the table is full.
     #[inline(always)]
     pub(super) fn find_of<F>(
         &mut self,
         profiles: &Profiles,
         handler: Option<&'static Handler>,
+        sort: Sort,
     ) -> Option<ProfileOf<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.find_in(profiles, handler, false)
-    }
-
-    /// The same for closures in reserved nodes ([`super::pool`]).
-    pub(super) fn find_reserved_of<F>(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-    ) -> Option<ProfileOf<F>>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.find_in(profiles, handler, true)
-    }
-
-    #[inline(always)]
-    fn find_in<F>(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-        reserved: bool,
-    ) -> Option<ProfileOf<F>>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        let vtable = if reserved {
-            VtableOf::<F>::RESERVED
-        } else {
-            VtableOf::<F>::VTABLE
-        };
-        let id = self.find(profiles, handler, vtable);
+        let id = self.find(profiles, handler, VtableOf::<F>::of(sort));
         // SAFETY: found by a vtable of `F`'s, which is part of the key.
         (id != ProfileId::OVERFLOW).then(|| unsafe { ProfileOf::new(id) })
     }
@@ -186,7 +158,7 @@ mod tests {
     use std::sync::LazyLock;
 
     fn vtable<F: FnOnce(&mut Cx) + Send + 'static>(_: F) -> &'static Vtable {
-        VtableOf::<F>::VTABLE
+        VtableOf::<F>::of(Sort::ORDINARY)
     }
 
     #[test]
@@ -223,8 +195,8 @@ mod tests {
         let mut cache = ProfileCache::new();
         let vtables = [vtable(|_| ()), vtable(|_| ()), vtable(|_| ())];
         let found = vtables.map(|vtable| cache.find(&profiles, None, vtable));
-        let [second, .., last] = [2, 3, 4, 5].map(|place| ProfileId::new(place).unwrap());
-        assert_eq!(found.map(ProfileId::index), [2, 3, 4]);
+        let [second, .., last] = [4, 5, 6, 7].map(|place| ProfileId::new(place).unwrap());
+        assert_eq!(found.map(ProfileId::index), [4, 5, 6]);
         assert_eq!(
             vtables.map(|vtable| cache.find(&profiles, None, vtable)),
             found

@@ -16,6 +16,10 @@ impl ProfileId {
     pub(crate) const OVERFLOW: ProfileId = ProfileId(0);
     /// The same for those in reserved nodes ([`super::pool`]).
     pub(crate) const OVERFLOW_RESERVED: ProfileId = ProfileId(1);
+    /// The same for events that pass gates ([`crate::gate`]), in nodes of either sort.
+    pub(crate) const OVERFLOW_PASSING: [ProfileId; 2] = [ProfileId(2), ProfileId(3)];
+    /// The first of a handler's own.
+    pub(crate) const FIRST: usize = 4;
 
     /// The profile at this place of the table; none beyond it.
     pub(crate) const fn new(index: usize) -> Option<ProfileId> {

@@ -1,9 +1,9 @@
 //! What a handler can do with its context.
 
+use super::keep_alive::KeepAlive;
 use super::panics;
 use super::poster::{PostError, Poster};
 pub use super::unique::UniqueColor;
-use super::worker::Worker;
 use crate::callback::Callback;
 use crate::sched;
 use crate::sched::core::{Begun, Core};
@@ -13,24 +13,6 @@ use std::fmt;
 use std::time::Duration;
 
 impl Cx {
-    /// The worker behind the context.
-    ///
-    /// A `Cx` is a mere pointer, so that a user's `&mut Cx` does not claim the worker exclusively:
-    /// a [`Poster`] used inside the handler goes to the same worker.
-    #[inline(always)]
-    pub(crate) fn worker(&mut self) -> &mut Worker {
-        // SAFETY: a worker, valid and this thread's, by `Cx::with`. Exclusive: every borrow of the
-        // worker, here, in `post_wrapped` and in `Poster::post_wrapped`, lives for one call into
-        // the runtime, and no such call runs user code while the borrow lives.
-        unsafe { self.host().cast().as_mut() }
-    }
-
-    #[inline(always)]
-    pub(crate) fn worker_ref(&self) -> &Worker {
-        // SAFETY: as above.
-        unsafe { self.host().cast().as_ref() }
-    }
-
     /// Posts `f` to `color`: it will run after everything that was posted to the color before, and
     /// never at the same time as another event of the color. Never waits and never runs `f` now.
     ///
@@ -122,10 +104,7 @@ impl Cx {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        // SAFETY: as in `worker`: a context is on its worker's thread, `&Cx` too, since `Cx` is not
-        // `Sync`.
-        let worker: &mut Worker = unsafe { self.host().cast().as_mut() };
-        worker.core.post_wrapped(handler, color, f, wrap)
+        self.lend(|worker| worker.core.post_wrapped(handler, color, f, wrap))
     }
 
     /// Posts an event of the runtime's own; see [`crate::sched::core::Core::post_own`].
@@ -151,11 +130,22 @@ impl Cx {
         self.worker().core.flush();
     }
 
+    /// Publishes what was posted, if anything waits for that, before somebody else is told
+    /// something.
+    pub(crate) fn publish(&mut self) {
+        self.worker().publish();
+    }
+
     /// A poster, to take along or give to other threads.
     pub fn poster(&self) -> Poster {
-        Poster {
-            inner: self.worker_ref().inner.clone(),
-        }
+        Poster::of(&self.worker_ref().inner)
+    }
+
+    /// Keeps the runtime from ending, for an answer that is made elsewhere; see [`KeepAlive`].
+    pub fn keep_alive(&self) -> KeepAlive {
+        // This event ends after this, and the end is not decided before.
+        self.worker_ref().inner.quiesce.keep();
+        KeepAlive::counted(self.poster())
     }
 
     /// The color of the running event.
@@ -216,7 +206,8 @@ impl Cx {
 
     /// Asks the runtime to stop. What is queued, and what that posts, is still run, until nothing
     /// is left or the builder's deadline has come; listeners, receives and timers are canceled,
-    /// sends under way are finished. Then `run` returns. Asking again changes nothing.
+    /// sends under way are finished. Then `run` returns. Asking again changes nothing. A
+    /// [`KeepAlive`] puts the end off.
     pub fn stop(&self) {
         self.worker_ref().inner.stop();
     }

@@ -5,6 +5,7 @@ use super::quiesce::{Phase, Quiesce};
 use super::source::Attached;
 use super::unique::Issued;
 use crate::sched::shared::Shared;
+use crate::sched::stats::CoreCounters;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex};
 use crossbeam_utils::CachePadded;
@@ -29,6 +30,9 @@ pub(crate) struct Config {
     pub(crate) oversubscribed: bool,
     /// The processor of each core, if threads are to be pinned.
     pub(crate) pins: Option<Vec<u32>>,
+    /// Its cores are virtual, and one thread steps them.
+    #[cfg(feature = "sim")]
+    pub(crate) simulated: bool,
     #[cfg(not(loom))]
     /// None: what the environment variable says, else automatic.
     pub(crate) backend: Option<crate::io::Backend>,
@@ -54,6 +58,8 @@ pub(crate) struct Outcome {
     pub(crate) left: Vec<usize>,
     /// A core may still run: the run has begun, and is not over, or has left a thread behind.
     pub(crate) running: bool,
+    /// The proof of the end was given.
+    proved: bool,
     /// A core each, and its event source.
     #[cfg(not(loom))]
     pub(crate) backends: Vec<(usize, crate::io::Report)>,
@@ -69,6 +75,9 @@ pub(crate) struct Inner {
     pub(crate) issued: Issued,
     pub(crate) outcome: Mutex<Outcome>,
     pub(crate) changed: Condvar,
+    /// Threads for blocking work.
+    #[cfg(not(loom))]
+    pub(crate) pool: super::pool::Pool,
     /// Events dropped after the end.
     discarded: AtomicU64,
     pub(crate) attached: Box<dyn Attached>,
@@ -84,7 +93,12 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
-    pub(crate) fn new(shared: Shared, config: Config, attached: Box<dyn Attached>) -> Inner {
+    pub(crate) fn new(
+        shared: Shared,
+        config: Config,
+        #[cfg(not(loom))] pool: super::pool::Pool,
+        attached: Box<dyn Attached>,
+    ) -> Inner {
         let shared = Arc::new(shared);
         Inner {
             quiesce: CachePadded::new(Quiesce::new(shared.cores.len())),
@@ -92,6 +106,8 @@ impl Inner {
             attached,
             shared,
             config,
+            #[cfg(not(loom))]
+            pool,
             start: Instant::now(),
             outcome: Mutex::new(Outcome::default()),
             changed: Condvar::new(),
@@ -104,6 +120,13 @@ impl Inner {
         if self.quiesce.drain() {
             self.outcome.lock().unwrap().stop_at = Some(Instant::now());
             self.changed.notify_all();
+            self.shared.wake_all();
+        }
+    }
+
+    /// A keep-alive is gone.
+    pub(crate) fn let_go(&self) {
+        if self.quiesce.let_go(self.config.exit_when_idle) {
             self.shared.wake_all();
         }
     }
@@ -146,24 +169,44 @@ impl Inner {
     /// Events accepted and not executed. Exact once every core has left.
     pub(crate) fn events_left(&self) -> u64 {
         let cores = &self.shared.cores;
-        let executed: u64 = cores.iter().map(|core| core.stats.events.get()).sum();
+        let executed = |stats: &CoreCounters| stats.events.get() + stats.holds_settled.get();
+        let executed: u64 = cores.iter().map(|core| executed(&core.stats)).sum();
         let posted: u64 = cores.iter().map(|core| core.stats.posts.get()).sum();
         (posted + self.quiesce.foreign_posts()).saturating_sub(executed)
     }
 
-    /// Drops what was accepted and not executed, and all callbacks. No core is there any more, and
-    /// the end has come.
-    pub(crate) fn discard_left(&self) {
+    /// How many of those wait for holds to end: their events that come yet, and what is put aside.
+    #[cfg_attr(not(feature = "sim"), allow(dead_code))]
+    pub(crate) fn events_held(&self) -> u64 {
+        self.holds_out() + self.shared.gates.waiting()
+    }
+
+    /// Holds whose last event was not posted yet.
+    fn holds_out(&self) -> u64 {
+        let shared = &self.shared;
+        let of = |of: fn(&CoreCounters) -> u64| -> u64 {
+            shared.cores.iter().map(|core| of(&core.stats)).sum()
+        };
+        let (made, ended) = (of(|of| of.holds.get()), of(|of| of.holds_ended.get()));
+        let ended = ended + shared.gates.ended_outside.load(Ordering::Relaxed);
+        made.saturating_sub(ended)
+    }
+
+    /// Drops what was accepted and not executed, jobs that have not begun, and all callbacks.
+    pub(crate) fn discard_left(&self, ended: &mut Ended<'_>) {
+        #[cfg(not(loom))]
+        self.pool.discard();
         self.discard_events();
-        // SAFETY: no core runs, and none will: the caller's words.
-        unsafe { self.attached.drop_callbacks() };
+        self.attached.drop_callbacks(ended);
     }
 
     fn discard_events(&self) {
         // Foreign threads are counted before they push, and may be about to. Bounded all the same:
         // what comes even later is dropped with the last handle.
         for _ in 0..1_000 {
-            if self.events_left() <= self.discarded.load(Ordering::Relaxed) {
+            // The last event of a hold that is still out may never come.
+            let left = self.events_left().saturating_sub(self.holds_out());
+            if left <= self.discarded.load(Ordering::Relaxed) {
                 return;
             }
             let discarded = self.shared.discard();
@@ -174,6 +217,27 @@ impl Inner {
 
     pub(crate) fn ended(&self) -> bool {
         self.quiesce.phase() == Phase::Closed
+    }
+}
+
+/// The proof that a runtime has ended: no core of it runs, and none will. There is one of a
+/// runtime.
+#[derive(Debug)]
+pub(crate) struct Ended<'a>(&'a Inner);
+
+impl Ended<'_> {
+    /// None if a core may still run, and if the proof was given before.
+    pub(crate) fn of(inner: &Inner) -> Option<Ended<'_>> {
+        let mut outcome = inner.outcome.lock().unwrap();
+        let proves = inner.ended() && !outcome.running && !outcome.proved;
+        outcome.proved |= proves;
+        proves.then_some(Ended(inner))
+    }
+
+    /// Whether it is this runtime that has ended.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn is_of(&self, inner: &Inner) -> bool {
+        std::ptr::eq(self.0, inner)
     }
 }
 

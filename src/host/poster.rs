@@ -1,8 +1,12 @@
 //! Posting from other threads.
 
 use super::inner::Inner;
+use super::keep_alive::KeepAlive;
+use super::quiesce::Admission;
+use super::worker::{is_inside, lend_current};
 use crate::callback::Callback;
-use crate::event::maker::AtLimit;
+use crate::event::maker::Refusal;
+use crate::event::node::Sort;
 use crate::sched::foreign;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
@@ -39,6 +43,12 @@ pub struct Poster {
 }
 
 impl Poster {
+    pub(crate) fn of(inner: &Arc<Inner>) -> Poster {
+        Poster {
+            inner: Arc::clone(inner),
+        }
+    }
+
     /// Posts `f` to `color`; see [`Cx::post`].
     ///
     /// # Errors
@@ -59,13 +69,41 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
+        self.post_callback_until(Admission::UntilStop, callback)
+    }
+
+    pub(crate) fn post_callback_until<F>(
+        &self,
+        admission: Admission,
+        callback: Callback<F>,
+    ) -> Result<(), PostError<Callback<F>>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
         let Callback { handler, color, f } = callback;
         let again = |f| Callback::new(handler, color, f);
-        self.post_wrapped(handler, color, f, |f| f)
+        self.post_wrapped_until(admission, handler, color, f, |f| f)
             .map_err(|error| match error {
                 PostError::Ended(f) => PostError::Ended(again(f)),
                 PostError::Full(f) => PostError::Full(again(f)),
             })
+    }
+
+    /// Keeps the runtime from ending; see [`KeepAlive`].
+    ///
+    /// Works before the run, during it, and also after it was asked to stop, until its end is
+    /// decided. Inside a handler of the runtime it never fails, as
+    /// [`Cx::keep_alive`](crate::Cx::keep_alive).
+    ///
+    /// # Errors
+    /// [`Ended`] if the run has ended.
+    pub fn keep_alive(&self) -> Result<KeepAlive, Ended> {
+        if is_inside(&self.inner) {
+            self.inner.quiesce.keep();
+        } else if !self.inner.quiesce.keep_from_outside() {
+            return Err(Ended);
+        }
+        Ok(KeepAlive::counted(self.clone()))
     }
 
     /// Posts `wrap(f)`, or gives `f` back. `wrap` runs no user code.
@@ -79,30 +117,65 @@ impl Poster {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        if let Some(worker) = super::worker::current(&self.inner) {
-            // SAFETY: `current` found this thread's own worker, inside a handler of this runtime.
-            // Nothing else borrows it: handlers have a `Cx`, which borrows for single calls into
-            // the runtime, and no such call runs user code.
-            let core = unsafe { &mut (*worker.as_ptr()).core };
-            return core
-                .post_wrapped(handler, color, f, wrap)
-                .map_err(PostError::Full);
-        }
+        self.post_wrapped_until(Admission::UntilStop, handler, color, f, wrap)
+    }
+
+    pub(crate) fn post_wrapped_until<F, G>(
+        &self,
+        admission: Admission,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        wrap: impl FnOnce(F) -> G,
+    ) -> Result<(), PostError<F>>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.post_sort_until(admission, handler, color, f, Sort::ORDINARY, wrap)
+    }
+
+    /// The same for an event of this sort.
+    pub(crate) fn post_sort_until<F, G>(
+        &self,
+        admission: Admission,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        sort: Sort,
+        wrap: impl FnOnce(F) -> G,
+    ) -> Result<(), PostError<F>>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let here = lend_current(&self.inner, (f, wrap), |worker, (f, wrap)| {
+            worker.core.post_sort(handler, color, f, sort, wrap)
+        });
+        let (f, wrap) = match here {
+            Ok(posted) => return posted.map_err(PostError::Full),
+            Err(elsewhere) => elsewhere,
+        };
         let shared = &self.inner.shared;
-        if self.inner.quiesce.is_closed() {
+        if self.inner.quiesce.is_closed(admission) {
             return Err(PostError::Ended(f));
         }
         // Counted when nothing but the end can refuse it any more.
-        let count = || self.inner.quiesce.foreign_post();
+        let count = || self.inner.quiesce.foreign_post(admission);
         let made = shared
             .foreign
-            .with(|maker| maker.make_if(&shared.profiles, handler, color, f, wrap, count));
+            .with(|maker| maker.make_if(&shared.profiles, handler, color, f, sort, wrap, count));
         match made {
             Ok((event, _)) => foreign::publish(shared, color, event),
-            Err((f, AtLimit(true))) => return Err(PostError::Full(f)),
-            Err((f, AtLimit(false))) => return Err(PostError::Ended(f)),
+            Err((f, Refusal::Full)) => return Err(PostError::Full(f)),
+            Err((f, Refusal::NotAdmitted)) => return Err(PostError::Ended(f)),
         }
         Ok(())
+    }
+
+    /// Inside a handler of the runtime, publishes what it has posted: somebody else is about to be
+    /// told something, and what that one posts must not come before.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn publish(&self) {
+        let _elsewhere = lend_current(&self.inner, (), |worker, ()| worker.publish());
     }
 
     /// Posts an event of the runtime's own, also at the limit of events; see
@@ -111,19 +184,47 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        if let Some(worker) = super::worker::current(&self.inner) {
-            // SAFETY: as in `post_wrapped`.
-            let core = unsafe { &mut (*worker.as_ptr()).core };
-            core.post_own(None, color, f);
+        self.post_own_until(Admission::UntilStop, None, color, f)
+    }
+
+    pub(crate) fn post_own_until<F>(
+        &self,
+        admission: Admission,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+    ) -> Result<(), F>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.post_own_sort_until(admission, handler, color, f, Sort::ORDINARY)
+    }
+
+    /// The same for an event of this sort.
+    pub(crate) fn post_own_sort_until<F>(
+        &self,
+        admission: Admission,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        sort: Sort,
+    ) -> Result<(), F>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let here = lend_current(&self.inner, f, |worker, f| {
+            worker.core.post_own_sort(handler, color, f, sort);
+        });
+        let Err(f) = here else {
             return Ok(());
-        }
+        };
         let shared = &self.inner.shared;
-        if !self.inner.quiesce.foreign_post() {
+        if !self.inner.quiesce.foreign_post(admission) {
             return Err(f);
         }
         let (node, _) = shared
             .foreign
-            .with(|maker| maker.make_own(&shared.profiles, None, color, f));
+            .with(|maker| maker.make_own(&shared.profiles, handler, color, f, sort));
         foreign::publish(shared, color, node);
         Ok(())
     }
@@ -212,6 +313,18 @@ impl fmt::Debug for Poster {
         f.debug_struct("Poster").finish_non_exhaustive()
     }
 }
+
+/// The run has ended: there is nothing to keep from ending; see [`Poster::keep_alive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended;
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the runtime has ended")
+    }
+}
+
+impl std::error::Error for Ended {}
 
 /// Why an event was not accepted, with the closure.
 pub enum PostError<F> {

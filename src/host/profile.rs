@@ -30,7 +30,7 @@ pub struct HandlerProfile {
     /// The handler's name, or the closure's type.
     pub name: &'static str,
     /// Events run, by core, panicked ones included. Exact for a core that has nothing to run, and
-    /// once the runtime has ended; of a busy core, what it ran in its last 64 quanta may be
+    /// once the runtime has ended; of a busy core, what it ran in its last 16 quanta may be
     /// missing.
     pub events_by_core: Vec<u64>,
     /// Whether closures of its are boxed, since they are larger than 216 bytes or aligned to more

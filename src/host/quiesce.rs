@@ -13,6 +13,15 @@
 //! post. A running event counts as posted and not as executed, so a core in the middle of a handler
 //! keeps the sums apart even if it did not report.
 //!
+//! **Between waves.** If the sums of a complete wave are not equal, something is in flight: an
+//! event that some core is about to run, a post that a foreign thread has counted and not pushed
+//! yet, or a hold ([`crate::gate`]), which counts as posted until its last event has run. Another
+//! wave would find the same, again and again, for as long as a hold is out. So the cores go to
+//! sleep, and the next wave begins when one of them reports that it has run something. That is not
+//! forgotten: a core reports before it sleeps, and what it reports replaces what it reported
+//! before. So if all of them sleep, the sums are true, and what is in flight is yet to make one of
+//! them run.
+//!
 //! **Foreign threads** count their posts in the `gate` word, before they push. The same word has
 //! the `CLOSED` flag: set when the end is asked for, or, if a runtime ends by itself, by a
 //! compare-and-swap that expects the very count that entered P. A post is counted by a
@@ -20,12 +29,58 @@
 //! is counted, and the end is not yet; or it comes after and is refused, with its closure given
 //! back. Nothing is accepted and then lost; and a refused post writes nothing, so threads that go
 //! on posting after the end was asked for cannot hold it up.
+//!
+//! **Keep-alives** put the decision off: while one exists, nothing is decided, and what is posted
+//! through it is accepted until the `ENDED` flag of the gate, which the decision and a forced end
+//! set. `kept` counts them. A keep-alive is made in one of three places, and each is safe:
+//!
+//! - *From another one*, which the decision sees as long as this one is not counted.
+//! - *Inside an event.* That event keeps two waves apart until it has ended; then its core reports,
+//!   and the report comes before the decision, under the lock.
+//! - *From outside*, under the lock of the waves. The decision is made under the same lock, so
+//!   either it sees the keep-alive, or whoever makes one sees the decision.
+//!
+//! The decision reads the gate, then `kept`, and then compares and swaps the gate. So if it sees no
+//! keep-alive, nothing was posted through one since the gate was read, or the swap fails; and what
+//! was posted before is in P.
+//!
+//! A wave that is complete while there is a keep-alive cannot decide, and wakes nobody, as above.
+//! So whoever drops the last keep-alive sees to it that the cores report again: it counts down,
+//! looks at the phase, begins a wave and wakes all. A core that has reported meanwhile and is about
+//! to sleep looks at the number of the wave once more.
+//!
+//! Two fences make sure that the drop and the request to stop do not miss each other. The drop has
+//! one between its count and its look at the phase, a report between its look at the phase and its
+//! look at `kept`. Whichever fence comes first, either the drop sees that the end was asked for, or
+//! the report sees that no keep-alive is left.
 
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, fault, first_look};
 
+/// Posts from outside are refused.
 const CLOSED: u64 = 1;
-const ONE_POST: u64 = 2;
+/// Posts through keep-alives are refused, too: the end was decided, or forced.
+const ENDED: u64 = 2;
+const ONE_POST: u64 = 4;
+
+/// Until when posts from outside are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Until the end is asked for: a poster's.
+    UntilStop,
+    /// Until the end is decided: a keep-alive's.
+    UntilEnd,
+}
+
+impl Admission {
+    /// The flag of the gate that refuses them.
+    const fn refused_by(self) -> u64 {
+        match self {
+            Admission::UntilStop => CLOSED,
+            Admission::UntilEnd => ENDED,
+        }
+    }
+}
 
 /// How far a runtime is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,37 +98,37 @@ pub(crate) enum Phase {
 pub(crate) struct Quiesce {
     gate: AtomicU64,
     phase: AtomicU32,
-    /// Waves completed: what a reporter checks again before it sleeps.
+    /// Keep-alives that exist.
+    kept: AtomicU64,
+    /// The number of the present wave: what a reporter checks again before it sleeps.
     wave: AtomicU64,
     waves: Mutex<Waves>,
 }
 
 #[derive(Debug)]
 struct Waves {
-    /// Who has reported in this wave.
-    reported: Vec<bool>,
+    /// What each core has last reported in this wave: events posted, and executed.
+    reports: Vec<Option<(u64, u64)>>,
+    /// Cores that have not reported in it.
     missing: usize,
-    posted: u64,
-    executed: u64,
     /// The events executed according to the wave before.
     executed_before: Option<u64>,
 }
 
 impl Waves {
     fn begin(&mut self) {
-        self.reported.fill(false);
-        self.missing = self.reported.len();
-        self.posted = 0;
-        self.executed = 0;
+        self.reports.fill(None);
+        self.missing = self.reports.len();
     }
 }
 
 /// What a report led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reported {
-    /// The wave is not complete.
+    /// The wave is not complete; or it is, and what is in flight will make some core run; or there
+    /// is a keep-alive. This core may sleep.
     Waiting,
-    /// A wave is complete and nothing was decided: every core must be woken to report again.
+    /// A new wave begins: every core must be woken to report in it.
     NextWave,
     /// Nothing is left: every core must be woken to leave.
     Closed,
@@ -82,16 +137,15 @@ pub(crate) enum Reported {
 impl Quiesce {
     pub(crate) fn new(cores: usize) -> Quiesce {
         let mut waves = Waves {
-            reported: vec![false; cores],
+            reports: vec![None; cores],
             missing: 0,
-            posted: 0,
-            executed: 0,
             executed_before: None,
         };
         waves.begin();
         Quiesce {
             gate: AtomicU64::new(0),
             phase: AtomicU32::new(0),
+            kept: AtomicU64::new(0),
             wave: AtomicU64::new(0),
             waves: Mutex::new(waves),
         }
@@ -123,23 +177,23 @@ impl Quiesce {
 
     /// Ends at once, whatever is left. The caller wakes every core.
     pub(crate) fn force(&self) {
-        self.gate.fetch_or(CLOSED, Ordering::AcqRel);
+        self.gate.fetch_or(CLOSED | ENDED, Ordering::AcqRel);
         self.phase.store(2, Ordering::Release);
     }
 
-    /// Whether foreign posts are refused, from now on and for good.
+    /// Whether such foreign posts are refused, from now on and for good.
     #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
-        self.gate.load(Ordering::Acquire) & CLOSED != 0
+    pub(crate) fn is_closed(&self, admission: Admission) -> bool {
+        self.gate.load(Ordering::Acquire) & admission.refused_by() != 0
     }
 
     /// Counts the post of a foreign thread, which is about to push it. False: the runtime is ending
     /// or has ended, and nothing was written.
     #[must_use]
-    pub(crate) fn foreign_post(&self) -> bool {
+    pub(crate) fn foreign_post(&self, admission: Admission) -> bool {
         let mut gate = first_look(|| self.gate.load(Ordering::Relaxed), 0);
         loop {
-            if gate & CLOSED != 0 && !fault("gate not checked") {
+            if gate & admission.refused_by() != 0 && !fault("gate not checked") {
                 return false;
             }
             let counted = gate + ONE_POST;
@@ -155,8 +209,8 @@ impl Quiesce {
         }
     }
 
-    /// The first event of a run is about to be pushed: by the runtime's owner, whom no request to
-    /// stop can refuse.
+    /// An event is about to be pushed that no request to stop can refuse: the first of a run, or
+    /// one by somebody who holds up the end meanwhile.
     pub(crate) fn owner_post(&self) {
         self.gate.fetch_add(ONE_POST, Ordering::AcqRel);
     }
@@ -166,6 +220,49 @@ impl Quiesce {
         self.gate.load(Ordering::Acquire) / ONE_POST
     }
 
+    /// One more keep-alive, made inside an event or from another one.
+    pub(crate) fn keep(&self) {
+        self.kept.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One more keep-alive, made from outside. False: the end was decided before.
+    #[must_use]
+    pub(crate) fn keep_from_outside(&self) -> bool {
+        let lock = (!fault("kept without the lock")).then(|| self.waves.lock().unwrap());
+        let decided = self.phase() == Phase::Closed;
+        if !decided {
+            self.keep();
+        }
+        drop(lock);
+        !decided
+    }
+
+    /// One keep-alive less. True: the end may have waited for this one, and every core must be
+    /// woken to report again.
+    #[must_use]
+    pub(crate) fn let_go(&self, exit_when_idle: bool) -> bool {
+        if self.kept.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return false;
+        }
+        if !fault("last keep-alive's fence skipped") {
+            fence(Ordering::SeqCst);
+        }
+        let ends = match self.phase() {
+            Phase::Running => exit_when_idle,
+            Phase::Draining => true,
+            Phase::Closed => false,
+        };
+        if ends && !fault("no new wave after the last keep-alive") {
+            let _woken_by_the_caller = self.begin_wave(&mut self.waves.lock().unwrap());
+        }
+        ends && !fault("nobody woken by the last keep-alive")
+    }
+
+    /// Keep-alives that exist.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Acquire)
+    }
+
     /// Core `core` has nothing to run, nothing under way in its event source, and has posted and
     /// executed this many events since it began.
     pub(crate) fn report(&self, core: u32, posted: u64, executed: u64) -> Reported {
@@ -173,36 +270,59 @@ impl Quiesce {
         if self.phase() == Phase::Closed {
             return Reported::Closed;
         }
-        if std::mem::replace(&mut waves.reported[core as usize], true) {
-            return Reported::Waiting;
+        let report = (posted, executed);
+        match waves.reports[core as usize].replace(report) {
+            None => waves.missing -= 1,
+            Some(before) if before == report => return Reported::Waiting,
+            // It has run something since.
+            Some(_) if waves.missing == 0 && !fault("no wave after what ran") => {
+                return self.begin_wave(&mut waves);
+            }
+            Some(_) => return Reported::Waiting,
         }
-        waves.missing -= 1;
-        waves.posted += posted;
-        waves.executed += executed;
         if waves.missing > 0 {
             return Reported::Waiting;
         }
+        let sum = |of: fn((u64, u64)) -> u64| waves.reports.iter().flatten().copied().map(of).sum();
+        let (posted, executed): (u64, u64) = (sum(|report| report.0), sum(|report| report.1));
         let gate = self.gate.load(Ordering::Acquire);
-        let posted = waves.posted + gate / ONE_POST;
-        let executed = waves.executed;
+        let posted = posted + gate / ONE_POST;
         let before = waves.executed_before.replace(executed);
+        if !fault("report's fence skipped") {
+            fence(Ordering::SeqCst);
+        }
+        if self.kept() > 0 && !fault("keep-alive not looked at") {
+            return Reported::Waiting;
+        }
         if (before == Some(posted) || fault("one wave") && executed == posted)
             && self
                 .gate
-                .compare_exchange(gate, gate | CLOSED, Ordering::AcqRel, Ordering::Acquire)
+                .compare_exchange(
+                    gate,
+                    gate | CLOSED | ENDED,
+                    Ordering::AcqRel,
+                    Ordering::Acquire,
+                )
                 .is_ok()
             || before == Some(posted) && fault("gate closed without comparing")
         {
             self.phase.store(2, Ordering::Release);
             return Reported::Closed;
         }
+        if executed == posted || before == Some(posted) {
+            return self.begin_wave(&mut waves);
+        }
+        Reported::Waiting
+    }
+
+    fn begin_wave(&self, waves: &mut Waves) -> Reported {
         waves.begin();
         self.wave
             .store(self.wave.load(Ordering::Relaxed) + 1, Ordering::Release);
         Reported::NextWave
     }
 
-    /// Waves completed so far.
+    /// The number of the present wave.
     pub(crate) fn wave(&self) -> u64 {
         self.wave.load(Ordering::Acquire)
     }
@@ -215,10 +335,10 @@ mod tests {
     #[test]
     fn closes_after_two_equal_waves_only() {
         let quiesce = Quiesce::new(2);
-        assert!(!quiesce.is_closed());
+        assert!(!quiesce.is_closed(Admission::UntilStop));
         assert!(quiesce.drain());
         assert!(!quiesce.drain());
-        assert!(quiesce.is_closed(), "to foreign posts");
+        assert!(quiesce.is_closed(Admission::UntilStop), "to foreign posts");
         assert_eq!(quiesce.report(0, 3, 3), Reported::Waiting);
         assert_eq!(quiesce.report(0, 3, 3), Reported::Waiting);
         assert_eq!(quiesce.wave(), 0);
@@ -226,13 +346,20 @@ mod tests {
         assert_eq!(quiesce.wave(), 1);
         // In the second wave core 1 has posted one more, which nobody has executed.
         assert_eq!(quiesce.report(1, 2, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(0, 3, 3), Reported::NextWave);
+        assert_eq!(quiesce.report(0, 3, 3), Reported::Waiting);
+        assert_eq!(
+            quiesce.wave(),
+            1,
+            "nobody is woken as long as it is in flight"
+        );
+        assert_eq!(quiesce.report(1, 2, 1), Reported::Waiting);
+        assert_eq!(quiesce.report(0, 3, 4), Reported::NextWave);
         assert_eq!(quiesce.report(0, 3, 4), Reported::Waiting);
         assert_eq!(quiesce.report(1, 2, 1), Reported::NextWave);
         assert_eq!(quiesce.report(0, 3, 4), Reported::Waiting);
         assert_eq!(quiesce.wave(), 3);
         assert_eq!(quiesce.report(1, 2, 1), Reported::Closed);
-        assert!(!quiesce.foreign_post());
+        assert!(!quiesce.foreign_post(Admission::UntilStop));
         assert_eq!(quiesce.phase(), Phase::Closed);
     }
 
@@ -243,16 +370,16 @@ mod tests {
         quiesce.force();
         assert_eq!(quiesce.report(0, 2, 1), Reported::Closed);
         assert_eq!(quiesce.report(1, 0, 0), Reported::Closed);
-        assert!(quiesce.is_closed());
+        assert!(quiesce.is_closed(Admission::UntilStop));
     }
 
     #[test]
     fn a_refused_post_changes_nothing() {
         let quiesce = Quiesce::new(1);
-        assert!(quiesce.foreign_post());
+        assert!(quiesce.foreign_post(Admission::UntilStop));
         assert!(quiesce.drain());
         let gate = quiesce.gate.load(Ordering::Relaxed);
-        assert!(!quiesce.foreign_post());
+        assert!(!quiesce.foreign_post(Admission::UntilStop));
         assert_eq!(quiesce.gate.load(Ordering::Relaxed), gate);
         assert_eq!(quiesce.foreign_posts(), 1);
     }
@@ -261,10 +388,58 @@ mod tests {
     fn a_foreign_post_holds_the_end_up() {
         // A runtime that ends by itself: nobody has asked.
         let quiesce = Quiesce::new(1);
-        assert!(quiesce.foreign_post());
-        assert_eq!(quiesce.report(0, 0, 0), Reported::NextWave);
-        assert_eq!(quiesce.report(0, 0, 0), Reported::NextWave);
+        assert!(quiesce.foreign_post(Admission::UntilStop));
+        assert_eq!(quiesce.report(0, 0, 0), Reported::Waiting);
+        assert_eq!(quiesce.report(0, 0, 0), Reported::Waiting);
+        assert_eq!(quiesce.report(0, 0, 1), Reported::NextWave);
         assert_eq!(quiesce.report(0, 0, 1), Reported::NextWave);
         assert_eq!(quiesce.report(0, 0, 1), Reported::Closed);
+    }
+
+    #[test]
+    fn what_a_core_runs_after_its_report_counts_in_the_same_wave() {
+        let quiesce = Quiesce::new(2);
+        assert_eq!(quiesce.report(0, 1, 0), Reported::Waiting);
+        assert_eq!(quiesce.report(0, 1, 1), Reported::Waiting);
+        assert_eq!(quiesce.report(1, 0, 0), Reported::NextWave);
+        assert_eq!(quiesce.report(0, 1, 1), Reported::Waiting);
+        assert_eq!(quiesce.report(1, 0, 0), Reported::Closed);
+    }
+
+    #[test]
+    fn a_keep_alive_puts_the_end_off_and_wakes_nobody() {
+        let quiesce = Quiesce::new(2);
+        assert!(quiesce.keep_from_outside());
+        assert!(quiesce.drain());
+        assert!(quiesce.foreign_post(Admission::UntilEnd));
+        assert!(!quiesce.foreign_post(Admission::UntilStop));
+        for _ in 0..3 {
+            assert_eq!(quiesce.report(0, 0, 1), Reported::Waiting);
+            assert_eq!(quiesce.report(1, 0, 0), Reported::Waiting);
+            assert_eq!(quiesce.wave(), 0);
+        }
+        quiesce.keep();
+        assert!(!quiesce.let_go(false), "another one is left");
+        assert_eq!(quiesce.kept(), 1);
+        assert!(quiesce.let_go(false));
+        assert_eq!(quiesce.wave(), 1);
+        assert_eq!(quiesce.report(0, 0, 1), Reported::Waiting);
+        assert_eq!(quiesce.report(1, 0, 0), Reported::Closed);
+        assert!(!quiesce.foreign_post(Admission::UntilEnd));
+        assert!(!quiesce.keep_from_outside());
+        assert_eq!(quiesce.kept(), 0);
+    }
+
+    #[test]
+    fn the_last_keep_alive_wakes_only_where_the_end_may_wait_for_it() {
+        let quiesce = Quiesce::new(1);
+        for (exits, wakes) in [(false, false), (true, true)] {
+            quiesce.keep();
+            assert_eq!(quiesce.let_go(exits), wakes);
+        }
+        quiesce.keep();
+        quiesce.force();
+        assert!(!quiesce.foreign_post(Admission::UntilEnd));
+        assert!(!quiesce.let_go(true), "nobody is there any more");
     }
 }

@@ -1,6 +1,7 @@
 //! What a core waits for besides its queues, as its worker sees it; and what the layers above keep
 //! for the time of a runtime.
 
+use super::inner::Ended;
 use crate::sched::core::Core;
 use std::any::Any;
 use std::fmt::Debug;
@@ -12,7 +13,7 @@ pub(crate) trait Source: Any + Debug {
     fn reap(&mut self, core: &mut Core);
 
     /// Whether `reap` would do something, as far as can be known without a system call.
-    fn has_work(&self) -> bool;
+    fn has_work(&mut self) -> bool;
 
     /// When `reap` will have something to do though nothing completes.
     #[cfg(feature = "sim")]
@@ -31,16 +32,13 @@ pub(crate) trait Source: Any + Debug {
 /// What a layer above keeps for as long as the runtime lives.
 pub(crate) trait Attached: Any + Debug + Send + Sync {
     /// Drops all callbacks of the user's that are left.
-    ///
-    /// # Safety
-    /// No core of the runtime runs, and none will.
-    unsafe fn drop_callbacks(&self);
+    fn drop_callbacks(&self, ended: &mut Ended<'_>);
 }
 
 /// A source that completes nothing, and its doorbell; nothing attached. For models and unit tests.
 #[cfg(any(test, loom))]
 pub(crate) mod silence {
-    use super::{Attached, Source};
+    use super::{Attached, Ended, Source};
     use crate::sched::core::Core;
     use crate::sched::shared::Bell;
     use crate::sync::{Arc, Condvar, Mutex};
@@ -63,7 +61,7 @@ pub(crate) mod silence {
     impl Source for Arc<Silence> {
         fn reap(&mut self, _core: &mut Core) {}
 
-        fn has_work(&self) -> bool {
+        fn has_work(&mut self) -> bool {
             false
         }
 
@@ -96,7 +94,7 @@ pub(crate) mod silence {
 
     /// Nothing.
     impl Attached for () {
-        unsafe fn drop_callbacks(&self) {}
+        fn drop_callbacks(&self, _ended: &mut Ended<'_>) {}
     }
 }
 

@@ -28,8 +28,32 @@ pub struct Stats {
     /// more than a word: an allocation each. [`Profile`](crate::Profile) names their handlers.
     /// Counted as [`HandlerProfile::events_by_core`](crate::HandlerProfile::events_by_core).
     pub events_boxed: u64,
+    /// Blocking work; see [`Cx::blocking`](crate::Cx::blocking).
+    pub blocking: BlockingStats,
     /// Bytes of event memory ever allocated: events are recycled, so this is a high-water mark.
     pub event_bytes: usize,
+}
+
+/// What has become of blocking work; see [`Cx::blocking`](crate::Cx::blocking).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockingStats {
+    /// Work that has begun.
+    pub started: u64,
+    /// Work that runs now.
+    pub running: u64,
+    /// Work that waits for a thread now.
+    pub queued: u64,
+    /// The most that has waited at a time. What is on its way to a free thread is in it.
+    pub queued_max: u64,
+    /// Work that was given back: the queue was full, or the system refused the first thread.
+    pub refused: u64,
+    /// Work that was canceled before it began.
+    pub canceled: u64,
+    /// Threads there are now.
+    pub threads: u64,
+    /// The most there were at a time.
+    pub threads_max: u64,
 }
 
 /// What one core has done.
@@ -64,6 +88,12 @@ pub struct CoreStats {
     pub hostages: u64,
     /// Handlers that panicked.
     pub panics: u64,
+    /// Holds made on this core ([`Cx::hold`](crate::Cx::hold)).
+    pub holds: u64,
+    /// Holds that were dropped, instead of resumed: what follows of that ran on this core.
+    pub holds_dropped: u64,
+    /// Times an event was put aside because its color was held.
+    pub events_put_aside: u64,
     /// The processor the core's thread is pinned to, if it is.
     pub cpu: Option<u32>,
     steal_costs: HistogramSum,
@@ -174,6 +204,10 @@ impl Inner {
             posts_foreign: self.quiesce.foreign_posts(),
             events_waiting: self.events_left().max(shared.depot.in_use_min()),
             events_boxed: self.events_boxed(),
+            #[cfg(not(loom))]
+            blocking: self.pool.stats(),
+            #[cfg(loom)]
+            blocking: BlockingStats::default(),
             event_bytes: shared.depot.bytes(),
         }
     }
@@ -218,6 +252,9 @@ impl Inner {
             handler_max: Duration::from_nanos(stats.handler_ns_max.get()),
             hostages: stats.hostage.get(),
             panics: stats.panics.get(),
+            holds: stats.holds.get(),
+            holds_dropped: stats.holds_dropped.get(),
+            events_put_aside: stats.put_aside.get(),
             cpu: self.config.pins.as_ref().map(|pins| pins[number]),
             steal_costs,
         }

@@ -9,6 +9,7 @@
 use super::inner::Inner;
 use super::source::Source;
 use crate::Cx;
+use crate::cx::Behind;
 use crate::host::quiesce::{Phase, Reported};
 use crate::sched::clock::Clock;
 use crate::sched::core::Core;
@@ -33,6 +34,9 @@ pub(crate) struct Worker {
     draining: bool,
 }
 
+// SAFETY: the only one.
+unsafe impl Behind for Worker {}
+
 // The worker whose handler runs on this thread, for posters to recognize.
 #[cfg(not(loom))]
 crate::sync::thread_local! {
@@ -44,19 +48,76 @@ crate::sync::thread_local! {
     static CURRENT: Cell<*mut Worker> = Cell::new(std::ptr::null_mut());
 }
 
-/// This thread's worker, if it is one of this runtime and inside an event.
-pub(crate) fn current(inner: &Arc<Inner>) -> Option<NonNull<Worker>> {
-    let worker = NonNull::new(CURRENT.try_with(Cell::get).ok()?)?;
-    // SAFETY: set by `drive` for as long as the worker lives, on this thread; read only here, and
-    // no exclusive borrow of the worker is live while user code, which called us, runs.
-    let found = unsafe { worker.as_ref() };
-    Arc::ptr_eq(&found.inner, inner).then_some(worker)
+// How the runtime's own code reaches the worker of its thread. A context is a mere pointer, so that
+// a user's `&mut Cx` does not claim the worker exclusively: a poster used inside the handler goes
+// to the same worker. What makes each borrow exclusive is that it lives for one call into the
+// runtime, and that no such call runs user code, which might call again, while the borrow lives.
+impl Cx {
+    /// The worker behind the context.
+    #[inline(always)]
+    pub(crate) fn worker(&mut self) -> &mut Worker {
+        // SAFETY: a worker, valid and this thread's, by `Cx::with` and `Behind`; exclusive as
+        // above.
+        unsafe { self.host().cast().as_mut() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn worker_ref(&self) -> &Worker {
+        // SAFETY: as above.
+        unsafe { self.host().cast().as_ref() }
+    }
+
+    /// Calls `f`, which runs no user code, with the worker behind a context that is shared.
+    #[inline(always)]
+    pub(super) fn lend<R>(&self, f: impl FnOnce(&mut Worker) -> R) -> R {
+        // SAFETY: as above. The context is on its worker's thread, since it is not `Sync`.
+        f(unsafe { self.host().cast().as_mut() })
+    }
+}
+
+/// Calls `f`, which runs no user code, with this thread's worker, if it is one of this runtime and
+/// inside an event; else gives `with` back.
+pub(crate) fn lend_current<A, R>(
+    inner: &Arc<Inner>,
+    with: A,
+    f: impl FnOnce(&mut Worker, A) -> R,
+) -> Result<R, A> {
+    let current = CURRENT.try_with(Cell::get).ok().and_then(NonNull::new);
+    let Some(mut worker) = current else {
+        return Err(with);
+    };
+    // SAFETY: set by `enter` for as long as it has the worker, on this thread; exclusive as above.
+    let worker = unsafe { worker.as_mut() };
+    if !Arc::ptr_eq(&worker.inner, inner) {
+        return Err(with);
+    }
+    Ok(f(worker, with))
+}
+
+/// Whether this thread is inside an event of this runtime.
+pub(crate) fn is_inside(inner: &Arc<Inner>) -> bool {
+    lend_current(inner, (), |_worker, ()| ()).is_ok()
 }
 
 /// Whether this thread is inside some runtime.
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) fn inside() -> bool {
     CURRENT.with(|current| !current.get().is_null())
+}
+
+/// Whether a wait of this thread would block a core.
+pub(crate) fn would_block() -> bool {
+    #[cfg(feature = "sim")]
+    if ASIDE.get() {
+        return true;
+    }
+    inside()
+}
+
+// This thread is a virtual core's, though it seems to be outside.
+#[cfg(feature = "sim")]
+crate::sync::thread_local! {
+    static ASIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Worker {
@@ -99,6 +160,15 @@ impl Worker {
         !stay
     }
 
+    /// Publishes what the running event has posted to other colors, if anything waits for that.
+    //
+    // What was put into the checkout needs nothing: it is in its color already, before any mail.
+    pub(crate) fn publish(&mut self) {
+        if self.core.has_outbox() {
+            self.core.flush();
+        }
+    }
+
     /// The wait is over.
     pub(crate) fn rise(&mut self) {
         self.core.rise();
@@ -129,10 +199,11 @@ pub(crate) fn drive(worker: &mut Worker) {
 
 /// Makes this thread the worker's for the time of `f`.
 pub(crate) fn enter<R>(worker: &mut Worker, f: impl FnOnce(&mut Cx) -> R) -> R {
-    let worker = NonNull::from(worker);
-    let _restore = Restore(CURRENT.with(|current| current.replace(worker.as_ptr())));
-    // SAFETY: the worker outlives this function, is this thread's, and has no other context.
-    unsafe { Cx::with(worker.cast(), f) }
+    Cx::with(worker, |cx| {
+        let worker = cx.host().cast().as_ptr();
+        let _restore = Restore(CURRENT.with(|current| current.replace(worker)));
+        f(cx)
+    })
 }
 
 /// Who was this thread's worker before. Put back also by a panic (of a hook, say): what is dropped
@@ -152,6 +223,16 @@ pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
     let before = CURRENT.with(|current| current.replace(std::ptr::null_mut()));
     let result = f();
     CURRENT.with(|current| current.set(before));
+    result
+}
+
+/// Runs `f` as if this thread were inside no worker, but for what would wait: for that, a virtual
+/// core is what it is.
+#[cfg(feature = "sim")]
+pub(crate) fn aside<R>(f: impl FnOnce() -> R) -> R {
+    ASIDE.set(true);
+    let result = outside(f);
+    ASIDE.set(false);
     result
 }
 
@@ -216,7 +297,8 @@ fn rest(worker: &mut Worker, phase: Phase) -> Next {
     let wave = quiesce.wave();
     let ending = phase == Phase::Draining || inner.config.exit_when_idle;
     if ending && worker.source.is_quiet() && !worker.core.has_outbox() {
-        match quiesce.report(worker.core.id, worker.core.posted, worker.core.executed) {
+        let core = &worker.core;
+        match quiesce.report(core.id, core.posted, core.executed + core.settled) {
             Reported::Waiting => {}
             Reported::NextWave => {
                 inner.shared.wake_all();

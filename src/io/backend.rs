@@ -223,8 +223,8 @@ impl EventSource {
     }
 
     /// Whether a `poll` is known to be worth calling.
-    pub(crate) fn has_work(&self) -> bool {
-        forward!(self, b => b.has_work())
+    pub(crate) fn has_work(&mut self) -> bool {
+        forward!(mut self, b => b.has_work())
     }
 
     /// Sleeps until a `poll` is worth calling, the doorbell rings, or the time is over.

@@ -45,6 +45,14 @@ impl Fd {
         // no mapping or buffer of this crate is keyed by a descriptor number.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
+
+    /// Closes the descriptor.
+    pub(super) fn close(self) {
+        debug_assert!(self.0 >= 0, "{self:?} is not a descriptor");
+        // SAFETY: the contract makes the caller the owner and this call the last use. Should it
+        // lie, a descriptor of somebody else is closed, which is wrong but no memory is touched.
+        unsafe { rustix::io::close(self.0) }
+    }
 }
 
 impl fmt::Debug for Fd {

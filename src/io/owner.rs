@@ -18,7 +18,7 @@ impl Owner {
     /// given by an accept, a connect or a listen of this owner's, and not closed since.
     pub(crate) fn close(&self, fd: Fd) {
         match self {
-            Owner::Kernel => socket::close(fd),
+            Owner::Kernel => fd.close(),
             Owner::Sim(net) => net.close(fd),
         }
     }

@@ -1,177 +1,88 @@
 //! Receive buffers: one pool a core, lent out to handlers on any core, given back from anywhere.
 //!
-//! **Where a buffer is.** Each is in exactly one place: at home (on [`Home`]'s free list), in one
-//! [`RecvBuf`], or on the stack of returned ones. Whoever has it may touch its bytes and nobody
-//! else does. It goes from home to a `RecvBuf` by [`Home::fill`], to the stack when that is
-//! dropped, and home by [`Home::reclaim`]. What came back last, which is warm, is filled first.
+//! **Where a buffer is.** Whoever owns a buffer may touch its bytes. It goes from [`Home`]'s free
+//! list into a [`RecvBuf`] by [`Home::fill`], to those returned when that is dropped, and home by
+//! [`Home::reclaim`]. What came back last, which is warm, is filled first. Memory is allocated for
+//! a buffer when no other is left.
 //!
 //! **Lend, never copy.** Copying small data out would keep the buffer home and cost an allocation
 //! on one core and its free on another, which was measured at about the price of the returned
 //! buffer's cache line, and twice the paths. So there is one path: lend.
 //!
-//! **The word.** The stack's head shares a word with the mark STARVED, and both sides change it by
-//! read-modify-write only, which is why no wake-up can be lost: home sets the mark and sees in the
-//! same step whether something was returned before; a returner pushes and sees in the same step
-//! whether home had set the mark, and then, having cleared it, rings.
-//! No ABA: home takes the whole stack or nothing.
+//! **No wake-up is lost.** Home says under the lock that it is starved, and then looks whether
+//! something was returned before. A returner adds its buffer under the lock, and rings if home had
+//! said so by then.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 
 use super::{Config, Doorbell};
-use crate::sync::Arc;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, Mutex};
 
-/// Between two buffers. Most are filled by little more than this; if all began at a multiple of a
+/// Behind each buffer. Most are filled by little more than this; if all began at a multiple of a
 /// page, the beginnings, which is all that is touched, would share a handful of the cache's sets.
 const SKEW_BYTES: usize = 128;
 
-/// Home has readers waiting and no buffer for them: ring its doorbell on return.
-const STARVED: u64 = 1 << 32;
+/// A buffer, wherever it is. In a box, because a [`RecvBuf`] is part of events, whose memory is
+/// scarce.
+struct Buffer(Box<Content>);
+
+struct Content {
+    /// While it is lent: who lent it.
+    pool: Option<Arc<Pool>>,
+    bytes: Box<[u8]>,
+}
 
 /// The part of a pool that home and all its [`RecvBuf`]s share.
-///
-/// The head comes first so that it lies next to the reference count: a return from another core
-/// then moves one cache line, not two.
-#[repr(C)]
 struct Pool {
-    /// Low half: the last returned buffer plus one, 0 for none. Then the mark.
-    head: AtomicU64,
-    /// For each returned buffer the one returned before it, in the same spelling.
-    below: Box<[AtomicU32]>,
-    bytes: NonNull<u8>,
-    layout: Layout,
-    buffer_bytes: usize,
+    returned: Mutex<Returned>,
+    /// Whether anything was returned: written with the lock held, and read without.
+    any_returned: AtomicBool,
     doorbell: Doorbell,
 }
 
-// SAFETY: `bytes` is the only field that is not Send and Sync by itself. It is owned by the pool,
-// and the rule at the top of the file gives each part of it to one place at a time; the hand-overs
-// are release-acquire through `head` (or the move of a `RecvBuf`).
-unsafe impl Send for Pool {}
-// SAFETY: as above; through `&Pool` the bytes are reached only by `unsafe` functions whose callers
-// answer for the rule.
-unsafe impl Sync for Pool {}
+/// What is on its way home.
+#[derive(Default)]
+struct Returned {
+    buffers: Vec<Buffer>,
+    /// Home has readers waiting and no buffer for them: ring its doorbell on return.
+    starved: bool,
+}
 
 impl Pool {
-    /// A pool with all buffers at home. `config` has been checked.
-    fn new(config: &Config, doorbell: Doorbell) -> Arc<Pool> {
-        let buffer_bytes = config.buffer_bytes as usize;
-        let total_bytes = (buffer_bytes + SKEW_BYTES) * usize::from(config.buffers);
-        let layout = Layout::from_size_align(total_bytes, 4096)
-            .expect("at most 2^15 buffers of 2^20 bytes, checked");
-        // SAFETY: the layout is not of size 0: both factors were checked to be positive.
-        let bytes = unsafe { alloc_zeroed(layout) };
-        let Some(bytes) = NonNull::new(bytes) else {
-            handle_alloc_error(layout)
+    fn give_back(&self, buffer: Buffer) {
+        let starved = {
+            let mut returned = self.returned.lock().unwrap();
+            returned.buffers.push(buffer);
+            self.any_returned.store(true, Ordering::Relaxed);
+            std::mem::take(&mut returned.starved)
         };
-        Arc::new(Pool {
-            head: AtomicU64::new(0),
-            below: (0..config.buffers).map(|_| AtomicU32::new(0)).collect(),
-            bytes,
-            layout,
-            buffer_bytes,
-            doorbell,
-        })
-    }
-
-    fn buffer_bytes(&self) -> usize {
-        self.buffer_bytes
-    }
-
-    /// Where buffer `id` begins.
-    fn start_of(&self, id: u16) -> NonNull<u8> {
-        assert!(
-            usize::from(id) < self.below.len(),
-            "there is no buffer {id}"
-        );
-        // SAFETY: within the allocation, by the assertion.
-        unsafe {
-            self.bytes
-                .add(usize::from(id) * (self.buffer_bytes + SKEW_BYTES))
-        }
-    }
-
-    /// Lends buffer `id`, whose first `len` bytes were received into it.
-    ///
-    /// # Safety
-    ///
-    /// The buffer is at home, and has just left the free list: nobody writes to it until it has
-    /// been returned.
-    unsafe fn lend(pool: &Arc<Pool>, id: u16, len: usize) -> RecvBuf {
-        debug_assert!(usize::from(id) < pool.below.len() && len <= pool.buffer_bytes);
-        // A `len` beyond the buffer could only come from a broken kernel; it must not become a
-        // slice beyond it.
-        let len = len.min(pool.buffer_bytes) as u32;
-        RecvBuf {
-            home: Some(Arc::clone(pool)),
-            id,
-            len,
-        }
-    }
-
-    fn give_back(&self, id: u16) {
-        let mut old = self.head.load(Ordering::Relaxed);
-        loop {
-            self.below[usize::from(id)].store(old as u32, Ordering::Relaxed);
-            let new = u64::from(id) + 1;
-            match self
-                .head
-                .compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed)
-            {
-                Ok(_) => break,
-                Err(now) => old = now,
-            }
-        }
-        if old & STARVED != 0 {
+        if starved {
             self.doorbell.ring();
         }
     }
 
     /// Whether something was returned: one load.
     fn has_returned(&self) -> bool {
-        self.head.load(Ordering::Relaxed) as u32 != 0
+        self.any_returned.load(Ordering::Relaxed)
     }
 
-    /// Home takes back what was returned. Only home calls it: two takers would still be sound, but
-    /// the mark would be lost.
-    fn take_returned(&self, mut each: impl FnMut(u16)) {
+    /// Home takes back what was returned.
+    fn take_returned(&self, free: &mut Vec<Buffer>) {
         if !self.has_returned() {
             return;
         }
-        let mut top = self.head.swap(0, Ordering::AcqRel) as u32;
-        while top != 0 {
-            let id = (top - 1) as u16;
-            top = self.below[usize::from(id)].load(Ordering::Relaxed);
-            each(id);
-        }
+        let mut returned = self.returned.lock().unwrap();
+        free.append(&mut returned.buffers);
+        returned.starved = false;
+        self.any_returned.store(false, Ordering::Relaxed);
     }
 
     /// Home says that it is starved: the next return rings the doorbell. One that came before is
     /// what [`Pool::has_returned`] says from now on.
     fn mark_starved(&self) {
-        self.head.fetch_or(STARVED, Ordering::AcqRel);
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout. The last reference is gone: home held one,
-        // and each `RecvBuf` does.
-        unsafe { dealloc(self.bytes.as_ptr(), self.layout) }
-    }
-}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Pool({} x {} bytes)",
-            self.below.len(),
-            self.buffer_bytes
-        )
+        self.returned.lock().unwrap().starved = true;
     }
 }
 
@@ -183,8 +94,8 @@ impl fmt::Debug for Pool {
 /// made of it without a copy.
 pub struct RecvBuf {
     /// `None`: no buffer, length 0.
-    home: Option<Arc<Pool>>,
-    id: u16,
+    buffer: Option<Buffer>,
+    /// At most the buffer's.
     len: u32,
 }
 
@@ -192,8 +103,7 @@ impl RecvBuf {
     /// The end of the stream.
     pub(super) fn end() -> RecvBuf {
         RecvBuf {
-            home: None,
-            id: 0,
+            buffer: None,
             len: 0,
         }
     }
@@ -208,10 +118,10 @@ impl Deref for RecvBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let Some(pool) = &self.home else { return &[] };
-        // SAFETY: `lend` gave this guard alone the buffer, initialized (the pool is born zeroed)
-        // and with `len` within it; it is returned only in `drop`.
-        unsafe { std::slice::from_raw_parts(pool.start_of(self.id).as_ptr(), self.len as usize) }
+        match &self.buffer {
+            Some(buffer) => &buffer.0.bytes[..self.len as usize],
+            None => &[],
+        }
     }
 }
 
@@ -223,19 +133,19 @@ impl AsRef<[u8]> for RecvBuf {
 
 impl DerefMut for RecvBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let Some(pool) = &self.home else {
-            return &mut [];
-        };
-        let start = pool.start_of(self.id).as_ptr();
-        // SAFETY: as in `deref`; the guard is borrowed mutably, so this is the only slice.
-        unsafe { std::slice::from_raw_parts_mut(start, self.len as usize) }
+        match &mut self.buffer {
+            Some(buffer) => &mut buffer.0.bytes[..self.len as usize],
+            None => &mut [],
+        }
     }
 }
 
 impl Drop for RecvBuf {
     fn drop(&mut self) {
-        if let Some(pool) = &self.home {
-            pool.give_back(self.id);
+        if let Some(mut buffer) = self.buffer.take()
+            && let Some(pool) = buffer.0.pool.take()
+        {
+            pool.give_back(buffer);
         }
     }
 }
@@ -247,34 +157,43 @@ impl fmt::Debug for RecvBuf {
 }
 
 /// Home's side of a pool.
-#[derive(Debug)]
 pub(super) struct Home {
     pool: Arc<Pool>,
-    free: Vec<u16>,
+    free: Vec<Buffer>,
+    /// Buffers that have no memory yet: a core that needs few touches few pages.
+    unborn: usize,
+    buffer_bytes: usize,
 }
 
 impl Home {
+    /// With all buffers at home. `config` has been checked.
     pub(super) fn new(config: &Config, doorbell: Doorbell) -> Home {
-        // The lowest ids on top, so that a core that needs few buffers touches few pages.
+        let pool = Pool {
+            returned: Mutex::default(),
+            any_returned: AtomicBool::new(false),
+            doorbell,
+        };
         Home {
-            pool: Pool::new(config, doorbell),
-            free: (0..config.buffers).rev().collect(),
+            pool: Arc::new(pool),
+            free: Vec::new(),
+            unborn: config.buffers.into(),
+            buffer_bytes: config.buffer_bytes as usize,
         }
     }
 
     /// Takes back what was returned.
     pub(super) fn reclaim(&mut self) {
-        self.pool.take_returned(|id| self.free.push(id));
+        self.pool.take_returned(&mut self.free);
     }
 
     /// Whether [`Home::fill`] would find a buffer, now or after [`Home::reclaim`]: one load.
     pub(super) fn has_free(&self) -> bool {
-        !self.free.is_empty() || self.pool.has_returned()
+        self.free() > 0 || self.pool.has_returned()
     }
 
     /// Buffers at home, not counting returned ones that were not reclaimed.
     pub(super) fn free(&self) -> usize {
-        self.free.len()
+        self.free.len() + self.unborn
     }
 
     /// Announces that readers wait for a buffer: the next return rings. Before a look at
@@ -283,29 +202,50 @@ impl Home {
         self.pool.mark_starved();
     }
 
+    /// A free buffer.
+    fn take(&mut self) -> Option<Buffer> {
+        if self.free.is_empty() {
+            self.reclaim();
+        }
+        if let Some(buffer) = self.free.pop() {
+            return Some(buffer);
+        }
+        self.unborn = self.unborn.checked_sub(1)?;
+        Some(Buffer(Box::new(Content {
+            pool: None,
+            bytes: vec![0; self.buffer_bytes + SKEW_BYTES].into(),
+        })))
+    }
+
     /// Fills a free buffer by `receive`, which says how many bytes it put there. `None` when there
     /// is no buffer, and `receive` was not called.
     pub(super) fn fill<E>(
         &mut self,
         receive: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Option<Result<RecvBuf, E>> {
-        if self.free.is_empty() {
-            self.reclaim();
+        let mut buffer = self.take()?;
+        let received = receive(&mut buffer.0.bytes[..self.buffer_bytes]);
+        if let Ok(len @ 1..) = received {
+            buffer.0.pool = Some(Arc::clone(&self.pool));
+            return Some(Ok(RecvBuf {
+                buffer: Some(buffer),
+                // More could only come from a broken kernel.
+                len: len.min(self.buffer_bytes) as u32,
+            }));
         }
-        let id = *self.free.last()?;
-        let start = self.pool.start_of(id).as_ptr();
-        // SAFETY: the buffer is on the free list, that is at home, with no other user; initialized
-        // since the pool is born zeroed; and `start_of` checked that it is within the pool.
-        let buffer = unsafe { std::slice::from_raw_parts_mut(start, self.pool.buffer_bytes()) };
-        Some(match receive(buffer) {
-            Ok(0) => Ok(RecvBuf::end()),
-            Ok(len) => {
-                self.free.pop();
-                // SAFETY: it was at home and has just left the free list.
-                Ok(unsafe { Pool::lend(&self.pool, id, len) })
-            }
-            Err(error) => Err(error),
-        })
+        self.free.push(buffer);
+        Some(received.map(|_| RecvBuf::end()))
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Home({} free of {} bytes)",
+            self.free(),
+            self.buffer_bytes
+        )
     }
 }
 
@@ -420,7 +360,6 @@ mod tests {
             });
         }
         home.reclaim();
-        home.free.sort_unstable();
-        assert!(home.free.iter().copied().eq(0..64));
+        assert_eq!((home.free.len(), home.unborn), (64, 0));
     }
 }

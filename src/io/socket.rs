@@ -125,13 +125,6 @@ pub(super) fn receive(home: &mut Home, fd: Fd) -> Option<Result<(RecvBuf, bool),
     Some(filled.map(|buf| (buf, short)))
 }
 
-pub(super) fn close(fd: Fd) {
-    debug_assert!(fd.raw() >= 0, "{fd:?} is not a descriptor");
-    // SAFETY: the contract makes the caller the owner of `fd` and this call its last use. Should it
-    // lie, a descriptor of somebody else is closed, which is wrong but no memory is touched.
-    unsafe { rustix::io::close(fd.raw()) }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -147,6 +140,6 @@ mod tests {
         queue.push_back(socket());
         let accepted = accept_all(|| queue.pop_front().unwrap());
         assert_eq!((accepted.len(), queue.len()), (2, 1));
-        accepted.into_iter().for_each(close);
+        accepted.into_iter().for_each(Fd::close);
     }
 }

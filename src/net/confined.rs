@@ -1,24 +1,11 @@
-//! Cells without a lock: a value that belongs to a color, or to a core.
+//! A cell without a lock: a value that belongs to a core.
 //!
-//! Each half of a connection's state is in one of two cells. Whoever wants the value shows
-//! something that exists once, and cannot use it otherwise for as long as the value is borrowed:
-//!
-//! | cell | what is shown | who has it |
-//! |---|---|---|
-//! | [`InColor`] | `&mut Cx` | the event that runs |
-//! | [`AtHome`] | `&mut Here` | the driver of the core |
+//! Each half of a connection's state is in a cell: what is its color's in an
+//! [`InColor`](crate::in_color), and what is its home core's in an [`AtHome`]. Whoever wants the
+//! value shows something that exists once, and cannot use it otherwise for as long as the value is
+//! borrowed: here it is `&mut Here`, which the driver of the core has.
 //!
 //! # Why this is sound
-//!
-//! `InColor` is the rule of [`Colored`](crate::Colored), with a borrow in place of its flag:
-//!
-//! 1. *Runtime and exact color.* Nothing but an event is given a context that can be borrowed
-//!    mutably, and a context does not leave its event's thread. The cell checks that the event is
-//!    one of its own runtime and color. The scheduler runs the events of a color one at a time, and
-//!    each sees what those before it wrote.
-//! 2. *One context an event.* The value is borrowed for as long as the context is, so the compiler
-//!    refuses to borrow it again and to call anything with the context. What is called without one
-//!    (a closure that is dropped, say) cannot reach a cell.
 //!
 //! `AtHome` does not ask which thread it is on:
 //!
@@ -27,118 +14,50 @@
 //! 2. *The right token.* The cell checks that the token is its own core's, and the value is
 //!    borrowed for as long as the token is.
 //!
-//! Both values go from thread to thread, with the color and with the token, so they are `Send`.
-//! Both cells keep their runtime alive, so no other can have its address.
+//! The value goes from thread to thread with the token, so it is `Send`. The cell keeps its runtime
+//! alive, so no other can have its address.
 
 use crate::host::inner::Inner;
-use crate::host::poster::Poster;
+use crate::in_color::{Confined, Key};
 use crate::net::registry::Registry;
-use crate::sync::{Arc, CellMut, UnsafeCell, check};
-use crate::{Color, Cx, Refused};
+use crate::sync::{Arc, CellMut};
 use std::fmt;
 
-/// A value that events of one color reach, and nobody else.
-pub(super) struct InColor<T> {
-    poster: Poster,
-    color: Color,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: one at a time reaches the value (the module text), on whatever thread, and `T: Send`.
-unsafe impl<T: Send> Send for InColor<T> {}
-// SAFETY: as above; a shared reference reaches the value in no other way.
-unsafe impl<T: Send> Sync for InColor<T> {}
-
-impl<T> InColor<T> {
-    /// A value of this color, in the poster's runtime.
-    pub(super) fn new(poster: Poster, color: Color, value: T) -> InColor<T> {
-        InColor {
-            poster,
-            color,
-            value: UnsafeCell::new(value),
-        }
-    }
-
-    pub(super) fn color(&self) -> Color {
-        self.color
-    }
-
-    /// Posts to the runtime whose color it is.
-    pub(super) fn poster(&self) -> &Poster {
-        &self.poster
-    }
-
-    /// Whether the event that runs may have the value.
-    #[inline(always)]
-    pub(super) fn check(&self, cx: &Cx) -> Result<(), Refused> {
-        let current = &cx.worker_ref().core.current;
-        check!(current.slot.is_some(), "outside an event");
-        Refused::check(cx, &self.poster.inner, self.color)
-    }
-
-    /// The value, for as long as the context is not used for anything else.
-    #[inline(always)]
-    pub(super) fn borrow<'a>(&'a self, cx: &'a mut Cx) -> Result<CellMut<'a, T>, Refused> {
-        self.check(cx)?;
-        // SAFETY: this is the one event that may have the value (checked), and its one context
-        // stays borrowed for as long as what is returned.
-        Ok(unsafe { self.value.borrow_mut() })
-    }
-
-    /// Calls `visit` with the value, for callers whose context is shared.
-    ///
-    /// `visit` captures nothing, and what it is given outlives all contexts: so it has no context,
-    /// and cannot come here again.
-    pub(super) fn visit<A: 'static, R>(
-        &self,
-        cx: &Cx,
-        argument: A,
-        visit: fn(&mut T, A) -> R,
-    ) -> Result<R, Refused> {
-        self.check(cx)?;
-        // SAFETY: this is the one event that may have the value (checked). No borrow of it is
-        // alive: its context would be borrowed mutably, and is shared here. None begins before
-        // `visit` returns: see above.
-        let mut value = unsafe { self.value.borrow_mut() };
-        Ok(visit(&mut value, argument))
-    }
-
-    /// The value, when the runtime has ended.
-    ///
-    /// # Safety
-    /// No core of the runtime runs, and none will. The caller has no other borrow of the value, and
-    /// nobody else takes one.
-    pub(super) unsafe fn borrow_after_the_end(&self) -> CellMut<'_, T> {
-        // SAFETY: no event runs, so nobody has a context to show; the rest is the caller's promise.
-        unsafe { self.value.borrow_mut() }
-    }
-}
-
 /// A value that the driver of one core reaches, and nobody else.
-pub(super) struct AtHome<T> {
+pub(super) struct AtHome<T>(Confined<OfCore, T>);
+
+/// The key of a value of a core of a runtime.
+struct OfCore {
     inner: Arc<Inner>,
     core: u32,
-    value: UnsafeCell<T>,
 }
 
-// SAFETY: one at a time reaches the value (the module text), on whatever thread, and `T: Send`.
-unsafe impl<T: Send> Send for AtHome<T> {}
-// SAFETY: as above; a shared reference reaches the value in no other way.
-unsafe impl<T: Send> Sync for AtHome<T> {}
+/// The cores of a value and of the token that was shown for it.
+struct Elsewhere(u32, u32);
+
+// SAFETY: one token fits, by the module text.
+unsafe impl Key for OfCore {
+    type Proof = Here;
+    type Refusal = Elsewhere;
+
+    #[inline(always)]
+    fn check(&self, here: &Here) -> Result<(), Elsewhere> {
+        if self.core != here.core || !Arc::ptr_eq(&self.inner, &here.inner) {
+            return Err(Elsewhere(self.core, here.core));
+        }
+        Ok(())
+    }
+}
 
 impl<T> AtHome<T> {
     /// A value of this core of the runtime.
     pub(super) fn new(inner: Arc<Inner>, core: u32, value: T) -> AtHome<T> {
-        AtHome {
-            inner,
-            core,
-            value: UnsafeCell::new(value),
-        }
+        AtHome(Confined::with_key(OfCore { inner, core }, value))
     }
 
     /// The core whose driver reaches it.
     pub(super) fn core(&self) -> u32 {
-        self.core
+        self.0.key().core
     }
 
     /// The value, for as long as the token is not used for anything else.
@@ -147,26 +66,26 @@ impl<T> AtHome<T> {
     /// If the token is another core's, or another runtime's.
     #[inline(always)]
     pub(super) fn borrow<'a>(&'a self, here: &'a mut Here) -> CellMut<'a, T> {
-        if self.core != here.core || !Arc::ptr_eq(&self.inner, &here.inner) {
-            self.refuse(here);
+        match self.0.borrow(here) {
+            Ok(value) => value,
+            Err(elsewhere) => elsewhere.refuse(),
         }
-        // SAFETY: this is the one token of the value's core (checked), and it stays borrowed for as
-        // long as what is returned.
-        unsafe { self.value.borrow_mut() }
-    }
-
-    #[cold]
-    fn refuse(&self, here: &Here) -> ! {
-        panic!(
-            "what is at home on core {} was asked for by core {} of this or another runtime",
-            self.core, here.core
-        );
     }
 
     /// The value, which nobody else can reach.
     pub(super) fn get_mut(&mut self) -> CellMut<'_, T> {
-        // SAFETY: the cell is borrowed mutably for as long as what is returned.
-        unsafe { self.value.borrow_mut() }
+        self.0.get_mut()
+    }
+}
+
+impl Elsewhere {
+    #[cold]
+    fn refuse(&self) -> ! {
+        let Elsewhere(value, asked) = self;
+        panic!(
+            "what is at home on core {value} was asked for by core {asked} of this or another \
+             runtime"
+        );
     }
 }
 
@@ -205,7 +124,7 @@ impl fmt::Debug for Here {
 mod tests {
     use super::*;
     use crate::sim::Simulation;
-    use crate::{Cores, Runtime};
+    use crate::{Color, Cores, Cx, Runtime};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     const COLOR: Color = Color::new(1 << 40);
@@ -226,56 +145,6 @@ mod tests {
             cx.post(color, move |cx| finish.finish(f(cx)));
         };
         simulation.run_until(event).unwrap()
-    }
-
-    #[test]
-    fn a_value_in_a_color_is_reached_by_events_of_the_color() {
-        let mut simulation = simulation();
-        let cell = InColor::new(simulation.poster(), COLOR, 1);
-        let reached = in_event(&mut simulation, COLOR, move |cx| {
-            cell.check(cx).unwrap();
-            *cell.borrow(cx).unwrap() += 2;
-            *cell.borrow(cx).unwrap() += 4;
-            cell.visit(cx, 8, |value, more| *value += more).unwrap();
-            let visited = cell.visit(cx, (), |value, ()| *value);
-            (visited, *cell.borrow(cx).unwrap())
-        });
-        assert_eq!(reached, (Ok(15), 15));
-    }
-
-    /// Runs all the ways to the value, of this color, in an event of another.
-    fn refused(mut simulation: Simulation, cell: InColor<u8>, color: Color) -> Refused {
-        let all = in_event(&mut simulation, color, move |cx| {
-            let visited = cell.visit(cx, (), |_, ()| panic!("visited"));
-            let borrowed = cell.borrow(cx).map(|_| ());
-            [cell.check(cx), borrowed, visited]
-        });
-        let refused = all[0].unwrap_err();
-        assert_eq!(all, [Err(refused); 3]);
-        refused
-    }
-
-    #[test]
-    fn events_of_another_color_are_refused() {
-        let map = &simulation().poster().inner.shared.slots.map;
-        let shares_slot = |other: &Color| map.slot(*other) == map.slot(COLOR);
-        let mut others = (1..).map(|more| Color::new(COLOR.value() + more));
-        let same_slot = others.find(shares_slot).unwrap();
-        for other in [same_slot, Color::new(7), Color::DEFAULT] {
-            let simulation = simulation();
-            let cell = InColor::new(simulation.poster(), COLOR, 1);
-            let expected = Refused::OtherColor {
-                state: COLOR,
-                handler: other,
-            };
-            assert_eq!(refused(simulation, cell, other), expected);
-        }
-    }
-
-    #[test]
-    fn events_of_the_same_color_in_another_runtime_are_refused() {
-        let cell = InColor::new(simulation().poster(), COLOR, 1);
-        assert_eq!(refused(simulation(), cell, COLOR), Refused::OtherRuntime);
     }
 
     /// This core's token, which its driver has.

@@ -117,7 +117,7 @@ fn ending() -> io::Error {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::{Acceptors, Incoming};
-    use crate::host::worker::current;
+    use crate::host::worker::lend_current;
     use crate::sim::{Simulation, Step};
     use crate::{Builder, Callback, Color, Cores, Cx, Poster};
     use std::io;
@@ -171,12 +171,11 @@ mod tests {
 
     impl Drop for Witness {
         fn drop(&mut self) {
-            let seen = current(&self.1.inner).and_then(|worker| {
-                // SAFETY: this thread's own worker, of which no call into the runtime that could
-                // drop what is the user's holds a borrow.
-                let current = unsafe { &(*worker.as_ptr()).core.current };
+            let seen = lend_current(&self.1.inner, (), |worker, ()| {
+                let current = &worker.core.current;
                 current.slot.is_some().then(|| current.color())
             });
+            let seen = seen.ok().flatten();
             self.0.0.lock().unwrap().push(seen);
         }
     }

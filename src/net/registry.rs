@@ -8,7 +8,7 @@
 
 use super::conn::Conn;
 use super::listener::Listening;
-use crate::host::inner::Inner;
+use crate::host::inner::{Ended, Inner};
 use crate::host::source::Attached;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -73,11 +73,10 @@ impl Registry {
 }
 
 impl Attached for Registry {
-    unsafe fn drop_callbacks(&self) {
+    fn drop_callbacks(&self, ended: &mut Ended<'_>) {
         for home in 0..self.conns.len() {
             for conn in self.of(home as u32) {
-                // SAFETY: the caller's promise.
-                unsafe { conn.drop_callbacks() };
+                conn.drop_callbacks(ended);
             }
         }
         let listeners = std::mem::take(&mut *self.listeners.lock().unwrap());

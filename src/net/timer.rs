@@ -2,6 +2,7 @@
 
 use super::driver::control;
 use crate::callback::Callback;
+use crate::event::node::Sort;
 use crate::host::poster::Poster;
 use crate::net::driver::Driver;
 use crate::sched::core::Core;
@@ -22,6 +23,8 @@ pub(super) struct Pending {
     canceled: Arc<AtomicBool>,
     handler: Option<&'static Handler>,
     color: Color,
+    /// That of a hold's deadline passes the color's gate, and a stop does not cancel it.
+    sort: Sort,
 }
 
 impl Pending {
@@ -36,13 +39,15 @@ impl Pending {
                 callback(cx);
             }
         };
-        core.post_own(self.handler, self.color, event);
+        core.post_own_sort(self.handler, self.color, event, self.sort);
     }
 
     /// Drops the callback in its color.
     pub(super) fn discard(self, core: &mut Core) {
         let callback = self.callback;
-        core.post_own(None, self.color, move |_cx: &mut Cx| drop(callback));
+        let event = move |_cx: &mut Cx| drop(callback);
+        // That of a hold's deadline would wait for the very hold.
+        core.post_own_sort(None, self.color, event, self.sort);
     }
 }
 
@@ -113,8 +118,20 @@ impl Timers {
         self.pop()
     }
 
+    /// Takes out all but the deadlines of holds, in the order in which they are due.
+    pub(super) fn take_ordinary(&mut self) -> Vec<Pending> {
+        let mut entries: Vec<_> = self.heap.iter().map(|&Reverse(entry)| entry).collect();
+        entries.sort_unstable();
+        let mut take = |(_, number, index)| {
+            let ordinary =
+                Timers::lives(&self.pending, index, number) && !self.pending[index].sort.passes;
+            ordinary.then(|| self.pending.remove(index))
+        };
+        entries.into_iter().filter_map(&mut take).collect()
+    }
+
     /// The next timer, due or not.
-    pub(super) fn pop(&mut self) -> Option<Pending> {
+    fn pop(&mut self) -> Option<Pending> {
         self.settle();
         let Reverse((_, _, index)) = self.heap.pop()?;
         Some(self.pending.remove(index))
@@ -204,6 +221,21 @@ impl Cx {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
+        self.set_timer(after, callback, Sort::ORDINARY)
+    }
+
+    /// A timer for a hold's deadline.
+    pub(crate) fn deadline<F>(&mut self, after: Duration, callback: Callback<F>) -> Timer
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.set_timer(after, callback, Sort::PASSING)
+    }
+
+    fn set_timer<F>(&mut self, after: Duration, callback: Callback<F>, sort: Sort) -> Timer
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
         let canceled = Arc::new(AtomicBool::new(false));
         let pending = Pending {
             number: 0,
@@ -211,6 +243,7 @@ impl Cx {
             canceled: Arc::clone(&canceled),
             handler: callback.handler,
             color: callback.color,
+            sort,
         };
         let poster = self.poster();
         let core = self.core() as u32;
@@ -220,7 +253,7 @@ impl Cx {
         let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
         let after_ns = after_ns.min(u64::MAX / 2);
         let (index, number) = match Driver::of(&mut worker.source) {
-            Some(driver) if !driver.draining => {
+            Some(driver) if sort.passes || !driver.draining => {
                 driver.timers.add(now_ns.saturating_add(after_ns), pending)
             }
             _ => {
@@ -250,6 +283,7 @@ mod tests {
             canceled: Arc::default(),
             handler: None,
             color: Color::from(color),
+            sort: Sort::ORDINARY,
         }
     }
 

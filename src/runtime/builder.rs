@@ -2,9 +2,12 @@
 
 use super::Runtime;
 use crate::color::{HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
+use crate::host::blocking::SlowBlocking;
 use crate::host::inner::{Config, Inner};
 use crate::host::panics::{OnPanic, PanicReport};
+use crate::host::pool::{Limits, Pool, SlowBlockingHook};
 use crate::host::watchdog::SlowHandler;
+use crate::sched::limits::QUANTUM_BUSY_NS;
 use crate::sched::policy::{Policy, Stealing};
 use crate::sched::shared::{Setup, Shared};
 use crate::topology::{Distance, Topology};
@@ -27,6 +30,8 @@ pub enum Cores {
 const CORES_MAX: usize = 512;
 /// Bounds of the batch threshold.
 const BATCH_MAX: u32 = 1 << 16;
+/// Most threads for blocking work.
+const BLOCKING_THREADS_MAX: usize = 1_024;
 /// Longest spinning of a runtime that exits when idle.
 const SPIN_TO_EXIT_MAX: Duration = Duration::from_millis(1);
 /// Cores of a simulation that was not told how many.
@@ -60,6 +65,8 @@ pub struct Builder {
     events_max: usize,
     spin: Duration,
     wake_cost: Duration,
+    blocking: Limits,
+    slow_blocking: Option<(Duration, SlowBlockingHook)>,
     config: Config,
 }
 
@@ -74,11 +81,18 @@ impl Builder {
                 stealing: true,
                 heuristics: crate::Heuristics::ALL,
                 batch: 10,
+                quantum_busy_ns: QUANTUM_BUSY_NS,
             },
             slots: 65_536,
             events_max: 1 << 26,
             spin: Duration::from_micros(50),
             wake_cost: Duration::from_micros(10),
+            blocking: Limits {
+                threads_max: 64,
+                queue_max: 4_096,
+                idle: Duration::from_secs(10),
+            },
+            slow_blocking: None,
             config: Config {
                 on_panic: OnPanic::Stop,
                 panic_hook: None,
@@ -89,6 +103,8 @@ impl Builder {
                 spin_ns: 0,
                 oversubscribed: false,
                 pins: None,
+                #[cfg(feature = "sim")]
+                simulated: false,
                 backend: None,
             },
         }
@@ -146,13 +162,14 @@ impl Builder {
     }
 
     /// Most events queued at any time; 67 million by default (4 GiB if their closures are of up to
-    /// 24 bytes, 8 up to 88, 16 up to 216; memory of one size is not used for another). This many fit in every case; what cores and other
-    /// threads have in stock comes on top, which is a thirty-second of them, or two of each of
-    /// these sizes for each core and as many for all other threads. At the limit
-    /// [`Cx::post`](crate::Cx::post) panics, and [`Cx::try_post`](crate::Cx::try_post) and
-    /// [`Poster::post`](crate::Poster::post) give the closure back. What the network brings waits,
-    /// but for 64 events. Timers fire beyond the limit, and so do the runtime's own events, such as
-    /// the first of a run, and the drop of state in its color.
+    /// 24 bytes, 8 up to 88, 16 up to 216; memory of one size is not used for another). This many
+    /// fit in every case; what cores and other threads have in stock comes on top, which is a
+    /// thirty-second of them, or two of each of these sizes for each core and as many for all other
+    /// threads. At the limit [`Cx::post`](crate::Cx::post) panics, and
+    /// [`Cx::try_post`](crate::Cx::try_post) and [`Poster::post`](crate::Poster::post) give the
+    /// closure back. What the network brings waits, but for 64 events. Timers fire beyond the
+    /// limit, and so do results of blocking work and the runtime's own events, such as the first of
+    /// a run, and the drop of state in its color.
     pub fn events_max(mut self, events: usize) -> Builder {
         self.events_max = events;
         self
@@ -210,15 +227,67 @@ impl Builder {
         self
     }
 
+    /// Most threads for blocking work ([`Cx::blocking`](crate::Cx::blocking)); 64 by default, and
+    /// from 1 to 1,024. None is there before there is work for it. They mostly wait, so there may
+    /// be many more than processors.
+    pub fn blocking_threads_max(mut self, threads: usize) -> Builder {
+        self.blocking.threads_max = threads;
+        self
+    }
+
+    /// Most blocking work that waits while all threads for it are busy; 4,096 by default. Beyond
+    /// that it is given back: [`BlockingError::Full`](crate::BlockingError::Full).
+    pub fn blocking_queue_max(mut self, jobs: usize) -> Builder {
+        self.blocking.queue_max = jobs;
+        self
+    }
+
+    /// How long a thread for blocking work has nothing to do before it ends; 10 s by default.
+    pub fn blocking_idle(mut self, time: Duration) -> Builder {
+        self.blocking.idle = time;
+        self
+    }
+
+    /// Calls `hook` when blocking work has waited for a thread for longer than `limit`, which is at
+    /// least a millisecond: once, and again only after nothing had to wait. On the thread that
+    /// called `run`. If the hook panics the run is cut short, as with
+    /// [`on_slow_handler`](Self::on_slow_handler). In a simulation nobody is told.
+    ///
+    /// ```
+    /// use mely::{Callback, Color, Runtime};
+    /// use std::time::Duration;
+    /// let builder = Runtime::builder().blocking_threads_max(1);
+    /// let builder = builder.on_slow_blocking(Duration::from_millis(5), |slow| {
+    ///     eprintln!("{} waits for {} threads: {slow:?}", slow.queued, slow.threads);
+    /// });
+    /// builder.exit_when_idle(true).build()?.run(|cx| {
+    ///     for _ in 0..3 {
+    ///         let done = Callback::anonymous_value(Color::from(1), |_cx, ()| ());
+    ///         let sleep = || std::thread::sleep(Duration::from_millis(10));
+    ///         cx.blocking(sleep, done).expect("4,096 have room");
+    ///     }
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_slow_blocking<F>(mut self, limit: Duration, hook: F) -> Builder
+    where
+        F: Fn(&SlowBlocking) + Send + Sync + 'static,
+    {
+        self.slow_blocking = Some((limit.max(Duration::from_millis(1)), Box::new(hook)));
+        self
+    }
+
     /// How long what is queued may take to drain once the runtime was asked to stop; 10 s by
-    /// default. What is left then is reported by `run`.
+    /// default. What is left then, events and [`KeepAlive`](crate::KeepAlive)s, is reported by
+    /// `run`.
     pub fn drain_deadline(mut self, deadline: Duration) -> Builder {
         self.config.drain_deadline = deadline;
         self
     }
 
     /// Whether `run` returns by itself when nothing is left to do: no event queued, no operation of
-    /// the event source under way. Posters that are still around do not count. Off by default.
+    /// the event source under way, no blocking work and no [`KeepAlive`](crate::KeepAlive). Posters
+    /// that are still around do not count. Off by default.
     pub fn exit_when_idle(mut self, exit: bool) -> Builder {
         self.config.exit_when_idle = exit;
         self
@@ -265,6 +334,7 @@ impl Builder {
             _ => SimNet::new(seed),
         };
         self.config.backend = Some(Backend::Sim(net.clone()));
+        self.config.simulated = true;
         self.oversubscribe = true;
         self.pin = false;
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
@@ -282,6 +352,10 @@ impl Builder {
         }
         if self.events_max == 0 {
             return Err(BuildError::EventsMax);
+        }
+        let threads = self.blocking.threads_max;
+        if threads == 0 || threads > BLOCKING_THREADS_MAX {
+            return Err(BuildError::BlockingThreads(threads));
         }
         let available = topology
             .cores()
@@ -326,7 +400,9 @@ impl Builder {
             watch_at_once: self.config.slow.is_some(),
         });
         let registry = Box::new(crate::net::Registry::new(cores));
-        Ok(Runtime::new(Inner::new(shared, self.config, registry)))
+        let pool = Pool::new(self.blocking, self.slow_blocking);
+        let inner = Inner::new(shared, self.config, pool, registry);
+        Ok(Runtime::new(inner))
     }
 }
 
@@ -380,6 +456,8 @@ pub enum BuildError {
     Batch(u32),
     /// The limit of queued events is zero.
     EventsMax,
+    /// Threads for blocking work: from 1 to 1,024.
+    BlockingThreads(usize),
 }
 
 impl fmt::Display for BuildError {
@@ -398,6 +476,11 @@ impl fmt::Display for BuildError {
                 )
             }
             BuildError::Batch(n) => write!(f, "a batch threshold of {n}: from 1 to {BATCH_MAX}"),
+            BuildError::BlockingThreads(n) => write!(
+                f,
+                "{n} threads for blocking work (`blocking_threads_max`): from 1 to \
+                 {BLOCKING_THREADS_MAX}"
+            ),
             BuildError::EventsMax => f.write_str("a limit of no queued events at all"),
         }
     }

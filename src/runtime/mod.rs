@@ -6,18 +6,22 @@
 //! 2. Every core is woken, cancels what its event source waits for, and goes on with its turns:
 //!    what is queued, and what that posts, is run.
 //! 3. A core that has nothing left reports; two equal waves of reports close the runtime
-//!    ([`crate::host::quiesce`]). From then on posts are refused.
+//!    ([`crate::host::quiesce`]). From then on posts are refused. While a
+//!    [`KeepAlive`](crate::KeepAlive) exists nothing is closed.
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.
 //! 5. At the deadline the runtime is closed by force. Cores leave after the handler they are in; a
 //!    core whose handler does not return is left behind with its thread, and `run` says so.
-//! 6. Closures that were never run are dropped with the [`Runtime`], on the thread that called
+//! 6. The threads for blocking work end. If the run was cut short, work that has not begun is
+//!    dropped, and what goes on is waited for, a little; then its thread is left behind, too.
+//! 7. Closures that were never run are dropped with the [`Runtime`], on the thread that called
 //!    `run` or dropped it, with no lock held. (With a core left behind, when the last handle goes.)
 
 pub(crate) mod builder;
 pub(crate) mod threads;
 
 use self::builder::Builder;
-use crate::host::inner::Inner;
+use crate::event::node::Sort;
+use crate::host::inner::{Ended, Inner};
 use crate::host::panics::PanicReport;
 use crate::host::poster::Poster;
 use crate::host::worker;
@@ -69,9 +73,7 @@ impl Runtime {
     /// while it goes on or after it, is asked through one that was taken before: its
     /// [`stats`](Poster::stats), [`profile`](Poster::profile), [`backends`](Poster::backends).
     pub fn poster(&self) -> Poster {
-        Poster {
-            inner: Arc::clone(&self.inner),
-        }
+        Poster::of(&self.inner)
     }
 }
 
@@ -168,14 +170,20 @@ pub enum RunError {
         events_left: u64,
     },
     /// The deadline passed before everything was drained.
+    #[non_exhaustive]
     Deadline {
         /// Events that were queued and not run.
         events_left: u64,
+        /// [`KeepAlive`](crate::KeepAlive)s that there were at the deadline.
+        keep_alives_left: u64,
         /// Cores whose handler has not returned, by number and handler. Their threads are left
         /// behind.
         stuck: Vec<(usize, &'static str)>,
+        /// The handlers of blocking work that has not returned. Its threads are left behind.
+        blocking_stuck: Vec<&'static str>,
     },
-    /// A core could not begin: its thread, its pinning or its event source was refused.
+    /// A core, or a thread for blocking work, could not begin: its thread, its pinning or its event
+    /// source was refused.
     Start(std::io::Error),
     /// `run` was called inside a handler, which would block a core.
     Inside,
@@ -189,13 +197,24 @@ impl fmt::Display for RunError {
             RunError::Panicked { panic, events_left } => {
                 write!(f, "{panic}; {events_left} events were left")
             }
-            RunError::Deadline { events_left, stuck } => {
+            RunError::Deadline {
+                events_left,
+                keep_alives_left,
+                stuck,
+                blocking_stuck,
+            } => {
                 write!(
                     f,
                     "not drained by the deadline: {events_left} events were left"
                 )?;
+                if *keep_alives_left > 0 {
+                    write!(f, ", and {keep_alives_left} keep-alives")?;
+                }
                 for (core, handler) in stuck {
                     write!(f, "; core {core} is still in handler `{handler}`")?;
+                }
+                for handler in blocking_stuck {
+                    write!(f, "; blocking work for handler `{handler}` goes on")?;
                 }
                 Ok(())
             }
@@ -262,12 +281,19 @@ impl Runtime {
         if worker::inside() {
             return Err(RunError::Inside);
         }
+        self.inner.pool.open(&self.inner).map_err(RunError::Start)?;
         let shared = &self.inner.shared;
         // Also if what was posted before has filled the queues: it is this event that begins to
         // empty them.
-        let (event, _) = shared
-            .foreign
-            .with(|maker| maker.make_own(&shared.profiles, None, Color::DEFAULT, start));
+        let (event, _) = shared.foreign.with(|maker| {
+            maker.make_own(
+                &shared.profiles,
+                None,
+                Color::DEFAULT,
+                start,
+                Sort::ORDINARY,
+            )
+        });
         self.inner.quiesce.owner_post();
         foreign::publish(shared, Color::DEFAULT, event);
         let mut outcome = self.inner.outcome.lock().unwrap();
@@ -311,11 +337,11 @@ impl Drop for Runtime {
         if !self.inner.ended() {
             self.inner.force();
         }
-        if self.inner.outcome.lock().unwrap().running {
+        let Some(mut ended) = Ended::of(&self.inner) else {
             // A core that is stuck in its handler still has its queues.
             return;
-        }
-        self.inner.discard_left();
+        };
+        self.inner.discard_left(&mut ended);
         self.inner.shared.take_bells_down();
     }
 }

@@ -41,7 +41,9 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let supervised = supervise(inner, started);
     let stuck = stuck(inner, &inner.outcome.lock().unwrap(), started);
     let died = join(threads, &stuck);
-    let verdict = verdict(inner, supervised.deadline_passed, stuck);
+    let left = inner.pool.close(LEAVE_GRACE);
+    let died = died.or(left.died);
+    let verdict = verdict(inner, supervised.late, stuck, left.stuck);
     // What panicked after a handler did (when it was dropped, mostly) was said by the process's
     // panic hook, and does not hide the handler's name.
     if let Some(panic) = supervised.panic.or(died)
@@ -52,11 +54,25 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     verdict
 }
 
+/// The deadline for draining has passed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Late {
+    keep_alives_left: u64,
+}
+
+impl Late {
+    /// It does now.
+    pub(crate) fn now(inner: &Inner) -> Late {
+        Late {
+            keep_alives_left: inner.quiesce.kept(),
+        }
+    }
+}
+
 /// What the owner saw while it waited for the cores.
 #[derive(Default)]
 struct Supervised {
-    /// The deadline for draining passed.
-    deadline_passed: bool,
+    late: Option<Late>,
     /// The hook for slow handlers panicked.
     panic: Option<Box<dyn Any + Send>>,
 }
@@ -64,8 +80,9 @@ struct Supervised {
 /// What a run came to, once its cores have left, all but those that are stuck in a handler.
 pub(crate) fn verdict(
     inner: &Inner,
-    deadline_passed: bool,
+    late: Option<Late>,
     stuck: Vec<(usize, &'static str)>,
+    blocking_stuck: Vec<&'static str>,
 ) -> Result<(), RunError> {
     let mut outcome = inner.outcome.lock().unwrap();
     outcome.running = !stuck.is_empty();
@@ -79,8 +96,13 @@ pub(crate) fn verdict(
     if let Some(panic) = panic {
         return Err(RunError::Panicked { panic, events_left });
     }
-    if deadline_passed || !stuck.is_empty() {
-        return Err(RunError::Deadline { events_left, stuck });
+    if late.is_some() || !stuck.is_empty() {
+        return Err(RunError::Deadline {
+            events_left,
+            keep_alives_left: late.map_or(0, |late| late.keep_alives_left),
+            stuck,
+            blocking_stuck,
+        });
     }
     Ok(())
 }
@@ -141,7 +163,7 @@ fn supervise(inner: &Inner, started: usize) -> Supervised {
         let at_most = match decide(ended_for, stopping_for, deadline, in_handlers) {
             Decision::Wait(at_most) => at_most,
             Decision::Force => {
-                supervised.deadline_passed = true;
+                supervised.late = Some(Late::now(inner));
                 drop(outcome);
                 inner.force();
                 outcome = inner.outcome.lock().unwrap();
@@ -150,14 +172,18 @@ fn supervise(inner: &Inner, started: usize) -> Supervised {
             Decision::GiveUp => break,
         };
         // Dropped at once: the hook is the user's, and not called under our lock.
-        drop(match shorter(at_most, watchdog.next_look(inner)) {
+        let look = shorter(watchdog.next_look(inner), inner.pool.next_look());
+        drop(match shorter(at_most, look) {
             Some(timeout) => inner.changed.wait_timeout(outcome, timeout).unwrap().0,
             None => inner.changed.wait(outcome).unwrap(),
         });
         inner.shared.vigil.wakes();
         if supervised.panic.is_none() {
             let now_ns = inner.start.elapsed().as_nanos() as u64;
-            let looked = catch_unwind(AssertUnwindSafe(|| watchdog.look(inner, now_ns)));
+            let looked = catch_unwind(AssertUnwindSafe(|| {
+                watchdog.look(inner, now_ns);
+                inner.pool.look();
+            }));
             supervised.panic = looked.err().inspect(|_| inner.force());
         }
         outcome = inner.outcome.lock().unwrap();

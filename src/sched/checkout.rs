@@ -1,7 +1,7 @@
 //! What a core has taken to run without its lock: colors, their events with them, and the order of
 //! their turns.
 //!
-//! A color whose events ran out stays here, *held*, if at the exchange nobody waits and nobody else
+//! A color whose events ran out stays here, *kept*, if at the exchange nobody waits and nobody else
 //! wants anything of it: over many quanta, if the core has few colors to run. An event for a color
 //! that is here is put straight in, with no lock and nothing published; a pair of colors that post
 //! to each other, say, takes the lock once a quantum and not once an event.
@@ -28,9 +28,9 @@ use arrayvec::ArrayVec;
 
 /// Most colors a core takes at once.
 const CHECKOUT_MAX: usize = 64;
-/// More colors are not held beyond the quantum.
-const HELD_MAX: usize = 32;
-/// Holding is tried for this many quanta: one event that goes round as many colors comes back to
+/// If there are more colors than this, none is kept beyond the quantum.
+const KEPT_MAX: usize = 32;
+/// Keeping is tried for this many quanta: one event that goes round sixteen colors comes back to
 /// the first.
 const TRIES_MAX: u8 = 16;
 /// Most quanta from one try to the next.
@@ -75,13 +75,13 @@ pub(crate) struct Checkout {
     trial: Trial,
 }
 
-/// Whether holding is worth the while, which it is where colors are posted to again soon: tried now
+/// Whether keeping is worth the while, which it is where colors are posted to again soon: tried now
 /// and then.
 #[derive(Debug, Default)]
 struct Trial {
     /// Something was put in since this was last asked.
     hit: bool,
-    /// Quanta since, in which colors were held.
+    /// Quanta since, in which colors were kept.
     tries: u8,
     /// Quanta until the next try, and how many there were before the last.
     wait: u8,
@@ -89,9 +89,9 @@ struct Trial {
 }
 
 impl Trial {
-    /// At an exchange: whether to hold this time.
+    /// At an exchange: whether to keep this time.
     #[inline(always)]
-    fn holds(&mut self) -> bool {
+    fn keeps(&mut self) -> bool {
         if self.hit {
             *self = Trial::default();
         } else if self.wait > 0 {
@@ -173,12 +173,13 @@ impl Checkout {
         let at = self.colors.len() as u8;
         self.index[place(taken.slot)] = at;
         self.colors.push(taken);
-        // SAFETY: `end_quantum` has cleared the turns, each color that is pushed adds one, and
-        // there is room for twice as many turns as colors.
+        // SAFETY: without colors there are no turns, since `end_quantum` clears them before any
+        // color goes; each color that is pushed adds one, and there is room for twice as many turns
+        // as colors.
         unsafe { self.turns.push_unchecked(at) };
     }
 
-    /// Where a color is held, if it is and has its place in the index.
+    /// The place of a color that is here, if the index has it.
     #[inline(always)]
     pub(super) fn find(&self, slot: SlotId) -> Option<usize> {
         let at = usize::from(self.index[place(slot)]);
@@ -188,7 +189,12 @@ impl Checkout {
     /// Puts an event for a color that is here straight in; it comes back if it has to take the
     /// outbox.
     #[inline(always)]
-    pub(super) fn put(&mut self, shared: &Shared, slot: SlotId, event: Event) -> Result<(), Event> {
+    pub(super) fn put(
+        &mut self,
+        shared: &Shared,
+        slot: SlotId,
+        mut event: Event,
+    ) -> Result<(), Event> {
         if self.room_ns < 0 {
             return Err(event);
         }
@@ -199,7 +205,7 @@ impl Checkout {
         let profile = shared.profiles.get(event.color_and_tag().1.profile());
         self.room_ns -= i64::from(raw_ns);
         let overtakes =
-            mail::has_any(shared.slots.at(slot)) && !fault("post to a held color overtakes mail");
+            mail::has_any(shared.slots.at(slot)) && !fault("post to a kept color overtakes mail");
         // What is long, or not known yet, is not to have others wait behind it.
         if overtakes
             || self.room_ns < 0
@@ -231,7 +237,7 @@ impl Checkout {
         self.room_ns = -1;
     }
 
-    /// Gives back a held color, before the quantum begins: there is an event for it.
+    /// Gives back a kept color, before the quantum begins: there is an event for it.
     #[inline(never)]
     pub(super) fn withdraw(&mut self, slot: SlotId) -> Taken {
         debug_assert!(self.turns.is_empty());
@@ -313,25 +319,25 @@ impl Checkout {
         self.turns[self.begun - 1].into()
     }
 
-    /// Ends the quantum: lets the colors go, but may hold those that have no events.
+    /// Ends the quantum: lets the colors go, but may keep those that have no events.
     #[inline(always)]
-    pub(super) fn end_quantum(&mut self, may_hold: bool, mut give_back: impl FnMut(Taken)) {
+    pub(super) fn end_quantum(&mut self, may_keep: bool, mut give_back: impl FnMut(Taken)) {
         self.turns.clear();
         self.begun = 0;
-        if may_hold && self.colors.len() <= HELD_MAX && self.trial.holds() {
+        if may_keep && self.colors.len() <= KEPT_MAX && self.trial.keeps() {
             self.part(give_back, |taken| taken.fifo.is_empty());
         } else {
             self.colors.drain(..).for_each(&mut give_back);
         }
     }
 
-    /// The colors that are held, once the quantum has ended.
+    /// The colors that are kept, once the quantum has ended.
     #[inline(always)]
-    pub(super) fn held(&self) -> impl Iterator<Item = SlotId> {
+    pub(super) fn kept(&self) -> impl Iterator<Item = SlotId> {
         self.colors.iter().map(|taken| taken.slot)
     }
 
-    /// Begins a quantum with what is here. True if nothing is to be held.
+    /// Begins a quantum with what is here. True if nothing is to be kept.
     #[inline(always)]
     pub(super) fn begin_quantum(&mut self, room_ns: i64, alone_ns: u32) -> bool {
         self.room_ns = room_ns;
@@ -339,7 +345,7 @@ impl Checkout {
         room_ns < 0 || self.turns.is_empty()
     }
 
-    /// Lets the held colors go, if there are any. Before the quantum begins.
+    /// Lets the kept colors go, if there are any. Before the quantum begins.
     #[inline(always)]
     pub(super) fn let_go(&mut self, give_back: impl FnMut(Taken)) {
         if self.colors.len() > self.turns.len() {
@@ -379,9 +385,9 @@ mod tests {
 
     #[test]
     fn holding_is_tried_for_a_while_and_then_less_and_less_often() {
-        fn next(trial: &mut Trial, quanta: u8, holds: bool) {
+        fn next(trial: &mut Trial, quanta: u8, keeps: bool) {
             for i in 0..quanta {
-                assert_eq!(trial.holds(), holds, "quantum {i} of {quanta}");
+                assert_eq!(trial.keeps(), keeps, "quantum {i} of {quanta}");
             }
         }
         let mut trial = Trial::default();

@@ -1,16 +1,56 @@
 //! The colors of one core, for whoever holds its lock: the only door to the private parts of slots.
 //!
-//! Borrows come from a [`Colors`], one at a time, and a `Colors` lives as long as the lock is held.
+//! Borrows come from a [`Colors`], one at a time, which is made with the lock's guard and stays
+//! beside it, in a [`Guarded`], until both are dropped.
 //! So the compiler sees to it that no private part is borrowed twice, or without the lock. That a
 //! color is this core's is checked where it comes in ([`Colors::owns`]); members of the core's
 //! lists are its colors, and what it has checked out stays its color.
 
 use super::color_queue::ColorQueue;
 use super::list::{Links, Members};
+use super::lock::Guard;
+use super::queues::Queues;
 use super::shared::Shared;
 use super::slots::{Slot, Slots, Table};
 use crate::color::SlotId;
 use crate::sync::CellMut;
+
+/// The lock of a core, held: its queues, and its colors.
+#[derive(Debug)]
+pub(super) struct Guarded<'a> {
+    pub(super) colors: Colors<'a>,
+    pub(super) queues: Guard<'a, Queues>,
+}
+
+impl<'a> Guarded<'a> {
+    /// Waits for the lock of `core`.
+    #[inline(always)]
+    pub(super) fn lock(shared: &'a Shared, core: u32) -> Guarded<'a> {
+        Guarded::with(shared, core, shared.cores[core as usize].lock.lock())
+    }
+
+    /// The lock of `core`, if it is free.
+    #[inline(always)]
+    pub(super) fn try_lock(shared: &'a Shared, core: u32) -> Option<Guarded<'a>> {
+        let queues = shared.cores[core as usize].lock.try_lock()?;
+        Some(Guarded::with(shared, core, queues))
+    }
+
+    #[inline(always)]
+    fn with(shared: &'a Shared, core: u32, queues: Guard<'a, Queues>) -> Guarded<'a> {
+        let colors = Colors {
+            slots: &shared.slots,
+            table: shared.slots.table(),
+            core,
+        };
+        Guarded { colors, queues }
+    }
+}
+
+// So that the compiler lets nobody take the colors out of it.
+impl Drop for Guarded<'_> {
+    fn drop(&mut self) {}
+}
 
 /// See the module text.
 #[derive(Debug)]
@@ -21,18 +61,6 @@ pub(super) struct Colors<'a> {
 }
 
 impl<'a> Colors<'a> {
-    /// # Safety
-    /// The caller holds the lock of `core` for as long as this lives, and there is no other for the
-    /// core.
-    #[inline(always)]
-    pub(super) unsafe fn new(shared: &'a Shared, core: u32) -> Colors<'a> {
-        Colors {
-            slots: &shared.slots,
-            table: shared.slots.table(),
-            core,
-        }
-    }
-
     /// The public part of any slot.
     #[inline(always)]
     pub(super) fn slot(&self, id: SlotId) -> &'a Slot {
@@ -50,10 +78,10 @@ impl<'a> Colors<'a> {
     pub(super) fn at(&mut self, id: SlotId) -> CellMut<'_, ColorQueue> {
         // Not in models, where one more look at the owner would hide that another is missing.
         debug_assert!(self.owns(id), "slot {id} is not core {}'s", self.core);
-        // SAFETY: whoever made this holds the lock of the core that owns the color, which nobody
+        // SAFETY: beside this is the lock of the core that owns the color, held, which nobody
         // else can make another core's meanwhile (`Slots::set_owner`). No other borrow lives: this
         // one borrows all of the core's colors.
-        unsafe { self.slot(id).queue() }
+        unsafe { self.slot(id).queue.borrow_mut() }
     }
 
     /// The colors as members of the core-queue.

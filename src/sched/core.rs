@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     post to own color -----------> FIFO of the running color       (no atomics at all)
-//!     post to a color at hand -----> its FIFO in the checkout        (a look at its mailbox)
+//!     post to a color in the checkout -----> its FIFO in the checkout        (a look at its mailbox)
 //!     post to any other -----------> outbox --+
 //!                                             |  exchange(): the one critical section of a quantum
 //!     checkout, run out ----------------------+--> return, flush, take mail, check out
@@ -11,17 +11,17 @@
 //! ```
 //!
 //! A core takes its own lock once a quantum. In it, in this order: colors are returned, but for
-//! those that are [held](super::checkout); the outbox is published in program order; pokes are
+//! those that are [kept](super::checkout); the outbox is published in program order; pokes are
 //! taken, and colors wanted elsewhere go; the next colors are checked out. Then it runs them with
-//! no read-modify-write at all. Read-modify-writes: one to take the lock; one for each color of
-//! another core that was posted to; and one for the pokes to that core, if any of those colors had
-//! none under way.
+//! no read-modify-write at all. The exchange takes: one for the lock; one for each color of another
+//! core that was posted to; and one for the pokes to that core, if any of those colors had none
+//! under way.
 //!
-//! **Causal order.** Posts to other colors leave the outbox in program order, or go to a color at
-//! hand when nothing for it is in the outbox; only consecutive posts to one color become one chunk.
-//! Every append to a FIFO comes after what is in that color's mailbox, except a self-post: what
-//! lies in the mailbox of a running color was posted by events that nothing the running event does
-//! can have caused, so it may come after.
+//! **Causal order.** Posts to other colors leave the outbox in program order, or go to a color in
+//! the checkout when nothing for it is in the outbox; only consecutive posts to one color become
+//! one chunk. Every append to a FIFO comes after what is in that color's mailbox, except a
+//! self-post: what lies in the mailbox of a running color was posted by events that nothing the
+//! running event does can have caused, so it may come after.
 
 use super::checkout::Checkout;
 use super::clock::Clock;
@@ -33,9 +33,10 @@ use super::steal::Search;
 use super::timing::Timing;
 use crate::color::{MaybeSlot, SlotId};
 use crate::event::counts::Run;
+use crate::event::fifo::Running;
 use crate::event::maker::Maker;
-use crate::event::node::{Empty, Event};
-use crate::event::running::Running;
+use crate::event::node::{Empty, Event, Sort};
+use crate::event::profile::{WATCH_GATE, WATCH_TIMES};
 use crate::event::tag::{ProfileId, Tag};
 use crate::event::times::Times;
 use crate::prefetch;
@@ -102,7 +103,7 @@ pub(crate) struct Core {
     /// This core's part of it.
     pub(super) own: Arc<CoreShared>,
     pub(crate) clock: Clock,
-    maker: Maker,
+    pub(super) maker: Maker,
     pub(super) outbox: Outbox,
     /// With this many chunks the outbox is published: one, while an event runs that is known or
     /// feared to be long; but after its first post see [`super::timing`].
@@ -125,6 +126,11 @@ pub(crate) struct Core {
     pub(super) search: Search,
     /// See [`Core::has_run`].
     pub(super) ran: bool,
+    /// Holds made on this core.
+    pub(super) holds: u64,
+    /// Of those that counted as posted, how many deadlines have ended on this core: they count as
+    /// executed.
+    pub(crate) settled: u64,
 }
 
 // SAFETY: the nodes in checkout, outbox, running color and pool are reached through this core only,
@@ -145,13 +151,15 @@ impl Core {
             checkout: Checkout::new(),
             running: Running::NONE,
             current: NO_EVENT,
-            quantum_ns: shared.limits(id).quantum_ns,
+            quantum_ns: shared.limits(id).quantum_ns(&shared),
             batch_max: shared.policy.batch,
             posted: 0,
             executed: 0,
             run: Run::new(),
             bells: Vec::new(),
             ran: false,
+            holds: 0,
+            settled: 0,
             shared,
         }
     }
@@ -183,9 +191,25 @@ impl Core {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (event, times) = self
-            .maker
-            .make(&self.shared.profiles, handler, color, f, wrap)?;
+        self.post_sort(handler, color, f, Sort::ORDINARY, wrap)
+    }
+
+    /// The same for an event of this sort.
+    #[inline]
+    pub(crate) fn post_sort<F, G>(
+        &mut self,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        sort: Sort,
+        wrap: impl FnOnce(F) -> G,
+    ) -> Result<(), F>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let (event, times) =
+            self.maker
+                .make(&self.shared.profiles, handler, color, f, sort, wrap)?;
         self.put(color, event, times);
         Ok(())
     }
@@ -195,16 +219,35 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
+        self.post_own_sort(handler, color, f, Sort::ORDINARY);
+    }
+
+    /// The same for an event of this sort.
+    pub(crate) fn post_own_sort<F>(
+        &mut self,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        sort: Sort,
+    ) where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
         let (event, times) = self
             .maker
-            .make_own(&self.shared.profiles, handler, color, f);
+            .make_own(&self.shared.profiles, handler, color, f, sort);
         self.put(color, event, times);
     }
 
     /// Puts a new event, whose times these are, on its way to its color.
     #[inline(always)]
-    fn put(&mut self, color: Color, event: Event, times: Times) {
+    pub(super) fn put(&mut self, color: Color, event: Event, times: Times) {
         self.posted += 1;
+        self.put_counted(color, event, times);
+    }
+
+    /// The same for an event that counts as posted already.
+    #[inline(always)]
+    pub(super) fn put_counted(&mut self, color: Color, event: Event, times: Times) {
         let slot = self.shared.slots.map.slot(color);
         if self.current.slot.is(slot) {
             self.running.push(event, times);
@@ -308,7 +351,8 @@ impl Core {
         true
     }
 
-    /// The quantum is over after this turn, which is over: all others were given back.
+    /// Ends the turn after the event that runs, and the quantum with it. After a flush, which
+    /// leaves no other turn.
     pub(super) fn cut(&mut self) {
         self.running.cut();
     }
@@ -329,27 +373,33 @@ impl Core {
         *self.checkout.running() = self.running.put_down();
     }
 
-    /// The next event of the running color, which has one; or none, if the quantum is to end
-    /// before.
+    /// The next event of the running color, which has one. None: the quantum ends before it, or its
+    /// color's gate has put it aside.
     #[inline(always)]
     pub(crate) fn begin_event(&mut self) -> Option<Begun> {
-        // SAFETY: `run_quantum`, the only caller in code that ships, saw that the turn is not over or
-        // that the next color has begun; and a turn begins with events only: `Checkout::push` takes
-        // no color without, and `Checkout::put` adds one.
-        let (event, times) = unsafe { self.running.pop() };
+        // SAFETY: `run_quantum`, the only caller in code that ships, saw that the turn is not over
+        // or that the next color has begun; and a turn begins with events only: `Checkout::push`
+        // takes no color without, and `Checkout::put` adds one.
+        let (mut event, times) = unsafe { self.running.pop() };
         let (color, tag) = event.color_and_tag();
         let profile = self.shared.profiles.get(tag.profile());
         let run = profile.run;
-        let wanted = profile.wants_timing();
+        let watch = profile.watch();
         self.current.color = color;
         if self.current.tag != tag {
             self.note(tag);
         }
-        if wanted | self.own.progress.wants_attention() {
+        if (watch != 0) | self.own.progress.wants_attention() {
             if self.own.progress.is_asked_to_look_up() {
                 return self.do_not_begin(event, times);
             }
-            self.begin_timing(wanted, times.raw_ns());
+            if watch & WATCH_GATE != 0 && self.is_gated() {
+                event = self.admit(event)?;
+            }
+            let wanted = watch & WATCH_TIMES != 0;
+            if wanted || self.own.progress.wants_attention() {
+                self.begin_timing(wanted, times.raw_ns());
+            }
         }
         Some(Begun { event, run })
     }
@@ -435,10 +485,12 @@ impl Core {
         self.maker.has_room()
     }
 
-    /// Events beyond the limit that there are, in the whole runtime.
+    /// Events beyond the limit that there are, in the whole runtime; at least those of them that
+    /// wait for no hold.
     #[cfg_attr(loom, allow(dead_code))]
     pub(crate) fn reserved(&self) -> usize {
-        self.maker.reserved()
+        let reserved = self.maker.reserved();
+        reserved.saturating_sub(self.shared.gates.waiting() as usize)
     }
 
     /// Whether nothing is checked out.
@@ -464,7 +516,7 @@ impl Core {
 
     /// Ends an event that has begun without running it.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn skip(&self, begun: Begun) {
+    pub(super) fn skip(&self, mut begun: Begun) {
         let (_, tag) = begun.event.color_and_tag();
         let vtable = self.shared.profiles.get(tag.profile()).vtable;
         // SAFETY: the vtable of the profile that the event names.

@@ -1,14 +1,16 @@
 //! How many events wait in each color: for reports.
 //!
-//! They are in the color's FIFO and in its mailbox, or checked out by the core that owns it.
-//! Whoever holds the owner's lock may look at the first two, and knows how many were checked out.
-//! One color at a time, so that no core waits for more than a moment.
+//! They are in the color's FIFO and in its mailbox, put aside at a gate ([`crate::gate`]), or
+//! checked out by the core that owns it. Whoever holds the owner's lock may look at the first two,
+//! and knows how many were checked out. One color at a time, so that no core waits for more than a
+//! moment.
 
 use super::mail;
 use super::section::Section;
 use super::shared::Shared;
 use crate::Color;
 use crate::color::SlotId;
+use std::collections::BTreeMap;
 
 /// What waits in a color slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +26,11 @@ pub(crate) struct Depth {
 impl Section<'_> {
     /// What waits in a color of this core.
     fn depth(&mut self, slot: SlotId) -> Depth {
-        let queue = self.colors.at(slot);
+        let mut queue = self.guarded.colors.at(slot);
         let (queued, taken) = (queue.fifo.len(), queue.taken());
         let color = queue.fifo.color();
         queue.end();
-        // SAFETY: we hold the owner's lock.
-        let (mailed, mailed_color) = unsafe { mail::count(&self.shared.slots, slot) };
+        let (mailed, mailed_color) = mail::count(self, slot);
         Depth {
             slot,
             color: color.or(mailed_color),
@@ -42,14 +43,22 @@ impl Section<'_> {
 
 /// The `most` color slots with the most events, deepest first, of those that have any.
 pub(crate) fn deepest(shared: &Shared, most: usize) -> Vec<Depth> {
+    let mut held: BTreeMap<SlotId, (Color, u64)> = BTreeMap::new();
+    for (slot, color, events) in shared.gates.depths() {
+        held.entry(slot).or_insert((color, 0)).1 += events;
+    }
     let mut all = Vec::new();
     for slot in shared.slots.map.of_users() {
         if shared.slots.at(slot).was_never_used() {
             continue;
         }
         let mut section = Section::of_slot(shared, slot);
-        let depth = section.depth(slot);
+        let mut depth = section.depth(slot);
         drop(section);
+        if let Some(&(color, events)) = held.get(&slot) {
+            depth.color.get_or_insert(color);
+            depth.events += events;
+        }
         if depth.events > 0 {
             all.push(depth);
         }

@@ -15,9 +15,9 @@ use crate::sync::atomic::fence;
 use crate::sync::{atomic::Ordering, fault};
 use arrayvec::ArrayVec;
 
-/// The limits of the critical section are worked out anew after this many quanta, and a handler
-/// that runs all the time is counted.
-const QUANTA_LIMITS: u64 = 64;
+/// After this many quanta the limits of the critical section are worked out anew, a handler that
+/// runs all the time is counted, and a core that is never idle compares itself with another.
+const QUANTA_LIMITS: u64 = 16;
 
 impl Core {
     /// The critical section with which a quantum begins; see [`super::core`]. Leaves the next
@@ -44,10 +44,10 @@ impl Core {
         let quanta = own.stats.quanta.get();
         let renew = quanta.is_multiple_of(QUANTA_LIMITS);
         if renew {
-            self.quantum_ns = section.renew_limits();
+            section.renew_limits();
             self.run.count(&own.counts, self.executed);
         }
-        // After a long handler too: the next renewal may be long in coming.
+        // After a long handler, a rest or a look-up too: the next renewal may be long in coming.
         if (renew || !self.ran) && self.search.levelling.is_none() {
             let looks = if renew {
                 quanta / QUANTA_LIMITS
@@ -57,12 +57,13 @@ impl Core {
             self.search.levelling = compare(&section, own, looks);
         }
 
-        // Return. That the last post was to this core is a sign that there will be something to
-        // run.
+        // Return. A last post, in the outbox, to a color of this core is a sign that there will be
+        // something to run. Where limits are renewed all colors go, so that one that is wanted
+        // elsewhere leaves.
         let goes_on = || outbox.last().is_some_and(|slot| section.owns(slot));
-        let holds = section.queues().core_queue.len == 0 && !renew && goes_on();
-        checkout.end_quantum(holds, |taken| section.give_back(taken));
-        checkout.held().for_each(|slot| section.finished(slot));
+        let keeps = section.queues().core_queue.len == 0 && !renew && goes_on();
+        checkout.end_quantum(keeps, |taken| section.give_back(taken));
+        checkout.kept().for_each(|slot| section.finished(slot));
         if fault("colors leave before their posts") {
             take_mail(&mut section, bells);
         }
@@ -73,14 +74,14 @@ impl Core {
         // Take mail. Not before the outbox is published: colors that are wanted elsewhere leave,
         // and what such a color posts there must not overtake what it posted here.
         if own.pokes.any() || section.queues().deferred.any() {
-            // A held color may be one of those that the pokes are for.
+            // A kept color may be one of those that the pokes are for.
             checkout.let_go(|taken| section.give_back(taken));
             take_mail(&mut section, bells);
         }
 
-        check_out(checkout, &mut section);
+        self.quantum_ns = check_out(checkout, &mut section);
 
-        let worth = section.publish();
+        let worth = section.write_hint();
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]
         if section.queues().core_queue.len <= 64 {
@@ -92,8 +93,8 @@ impl Core {
         self.begin_quantum(waits);
     }
 
-    /// Publishes the outbox in program order, and before it gives back all colors but the running
-    /// one: everything posted so far to other colors is in their queues or mailboxes when this
+    /// Gives back all colors but the running one, then publishes the outbox in program order:
+    /// everything posted so far to other colors is in their queues or mailboxes when this
     /// returns. Returns whether a sleeper was looked for, because a long handler runs.
     #[inline(never)]
     pub(crate) fn flush(&mut self) -> bool {
@@ -130,7 +131,7 @@ impl Core {
             take_mail(&mut section, bells);
         }
         section.count_out(|| checkout.events());
-        let worth = section.publish();
+        let worth = section.write_hint();
         let stealable = section.queues().core_queue.stealable();
         drop(section);
         if in_turn {
@@ -172,7 +173,7 @@ fn publish(
     due.send(section, bells);
 }
 
-/// Appends a chunk to a color that is checked out: to the running color's events, or to a held
+/// Appends a chunk to a color that is checked out: to the running color's events, or to a kept
 /// color, which is given back.
 #[inline(never)]
 fn append_here(section: &mut Section<'_>, checkout: &mut Checkout, slot: SlotId, chunk: Chunk) {
@@ -185,16 +186,19 @@ fn append_here(section: &mut Section<'_>, checkout: &mut Checkout, slot: SlotId,
     };
 }
 
-/// Checks out the next quantum.
+/// Checks out the next quantum. Returns how long it may last, in ns.
 #[inline(never)]
-pub(super) fn check_out(checkout: &mut Checkout, section: &mut Section<'_>) {
-    let room_ns = section.check_out(checkout.room(), |taken| checkout.push(taken));
-    // Nothing is held behind a handler that is known to be long, nor while anything waits, nor by a
+pub(super) fn check_out(checkout: &mut Checkout, section: &mut Section<'_>) -> u32 {
+    let quantum_ns = section.limits.quantum_ns(section.shared);
+    let room = checkout.room();
+    let room_ns = section.check_out(quantum_ns, room, |taken| checkout.push(taken));
+    // Nothing is kept behind a handler that is known to be long, nor while anything waits, nor by a
     // core that has nothing to run.
     if checkout.begin_quantum(room_ns, section.limits.alone_ns) {
         checkout.let_go(|taken| section.give_back(taken));
     }
     section.count_out(|| checkout.events().saturating_sub(1));
+    quantum_ns
 }
 
 /// Takes the core's pokes: links the colors that have mail, forwards what is not this core's.
@@ -225,7 +229,13 @@ struct DuePokes {
 impl DuePokes {
     /// Posts to another core's color, from the section's core.
     #[inline(never)]
-    fn post(&mut self, section: &Section<'_>, slot: SlotId, chunk: Chunk, bells: &mut Vec<u32>) {
+    fn post(
+        &mut self,
+        section: &Section<'_>,
+        slot: SlotId,
+        mut chunk: Chunk,
+        bells: &mut Vec<u32>,
+    ) {
         let shared = section.shared;
         let stats = &shared.cores[section.core as usize].stats;
         stats.posts_remote.add(chunk.totals().count.into());

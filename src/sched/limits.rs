@@ -3,13 +3,14 @@
 
 use super::color_queue::Endurance;
 use super::policy::Policy;
+use super::shared::Shared;
 use crate::color::{ColorMap, SlotId};
 
 /// The least quantum, in ns: some ten times what returning, flushing and checking out take.
 pub(super) const QUANTUM_MIN_NS: u32 = 600;
-/// The quantum where nobody could steal what it hides, in ns: what waits, waits no longer than for
-/// a system call or two.
-pub(super) const QUANTUM_ALONE_NS: u32 = if cfg!(loom) { QUANTUM_MIN_NS } else { 2_400 };
+/// The least quantum while nobody would steal what it hides, because no core is idle or stealing is
+/// off, in ns: who looks for work after it began, waits no longer than for a system call or two.
+pub(crate) const QUANTUM_BUSY_NS: u32 = 2_400;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +19,11 @@ pub(crate) struct Limits {
     pub(crate) cost_ns: u64,
     /// What is worth less is in no band, in ns.
     pub(crate) worthy_ns: u32,
-    /// What may be hidden from thieves at a time, in ns: what is not worth stealing, and at least
-    /// enough to make up for taking the lock.
-    pub(crate) quantum_ns: u32,
+    /// What may be hidden from thieves at a time while there are any, in ns: what is not worth
+    /// stealing, and at least enough to make up for taking the lock.
+    pub(super) quantum_ns: u32,
+    /// The same while nobody is idle.
+    pub(super) quantum_busy_ns: u32,
     /// An event that may last longer than a wake-up takes is checked out alone, in ns: what would
     /// wait behind it could be run sooner by a core that sleeps.
     pub(crate) alone_ns: u32,
@@ -36,11 +39,8 @@ impl Limits {
         Limits {
             cost_ns,
             worthy_ns: policy.worthy_ns(cost_ns),
-            quantum_ns: if policy.stealing {
-                (cost_ns as u32).max(QUANTUM_MIN_NS)
-            } else {
-                QUANTUM_ALONE_NS
-            },
+            quantum_ns: (cost_ns as u32).max(QUANTUM_MIN_NS),
+            quantum_busy_ns: (cost_ns as u32).max(policy.quantum_busy_ns),
             // Nobody is kept waiting by it where nobody could steal.
             alone_ns: if policy.stealing {
                 wake_cost_ns.try_into().unwrap_or(u32::MAX)
@@ -49,6 +49,17 @@ impl Limits {
             },
             endurance_most: Endurance::most(wake_cost_ns),
             controls_first: map.control_first(),
+        }
+    }
+
+    /// For how long a quantum that begins now may last, in ns.
+    #[inline(always)]
+    pub(super) fn quantum_ns(&self, shared: &Shared) -> u32 {
+        // In models both are the same, and who is idle would only add to what there is to explore.
+        if cfg!(loom) || shared.policy.stealing && shared.is_any_idle() {
+            self.quantum_ns
+        } else {
+            self.quantum_busy_ns
         }
     }
 }

@@ -18,7 +18,6 @@ pub(crate) use modelled::{CoreLock, Guard};
 pub(crate) mod spin {
     use crate::sync::atomic::{AtomicBool, Ordering};
     use crate::sync::{CellMut, UnsafeCell, first_look};
-    use std::mem::ManuallyDrop;
     use std::ops::{Deref, DerefMut};
 
     /// Spins before the first yield: some microseconds.
@@ -91,19 +90,24 @@ pub(crate) mod spin {
             // SAFETY: we turned `held` from false to true, so no other guard lives.
             let value = unsafe { self.value.borrow_mut() };
             Some(Guard {
-                value: ManuallyDrop::new(value),
-                held: &self.held,
+                value,
+                _release: Release(&self.held),
             })
         }
     }
 
     /// The lock, held.
+    //
+    // Fields drop in their order: the borrow ends before the lock is released.
     #[derive(Debug)]
     pub(crate) struct Guard<'a, T> {
-        /// Dropped by hand: the borrow must end before the lock is released.
-        value: ManuallyDrop<CellMut<'a, T>>,
-        held: &'a AtomicBool,
+        value: CellMut<'a, T>,
+        _release: Release<'a>,
     }
+
+    /// Releases the lock when it is dropped.
+    #[derive(Debug)]
+    struct Release<'a>(&'a AtomicBool);
 
     impl<T> Deref for Guard<'_, T> {
         type Target = T;
@@ -120,17 +124,15 @@ pub(crate) mod spin {
         }
     }
 
-    impl<T> Drop for Guard<'_, T> {
+    impl Drop for Release<'_> {
         #[inline]
         fn drop(&mut self) {
-            // SAFETY: once, here, and not used after.
-            unsafe { ManuallyDrop::drop(&mut self.value) };
             let order = if crate::sync::fault("unlocked without a release") {
                 Ordering::Relaxed
             } else {
                 Ordering::Release
             };
-            self.held.store(false, order);
+            self.0.store(false, order);
         }
     }
 }

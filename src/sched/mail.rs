@@ -17,6 +17,7 @@
 //! owner ([`super::poke`]). Only who consumes that poke clears it. So at most one poke exists for a
 //! color, and a mailbox that is not empty has one.
 
+use super::section::Section;
 use super::slots::{Slot, Slots};
 use crate::Color;
 use crate::color::SlotId;
@@ -83,8 +84,7 @@ pub(crate) fn has_mail(slot: &Slot) -> bool {
 #[inline(never)]
 pub(crate) fn drain(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
     let word = update(slots, slot, |word| keep_mark(std::ptr::null_mut(), word));
-    // SAFETY: the compare-and-swap made the chunks ours.
-    unsafe { append_all(word, fifo) };
+    Taken(word).append_to(fifo);
 }
 
 /// `node` with the mark of `word`.
@@ -108,28 +108,27 @@ fn update(slots: &Slots, slot: SlotId, f: impl Fn(*mut Node) -> *mut Node) -> *m
 /// what waits to the end of the FIFO. As for [`drain`], the caller holds the
 /// owner's lock.
 pub(crate) fn consume(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
-    let word = slots
-        .at(slot)
-        .mail
-        .swap(std::ptr::null_mut(), Ordering::AcqRel);
-    check!(split(word).1, "a poke without its mark");
-    // SAFETY: the swap made the chunks ours.
-    unsafe { append_all(word, fifo) };
+    let taken = Taken::of(slots.at(slot), Ordering::AcqRel);
+    check!(split(taken.0).1, "a poke without its mark");
+    taken.append_to(fifo);
 }
 
 /// How many events are in the mailbox, and the color of the latest.
 ///
-/// # Safety
-/// The caller holds the owner's lock.
-pub(crate) unsafe fn count(slots: &Slots, slot: SlotId) -> (u64, Option<Color>) {
-    let (newest, _) = split(slots.at(slot).mail.load(Ordering::Acquire));
+/// # Panics
+/// If the section is not that of the color's owner.
+pub(crate) fn count(section: &mut Section<'_>, slot: SlotId) -> (u64, Option<Color>) {
+    assert!(section.owns(slot), "slot {slot} is another core's");
+    let word = section.shared.slots.at(slot).mail.load(Ordering::Acquire);
+    let (newest, _) = split(word);
     let (mut events, mut color) = (0, None);
     let mut last = newest;
     while let Some(node) = NonNull::new(last) {
-        // SAFETY: what is in a mailbox is taken out under the owner's lock only, and whoever pushes
-        // touches nothing but what is pushed: so these nodes stay where they are, and nobody else
-        // looks at them. The chunk is only looked at, and stays where it is.
-        let (chunk, older) = unsafe { Chunk::open(node) };
+        // SAFETY: what is in a mailbox is taken out under the owner's lock only, which the section
+        // has (asserted), and whoever pushes touches nothing but what is pushed: so these nodes
+        // stay where they are, and nobody else looks at them. The chunk is only looked at, and
+        // stays where it is.
+        let (mut chunk, older) = unsafe { Chunk::open(node) };
         events += u64::from(chunk.totals().count);
         color = color.or_else(|| Some(chunk.color()));
         last = older;
@@ -137,33 +136,40 @@ pub(crate) unsafe fn count(slots: &Slots, slot: SlotId) -> (u64, Option<Color>) 
     (events, color)
 }
 
-/// Appends the chunks behind a mailbox word that was swapped out, oldest first.
-///
-/// # Safety
-/// The caller swapped `word` out.
-unsafe fn append_all(word: *mut Node, fifo: &mut Fifo) {
-    let (newest, _) = split(word);
-    let mut all = Fifo::EMPTY;
-    let mut last = newest;
-    while let Some(node) = NonNull::new(last) {
-        // SAFETY: nodes of a mailbox that was swapped out are the caller's.
-        let (chunk, older) = unsafe { Chunk::open(node) };
-        all.prepend(chunk);
-        last = older;
+/// A mailbox word that was taken out of its mailbox, and all chunks with it: whoever has it owns
+/// them. Made by the operation that takes the word out, and not copied.
+#[must_use]
+struct Taken(*mut Node);
+
+impl Taken {
+    /// What is in the mailbox, which is empty and has no mark then.
+    fn of(slot: &Slot, order: Ordering) -> Taken {
+        Taken(slot.mail.swap(std::ptr::null_mut(), order))
     }
-    if !all.is_empty() {
-        fifo.append_all(all);
+
+    /// Appends the chunks, oldest first.
+    fn append_to(self, fifo: &mut Fifo) {
+        let (newest, _) = split(self.0);
+        let mut all = Fifo::EMPTY;
+        let mut last = newest;
+        while let Some(node) = NonNull::new(last) {
+            // SAFETY: `push` closed the chunks in the mailbox, and they are ours.
+            let (chunk, older) = unsafe { Chunk::open(node) };
+            all.prepend(chunk);
+            last = older;
+        }
+        if !all.is_empty() {
+            fifo.append_all(all);
+        }
     }
 }
 
 /// Takes everything out of a mailbox whose poke nobody will want any more.
 pub(crate) fn take_rest(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
-    let mail = &slots.at(slot).mail;
+    let at = slots.at(slot);
     // Looked at before it is written: most slots were never used, and their memory is not there.
-    if mail.load(Ordering::Acquire).is_null() {
+    if at.mail.load(Ordering::Acquire).is_null() {
         return;
     }
-    let word = mail.swap(std::ptr::null_mut(), Ordering::Acquire);
-    // SAFETY: the swap made the chunks ours.
-    unsafe { append_all(word, fifo) };
+    Taken::of(at, Ordering::Acquire).append_to(fifo);
 }

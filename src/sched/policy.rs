@@ -66,6 +66,8 @@ pub(crate) struct Policy {
     pub(crate) heuristics: Heuristics,
     /// Most events of one color in a row (Mely §IV-A: 10).
     pub(crate) batch: u32,
+    /// The least quantum while nobody is idle, in ns; see [`super::limits`].
+    pub(crate) quantum_busy_ns: u32,
 }
 
 impl Policy {
@@ -126,6 +128,7 @@ mod tests {
             stealing: true,
             heuristics: Heuristics::ALL,
             batch: 10,
+            quantum_busy_ns: 600,
         };
         assert_eq!(policy.band(99, 99, 100), None);
         assert_eq!(policy.band(100, 100, 100), Some(Band::Low));

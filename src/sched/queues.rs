@@ -74,6 +74,7 @@ mod tests {
             cost_ns: 600,
             worthy_ns: 600,
             quantum_ns: 600,
+            quantum_busy_ns: 2_400,
             alone_ns: 10_000,
             endurance_most: Endurance::most(10_000),
             controls_first: SlotId::of(16),

@@ -8,10 +8,9 @@
 
 use super::checkout::Taken;
 use super::color_queue::{ColorQueue, Endurance, State};
-use super::colors::Colors;
+use super::colors::Guarded;
 use super::core_queue::End;
 use super::limits::Limits;
-use super::lock::Guard;
 use super::mail;
 use super::poke::Chain;
 use super::queues::Queues;
@@ -28,8 +27,7 @@ pub(crate) struct Section<'a> {
     pub(super) shared: &'a Shared,
     /// The core whose lock this is.
     pub(super) core: u32,
-    pub(super) colors: Colors<'a>,
-    pub(super) queues: Guard<'a, Queues>,
+    pub(super) guarded: Guarded<'a>,
     /// A copy of what the queues say, at hand.
     pub(super) limits: Limits,
 }
@@ -64,13 +62,13 @@ impl Worth {
 impl<'a> Section<'a> {
     /// Takes the lock of `core`.
     pub(crate) fn enter(shared: &'a Shared, core: u32) -> Section<'a> {
-        Section::with(shared, core, shared.cores[core as usize].lock.lock())
+        Section::with(shared, core, Guarded::lock(shared, core))
     }
 
     /// Takes the lock of `core` if it is free.
     pub(crate) fn try_enter(shared: &'a Shared, core: u32) -> Option<Section<'a>> {
-        let queues = shared.cores[core as usize].lock.try_lock()?;
-        Some(Section::with(shared, core, queues))
+        let guarded = Guarded::try_lock(shared, core)?;
+        Some(Section::with(shared, core, guarded))
     }
 
     /// Takes the lock of the core that owns a color.
@@ -84,21 +82,19 @@ impl<'a> Section<'a> {
     }
 
     #[inline]
-    fn with(shared: &'a Shared, core: u32, queues: Guard<'a, Queues>) -> Section<'a> {
+    fn with(shared: &'a Shared, core: u32, guarded: Guarded<'a>) -> Section<'a> {
         Section {
             shared,
             core,
-            // SAFETY: the guard is the lock of the core, once, and lives as long as the colors do.
-            colors: unsafe { Colors::new(shared, core) },
-            limits: queues.limits,
-            queues,
+            limits: guarded.queues.limits,
+            guarded,
         }
     }
 
     /// Whether the color belongs to this core: stable while the section lives.
     #[inline(always)]
     pub(crate) fn owns(&self, slot: SlotId) -> bool {
-        self.colors.owns(slot)
+        self.guarded.colors.owns(slot)
     }
 
     #[inline(always)]
@@ -107,14 +103,13 @@ impl<'a> Section<'a> {
     }
 
     pub(crate) fn queues(&self) -> &Queues {
-        &self.queues
+        &self.guarded.queues
     }
 
-    /// Takes up what steals cost by now. Returns the quantum, in ns.
-    pub(crate) fn renew_limits(&mut self) -> u32 {
+    /// Takes up what steals cost by now.
+    pub(crate) fn renew_limits(&mut self) {
         self.limits = self.shared.limits(self.core);
-        self.queues.limits = self.limits;
-        self.limits.quantum_ns
+        self.guarded.queues.limits = self.limits;
     }
 
     /// Links a color that has events at the tail of the core-queue, and into its band.
@@ -126,8 +121,8 @@ impl<'a> Section<'a> {
     /// Links a color that has events into the core-queue, and into its band.
     #[inline(always)]
     fn link_at(&mut self, slot: SlotId, end: End) {
-        self.colors.slot(slot).settle(self.core);
-        let mut queue = self.colors.at(slot);
+        self.guarded.colors.slot(slot).settle(self.core);
+        let mut queue = self.guarded.colors.at(slot);
         debug_assert!(queue.state != State::Queued && !queue.fifo.is_empty());
         queue.state = State::Queued;
         let (len, lasts) = (queue.fifo.len(), queue.endurance.lasts());
@@ -138,8 +133,8 @@ impl<'a> Section<'a> {
             core_queue,
             stealing_queue,
             ..
-        } = &mut *self.queues;
-        core_queue.push(&mut self.colors, slot, end);
+        } = &mut *self.guarded.queues;
+        core_queue.push(&mut self.guarded.colors, slot, end);
         if is_control {
             core_queue.controls += 1;
             return;
@@ -149,7 +144,7 @@ impl<'a> Section<'a> {
             core_queue.lasting += 1;
         }
         if let Some(band) = band {
-            stealing_queue.put(&mut self.colors, slot, band);
+            stealing_queue.put(&mut self.guarded.colors, slot, band);
         }
     }
 
@@ -161,12 +156,12 @@ impl<'a> Section<'a> {
             core_queue,
             stealing_queue,
             ..
-        } = &mut *self.queues;
+        } = &mut *self.guarded.queues;
         if !fault("left in its band") {
-            stealing_queue.take_out(&mut self.colors, slot);
+            stealing_queue.take_out(&mut self.guarded.colors, slot);
         }
-        core_queue.remove(&mut self.colors, slot);
-        let queue = self.colors.at(slot);
+        core_queue.remove(&mut self.guarded.colors, slot);
+        let queue = self.guarded.colors.at(slot);
         debug_assert_eq!(queue.state, State::Queued);
         core_queue.events -= u64::from(queue.fifo.len());
         core_queue.lasting -= u32::from(queue.endurance.lasts());
@@ -183,8 +178,8 @@ impl<'a> Section<'a> {
             core_queue,
             stealing_queue,
             ..
-        } = &mut *self.queues;
-        let queue = self.colors.at(slot);
+        } = &mut *self.guarded.queues;
+        let queue = self.guarded.colors.at(slot);
         core_queue.events += u64::from(queue.fifo.len() - events);
         let now = band(self.shared, &self.limits, &queue);
         let before = queue.band;
@@ -193,9 +188,9 @@ impl<'a> Section<'a> {
         }
         queue.end();
         if before != now {
-            stealing_queue.take_out(&mut self.colors, slot);
+            stealing_queue.take_out(&mut self.guarded.colors, slot);
             if let Some(band) = now {
-                stealing_queue.put(&mut self.colors, slot, band);
+                stealing_queue.put(&mut self.guarded.colors, slot, band);
             }
         }
     }
@@ -209,7 +204,7 @@ impl<'a> Section<'a> {
             return Append::Elsewhere(chunk);
         }
         let mail = self.has_mail_before(slot);
-        let mut queue = self.colors.at(slot);
+        let mut queue = self.guarded.colors.at(slot);
         if queue.state == State::CheckedOut {
             return Append::CheckedOut(chunk);
         }
@@ -228,13 +223,14 @@ impl<'a> Section<'a> {
     /// Whether the color has mail, which goes before what is appended.
     #[inline(always)]
     fn has_mail_before(&self, slot: SlotId) -> bool {
-        mail::has_mail(self.colors.slot(slot)) && !fault("mailbox not drained before an append")
+        mail::has_mail(self.guarded.colors.slot(slot))
+            && !fault("mailbox not drained before an append")
     }
 
     /// As [`append`](Self::append), to a color that has events, or `mail`.
     #[inline(never)]
     fn append_behind(&mut self, slot: SlotId, mail: bool, chunk: Chunk) {
-        let mut queue = self.colors.at(slot);
+        let mut queue = self.guarded.colors.at(slot);
         let before = (queue.fifo.len(), queue.worth_ns());
         if mail {
             mail::drain(&self.shared.slots, slot, &mut queue.fifo);
@@ -260,14 +256,14 @@ impl<'a> Section<'a> {
     /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no
     /// list is looked at any more.
     pub(crate) fn take_rest(&mut self, slot: SlotId) -> Fifo {
-        let mut queue = self.colors.at(slot);
+        let mut queue = self.guarded.colors.at(slot);
         mail::take_rest(&self.shared.slots, slot, &mut queue.fifo);
         queue.fifo.take()
     }
 
     /// The pokes that [`deliver`](Self::deliver) left.
     pub(super) fn take_deferred(&mut self) -> Chain {
-        std::mem::replace(&mut self.queues.deferred, Chain::EMPTY)
+        std::mem::replace(&mut self.guarded.queues.deferred, Chain::EMPTY)
     }
 
     /// The core's pokes.
@@ -283,14 +279,14 @@ impl<'a> Section<'a> {
             return false;
         }
         let slots = &self.shared.slots;
-        let mut queue = self.colors.at(slot);
+        let mut queue = self.guarded.colors.at(slot);
         let state = queue.state;
         if state == State::CheckedOut && !fault("running mark ignored") {
             // Its own thread has it, perhaps right now, and we may be a thief. That thread goes by
             // what it sees in the mailbox ([`super::checkout`]).
             queue.end();
             if !fault("mail of a running color forgotten") {
-                self.queues.deferred.add(slots, slot);
+                self.guarded.queues.deferred.add(slots, slot);
             }
             return true;
         }
@@ -311,7 +307,7 @@ impl<'a> Section<'a> {
         }
         // Gives the color, its events with it, to the other core, which links it when the poke
         // arrives.
-        self.colors.at(slot).state = State::Idle;
+        self.guarded.colors.at(slot).state = State::Idle;
         slots.set_owner(slot, target);
         // Somebody has set the mark since, and sends that poke; else the caller does.
         let has_poke = !mail::mark_poked(slots, slot);
@@ -322,7 +318,7 @@ impl<'a> Section<'a> {
     /// forgotten by the caller.
     #[inline]
     fn wish(&self, slot: SlotId) -> Option<u32> {
-        let at = self.colors.slot(slot);
+        let at = self.guarded.colors.slot(slot);
         if !at.is_wanted() {
             return None;
         }
@@ -343,8 +339,8 @@ impl<'a> Section<'a> {
     /// Takes note that a color that stays checked out has run out of events.
     #[inline(always)]
     pub(super) fn finished(&mut self, slot: SlotId) {
-        check!(self.owns(slot), "slot {slot} is held, and another's");
-        self.colors.at(slot).endurance = Endurance::NONE;
+        check!(self.owns(slot), "slot {slot} is kept, and another's");
+        self.guarded.colors.at(slot).endurance = Endurance::NONE;
     }
 
     /// As [`give_back`](Self::give_back), when there is anything to go on with.
@@ -354,7 +350,7 @@ impl<'a> Section<'a> {
         let policy = &self.shared.policy;
         let counts = policy.stealing && policy.heuristics.time_left;
         let is_control = self.is_control(taken.slot);
-        let mut queue = self.colors.at(taken.slot);
+        let mut queue = self.guarded.colors.at(taken.slot);
         queue.endurance = if counts && !is_control {
             let turn_ns = u64::from(left.raw_ns() / left.len()) * u64::from(policy.batch);
             queue.endurance.and(turn_ns, self.limits.endurance_most)
@@ -374,8 +370,8 @@ impl<'a> Section<'a> {
 
     /// After a release, only `kept` may still be checked out: it is counted if it lasts.
     pub(super) fn out_only(&mut self, kept: Option<SlotId>) {
-        let lasts = |slot| self.colors.at(slot).endurance.lasts();
-        self.queues.lasting_out = kept.is_some_and(lasts).into();
+        let lasts = |slot| self.guarded.colors.at(slot).endurance.lasts();
+        self.guarded.queues.lasting_out = kept.is_some_and(lasts).into();
     }
 
     /// Links a color that was checked out, or stolen for this core, and has events.
@@ -397,7 +393,7 @@ impl<'a> Section<'a> {
             self.owns(slot),
             "slot {slot} is returned and not out of here"
         );
-        let mut queue = self.colors.at(slot);
+        let mut queue = self.guarded.colors.at(slot);
         check!(
             queue.state == State::CheckedOut && queue.fifo.is_empty(),
             "slot {slot} is returned and not out"
@@ -407,22 +403,33 @@ impl<'a> Section<'a> {
     }
 
     /// Takes colors from the head of the core-queue to be run without the lock, as many as fit, and
-    /// at most `room`.
+    /// at most `room`, for a quantum of this length.
     ///
-    /// Colors fit until their unpenalized time sums to the quantum, so that what is hidden from
-    /// thieves is at most what is not worth stealing. A color whose next event may outlast a
-    /// wake-up, or never was measured, goes alone. Returns what is left of the quantum, in ns;
-    /// negative if it is over, or if others wait for their turn.
+    /// Colors fit until what their next turns take, unpenalized, sums to the quantum. The first one
+    /// is taken in any case, and each with all its events, which are hidden from thieves for one
+    /// quantum. A color whose next event may outlast a wake-up, or never was measured, goes alone.
+    /// Returns what is left of the quantum, in ns; negative if it is over, or if others wait for
+    /// their turn.
     #[inline(always)]
-    pub(crate) fn check_out(&mut self, room: usize, mut take: impl FnMut(Taken)) -> i64 {
-        let quantum_ns = u64::from(self.limits.quantum_ns);
+    pub(crate) fn check_out(
+        &mut self,
+        quantum_ns: u32,
+        room: usize,
+        mut take: impl FnMut(Taken),
+    ) -> i64 {
+        let quantum_ns = u64::from(quantum_ns);
         let mut taken_ns = 0;
-        let mut head = MaybeSlot::from(self.queues.core_queue.head());
+        let mut head = MaybeSlot::from(self.guarded.queues.core_queue.head());
         let (mut taken, mut events) = (0, 0);
         let (mut lasting, mut lasting_max) = (0, 0);
-        let mut scout = MaybeSlot::from(self.queues.core_queue.scout(&mut self.colors));
+        let mut scout = MaybeSlot::from(
+            self.guarded
+                .queues
+                .core_queue
+                .scout(&mut self.guarded.colors),
+        );
         while let Some(slot) = head.get() {
-            let mut queue = self.colors.at(slot);
+            let mut queue = self.guarded.colors.at(slot);
             let lasts = queue.endurance.lasts();
             if lasts {
                 // Some that go on and on all fit into one quantum: then no thief would ever see
@@ -430,7 +437,7 @@ impl<'a> Section<'a> {
                 if lasting == 0 {
                     queue.end();
                     lasting_max = self.lasting_max();
-                    queue = self.colors.at(slot);
+                    queue = self.guarded.colors.at(slot);
                 }
                 if lasting == lasting_max {
                     break;
@@ -456,32 +463,32 @@ impl<'a> Section<'a> {
             lasting += u32::from(lasts);
             if queue.band.is_some() {
                 queue.end();
-                let stealing_queue = &mut self.queues.stealing_queue;
-                stealing_queue.take_out(&mut self.colors, slot);
-                queue = self.colors.at(slot);
+                let stealing_queue = &mut self.guarded.queues.stealing_queue;
+                stealing_queue.take_out(&mut self.guarded.colors, slot);
+                queue = self.guarded.colors.at(slot);
             }
-            let next = MaybeSlot::from(self.queues.core_queue.after(slot, &queue));
+            let next = MaybeSlot::from(self.guarded.queues.core_queue.after(slot, &queue));
             let fifo = queue.check_out();
             queue.end();
             if scout == head {
                 scout = next;
             }
             if let Some(scouted) = scout.get() {
-                let core_queue = &self.queues.core_queue;
-                scout = core_queue.ask_for(&mut self.colors, scouted).into();
+                let core_queue = &self.guarded.queues.core_queue;
+                scout = core_queue.ask_for(&mut self.guarded.colors, scouted).into();
             }
             head = next;
             taken += 1;
             if self.is_control(slot) {
-                self.queues.core_queue.controls -= 1;
+                self.guarded.queues.core_queue.controls -= 1;
             } else {
                 events += u64::from(len);
             }
             take(Taken { slot, fifo });
         }
-        self.queues.lasting_out = lasting;
+        self.guarded.queues.lasting_out = lasting;
         // Unlinks all that were taken, at once.
-        let core_queue = &mut self.queues.core_queue;
+        let core_queue = &mut self.guarded.queues.core_queue;
         core_queue.begin_at(head.get(), taken, scout.get());
         core_queue.events -= events;
         core_queue.lasting -= lasting;
@@ -496,8 +503,8 @@ impl<'a> Section<'a> {
     /// the rest.
     fn lasting_max(&self) -> u32 {
         let shared = self.shared;
-        let lasting = self.queues.core_queue.lasting;
-        let wakes = || self.queues.lasting_ns(lasting / 2) >= shared.wake_cost_ns;
+        let lasting = self.guarded.queues.core_queue.lasting;
+        let wakes = || self.guarded.queues.lasting_ns(lasting / 2) >= shared.wake_cost_ns;
         let wanted = shared.searching.load(Ordering::Relaxed) > 0
             || shared.cores[self.core as usize].hint.is_asked()
             || wakes() && shared.sleepers.any();
@@ -512,19 +519,19 @@ impl<'a> Section<'a> {
     #[inline(always)]
     pub(super) fn count_out(&mut self, events: impl FnOnce() -> u64) {
         if self.shared.policy.needs_two_colors() {
-            self.queues.events_out = events();
+            self.guarded.queues.events_out = events();
         }
     }
 
     /// Writes the hint that thieves and would-be sleepers read.
     #[inline]
-    pub(crate) fn publish(&mut self) -> Worth {
+    pub(crate) fn write_hint(&mut self) -> Worth {
         #[cfg(loom)]
         self.assert_valid();
         let hint = &self.shared.cores[self.core as usize].hint;
         let policy = &self.shared.policy;
         let worth_ns = if policy.heuristics.time_left && policy.stealing {
-            self.queues.stealing_queue.worth_ns
+            self.guarded.queues.stealing_queue.worth_ns
         } else if policy.stealing && self.has_something_by_the_two_color_rule() {
             // Without the time-left heuristic whatever there is, is worth it.
             u64::MAX
@@ -532,7 +539,7 @@ impl<'a> Section<'a> {
             0
         };
         let before_ns = hint.worth_ns();
-        hint.publish(worth_ns, &self.queues);
+        hint.write(worth_ns, &self.guarded.queues);
         Worth {
             before_ns,
             now_ns: worth_ns,
@@ -543,8 +550,8 @@ impl<'a> Section<'a> {
     #[cfg(any(test, debug_assertions, loom))]
     pub(crate) fn assert_valid(&mut self) {
         let first = self.limits.controls_first;
-        let colors = &mut self.colors;
-        let queued = (self.queues.core_queue).assert_valid(colors, |slot| slot >= first);
+        let colors = &mut self.guarded.colors;
+        let queued = (self.guarded.queues.core_queue).assert_valid(colors, |slot| slot >= first);
         for &slot in queued.iter().filter(|&&slot| slot >= first) {
             let queue = colors.at(slot);
             assert_eq!(
@@ -553,14 +560,23 @@ impl<'a> Section<'a> {
                 "slot {slot}: a control color is never worth stealing"
             );
         }
-        self.queues.stealing_queue.assert_valid(colors, &queued);
+        self.guarded
+            .queues
+            .stealing_queue
+            .assert_valid(colors, &queued);
+    }
+
+    /// Whether the color is in no list and without events.
+    #[cfg(loom)]
+    pub(crate) fn is_unused(&mut self, slot: SlotId) -> bool {
+        self.guarded.colors.at(slot).is_unused()
     }
 
     /// The core-queue, the next to run first.
     #[cfg(all(test, not(loom)))]
     pub(super) fn queued_slots(&mut self) -> Vec<u32> {
         let mut slots = Vec::new();
-        (self.queues.core_queue).find(&mut self.colors, |slot, _| {
+        (self.guarded.queues.core_queue).find(&mut self.guarded.colors, |slot, _| {
             slots.push(slot.number());
             false
         });

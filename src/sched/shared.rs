@@ -12,10 +12,12 @@ use super::stats::CoreCounters;
 use super::vigil::Vigil;
 use crate::color::{ColorMap, HashKey};
 use crate::event::counts::Counts;
+use crate::event::fifo::Fifo;
 use crate::event::makers::{self, Makers};
 use crate::event::pool::Depot;
 use crate::event::profile::Profiles;
 use crate::event::tag::ProfileId;
+use crate::gate::Gates;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::relaxed;
 use crate::sync::{Arc, fault};
@@ -63,7 +65,7 @@ impl Hint {
     }
 
     #[inline]
-    pub(crate) fn publish(&self, worth_ns: u64, queues: &Queues) {
+    pub(crate) fn write(&self, worth_ns: u64, queues: &Queues) {
         let (queued, events) = (queues.core_queue.len, queues.core_queue.events);
         let stealable = queues.core_queue.stealable();
         let lasting = queues.all_lasting();
@@ -251,6 +253,7 @@ pub(crate) struct Shared {
     /// Counted singly, so that each core's thread has its own at hand.
     pub(crate) cores: Box<[Arc<CoreShared>]>,
     pub(crate) profiles: Profiles,
+    pub(crate) gates: Gates,
     pub(crate) depot: Arc<Depot>,
     /// What threads that are no cores make their events with.
     pub(crate) foreign: Makers,
@@ -324,6 +327,7 @@ impl Shared {
                 })
                 .collect(),
             profiles: Profiles::new(),
+            gates: Gates::new(map.slots()),
             foreign: Makers::new(setup.events_max, &depot),
             depot,
             policy: setup.policy,
@@ -429,23 +433,32 @@ impl Shared {
 }
 
 impl Shared {
-    /// Drops the closures in queues and mailboxes, and tells how many there were. No core runs any
-    /// more; foreign threads may still push, and look.
+    /// Drops the closures in queues and mailboxes and at gates, and tells how many there were. No
+    /// core runs any more; foreign threads may still push, and look.
     pub(crate) fn discard(&self) -> u64 {
         let mut discarded = 0;
         for slot in self.slots.ids() {
             if self.slots.at(slot).was_never_used() {
                 continue;
             }
-            let mut fifo = Section::of_slot(self, slot).take_rest(slot);
-            while let Some(event) = fifo.pop() {
-                let (_, tag) = event.color_and_tag();
-                let vtable = self.profiles.get(tag.profile()).vtable;
-                // SAFETY: the vtable of the profile that the event names. No lock is held while the
-                // user's `Drop` runs.
-                unsafe { (vtable.discard)(event) };
-                discarded += 1;
-            }
+            let fifo = Section::of_slot(self, slot).take_rest(slot);
+            discarded += self.discard_all(fifo);
+        }
+        for fifo in self.gates.take_all() {
+            discarded += self.discard_all(fifo);
+        }
+        discarded
+    }
+
+    fn discard_all(&self, mut fifo: Fifo) -> u64 {
+        let mut discarded = 0;
+        while let Some(mut event) = fifo.pop() {
+            let (_, tag) = event.color_and_tag();
+            let vtable = self.profiles.get(tag.profile()).vtable;
+            // SAFETY: the vtable of the profile that the event names. No lock is held while the
+            // user's `Drop` runs.
+            unsafe { (vtable.discard)(event) };
+            discarded += 1;
         }
         discarded
     }

@@ -18,8 +18,8 @@
 use super::color_queue::ColorQueue;
 use crate::color::{ColorMap, SlotId};
 use crate::event::node::Node;
+use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering};
-use crate::sync::{CellMut, UnsafeCell};
 
 /// A color slot.
 #[repr(C, align(64))]
@@ -34,7 +34,8 @@ pub(crate) struct Slot {
     owner: AtomicU16,
     /// 0: none; else the core, plus one, that somebody asked to place this color on.
     pub(crate) wanted: AtomicU16,
-    queue: UnsafeCell<ColorQueue>,
+    /// The private part: see [`super::colors`].
+    pub(super) queue: UnsafeCell<ColorQueue>,
 }
 
 #[cfg(not(loom))]
@@ -60,17 +61,6 @@ impl Slot {
     pub(crate) fn was_never_used(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == 0 && self.mail.load(Ordering::Relaxed).is_null()
     }
-
-    /// The private part.
-    ///
-    /// # Safety
-    /// The caller holds the owner's lock, or nobody else can reach the table any more. And it has
-    /// no other borrow of this slot's private part.
-    #[inline(always)]
-    pub(crate) unsafe fn queue(&self) -> CellMut<'_, ColorQueue> {
-        // SAFETY: exclusive by the caller's promise.
-        unsafe { self.queue.borrow_mut() }
-    }
 }
 
 /// The slots, at hand: reached through the runtime's shared part, the table's address would be read
@@ -95,8 +85,8 @@ pub(crate) struct Slots {
     pub(crate) map: ColorMap,
 }
 
-// SAFETY: a slot's private part is reached through `queue` only, whose callers hold the lock of the
-// owner; everything else is atomic.
+// SAFETY: a slot's private part is reached through `Colors` only, which lives while the lock of the
+// owner is held; everything else is atomic.
 unsafe impl Sync for Slots {}
 // SAFETY: nodes named by the queues are held by them, wherever the table is, and the closures in
 // them are `Send` (the bound of `Maker::make`).

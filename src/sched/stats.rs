@@ -19,6 +19,13 @@ pub(crate) struct CoreCounters {
     pub(crate) handler_ns_max: Counter,
     pub(crate) hostage: Counter,
     pub(crate) panics: Counter,
+    pub(crate) holds: Counter,
+    /// Holds whose last event this core has posted.
+    pub(crate) holds_ended: Counter,
+    /// Those that count as executed, because a deadline has ended them.
+    pub(crate) holds_settled: Counter,
+    pub(crate) holds_dropped: Counter,
+    pub(crate) put_aside: Counter,
     /// What successful steals cost.
     pub(crate) steal_costs: Histogram,
 }

@@ -11,8 +11,9 @@
 //! color moves with its whole FIFO. What is measured is the cost of a color.
 //!
 //! A victim is worth a visit if the time-left of its worthy colors exceeds the measured steal cost
-//! of that distance; or if it is *stuck*, that is, has been inside one handler for longer than a
-//! steal costs, and has any color or mail at all: that would otherwise wait for the handler.
+//! of that distance; or if it is *stuck*, that is, in an event that is long or expected to be, or
+//! seen in one turn for longer than a steal costs; and has any color or mail at all, which would
+//! otherwise wait for that event.
 
 use super::checkout::Taken;
 use super::core::Core;
@@ -74,7 +75,7 @@ impl Core {
             self.ring();
         }
         if loot.len() > 1 && !fault("stolen colors not shared out") {
-            // What is more than a quantum others should see.
+            // Others should see what is more than a quantum.
             self.adopt(loot, true);
         } else {
             loot.into_iter().for_each(|taken| self.checkout.push(taken));
@@ -99,9 +100,9 @@ impl Core {
             take_mail(&mut section, bells);
         }
         if run {
-            check_out(checkout, &mut section);
+            self.quantum_ns = check_out(checkout, &mut section);
         }
-        let worth = section.publish();
+        let worth = section.write_hint();
         let waits = section.queues().core_queue.len > 0;
         drop(section);
         self.make_known(worth);
@@ -133,8 +134,8 @@ impl Core {
     ///
     /// Whoever made work known meanwhile woke nobody, because we were searching. If we go to sleep,
     /// the fence and the last look that follow find that work. If we run something, the last one
-    /// that stops searching looks for it, and wakes another. Who is not the last leaves it to the
-    /// others: what it published comes before its read-modify-write of the count, and so before
+    /// that stops searching looks for it, and wakes another. One that is not the last leaves it to
+    /// the others: what it published comes before its read-modify-write of the count, and so before
     /// theirs.
     pub(crate) fn end_search(&mut self, found: bool) {
         if !std::mem::replace(&mut self.search.on, false) {
@@ -247,7 +248,7 @@ impl Core {
         {
             take_mail(&mut section, bells);
         }
-        section.publish();
+        section.write_hint();
         let left = section.queues().core_queue.len;
         drop(section);
         if fault("owner published after the unlock") {
@@ -271,7 +272,7 @@ impl Core {
         stats.cost_ns.add(cost_ns);
         own.stats.steal_costs.add(cost_ns);
         stats.stolen_ns.add(stolen_ns);
-        for taken in loot.iter() {
+        for taken in loot.iter_mut() {
             own.counts
                 .of(taken.fifo.profile())
                 .stolen

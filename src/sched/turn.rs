@@ -27,7 +27,8 @@ pub(crate) enum Turn {
 }
 
 /// One step of one core: never blocks, and is what every driver calls: the thread loop, the loom
-/// models, the simulation of virtual cores, which lets others go on `between` two events.
+/// models, the simulation of virtual cores. `between` is called after each event, for the
+/// simulation, which lets other cores go on there.
 #[inline]
 pub(crate) fn turn<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> Turn {
     // Completions of the event source become posts.

@@ -15,7 +15,7 @@ impl Section<'_> {
         if !fault("left in the core-queue") {
             self.unlink(slot);
         }
-        let fifo = self.colors.at(slot).check_out();
+        let fifo = self.guarded.colors.at(slot).check_out();
         Taken { slot, fifo }
     }
 
@@ -23,8 +23,9 @@ impl Section<'_> {
     /// until the thief, which has `has_ns` worth of its own, has as much as is left here. True if
     /// more is due.
     ///
-    /// `stuck`: this core has been inside one handler for longer than a steal costs, so any color
-    /// of its is worth taking, whatever its time. (Not to libasync-smp, which knows no time.)
+    /// `stuck`: this core is in a long event, or has been in one turn for longer than a steal
+    /// costs, so each of its colors is worth taking, whatever its time. (Not to libasync-smp, which
+    /// knows no time.)
     pub(crate) fn hand_over(
         &mut self,
         thief: u32,
@@ -42,16 +43,17 @@ impl Section<'_> {
         // Of the highest band that has a color: a penalty puts a color lower, so that it goes
         // later. The only queued color may go too, unless the two-color rule holds: the victim
         // keeps what it runs.
-        if let Some(band) = self.queues.stealing_queue.highest() {
+        if let Some(band) = self.guarded.queues.stealing_queue.highest() {
             let mut thief_ns = has_ns;
-            while let Some(slot) = self.queues.stealing_queue.head(band) {
-                if policy.needs_two_colors() && self.queues.colors() < 2 {
+            while let Some(slot) = self.guarded.queues.stealing_queue.head(band) {
+                if policy.needs_two_colors() && self.guarded.queues.colors() < 2 {
                     return false;
                 }
-                let color_ns = self.colors.at(slot).load_ns();
-                // Before the thief has more than the victim, which would take it back. A thief with
-                // nothing takes one color in any case.
-                if thief_ns > 0 && thief_ns + color_ns > self.queues.load_ns() {
+                let color_ns = self.guarded.colors.at(slot).load_ns();
+                // Until the thief's load would exceed the victim's with this color still in it: it
+                // ends ahead by one color at most, and the victim has what it runs besides. A thief
+                // with nothing takes one color in any case.
+                if thief_ns > 0 && thief_ns + color_ns > self.guarded.queues.load_ns() {
                     return false;
                 }
                 if into.is_full() {
@@ -63,7 +65,7 @@ impl Section<'_> {
             return false;
         }
         if stuck {
-            let half = self.queues.core_queue.stealable().div_ceil(2);
+            let half = self.guarded.queues.core_queue.stealable().div_ceil(2);
             for _ in 0..half.min(into.remaining_capacity() as u32) {
                 let Some(slot) = self.find_stealable(|_| true) else {
                     break;
@@ -78,7 +80,7 @@ impl Section<'_> {
     #[inline(never)]
     pub(super) fn has_something_by_the_two_color_rule(&mut self) -> bool {
         if self.shared.policy.heuristics.bands() {
-            return self.queues.colors() >= 2;
+            return self.guarded.queues.colors() >= 2;
         }
         // Soon found: of three colors one has fewer than half of the events.
         self.base_choice().is_some()
@@ -88,20 +90,22 @@ impl Section<'_> {
     /// those of the running color included (libasync-smp, after Mely §II-B). So never a lone color,
     /// nor one that has the majority.
     fn base_choice(&mut self) -> Option<SlotId> {
-        let all = self.queues.core_queue.events + self.queues.events_out;
+        let all = self.guarded.queues.core_queue.events + self.guarded.queues.events_out;
         self.find_stealable(|queue| u64::from(queue.fifo.len()) * 2 < all)
     }
 
     /// The first color that a thief may take and `f` wants.
     fn find_stealable(&mut self, f: impl Fn(&ColorQueue) -> bool) -> Option<SlotId> {
         let first = self.limits.controls_first;
-        let core_queue = &self.queues.core_queue;
-        core_queue.find(&mut self.colors, |slot, queue| slot < first && f(queue))
+        let core_queue = &self.guarded.queues.core_queue;
+        core_queue.find(&mut self.guarded.colors, |slot, queue| {
+            slot < first && f(queue)
+        })
     }
 
     fn move_to(&mut self, slot: SlotId, thief: u32, into: &mut Loot) {
         let taken = self.take_out(slot);
-        // Of which the thief will want to know much, soon.
+        // The thief reads the first event soon.
         prefetch::line(taken.fifo.at());
         // Published before the lock is released: from now on every poster and every poke goes to
         // the thief, and the slot's private part belongs to the thief's lock.

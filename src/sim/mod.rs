@@ -63,6 +63,9 @@
 //! repeats itself keeps clear of those. [`Simulation::fingerprint`] tells whether two runs were the
 //! same.
 //!
+//! [Blocking work](crate::Cx::blocking) runs on the thread that steps, as events of virtual
+//! threads; the seed decides which is over first. It takes no virtual time.
+//!
 //! # What is checked on the way
 //!
 //! With debug assertions, the invariants of the scheduler's lists after each step: those of all
@@ -92,7 +95,7 @@ pub use self::check::check;
 use self::world::World;
 use crate::host::worker::inside;
 use crate::net::SimNet;
-use crate::runtime::{Finish, threads::verdict};
+use crate::runtime::{Finish, threads::Late, threads::verdict};
 use crate::{BuildError, Builder, Cx, Poster, RunError, Runtime};
 use std::fmt;
 use std::rc::Rc;
@@ -125,8 +128,9 @@ pub enum Step {
     },
     /// No core could go on, and the clock did: to the end of what one is busy with, or to a timer.
     Waited,
-    /// Every core sleeps, no event is left and no timer runs: until something comes from outside (a
-    /// post, perhaps another thread's, or a client's bytes), nothing will happen.
+    /// Every core sleeps, no event is left but those that wait for a hold, and no timer runs: until
+    /// something comes from outside (a post, perhaps another thread's, the end of a hold, or a
+    /// client's bytes), nothing will happen.
     Stalled,
     /// The run is over.
     Ended,
@@ -270,9 +274,10 @@ impl Simulation {
             inner.force();
         }
         let stuck = self.world.drop_cores();
-        let cut_short = cut_short && inner.events_left() > 0;
-        let deadline_passed = cut_short || self.world.deadline_passed.get();
-        verdict(inner, deadline_passed, stuck).map_err(SimError::Run)
+        let left = || inner.events_left() > 0 || inner.quiesce.kept() > 0;
+        let cut_short = (cut_short && left()).then(|| Late::now(inner));
+        let late = cut_short.or(self.world.late.get());
+        verdict(inner, late, stuck, Vec::new()).map_err(SimError::Run)
     }
 
     /// A poster: what it posts between steps comes from outside.
@@ -378,7 +383,10 @@ impl fmt::Display for SimError {
         match self {
             SimError::Run(error) => error.fmt(f),
             SimError::Stalled => {
-                f.write_str("nothing is left to do, and nobody has asked the runtime to stop")
+                f.write_str(
+                    "nothing is left to do, or all that is left waits for a hold, and nobody has asked the \
+                     runtime to stop",
+                )
             }
             SimError::Again => f.write_str("a simulation runs once"),
             SimError::Endless(steps) => write!(f, "given up after {steps} steps"),

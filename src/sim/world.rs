@@ -14,6 +14,7 @@ use crate::host::watchdog::{Watchdog, running as running_handler};
 use crate::host::worker::{Next, Worker, enter, outside, step};
 use crate::io::Random;
 use crate::net::Driver;
+use crate::runtime::threads::Late;
 use crate::sched::clock::Clock;
 #[cfg(debug_assertions)]
 use crate::sched::section::Section;
@@ -99,7 +100,7 @@ pub(super) struct World {
     looks: Cell<u32>,
     /// When the end was asked for.
     stopping_since_ns: Cell<Option<u64>>,
-    pub(super) deadline_passed: Cell<bool>,
+    pub(super) late: Cell<Option<Late>>,
     /// An assertion of the runtime's own failed: nothing goes on.
     broken: RefCell<Option<Box<dyn Any + Send>>>,
     failed: Cell<bool>,
@@ -143,7 +144,7 @@ impl World {
                 look_at_ns: Cell::new(0),
                 looks: Cell::new(0),
                 stopping_since_ns: Cell::new(None),
-                deadline_passed: Cell::new(false),
+                late: Cell::new(None),
                 broken: RefCell::new(None),
                 failed: Cell::new(false),
             }
@@ -195,7 +196,7 @@ impl World {
             None => {
                 // Another thread that posts is first counted, then seen.
                 for _ in 0..LOOKS_MAX {
-                    if self.inner.events_left() == 0 {
+                    if self.inner.events_left() == self.inner.events_held() {
                         return Step::Stalled;
                     }
                     if self.choose().is_some() {
@@ -365,7 +366,7 @@ impl World {
         let since_ns = self.stopping_since_ns.get().unwrap_or(now_ns);
         self.stopping_since_ns.set(Some(since_ns));
         if u128::from(now_ns - since_ns) >= self.inner.config.drain_deadline.as_nanos() {
-            self.deadline_passed.set(true);
+            self.late.set(Some(Late::now(&self.inner)));
             self.inner.force();
         }
     }

@@ -36,6 +36,8 @@ pub fn cores(n: usize) -> Builder {
         .pin(false)
         .backend(Backend::Sim(SimNet::new(0)))
         .color_slots(64)
+        // Miri is some thousand times as slow.
+        .drain_deadline(Duration::from_secs(600))
 }
 
 /// Ends the process if a test hangs: a runtime that does not end would otherwise hang the suite,

@@ -10,6 +10,23 @@ use std::collections::BTreeMap;
 /// The number of an event, in the order of posts.
 pub(crate) type Id = usize;
 
+/// The number of a hold, in the order in which they were made.
+pub(crate) type HoldId = usize;
+
+/// How an event comes to its color.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Posted,
+    /// Posted when it fires: in no order with posts.
+    Timer,
+    /// What a reply or blocking work gives: in no order with posts either.
+    Result,
+    /// Through a hold: before what waits.
+    Through(HoldId),
+    /// A hold's last.
+    Last(HoldId),
+}
+
 /// A set of events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known(Vec<u64>);
@@ -58,8 +75,7 @@ struct Event {
     /// What happened before: its post's, and once it runs, its own.
     known: Known,
     state: State,
-    /// Timers are posted when they fire, and are in no order with posts.
-    timer: bool,
+    way: Way,
     /// By its own color, before it ran.
     canceled: bool,
     /// Canceled by somebody.
@@ -75,6 +91,11 @@ pub(crate) struct Model {
     /// What the latest event of a color knew when it ended.
     ends: BTreeMap<Color, Known>,
     running: BTreeMap<Color, Id>,
+    /// Those that are out for sure, the innermost last.
+    held: BTreeMap<Color, Vec<HoldId>>,
+    holds: u64,
+    /// Those that were dropped: at some moment since they are over.
+    let_go: Vec<HoldId>,
     outside: Known,
     pub(crate) panics: u64,
     /// The program has asked for the end: timers need not fire.
@@ -89,7 +110,7 @@ impl Model {
     }
 
     /// The event `by`, or somebody outside, is about to post.
-    pub(crate) fn offer(&mut self, by: Option<Id>, color: Color, timer: bool) -> Id {
+    pub(crate) fn offer(&mut self, by: Option<Id>, color: Color, way: Way) -> Id {
         let known = match by {
             Some(by) => self.events[by].known.clone(),
             None => self.outside.clone(),
@@ -98,7 +119,7 @@ impl Model {
             color,
             known,
             state: State::Offered,
-            timer,
+            way,
             canceled: false,
             may_not_fire: false,
         });
@@ -115,7 +136,7 @@ impl Model {
             ));
         }
         event.state = State::Queued;
-        if event.timer {
+        if event.way != Way::Posted {
             return;
         }
         self.fifos.entry(event.color).or_default().push(id);
@@ -130,7 +151,7 @@ impl Model {
         let Event {
             color: its,
             state,
-            timer,
+            way,
             canceled,
             ..
         } = self.events[id];
@@ -141,8 +162,9 @@ impl Model {
             self.fail(format!("event {id} of color {its} runs as color {color}"));
         }
         if canceled {
-            self.fail(format!("timer {id} runs though its color canceled it"));
+            self.fail(format!("{way:?} {id} runs though it was canceled"));
         }
+        self.judge_hold(id, color, way);
         if let Some(other) = self.running.insert(color, id) {
             self.fail(format!("events {other} and {id} of color {color} overlap"));
         }
@@ -151,7 +173,7 @@ impl Model {
         let known = &self.events[id].known;
         let before = fifo.iter().find(|&&queued| known.contains(queued));
         if let Some(&before) = before
-            && !timer
+            && way == Way::Posted
         {
             self.fail(format!(
                 "event {id} of color {color} runs before event {before}, whose post came before its own"
@@ -162,6 +184,58 @@ impl Model {
         }
         self.events[id].known.insert(id);
         self.events[id].state = State::Running;
+    }
+
+    /// Whether the event may begin though its color is held.
+    fn judge_hold(&mut self, id: Id, color: Color, way: Way) {
+        let held = self.held.entry(color).or_default();
+        match (way, held.last()) {
+            (Way::Posted | Way::Timer | Way::Result, None) => {}
+            (Way::Posted | Way::Timer | Way::Result, Some(hold)) => {
+                let hold = *hold;
+                self.fail(format!(
+                    "event {id} begins while hold {hold} of color {color} is out"
+                ));
+            }
+            (Way::Through(its) | Way::Last(its), innermost) => {
+                // It may have been let go: then it is not there any more.
+                if innermost != Some(&its) && held.contains(&its) {
+                    self.fail(format!(
+                        "event {id} through hold {its} begins inside another"
+                    ));
+                } else if matches!(way, Way::Last(_)) {
+                    held.retain(|&hold| hold != its);
+                } else if !self.let_go.contains(&its)
+                    && !held.contains(&its)
+                    && let Some(hold) = innermost
+                {
+                    // Its hold was over before it came: it is an event like any other.
+                    let hold = *hold;
+                    self.fail(format!("event {id}, late, begins while hold {hold} is out"));
+                }
+            }
+        }
+    }
+
+    /// The running event holds its color.
+    pub(crate) fn hold(&mut self, color: Color) -> HoldId {
+        let id = self.holds as HoldId;
+        self.holds += 1;
+        self.held.entry(color).or_default().push(id);
+        id
+    }
+
+    /// The hold is dropped: from some moment on it is out no more.
+    pub(crate) fn let_go(&mut self, id: HoldId) {
+        for held in self.held.values_mut() {
+            held.retain(|&hold| hold != id);
+        }
+        self.let_go.push(id);
+    }
+
+    /// Holds that were made.
+    pub(crate) fn holds(&self) -> u64 {
+        self.holds
     }
 
     /// The event ends, by a panic or not.
@@ -177,7 +251,7 @@ impl Model {
         }
     }
 
-    /// The timer's own color cancels it.
+    /// The timer's own color cancels it, or somebody has canceled the work.
     pub(crate) fn cancel(&mut self, id: Id) {
         self.events[id].canceled = true;
     }
@@ -194,9 +268,10 @@ impl Model {
         self.outside.join(&known);
     }
 
-    /// Timers that were set.
-    pub(crate) fn timers(&self) -> u64 {
-        self.events.iter().filter(|event| event.timer).count() as u64
+    /// Events that are no posts.
+    pub(crate) fn others(&self) -> u64 {
+        let others = self.events.iter();
+        others.filter(|event| event.way != Way::Posted).count() as u64
     }
 
     /// The event's closure is gone.
@@ -224,13 +299,16 @@ impl Model {
         for id in 0..self.events.len() {
             let Event {
                 state,
-                timer,
+                way,
                 may_not_fire,
+                canceled,
                 ..
             } = self.events[id];
             match state {
                 State::Ran | State::Refused => {}
-                State::Dropped if timer && (may_not_fire || self.stopped || !orderly) => {}
+                State::Dropped if way == Way::Timer && (may_not_fire || self.stopped) => {}
+                State::Dropped if way == Way::Result && canceled => {}
+                State::Dropped if matches!(way, Way::Timer | Way::Result) && !orderly => {}
                 State::Dropped if !orderly => left += 1,
                 state => self.fail(format!("event {id} is {state:?} at the end")),
             }
@@ -246,7 +324,7 @@ pub(crate) fn notices() {
     let two = || {
         let mut model = Model::default();
         let ids = [0, 1].map(|_| {
-            let id = model.offer(None, SEVEN, false);
+            let id = model.offer(None, SEVEN, Way::Posted);
             model.accept(None, id);
             id
         });
@@ -283,21 +361,44 @@ pub(crate) fn notices() {
 
     // Cause and effect over a third color: 0 posts to 7, then to 8, whose event posts to 7.
     let mut model = Model::default();
-    let cause = model.offer(None, SEVEN, false);
+    let cause = model.offer(None, SEVEN, Way::Posted);
     model.accept(None, cause);
-    let relay = model.offer(None, EIGHT, false);
+    let relay = model.offer(None, EIGHT, Way::Posted);
     model.accept(None, relay);
     model.begin(relay, EIGHT);
-    let effect = model.offer(Some(relay), SEVEN, false);
+    let effect = model.offer(Some(relay), SEVEN, Way::Posted);
     model.accept(Some(relay), effect);
     model.end(relay, false);
     model.begin(effect, SEVEN);
     assert!(broken(model).contains("runs before event 0"));
 
+    let (mut model, [first, second]) = two();
+    model.begin(first, SEVEN);
+    model.hold(SEVEN);
+    model.end(first, false);
+    model.begin(second, SEVEN);
+    assert!(broken(model).contains("while hold 0 of color 7 is out"));
+
     let mut model = Model::default();
-    let timer = model.offer(None, SEVEN, true);
+    let [outer, _inner] = [0, 1].map(|_| model.hold(SEVEN));
+    let through = model.offer(None, SEVEN, Way::Through(outer));
+    model.accept(None, through);
+    model.begin(through, SEVEN);
+    assert!(broken(model).contains("inside another"));
+
+    let mut model = Model::default();
+    let timer = model.offer(None, SEVEN, Way::Timer);
     model.accept(None, timer);
     model.cancel(timer);
     model.begin(timer, SEVEN);
     assert!(broken(model).contains("canceled"));
+
+    // Unlike a timer, a result comes also after the stop.
+    let mut model = Model::default();
+    let result = model.offer(None, SEVEN, Way::Result);
+    model.accept(None, result);
+    model.stopped = true;
+    model.dropped(result);
+    model.judge(true);
+    assert!(broken(model).contains("is Dropped at the end"));
 }

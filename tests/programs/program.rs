@@ -47,6 +47,22 @@ pub(crate) enum Act {
     Timer(u32, u64, Vec<Act>),
     /// Cancels one of the timers that were set.
     Cancel(usize),
+    /// Holds its color.
+    Hold,
+    /// Posts an event through one of the holds that are out.
+    Through(usize, Vec<Act>),
+    /// Resumes one of them with an event.
+    Resume(usize, Vec<Act>),
+    /// Drops one of them.
+    LetGo(usize),
+    /// Asks a color, and has the reply in another one.
+    Ask(u64, u64, Vec<Act>),
+    /// Gives work to a thread of the runtime, whose result is an event.
+    Blocking(u64, Vec<Act>),
+    /// Cancels one of the works that were given.
+    CancelBlocking(usize),
+    /// Makes a keep-alive, which is kept outside.
+    KeepAlive,
     /// Panics.
     Panic,
     /// Asks the runtime to stop.
@@ -57,6 +73,10 @@ pub(crate) enum Act {
 #[derive(Clone, Debug)]
 pub(crate) enum Outside {
     Post(usize, u64, Vec<Act>),
+    /// Through the latest keep-alive, if there is one.
+    PostKept(usize, u64, Vec<Act>),
+    /// Drops the latest keep-alive.
+    LetGo,
     Place(u64, usize),
     Stop,
 }
@@ -75,6 +95,10 @@ fn leaf() -> impl Strategy<Value = Act> {
         6 => (1..30u8, 0..HANDLERS, color(), 0..8_000u32)
             .prop_map(|(count, handler, color, ns)| Act::Many(count, handler, color, ns)),
         2 => (0..8usize).prop_map(Act::Cancel),
+        2 => Just(Act::Hold),
+        2 => (0..8usize).prop_map(Act::LetGo),
+        1 => Just(Act::KeepAlive),
+        1 => (0..8usize).prop_map(Act::CancelBlocking),
         1 => Just(Act::Panic),
     ]
 }
@@ -88,6 +112,11 @@ fn body() -> impl Strategy<Value = Vec<Act>> {
             3 => body().prop_map(Act::PostOwn),
             3 => (color(), body()).prop_map(|(color, body)| Act::TryPost(color, body)),
             2 => body().prop_map(Act::Unique),
+            2 => (0..8usize, body()).prop_map(|(which, body)| Act::Through(which, body)),
+            3 => (0..8usize, body()).prop_map(|(which, body)| Act::Resume(which, body)),
+            2 => (color(), color(), body())
+                .prop_map(|(color, reply, body)| Act::Ask(color, reply, body)),
+            2 => (color(), body()).prop_map(|(color, body)| Act::Blocking(color, body)),
             2 => (0..50_000u32, color(), body())
                 .prop_map(|(ns, color, body)| Act::Timer(ns, color, body)),
         ]
@@ -110,6 +139,9 @@ fn outside() -> impl Strategy<Value = (u32, Outside)> {
     let what = prop_oneof![
         12 => (0..HANDLERS, color(), body())
             .prop_map(|(handler, color, body)| Outside::Post(handler, color, body)),
+        3 => (0..HANDLERS, color(), body())
+            .prop_map(|(handler, color, body)| Outside::PostKept(handler, color, body)),
+        1 => Just(Outside::LetGo),
         3 => (color(), 0..64usize).prop_map(|(color, core)| Outside::Place(color, core)),
         1 => Just(Outside::Stop),
     ];

@@ -1,13 +1,14 @@
 //! Runs a program.
 
-use crate::model::{Id, Model};
+use crate::model::{HoldId, Id, Model, Way};
 use crate::program::{Act, HANDLERS, Outside, Program};
 use mely::net::Timer;
 use mely::sim::SimError;
 use mely::sim::{self, Step};
 use mely::topology::{Shape, Topology};
 use mely::{
-    Callback, Color, Cores, Cx, Handler, OnPanic, PanicReport, PostError, RunError, Runtime,
+    Blocking, BlockingError, Callback, Color, Cores, Cx, Handler, Hold, KeepAlive, NoReply,
+    OnPanic, PanicReport, PostError, RunError, Runtime,
 };
 use std::collections::VecDeque;
 use std::panic;
@@ -35,11 +36,16 @@ static TABLE: [Handler; HANDLERS] = [
 ];
 
 type Timers = Arc<Mutex<Vec<(Id, Color, Timer)>>>;
+type Holds = Arc<Mutex<Vec<(HoldId, Hold)>>>;
 
 #[derive(Clone)]
 struct Judge {
     model: Arc<Mutex<Model>>,
     timers: Timers,
+    /// Those that are out.
+    holds: Holds,
+    kept: Arc<Mutex<Vec<KeepAlive>>>,
+    works: Arc<Mutex<Vec<(Id, Blocking)>>>,
 }
 
 impl Judge {
@@ -47,9 +53,18 @@ impl Judge {
         self.model.lock().unwrap()
     }
 
+    /// Drops all holds: nobody else would, and the run would not end.
+    fn let_all_go(&self) {
+        let holds = std::mem::take(&mut *self.holds.lock().unwrap());
+        for (id, hold) in holds {
+            self.model().let_go(id);
+            drop(hold);
+        }
+    }
+
     /// An event that `by`, or somebody outside, is about to post.
-    fn offer(&self, by: Option<Id>, color: Color, timer: bool, acts: Vec<Act>) -> Body {
-        let id = self.model().offer(by, color, timer);
+    fn offer(&self, by: Option<Id>, color: Color, way: Way, acts: Vec<Act>) -> Body {
+        let id = self.model().offer(by, color, way);
         let judge = self.clone();
         Body { id, acts, judge }
     }
@@ -89,8 +104,29 @@ impl Body {
         drop(running);
     }
 
-    fn offer(&self, color: Color, timer: bool, acts: Vec<Act>) -> Body {
-        self.judge.offer(Some(self.id), color, timer, acts)
+    fn offer(&self, color: Color, way: Way, acts: Vec<Act>) -> Body {
+        self.judge.offer(Some(self.id), color, way, acts)
+    }
+
+    /// One of the holds that are out, if there are any.
+    fn hold(&self, which: usize) -> Option<(HoldId, Hold)> {
+        let mut holds = self.judge.holds.lock().unwrap();
+        (!holds.is_empty()).then(|| {
+            let at = which % holds.len();
+            holds.swap_remove(at)
+        })
+    }
+
+    /// An event through a hold, accepted.
+    fn through(
+        &self,
+        hold: &Hold,
+        way: Way,
+        acts: Vec<Act>,
+    ) -> impl FnOnce(&mut Cx) + Send + 'static {
+        let body = self.offer(hold.color(), way, acts);
+        self.accepted(body.id);
+        move |cx: &mut Cx| body.run(cx)
     }
 
     fn accepted(&self, id: Id) {
@@ -98,7 +134,7 @@ impl Body {
     }
 
     fn post(&self, cx: &mut Cx, handler: usize, color: Color, acts: Vec<Act>) {
-        let body = self.offer(color, false, acts);
+        let body = self.offer(color, Way::Posted, acts);
         let id = body.id;
         let event = TABLE[handler].on(color, move |cx| body.run(cx));
         cx.post_callback(event);
@@ -114,7 +150,7 @@ impl Body {
             }
             Act::TryPost(color, acts) => {
                 let color = Color::from(color);
-                let body = self.offer(color, false, acts);
+                let body = self.offer(color, Way::Posted, acts);
                 let id = body.id;
                 match cx.try_post(color, move |cx: &mut Cx| body.run(cx)) {
                     Ok(()) => self.accepted(id),
@@ -131,7 +167,7 @@ impl Body {
             Act::Unique(acts) => {
                 let unique = cx.unique_color();
                 let color = unique.color();
-                let body = self.offer(color, false, acts);
+                let body = self.offer(color, Way::Posted, acts);
                 let id = body.id;
                 cx.post(color, move |cx| {
                     body.run(cx);
@@ -150,7 +186,7 @@ impl Body {
             Act::Place(color, core) => cx.place(Color::from(color), core % cx.cores()),
             Act::Timer(ns, color, acts) => {
                 let color = Color::from(color);
-                let body = self.offer(color, true, acts);
+                let body = self.offer(color, Way::Timer, acts);
                 let id = body.id;
                 self.accepted(id);
                 let due = cx.now() + Duration::from_nanos(ns.into());
@@ -166,6 +202,78 @@ impl Body {
                 self.judge.timers.lock().unwrap().push((id, color, timer));
             }
             Act::Cancel(which) => self.cancel(cx, which),
+            Act::Hold => {
+                let hold = cx.hold();
+                let id = self.judge.model().hold(cx.color());
+                self.judge.holds.lock().unwrap().push((id, hold));
+            }
+            Act::Through(which, acts) => {
+                if let Some((id, hold)) = self.hold(which) {
+                    let through = self.through(&hold, Way::Through(id), acts);
+                    let _ended = hold.post(through);
+                    self.judge.holds.lock().unwrap().push((id, hold));
+                }
+            }
+            Act::Resume(which, acts) => {
+                if let Some((id, hold)) = self.hold(which) {
+                    let last = self.through(&hold, Way::Last(id), acts);
+                    hold.resume(last);
+                }
+            }
+            Act::LetGo(which) => {
+                if let Some((id, hold)) = self.hold(which) {
+                    self.judge.model().let_go(id);
+                    drop(hold);
+                }
+            }
+            Act::Ask(color, to, acts) => {
+                let (color, to) = (Color::from(color), Color::from(to));
+                let body = self.offer(color, Way::Posted, acts);
+                let id = body.id;
+                let reply = cx.ask(color, move |cx| {
+                    body.run(cx);
+                    id
+                });
+                self.accepted(id);
+                // It comes whatever becomes of the event.
+                let told = self.offer(to, Way::Result, Vec::new());
+                self.accepted(told.id);
+                let callback = move |cx: &mut Cx, reply| {
+                    if !(reply == Ok(id) || reply == Err(NoReply::Panicked)) {
+                        let what = format!("event {id} has replied {reply:?}");
+                        told.judge.model().fail(what);
+                    }
+                    told.run(cx);
+                };
+                reply.then(cx, Callback::anonymous_value(to, callback));
+            }
+            Act::Blocking(color, acts) => {
+                let color = Color::from(color);
+                let body = self.offer(color, Way::Result, acts);
+                let id = body.id;
+                let result = move |cx: &mut Cx, ()| body.run(cx);
+                match cx.blocking(|| (), Callback::anonymous_value(color, result)) {
+                    Ok(work) => {
+                        self.accepted(id);
+                        self.judge.works.lock().unwrap().push((id, work));
+                    }
+                    Err(BlockingError::Full(..)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            Act::CancelBlocking(which) => {
+                let mut works = self.judge.works.lock().unwrap();
+                if works.is_empty() {
+                    return;
+                }
+                let at = which % works.len();
+                let (id, work) = works.swap_remove(at);
+                drop(works);
+                if work.cancel() {
+                    self.judge.model().cancel(id);
+                }
+            }
+            Act::KeepAlive => self.judge.kept.lock().unwrap().push(cx.keep_alive()),
             Act::Panic => panic::panic_any(ON_PURPOSE),
             Act::Stop => {
                 self.judge.model().stopped = true;
@@ -218,6 +326,9 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     let judge = Judge {
         model: Arc::default(),
         timers: Arc::default(),
+        holds: Arc::default(),
+        kept: Arc::default(),
+        works: Arc::default(),
     };
     let mut simulation = Runtime::builder()
         .topology(topology)
@@ -228,10 +339,14 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         .events_max(program.events_max)
         .on_panic(program.on_panic)
         .exit_when_idle(program.exit_when_idle)
+        .blocking_threads_max(2)
+        .blocking_queue_max(2)
+        .drain_deadline(Duration::MAX)
         .panic_hook(panic_hook(&judge, program))
         .simulate(seed)
         .expect("what a program asks for can be built");
-    let offer = |color: u64, acts: &[Act]| judge.offer(None, color.into(), false, acts.to_vec());
+    let offer =
+        |color: u64, acts: &[Act]| judge.offer(None, color.into(), Way::Posted, acts.to_vec());
     let accepted = |id: Id| judge.model().accept(None, id);
     let first = offer(0, &program.start);
     let id = first.id;
@@ -241,6 +356,9 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     accepted(id);
     let poster = simulation.poster();
     let mut outside: VecDeque<_> = program.outside.iter().collect();
+    let panics_matter = || judge.model().panics > 0 && program.on_panic == OnPanic::Stop;
+    let latest_kept = || judge.kept.lock().unwrap().pop();
+    let mut stopped = false;
     let mut gap = 0;
     loop {
         let step = simulation.step();
@@ -252,9 +370,21 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         }
         let stalled = step == Step::Stalled;
         match step {
+            Step::Ended if !panics_matter() && latest_kept().is_some() => {
+                return Err("ended in spite of a keep-alive".into());
+            }
             Step::Ended => break,
-            Step::Stalled if outside.is_empty() => poster.stop(),
+            Step::Stalled if !judge.holds.lock().unwrap().is_empty() => judge.let_all_go(),
+            // First it is asked to stop, and then nothing keeps it any more.
+            Step::Stalled if outside.is_empty() && stopped => drop(latest_kept()),
+            Step::Stalled if outside.is_empty() => {
+                stopped = true;
+                poster.stop();
+            }
             _ => {}
+        }
+        if judge.model().stopped {
+            judge.let_all_go();
         }
         gap += 1;
         let is_due = outside.front().is_some_and(|(at, _)| gap >= *at);
@@ -276,6 +406,23 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
                     Err(refused) => drop(refused),
                 }
             }
+            Outside::PostKept(handler, color, acts) => {
+                let Some(keep_alive) = latest_kept() else {
+                    continue;
+                };
+                let body = offer(*color, acts);
+                let id = body.id;
+                let run = move |cx: &mut Cx| body.run(cx);
+                let callback = TABLE[*handler].on(Color::from(*color), run);
+                match keep_alive.post_callback(callback) {
+                    Ok(()) => accepted(id),
+                    Err(PostError::Ended(_)) if !panics_matter() => {
+                        return Err("refused in spite of a keep-alive".into());
+                    }
+                    Err(refused) => drop(refused),
+                }
+            }
+            Outside::LetGo => drop(latest_kept()),
             Outside::Place(color, core) => {
                 poster.place(Color::from(*color), core % program.cores);
             }
@@ -288,16 +435,21 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     let result = simulation.end();
     drop(simulation);
     judge.timers.lock().unwrap().clear();
+    judge.let_all_go();
+    judge.kept.lock().unwrap().clear();
+    judge.works.lock().unwrap().clear();
+    let panics_matter = panics_matter();
     let mut model = judge.model();
     let left = model.judge(result.is_ok());
-    let panics_matter = model.panics > 0 && program.on_panic == OnPanic::Stop;
     match result {
         Ok(()) if panics_matter => return Err("a panic did not stop the runtime".into()),
         Ok(()) => {}
         Err(SimError::Run(RunError::Panicked { events_left, .. })) if panics_matter => {
             // To cancel a timer from elsewhere is an event of the runtime's own, and so is to drop
-            // it.
-            if !(left..=left + 2 * model.timers()).contains(&events_left) {
+            // it; a thread of a simulation consists of such events. A hold counts as one event until
+            // it is over.
+            let more = 2 * model.others() + model.holds();
+            if !(left..=left + more).contains(&events_left) {
                 return Err(format!(
                     "{events_left} events are said to be left of {left}"
                 ));

@@ -25,7 +25,7 @@ pub struct FanIn {
 }
 
 impl FanIn {
-    /// With about so many events under way.
+    /// With about `depth` events under way.
     pub fn deep(self, depth: u32) -> FanIn {
         let window = (depth / (PRODUCERS as u32 * AHEAD)).max(1);
         FanIn {
@@ -36,17 +36,17 @@ impl FanIn {
 }
 
 const fn handlers(sinks: usize) -> Option<Workload> {
-    Some(Workload::FanIn(FanIn {
-        sinks,
-        foreign: false,
-        window: WINDOW,
-    }))
+    producers(sinks, false)
 }
 
 const fn threads(sinks: usize) -> Option<Workload> {
+    producers(sinks, true)
+}
+
+const fn producers(sinks: usize, foreign: bool) -> Option<Workload> {
     Some(Workload::FanIn(FanIn {
         sinks,
-        foreign: true,
+        foreign,
         window: WINDOW,
     }))
 }

@@ -207,28 +207,22 @@ workloads! {
 /// What [`Shape::closure_bytes`] says of the one run of this process, or 0.
 static CLOSURE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
+/// Closures of what this process runs from now on are of the shape's size.
+pub fn set_closure_bytes(shape: Shape) {
+    CLOSURE_BYTES.store(shape.closure_bytes.unwrap_or(0), Relaxed);
+}
+
 impl Workload {
-    /// The same in another shape; none if it has none but its own. The size of closures is one for
-    /// the whole process.
+    /// The same in another shape, of which the size of closures is set apart
+    /// ([`set_closure_bytes`]); none if it has none but its own.
     pub fn shaped(self, shape: Shape) -> Option<Workload> {
-        CLOSURE_BYTES.store(shape.closure_bytes.unwrap_or(0), Relaxed);
-        let resized = match self {
-            Workload::Chain(_) | Workload::Hop(_) | Workload::Fresh(_) => {
-                shape.depth.is_none().then_some(self)
-            }
-            Workload::FanIn(fan_in) => Some(Workload::FanIn(match shape.depth {
-                Some(depth) => fan_in.deep(depth),
-                None => fan_in,
-            })),
-            Workload::Burst(burst) => Some(Workload::Burst(Burst {
-                events: shape.depth.unwrap_or(burst.events),
-            })),
+        match (self, shape.depth) {
+            _ if shape == Shape::default() => Some(self),
+            (Workload::Chain(_) | Workload::Hop(_) | Workload::Fresh(_), None) => Some(self),
+            (Workload::FanIn(_) | Workload::Burst(_), None) => Some(self),
+            (Workload::FanIn(fan_in), Some(depth)) => Some(Workload::FanIn(fan_in.deep(depth))),
+            (Workload::Burst(_), Some(events)) => Some(Workload::Burst(Burst { events })),
             _ => None,
-        };
-        if shape == Shape::default() {
-            Some(self)
-        } else {
-            resized
         }
     }
 

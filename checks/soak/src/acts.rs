@@ -1,18 +1,19 @@
-//! The odd things that events do: placements, state, colors of one's own, timers, other runtimes.
+//! The odd things that events do: placements, state, colors of one's own, timers, holds, other
+//! runtimes.
 
 use crate::event::{Place, accepted, cross, post};
 use crate::server;
 use crate::ticket::Ticket;
 use crate::verdict::{PLANTED, fail};
 use crate::world::{State, World};
-use mely::{Callback, Colored, Cx, OnPanic, PostError, UniqueColor};
+use mely::{Callback, Color, Colored, Cx, OnPanic, PostError, UniqueColor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Does one of them; the caller is inside `at`.
 pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
-    match rng.u32(..12) {
+    match rng.u32(..14) {
         0 => {
             let color = world.sides[at.side].groups[at.group][rng.usize(..world.draw.colors)].color;
             cx.place(color, rng.usize(..cx.cores()));
@@ -23,7 +24,8 @@ pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand
         6 => unique(cx, world, rng),
         7 | 8 => timer(cx, world, at, rng),
         9 => cancel(cx, world, at),
-        10 => server::connect_to_any(cx, world, at, rng),
+        10 | 11 => hold(cx, world, at, rng),
+        12 => server::connect_to_any(cx, world, at, rng),
         _ => cross(world, at, rng),
     }
 }
@@ -161,6 +163,71 @@ fn timer(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
             timer.cancel(cx);
         }
         _ => world.sides[at.side].timers.lock().unwrap().push(timer),
+    }
+}
+
+/// A color is held, for as long as this is there.
+struct Held {
+    world: Arc<World>,
+    at: Place,
+}
+
+impl Held {
+    fn new(world: &Arc<World>, at: Place) -> Held {
+        world.sides[at.side].groups[at.group][at.color].hold(true);
+        Held {
+            world: Arc::clone(world),
+            at,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Place { side, group, color } = self.at;
+        self.world.sides[side].groups[group][color].hold(false);
+    }
+}
+
+/// Holds the running color. The hold is dropped, or resumed: by another color, by a thread for
+/// blocking work, by its result, or by a deadline.
+fn hold(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let Some(ticket) = Ticket::loose(world) else {
+        return;
+    };
+    // A color that is never held: two that are may wait for each other.
+    let other = Color::from((4 << 40) + rng.u64(..8));
+    let mut hold = cx.hold();
+    let way = rng.u32(..5);
+    // Where a drop and a deadline race, it is not sure that it is out.
+    let held = (way != 3).then(|| Held::new(world, at));
+    let its = Arc::clone(world);
+    let last = move |_cx: &mut Cx| {
+        ticket.runs();
+        drop(held);
+        let _inside = its.sides[at.side].groups[at.group][at.color].enter();
+    };
+    // What is refused is dropped, and the hold with it.
+    match way {
+        0 => {
+            drop(last);
+            drop(hold);
+        }
+        1 => {
+            let answer = hold.on_value(move |cx, ()| last(cx));
+            let _refused = cx.blocking(|| (), answer);
+        }
+        2 => {
+            let done = Callback::anonymous_value(other, |_cx: &mut Cx, ()| ());
+            let _refused = cx.blocking(move || hold.resume(last), done);
+        }
+        3 => {
+            hold.resume_after(cx, Duration::from_micros(rng.u64(..300)), last);
+            let _refused = cx.try_post(other, move |_cx: &mut Cx| drop(hold));
+        }
+        _ => {
+            let _refused = cx.try_post(other, move |_cx: &mut Cx| hold.resume(last));
+        }
     }
 }
 

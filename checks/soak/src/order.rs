@@ -22,6 +22,8 @@ pub(crate) type Clock = Box<[u32]>;
 pub(crate) struct Cell {
     pub(crate) color: Color,
     inside: AtomicBool,
+    /// Holds of the color that are out for sure.
+    held: AtomicU32,
     /// The last number that came, by lane.
     came: Vec<AtomicU32>,
     known: Vec<AtomicU32>,
@@ -55,6 +57,7 @@ impl Cell {
         Cell {
             color,
             inside: AtomicBool::new(false),
+            held: AtomicU32::new(0),
             came: zeros(lanes),
             known: zeros(lanes * colors),
             crossed: zeros(colors),
@@ -66,7 +69,22 @@ impl Cell {
         if self.inside.swap(true, Relaxed) {
             fail(&format!("two events of {:?} at once", self.color));
         }
+        if self.held.load(Relaxed) > 0 {
+            fail(&format!(
+                "an event of {:?} begins though it is held",
+                self.color
+            ));
+        }
         Inside(&self.inside)
+    }
+
+    /// The color is held, or, by one less, no longer for sure.
+    pub(crate) fn hold(&self, holds: bool) {
+        if holds {
+            self.held.fetch_add(1, Relaxed);
+        } else {
+            self.held.fetch_sub(1, Relaxed);
+        }
     }
 
     /// An event with this stamp has come to the color, the group's `index`-th; the caller is

@@ -139,11 +139,9 @@ fn run_side(world: &Arc<World>, side: usize, runtime: Runtime) -> Ran {
         Some(Err(RunError::Panicked { events_left, .. })) if draw.on_panic == OnPanic::Stop => {
             Some(events_left)
         }
-        Some(Err(RunError::Deadline { events_left, stuck }))
-            if matches!(draw.end, End::Deadline(_)) && stuck.is_empty() =>
-        {
-            Some(events_left)
-        }
+        Some(Err(RunError::Deadline {
+            events_left, stuck, ..
+        })) if matches!(draw.end, End::Deadline(_)) && stuck.is_empty() => Some(events_left),
         Some(Err(error)) => fail(&format!("runtime {side} ended with: {error}")),
     };
     if !world.draw.drop_early && left == Some(0) {

@@ -211,9 +211,9 @@ fn self_post() {
 /// which then has an event of core 1 post to it. A foreign thread posts to that event's color at
 /// any time, so that core 1 may find it before the pokes of core 0.
 #[test]
-fn post_to_a_held_color() {
+fn post_to_a_kept_color() {
     Model {
-        name: "causal_order::post_to_a_held_color",
+        name: "causal_order::post_to_a_kept_color",
         preemptions_max: 3,
         iterations_min: 1_000,
     }
@@ -271,10 +271,10 @@ fn finds_the_last_two_posts_swapped() {
 }
 
 #[test]
-fn finds_a_post_to_a_held_color_that_overtakes() {
+fn finds_a_post_to_a_kept_color_that_overtakes() {
     must_fail(
-        "causal_order::post_to_a_held_color",
-        "post to a held color overtakes mail",
+        "causal_order::post_to_a_kept_color",
+        "post to a kept color overtakes mail",
         &["before its cause"],
     );
 }

@@ -17,6 +17,10 @@ mod complete;
 #[cfg(loom)]
 mod event_source;
 #[cfg(loom)]
+mod holds;
+#[cfg(loom)]
+mod keep_alive;
+#[cfg(loom)]
 mod migration;
 #[cfg(loom)]
 mod nodes;

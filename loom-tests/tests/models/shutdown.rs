@@ -123,7 +123,7 @@ fn three_cores() {
     Model {
         name: "shutdown::three_cores",
         preemptions_max: 1,
-        iterations_min: 1_000,
+        iterations_min: 500,
     }
     .explore(|| {
         let oracle = Oracle::new();

@@ -82,7 +82,7 @@ impl Epoll {
 
     pub(in crate::io) fn close(&mut self, fd: Fd) {
         self.ledger.close(fd);
-        socket::close(fd);
+        fd.close();
     }
 
     fn start(&mut self, token: Token, fd: Fd, state: State, place: Place) -> Op {

@@ -35,7 +35,7 @@ fn story(seed: u64) -> Vec<String> {
         client.shutdown_write();
     }
     let mut lines = Vec::new();
-    while cores.iter().any(EventSource::has_work) {
+    while cores.iter_mut().any(EventSource::has_work) {
         for (n, core) in cores.iter_mut().enumerate() {
             let mut out: Vec<Completion> = Vec::new();
             core.poll(&mut out, 7).unwrap();

@@ -25,7 +25,7 @@ use io_uring::{IoUring, squeue};
 
 pub(super) use self::setup::{FLAVORS, Flavor};
 use super::{
-    Completion, Config, Done, Doorbell, Home, Ledger, Op, Operation, Slab, operation::End, socket,
+    Completion, Config, Done, Doorbell, Home, Ledger, Op, Operation, Slab, operation::End,
 };
 
 /// The `user_data` of the doorbell's poll, of cancels. No key of the table has this low half.
@@ -166,7 +166,7 @@ impl Uring {
 fn close_untold(reaped: &mut Vec<Completion>) {
     for completion in reaped.drain(..) {
         if let Done::Accepted(Ok(fd)) = completion.done {
-            socket::close(fd);
+            fd.close();
         }
     }
 }

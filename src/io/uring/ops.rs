@@ -81,7 +81,7 @@ impl Uring {
 
     pub(in crate::io) fn close(&mut self, fd: Fd) {
         self.ledger.close(fd);
-        socket::close(fd);
+        fd.close();
     }
 
     fn start(&mut self, token: Token, fd: Fd, state: State) -> Op {

@@ -65,7 +65,7 @@ impl Uring {
         }
     }
 
-    pub(in crate::io) fn has_work(&self) -> bool {
+    pub(in crate::io) fn has_work(&mut self) -> bool {
         let glance = self.glance();
         glance.queued || glance.pending || glance.completed > 0 || self.has_own_work()
     }
@@ -101,12 +101,8 @@ impl Uring {
         Ok(())
     }
 
-    pub(super) fn glance(&self) -> Glance {
-        // SAFETY: no other view of the submission queue exists: they live only within single
-        // expressions of this type's functions, on one thread.
-        let submissions = unsafe { self.ring.submission_shared() };
-        // SAFETY: the same for the completion queue.
-        let completions = unsafe { self.ring.completion_shared() };
+    pub(super) fn glance(&mut self) -> Glance {
+        let (_, submissions, completions) = self.ring.split();
         Glance {
             queued: !submissions.is_empty() || !self.backlog.is_empty(),
             pending: submissions.taskrun() || submissions.cq_overflow(),

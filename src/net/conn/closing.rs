@@ -6,6 +6,7 @@
 
 use super::{Conn, Phase};
 use crate::Cx;
+use crate::host::inner::Ended;
 use crate::io::How;
 use crate::net::driver::{Driver, control};
 use crate::net::registry::Registry;
@@ -83,15 +84,9 @@ impl Conn {
     }
 
     /// Drops the callbacks, in the wrong place but in time.
-    ///
-    /// # Safety
-    /// No core of the runtime runs, and none will.
-    pub(in crate::net) unsafe fn drop_callbacks(&self) {
-        let dropped = {
-            // SAFETY: the caller's promise; nobody else calls `borrow_after_the_end`.
-            let mut colored = unsafe { self.colored.borrow_after_the_end() };
-            colored.take_callbacks()
-        };
+    pub(in crate::net) fn drop_callbacks(&self, ended: &mut Ended<'_>) {
+        let dropped = self.colored.borrow_after_the_end(ended).take_callbacks();
+        // With nothing borrowed.
         drop(dropped);
     }
 }

@@ -31,10 +31,11 @@ pub use self::receiving::AHEAD_BYTES_MAX;
 pub(super) use self::sending::Next;
 
 use self::lent::{AfterReceived, OnData, OnDrained};
-use super::confined::{AtHome, InColor};
+use super::confined::AtHome;
 use super::driver::control;
 use crate::host::poster::Poster;
 use crate::host::unique::UniqueColor;
+use crate::in_color::InColor;
 use crate::io::{Fd, Op, Owner, SendBuf};
 use crate::net::registry::Registry;
 use crate::sync::CellMut;

@@ -27,6 +27,10 @@ const REST_BYTES: usize = AHEAD_BYTES_MAX - (64 << 10);
 /// up never makes receiving rest, and enough for the acknowledgements to cost nothing.
 const ACKNOWLEDGED_BYTES: usize = 64 << 10;
 
+/// However few bytes a buffer has, it counts for this many: else a peer that sends single bytes to
+/// a color that waits would take all buffers.
+const CHARGED_BYTES_MIN: usize = AHEAD_BYTES_MAX / 64;
+
 /// What tells the home core how far the color is.
 static CAUGHT_UP: Handler = Handler::new("mely: caught up");
 
@@ -239,8 +243,9 @@ impl HomeHalf {
     /// Counts bytes that are about to go to the color. Returns how many the color is to acknowledge
     /// behind them, if any.
     fn advance(&mut self, bytes: usize) -> Option<usize> {
-        self.ahead_bytes += bytes;
-        self.unasked_bytes += bytes;
+        let charged = bytes.max(CHARGED_BYTES_MIN);
+        self.ahead_bytes += charged;
+        self.unasked_bytes += charged;
         self.received_bytes += bytes as u64;
         let due = self.unasked_bytes >= ACKNOWLEDGED_BYTES;
         due.then(|| std::mem::take(&mut self.unasked_bytes))
@@ -257,14 +262,17 @@ mod tests {
             wanted: true,
             ..HomeHalf::default()
         };
+        const LEAST: usize = CHARGED_BYTES_MIN;
         assert_eq!(home.advance(ACKNOWLEDGED_BYTES - 1), None);
-        assert_eq!(home.advance(1), Some(ACKNOWLEDGED_BYTES));
-        assert_eq!(home.advance(1), None);
-        assert_eq!(home.received_bytes, ACKNOWLEDGED_BYTES as u64 + 1);
+        // However few they are.
+        assert_eq!(home.advance(1), Some(ACKNOWLEDGED_BYTES - 1 + LEAST));
+        assert_eq!(home.advance(LEAST), None);
+        let received = ACKNOWLEDGED_BYTES + LEAST;
+        assert_eq!(home.received_bytes, received as u64);
         assert!(home.should_receive());
-        home.advance(REST_BYTES - ACKNOWLEDGED_BYTES - 2);
+        home.advance(REST_BYTES - received - LEAST);
         assert!(!home.is_far_ahead() && home.should_receive());
-        home.advance(1);
+        home.advance(LEAST);
         assert!(home.is_far_ahead() && !home.should_receive());
         home.ahead_bytes = 0;
         assert!(home.should_receive());

@@ -409,7 +409,7 @@ impl Source for Driver {
         self.look(core);
     }
 
-    fn has_work(&self) -> bool {
+    fn has_work(&mut self) -> bool {
         !self.completions.is_empty() || self.backend.has_work()
     }
 
@@ -440,7 +440,7 @@ impl Source for Driver {
         for (_, listening, fd) in std::mem::take(&mut self.resting) {
             self.leave(listening, fd, core);
         }
-        while let Some(timer) = self.timers.pop() {
+        for timer in self.timers.take_ordinary() {
             timer.discard(core);
         }
         tell_the_end(

@@ -367,7 +367,7 @@ fn a_queued_color_that_grows_is_judged_anew() {
     machine.cores[1].flush();
     let mut section = Section::enter(&machine.shared, 0);
     take_mail(&mut section, &mut Vec::new());
-    section.publish();
+    section.write_hint();
     drop(section);
     assert_eq!(worthy(&machine), 1);
     assert_eq!(machine.steal(1), [color]);

@@ -1,8 +1,9 @@
 //! What a core does between two quanta, and at a flush.
 
-use super::held::Pair;
+use super::kept::Pair;
 use super::*;
 use crate::event::maker::Maker;
+use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
 use crate::sched::{mail, poke};
 
@@ -19,20 +20,20 @@ fn sleep(machine: &Machine, core: usize) {
 }
 
 #[test]
-fn held_colors_leave_when_others_wait() {
+fn kept_colors_leave_when_others_wait() {
     let Pair { mut machine, a, b } = Pair::on(2);
     let long = machine.color(0, 9);
     machine.post(long, 5_000);
     assert_eq!(machine.run(), []);
     machine.cores[0].exchange();
     assert_eq!(machine.checked_out(), [long]);
-    let held = |color: u64| machine.cores[0].checkout.find(slot(color));
-    assert_eq!([a, b].map(held), [None, None]);
+    let kept = |color: u64| machine.cores[0].checkout.find(slot(color));
+    assert_eq!([a, b].map(kept), [None, None]);
 }
 
-/// A poke comes, so what is held leaves; what has a turn stays, and is found where it is now.
+/// A poke comes, so what is kept leaves; what has a turn stays, and is found where it is now.
 #[test]
-fn held_colors_leave_when_mail_comes() {
+fn kept_colors_leave_when_mail_comes() {
     let Pair { mut machine, a, b } = Pair::on(2);
     let [c, mailed] = [8, 9].map(|i| machine.color(0, i));
     machine.post(c, 20);
@@ -51,10 +52,10 @@ fn held_colors_leave_when_mail_comes() {
     assert_eq!(machine.run(), [c, c, mailed]);
 }
 
-/// One of two has events left after its batch, and is given back; the other one is held, and found
+/// One of two has events left after its batch, and is given back; the other one is kept, and found
 /// where it is now.
 #[test]
-fn of_two_that_ran_only_the_one_without_events_is_held() {
+fn of_two_that_ran_only_the_one_without_events_is_kept() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let [a, b, c] = [0, 1, 2].map(|i| machine.color(0, i));
     machine.settle(&[a, b, c]);
@@ -73,15 +74,15 @@ fn of_two_that_ran_only_the_one_without_events_is_held() {
 
 /// By how long it has lasted before, thieves would take it for something that goes on.
 #[test]
-fn a_color_that_is_held_has_lasted_no_longer() {
+fn a_color_that_is_kept_has_lasted_no_longer() {
     let Pair { mut machine, a, .. } = Pair::on(2);
     let endurance = |machine: &Machine| {
         let mut section = Section::enter(&machine.shared, 0);
-        section.colors.at(slot(a)).endurance
+        section.guarded.colors.at(slot(a)).endurance
     };
     assert_eq!(endurance(&machine), Endurance::NONE);
     let lasted = Endurance::NONE.and(5_000, Endurance::most(0));
-    (Section::enter(&machine.shared, 0).colors)
+    (Section::enter(&machine.shared, 0).guarded.colors)
         .at(slot(a))
         .endurance = lasted;
     machine.post(a, 20);
@@ -181,7 +182,7 @@ fn with_nothing_to_do_there_is_no_quantum() {
     assert_eq!(machine.cores[0].own.stats.quanta.get(), 0);
 }
 
-/// Every 64 quanta.
+/// Every 16 quanta.
 #[test]
 fn limits_are_worked_out_anew_now_and_then() {
     let Pair { mut machine, a, .. } = Pair::on(2);
@@ -193,9 +194,9 @@ fn limits_are_worked_out_anew_now_and_then() {
         machine.post(a, 20);
         machine.cores[0].exchange();
         exchanges += 1;
-        assert!(exchanges <= 64);
+        assert!(exchanges <= 16);
     }
-    assert_eq!(machine.cores[0].own.stats.quanta.get(), 64);
+    assert_eq!(machine.cores[0].own.stats.quanta.get(), 16);
     let limits = Section::enter(&machine.shared, 0).limits;
     assert_eq!(
         (limits.quantum_ns, limits.cost_ns),
@@ -215,8 +216,8 @@ fn beside_one_that_lasts() -> Machine {
     machine.busy(0, &[]);
     machine.run();
     let mut section = Section::enter(&machine.shared, 2);
-    section.queues.lasting_out = 9;
-    section.publish();
+    section.guarded.queues.lasting_out = 9;
+    section.write_hint();
     drop(section);
     machine
 }
@@ -232,34 +233,37 @@ fn found_after(machine: &mut Machine, busy: bool) -> u64 {
     }
     assert_eq!(machine.cores[0].search.levelling, Some(1));
     assert!(machine.shared.cores[2].hint.is_asked());
-    Section::enter(&machine.shared, 2).queues.lasting_out = 0;
+    Section::enter(&machine.shared, 2)
+        .guarded
+        .queues
+        .lasting_out = 0;
     machine.cores[0].own.stats.quanta.get()
 }
 
-/// Whether another core has more colors that go on and on: one victim each time, every 64 quanta,
+/// Whether another core has more colors that go on and on: one victim each time, every 16 quanta,
 /// and at each exchange of a core that is not busy.
 #[test]
 fn a_core_compares_itself_with_each_victim_in_turn() {
     assert!(found_after(&mut beside_one_that_lasts(), false) <= 4);
-    assert_eq!(found_after(&mut beside_one_that_lasts(), true), 64);
+    assert_eq!(found_after(&mut beside_one_that_lasts(), true), 16);
     // The other victim has its turn first.
     let mut machine = beside_one_that_lasts();
     let mut section = Section::enter(&machine.shared, 2);
-    let lasting = std::mem::take(&mut section.queues.lasting_out);
-    section.publish();
+    let lasting = std::mem::take(&mut section.guarded.queues.lasting_out);
+    section.write_hint();
     drop(section);
     let color = machine.color(0, 3);
-    while machine.cores[0].own.stats.quanta.get() < 64 {
+    while machine.cores[0].own.stats.quanta.get() < 16 {
         machine.run();
         machine.post(color, 20);
         machine.cores[0].ran = true;
         machine.cores[0].exchange();
     }
     let mut section = Section::enter(&machine.shared, 2);
-    section.queues.lasting_out = lasting;
-    section.publish();
+    section.guarded.queues.lasting_out = lasting;
+    section.write_hint();
     drop(section);
-    assert_eq!(found_after(&mut machine, true), 192);
+    assert_eq!(found_after(&mut machine, true), 48);
 }
 
 /// After the quantum in which it found one.
@@ -273,20 +277,20 @@ fn a_core_takes_a_share_of_what_lasts_elsewhere() {
     assert_eq!(machine.cores[1].search.levelling, None);
 }
 
-/// In one quantum of 64 nothing is held, so that what is placed elsewhere by then leaves.
+/// In one quantum of 16 nothing is kept, so that what is placed elsewhere by then leaves.
 #[test]
-fn nothing_is_held_when_limits_are_worked_out() {
+fn nothing_is_kept_when_limits_are_worked_out() {
     let Pair { mut machine, a, b } = Pair::on(2);
-    for quanta in 6..=64 {
+    for quanta in 6..=16 {
         machine.post(a, 20);
         assert_eq!(machine.run(), [a], "it went straight in");
         machine.post(b, 20);
         machine.cores[0].exchange();
         assert_eq!(machine.step(), Some(b));
-        let held = machine.cores[0].checkout.others(true);
-        assert_eq!(held, usize::from(quanta != 64), "in quantum {quanta}");
+        let kept = machine.cores[0].checkout.others(true);
+        assert_eq!(kept, usize::from(quanta != 16), "in quantum {quanta}");
     }
-    assert_eq!(machine.cores[0].own.stats.quanta.get(), 64);
+    assert_eq!(machine.cores[0].own.stats.quanta.get(), 16);
 }
 
 /// Who has pushed mail is still to send the poke: what is posted here waits for no poke.
@@ -296,7 +300,13 @@ fn mail_without_its_poke_is_run_with_what_is_posted_here() {
     let color = machine.color(0, 0);
     let mut maker = Maker::new(&machine.shared.depot);
     let of = Color::from(color);
-    let (event, _) = maker.make_own(&machine.shared.profiles, None, of, |_cx: &mut crate::Cx| ());
+    let (event, _) = maker.make_own(
+        &machine.shared.profiles,
+        None,
+        of,
+        |_cx: &mut crate::Cx| (),
+        Sort::ORDINARY,
+    );
     assert!(mail::push(&machine.shared.slots, slot(color), event.into()));
     machine.post(color, 20);
     machine.cores[0].flush();
@@ -328,7 +338,7 @@ fn mail_goes_before_what_is_posted_here() {
         post(&mut machine.cores[1], by_mail, color);
         machine.cores[1].flush();
     };
-    // Of a color that is held.
+    // Of a color that is kept.
     let Pair { mut machine, a, .. } = Pair::on(2);
     send_by_mail(&mut machine, a);
     machine.post(a, 20);
@@ -379,13 +389,18 @@ fn the_scout_stays_in_the_queue() {
     machine.cores[0].flush();
     machine.cores[0].exchange();
     let mut section = Section::enter(&machine.shared, 0);
-    let scout = section.queues.core_queue.scouted().expect("it was sent");
+    let scout = section
+        .guarded
+        .queues
+        .core_queue
+        .scouted()
+        .expect("it was sent");
     let queued = section.queued_slots();
     let at = queued.iter().position(|&slot| slot == scout.number());
     let next = queued[at.expect("it is in the queue") + 1];
     section.unlink(scout);
-    section.colors.at(scout).state = State::Idle;
-    let scouted = section.queues.core_queue.scouted();
+    section.guarded.colors.at(scout).state = State::Idle;
+    let scouted = section.guarded.queues.core_queue.scouted();
     assert_eq!(scouted, Some(SlotId::of(next)));
     section.assert_valid();
     section.link(scout);
@@ -404,7 +419,10 @@ fn a_core_compares_itself_with_one_victim_at_a_time() {
         machine.cores[0].exchange();
         assert_eq!(machine.cores[0].search.levelling, Some(0));
     }
-    Section::enter(&machine.shared, 2).queues.lasting_out = 0;
+    Section::enter(&machine.shared, 2)
+        .guarded
+        .queues
+        .lasting_out = 0;
 }
 
 /// Core 0 with this many colors in its queue that last, each with an event that takes this long.
@@ -430,8 +448,8 @@ fn a_color_that_lasts_is_worth_a_steal() {
     let section = Section::enter(&machine.shared, 0);
     assert_eq!(
         (
-            section.queues.stealing_queue.len,
-            section.queues.stealing_queue.worth_ns
+            section.guarded.queues.stealing_queue.len,
+            section.guarded.queues.stealing_queue.worth_ns
         ),
         (1, 5_140)
     );
@@ -446,7 +464,7 @@ fn half_of_the_colors_that_last_are_left_for_whoever_wants_some() {
         machine.cores[0].exchange();
         let taken = machine.checked_out().len();
         let section = Section::enter(&machine.shared, 0);
-        assert_eq!(section.queues.lasting_out as usize, taken);
+        assert_eq!(section.guarded.queues.lasting_out as usize, taken);
         taken
     };
     let searching = |machine: &Machine| {
@@ -469,11 +487,39 @@ fn a_color_that_lasts_and_does_not_fit_is_not_counted_as_out() {
     let section = Section::enter(&machine.shared, 0);
     assert_eq!(
         (
-            section.queues.core_queue.lasting,
-            section.queues.lasting_out
+            section.guarded.queues.core_queue.lasting,
+            section.guarded.queues.lasting_out
         ),
         (2, 1)
     );
+}
+
+/// What it hides nobody looks for; who begins to look while it lasts waits for its end.
+#[test]
+fn a_quantum_is_longer_while_nobody_is_idle() {
+    let machine = Machine::flat(2, Heuristics::ALL);
+    let shared = &machine.shared;
+    let with = |stealing, cost_ns| {
+        let policy = Policy {
+            stealing,
+            quantum_busy_ns: QUANTUM_BUSY_NS,
+            ..shared.policy
+        };
+        Limits::new(cost_ns, &policy, WAKE_COST_NS, shared.slots.map).quantum_ns(shared)
+    };
+    let now = || [700, 5_000].map(|cost_ns| with(true, cost_ns));
+    assert_eq!(now(), [2_400, 5_000]);
+    shared
+        .searching
+        .fetch_add(1, crate::sync::atomic::Ordering::Relaxed);
+    assert_eq!(now(), [700, 5_000]);
+    shared
+        .searching
+        .fetch_sub(1, crate::sync::atomic::Ordering::Relaxed);
+    shared.sleepers.set(1);
+    assert_eq!(now(), [700, 5_000]);
+    shared.sleepers.clear(1);
+    assert_eq!(now(), [2_400, 5_000]);
 }
 
 /// Until what it takes sums to a quantum, and what may be longer than a wake-up goes alone.
@@ -483,7 +529,7 @@ fn a_core_checks_out_a_quantum() {
         let mut machine = Machine::flat(2, Heuristics::ALL);
         if quantum_ns > STEAL_COST_NS {
             machine.cost(Distance::SharedL1, quantum_ns);
-            machine.cores[0].quantum_ns = Section::enter(&machine.shared, 0).renew_limits();
+            machine.renew();
         }
         for (i, &takes_ns) in each.iter().enumerate() {
             let color = machine.color(0, i);
@@ -533,7 +579,7 @@ fn a_single_event_is_judged_by_what_is_known_now() {
         post(&mut machine.cores[0], &HANDLER, color);
     }
     machine.cores[0].flush();
-    let first = ProfileId::new(ProfileId::OVERFLOW_RESERVED.index() + 1);
+    let first = ProfileId::new(ProfileId::FIRST);
     let profile = machine.shared.profiles.get(first.unwrap());
     (0..10).for_each(|_| profile.record(20, WAKE_COST_NS));
     machine.cores[0].exchange();
@@ -566,7 +612,7 @@ fn a_color_with_events_left_has_lasted() {
         machine.cores[0].exchange();
         let mut section = Section::enter(&machine.shared, 0);
         assert_eq!(
-            section.colors.at(slot).endurance.ns(),
+            section.guarded.colors.at(slot).endurance.ns(),
             lasted_ns,
             "{heuristics:?}"
         );

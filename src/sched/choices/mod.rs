@@ -1,12 +1,12 @@
 //! What is chosen: which victim and whether any ([`victims`], [`searches`]), which of its colors
-//! and how many ([`colors`]); what is kept at hand ([`held`]), and what a core does between two
+//! and how many ([`colors`]); what is kept at hand ([`kept`]), and what a core does between two
 //! quanta ([`exchange`]); which events are timed ([`timing`]), who is woken ([`wakes`]), and what
 //! is told of it all ([`reports`]). On cores that are stepped by hand, whose events do nothing; the
 //! clock stands where the test puts it.
 
 mod colors;
 mod exchange;
-mod held;
+mod kept;
 mod reports;
 mod searches;
 mod timing;
@@ -17,6 +17,7 @@ use super::clock::Clock;
 use super::color_queue::{Endurance, State};
 use super::core::Core;
 use super::exchange::take_mail;
+use super::limits::{Limits, QUANTUM_BUSY_NS, QUANTUM_MIN_NS};
 use super::policy::{Heuristics, Policy};
 use super::section::Section;
 use super::shared::{Setup, Shared};
@@ -88,6 +89,12 @@ impl Machine {
                 stealing: true,
                 heuristics,
                 batch: 10,
+                // Where there are thieves, as if one were always idle.
+                quantum_busy_ns: if cores > 1 {
+                    QUANTUM_MIN_NS
+                } else {
+                    QUANTUM_BUSY_NS
+                },
             },
             events_max: 1 << 20,
             wake_cost_ns: WAKE_COST_NS,
@@ -103,6 +110,15 @@ impl Machine {
             shared,
             now_ns,
         }
+    }
+
+    /// Core 0 takes up what steals cost by now.
+    fn renew(&mut self) {
+        let mut section = Section::enter(&self.shared, 0);
+        section.renew_limits();
+        let quantum_ns = section.limits.quantum_ns(&self.shared);
+        drop(section);
+        self.cores[0].quantum_ns = quantum_ns;
     }
 
     /// The `i`-th color whose home is this core.
@@ -142,7 +158,7 @@ impl Machine {
             let mut section = Section::enter(&self.shared, core as u32);
             let most = section.limits.endurance_most;
             set_endurance(&mut section, slot(color), most);
-            section.publish();
+            section.write_hint();
         }
     }
 
@@ -245,7 +261,7 @@ fn color_of(slot: SlotId) -> u64 {
 fn set_endurance(section: &mut Section<'_>, slot: SlotId, endurance: Endurance) {
     section.unlink(slot);
     {
-        let mut queue = section.colors.at(slot);
+        let mut queue = section.guarded.colors.at(slot);
         queue.state = State::Idle;
         queue.endurance = endurance;
     }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::event::maker::Maker;
+use crate::event::node::Sort;
+use crate::event::tag::ProfileId;
 use crate::sched::depth::deepest;
 use crate::sched::foreign;
 use crate::sched::shared::Bell;
@@ -44,7 +46,7 @@ fn the_deepest_colors_are_found_wherever_their_events_are() {
 fn each_handler_has_its_events_counted() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let counts = |machine: &Machine| {
-        let all = machine.shared.profiles.iter().skip(2);
+        let all = machine.shared.profiles.iter().skip(ProfileId::FIRST);
         let of = |profile| machine.shared.cores[0].counts.of(profile).events.get();
         all.map(|(profile, _)| of(profile)).collect::<Vec<_>>()
     };
@@ -72,7 +74,7 @@ fn each_handler_has_its_events_counted() {
         machine.run();
     }
     let counted = counts(&machine)[0];
-    assert!((60..=64).contains(&counted), "{counted}");
+    assert!((12..=16).contains(&counted), "{counted}");
     // The rest at the end.
     post(&mut machine.cores[0], handlers[0], a);
     machine.cores[0].exchange();
@@ -134,6 +136,7 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
             None,
             color,
             |_: &mut crate::Cx| (),
+            Sort::ORDINARY,
             |f| f,
         );
         let Ok((node, _)) = made else { panic!() };

@@ -249,8 +249,8 @@ fn a_victim_has_clearly_more_that_lasts() {
         let machine = Machine::flat(2, Heuristics::ALL);
         let lasting = |core, colors| {
             let mut section = Section::enter(&machine.shared, core);
-            section.queues.lasting_out = colors;
-            section.publish();
+            section.guarded.queues.lasting_out = colors;
+            section.write_hint();
         };
         lasting(0, ours);
         lasting(1, theirs);

@@ -313,7 +313,7 @@ impl Machine {
     fn patient() -> Machine {
         let (mut machine, _) = Machine::with_colors(0);
         machine.cost(Distance::SharedL1, 19_000);
-        machine.cores[0].quantum_ns = Section::enter(&machine.shared, 0).renew_limits();
+        machine.renew();
         machine
     }
 

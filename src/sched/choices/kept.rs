@@ -1,8 +1,8 @@
-//! What a core has at hand: what is put straight in, what is held, and what is given back.
+//! What a core has at hand: what is put straight in, what is kept, and what is given back.
 
 use super::*;
 
-/// A core on which two colors post to each other: `b` runs, and `a`, whose events ran out, is held.
+/// A core on which two colors post to each other: `b` runs, and `a`, whose events ran out, is kept.
 pub(super) struct Pair {
     pub(super) machine: Machine,
     pub(super) a: u64,
@@ -26,7 +26,7 @@ impl Pair {
         Pair { machine, a, b }
     }
 
-    /// Posts to the held color until one takes the outbox. How many did not.
+    /// Posts to the kept color until one takes the outbox. How many did not.
     fn fill(&mut self, takes_ns: u64) -> usize {
         let put_in = |_: &usize| {
             self.machine.post(self.a, takes_ns);
@@ -37,7 +37,7 @@ impl Pair {
 }
 
 #[test]
-fn a_post_to_a_held_color_goes_straight_in() {
+fn a_post_to_a_kept_color_goes_straight_in() {
     let mut pair = Pair::on(2);
     (0..2).for_each(|_| pair.machine.post(pair.a, 20));
     assert!(!pair.machine.cores[0].has_outbox());
@@ -52,7 +52,7 @@ fn a_post_to_a_held_color_goes_straight_in() {
 fn a_post_to_a_color_that_waits_for_its_turn_goes_straight_in() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let colors: Vec<u64> = (0..5).map(|i| machine.color(0, i)).collect();
-    // Not in this order, in which they would be held in places of their own already.
+    // Not in this order, in which they would be kept in places of their own already.
     machine.settle(&[3, 1, 4, 0, 2].map(|i| colors[i]));
     // By the shorter way and by the longer one: an event alone, and two.
     for events in [1, 2] {
@@ -97,30 +97,38 @@ fn holding_goes_on_for_as_long_as_it_is_of_use() {
 }
 
 #[test]
-fn at_most_32_colors_are_held() {
-    for (colors, held) in [(32, 32), (33, 0)] {
+fn at_most_32_colors_are_kept() {
+    for (colors, kept) in [(32, 32), (33, 0)] {
         let mut machine = Machine::flat(2, Heuristics::ALL);
         let colors: Vec<u64> = (0..=colors).map(|i| machine.color(0, i)).collect();
         let (&next, colors) = colors.split_last().unwrap();
         machine.settle(colors);
         machine.settle(&[next]);
-        colors.iter().for_each(|&color| machine.post(color, 1));
-        machine.cores[0].exchange();
-        assert_eq!(machine.run(), colors);
-        machine.post(next, 1);
-        machine.cores[0].exchange();
-        assert_eq!(machine.checked_out(), [next]);
-        assert_eq!(machine.cores[0].checkout.others(true), held);
+        // Whether colors are kept is tried now and then only.
+        for _ in 0..100 {
+            machine.run();
+            machine.cores[0].exchange();
+            colors.iter().for_each(|&color| machine.post(color, 1));
+            machine.cores[0].exchange();
+            assert_eq!(machine.run(), colors);
+            machine.post(next, 1);
+            machine.cores[0].exchange();
+            assert_eq!(machine.checked_out(), [next]);
+            if machine.cores[0].checkout.others(true) > 0 {
+                break;
+            }
+        }
+        assert_eq!(machine.cores[0].checkout.others(true), kept);
         // Each has a place of its own.
         assert_eq!(machine.step(), Some(next));
         colors.iter().for_each(|&color| machine.post(color, 1));
-        assert_eq!(machine.cores[0].has_outbox(), held == 0);
+        assert_eq!(machine.cores[0].has_outbox(), kept == 0);
     }
 }
 
-/// Nothing goes on here that a held color could be posted to by.
+/// Nothing goes on here that a kept color could be posted to by.
 #[test]
-fn nothing_is_held_if_the_last_post_went_elsewhere() {
+fn nothing_is_kept_if_the_last_post_went_elsewhere() {
     let Pair { mut machine, a, .. } = Pair::on(2);
     machine.post(a, 20);
     machine.run();
@@ -151,8 +159,8 @@ fn a_flush_leaves_out_only_the_running_color() {
         let lasting = |machine: &Machine| {
             let section = Section::enter(&machine.shared, 0);
             (
-                section.queues.core_queue.lasting,
-                section.queues.lasting_out,
+                section.guarded.queues.core_queue.lasting,
+                section.guarded.queues.lasting_out,
             )
         };
         assert_eq!(lasting(&machine), (0, 2 + u32::from(lasts)));
@@ -228,10 +236,18 @@ fn a_flush_of_nothing_does_nothing() {
     machine.post(color, 20);
     machine.cores[0].exchange();
     assert_eq!(machine.step(), Some(color));
-    Section::enter(&machine.shared, 0).queues.core_queue.events = 7;
+    Section::enter(&machine.shared, 0)
+        .guarded
+        .queues
+        .core_queue
+        .events = 7;
     machine.cores[0].flush();
     assert_eq!(machine.shared.cores[0].hint.events(), 0);
-    Section::enter(&machine.shared, 0).queues.core_queue.events = 0;
+    Section::enter(&machine.shared, 0)
+        .guarded
+        .queues
+        .core_queue
+        .events = 0;
 }
 
 #[test]
@@ -312,7 +328,7 @@ fn nothing_goes_straight_in_while_others_wait() {
 
 /// One color goes back to the queues in the exchange, and another takes its place in the checkout.
 #[test]
-fn who_is_still_held_is_found_in_its_new_place() {
+fn who_is_still_kept_is_found_in_its_new_place() {
     let Pair { mut machine, a, b } = Pair::on(2);
     machine.post(a, 590);
     assert!(machine.cores[0].has_outbox(), "it does not fit in");
@@ -321,17 +337,17 @@ fn who_is_still_held_is_found_in_its_new_place() {
     assert_eq!(machine.checked_out(), [a]);
     assert_eq!(machine.step(), Some(a));
     machine.post(b, 5);
-    assert!(!machine.cores[0].has_outbox(), "it is held");
+    assert!(!machine.cores[0].has_outbox(), "it is kept");
     assert_eq!(machine.run(), [b]);
 }
 
-/// A color that is held has no events, so what it has lasted is over.
+/// A color that is kept has no events, so what it has lasted is over.
 #[test]
-fn who_is_held_has_finished() {
+fn who_is_kept_has_finished() {
     let Pair { mut machine, a, .. } = Pair::on(2);
     let endurance = |machine: &Machine, set: Option<Endurance>| {
         let mut section = Section::enter(&machine.shared, 0);
-        let mut queue = section.colors.at(slot(a));
+        let mut queue = section.guarded.colors.at(slot(a));
         if let Some(endurance) = set {
             queue.endurance = endurance;
         }

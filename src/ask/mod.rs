@@ -1,0 +1,175 @@
+//! Asking a color: an event that returns something, and a handle for what it returns.
+//!
+//! [`reply`] is the handle and the cell behind it, [`gather`] makes one handle of many. Here is the
+//! event: it carries a guard that settles the cell whatever becomes of the event. If it runs to its
+//! end, by its value; if it panics or is never run, by the reason. So nobody waits for nothing.
+
+mod gather;
+mod reply;
+
+pub use self::gather::gather;
+pub use self::reply::{NoReply, Reply};
+
+use self::reply::Cell;
+use crate::host::cx::full;
+use crate::host::inner::Inner;
+use crate::host::keep_alive::KeepAlive;
+use crate::host::poster::{PostError, Poster};
+use crate::host::quiesce::Admission;
+use crate::sync::Arc;
+use crate::{Color, Cx};
+
+/// Settles a reply, at the latest when it is dropped.
+pub(crate) struct Asked<R: Send + 'static> {
+    /// None once it is settled.
+    cell: Option<Arc<Cell<R>>>,
+    begun: bool,
+}
+
+impl<R: Send + 'static> Asked<R> {
+    /// An event's part and the asker's, of an event of this runtime.
+    pub(crate) fn new(inner: &Arc<Inner>) -> (Asked<R>, Reply<R>) {
+        let cell = Arc::new(Cell::new());
+        let asked = Asked {
+            cell: Some(Arc::clone(&cell)),
+            begun: false,
+        };
+        (asked, Reply::of(cell, Arc::as_ptr(inner).addr()))
+    }
+
+    /// Runs `f` in the event, unless nobody waits for it any more.
+    pub(crate) fn run(mut self, cx: &mut Cx, f: impl FnOnce(&mut Cx) -> R) {
+        if self.cell.as_ref().is_none_or(|cell| cell.is_canceled()) {
+            return;
+        }
+        self.begun = true;
+        let value = f(cx);
+        if self.cell.as_ref().is_some_and(|cell| cell.leaves()) {
+            cx.publish();
+        }
+        if let Some(cell) = self.cell.take() {
+            cell.settle(Ok(value));
+        }
+    }
+}
+
+impl<R: Send + 'static> Drop for Asked<R> {
+    fn drop(&mut self) {
+        if let Some(cell) = &self.cell {
+            cell.settle(Err(if self.begun {
+                NoReply::Panicked
+            } else {
+                NoReply::Dropped
+            }));
+        }
+    }
+}
+
+fn ask<R, F>(
+    poster: &Poster,
+    admission: Admission,
+    color: Color,
+    f: F,
+) -> Result<Reply<R>, PostError<F>>
+where
+    F: FnOnce(&mut Cx) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    let (asked, reply) = Asked::new(&poster.inner);
+    let wrap = |f| move |cx: &mut Cx| asked.run(cx, f);
+    poster.post_wrapped_until(admission, None, color, f, wrap)?;
+    Ok(reply)
+}
+
+impl Cx {
+    /// Posts `f` to `color`, as [`post`](Self::post) does, and returns a handle for what it will
+    /// return. This handler does not wait for it: see [`Reply::then`].
+    ///
+    /// # Panics
+    /// At the builder's limit of queued events; see [`try_ask`](Self::try_ask).
+    ///
+    /// ```
+    /// use mely::{Color, Handler, Runtime};
+    /// static TOLD: Handler = Handler::new("told");
+    /// let answer = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let reply = cx.ask(Color::from(4), |cx| cx.color().value() * 10);
+    ///     reply.then(cx, TOLD.on_value(Color::from(7), move |cx, answer| {
+    ///         assert_eq!(cx.color(), Color::from(7));
+    ///         finish.finish(answer);
+    ///     }));
+    /// })?;
+    /// assert_eq!(answer, Ok(40));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ask<R, F>(&self, color: Color, f: F) -> Reply<R>
+    where
+        F: FnOnce(&mut Cx) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        match self.try_ask(color, f) {
+            Ok(reply) => reply,
+            Err(error) => full(error.into_inner()),
+        }
+    }
+
+    /// Asks, or gives the closure back.
+    ///
+    /// # Errors
+    /// [`PostError::Full`] at the builder's limit of queued events.
+    pub fn try_ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, PostError<F>>
+    where
+        F: FnOnce(&mut Cx) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let (asked, reply) = Asked::new(&self.worker_ref().inner);
+        let wrap = |f| move |cx: &mut Cx| asked.run(cx, f);
+        self.post_wrapped(None, color, f, wrap)
+            .map_err(PostError::Full)?;
+        Ok(reply)
+    }
+}
+
+impl Poster {
+    /// Posts `f` to `color`, as [`post`](Self::post) does, and returns a handle for what it will
+    /// return.
+    ///
+    /// # Errors
+    /// As for [`post`](Self::post).
+    ///
+    /// ```
+    /// use mely::{Color, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let poster = runtime.poster();
+    /// let asker = std::thread::spawn(move || {
+    ///     let mut reply = poster.ask(Color::from(4), |cx| cx.color().value() * 10)?;
+    ///     let answer = reply.recv();
+    ///     poster.stop();
+    ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer?)
+    /// });
+    /// runtime.run(|_cx| ())?;
+    /// assert_eq!(asker.join().unwrap().unwrap(), 40);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, PostError<F>>
+    where
+        F: FnOnce(&mut Cx) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        ask(self, Admission::UntilStop, color, f)
+    }
+}
+
+impl KeepAlive {
+    /// Posts `f` to `color`, as [`post`](Self::post) does, and returns a handle for what it will
+    /// return.
+    ///
+    /// # Errors
+    /// As for [`post`](Self::post).
+    pub fn ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, PostError<F>>
+    where
+        F: FnOnce(&mut Cx) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        ask(self.poster(), Admission::UntilEnd, color, f)
+    }
+}

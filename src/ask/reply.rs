@@ -1,0 +1,363 @@
+//! The handle for what an event will return, and the cell behind it.
+//!
+//! The cell is settled once, by the event or by whoever drops it, and taken once, by the asker. One
+//! lock guards it. No code of the user's runs under that lock: values, wakers and callbacks are
+//! dropped, woken and posted after it is released. So it is never poisoned.
+
+use crate::Cx;
+use crate::callback::Callback;
+use crate::host::poster::Poster;
+use crate::host::quiesce::Admission;
+use crate::host::worker;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::fmt;
+use std::future::Future;
+use std::mem::replace;
+use std::pin::Pin;
+use std::sync::PoisonError;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Why there is no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoReply {
+    /// The event that was asked panicked. Or the state of a [`Colored`](crate::Colored) is
+    /// poisoned, since an earlier one did.
+    Panicked,
+    /// The event was dropped and not run: the run was cut short, or the runtime never ran.
+    Dropped,
+    /// It has not come in time; it may still come.
+    TimedOut,
+    /// Waiting inside a handler would block its core, and with it perhaps the very color that is
+    /// asked: use [`Reply::then`].
+    Inside,
+    /// The reply was taken before.
+    Taken,
+}
+
+impl fmt::Display for NoReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoReply::Panicked => "the event that was asked panicked",
+            NoReply::Dropped => "the run ended before the event that was asked",
+            NoReply::TimedOut => "no reply has come in time",
+            NoReply::Inside => "waiting inside a handler would block its core: use `then`",
+            NoReply::Taken => "the reply was taken before",
+        })
+    }
+}
+
+impl std::error::Error for NoReply {}
+
+/// Called with what has come, in whatever event or thread it comes from.
+pub(super) type Deliver<R> = Box<dyn FnOnce(Result<R, NoReply>) + Send>;
+
+enum State<R> {
+    /// Nothing has come.
+    Open(Waiter<R>),
+    /// The asker has gone.
+    Canceled,
+    Come(Result<R, NoReply>),
+    /// It has come, and the asker has it.
+    Taken,
+}
+
+enum Waiter<R> {
+    Nobody,
+    Task(Waker),
+    Deliver {
+        deliver: Deliver<R>,
+        /// To an event of the same runtime, which is posted by the event that was asked.
+        stays: bool,
+    },
+}
+
+/// See the module text.
+pub(crate) struct Cell<R> {
+    state: Mutex<State<R>>,
+    /// It was settled.
+    come: Condvar,
+}
+
+impl<R> Cell<R> {
+    pub(super) fn new() -> Cell<R> {
+        Cell {
+            state: Mutex::new(State::Open(Waiter::Nobody)),
+            come: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<R>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_canceled(&self) -> bool {
+        matches!(*self.state(), State::Canceled)
+    }
+
+    /// Whether the reply may leave the runtime: to a thread, say, whose posts must not come before
+    /// those of the event that was asked.
+    pub(super) fn leaves(&self) -> bool {
+        let stays = matches!(
+            *self.state(),
+            State::Canceled | State::Open(Waiter::Deliver { stays: true, .. })
+        );
+        !stays
+    }
+
+    /// This is the reply, if it is the first.
+    pub(super) fn settle(&self, result: Result<R, NoReply>) {
+        let mut state = self.state();
+        if !matches!(*state, State::Open(_)) {
+            drop(state);
+            drop(result);
+            return;
+        }
+        let waiter = match replace(&mut *state, State::Taken) {
+            State::Open(Waiter::Deliver { deliver, .. }) => {
+                drop(state);
+                deliver(result);
+                return;
+            }
+            State::Open(waiter) => waiter,
+            State::Canceled | State::Come(_) | State::Taken => unreachable!("it is open"),
+        };
+        *state = State::Come(result);
+        drop(state);
+        self.come.notify_all();
+        if let Waiter::Task(waker) = waiter {
+            waker.wake();
+        }
+    }
+
+    /// The reply, if it has come.
+    fn take(state: &mut State<R>) -> Option<Result<R, NoReply>> {
+        match state {
+            State::Open(_) | State::Canceled => None,
+            State::Taken => Some(Err(NoReply::Taken)),
+            State::Come(_) => match replace(state, State::Taken) {
+                State::Come(result) => Some(result),
+                State::Open(_) | State::Canceled | State::Taken => unreachable!("it has come"),
+            },
+        }
+    }
+
+    /// Gives the reply to `deliver`, now or when it comes. `stays`: as an event of the runtime of
+    /// the event that was asked.
+    pub(super) fn deliver(&self, deliver: Deliver<R>, stays: bool) {
+        let mut state = self.state();
+        if let Some(result) = Cell::take(&mut state) {
+            drop(state);
+            deliver(result);
+            return;
+        }
+        let before = replace(&mut *state, State::Open(Waiter::Deliver { deliver, stays }));
+        drop(state);
+        drop(before);
+    }
+}
+
+/// What can be canceled.
+pub(super) trait Cancel: Send + Sync {
+    fn cancel(&self);
+}
+
+impl<R: Send> Cancel for Cell<R> {
+    fn cancel(&self) {
+        let before = replace(&mut *self.state(), State::Canceled);
+        drop(before);
+    }
+}
+
+/// A handle for what an event will return: [`Cx::ask`], [`Poster::ask`],
+/// [`Colored::ask`](crate::Colored::ask). Nothing in the runtime ever waits for it: a color that
+/// waited for another one might share its slot, and wait for itself.
+///
+/// | who asks | gets the reply by |
+/// |---|---|
+/// | a handler | [`then`](Self::then): an event of the callback's color |
+/// | a thread | [`recv`](Self::recv), [`recv_timeout`](Self::recv_timeout) |
+/// | a future | `.await` |
+/// | anybody | [`try_recv`](Self::try_recv) |
+///
+/// [`gather`](crate::gather) makes one of many.
+///
+/// Dropped, it cancels: if the event has not begun its closure is dropped, in its color, when its
+/// turn comes. What has begun runs to its end, and what it returns is dropped there.
+///
+/// What the event wrote before it returned is visible to whoever has the reply; and what it posted
+/// comes before what whoever has it posts, as if there had been a [`Cx::flush`]. (Neither, if it
+/// has panicked.)
+#[must_use = "dropped, it cancels what was asked"]
+pub struct Reply<R: Send + 'static> {
+    /// None when it is given to `then` or `gather`.
+    cell: Option<Arc<Cell<R>>>,
+    /// What else is canceled with it.
+    parts: Vec<Arc<dyn Cancel>>,
+    /// The address of the runtime of the event, 0 if there are several.
+    runtime: usize,
+}
+
+impl<R: Send + 'static> Reply<R> {
+    pub(super) fn of(cell: Arc<Cell<R>>, runtime: usize) -> Reply<R> {
+        Reply {
+            cell: Some(cell),
+            parts: Vec::new(),
+            runtime,
+        }
+    }
+
+    /// One that cancels `parts`, too.
+    pub(super) fn of_parts(
+        cell: Arc<Cell<R>>,
+        parts: Vec<Arc<dyn Cancel>>,
+        runtime: usize,
+    ) -> Reply<R> {
+        Reply {
+            cell: Some(cell),
+            parts,
+            runtime,
+        }
+    }
+
+    pub(super) fn runtime(&self) -> usize {
+        self.runtime
+    }
+
+    /// The cell, and what is to be canceled with it: both are the caller's from now on.
+    pub(super) fn into_parts(mut self) -> (Arc<Cell<R>>, Vec<Arc<dyn Cancel>>) {
+        let cell = self.cell.take().expect("taken by what consumes it only");
+        (cell, std::mem::take(&mut self.parts))
+    }
+
+    fn cell(&self) -> &Cell<R> {
+        self.cell.as_ref().expect("taken by what consumes it only")
+    }
+
+    /// The reply becomes an event of the callback's color, in the runtime of `cx`, which may be
+    /// another one than was asked: it is kept from ending until then. If the reply is there already
+    /// the event is posted now, else when it comes, by the event that was asked; also at the
+    /// builder's limit of queued events.
+    ///
+    /// Given to a [`NoReply`], if the event panics. If the run of `cx` is cut short, the callback
+    /// is dropped with all that was left.
+    pub fn then<F>(self, cx: &Cx, callback: Callback<F>)
+    where
+        F: FnOnce(&mut Cx, Result<R, NoReply>) + Send + 'static,
+    {
+        let Callback { handler, color, f } = callback;
+        let inner = &cx.worker_ref().inner;
+        // Of the same runtime, the event that is asked keeps it.
+        let stays = self.runtime == Arc::as_ptr(inner).addr();
+        let keep_alive = (!stays).then(|| cx.keep_alive());
+        let poster = Poster::of(inner);
+        let (cell, _parts) = self.into_parts();
+        let deliver = move |result| {
+            let event = move |cx: &mut Cx| f(cx, result);
+            // Refused once the run was cut short.
+            drop(poster.post_own_until(Admission::UntilEnd, handler, color, event));
+            drop(keep_alive);
+        };
+        cell.deliver(Box::new(deliver), stays);
+    }
+
+    /// Waits for the reply.
+    ///
+    /// In a simulation (`mely::sim`) the thread that steps must not wait, since nothing goes on
+    /// meanwhile: it asks by [`try_recv`](Self::try_recv) between two steps.
+    ///
+    /// # Errors
+    /// [`NoReply::Inside`] in a handler of whatever runtime, at once. Else as [`NoReply`] says;
+    /// whatever becomes of the event and its runtime, something comes.
+    pub fn recv(&mut self) -> Result<R, NoReply> {
+        self.recv_until(None)
+    }
+
+    /// Waits for the reply, at most for this time. It can be waited for again.
+    ///
+    /// ```
+    /// use mely::{Color, NoReply, Runtime};
+    /// use std::time::Duration;
+    /// let runtime = Runtime::builder().build()?;
+    /// let mut reply = runtime.poster().ask(Color::from(4), |_cx| 5)?;
+    /// // The run has not begun.
+    /// let early = reply.recv_timeout(Duration::from_millis(1));
+    /// assert_eq!(early, Err(NoReply::TimedOut));
+    /// runtime.run(|cx| cx.stop())?;
+    /// assert_eq!(reply.recv_timeout(Duration::from_millis(1)), Ok(5));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv), and [`NoReply::TimedOut`].
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<R, NoReply> {
+        self.recv_until(Instant::now().checked_add(timeout))
+    }
+
+    fn recv_until(&mut self, until: Option<Instant>) -> Result<R, NoReply> {
+        if worker::would_block() {
+            return Err(NoReply::Inside);
+        }
+        let cell = self.cell();
+        let mut state = cell.state();
+        loop {
+            if let Some(result) = Cell::take(&mut state) {
+                return result;
+            }
+            state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return Err(NoReply::TimedOut),
+                Some(left) => {
+                    let waited = cell.come.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let waited = cell.come.wait(state);
+                    waited.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+        }
+    }
+
+    /// The reply, if it has come. Never waits.
+    pub fn try_recv(&mut self) -> Option<Result<R, NoReply>> {
+        Cell::take(&mut self.cell().state())
+    }
+}
+
+impl<R: Send + 'static> Future for Reply<R> {
+    type Output = Result<R, NoReply>;
+
+    /// Ready with [`NoReply::Taken`] if it was before.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // A waker's code is the user's: cloned before the lock, dropped after it.
+        let waker = cx.waker().clone();
+        let cell = self.cell();
+        let mut state = cell.state();
+        if let Some(result) = Cell::take(&mut state) {
+            drop(state);
+            return Poll::Ready(result);
+        }
+        let before = replace(&mut *state, State::Open(Waiter::Task(waker)));
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl<R: Send + 'static> Drop for Reply<R> {
+    fn drop(&mut self) {
+        if let Some(cell) = &self.cell {
+            cell.cancel();
+        }
+        for part in &self.parts {
+            part.cancel();
+        }
+    }
+}
+
+impl<R: Send + 'static> fmt::Debug for Reply<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,346 @@
+//! A color that waits: what is put aside while a hold is out, and who may run meanwhile.
+//!
+//! A *hold* ([`crate::Hold`]) suspends one color. Its *gate* has a *level* for each hold that is
+//! out, the innermost last, and a *backlog*: the color's events that arrived meanwhile, in order.
+//! Gates lie beside the scheduler. The scheduler does not know that a color waits: events of it are
+//! queued, moved and stolen like any others, and a core that is about to begin one asks the gate.
+//!
+//! **Who asks.** Nobody, until a runtime's first hold. That one marks all profiles
+//! ([`Profiles::gate`]), and from then on each event looks whether its slot has a gate, which is
+//! one byte. The events that a hold is ended by, and those that are posted through it, are never
+//! marked: they *pass*, and find out by themselves what they may do ([`Gates::arrive`]).
+//!
+//! **By exact color.** Two colors may share a slot, and one of them may wait for the other. So a
+//! gate has the color's own value, and other colors of its slot run.
+//!
+//! **What happens at a gate.** An ordinary event is put aside at the end of the backlog. An event
+//! through a hold runs if that hold is the innermost; else it waits at its level. A hold ends when
+//! its last event, which passes too, finds it innermost: the level goes. What waits then is *let
+//! go* one by one: the first of it is put before all other events of the color where it runs, and
+//! when that event begins, the next one is. If one of them holds again, the next one arrives at a
+//! gate with a level, and is put back before the others. So each step takes the same time however
+//! many events wait, and none is ever overtaken by one that was posted later.
+//!
+//! **What can never happen.** No ordinary event of a color begins while a hold of the color is out.
+//! No event of the backlog is lost: it counts as posted and not as executed, so no run ends before
+//! it, and a run that is cut short drops it like what is queued. No run ends while a hold is out:
+//! the hold counts as an event posted, which its last event executes.
+//!
+//! **Who may touch a gate.** Whoever runs the color: only there are levels added, and events put
+//! aside or let go. Gates lie in maps, one for each sixty-fourth of all slots, and a mutex guards
+//! each map. Beyond that a gate needs no protocol: it changes hands with its color, by whatever
+//! lock the color does.
+
+use crate::Color;
+use crate::color::SlotId;
+use crate::event::fifo::Fifo;
+use crate::event::node::Event;
+use crate::event::profile::Profiles;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, fault, relaxed};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+/// One hold, of all that a runtime ever makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HoldId(u64);
+
+impl HoldId {
+    /// The `number`-th of a core.
+    pub(crate) fn new(core: u32, number: u64) -> HoldId {
+        HoldId(number << 9 | u64::from(core))
+    }
+
+    /// The core that made it.
+    pub(crate) fn core(self) -> usize {
+        (self.0 % (1 << 9)) as usize
+    }
+}
+
+/// A hold that is out.
+#[derive(Debug)]
+struct Level {
+    hold: HoldId,
+    /// Events through it that came while another was innermost.
+    through: Fifo,
+}
+
+/// See the module text.
+#[derive(Debug)]
+struct Gate {
+    color: Color,
+    levels: Vec<Level>,
+    backlog: Fifo,
+    /// The next event of the color to begin is one that was let go.
+    let_go: bool,
+}
+
+// SAFETY: a gate owns the nodes in it, and their closures are `Send` (the bound of `Maker::make`).
+unsafe impl Send for Gate {}
+
+impl Gate {
+    fn new(color: Color) -> Gate {
+        Gate {
+            color,
+            levels: Vec::new(),
+            backlog: Fifo::EMPTY,
+            let_go: false,
+        }
+    }
+
+    /// Whether no hold is out and nothing waits.
+    fn is_open(&self) -> bool {
+        self.levels.is_empty() && self.backlog.is_empty() && !self.let_go
+    }
+
+    /// Events that wait.
+    fn waiting(&self) -> u64 {
+        let levels = self.levels.iter().map(|level| level.through.len());
+        levels.chain([self.backlog.len()]).map(u64::from).sum()
+    }
+
+    /// The next event that waits and may run.
+    fn let_go(&mut self) -> Option<Event> {
+        let waiting = match self.levels.last_mut() {
+            Some(level) => &mut level.through,
+            None => &mut self.backlog,
+        };
+        let event = waiting.pop();
+        self.let_go = event.is_some();
+        event
+    }
+
+    /// An event that could not begin waits again: at the end, or where it was let go from.
+    fn put_aside(waiting: &mut Fifo, event: Event, again: bool) {
+        if again && !fault("put aside again behind the others") {
+            waiting.prepend(event.into());
+        } else {
+            waiting.push(event);
+        }
+    }
+}
+
+/// What an ordinary event does that is about to begin.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// It begins. The other event is let go, and goes before all others of the color.
+    Begins(Event, Option<Event>),
+    /// The gate has it.
+    PutAside,
+}
+
+/// What an event does that passes gates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arrival {
+    Runs,
+    /// Another hold is innermost: it is to be handed to [`Gates::wait`].
+    Waits(Place),
+    /// Its hold has ended before it.
+    Late,
+}
+
+/// Where an event waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// At the level of this hold; none: in the backlog.
+    hold: Option<HoldId>,
+    /// Before the others.
+    first: bool,
+}
+
+impl Place {
+    /// Whether it still waits as an event through its hold.
+    pub(crate) fn passes(self) -> bool {
+        self.hold.is_some()
+    }
+}
+
+const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
+const _: () = assert!(SHARDS.is_power_of_two());
+
+/// The gates of a runtime.
+#[derive(Debug)]
+pub(crate) struct Gates {
+    slots: usize,
+    /// For each slot, whether it has a gate; there from the first hold on. Written and read by
+    /// whoever runs the slot.
+    flags: OnceLock<Box<[AtomicBool]>>,
+    shards: [Mutex<BTreeMap<u32, Vec<Gate>>>; SHARDS],
+    /// Holds that threads have ended that are no cores: for reports.
+    pub(crate) ended_outside: relaxed::AtomicU64,
+}
+
+impl Gates {
+    pub(crate) fn new(slots: usize) -> Gates {
+        Gates {
+            slots,
+            flags: OnceLock::new(),
+            shards: std::array::from_fn(|_| Mutex::new(BTreeMap::new())),
+            ended_outside: relaxed::AtomicU64::new(0),
+        }
+    }
+
+    /// Whether any color of this slot has a gate. Asked by whoever runs the slot.
+    #[inline]
+    pub(crate) fn any_at(&self, slot: SlotId) -> bool {
+        self.flags
+            .get()
+            .is_some_and(|flags| flags[slot.number() as usize].load(Ordering::Relaxed))
+    }
+
+    /// Works on the gate of a color, which is made if there is none. It is taken away once no
+    /// hold is out and nothing waits.
+    fn with<R>(&self, slot: SlotId, color: Color, work: impl FnOnce(&mut Gate) -> R) -> R {
+        let number = slot.number();
+        let mut gates = self.shards[number as usize & (SHARDS - 1)].lock().unwrap();
+        let at_slot = gates.entry(number).or_default();
+        let at = match at_slot.iter().position(|gate| gate.color == color) {
+            Some(at) => at,
+            None => {
+                at_slot.push(Gate::new(color));
+                at_slot.len() - 1
+            }
+        };
+        let result = work(&mut at_slot[at]);
+        if at_slot[at].is_open() {
+            at_slot.swap_remove(at);
+        }
+        let any = !at_slot.is_empty();
+        if !any {
+            gates.remove(&number);
+        }
+        let flags = self.flags.get().expect("there was a hold");
+        flags[number as usize].store(any, Ordering::Relaxed);
+        result
+    }
+
+    /// The color that runs is held from now on.
+    pub(crate) fn hold(&self, slot: SlotId, color: Color, hold: HoldId, profiles: &Profiles) {
+        profiles.gate();
+        self.flags
+            .get_or_init(|| (0..self.slots).map(|_| AtomicBool::new(false)).collect());
+        self.with(slot, color, |gate| {
+            gate.levels.push(Level {
+                hold,
+                through: Fifo::EMPTY,
+            });
+        });
+    }
+
+    /// An ordinary event of this color is about to begin, in a slot that has a gate.
+    pub(crate) fn admit(&self, slot: SlotId, color: Color, event: Event) -> Admission {
+        self.with(slot, color, |gate| {
+            let again = std::mem::take(&mut gate.let_go);
+            if !gate.levels.is_empty() {
+                Gate::put_aside(&mut gate.backlog, event, again);
+                return Admission::PutAside;
+            }
+            debug_assert!(again || gate.backlog.is_empty(), "what waits goes first");
+            Admission::Begins(event, gate.let_go())
+        })
+    }
+
+    /// An event that passes has begun: it came through this hold, and `ends` it or not. The event
+    /// is let go, and goes before all others of the color.
+    pub(crate) fn arrive(
+        &self,
+        slot: SlotId,
+        color: Color,
+        hold: HoldId,
+        ends: bool,
+    ) -> (Arrival, Option<Event>) {
+        self.with(slot, color, |gate| {
+            let again = std::mem::take(&mut gate.let_go);
+            let Some(at) = gate.levels.iter().position(|level| level.hold == hold) else {
+                return gate.late(again, ends);
+            };
+            if at + 1 < gate.levels.len() && !fault("outer hold ends before the inner one") {
+                let place = Place {
+                    hold: Some(hold),
+                    first: again,
+                };
+                return (Arrival::Waits(place), None);
+            }
+            if ends {
+                let mut late = gate.levels.remove(at).through;
+                // Posted through it after its deadline's event, say. They are due before the
+                // backlog.
+                if !late.is_empty() {
+                    if !gate.backlog.is_empty() {
+                        late.append_all(gate.backlog.take());
+                    }
+                    gate.backlog = late;
+                }
+            }
+            // Only an event that was let go lets the next one go.
+            let next = if ends || again { gate.let_go() } else { None };
+            (Arrival::Runs, next)
+        })
+    }
+
+    /// An event that arrived waits here, made anew.
+    pub(crate) fn wait(&self, slot: SlotId, color: Color, place: Place, event: Event) {
+        self.with(slot, color, |gate| {
+            let level = place
+                .hold
+                .and_then(|hold| gate.levels.iter_mut().find(|level| level.hold == hold));
+            let waiting = match level {
+                Some(level) => &mut level.through,
+                None => &mut gate.backlog,
+            };
+            Gate::put_aside(waiting, event, place.first);
+        });
+    }
+
+    /// Events that wait at all gates; for reports, and at limits.
+    pub(crate) fn waiting(&self) -> u64 {
+        let of_shard = |gates: &BTreeMap<u32, Vec<Gate>>| -> u64 {
+            gates.values().flatten().map(Gate::waiting).sum()
+        };
+        let shards = self.shards.iter();
+        shards.map(|shard| of_shard(&shard.lock().unwrap())).sum()
+    }
+
+    /// What waits at each gate; for reports.
+    pub(crate) fn depths(&self) -> Vec<(SlotId, Color, u64)> {
+        let mut depths = Vec::new();
+        for shard in &self.shards {
+            for (&slot, gates) in shard.lock().unwrap().iter() {
+                let of_gate = |gate: &Gate| (SlotId::of(slot), gate.color, gate.waiting());
+                depths.extend(gates.iter().map(of_gate));
+            }
+        }
+        depths
+    }
+
+    /// Takes what waits at all gates, of a run that is over.
+    pub(crate) fn take_all(&self) -> Vec<Fifo> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let mut gates = shard.lock().unwrap();
+            for gate in gates.values_mut().flatten() {
+                all.push(gate.backlog.take());
+                let levels = gate.levels.iter_mut();
+                all.extend(levels.map(|level| level.through.take()));
+            }
+        }
+        all.retain(|fifo| !fifo.is_empty());
+        all
+    }
+}
+
+impl Gate {
+    /// An event whose hold has ended before. What was posted through it is an ordinary event by
+    /// now.
+    fn late(&mut self, again: bool, ends: bool) -> (Arrival, Option<Event>) {
+        if !ends && !self.levels.is_empty() {
+            let place = Place {
+                hold: None,
+                first: again,
+            };
+            return (Arrival::Waits(place), None);
+        }
+        let next = if again { self.let_go() } else { None };
+        (Arrival::Late, next)
+    }
+}

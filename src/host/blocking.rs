@@ -1,0 +1,324 @@
+//! Blocking work: what a handler gives to a thread of the runtime's pool ([`super::pool`]).
+
+use super::inner::Inner;
+use super::keep_alive::KeepAlive;
+use super::pool::{Job, Refusal};
+use super::poster::Poster;
+use super::quiesce::Admission;
+use crate::callback::Callback;
+use crate::sync::Arc;
+use crate::{Cx, Handler};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+use std::{fmt, io};
+
+/// Blocking work that was accepted: a handle, to cancel it by. Dropped, it changes nothing.
+///
+/// ```
+/// use mely::{Callback, Color, Runtime};
+/// use std::sync::mpsc::channel;
+///
+/// let runtime = Runtime::builder().blocking_threads_max(1).build()?;
+/// runtime.run(|cx| {
+///     let (go, wait) = channel::<()>();
+///     let done = Callback::anonymous_value(Color::from(7), |cx, _| cx.stop());
+///     let first = cx.blocking(move || wait.recv(), done).expect("there is room");
+///     let never = Callback::anonymous_value(Color::from(7), |_cx, ()| unreachable!());
+///     let second = cx.blocking(|| (), never).expect("there is room");
+///     // The only thread has the first.
+///     assert!(second.cancel());
+///     drop(go);
+///     drop(first);
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Blocking {
+    inner: Arc<Inner>,
+    job: u64,
+}
+
+impl Blocking {
+    /// Cancels the work if it has not begun. True: it will not run; its closure was dropped by this
+    /// call, and its callback is dropped in its color, without being called. False: it has begun,
+    /// or is over, and the callback gets the result.
+    ///
+    /// # Panics
+    /// As the closure does when it is dropped.
+    pub fn cancel(self) -> bool {
+        self.inner.pool.cancel(self.job)
+    }
+}
+
+impl fmt::Debug for Blocking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocking").finish_non_exhaustive()
+    }
+}
+
+/// Why blocking work was not accepted, with its closure and callback. Nothing was run or dropped.
+pub enum BlockingError<W, C> {
+    /// As much waits as the builder allows:
+    /// [`blocking_queue_max`](crate::Builder::blocking_queue_max), while all threads are at work.
+    Full(W, C),
+    /// The runtime has ended, or was asked to and takes no more from outside.
+    Ended(W, C),
+    /// The pool has no thread yet, and the system refused one.
+    NoThread(io::Error, W, C),
+}
+
+impl<W, C> BlockingError<W, C> {
+    /// The closure and the callback.
+    pub fn into_inner(self) -> (W, C) {
+        match self {
+            BlockingError::Full(work, callback)
+            | BlockingError::Ended(work, callback)
+            | BlockingError::NoThread(_, work, callback) => (work, callback),
+        }
+    }
+}
+
+impl<W, C> fmt::Debug for BlockingError<W, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockingError::Full(..) => f.write_str("BlockingError::Full"),
+            BlockingError::Ended(..) => f.write_str("BlockingError::Ended"),
+            BlockingError::NoThread(error, ..) => f
+                .debug_tuple("BlockingError::NoThread")
+                .field(error)
+                .finish(),
+        }
+    }
+}
+
+impl<W, C> fmt::Display for BlockingError<W, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockingError::Full(..) => f.write_str(
+                "all threads for blocking work are busy and their queue is full \
+                 (`blocking_threads_max`, `blocking_queue_max`)",
+            ),
+            BlockingError::Ended(..) => f.write_str("the runtime has ended or is ending"),
+            BlockingError::NoThread(error, ..) => {
+                write!(f, "no thread for blocking work could be started: {error}")
+            }
+        }
+    }
+}
+
+impl<W, C> std::error::Error for BlockingError<W, C> {}
+
+/// Blocking work waits for a thread for longer than the limit of
+/// [`Builder::on_slow_blocking`](crate::Builder::on_slow_blocking).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlowBlocking {
+    /// The handler of the callback that waits for longest; without one, its closure's type.
+    pub handler: &'static str,
+    /// For how long its work has waited.
+    pub waited_for: Duration,
+    /// How much waits.
+    pub queued: usize,
+    /// The threads there are.
+    pub threads: usize,
+}
+
+/// Work, its callback, and what keeps the runtime until the result is posted.
+struct Task<W, F> {
+    work: W,
+    callback: Callback<F>,
+    keep_alive: KeepAlive,
+}
+
+impl<T, W, F> Job for Task<W, F>
+where
+    W: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+    F: FnOnce(&mut Cx, T) + Send + 'static,
+{
+    fn handler(&self) -> &'static str {
+        let handler = self.callback.handler;
+        handler.map_or_else(std::any::type_name::<F>, Handler::name)
+    }
+
+    fn run(self: Box<Self>) {
+        let Task {
+            work,
+            callback,
+            keep_alive,
+        } = *self;
+        let Callback { handler, color, f } = callback;
+        let poster = keep_alive.poster();
+        // What comes back was refused, since the run was cut short, and is dropped here.
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(value) => {
+                let event = move |cx: &mut Cx| f(cx, value);
+                drop(poster.post_own_until(Admission::UntilEnd, handler, color, event));
+            }
+            Err(payload) => {
+                let event = move |_cx: &mut Cx| {
+                    drop(f);
+                    resume_unwind(payload);
+                };
+                drop(poster.post_own_until(Admission::UntilEnd, handler, color, event));
+            }
+        }
+    }
+
+    fn cancel(self: Box<Self>) {
+        let Task {
+            work,
+            callback,
+            keep_alive,
+        } = *self;
+        let Callback { handler, color, f } = callback;
+        let event = move |_cx: &mut Cx| drop(f);
+        let poster = keep_alive.poster();
+        drop(poster.post_own_until(Admission::UntilEnd, handler, color, event));
+        // Last, because it may panic.
+        drop(work);
+    }
+}
+
+fn submit<T, W, F>(
+    keep_alive: KeepAlive,
+    work: W,
+    callback: Callback<F>,
+) -> Result<Blocking, BlockingError<W, Callback<F>>>
+where
+    W: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+    F: FnOnce(&mut Cx, T) + Send + 'static,
+{
+    let inner = Arc::clone(&keep_alive.poster().inner);
+    // The result is posted from outside, and must not come before what this handler has posted.
+    keep_alive.poster().publish();
+    let mut parts = Some((work, callback));
+    let submitted = inner.pool.submit(&inner, || {
+        let (work, callback) = parts.take().expect("asked for once");
+        Box::new(Task {
+            work,
+            callback,
+            keep_alive,
+        })
+    });
+    let refusal = match submitted {
+        Ok(job) => return Ok(Blocking { inner, job }),
+        Err(refusal) => refusal,
+    };
+    let (work, callback) = parts.expect("not taken by who refuses");
+    Err(match refusal {
+        Refusal::Full => BlockingError::Full(work, callback),
+        Refusal::Ended => BlockingError::Ended(work, callback),
+        Refusal::NoThread(error) => BlockingError::NoThread(error, work, callback),
+    })
+}
+
+impl Cx {
+    /// Runs `work` on a thread of the runtime's own, where it may block: on a file, a lock, a child
+    /// process, a long computation. What it returns is an event of the callback's color. (No core
+    /// waits, and nothing is posted to a color before the work is over.)
+    ///
+    /// # Threads
+    /// A thread is started when work comes and no other is free, up to
+    /// [`Builder::blocking_threads_max`](crate::Builder::blocking_threads_max); one that was idle
+    /// for [`blocking_idle`](crate::Builder::blocking_idle) ends, and all have ended when `run`
+    /// returns. They may use every processor that the thread which called `run` may. Work begins in
+    /// the order in which it was given.
+    ///
+    /// # Order
+    /// Results are posted when the work is over: those for one color in the order of completion,
+    /// after what the work itself has posted to it, and as a [`Poster`]'s. What the handler had
+    /// posted before it gave the work away comes before all of that. A result comes also at the
+    /// builder's limit of queued events.
+    ///
+    /// # The end
+    /// Accepted work is a [`KeepAlive`]: a stop during it delivers the result and then ends. At the
+    /// deadline work that has not begun is dropped. What runs has half a second; then its thread is
+    /// left behind, and [`RunError::Deadline`](crate::RunError::Deadline) names its handler. It is
+    /// the same, without a name, if a panic stops the run.
+    ///
+    /// # Panics of the work
+    /// Are the event's: it panics in the callback's color and under its handler, with all that
+    /// [`OnPanic`](crate::OnPanic) says, and the callback is not called.
+    ///
+    /// # Simulation
+    /// In a simulation (`mely::sim`) the work runs on the thread that steps, at a moment between
+    /// two events that the seed decides, and takes no virtual time.
+    ///
+    /// # Errors
+    /// [`BlockingError`] gives the closure and the callback back. That is not a panic, as it is
+    /// where events are posted, because here it is an everyday matter: a slow disk fills the queue.
+    ///
+    /// ```
+    /// use mely::{Color, Handler, Runtime};
+    /// static LOADED: Handler = Handler::new("loaded");
+    /// let bytes = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let loaded = LOADED.on_value(Color::from(7), move |_cx, text: std::io::Result<String>| {
+    ///         finish.finish(text.map_or(0, |text| text.len()));
+    ///     });
+    ///     let work = || std::fs::read_to_string("/proc/self/stat");
+    ///     if let Err(refused) = cx.blocking(work, loaded) {
+    ///         eprintln!("{refused}"); // `refused.into_inner()`: the closure and the callback
+    ///     }
+    /// })?;
+    /// assert!(bytes > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn blocking<T, W, F>(
+        &self,
+        work: W,
+        callback: Callback<F>,
+    ) -> Result<Blocking, BlockingError<W, Callback<F>>>
+    where
+        W: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+        F: FnOnce(&mut Cx, T) + Send + 'static,
+    {
+        submit(self.keep_alive(), work, callback)
+    }
+}
+
+impl Poster {
+    /// Runs `work` on a thread of the runtime's own; see [`Cx::blocking`]. What is given before the
+    /// run begins with it.
+    ///
+    /// # Errors
+    /// As [`Cx::blocking`]; [`BlockingError::Ended`] once the runtime was asked to stop.
+    pub fn blocking<T, W, F>(
+        &self,
+        work: W,
+        callback: Callback<F>,
+    ) -> Result<Blocking, BlockingError<W, Callback<F>>>
+    where
+        W: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+        F: FnOnce(&mut Cx, T) + Send + 'static,
+    {
+        let inside = super::worker::is_inside(&self.inner);
+        if (inside || !self.inner.quiesce.is_closed(Admission::UntilStop))
+            && let Ok(keep_alive) = self.keep_alive()
+        {
+            return submit(keep_alive, work, callback);
+        }
+        Err(BlockingError::Ended(work, callback))
+    }
+}
+
+impl KeepAlive {
+    /// Runs `work` on a thread of the runtime's own; see [`Cx::blocking`].
+    ///
+    /// # Errors
+    /// As [`Cx::blocking`]; [`BlockingError::Ended`] only if the run was cut short.
+    pub fn blocking<T, W, F>(
+        &self,
+        work: W,
+        callback: Callback<F>,
+    ) -> Result<Blocking, BlockingError<W, Callback<F>>>
+    where
+        W: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+        F: FnOnce(&mut Cx, T) + Send + 'static,
+    {
+        submit(self.clone(), work, callback)
+    }
+}

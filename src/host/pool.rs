@@ -1,0 +1,422 @@
+//! Threads for work that blocks.
+//!
+//! A *job* is work with what becomes of its result. Jobs wait in the order in which they were
+//! given, and a thread of the pool takes the oldest. A thread is started when a job comes and no
+//! other thread is free for it, up to a limit; one that was idle for a while ends. Nothing is
+//! started before the first job.
+//!
+//! Everything is behind one lock, under which no code of the user's runs. The end of a run has
+//! nothing to do with it: each job holds a [`KeepAlive`](super::keep_alive::KeepAlive), so while
+//! one waits or runs the end is not decided. [`Pool::close`] comes after the cores have left. It
+//! finds no job, unless the run was cut short.
+//!
+//! In a simulation the threads are *virtual*: each is a chain of events of a color of its own. One
+//! event takes a job, the next one runs it. So the seed decides which job is over first, the limits
+//! hold as on threads, and what the work posts comes from outside, as it does from a thread.
+
+use super::blocking::SlowBlocking;
+use super::inner::Inner;
+use super::panics::catching;
+use super::stats::BlockingStats;
+#[cfg(feature = "sim")]
+use super::{poster::Poster, quiesce::Admission, unique::UniqueColor, worker::aside};
+#[cfg(feature = "sim")]
+use crate::Cx;
+use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Work, and what becomes of it.
+pub(crate) trait Job: Send {
+    /// The name of the handler that gets the result.
+    fn handler(&self) -> &'static str;
+    /// On a thread of the pool.
+    fn run(self: Box<Self>);
+    /// Instead, on any thread.
+    fn cancel(self: Box<Self>);
+}
+
+/// What the builder decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) threads_max: usize,
+    /// Jobs that wait while all threads are at work.
+    pub(crate) queue_max: usize,
+    /// How long a thread has nothing to do before it ends.
+    pub(crate) idle: Duration,
+}
+
+/// Why a job was not taken.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    Full,
+    Ended,
+    NoThread(io::Error),
+}
+
+/// Called when jobs wait for long, on the thread that called `run`.
+pub(crate) type SlowBlockingHook = Box<dyn Fn(&SlowBlocking) + Send + Sync>;
+
+/// See the module text.
+pub(crate) struct Pool {
+    limits: Limits,
+    /// When waiting is long, and who is told.
+    slow: Option<(Duration, SlowBlockingHook)>,
+    state: Mutex<State>,
+    /// A job has come, or the pool was closed: for threads.
+    called: Condvar,
+    /// A job is over, and the pool is closed: for whoever closes it.
+    over: Condvar,
+}
+
+struct State {
+    phase: Phase,
+    /// By their numbers: the oldest is the first.
+    waiting: BTreeMap<u64, Waiting>,
+    next_job: u64,
+    /// The threads that are inside of a job, with the name of its handler.
+    running: BTreeMap<u64, &'static str>,
+    /// Threads that have not ended, free or not.
+    threads: usize,
+    next_thread: u64,
+    handles: BTreeMap<u64, JoinHandle<()>>,
+    /// Where the threads may run: not on the processor alone of the core that started one.
+    processors: Option<CpuSet>,
+    /// The hook was told, and jobs have waited ever since.
+    told: bool,
+    /// What something panicked with that was dropped on a thread of the pool.
+    died: Option<Box<dyn Any + Send>>,
+    counts: BlockingStats,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The run has not begun: jobs wait.
+    Early,
+    Open,
+    Closed,
+}
+
+struct Waiting {
+    job: Box<dyn Job>,
+    since: Instant,
+}
+
+/// What was left when the pool was closed.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// The handlers of jobs that are not over. Their threads are left behind.
+    pub(crate) stuck: Vec<&'static str>,
+    /// Something panicked that was dropped.
+    pub(crate) died: Option<Box<dyn Any + Send>>,
+}
+
+impl Pool {
+    pub(crate) fn new(limits: Limits, slow: Option<(Duration, SlowBlockingHook)>) -> Pool {
+        Pool {
+            limits,
+            slow,
+            state: Mutex::new(State {
+                phase: Phase::Early,
+                waiting: BTreeMap::new(),
+                next_job: 0,
+                running: BTreeMap::new(),
+                threads: 0,
+                next_thread: 0,
+                handles: BTreeMap::new(),
+                processors: None,
+                told: false,
+                died: None,
+                counts: BlockingStats::default(),
+            }),
+            called: Condvar::new(),
+            over: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// The run begins, by the calling thread. Fails if jobs wait and no thread can be had.
+    pub(crate) fn open(&self, inner: &Arc<Inner>) -> io::Result<()> {
+        let mut state = self.state();
+        state.phase = Phase::Open;
+        state.processors = sched_getaffinity(None).ok();
+        for _ in 0..state.waiting.len().min(self.limits.threads_max) {
+            let started = start(inner, &mut state);
+            if state.threads == 0 {
+                return started;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the job that `make` makes, which runs no code of the user's. Returns its number.
+    pub(crate) fn submit(
+        &self,
+        inner: &Arc<Inner>,
+        make: impl FnOnce() -> Box<dyn Job>,
+    ) -> Result<u64, Refusal> {
+        let mut state = self.state();
+        if state.phase == Phase::Closed {
+            return Err(Refusal::Ended);
+        }
+        let Limits {
+            threads_max,
+            queue_max,
+            ..
+        } = self.limits;
+        let taken = state.waiting.len() + state.running.len();
+        if taken >= threads_max.saturating_add(queue_max) {
+            state.counts.refused += 1;
+            return Err(Refusal::Full);
+        }
+        let free = state.threads - state.running.len();
+        let wanted = state.waiting.len() + 1 > free && state.threads < threads_max;
+        if state.phase == Phase::Open
+            && wanted
+            && let Err(error) = start(inner, &mut state)
+            && state.threads == 0
+        {
+            state.counts.refused += 1;
+            return Err(Refusal::NoThread(error));
+        }
+        let number = state.next_job;
+        state.next_job += 1;
+        let since = Instant::now();
+        let job = make();
+        state.waiting.insert(number, Waiting { job, since });
+        let waiting = state.waiting.len();
+        state.counts.queued_max = state.counts.queued_max.max(waiting as u64);
+        drop(state);
+        self.called.notify_one();
+        if waiting == 1 && self.slow.is_some() {
+            // Under the lock, so that the owner cannot look before and wait after.
+            let _outcome = inner.outcome.lock().unwrap();
+            inner.changed.notify_all();
+        }
+        Ok(number)
+    }
+
+    /// Cancels a job that has not begun. False: it has, or was canceled before.
+    pub(crate) fn cancel(&self, number: u64) -> bool {
+        let mut state = self.state();
+        let waiting = state.waiting.remove(&number);
+        state.counts.canceled += u64::from(waiting.is_some());
+        state.look_at_queue();
+        drop(state);
+        let Some(Waiting { job, .. }) = waiting else {
+            return false;
+        };
+        job.cancel();
+        true
+    }
+
+    /// The job that this thread begins, if one waits.
+    fn begin(state: &mut State, thread: u64) -> Option<Box<dyn Job>> {
+        let (_, Waiting { job, .. }) = state.waiting.pop_first()?;
+        state.running.insert(thread, job.handler());
+        state.counts.started += 1;
+        state.look_at_queue();
+        Some(job)
+    }
+
+    /// The job of this thread is over.
+    fn end(&self, state: &mut State, thread: u64, died: Option<Box<dyn Any + Send>>) {
+        state.running.remove(&thread);
+        state.died = state.died.take().or(died);
+        if state.phase == Phase::Closed {
+            self.over.notify_all();
+        }
+    }
+
+    /// A thread of the pool.
+    fn serve(&self, thread: u64) {
+        let mut state = self.state();
+        loop {
+            if let Some(job) = Pool::begin(&mut state, thread) {
+                drop(state);
+                let died = catching(|| job.run()).err();
+                state = self.state();
+                self.end(&mut state, thread, died);
+                continue;
+            }
+            if state.phase == Phase::Closed {
+                break;
+            }
+            let waited = self.called.wait_timeout(state, self.limits.idle).unwrap();
+            state = waited.0;
+            if waited.1.timed_out() && state.waiting.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    /// Waits `grace` for jobs that run, and joins all threads whose jobs are over. Jobs that wait
+    /// are dropped. No core is there any more.
+    pub(crate) fn close(&self, grace: Duration) -> Left {
+        let dropped = catching(|| self.discard());
+        let begun = Instant::now();
+        let mut state = self.state();
+        while !state.running.is_empty() {
+            let left = grace.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            state = self.over.wait_timeout(state, left).unwrap().0;
+        }
+        let mut handles = std::mem::take(&mut state.handles);
+        handles.retain(|thread, _| !state.running.contains_key(thread));
+        let stuck = state.running.values().copied().collect();
+        let died = state.died.take();
+        drop(state);
+        for handle in handles.into_values() {
+            // It catches what is the user's.
+            handle.join().expect("a thread of the pool does not panic");
+        }
+        let died = died.or(dropped.err());
+        Left { stuck, died }
+    }
+
+    /// Takes no more jobs, and drops those that wait.
+    pub(crate) fn discard(&self) {
+        let mut state = self.state();
+        state.phase = Phase::Closed;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        self.called.notify_all();
+        drop(waiting);
+    }
+
+    pub(crate) fn stats(&self) -> BlockingStats {
+        let state = self.state();
+        BlockingStats {
+            queued: state.waiting.len() as u64,
+            running: state.running.len() as u64,
+            threads: state.threads as u64,
+            ..state.counts.clone()
+        }
+    }
+
+    /// When the watchdog is to look at what waits, from now on.
+    pub(crate) fn next_look(&self) -> Option<Duration> {
+        let (limit, _) = self.slow.as_ref()?;
+        let state = self.state();
+        let (_, oldest) = state.waiting.first_key_value()?;
+        let left = limit.saturating_sub(oldest.since.elapsed());
+        (!state.told).then(|| left.max(Duration::from_millis(1)))
+    }
+
+    /// Tells the hook if jobs have waited for long.
+    pub(crate) fn look(&self) {
+        let Some((limit, hook)) = &self.slow else {
+            return;
+        };
+        let mut state = self.state();
+        let Some((_, oldest)) = state.waiting.first_key_value() else {
+            return;
+        };
+        let waited_for = oldest.since.elapsed();
+        if waited_for < *limit || state.told {
+            return;
+        }
+        let slow = SlowBlocking {
+            handler: oldest.job.handler(),
+            waited_for,
+            queued: state.waiting.len(),
+            threads: state.threads,
+        };
+        state.told = true;
+        drop(state);
+        hook(&slow);
+    }
+}
+
+impl State {
+    /// Whoever waits after the queue was empty is waited for anew.
+    fn look_at_queue(&mut self) {
+        self.told &= !self.waiting.is_empty();
+    }
+}
+
+/// Starts a thread.
+fn start(inner: &Arc<Inner>, state: &mut State) -> io::Result<()> {
+    let thread = state.next_thread;
+    #[cfg(feature = "sim")]
+    if inner.config.simulated {
+        start_virtual(inner, thread);
+        state.started();
+        return Ok(());
+    }
+    // Those that have ended meanwhile.
+    let over = state
+        .handles
+        .extract_if(.., |_, handle| handle.is_finished());
+    over.for_each(|(_, handle)| handle.join().expect("a thread of the pool does not panic"));
+    let (its, processors) = (Arc::clone(inner), state.processors);
+    let handle = Builder::new()
+        .name(format!("mely-blocking-{thread}"))
+        .spawn(move || {
+            // It inherits the one processor of the core whose handler started it. If that cannot be
+            // changed it works all the same.
+            let _ = processors.map(|set| sched_setaffinity(None, &set));
+            its.pool.serve(thread);
+        })?;
+    state.handles.insert(thread, handle);
+    state.started();
+    Ok(())
+}
+
+impl State {
+    fn started(&mut self) {
+        self.next_thread += 1;
+        self.threads += 1;
+        self.counts.threads_max = self.counts.threads_max.max(self.threads as u64);
+    }
+}
+
+/// Starts a virtual thread, on a core that follows from its number.
+#[cfg(feature = "sim")]
+fn start_virtual(inner: &Arc<Inner>, thread: u64) {
+    let core = thread % inner.shared.cores.len() as u64;
+    let own = UniqueColor::issue(inner, core as usize);
+    let (poster, color) = (Poster::of(inner), own.color());
+    let event = move |cx: &mut Cx| serve_virtually(cx, thread, own);
+    // Refused at the end, when jobs are dropped.
+    drop(poster.post_own_until(Admission::UntilEnd, None, color, event));
+}
+
+/// A virtual thread takes a job and runs it in its next event, so that others may be first. It ends
+/// when none waits.
+#[cfg(feature = "sim")]
+fn serve_virtually(cx: &mut Cx, thread: u64, own: UniqueColor) {
+    let inner = Arc::clone(&cx.worker_ref().inner);
+    let mut state = inner.pool.state();
+    let Some(job) = Pool::begin(&mut state, thread) else {
+        state.threads -= 1;
+        return;
+    };
+    drop(state);
+    cx.post_own(own.color(), move |cx: &mut Cx| {
+        // What it posts comes from outside.
+        let died = aside(|| catching(|| job.run())).err();
+        let pool = &inner.pool;
+        pool.end(&mut pool.state(), thread, died);
+        serve_virtually(cx, thread, own);
+    });
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! What a core does with holds: the running color is held, and its events ask the color's gate
+//! ([`crate::gate`]).
+
+use super::core::Core;
+use crate::event::node::{Event, Sort};
+use crate::gate::{Admission, Arrival, HoldId, Place};
+use crate::sync::fault;
+use crate::{Color, Cx, Handler};
+
+impl Core {
+    /// Holds the color of the event that runs. The hold counts as an event posted, until
+    /// [`post_last`](Self::post_last) posts its last.
+    pub(crate) fn hold(&mut self) -> HoldId {
+        let slot = self.current.slot.get().expect("inside an event");
+        let hold = HoldId::new(self.id, self.holds);
+        self.holds += 1;
+        self.own.stats.holds.add(1);
+        if !fault("hold not counted") {
+            self.posted += 1;
+        }
+        let color = self.current.color();
+        let shared = &self.shared;
+        shared.gates.hold(slot, color, hold, &shared.profiles);
+        hold
+    }
+
+    /// Posts a hold's last event, which counts as posted since the hold was made.
+    pub(crate) fn post_last<F>(&mut self, handler: Option<&'static Handler>, color: Color, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.own.stats.holds_ended.add(1);
+        let profiles = &self.shared.profiles;
+        let (event, times) = self
+            .maker
+            .make_own(profiles, handler, color, f, Sort::PASSING);
+        self.put_counted(color, event, times);
+    }
+
+    /// The running color's hold is over, and its last event will not come: it counts as executed.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn settle_hold(&mut self) {
+        self.own.stats.holds_ended.add(1);
+        self.own.stats.holds_settled.add(1);
+        self.settled += 1;
+    }
+
+    /// Whether a color of the running slot has a gate.
+    #[inline(always)]
+    pub(super) fn is_gated(&self) -> bool {
+        let slot = self.current.slot.get();
+        slot.is_some_and(|slot| self.shared.gates.any_at(slot))
+    }
+
+    /// An ordinary event is about to begin; none if its color's gate keeps it.
+    #[inline(never)]
+    pub(super) fn admit(&mut self, event: Event) -> Option<Event> {
+        let slot = self.current.slot.get()?;
+        let color = self.current.color();
+        match self.shared.gates.admit(slot, color, event) {
+            Admission::Begins(event, next) => {
+                self.let_go(next);
+                Some(event)
+            }
+            Admission::PutAside => {
+                self.own.stats.put_aside.add(1);
+                self.running.forget_begun();
+                None
+            }
+        }
+    }
+
+    /// The event that runs came through this hold, and ends it or not.
+    pub(crate) fn arrive(&mut self, hold: HoldId, ends: bool) -> Arrival {
+        let slot = self.current.slot.get().expect("inside an event");
+        let color = self.current.color();
+        let (arrival, next) = self.shared.gates.arrive(slot, color, hold, ends);
+        self.let_go(next);
+        arrival
+    }
+
+    /// Parks the event that has just begun: `f` becomes an event that runs later in its stead.
+    pub(crate) fn wait<F>(&mut self, handler: Option<&'static Handler>, place: Place, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let slot = self.current.slot.get().expect("inside an event");
+        let color = self.current.color();
+        let profiles = &self.shared.profiles;
+        let sort = if place.passes() {
+            Sort::PASSING
+        } else {
+            Sort::ORDINARY
+        };
+        let (event, _) = self.maker.make_own(profiles, handler, color, f, sort);
+        self.shared.gates.wait(slot, color, place, event);
+        self.running.forget_begun();
+    }
+
+    /// A hold was dropped.
+    pub(crate) fn hold_dropped(&self) {
+        self.own.stats.holds_dropped.add(1);
+    }
+
+    /// An event goes before all others of the running color.
+    fn let_go(&mut self, event: Option<Event>) {
+        if let Some(event) = event {
+            self.running.put_first(event);
+        }
+    }
+}

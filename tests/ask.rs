@@ -1,0 +1,541 @@
+//! Asking: events that return something, and who gets it.
+
+mod common;
+
+use common::{Alive, Bound, LONG, cores, eventually};
+use mely::sim::Step;
+use mely::{
+    Callback, Color, Colored, Cx, Handler, NoReply, OnPanic, PostError, Reply, Runtime, gather,
+};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(20));
+static TOLD: Handler = Handler::new("told");
+const THERE: Color = Color::new(4);
+const HERE: Color = Color::new(7);
+
+/// A run on its own thread, until its poster stops it.
+fn beside(runtime: Runtime, ask: impl FnOnce(&mely::Poster)) {
+    let poster = runtime.poster();
+    let run = std::thread::spawn(move || runtime.run(|_cx| ()));
+    ask(&poster);
+    poster.stop();
+    run.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_thread_waits_for_the_reply() {
+    let _bound = Bound::new("a_thread_waits");
+    beside(cores(2).build().unwrap(), |poster| {
+        for n in 0..1_000u64 {
+            let mut reply = poster
+                .ask(Color::from(n % 9), move |cx| (cx.color(), n))
+                .unwrap();
+            let answer = match n % 3 {
+                0 => reply.recv(),
+                1 => reply.recv_timeout(LONG),
+                _ => loop {
+                    if let Some(answer) = reply.try_recv() {
+                        break answer;
+                    }
+                },
+            };
+            assert_eq!(answer, Ok((Color::from(n % 9), n)));
+            assert_eq!(reply.recv(), Err(NoReply::Taken));
+            assert_eq!(reply.try_recv(), Some(Err(NoReply::Taken)));
+        }
+    });
+}
+
+#[test]
+fn a_wait_in_vain_ends_and_the_reply_still_comes() {
+    let _bound = Bound::new("a_wait_in_vain");
+    beside(cores(1).build().unwrap(), |poster| {
+        let (go, wait) = channel::<()>();
+        let mut reply = poster.ask(THERE, move |_cx| wait.recv().is_err()).unwrap();
+        let early = reply.recv_timeout(Duration::from_millis(5));
+        assert_eq!(early, Err(NoReply::TimedOut));
+        assert_eq!(reply.try_recv(), None);
+        drop(go);
+        assert_eq!(reply.recv(), Ok(true));
+    });
+}
+
+#[test]
+fn a_handler_is_told_in_the_callbacks_color() {
+    let _bound = Bound::new("a_handler_is_told");
+    let sum = cores(3).build().unwrap().run_until(|cx, finish| {
+        let sum = Colored::new(cx, HERE, 0u64);
+        for n in 0..100u64 {
+            let reply = cx.ask(Color::from(n), move |_cx| n);
+            let finish = finish.clone();
+            let told = sum.on_value(&TOLD, move |sum, cx, n: Result<u64, _>| {
+                assert_eq!((cx.color(), cx.handler()), (HERE, "told"));
+                *sum += n.unwrap();
+                if *sum == 4_950 {
+                    finish.finish(*sum);
+                }
+            });
+            reply.then(cx, told);
+        }
+    });
+    assert_eq!(sum.unwrap(), 4_950);
+}
+
+/// Also if it has come before it is asked for, and with all queues full.
+#[test]
+fn a_reply_that_is_there_is_delivered_at_the_limit_of_events() {
+    let _bound = Bound::new("a_reply_that_is_there");
+    let runtime = cores(1).events_max(1).build().unwrap();
+    let answer = runtime.run_until(|cx, finish| {
+        let asked = cx.ask(THERE, |_cx| 5);
+        let later = cx.ask(THERE, |_cx| 6);
+        cx.post(THERE, move |cx| {
+            while cx.try_post(Color::from(1), |_cx| ()).is_ok() {}
+            let told = TOLD.on_value(HERE, move |_cx, all| finish.finish(all));
+            gather([asked, later]).then(cx, told);
+        });
+    });
+    assert_eq!(answer.unwrap().unwrap(), [Ok(5), Ok(6)]);
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn a_future_awaits_it() {
+    let _bound = Bound::new("a_future_awaits_it");
+    beside(cores(2).build().unwrap(), |poster| {
+        let asked = async {
+            let mut sum = 0;
+            for n in 0..500u64 {
+                sum += poster
+                    .ask(Color::from(n), move |_cx| n)
+                    .unwrap()
+                    .await
+                    .unwrap();
+            }
+            let many = (0..10u64).map(|n| poster.ask(Color::from(n), move |_cx| n).unwrap());
+            (sum, gather(many).await.unwrap().len())
+        };
+        assert_eq!(block_on(asked), (124_750, 10));
+        // A waker that is not used any more is let go.
+        let (go, wait) = channel::<()>();
+        let mut reply = pin!(poster.ask(THERE, move |_cx| wait.recv().is_err()).unwrap());
+        let stale = Arc::new(Unpark(std::thread::current()));
+        let waker = Waker::from(Arc::clone(&stale));
+        assert!(
+            reply
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        drop(waker);
+        assert!(
+            reply
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+        assert_eq!(Arc::strong_count(&stale), 1);
+        drop(go);
+        assert_eq!(block_on(reply), Ok(true));
+    });
+}
+
+#[test]
+fn nothing_waits_inside_a_handler() {
+    let _bound = Bound::new("nothing_waits_inside");
+    let other = cores(1).build().unwrap();
+    let foreign = other.poster().ask(THERE, |_cx| ()).unwrap();
+    cores(1)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            let mut own = cx.ask(THERE, |_cx| ());
+            assert_eq!(own.recv(), Err(NoReply::Inside));
+            assert_eq!(own.recv_timeout(LONG), Err(NoReply::Inside));
+            let mut foreign = foreign;
+            assert_eq!(foreign.recv(), Err(NoReply::Inside));
+            // Blocking work may.
+            let told = TOLD.on_value(HERE, |cx, answer| {
+                assert_eq!(answer, Ok(()));
+                cx.stop();
+            });
+            cx.blocking(move || own.recv(), told).unwrap();
+        })
+        .unwrap();
+}
+
+/// Work of a simulation is on the thread that steps.
+#[test]
+fn nothing_waits_in_a_simulation() {
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    let told = simulation.run_until(|cx, finish| {
+        let mut reply = cx.ask(THERE, |_cx| ());
+        let told = TOLD.on_value(HERE, move |_cx, answer| finish.finish(answer));
+        cx.blocking(move || reply.recv(), told).unwrap();
+    });
+    assert_eq!(told.unwrap(), Err(NoReply::Inside));
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    simulation.start(|_cx| ()).unwrap();
+    let mut reply = simulation.poster().ask(THERE, |cx| cx.stop()).unwrap();
+    let mut answer = None;
+    while simulation.step() != Step::Ended {
+        answer = answer.or_else(|| reply.try_recv());
+    }
+    assert_eq!(answer, Some(Ok(())));
+}
+
+/// The closure is dropped in its color; what has begun runs to its end.
+#[test]
+fn a_reply_that_is_dropped_cancels_what_has_not_begun() {
+    struct InColor(std::sync::mpsc::Sender<Option<String>>);
+    impl Drop for InColor {
+        fn drop(&mut self) {
+            let name = std::thread::current().name().map(str::to_owned);
+            self.0.send(name).unwrap();
+        }
+    }
+    let _bound = Bound::new("a_reply_that_is_dropped");
+    let alive = Alive::default();
+    beside(cores(1).build().unwrap(), |poster| {
+        let (begun, has_begun) = channel();
+        let (go, wait) = channel::<()>();
+        let payload = alive.payload();
+        let first = poster
+            .ask(THERE, move |_cx| {
+                begun.send(()).unwrap();
+                let _ = wait.recv();
+                payload
+            })
+            .unwrap();
+        has_begun.recv().unwrap();
+        let (tell, told) = channel();
+        let dropped = InColor(tell);
+        let second: Reply<()> = poster
+            .ask(THERE, move |_cx| {
+                drop(dropped);
+                unreachable!("canceled")
+            })
+            .unwrap();
+        drop((first, second));
+        assert_eq!(alive.count(), 1, "it runs");
+        drop(go);
+        assert_eq!(told.recv().unwrap().as_deref(), Some("mely-0"));
+        assert_eq!(alive.count(), 0, "what it returned is dropped");
+        // All of those that were gathered.
+        let (go, wait) = channel::<()>();
+        poster
+            .post(THERE, move |_cx| {
+                let _ = wait.recv();
+            })
+            .unwrap();
+        let never = |_| poster.ask(THERE, |_cx| unreachable!("canceled")).unwrap();
+        drop::<Reply<Vec<Result<(), _>>>>(gather((0..10).map(never)));
+        drop(go);
+    });
+}
+
+#[test]
+fn a_panic_is_told_and_not_waited_for() {
+    let _bound = Bound::new("a_panic_is_told");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tells = Arc::clone(&told);
+    let runtime = cores(2)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(move |report| tells.lock().unwrap().push(report.color))
+        .build()
+        .unwrap();
+    beside(runtime, |poster| {
+        let ask = |color: u64| {
+            let f = move |_cx: &mut Cx| assert_ne!(color, 3);
+            poster.ask(Color::from(color), f).unwrap()
+        };
+        assert_eq!(ask(3).recv(), Err(NoReply::Panicked));
+        assert_eq!(block_on(ask(3)), Err(NoReply::Panicked));
+        let all = gather((2..5).map(ask)).recv().unwrap();
+        assert_eq!(all, [Ok(()), Err(NoReply::Panicked), Ok(())]);
+        // Poisoned state, in the event that poisons it and in those after it.
+        let state = Colored::new(poster, THERE, 5);
+        let ask = |panics: bool| {
+            let f = move |state: &mut i32, _cx: &mut Cx| {
+                assert!(!panics);
+                *state
+            };
+            state.ask_as(poster, &TOLD, f).unwrap().recv()
+        };
+        assert_eq!(ask(false), Ok(5));
+        assert_eq!(ask(true), Err(NoReply::Panicked));
+        assert_eq!(ask(false), Err(NoReply::Panicked));
+    });
+    assert_eq!(told.lock().unwrap().len(), 5);
+}
+
+/// Nobody waits for ever, whatever becomes of the runtime.
+#[test]
+fn what_is_dropped_with_a_run_is_told() {
+    let _bound = Bound::new("what_is_dropped");
+    // It never runs.
+    let runtime = cores(1).build().unwrap();
+    let ask = || runtime.poster().ask(THERE, |_cx| ()).unwrap();
+    let (mut first, second, third) = (ask(), ask(), ask());
+    let (ready, is_ready) = channel();
+    let waits = std::thread::spawn(move || {
+        ready.send(()).unwrap();
+        first.recv()
+    });
+    is_ready.recv().unwrap();
+    drop(runtime);
+    assert_eq!(waits.join().unwrap(), Err(NoReply::Dropped));
+    assert_eq!(block_on(second), Err(NoReply::Dropped));
+    let all = gather([third]).recv().unwrap();
+    assert_eq!(all, [Err(NoReply::Dropped)]);
+    // It is cut short.
+    let runtime = cores(1).build().unwrap();
+    let replies = Arc::new(Mutex::new(Vec::new()));
+    let given = Arc::clone(&replies);
+    let outcome = runtime.run(move |cx| {
+        for _ in 0..10 {
+            given.lock().unwrap().push(cx.ask(THERE, |_cx| ()));
+        }
+        panic!("meant");
+    });
+    assert!(outcome.is_err());
+    for mut reply in replies.lock().unwrap().drain(..) {
+        assert_eq!(reply.recv(), Err(NoReply::Dropped));
+    }
+}
+
+#[test]
+fn gathered_replies_are_in_the_order_of_asking() {
+    let _bound = Bound::new("gathered_replies");
+    let all = cores(3).build().unwrap().run_until(|cx, finish| {
+        let asked = |n: u64| {
+            let f = move |_cx: &mut Cx| {
+                std::thread::sleep(Duration::from_micros(500 * (10 - n)));
+                n
+            };
+            cx.ask(Color::from(n), f)
+        };
+        let told = TOLD.on_value(HERE, move |cx, all| {
+            assert_eq!(cx.color(), HERE);
+            finish.finish(all);
+        });
+        gather((0..10).map(asked)).then(cx, told);
+    });
+    let all: Vec<_> = all
+        .unwrap()
+        .unwrap()
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(all, (0..10).collect::<Vec<_>>());
+    assert_eq!(gather::<()>([]).recv(), Ok(vec![]));
+}
+
+#[test]
+fn what_is_refused_comes_back() {
+    let _bound = Bound::new("what_is_refused");
+    let runtime = cores(1).events_max(1).build().unwrap();
+    let poster = runtime.poster();
+    while poster.post(THERE, |_cx| ()).is_ok() {}
+    let refused = poster.ask(THERE, |_cx| 5);
+    assert!(matches!(refused, Err(PostError::Full(_))));
+    let keep_alive = poster.keep_alive().unwrap();
+    let state = Colored::new(&poster, HERE, ());
+    let kept = state.clone();
+    let thread = std::thread::spawn(move || {
+        eventually("the stop", || {
+            matches!(poster.ask(THERE, |_cx| ()), Err(PostError::Ended(_)))
+        });
+        let refused = state.ask(&poster, |_, _| ());
+        assert!(matches!(refused, Err(PostError::Ended(_))));
+        // It keeps it. The queues are full for a moment.
+        let mut reply = loop {
+            match keep_alive.ask(THERE, |_cx| 5) {
+                Ok(reply) => break reply,
+                Err(error) => assert!(matches!(error, PostError::Full(_))),
+            }
+        };
+        assert_eq!(reply.recv(), Ok(5));
+        let mut reply = loop {
+            match state.ask(&keep_alive, |_, _| 6) {
+                Ok(reply) => break reply,
+                Err(error) => assert!(matches!(error, PostError::Full(_))),
+            }
+        };
+        assert_eq!(reply.recv(), Ok(6));
+    });
+    runtime
+        .run(move |cx| {
+            while cx.try_post(THERE, |_cx| ()).is_ok() {}
+            assert!(matches!(
+                cx.try_ask(THERE, |_cx| ()),
+                Err(PostError::Full(_))
+            ));
+            assert!(matches!(
+                kept.try_ask(cx, |_, _| ()),
+                Err(PostError::Full(_))
+            ));
+            cx.stop();
+        })
+        .unwrap();
+    thread.join().unwrap();
+}
+
+/// Whoever has the reply posts after the event that was asked, though nobody has flushed.
+#[test]
+fn what_the_asked_event_posted_comes_before_what_the_asker_posts() {
+    const LAST: Color = Color::new(9);
+    for seed in 0..200 {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let push = |what: &'static str| {
+            let order = Arc::clone(&order);
+            move |_cx: &mut Cx| order.lock().unwrap().push(what)
+        };
+        let builder = Runtime::builder().cores(mely::Cores::Count(2));
+        let mut simulation = builder.simulate(seed).unwrap();
+        simulation.start(|_cx| ()).unwrap();
+        let poster = simulation.poster();
+        let asked = push("asked");
+        // Of one core, and the last color of the other one.
+        let state = Colored::new(&poster, THERE, ());
+        let ask = move |_: &mut (), cx: &mut Cx| cx.post_callback(SHORT.on(LAST, asked));
+        let mut reply = state.ask_as(&poster, &SHORT, ask).unwrap();
+        // More to do, before the posts are published.
+        for color in (20..60).step_by(2) {
+            let more = SHORT.on(Color::from(color), |_cx| ());
+            poster.post_callback(more).unwrap();
+        }
+        let mut came = false;
+        while simulation.step() != Step::Stalled {
+            if !came && reply.try_recv().is_some() {
+                came = true;
+                poster.post(LAST, push("asker")).unwrap();
+            }
+        }
+        let order = order.lock().unwrap().clone();
+        assert_eq!(order, ["asked", "asker"], "with seed {seed}");
+    }
+}
+
+/// The asker's runtime is kept until the other one has replied, or has gone.
+#[test]
+fn a_reply_of_another_runtime_keeps_the_askers() {
+    let _bound = Bound::new("a_reply_of_another_runtime");
+    for cut_short in [false, true] {
+        let other = cores(1).build().unwrap();
+        let poster = other.poster();
+        let (tell, told) = channel();
+        let (asked, has_asked) = channel();
+        let asker = cores(1)
+            .exit_when_idle(true)
+            .drain_deadline(LONG)
+            .build()
+            .unwrap();
+        let asking = std::thread::spawn(move || {
+            asker.run(move |cx| {
+                let reply = poster.ask(THERE, |_cx| 5).unwrap();
+                asked.send(()).unwrap();
+                let told = Callback::anonymous_value(HERE, move |_cx: &mut Cx, answer| {
+                    tell.send(answer).unwrap();
+                });
+                reply.then(cx, told);
+            })
+        });
+        has_asked.recv().unwrap();
+        // Nothing else is left to do for the asker's runtime by then, mostly.
+        std::thread::sleep(Duration::from_millis(20));
+        if cut_short {
+            drop(other);
+        } else {
+            other.run(|cx| cx.stop()).unwrap();
+        }
+        asking.join().unwrap().unwrap();
+        let expected = if cut_short {
+            Err(NoReply::Dropped)
+        } else {
+            Ok(5)
+        };
+        assert_eq!(told.recv(), Ok(expected));
+    }
+}
+
+/// Many threads ask, cancel, and panic, with the stop in the middle: each question has an end.
+#[test]
+fn every_question_has_an_end() {
+    let _bound = Bound::new("every_question");
+    for round in 0..6u64 {
+        let runtime = cores(2)
+            .on_panic(OnPanic::DropEvent)
+            .panic_hook(|_| ())
+            .build()
+            .unwrap();
+        let poster = runtime.poster();
+        let alive = Alive::default();
+        let replied = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let (poster, alive) = (poster.clone(), alive.clone());
+                let replied = Arc::clone(&replied);
+                std::thread::spawn(move || {
+                    for n in 0..1_000u64 {
+                        let payload = ([n; 20], alive.payload());
+                        let asked = poster.ask(Color::from(n % 11), move |_cx| {
+                            if n % 100 == 7 {
+                                std::panic::resume_unwind(Box::new("meant"));
+                            }
+                            payload
+                        });
+                        let Ok(mut reply) = asked else {
+                            break;
+                        };
+                        if n % 4 == thread {
+                            continue;
+                        }
+                        match reply.recv() {
+                            Ok((bytes, _)) => assert_eq!(bytes, [n; 20]),
+                            Err(NoReply::Panicked) => assert_eq!(n % 100, 7),
+                            Err(error) => panic!("{error}"),
+                        }
+                        replied.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let stopping = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(round * 4));
+            poster.stop();
+        });
+        runtime.run(|_cx| ()).unwrap();
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        stopping.join().unwrap();
+        assert_eq!(alive.count(), 0);
+    }
+}

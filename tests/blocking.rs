@@ -1,0 +1,672 @@
+//! Blocking work: threads of the runtime, results in the callback's color, limits and the end.
+
+mod common;
+
+use common::{Alive, Bound, LONG, Payload, child_passes, cores, eventually};
+use mely::sim::Step;
+use mely::{
+    BlockingError, Callback, Color, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(20));
+static RESULT: Handler = Handler::new("result");
+const COLOR: Color = Color::new(7);
+
+/// Work that says that it has begun, and waits until it is let go.
+struct Gate {
+    begun: Sender<()>,
+    go: Receiver<()>,
+}
+
+impl Gate {
+    fn new() -> (Gate, Receiver<()>, Sender<()>) {
+        let (begun, has_begun) = channel();
+        let (let_go, go) = channel();
+        (Gate { begun, go }, has_begun, let_go)
+    }
+
+    fn wait(self) {
+        let _ = self.begun.send(());
+        let _ = self.go.recv();
+    }
+}
+
+fn nothing<T: 'static>() -> Callback<impl FnOnce(&mut Cx, T) + Send + 'static> {
+    RESULT.on_value(COLOR, |_cx: &mut Cx, _: T| ())
+}
+
+#[test]
+fn the_result_is_an_event_of_the_callbacks_color() {
+    let _bound = Bound::new("the_result_is_an_event");
+    let runtime = cores(2).build().unwrap();
+    let observer = runtime.poster();
+    let outcome = runtime.run_until(|cx, finish| {
+        let here = std::thread::current().id();
+        let done = RESULT.on_value(COLOR, move |cx, (there, bytes): (_, [u8; 200])| {
+            assert_eq!((cx.color(), cx.handler()), (COLOR, "result"));
+            assert_ne!(there, here);
+            finish.finish(bytes[199]);
+        });
+        cx.blocking(move || (std::thread::current().id(), [5; 200]), done)
+            .unwrap();
+    });
+    assert_eq!(outcome.unwrap(), 5);
+    let stats = observer.stats().blocking;
+    assert_eq!(
+        (stats.started, stats.queued_max, stats.threads_max),
+        (1, 1, 1)
+    );
+    assert_eq!((stats.running, stats.queued, stats.threads), (0, 0, 0));
+}
+
+#[test]
+fn results_come_in_the_order_of_completion() {
+    let _bound = Bound::new("results_come_in_the_order");
+    let order = cores(2).build().unwrap().run_until(|cx, finish| {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let (gate, begun, go) = Gate::new();
+        let late = Arc::clone(&order);
+        let first = RESULT.on_value(COLOR, move |_cx, ()| {
+            late.lock().unwrap().push("given first");
+            finish.finish(late.lock().unwrap().clone());
+        });
+        cx.blocking(move || gate.wait(), first).unwrap();
+        let early = Arc::clone(&order);
+        let second = RESULT.on_value(COLOR, move |_cx, ()| {
+            early.lock().unwrap().push("over first");
+            drop(go);
+        });
+        cx.blocking(move || begun.recv().unwrap(), second).unwrap();
+    });
+    assert_eq!(order.unwrap(), ["over first", "given first"]);
+}
+
+#[test]
+fn threads_and_queue_have_limits_and_what_is_refused_comes_back() {
+    let _bound = Bound::new("threads_and_queue_have_limits");
+    let runtime = cores(1)
+        .blocking_threads_max(2)
+        .blocking_queue_max(3)
+        .exit_when_idle(true)
+        .build()
+        .unwrap();
+    let observer = runtime.poster();
+    let alive = Alive::default();
+    let given = alive.clone();
+    // How many ran at once, and the most of it.
+    let in_pool = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+    let seen = Arc::clone(&in_pool);
+    runtime
+        .run(move |cx| {
+            let (open, closed) = channel::<()>();
+            let closed = Arc::new(Mutex::new(closed));
+            let work = |counts: &Arc<(AtomicU64, AtomicU64)>| {
+                let counts = Arc::clone(counts);
+                let (closed, payload) = (Arc::clone(&closed), given.payload());
+                move || {
+                    let (at_once, most) = &*counts;
+                    let now = 1 + at_once.fetch_add(1, Ordering::Relaxed);
+                    most.fetch_max(now, Ordering::Relaxed);
+                    let _ = closed.lock().unwrap().recv();
+                    at_once.fetch_sub(1, Ordering::Relaxed);
+                    drop(payload);
+                    8
+                }
+            };
+            for _ in 0..5 {
+                cx.blocking(work(&in_pool), nothing()).unwrap();
+            }
+            // It will run on the core, beside the two threads.
+            let not_in_pool = Arc::default();
+            let error = cx.blocking(work(&not_in_pool), nothing()).unwrap_err();
+            assert!(matches!(error, BlockingError::Full(..)), "{error}");
+            assert!(error.to_string().contains("blocking_queue_max"), "{error}");
+            drop(open);
+            // Both parts are whole.
+            let (work, callback) = error.into_inner();
+            cx.post_callback(callback.bind(work()));
+        })
+        .unwrap();
+    let (at_once, most) = &*seen;
+    assert!(most.load(Ordering::Relaxed) <= 2);
+    assert_eq!((at_once.load(Ordering::Relaxed), alive.count()), (0, 0));
+    let stats = observer.stats().blocking;
+    assert_eq!((stats.started, stats.refused, stats.threads_max), (5, 1, 2));
+    assert_eq!(observer.stats().events(), 1 + 5 + 1);
+}
+
+/// The callback is dropped in its color, and the closure at once.
+#[test]
+fn what_has_not_begun_can_be_canceled() {
+    struct InColor(Sender<Option<String>>);
+    impl Drop for InColor {
+        fn drop(&mut self) {
+            let name = std::thread::current().name().map(str::to_owned);
+            self.0.send(name).unwrap();
+        }
+    }
+    let _bound = Bound::new("what_has_not_begun");
+    let runtime = cores(1)
+        .blocking_threads_max(1)
+        .exit_when_idle(true)
+        .build()
+        .unwrap();
+    let observer = runtime.poster();
+    let (tell, told) = channel();
+    let alive = Alive::default();
+    let payload = alive.payload();
+    let count = alive.clone();
+    runtime
+        .run(move |cx| {
+            let (gate, begun, go) = Gate::new();
+            let first = cx.blocking(move || gate.wait(), nothing()).unwrap();
+            let dropped = InColor(tell);
+            let never = RESULT.on_value(COLOR, move |_cx, ()| {
+                drop(dropped);
+                unreachable!("canceled");
+            });
+            let second = cx
+                .blocking(move || drop::<Payload>(payload), never)
+                .unwrap();
+            std::thread::spawn(move || {
+                begun.recv().unwrap();
+                assert!(second.cancel());
+                assert_eq!(count.count(), 0, "the closure is gone");
+                assert!(!first.cancel(), "it has begun");
+                drop(go);
+            });
+        })
+        .unwrap();
+    // On the core's thread, and not on the one that canceled.
+    assert_eq!(told.recv().unwrap().as_deref(), Some("mely-0"));
+    let stats = observer.stats().blocking;
+    assert_eq!((stats.started, stats.canceled), (1, 1));
+}
+
+#[test]
+fn a_panic_of_the_work_is_the_events() {
+    let _bound = Bound::new("a_panic_of_the_work");
+    // By default it stops the runtime.
+    let alive = Alive::default();
+    let payload = alive.payload();
+    let outcome = cores(2).build().unwrap().run(|cx| {
+        let never = RESULT.on_value(COLOR, move |_cx, ()| drop(payload));
+        cx.blocking(|| panic!("the disk is gone"), never).unwrap();
+    });
+    let Err(RunError::Panicked { panic, .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!((panic.handler, panic.color), ("result", COLOR));
+    assert_eq!(panic.message, "the disk is gone");
+    assert_eq!(alive.count(), 0);
+    // Or the event is lost, and the thread goes on.
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tells = Arc::clone(&told);
+    let runtime = cores(2)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(move |report| tells.lock().unwrap().push(report.message.clone()))
+        .blocking_threads_max(1)
+        .exit_when_idle(true)
+        .build()
+        .unwrap();
+    let observer = runtime.poster();
+    runtime
+        .run(|cx| {
+            for i in 0..5 {
+                cx.blocking(move || assert_ne!(i, 3, "three"), nothing())
+                    .unwrap();
+            }
+        })
+        .unwrap();
+    assert_eq!(told.lock().unwrap().len(), 1);
+    let stats = observer.stats();
+    assert_eq!((stats.blocking.started, stats.blocking.threads_max), (5, 1));
+    assert_eq!(stats.cores.iter().map(|core| core.panics).sum::<u64>(), 1);
+}
+
+/// Whoever is to be answered is, and then the run ends.
+#[test]
+fn a_stop_during_the_work_delivers_the_result() {
+    let _bound = Bound::new("a_stop_during_the_work");
+    for exits in [false, true] {
+        let (tell, told) = channel();
+        let runtime = cores(2)
+            .exit_when_idle(exits)
+            .drain_deadline(LONG)
+            .build()
+            .unwrap();
+        let poster = runtime.poster();
+        runtime
+            .run(move |cx| {
+                if !exits {
+                    cx.stop();
+                }
+                // Five, of which each begins the next one when it is over.
+                fn next(cx: &mut Cx, left: u32, tell: Sender<u32>) {
+                    let done = RESULT.on_value(COLOR, move |cx, ()| {
+                        tell.send(left).unwrap();
+                        if left > 0 {
+                            next(cx, left - 1, tell);
+                        }
+                    });
+                    let sleep = || std::thread::sleep(Duration::from_millis(5));
+                    cx.blocking(sleep, done).unwrap();
+                }
+                next(cx, 4, tell);
+            })
+            .unwrap();
+        assert_eq!(told.iter().collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
+        let refused = poster.blocking(|| (), nothing());
+        assert!(matches!(refused, Err(BlockingError::Ended(..))));
+    }
+}
+
+#[test]
+fn who_may_give_work_from_outside() {
+    let _bound = Bound::new("who_may_give_work");
+    let runtime = cores(1).drain_deadline(LONG).build().unwrap();
+    let poster = runtime.poster();
+    // Before the run, it waits for it.
+    let (tell, told) = channel();
+    let early = tell.clone();
+    poster
+        .blocking(
+            || 1,
+            RESULT.on_value(COLOR, move |_cx, n| early.send(n).unwrap()),
+        )
+        .unwrap();
+    let keep_alive = poster.keep_alive().unwrap();
+    let thread = std::thread::spawn(move || {
+        eventually("the stop", || {
+            matches!(poster.post(COLOR, |_cx| ()), Err(PostError::Ended(_)))
+        });
+        let refused = poster.blocking(|| 3, nothing());
+        assert!(matches!(refused, Err(BlockingError::Ended(..))));
+        let late = RESULT.on_value(COLOR, move |_cx, n| tell.send(n).unwrap());
+        keep_alive.blocking(|| 2, late).unwrap();
+    });
+    runtime.run(|cx| cx.stop()).unwrap();
+    thread.join().unwrap();
+    let mut told: Vec<_> = told.iter().collect();
+    told.sort_unstable();
+    assert_eq!(told, [1, 2]);
+}
+
+#[test]
+fn threads_that_are_idle_end() {
+    let _bound = Bound::new("threads_that_are_idle");
+    let runtime = cores(1)
+        .blocking_idle(Duration::from_millis(10))
+        .build()
+        .unwrap();
+    let poster = runtime.poster();
+    let watching = std::thread::spawn(move || {
+        for round in 1..4 {
+            let started = || poster.stats().blocking.started;
+            for _ in 0..3 {
+                poster.blocking(|| (), nothing()).unwrap();
+            }
+            eventually("their work", || started() == 3 * round);
+            eventually("their end", || poster.stats().blocking.threads == 0);
+        }
+        poster.stop();
+    });
+    runtime.run(|_cx| ()).unwrap();
+    watching.join().unwrap();
+}
+
+/// What runs at the deadline is named, and what waits is dropped.
+#[test]
+fn at_the_deadline_work_is_named_and_dropped() {
+    let _bound = Bound::new("at_the_deadline_work");
+    let runtime = cores(1)
+        .blocking_threads_max(1)
+        .drain_deadline(Duration::from_millis(20))
+        .build()
+        .unwrap();
+    let alive = Alive::default();
+    let (gate, _begun, go) = Gate::new();
+    let payloads: Vec<_> = (0..6).map(|_| alive.payload()).collect();
+    let outcome = runtime.run(move |cx| {
+        cx.blocking(move || gate.wait(), nothing()).unwrap();
+        for payload in payloads {
+            cx.blocking(move || drop::<Payload>(payload), nothing())
+                .unwrap();
+        }
+        cx.stop();
+    });
+    assert_eq!(alive.count(), 0, "what waited is gone");
+    let Err(error) = outcome else {
+        panic!("the work has not returned");
+    };
+    assert!(
+        error.to_string().contains("handler `result` goes on"),
+        "{error}"
+    );
+    let RunError::Deadline {
+        keep_alives_left,
+        blocking_stuck,
+        stuck,
+        ..
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((keep_alives_left, stuck.len()), (7, 0));
+    assert_eq!(blocking_stuck, ["result"]);
+    drop(go);
+}
+
+#[test]
+fn results_come_also_at_the_limit_of_events() {
+    let _bound = Bound::new("results_come_also");
+    let runtime = cores(1).events_max(1).build().unwrap();
+    runtime
+        .run(|cx| {
+            let done = RESULT.on_value(COLOR, |cx, ()| cx.stop());
+            let (gate, begun, go) = Gate::new();
+            cx.blocking(move || gate.wait(), done).unwrap();
+            begun.recv().unwrap();
+            while cx.try_post(Color::from(1), |_cx| ()).is_ok() {}
+            drop(go);
+            std::thread::sleep(Duration::from_millis(10));
+        })
+        .unwrap();
+}
+
+#[test]
+fn whoever_asked_is_told_that_work_waits_for_long() {
+    let _bound = Bound::new("whoever_asked_is_told");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tells = Arc::clone(&told);
+    let runtime = cores(1)
+        .blocking_threads_max(1)
+        .on_slow_blocking(Duration::from_millis(5), move |slow| {
+            tells.lock().unwrap().push(slow.clone());
+        })
+        .build()
+        .unwrap();
+    let seen = Arc::clone(&told);
+    runtime
+        .run(move |cx| {
+            let (gate, _, go) = Gate::new();
+            cx.blocking(move || gate.wait(), nothing()).unwrap();
+            let last = RESULT.on_value(COLOR, |cx, ()| cx.stop());
+            cx.blocking(|| (), nothing()).unwrap();
+            cx.blocking(|| (), last).unwrap();
+            std::thread::spawn(move || {
+                eventually("the warning", || !seen.lock().unwrap().is_empty());
+                std::thread::sleep(Duration::from_millis(20));
+                drop(go);
+            });
+        })
+        .unwrap();
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 1, "once: {told:?}");
+    assert_eq!(
+        (told[0].handler, told[0].queued, told[0].threads),
+        ("result", 2, 1)
+    );
+    assert!(told[0].waited_for >= Duration::from_millis(5));
+}
+
+/// Also those that a pinned core has started.
+#[test]
+fn threads_may_use_the_processors_of_who_called_run() {
+    let _bound = Bound::new("threads_may_use");
+    let mine = rustix::thread::sched_getaffinity(None).unwrap();
+    let theirs = cores(1).build().unwrap().run_until(|cx, finish| {
+        let done = RESULT.on_value(COLOR, move |_cx, set| finish.finish(set));
+        cx.blocking(|| rustix::thread::sched_getaffinity(None).unwrap(), done)
+            .unwrap();
+    });
+    assert!(theirs.unwrap() == mine);
+}
+
+#[test]
+fn work_that_was_given_to_a_runtime_that_never_runs_is_dropped() {
+    let alive = Alive::default();
+    let runtime = cores(1).build().unwrap();
+    let poster = runtime.poster();
+    let (work, result) = (alive.payload(), alive.payload());
+    let never = RESULT.on_value(COLOR, move |_cx, ()| drop(result));
+    let handle = poster
+        .blocking(move || drop::<Payload>(work), never)
+        .unwrap();
+    drop(runtime);
+    assert_eq!(alive.count(), 0);
+    assert!(!handle.cancel());
+}
+
+/// Thousands, some of which panic or are canceled, with the stop in the middle: each is over once.
+#[test]
+fn whatever_becomes_of_it_is_counted_once() {
+    let _bound = Bound::new("whatever_becomes_of_it");
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if info.payload().downcast_ref::<&str>() != Some(&"meant") {
+            before(info);
+        }
+    }));
+    for round in 0..4u64 {
+        let runtime = cores(2)
+            .on_panic(OnPanic::DropEvent)
+            .blocking_threads_max(1 + round as usize)
+            .blocking_queue_max(100)
+            .drain_deadline(LONG)
+            .build()
+            .unwrap();
+        let observer = runtime.poster();
+        let alive = Alive::default();
+        let called = Arc::new(AtomicU64::new(0));
+        let [accepted, refused, canceled, panics] = [0; 4].map(|_| Arc::new(AtomicU64::new(0)));
+        let threads: Vec<_> = (0..3u64)
+            .map(|thread| {
+                let poster = runtime.poster();
+                let alive = alive.clone();
+                let add = |to: &Arc<AtomicU64>| {
+                    let to = Arc::clone(to);
+                    move || to.fetch_add(1, Ordering::Relaxed)
+                };
+                let called = Arc::clone(&called);
+                let (accepted, refused) = (add(&accepted), add(&refused));
+                let (canceled, panics) = (add(&canceled), Arc::clone(&panics));
+                std::thread::spawn(move || {
+                    for i in 0..1_500 {
+                        let (work, done) = (alive.payload(), alive.payload());
+                        let (called, panics) = (Arc::clone(&called), Arc::clone(&panics));
+                        let callback = RESULT.on_value(Color::from(i % 5), move |_cx, n: u64| {
+                            assert_eq!(n, i);
+                            called.fetch_add(1, Ordering::Relaxed);
+                            drop(done);
+                        });
+                        let work = move || {
+                            let _work = work;
+                            if i % 50 == 7 {
+                                panics.fetch_add(1, Ordering::Relaxed);
+                                std::panic::panic_any("meant");
+                            }
+                            i
+                        };
+                        match poster.blocking(work, callback) {
+                            Ok(handle) => {
+                                accepted();
+                                if i % 3 == thread && handle.cancel() {
+                                    canceled();
+                                }
+                            }
+                            Err(BlockingError::Full(..)) => {
+                                refused();
+                            }
+                            Err(BlockingError::Ended(..)) => break,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    if thread == 0 {
+                        poster.stop();
+                    }
+                })
+            })
+            .collect();
+        runtime.run(|_cx| ()).unwrap();
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        let read = |of: &Arc<AtomicU64>| of.load(Ordering::Relaxed);
+        let stats = observer.stats();
+        assert_eq!(stats.blocking.started, read(&called) + read(&panics));
+        assert_eq!(stats.blocking.canceled, read(&canceled));
+        assert_eq!(stats.blocking.refused, read(&refused));
+        assert_eq!(
+            read(&accepted),
+            stats.blocking.started + stats.blocking.canceled
+        );
+        let caught: u64 = stats.cores.iter().map(|core| core.panics).sum();
+        assert_eq!(caught, read(&panics));
+        assert_eq!(alive.count(), 0);
+        assert_eq!((stats.blocking.threads, stats.blocking.running), (0, 0));
+    }
+}
+
+#[test]
+fn no_thread_is_left_after_the_run() {
+    child_passes("child_leaves_no_thread", &[]);
+}
+
+#[test]
+#[ignore = "in a process of its own"]
+fn child_leaves_no_thread() {
+    let _bound = Bound::new("child_leaves_no_thread");
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    for round in 0..30 {
+        let cut_short = round % 3 == 0;
+        let deadline = if cut_short { Duration::ZERO } else { LONG };
+        let runtime = cores(2).drain_deadline(deadline).build().unwrap();
+        let outcome = runtime.run(move |cx| {
+            for _ in 0..100 {
+                let work = || std::thread::sleep(Duration::from_micros(300));
+                cx.blocking(work, nothing()).unwrap();
+            }
+            cx.stop();
+        });
+        assert!(outcome.is_ok() || cut_short, "{outcome:?}");
+        assert_eq!(threads(), before, "in round {round}");
+    }
+}
+
+/// What each seed makes of six pieces of work on two virtual threads: the order of the results.
+fn simulated(seed: u64) -> (Vec<u64>, u64) {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let results = Arc::clone(&order);
+    let mut simulation = Runtime::builder()
+        .cores(Cores::Count(3))
+        .blocking_threads_max(2)
+        .exit_when_idle(true)
+        .simulate(seed)
+        .unwrap();
+    let here = std::thread::current().id();
+    simulation
+        .run(move |cx| {
+            let handles: Vec<_> = (0..6u64)
+                .map(|i| {
+                    let results = Arc::clone(&results);
+                    let done = RESULT.on_value(COLOR, move |cx, (i, thread)| {
+                        assert_eq!((cx.color(), thread), (COLOR, here));
+                        results.lock().unwrap().push(i);
+                    });
+                    let work = move || (i, std::thread::current().id());
+                    cx.blocking(work, done).unwrap()
+                })
+                .collect();
+            // The last one has to wait for those before it.
+            assert!(handles.into_iter().next_back().unwrap().cancel());
+        })
+        .unwrap();
+    let stats = simulation.stats().blocking;
+    assert_eq!(
+        (stats.threads_max, stats.started, stats.canceled),
+        (2, 5, 1)
+    );
+    let order = order.lock().unwrap().clone();
+    (order, simulation.fingerprint())
+}
+
+#[test]
+fn in_a_simulation_the_seed_decides() {
+    let mut orders = std::collections::BTreeSet::new();
+    for seed in 0..30 {
+        let (order, fingerprint) = simulated(seed);
+        assert_eq!(simulated(seed), (order.clone(), fingerprint));
+        let mut all = order.clone();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4]);
+        orders.insert(order);
+    }
+    assert!(orders.len() > 3, "{orders:?}");
+}
+
+/// The result comes after what was posted before the work was given away, though nobody has
+/// flushed, and the handler goes on.
+#[test]
+fn what_was_posted_before_comes_before_the_result() {
+    const LAST: Color = Color::new(8);
+    for seed in 0..100 {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let push = |what: &'static str| {
+            let order = Arc::clone(&order);
+            move |_cx: &mut Cx| order.lock().unwrap().push(what)
+        };
+        let (before, after) = (push("before"), push("after"));
+        let seen = Arc::clone(&order);
+        let builder = Runtime::builder().cores(Cores::Count(3));
+        let builder = builder.blocking_threads_max(1).exit_when_idle(true);
+        let mut simulation = builder.simulate(seed).unwrap();
+        simulation
+            .run(move |cx| {
+                // The thread is started by another event.
+                for _ in 0..5 {
+                    cx.blocking(|| (), nothing()).unwrap();
+                }
+                let gives = move |cx: &mut Cx| {
+                    cx.post_callback(SHORT.on(LAST, before));
+                    let result = move |cx: &mut Cx, ()| cx.post_callback(SHORT.on(LAST, after));
+                    let result = SHORT.on_value(Color::from(11), result);
+                    cx.blocking(|| (), result).unwrap();
+                    while seen.lock().unwrap().is_empty() {
+                        mely::sim::pause(cx);
+                    }
+                };
+                cx.post_callback(SHORT.on(Color::from(10), gives));
+            })
+            .unwrap();
+        let order = order.lock().unwrap().clone();
+        assert_eq!(order, ["before", "after"], "with seed {seed}");
+    }
+}
+
+/// What the work posts comes from outside, as on threads.
+#[test]
+fn in_a_simulation_work_is_outside() {
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    simulation
+        .start(|cx| {
+            let (poster, keep_alive) = (cx.poster(), cx.keep_alive());
+            let work = move || {
+                assert!(matches!(
+                    poster.post(COLOR, |_cx| ()),
+                    Err(PostError::Ended(_))
+                ));
+                keep_alive.post(COLOR, |_cx| ()).unwrap();
+            };
+            cx.blocking(work, nothing()).unwrap();
+            cx.stop();
+        })
+        .unwrap();
+    while simulation.step() != Step::Ended {}
+    simulation.end().unwrap();
+}

@@ -1,0 +1,633 @@
+//! Holds: a color waits, and only it.
+
+mod common;
+
+use common::{Alive, Bound, cores};
+use mely::{
+    Callback, Color, Colored, Cores, Cx, Handler, Hold, NoReply, PostError, RunError, Runtime,
+};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const HELD: Color = Color::new(7);
+/// Of the held color's slot, in a runtime with 4,096 slots.
+const SHARES: Color = Color::new(7 + 4_096);
+const OTHER: Color = Color::new(8);
+
+/// What ran, in order.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn add(&self, what: impl ToString) {
+        self.0.lock().unwrap().push(what.to_string());
+    }
+
+    fn event(&self, what: impl ToString) -> impl FnOnce(&mut Cx) + Send + 'static {
+        let (log, what) = (self.clone(), what.to_string());
+        move |_cx: &mut Cx| log.add(what)
+    }
+
+    fn assert(&self, expected: &[&str]) {
+        assert_eq!(*self.0.lock().unwrap(), expected);
+    }
+}
+
+/// Runs `first` as the first event of the held color, on this many virtual cores, until nothing is
+/// left.
+fn simulate(seed: u64, cores: usize, first: impl FnOnce(&mut Cx) + Send + 'static) -> mely::Stats {
+    let builder = Runtime::builder()
+        .cores(Cores::Count(cores))
+        .color_slots(4_096);
+    let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+    simulation.run(move |cx| cx.post(HELD, first)).unwrap();
+    simulation.stats()
+}
+
+#[test]
+fn events_of_the_color_wait_in_order_and_others_do_not() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        let stats = simulate(seed, 2, move |cx| {
+            let hold = cx.hold();
+            for i in 0..3 {
+                cx.post(HELD, all.event(i));
+            }
+            cx.post(SHARES, all.event("shares the slot"));
+            let resumed = all.clone();
+            let last = all.clone();
+            let answer = move |cx: &mut Cx| {
+                last.add("answer");
+                cx.post(HELD, last.event(3));
+                hold.resume(resumed.event("resumed"));
+            };
+            cx.timer(
+                Duration::from_micros(100),
+                Callback::anonymous(OTHER, answer),
+            );
+            all.add("holds");
+        });
+        log.assert(&[
+            "holds",
+            "shares the slot",
+            "answer",
+            "resumed",
+            "0",
+            "1",
+            "2",
+            "3",
+        ]);
+        let sum = |of: fn(&mely::CoreStats) -> u64| stats.cores.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|core| core.holds), 1);
+        assert_eq!(sum(|core| core.holds_dropped), 0);
+        assert!(sum(|core| core.events_put_aside) >= 3);
+        // Put aside is neither posted nor executed once more.
+        assert_eq!(stats.events_waiting, 0);
+    }
+}
+
+#[test]
+fn dropped_it_lets_the_color_go_on_and_counts() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        let stats = simulate(seed, 2, move |cx| {
+            let hold = cx.hold();
+            cx.post(HELD, all.event("waited"));
+            let dropped = all.clone();
+            cx.post(OTHER, move |_cx| {
+                dropped.add("drops");
+                drop(hold);
+            });
+        });
+        log.assert(&["drops", "waited"]);
+        let dropped: u64 = stats.cores.iter().map(|core| core.holds_dropped).sum();
+        assert_eq!(dropped, 1);
+    }
+}
+
+/// Through the innermost hold at once, through an outer one when the inner is over.
+#[test]
+fn posts_through_a_hold_go_before_what_waits() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        simulate(seed, 2, move |cx| {
+            let outer = cx.hold();
+            let inner = cx.hold();
+            cx.post(HELD, all.event("ordinary"));
+            outer.post(all.event("through the outer")).unwrap();
+            inner.post(all.event("through the inner")).unwrap();
+            cx.post(OTHER, move |_cx| {
+                outer.post(all.event("through the outer again")).unwrap();
+                outer.resume(all.event("outer resumed"));
+                inner.resume(all.event("inner resumed"));
+            });
+        });
+        log.assert(&[
+            "through the inner",
+            "inner resumed",
+            "through the outer",
+            "through the outer again",
+            "outer resumed",
+            "ordinary",
+        ]);
+    }
+}
+
+/// Each of many events holds its color for a while: the next one begins when it is over.
+#[test]
+fn many_in_a_row_hold() {
+    const EVENTS: usize = 2_000;
+    for seed in 0..3 {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&log);
+        let stats = simulate(seed, 2, move |cx| {
+            for i in 0..EVENTS {
+                let log = Arc::clone(&all);
+                cx.post(HELD, move |cx| {
+                    let hold = cx.hold();
+                    cx.post(OTHER, move |_cx| {
+                        hold.resume(move |_cx| log.lock().unwrap().push(i))
+                    });
+                });
+            }
+        });
+        assert!(log.lock().unwrap().iter().copied().eq(0..EVENTS));
+        // Not each of those that wait, each time.
+        let aside: u64 = stats.cores.iter().map(|core| core.events_put_aside).sum();
+        assert!(aside < 3 * EVENTS as u64, "{aside}");
+    }
+}
+
+#[test]
+fn the_continuation_may_hold_again() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        simulate(seed, 2, move |cx| {
+            let first = cx.hold();
+            cx.post(HELD, all.event("waited"));
+            cx.post(OTHER, move |_cx| {
+                first.resume(move |cx| {
+                    all.add("first");
+                    let second = cx.hold();
+                    cx.post(OTHER, move |_cx| second.resume(all.event("second")));
+                });
+            });
+        });
+        log.assert(&["first", "second", "waited"]);
+    }
+}
+
+#[test]
+fn a_deadline_ends_it_and_what_comes_later_is_dropped_in_the_color() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        let alive = Alive::default();
+        let token = alive.payload();
+        simulate(seed, 2, move |cx| {
+            let mut hold = cx.hold();
+            hold.resume_after(cx, Duration::from_micros(50), all.event("too late"));
+            cx.post(HELD, all.event("waited"));
+            let its = all.clone();
+            let answer = move |_cx: &mut Cx| {
+                its.add("answer");
+                hold.post(its.event("an event like any other")).unwrap();
+                hold.resume(move |_cx| drop(token));
+            };
+            cx.timer(
+                Duration::from_micros(500),
+                Callback::anonymous(OTHER, answer),
+            );
+        });
+        log.assert(&["too late", "waited", "answer", "an event like any other"]);
+        assert_eq!(alive.count(), 0);
+    }
+}
+
+#[test]
+fn an_answer_in_time_cancels_the_deadline() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        simulate(seed, 2, move |cx| {
+            let mut hold = cx.hold();
+            hold.resume_after(cx, Duration::from_micros(50), all.event("never"));
+            hold.resume_after(cx, Duration::from_secs(500), all.event("never"));
+            cx.post(OTHER, move |_cx| {
+                hold.resume(move |cx| all.add(cx.now() < Duration::from_secs(1)));
+            });
+        });
+        log.assert(&["true"]);
+    }
+}
+
+/// The lost answer at a stop: a request is under way outside, and the program is asked to stop.
+#[test]
+fn a_stop_waits_for_what_is_held() {
+    let _bound = Bound::new("a_stop_waits");
+    for cores_count in [1, 2] {
+        let log = Log::default();
+        let all = log.clone();
+        let state = cores(cores_count).build().unwrap();
+        let poster = state.poster();
+        state
+            .run(move |cx| {
+                cx.post(HELD, move |cx| {
+                    let hold = cx.hold();
+                    cx.post(HELD, all.event("next request"));
+                    std::thread::spawn(move || {
+                        poster.stop();
+                        while poster.post(OTHER, |_cx| ()).is_ok() {}
+                        std::thread::sleep(Duration::from_millis(50));
+                        hold.post(all.event("part of the answer")).unwrap();
+                        hold.resume(all.event("answer"));
+                    });
+                });
+            })
+            .unwrap();
+        log.assert(&["part of the answer", "answer", "next request"]);
+    }
+}
+
+/// A run that is cut short while a hold is out drops what waits, and tells how much.
+#[test]
+fn what_waits_is_dropped_if_the_run_is_cut_short() {
+    let _bound = Bound::new("what_waits_is_dropped");
+    let alive = Alive::default();
+    let (token, through) = (alive.payload(), alive.payload());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let builder = cores(2).drain_deadline(Duration::from_millis(20));
+    let error = builder
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            cx.post(HELD, move |cx| {
+                let outer = cx.hold();
+                let inner = cx.hold();
+                outer.post(move |_cx| drop(through)).unwrap();
+                cx.post(HELD, move |_cx| drop(token));
+                sender.send((outer, inner)).unwrap();
+                cx.stop();
+            });
+        })
+        .unwrap_err();
+    assert_eq!(alive.count(), 0, "{error}");
+    // Two that wait, and the ends of two holds.
+    assert!(error.to_string().contains('4'), "{error}");
+    let (outer, inner) = receiver.recv().unwrap();
+    let late = alive.payload();
+    assert!(outer.post(move |_cx| drop(late)).is_err());
+    let late = alive.payload();
+    inner.resume(move |_cx| drop(late));
+    assert_eq!(alive.count(), 0);
+}
+
+/// Many threads, many colors, holds that are resumed from anywhere: each color's events run one at
+/// a time, in order, and all of them do.
+#[test]
+fn storm() {
+    const COLORS: usize = 50;
+    const REQUESTS: u64 = 200;
+    let _bound = Bound::new("storm");
+    static REQUEST: Handler = Handler::new("request").time(Duration::from_nanos(300));
+    struct Connection {
+        begun: u64,
+        answered: u64,
+    }
+    fn request(
+        connection: &mut Connection,
+        cx: &mut Cx,
+        outside: &std::sync::mpsc::Sender<(Hold, u64)>,
+    ) {
+        assert_eq!(connection.begun, connection.answered, "one at a time");
+        let number = connection.begun;
+        connection.begun += 1;
+        match number % 4 {
+            // At once, from elsewhere, from a thread outside, by a drop.
+            0 => connection.answered += 1,
+            3 => {
+                let hold = cx.hold();
+                outside.send((hold, number)).unwrap();
+                // Answered when the hold is over: the next event of the color.
+            }
+            _ => {
+                let hold = cx.hold();
+                let elsewhere = Color::from(1_000 + number);
+                cx.post(elsewhere, move |_cx| drop(hold));
+                connection.answered += 1;
+            }
+        }
+    }
+    let done = Arc::new(Mutex::new(0));
+    let all_done = Arc::clone(&done);
+    let (sender, receiver) = std::sync::mpsc::channel::<(Hold, u64)>();
+    let connections: Arc<Mutex<Vec<Colored<Connection>>>> = Arc::default();
+    let theirs = Arc::clone(&connections);
+    let answering = std::thread::spawn(move || {
+        for (hold, _) in receiver {
+            let color = hold.color();
+            let state = theirs.lock().unwrap()[color.value() as usize].clone();
+            state
+                .post(&hold, |connection, _cx| connection.answered += 1)
+                .unwrap();
+            hold.resume(|_cx| ());
+        }
+    });
+    cores(3)
+        .exit_when_idle(true)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            let mut all = connections.lock().unwrap();
+            for i in 0..COLORS {
+                let zero = Connection {
+                    begun: 0,
+                    answered: 0,
+                };
+                all.push(Colored::new(cx, Color::from(i as u64), zero));
+            }
+            for _ in 0..REQUESTS {
+                for state in all.iter() {
+                    let sender = sender.clone();
+                    state.post_as(cx, &REQUEST, move |connection, cx| {
+                        request(connection, cx, &sender);
+                    });
+                }
+            }
+            for state in all.iter() {
+                let done = Arc::clone(&all_done);
+                state.post(cx, move |connection, _cx| {
+                    assert_eq!(
+                        (connection.begun, connection.answered),
+                        (REQUESTS, REQUESTS)
+                    );
+                    *done.lock().unwrap() += 1;
+                });
+            }
+            // The states live as long as the run.
+        })
+        .unwrap();
+    answering.join().unwrap();
+    assert_eq!(*done.lock().unwrap(), COLORS);
+}
+
+/// Blocking work, a reply and a timer each end a hold of the color that they are for.
+#[test]
+fn callbacks_that_resume_do_not_wait_for_their_own_hold() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        simulate(seed, 2, move |cx| {
+            let [asked, blocked, timed] = [(); 3].map(|()| cx.hold());
+            cx.post(HELD, all.event("waited"));
+            let its = all.clone();
+            let after = timed.on(move |cx| its.add(format!("timer in {}", cx.color())));
+            cx.timer(Duration::from_micros(50), after);
+            let its = all.clone();
+            let worked = blocked.on_value(move |cx, sum: u32| {
+                its.add(format!("blocking {sum} in {}", cx.color()));
+            });
+            cx.blocking(|| 7, worked).unwrap();
+            let its = all.clone();
+            let replied = asked.on_value(move |cx, reply: Result<u32, NoReply>| {
+                its.add(format!("reply {} in {}", reply.unwrap(), cx.color()));
+            });
+            cx.ask(OTHER, |_cx| 8).then(cx, replied);
+        });
+        // The innermost first, whoever was ready first.
+        log.assert(&["timer in 7", "blocking 7 in 7", "reply 8 in 7", "waited"]);
+    }
+}
+
+#[test]
+fn a_callback_that_is_dropped_drops_its_hold_in_the_color() {
+    struct Tells(Log);
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            self.0.add("dropped");
+        }
+    }
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        let stats = simulate(seed, 2, move |cx| {
+            let tells = Tells(all.clone());
+            let never = cx.hold().on(move |_cx| drop(tells));
+            cx.post(HELD, all.event("waited"));
+            cx.post(OTHER, move |_cx| {
+                all.add("drops");
+                drop(never);
+            });
+        });
+        log.assert(&["drops", "dropped", "waited"]);
+        let dropped: u64 = stats.cores.iter().map(|core| core.holds_dropped).sum();
+        assert_eq!(dropped, 1);
+    }
+}
+
+#[test]
+fn a_deadline_that_was_replaced_does_not_end_it() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        simulate(seed, 2, move |cx| {
+            let mut outer = cx.hold();
+            let inner = cx.hold();
+            outer.resume_after(cx, Duration::from_micros(10), all.event("replaced"));
+            cx.post(HELD, all.event("waited"));
+            let later = move |cx: &mut Cx| {
+                // The first has fired by now, and waits for the inner hold.
+                outer.resume_after(cx, Duration::from_secs(1), all.event("deadline"));
+                inner.resume(all.event("inner"));
+                let last = move |_cx: &mut Cx| outer.resume(all.event("outer"));
+                cx.timer(Duration::from_micros(100), Callback::anonymous(OTHER, last));
+            };
+            cx.timer(Duration::from_micros(50), Callback::anonymous(OTHER, later));
+        });
+        log.assert(&["inner", "outer", "waited"]);
+    }
+}
+
+/// Each time the closure of the one before is dropped, in the color, though that is held.
+#[test]
+fn a_deadline_that_is_put_off_again_and_again_leaves_nothing_behind() {
+    simulate(0, 1, move |cx| {
+        let alive = Alive::default();
+        let mut hold = cx.hold();
+        fn again(cx: &mut Cx, mut hold: Hold, alive: Alive, left: u32) {
+            // Some are on their way.
+            assert!(alive.count() < 100 && cx.stats().events_waiting < 100);
+            if left > 0 {
+                let payload = alive.payload();
+                hold.resume_after(cx, Duration::from_secs(1), move |_cx| drop(payload));
+                cx.post(OTHER, move |cx| again(cx, hold, alive, left - 1));
+            }
+        }
+        hold.resume_after(cx, Duration::from_secs(1), |_cx| ());
+        cx.post(OTHER, move |cx| again(cx, hold, alive, 1_000));
+    });
+}
+
+#[test]
+fn a_hold_that_a_deadline_has_ended_keeps_no_run_from_ending() {
+    let _bound = Bound::new("a_hold_that_a_deadline");
+    let log = Log::default();
+    let all = log.clone();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let builder = cores(2).drain_deadline(2 * common::LONG);
+    let runtime = builder.build().unwrap();
+    let poster = runtime.poster();
+    runtime
+        .run(move |cx| {
+            cx.post(HELD, move |cx| {
+                let mut hold = cx.hold();
+                cx.post(HELD, all.event("waited"));
+                let ends = move |cx: &mut Cx| {
+                    all.add("deadline");
+                    cx.stop();
+                };
+                hold.resume_after(cx, Duration::from_millis(1), ends);
+                sender.send(hold).unwrap();
+            });
+        })
+        .unwrap();
+    log.assert(&["deadline", "waited"]);
+    assert_eq!(poster.stats().events_waiting, 0);
+    let alive = Alive::default();
+    let late = alive.payload();
+    receiver.recv().unwrap().resume(move |_cx| drop(late));
+    assert_eq!(alive.count(), 0);
+}
+
+#[test]
+fn a_deadline_is_set_by_its_own_runtime() {
+    let _bound = Bound::new("a_deadline_is_set");
+    let other = cores(1).exit_when_idle(true).build().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        other.run(move |cx| {
+            let mut hold: Hold = receiver.recv().unwrap();
+            hold.resume_after(cx, Duration::ZERO, |_cx| ());
+        })
+    });
+    let own = cores(1).exit_when_idle(true).build().unwrap();
+    own.run(move |cx| sender.send(cx.hold()).unwrap()).unwrap();
+    let Err(RunError::Panicked { panic: report, .. }) = thread.join().unwrap() else {
+        panic!("it was set by another");
+    };
+    assert!(report.message.contains("its own runtime"), "{report}");
+}
+
+#[test]
+fn at_the_limit_a_hold_can_still_be_resumed() {
+    let _bound = Bound::new("at_the_limit");
+    let log = Log::default();
+    let all = log.clone();
+    cores(1)
+        .events_max(64)
+        .exit_when_idle(true)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            cx.post(HELD, move |cx| {
+                let hold = cx.hold();
+                while cx.try_post(HELD, |_cx| ()).is_ok() {}
+                let refused = all.clone();
+                let full = hold.post(move |_cx| refused.add("through"));
+                assert!(matches!(full, Err(PostError::Full(_))));
+                let elsewhere = Colored::new(cx, OTHER, ());
+                assert!(elsewhere.try_post(&hold, |(), _cx| ()).is_err());
+                hold.resume(all.event("resumed"));
+            });
+        })
+        .unwrap();
+    log.assert(&["resumed"]);
+}
+
+#[test]
+fn what_is_put_aside_can_be_seen() {
+    simulate(0, 2, |cx| {
+        let hold = cx.hold();
+        for _ in 0..100 {
+            cx.post(HELD, |_cx| ());
+        }
+        let look = move |cx: &mut Cx| {
+            let deepest = cx.deepest(1)[0];
+            assert_eq!((deepest.color, deepest.events), (Some(HELD), 100));
+            // A hold counts as the event that ends it; and there is the one that runs.
+            assert_eq!(cx.stats().events_waiting, 102);
+            drop(hold);
+        };
+        cx.timer(Duration::from_micros(100), Callback::anonymous(OTHER, look));
+    });
+}
+
+/// Of a held connection a peer that sends byte after byte takes a few buffers of its core, not all.
+#[test]
+fn a_held_connection_does_not_keep_others_from_being_received() {
+    use mely::net::Acceptors;
+    use std::io::{Read, Write};
+    static ACCEPTS: Handler = Handler::new("accepts");
+    static ECHOES: Handler = Handler::new("echoes");
+    let _bound = Bound::new("a_held_connection");
+    let runtime = cores(1).build().unwrap();
+    let poster = runtime.poster();
+    let (tell, told) = std::sync::mpsc::channel();
+    let (give, given) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        runtime.run(move |cx| {
+            let accepts = move |cx: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
+                let stream = incoming.unwrap().open_unique();
+                let give = give.clone();
+                let color = stream.color();
+                cx.post(color, move |cx| {
+                    let _ended = stream.on_data(cx, &ECHOES, move |cx, stream, data| {
+                        let Ok(data) = data else { return };
+                        if data.first() == Some(&b'H') {
+                            give.send(cx.hold()).unwrap();
+                        } else if !data.is_empty() {
+                            let _ = stream.write(cx, data);
+                        }
+                    });
+                    let _ended = stream.detach(cx);
+                });
+            };
+            let any = "127.0.0.1:0".parse().unwrap();
+            let callback = ACCEPTS.on_each(Color::DEFAULT, accepts);
+            let listener = cx.listen(any, Acceptors::Single, callback).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+        })
+    });
+    let addr = told.recv().unwrap();
+    let mut held = std::net::TcpStream::connect(addr).unwrap();
+    held.set_nodelay(true).unwrap();
+    held.write_all(b"H").unwrap();
+    let hold: Hold = given.recv().unwrap();
+    let sending = std::thread::spawn(move || {
+        for _ in 0..2_000 {
+            held.write_all(b"x").unwrap();
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        held
+    });
+    let held = sending.join().unwrap();
+    assert!(
+        poster.stats().events_waiting < 200,
+        "{:?}",
+        poster.stats().events_waiting
+    );
+    let mut other = std::net::TcpStream::connect(addr).unwrap();
+    other.set_read_timeout(Some(common::LONG)).unwrap();
+    other.write_all(b"ping").unwrap();
+    let mut echo = [0; 4];
+    other.read_exact(&mut echo).unwrap();
+    assert_eq!(&echo, b"ping");
+    drop((hold, held, other));
+    poster.stop();
+    server.join().unwrap().unwrap();
+}

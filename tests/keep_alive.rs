@@ -1,0 +1,322 @@
+//! Keep-alives: an end that waits for what is made outside.
+
+mod common;
+
+use common::wire::any_port;
+use common::{Alive, Bound, LONG, cores, eventually};
+use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
+use mely::sim::{SimError, Step};
+use mely::{Callback, Color, Colored, Ended, Handler, KeepAlive, PostError, RunError, Runtime};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+static ANSWER: Handler = Handler::new("answer");
+
+/// The answer that a thread makes is delivered, though the stop came first.
+#[test]
+fn an_answer_made_outside_is_delivered_after_the_stop() {
+    let _bound = Bound::new("an_answer_made_outside");
+    for n in [1, 3] {
+        let (tell, told) = channel();
+        let runtime = cores(n).drain_deadline(LONG).build().unwrap();
+        runtime
+            .run(move |cx| {
+                let keep_alive = cx.keep_alive();
+                std::thread::spawn(move || {
+                    let poster = keep_alive.poster().clone();
+                    eventually("the stop", || {
+                        matches!(
+                            poster.post(Color::from(1), |_cx| ()),
+                            Err(PostError::Ended(_))
+                        )
+                    });
+                    // Every core sleeps by now, mostly.
+                    std::thread::sleep(Duration::from_millis(20));
+                    let first = tell.clone();
+                    keep_alive
+                        .post(Color::from(1), move |_cx| first.send(1).unwrap())
+                        .unwrap();
+                    let answer = ANSWER.on(Color::from(1), move |cx| {
+                        assert!(cx.stopping());
+                        cx.post(Color::from(2), move |_cx| tell.send(2).unwrap());
+                    });
+                    keep_alive.post_callback(answer).unwrap();
+                });
+                cx.stop();
+            })
+            .unwrap();
+        assert_eq!(told.iter().collect::<Vec<_>>(), [1, 2]);
+    }
+}
+
+#[test]
+fn a_run_that_ends_by_itself_waits() {
+    let _bound = Bound::new("a_run_that_ends_by_itself_waits");
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = Arc::clone(&ran);
+    let runtime = cores(2).exit_when_idle(true).build().unwrap();
+    // Made before the run.
+    let keep_alive = runtime.poster().keep_alive().unwrap();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        let set = move |_cx: &mut mely::Cx| runs.store(true, Ordering::Relaxed);
+        keep_alive.post(Color::from(1), set).unwrap();
+    });
+    runtime.run(|_cx| ()).unwrap();
+    assert!(ran.load(Ordering::Relaxed));
+    thread.join().unwrap();
+}
+
+/// Nothing is posted at all: the drop alone ends the run.
+#[test]
+fn the_last_drop_ends_the_run() {
+    let _bound = Bound::new("the_last_drop_ends_the_run");
+    for exits in [false, true] {
+        for pause_us in [0, 50, 500, 20_000] {
+            let runtime = cores(2)
+                .exit_when_idle(exits)
+                .drain_deadline(LONG)
+                .build()
+                .unwrap();
+            let keep_alive = runtime.poster().keep_alive().unwrap();
+            let another = keep_alive.clone();
+            let thread = std::thread::spawn(move || {
+                drop(keep_alive);
+                std::thread::sleep(Duration::from_micros(pause_us));
+                drop(another);
+            });
+            runtime
+                .run(move |cx| {
+                    if !exits {
+                        cx.stop()
+                    }
+                })
+                .unwrap();
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_deadline_counts_what_was_left() {
+    let _bound = Bound::new("the_deadline_counts_what_was_left");
+    let runtime = cores(2)
+        .drain_deadline(Duration::from_millis(50))
+        .build()
+        .unwrap();
+    let poster = runtime.poster();
+    let mut kept: Vec<KeepAlive> = vec![poster.keep_alive().unwrap()];
+    kept.push(kept[0].clone());
+    let outcome = runtime.run(|cx| {
+        // One more, in an event that is not over when it is dropped with the run.
+        let keep_alive = cx.keep_alive();
+        drop(keep_alive);
+        cx.stop();
+    });
+    let Err(error) = outcome else {
+        panic!("ended before its keep-alives");
+    };
+    let text = error.to_string();
+    let RunError::Deadline {
+        events_left,
+        keep_alives_left,
+        stuck,
+        ..
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((events_left, keep_alives_left, stuck), (0, 2, vec![]));
+    assert!(text.contains("2 keep-alives"), "{text}");
+    // What is posted now comes back.
+    let alive = Alive::default();
+    let payload = alive.payload();
+    let refused = kept[0].post(Color::from(1), move |_cx| drop(payload));
+    assert!(matches!(refused, Err(PostError::Ended(_))));
+    drop(refused);
+    assert_eq!(alive.count(), 0);
+    assert_eq!(poster.keep_alive().unwrap_err(), Ended);
+}
+
+/// State is reached through one as through a poster, also after the stop.
+#[test]
+fn a_colored_takes_posts_through_one() {
+    let _bound = Bound::new("a_colored_takes_posts_through_one");
+    let runtime = cores(2).drain_deadline(LONG).build().unwrap();
+    let keep_alive = runtime.poster().keep_alive().unwrap();
+    let sum = Colored::new(&keep_alive, Color::from(7), 0u64);
+    let total = runtime
+        .run_until(move |cx, finish| {
+            cx.stop();
+            std::thread::spawn(move || {
+                for n in 1..=100 {
+                    sum.post(&keep_alive, move |sum, _cx| *sum += n).unwrap();
+                }
+                let last = move |sum: &mut u64, _cx: &mut mely::Cx| finish.finish(*sum);
+                sum.post_as(&keep_alive, &ANSWER, last).unwrap();
+            });
+        })
+        .unwrap();
+    assert_eq!(total, 5_050);
+}
+
+/// Everything accepted through a keep-alive runs, whenever the stop comes.
+#[test]
+fn threads_that_keep_the_runtime_lose_nothing() {
+    let _bound = Bound::new("threads_that_keep_the_runtime");
+    for round in 0..20 {
+        let runtime = cores(1 + round % 3).drain_deadline(LONG).build().unwrap();
+        let poster = runtime.poster();
+        let ran = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let (poster, ran) = (poster.clone(), Arc::clone(&ran));
+                std::thread::spawn(move || {
+                    let mut accepted = 0;
+                    for i in 0..200 {
+                        let Ok(keep_alive) = poster.keep_alive() else {
+                            break;
+                        };
+                        let color = Color::from(thread + i % 7);
+                        let ran = Arc::clone(&ran);
+                        let event = move |cx: &mut mely::Cx| {
+                            let again = cx.keep_alive();
+                            let event = move |_cx: &mut mely::Cx| {
+                                ran.fetch_add(1, Ordering::Relaxed);
+                            };
+                            again.post(Color::from(3), event).unwrap();
+                        };
+                        assert!(keep_alive.post(color, event).is_ok(), "it keeps it");
+                        accepted += 1;
+                    }
+                    accepted
+                })
+            })
+            .collect();
+        let stopper = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(50 * round as u64));
+            poster.stop();
+        });
+        runtime.run(|_cx| ()).unwrap();
+        stopper.join().unwrap();
+        let accepted: u64 = threads.into_iter().map(|t| t.join().unwrap()).sum();
+        assert_eq!(ran.load(Ordering::Relaxed), accepted, "in round {round}");
+    }
+}
+
+/// Else the steps would go on for ever, and a runtime on threads would burn its cores.
+#[test]
+fn a_drain_that_waits_does_not_spin() {
+    for exits in [false, true] {
+        let mut simulation = Runtime::builder()
+            .exit_when_idle(exits)
+            .drain_deadline(Duration::MAX)
+            .simulate(3)
+            .unwrap();
+        let keep_alive = simulation.poster().keep_alive().unwrap();
+        simulation
+            .start(move |cx| {
+                if !exits {
+                    cx.stop()
+                }
+            })
+            .unwrap();
+        let steps = |simulation: &mut mely::sim::Simulation| {
+            let before = simulation.steps();
+            while simulation.step() != Step::Stalled {
+                assert!(simulation.steps() < before + 10_000, "it spins");
+            }
+        };
+        steps(&mut simulation);
+        keep_alive.post(Color::from(1), |_cx| ()).unwrap();
+        steps(&mut simulation);
+        assert_eq!(simulation.stats().events(), 2);
+        drop(keep_alive);
+        loop {
+            match simulation.step() {
+                Step::Ended => break,
+                Step::Stalled => panic!("it does not end"),
+                _ => {}
+            }
+        }
+        simulation.end().unwrap();
+    }
+}
+
+#[test]
+fn a_simulation_that_is_cut_short_counts_them() {
+    let simulation = |deadline| {
+        let builder = Runtime::builder().drain_deadline(deadline);
+        let simulation = builder.simulate(5).unwrap();
+        let keep_alive = simulation.poster().keep_alive().unwrap();
+        (simulation, keep_alive)
+    };
+    let left = |error| match error {
+        SimError::Run(RunError::Deadline {
+            keep_alives_left, ..
+        }) => keep_alives_left,
+        error => panic!("{error}"),
+    };
+    let (mut at_deadline, _keep_alive) = simulation(Duration::from_millis(1));
+    assert_eq!(left(at_deadline.run(|cx| cx.stop()).unwrap_err()), 1);
+    let (mut at_once, _keep_alive) = simulation(Duration::MAX);
+    at_once.start(|_cx| ()).unwrap();
+    assert_eq!(left(at_once.end().unwrap_err()), 1);
+}
+
+/// The request of a client that is worked on when the stop comes: the answer is sent, and then the
+/// run ends.
+#[test]
+fn a_client_is_answered_though_the_stop_came_first() {
+    static WORKED: Handler = Handler::new("worked");
+    let _bound = Bound::new("a_client_is_answered");
+    let runtime = cores(2).drain_deadline(LONG).build().unwrap();
+    let (tell, told) = channel();
+    let run = std::thread::spawn(move || {
+        runtime.run(move |cx| {
+            let accept = move |cx: &mut mely::Cx, incoming: std::io::Result<Incoming>| {
+                let stream = incoming.unwrap().open_unique();
+                cx.post(stream.color(), move |cx| {
+                    let kept = Arc::new(Mutex::new(None));
+                    let session = Arc::clone(&kept);
+                    let on_data = move |cx: &mut mely::Cx, stream: &Stream, data: _| {
+                        let data: std::io::Result<RecvBuf> = data;
+                        if data.is_err() {
+                            return;
+                        }
+                        let session = Arc::clone(&session);
+                        let answer = move |cx: &mut mely::Cx, answer: &'static [u8]| {
+                            assert!(cx.stopping());
+                            let stream: Option<Stream> = session.lock().unwrap().take();
+                            stream.expect("kept").write(cx, answer).unwrap();
+                        };
+                        let work = || {
+                            std::thread::sleep(Duration::from_millis(30));
+                            &b"answer"[..]
+                        };
+                        let answer = WORKED.on_value(stream.color(), answer);
+                        cx.blocking(work, answer).unwrap();
+                        cx.stop();
+                    };
+                    stream.on_data(cx, &ANSWER, on_data).unwrap();
+                    *kept.lock().unwrap() = Some(stream);
+                });
+            };
+            let accept = Callback::anonymous_each(Color::DEFAULT, accept);
+            let listener = cx.listen(any_port(), Acceptors::PerCore, accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+        })
+    });
+    let mut client = TcpStream::connect(told.recv().unwrap()).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    client.write_all(b"question").unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"answer");
+    run.join().unwrap().unwrap();
+}
