@@ -42,21 +42,21 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Color {
-    kind: Kind,
+    kind: ColorKind,
     value: u64,
 }
 
 /// Who made a color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Kind(u8);
+pub(crate) struct ColorKind(u8);
 
-impl Kind {
+impl ColorKind {
     /// The program, from a value.
-    const GIVEN: Kind = Kind(0);
+    const GIVEN: ColorKind = ColorKind(0);
     /// The runtime; the value is [`LARGE`], generation and index, see [`Color::issued`].
-    const UNIQUE: Kind = Kind(1);
+    const UNIQUE: ColorKind = ColorKind(1);
     /// The runtime, for itself; the value is [`LARGE`] and the core.
-    const CONTROL: Kind = Kind(2);
+    const CONTROL: ColorKind = ColorKind(2);
     /// Bits that a kind takes.
     pub(crate) const BITS: u32 = 2;
 
@@ -67,8 +67,8 @@ impl Kind {
 
     /// The kind with these [`bits`](Self::bits).
     #[inline(always)]
-    pub(crate) const fn from_bits(bits: u32) -> Kind {
-        Kind(bits as u8)
+    pub(crate) const fn from_bits(bits: u32) -> ColorKind {
+        ColorKind(bits as u8)
     }
 }
 
@@ -85,7 +85,7 @@ impl Color {
 
     /// A color from a value; the same as `Color::from`, in const context.
     pub const fn new(value: u64) -> Color {
-        Color::of_kind(Kind::GIVEN, value)
+        Color::of_kind(ColorKind::GIVEN, value)
     }
 
     /// A color from a key of any kind, by SipHash with fixed keys: equal keys make equal colors,
@@ -117,24 +117,24 @@ impl Color {
     }
 
     #[inline(always)]
-    pub(crate) const fn of_kind(kind: Kind, value: u64) -> Color {
+    pub(crate) const fn of_kind(kind: ColorKind, value: u64) -> Color {
         Color { kind, value }
     }
 
     #[inline(always)]
-    pub(crate) const fn kind(self) -> Kind {
+    pub(crate) const fn kind(self) -> ColorKind {
         self.kind
     }
 
     /// The `index`-th unique color in its `generation`-th life.
     pub(crate) fn issued(index: u32, generation: u32) -> Color {
         let value = u64::from(generation) << INDEX_BITS | u64::from(index);
-        Color::of_kind(Kind::UNIQUE, LARGE | value)
+        Color::of_kind(ColorKind::UNIQUE, LARGE | value)
     }
 
     /// The color whose events run on `core` and nowhere else.
     pub(crate) fn control(core: usize) -> Color {
-        Color::of_kind(Kind::CONTROL, LARGE | core as u64)
+        Color::of_kind(ColorKind::CONTROL, LARGE | core as u64)
     }
 }
 
@@ -142,11 +142,11 @@ impl fmt::Display for Color {
     /// The value; of the runtime's own colors with a word before it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            Kind::GIVEN => {}
-            Kind::UNIQUE => f.write_str("unique ")?,
+            ColorKind::GIVEN => {}
+            ColorKind::UNIQUE => f.write_str("unique ")?,
             _ => f.write_str("control ")?,
         }
-        let own = self.kind != Kind::GIVEN;
+        let own = self.kind != ColorKind::GIVEN;
         let value = if own { self.value & !LARGE } else { self.value };
         fmt::Display::fmt(&value, f)
     }
@@ -356,9 +356,9 @@ impl ColorMap {
 
     fn slot_beyond(&self, color: Color) -> SlotId {
         SlotId::of(match color.kind {
-            Kind::GIVEN => self.small as u32 + self.key.hash(color.value, self.bits - 2),
+            ColorKind::GIVEN => self.small as u32 + self.key.hash(color.value, self.bits - 2),
             // One of another runtime may have an index that this one has not.
-            Kind::UNIQUE => self.issued_first() + color.value as u32 % self.issued_count(),
+            ColorKind::UNIQUE => self.issued_first() + color.value as u32 % self.issued_count(),
             _ => self.control_first().number() + color.value as u32 % self.cores,
         })
     }
@@ -395,8 +395,8 @@ mod tests {
                 let only = is_small.then_some(color);
                 assert_eq!(map.only_color(SlotId::of(slot)), only, "{value}");
                 assert!(!is_small || u64::from(slot) == value);
-                assert_ne!(color, Color::of_kind(Kind::UNIQUE, value));
-                assert_ne!(color, Color::of_kind(Kind::CONTROL, value));
+                assert_ne!(color, Color::of_kind(ColorKind::UNIQUE, value));
+                assert_ne!(color, Color::of_kind(ColorKind::CONTROL, value));
             }
             for index in 0..map.issued_count() {
                 let slot = map.slot(Color::issued(index, 5)).number();

@@ -55,16 +55,16 @@ use std::fmt;
 /// # }).unwrap();
 /// ```
 pub struct Colored<T: Send + 'static> {
-    cell: CountedArc<Cell<T>>,
+    cell: CountedArc<ColoredCell<T>>,
 }
 
-struct Cell<T: Send + 'static> {
-    state: InColor<State<T>>,
+struct ColoredCell<T: Send + 'static> {
+    state: InColor<Lendable<T>>,
     /// The color, if it is the state's own.
     unique: Option<UniqueColor>,
 }
 
-struct State<T> {
+struct Lendable<T> {
     /// None while it is lent.
     value: Option<Box<T>>,
     poisoned: bool,
@@ -76,8 +76,8 @@ impl<T: Send + 'static> Colored<T> {
         Colored::make(by.to_poster().inner, color, None, value)
     }
 
-    /// State `value` of a color that nobody else has, for as long as the state is there; the color
-    /// starts on this core.
+    /// State `value` of a color that nobody else has, for as long as the state is there; the
+    /// color starts on this core.
     ///
     /// ```
     /// use mely::{Colored, Runtime};
@@ -99,11 +99,11 @@ impl<T: Send + 'static> Colored<T> {
     }
 
     fn make(inner: Arc<Inner>, color: Color, unique: Option<UniqueColor>, value: T) -> Colored<T> {
-        let state = State {
+        let state = Lendable {
             value: Some(Box::new(value)),
             poisoned: false,
         };
-        let cell = Cell {
+        let cell = ColoredCell {
             state: InColor::new(Poster { inner }, color, state),
             unique,
         };
@@ -397,7 +397,7 @@ impl<T: Send + 'static> Colored<T> {
 // Not told by asking whether the thread panics: a loan in a `Drop`, while some other panic unwinds,
 // may end well.
 struct Loan<'a, T: Send + 'static> {
-    state: &'a InColor<State<T>>,
+    state: &'a InColor<Lendable<T>>,
     cx: &'a mut Cx,
     value: Option<Box<T>>,
 }
@@ -407,7 +407,7 @@ impl<T: Send + 'static> Loan<'_, T> {
     fn end(&mut self, poisoned: bool) {
         if let Some(value) = self.value.take() {
             let mut state = self.state.borrow(self.cx).expect("still the same event");
-            *state = State {
+            *state = Lendable {
                 value: Some(value),
                 poisoned,
             };
@@ -421,7 +421,7 @@ impl<T: Send + 'static> Drop for Loan<'_, T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Cell<T> {
+impl<T: Send + 'static> Drop for ColoredCell<T> {
     fn drop(&mut self) {
         let value = self.state.get_mut().value.take();
         let (poster, color) = (self.state.poster(), self.state.color());

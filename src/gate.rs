@@ -46,14 +46,17 @@ use std::sync::OnceLock;
 pub(crate) struct HoldId(u64);
 
 impl HoldId {
+    /// Of the number of its core; there are fewer than 512.
+    const CORE_BITS: u32 = 9;
+
     /// The `number`-th of a core.
     pub(crate) fn new(core: u32, number: u64) -> HoldId {
-        HoldId(number << 9 | u64::from(core))
+        HoldId(number << HoldId::CORE_BITS | u64::from(core))
     }
 
     /// The core that made it.
     pub(crate) fn core(self) -> usize {
-        (self.0 % (1 << 9)) as usize
+        (self.0 % (1 << HoldId::CORE_BITS)) as usize
     }
 }
 
@@ -134,21 +137,21 @@ pub(crate) enum Admission {
 pub(crate) enum Arrival {
     Runs,
     /// Another hold is innermost: it is to be handed to [`Gates::wait`].
-    Waits(Place),
+    Waits(WaitsAt),
     /// Its hold has ended before it.
     Late,
 }
 
 /// Where an event waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct WaitsAt {
     /// At the level of this hold; none: in the backlog.
     hold: Option<HoldId>,
     /// Before the others.
     first: bool,
 }
 
-impl Place {
+impl WaitsAt {
     /// Whether it still waits as an event through its hold.
     pub(crate) fn passes(self) -> bool {
         self.hold.is_some()
@@ -255,7 +258,7 @@ impl Gates {
                 return gate.late(again, ends);
             };
             if at + 1 < gate.levels.len() && !fault("outer hold ends before the inner one") {
-                let place = Place {
+                let place = WaitsAt {
                     hold: Some(hold),
                     first: again,
                 };
@@ -279,7 +282,7 @@ impl Gates {
     }
 
     /// An event that arrived waits here, made anew.
-    pub(crate) fn wait(&self, slot: SlotId, color: Color, place: Place, event: Event) {
+    pub(crate) fn wait(&self, slot: SlotId, color: Color, place: WaitsAt, event: Event) {
         self.with(slot, color, |gate| {
             let level = place
                 .hold
@@ -334,7 +337,7 @@ impl Gate {
     /// now.
     fn late(&mut self, again: bool, ends: bool) -> (Arrival, Option<Event>) {
         if !ends && !self.levels.is_empty() {
-            let place = Place {
+            let place = WaitsAt {
                 hold: None,
                 first: again,
             };

@@ -11,7 +11,7 @@ use crate::event::node::Sort;
 use crate::gate::{Arrival, HoldId};
 use crate::host::inner::Inner;
 use crate::host::poster::{PostError, Poster};
-use crate::host::quiesce::Admission;
+use crate::host::quiesce::Until;
 use crate::host::worker::{Worker, lend_current};
 #[cfg(not(loom))]
 use crate::net::Timer;
@@ -219,13 +219,7 @@ impl Hold {
     {
         let dropping = move |_cx: &mut Cx| drop(f);
         let poster = Poster::of(&self.inner);
-        drop(poster.post_own_sort_until(
-            Admission::UntilEnd,
-            None,
-            self.color,
-            dropping,
-            Sort::PASSING,
-        ));
+        drop(poster.post_own_sort_until(Until::End, None, self.color, dropping, Sort::PASSING));
     }
 
     fn resume_as<F>(mut self, handler: Option<&'static Handler>, f: F)
@@ -296,9 +290,9 @@ impl Hold {
     /// Events through one hold run in the order in which one thread posts them.
     ///
     /// # Errors
-    /// [`PostError::Full`] at the builder's limit of queued events, to which what waits counts: then
-    /// [`resume`](Self::resume) is accepted still. [`PostError::Ended`] only if the run was cut
-    /// short. Both give the closure back.
+    /// [`PostError::Full`] at the builder's limit of queued events, to which what waits counts:
+    /// then [`resume`](Self::resume) is accepted still. [`PostError::Ended`] only if the run was
+    /// cut short. Both give the closure back.
     pub fn post<F>(&self, f: F) -> Result<(), PostError<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -322,7 +316,7 @@ impl Hold {
             move |cx: &mut Cx| arrive(cx, handler, hold, false, f)
         };
         let poster = Poster::of(&self.inner);
-        poster.post_sort_until(Admission::UntilEnd, handler, color, f, Sort::PASSING, wrap)
+        poster.post_sort_until(Until::End, handler, color, f, Sort::PASSING, wrap)
     }
 
     /// Posts the hold's last event.
@@ -387,7 +381,7 @@ impl sealed::Post for Hold {
             return self.post_through(handler, f, wrap);
         }
         let poster = self.to_poster();
-        poster.post_wrapped_until(Admission::UntilEnd, handler, color, f, wrap)
+        poster.post_wrapped_until(Until::End, handler, color, f, wrap)
     }
 }
 

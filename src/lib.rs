@@ -123,6 +123,7 @@ compile_error!(
 
 mod ask;
 mod callback;
+mod clock;
 mod color;
 mod colored;
 mod cx;

@@ -4,20 +4,20 @@
 //!
 //! Nothing here takes part in a protocol. It builds, starts and looks.
 
+use crate::clock::Clock;
 use crate::color::HashKey;
 use crate::host::inner::{Config, Inner};
 use crate::host::source::Source;
 use crate::host::source::silence::Silence;
 use crate::host::watchdog::WatchdogBell;
 use crate::host::worker::{Worker, drive, enter};
-use crate::sched::clock::Clock;
-use crate::sched::lock::spin;
 use crate::sched::mail::has_any;
 use crate::sched::policy::Policy;
 use crate::sched::section::Section;
 use crate::sched::shared::{Bell, Setup, Shared};
-use crate::sched::turn::{Turn, turn};
+use crate::sched::step::{Stepped, step};
 use crate::sync::atomic::Ordering;
+use crate::sync::lock::spin;
 use crate::sync::{Arc, Condvar, Mutex, relaxed};
 use crate::topology::Distance;
 use crate::{Callback, Color, Cx, Handler, Heuristics, OnPanic, Poster, Stealing, sched};
@@ -255,7 +255,7 @@ impl Core {
 
     /// One step. True if events ran.
     pub fn turn(&mut self) -> bool {
-        enter(&mut self.0, |cx| turn(cx, |_| ())) == Turn::Ran
+        enter(&mut self.0, |cx| step(cx, |_| ())) == Stepped::Ran
     }
 }
 

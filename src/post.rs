@@ -5,7 +5,7 @@ use crate::ask::Reply;
 use crate::host::cx::full;
 use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::{PostError, Poster};
-use crate::host::quiesce::Admission;
+use crate::host::quiesce::Until;
 
 /// What can post: a handler's [`Cx`], a [`Poster`], or a [`KeepAlive`].
 ///
@@ -208,7 +208,7 @@ pub(crate) mod sealed {
             G: FnOnce(&mut Cx) + Send + 'static,
         {
             let poster = self.poster();
-            poster.post_wrapped_until(Admission::UntilEnd, handler, color, f, wrap)
+            poster.post_wrapped_until(Until::End, handler, color, f, wrap)
         }
     }
 }

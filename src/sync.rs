@@ -9,6 +9,8 @@
 //! state space without being able to find a bug; nothing in there may ever decide about ownership,
 //! order or sleep.
 
+pub(crate) mod lock;
+
 /// Keeps what a runtime's threads share alive. std's also under loom: who drops the last handle
 /// does nothing that depends on it, and a branch at each clone would multiply the state space.
 pub(crate) use std::sync::Arc;

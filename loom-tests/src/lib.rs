@@ -81,8 +81,8 @@
 //! | ring wake | `event_source::completion_and_poke`: a completion wakes a core, and a foreign post does | 2 | `awake stored` |
 //! | timer wake | `event_source::timer_and_poke`: a timer does, and a foreign post | 2 | `awake stored` |
 //! | ring, against the end | `event_source::end`: an operation is under way when nothing else is left | 3 | `event source not asked` |
-//! | shutdown | `shutdown::stop`: foreign posts against a request to stop | 3 | `gate not checked`; `fence before waking all skipped` |
-//! | | `shutdown::exit_when_idle`: foreign posts against an end by itself | 3 | `gate closed without comparing` |
+//! | shutdown | `shutdown::stop`: foreign posts against a request to stop | 3 | `stop not looked at`; `fence before waking all skipped` |
+//! | | `shutdown::exit_when_idle`: foreign posts against an end by itself | 3 | `stopped without comparing` |
 //! | drain | `shutdown::drain`: two cores post to each other while the end is decided | 3 | `one wave` |
 //! | | `shutdown::three_cores`: three cores do | 1 | `only one woken` |
 //! | hold, against the end | `holds::resume_and_stop`: two holds are resumed by two threads while a third asks for the end | 2 | `hold not counted`; `outer hold ends before the inner one`; `no wave after what ran` |

@@ -1,6 +1,6 @@
 //! One reply of many.
 
-use super::reply::{Cancel, Cell, NoReply, Reply};
+use super::reply::{Cancel, NoReply, Reply, ReplyCell};
 use crate::sync::{Arc, Mutex};
 use std::sync::PoisonError;
 
@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 struct Gathering<R: Send + 'static> {
     parts: Mutex<Parts<R>>,
     /// Settled by the last of them.
-    whole: Arc<Cell<Vec<Result<R, NoReply>>>>,
+    whole: Arc<ReplyCell<Vec<Result<R, NoReply>>>>,
 }
 
 struct Parts<R> {
@@ -61,7 +61,7 @@ pub fn gather<R: Send + 'static>(
     let replies: Vec<Reply<R>> = replies.into_iter().collect();
     let first = replies.first().map_or(0, Reply::runtime);
     let same = replies.iter().all(|reply| reply.runtime() == first);
-    let whole = Arc::new(Cell::new());
+    let whole = Arc::new(ReplyCell::new());
     if replies.is_empty() {
         whole.settle(Ok(Vec::new()));
     }
@@ -76,7 +76,7 @@ pub fn gather<R: Send + 'static>(
     for (number, reply) in replies.into_iter().enumerate() {
         let (cell, parts) = reply.into_parts();
         canceled.extend(parts);
-        canceled.push(Arc::<Cell<R>>::clone(&cell));
+        canceled.push(Arc::<ReplyCell<R>>::clone(&cell));
         let gathering = Arc::clone(&gathering);
         let come = move |result| gathering.come(number, result);
         // Where the whole goes is not known yet.

@@ -10,26 +10,26 @@ mod reply;
 pub use self::gather::gather;
 pub use self::reply::{NoReply, Reply};
 
-use self::reply::Cell;
+use self::reply::ReplyCell;
 use crate::host::cx::full;
 use crate::host::inner::Inner;
 use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::{PostError, Poster};
-use crate::host::quiesce::Admission;
+use crate::host::quiesce::Until;
 use crate::sync::Arc;
 use crate::{Color, Cx};
 
 /// Settles a reply, at the latest when it is dropped.
 pub(crate) struct Asked<R: Send + 'static> {
     /// None once it is settled.
-    cell: Option<Arc<Cell<R>>>,
+    cell: Option<Arc<ReplyCell<R>>>,
     begun: bool,
 }
 
 impl<R: Send + 'static> Asked<R> {
     /// An event's part and the asker's, of an event of this runtime.
     pub(crate) fn new(inner: &Arc<Inner>) -> (Asked<R>, Reply<R>) {
-        let cell = Arc::new(Cell::new());
+        let cell = Arc::new(ReplyCell::new());
         let asked = Asked {
             cell: Some(Arc::clone(&cell)),
             begun: false,
@@ -65,19 +65,14 @@ impl<R: Send + 'static> Drop for Asked<R> {
     }
 }
 
-fn ask<R, F>(
-    poster: &Poster,
-    admission: Admission,
-    color: Color,
-    f: F,
-) -> Result<Reply<R>, PostError<F>>
+fn ask<R, F>(poster: &Poster, until: Until, color: Color, f: F) -> Result<Reply<R>, PostError<F>>
 where
     F: FnOnce(&mut Cx) -> R + Send + 'static,
     R: Send + 'static,
 {
     let (asked, reply) = Asked::new(&poster.inner);
     let wrap = |f| move |cx: &mut Cx| asked.run(cx, f);
-    poster.post_wrapped_until(admission, None, color, f, wrap)?;
+    poster.post_wrapped_until(until, None, color, f, wrap)?;
     Ok(reply)
 }
 
@@ -155,7 +150,7 @@ impl Poster {
         F: FnOnce(&mut Cx) -> R + Send + 'static,
         R: Send + 'static,
     {
-        ask(self, Admission::UntilStop, color, f)
+        ask(self, Until::Stop, color, f)
     }
 }
 
@@ -170,6 +165,6 @@ impl KeepAlive {
         F: FnOnce(&mut Cx) -> R + Send + 'static,
         R: Send + 'static,
     {
-        ask(self.poster(), Admission::UntilEnd, color, f)
+        ask(self.poster(), Until::End, color, f)
     }
 }

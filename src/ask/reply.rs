@@ -7,7 +7,7 @@
 use crate::Cx;
 use crate::callback::Callback;
 use crate::host::poster::Poster;
-use crate::host::quiesce::Admission;
+use crate::host::quiesce::Until;
 use crate::host::worker;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::fmt;
@@ -53,7 +53,7 @@ impl std::error::Error for NoReply {}
 /// Called with what has come, in whatever event or thread it comes from.
 pub(super) type Deliver<R> = Box<dyn FnOnce(Result<R, NoReply>) + Send>;
 
-enum State<R> {
+enum ReplyState<R> {
     /// Nothing has come.
     Open(Waiter<R>),
     /// The asker has gone.
@@ -74,26 +74,26 @@ enum Waiter<R> {
 }
 
 /// See the module text.
-pub(crate) struct Cell<R> {
-    state: Mutex<State<R>>,
+pub(crate) struct ReplyCell<R> {
+    state: Mutex<ReplyState<R>>,
     /// It was settled.
     come: Condvar,
 }
 
-impl<R> Cell<R> {
-    pub(super) fn new() -> Cell<R> {
-        Cell {
-            state: Mutex::new(State::Open(Waiter::Nobody)),
+impl<R> ReplyCell<R> {
+    pub(super) fn new() -> ReplyCell<R> {
+        ReplyCell {
+            state: Mutex::new(ReplyState::Open(Waiter::Nobody)),
             come: Condvar::new(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<R>> {
+    fn state(&self) -> MutexGuard<'_, ReplyState<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_canceled(&self) -> bool {
-        matches!(*self.state(), State::Canceled)
+        matches!(*self.state(), ReplyState::Canceled)
     }
 
     /// Whether the reply may leave the runtime: to a thread, say, whose posts must not come before
@@ -101,7 +101,7 @@ impl<R> Cell<R> {
     pub(super) fn leaves(&self) -> bool {
         let stays = matches!(
             *self.state(),
-            State::Canceled | State::Open(Waiter::Deliver { stays: true, .. })
+            ReplyState::Canceled | ReplyState::Open(Waiter::Deliver { stays: true, .. })
         );
         !stays
     }
@@ -109,21 +109,23 @@ impl<R> Cell<R> {
     /// This is the reply, if it is the first.
     pub(super) fn settle(&self, result: Result<R, NoReply>) {
         let mut state = self.state();
-        if !matches!(*state, State::Open(_)) {
+        if !matches!(*state, ReplyState::Open(_)) {
             drop(state);
             drop(result);
             return;
         }
-        let waiter = match replace(&mut *state, State::Taken) {
-            State::Open(Waiter::Deliver { deliver, .. }) => {
+        let waiter = match replace(&mut *state, ReplyState::Taken) {
+            ReplyState::Open(Waiter::Deliver { deliver, .. }) => {
                 drop(state);
                 deliver(result);
                 return;
             }
-            State::Open(waiter) => waiter,
-            State::Canceled | State::Come(_) | State::Taken => unreachable!("it is open"),
+            ReplyState::Open(waiter) => waiter,
+            ReplyState::Canceled | ReplyState::Come(_) | ReplyState::Taken => {
+                unreachable!("it is open")
+            }
         };
-        *state = State::Come(result);
+        *state = ReplyState::Come(result);
         drop(state);
         self.come.notify_all();
         if let Waiter::Task(waker) = waiter {
@@ -132,13 +134,15 @@ impl<R> Cell<R> {
     }
 
     /// The reply, if it has come.
-    fn take(state: &mut State<R>) -> Option<Result<R, NoReply>> {
+    fn take(state: &mut ReplyState<R>) -> Option<Result<R, NoReply>> {
         match state {
-            State::Open(_) | State::Canceled => None,
-            State::Taken => Some(Err(NoReply::Taken)),
-            State::Come(_) => match replace(state, State::Taken) {
-                State::Come(result) => Some(result),
-                State::Open(_) | State::Canceled | State::Taken => unreachable!("it has come"),
+            ReplyState::Open(_) | ReplyState::Canceled => None,
+            ReplyState::Taken => Some(Err(NoReply::Taken)),
+            ReplyState::Come(_) => match replace(state, ReplyState::Taken) {
+                ReplyState::Come(result) => Some(result),
+                ReplyState::Open(_) | ReplyState::Canceled | ReplyState::Taken => {
+                    unreachable!("it has come")
+                }
             },
         }
     }
@@ -147,12 +151,15 @@ impl<R> Cell<R> {
     /// the event that was asked.
     pub(super) fn deliver(&self, deliver: Deliver<R>, stays: bool) {
         let mut state = self.state();
-        if let Some(result) = Cell::take(&mut state) {
+        if let Some(result) = ReplyCell::take(&mut state) {
             drop(state);
             deliver(result);
             return;
         }
-        let before = replace(&mut *state, State::Open(Waiter::Deliver { deliver, stays }));
+        let before = replace(
+            &mut *state,
+            ReplyState::Open(Waiter::Deliver { deliver, stays }),
+        );
         drop(state);
         drop(before);
     }
@@ -163,9 +170,9 @@ pub(super) trait Cancel: Send + Sync {
     fn cancel(&self);
 }
 
-impl<R: Send> Cancel for Cell<R> {
+impl<R: Send> Cancel for ReplyCell<R> {
     fn cancel(&self) {
-        let before = replace(&mut *self.state(), State::Canceled);
+        let before = replace(&mut *self.state(), ReplyState::Canceled);
         drop(before);
     }
 }
@@ -192,7 +199,7 @@ impl<R: Send> Cancel for Cell<R> {
 #[must_use = "dropped, it cancels what was asked"]
 pub struct Reply<R: Send + 'static> {
     /// None when it is given to `then` or `gather`.
-    cell: Option<Arc<Cell<R>>>,
+    cell: Option<Arc<ReplyCell<R>>>,
     /// What else is canceled with it.
     parts: Vec<Arc<dyn Cancel>>,
     /// The address of the runtime of the event, 0 if there are several.
@@ -200,7 +207,7 @@ pub struct Reply<R: Send + 'static> {
 }
 
 impl<R: Send + 'static> Reply<R> {
-    pub(super) fn of(cell: Arc<Cell<R>>, runtime: usize) -> Reply<R> {
+    pub(super) fn of(cell: Arc<ReplyCell<R>>, runtime: usize) -> Reply<R> {
         Reply {
             cell: Some(cell),
             parts: Vec::new(),
@@ -210,7 +217,7 @@ impl<R: Send + 'static> Reply<R> {
 
     /// One that cancels `parts`, too.
     pub(super) fn of_parts(
-        cell: Arc<Cell<R>>,
+        cell: Arc<ReplyCell<R>>,
         parts: Vec<Arc<dyn Cancel>>,
         runtime: usize,
     ) -> Reply<R> {
@@ -226,12 +233,12 @@ impl<R: Send + 'static> Reply<R> {
     }
 
     /// The cell, and what is to be canceled with it: both are the caller's from now on.
-    pub(super) fn into_parts(mut self) -> (Arc<Cell<R>>, Vec<Arc<dyn Cancel>>) {
+    pub(super) fn into_parts(mut self) -> (Arc<ReplyCell<R>>, Vec<Arc<dyn Cancel>>) {
         let cell = self.cell.take().expect("taken by what consumes it only");
         (cell, std::mem::take(&mut self.parts))
     }
 
-    fn cell(&self) -> &Cell<R> {
+    fn cell(&self) -> &ReplyCell<R> {
         self.cell.as_ref().expect("taken by what consumes it only")
     }
 
@@ -256,7 +263,7 @@ impl<R: Send + 'static> Reply<R> {
         let deliver = move |result| {
             let event = move |cx: &mut Cx| f(cx, result);
             // Refused once the run was cut short.
-            drop(poster.post_own_until(Admission::UntilEnd, handler, color, event));
+            drop(poster.post_own_until(Until::End, handler, color, event));
             drop(keep_alive);
         };
         cell.deliver(Box::new(deliver), stays);
@@ -302,7 +309,7 @@ impl<R: Send + 'static> Reply<R> {
         let cell = self.cell();
         let mut state = cell.state();
         loop {
-            if let Some(result) = Cell::take(&mut state) {
+            if let Some(result) = ReplyCell::take(&mut state) {
                 return result;
             }
             state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
@@ -321,7 +328,7 @@ impl<R: Send + 'static> Reply<R> {
 
     /// The reply, if it has come. Never waits.
     pub fn try_recv(&mut self) -> Option<Result<R, NoReply>> {
-        Cell::take(&mut self.cell().state())
+        ReplyCell::take(&mut self.cell().state())
     }
 }
 
@@ -334,11 +341,11 @@ impl<R: Send + 'static> Future for Reply<R> {
         let waker = cx.waker().clone();
         let cell = self.cell();
         let mut state = cell.state();
-        if let Some(result) = Cell::take(&mut state) {
+        if let Some(result) = ReplyCell::take(&mut state) {
             drop(state);
             return Poll::Ready(result);
         }
-        let before = replace(&mut *state, State::Open(Waiter::Task(waker)));
+        let before = replace(&mut *state, ReplyState::Open(Waiter::Task(waker)));
         drop(state);
         drop(before);
         Poll::Pending

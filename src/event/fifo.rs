@@ -192,10 +192,10 @@ impl Fifo {
 
     /// The header of the node at the head or at the tail, if there is one.
     #[inline(always)]
-    fn end(&mut self, end: End) -> Option<CellMut<'_, Header>> {
+    fn end(&mut self, end: FifoEnd) -> Option<CellMut<'_, Header>> {
         let node = match end {
-            End::Head => self.head,
-            End::Tail => self.tail,
+            FifoEnd::Head => self.head,
+            FifoEnd::Tail => self.tail,
         };
         // SAFETY: the FIFO owns its nodes, has one, and is borrowed mutably.
         (self.len > 0).then(|| unsafe { Node::header(node) })
@@ -204,12 +204,12 @@ impl Fifo {
     /// The profile of the first event, of a FIFO that is not empty.
     #[inline(always)]
     pub(crate) fn profile(&mut self) -> ProfileId {
-        self.end(End::Head).expect("it is not empty").profile()
+        self.end(FifoEnd::Head).expect("it is not empty").profile()
     }
 
     /// The color of the first event, if there is one; for reports.
     pub(crate) fn color(&mut self) -> Option<Color> {
-        self.end(End::Head).map(|first| first.color())
+        self.end(FifoEnd::Head).map(|first| first.color())
     }
 
     /// What one turn of at most `batch` events will take, in ns: exact for a short queue, else by
@@ -232,7 +232,7 @@ impl Fifo {
     /// Appends the events of another, which is not empty.
     #[inline(always)]
     pub(crate) fn append_all(&mut self, other: Fifo) {
-        match self.end(End::Tail) {
+        match self.end(FifoEnd::Tail) {
             Some(mut last) => last.next = other.head,
             None => self.head = other.head,
         }
@@ -293,7 +293,7 @@ impl Fifo {
     /// Takes the first event out of a FIFO that is to be discarded: the sums stay as they are.
     pub(crate) fn pop(&mut self) -> Option<Event> {
         let node = NonNull::new(self.head)?;
-        let next = self.end(End::Head)?.next;
+        let next = self.end(FifoEnd::Head)?.next;
         self.head = next;
         self.len -= 1;
         // SAFETY: owned, and given up.
@@ -303,7 +303,7 @@ impl Fifo {
 
 /// An end of a FIFO.
 #[derive(Clone, Copy)]
-enum End {
+enum FifoEnd {
     Head,
     Tail,
 }

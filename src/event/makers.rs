@@ -20,13 +20,13 @@ pub(crate) fn count(events_max: usize) -> usize {
     (events_max / EVENTS_EACH).clamp(1, MAKERS_MAX)
 }
 
-type Place = Mutex<Option<Box<Maker>>>;
+type MakerCell = Mutex<Option<Box<Maker>>>;
 
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Makers {
     /// Boxed, and each made when it is used: they are large.
-    makers: Box<[CachePadded<Place>]>,
+    makers: Box<[CachePadded<MakerCell>]>,
     depot: Arc<Depot>,
 }
 

@@ -130,23 +130,23 @@ impl Node {
 /// Memory of a node with a closure of up to this many words.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub(super) struct Place<const WORDS: usize> {
+pub(super) struct Room<const WORDS: usize> {
     node: Node,
     closure: [MaybeUninit<usize>; WORDS],
 }
 
-impl<const WORDS: usize> Place<WORDS> {
+impl<const WORDS: usize> Room<WORDS> {
     const CLASS: Class = {
         let mut class = 0;
         while Class::CLOSURE_BYTES[class] != WORDS * size_of::<usize>() {
             class += 1;
         }
-        assert!(Class(class as u8).node_bytes() == size_of::<Place<WORDS>>());
+        assert!(Class(class as u8).node_bytes() == size_of::<Room<WORDS>>());
         Class(class as u8)
     };
 
-    pub(super) fn new() -> Place<WORDS> {
-        Place {
+    pub(super) fn new() -> Room<WORDS> {
+        Room {
             node: Node::new(),
             closure: [MaybeUninit::uninit(); WORDS],
         }
@@ -228,10 +228,10 @@ pub(crate) struct Empty {
 
 impl Empty {
     /// A node in this memory.
-    pub(super) fn new<const WORDS: usize>(place: &'static mut Place<WORDS>) -> Empty {
+    pub(super) fn new<const WORDS: usize>(place: &'static mut Room<WORDS>) -> Empty {
         Empty {
             node: Owned(NonNull::from(place).cast()),
-            class: Place::<WORDS>::CLASS,
+            class: Room::<WORDS>::CLASS,
         }
     }
 

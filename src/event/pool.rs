@@ -23,7 +23,7 @@
 //! refused to anybody. A reserved node goes back to the depot's reserve when its event runs, and
 //! never goes round.
 
-use super::node::{Class, Empty, Owned, Place};
+use super::node::{Class, Empty, Owned, Room};
 use crate::prefetch;
 use crate::sync::relaxed::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, fault};
@@ -48,7 +48,7 @@ const AHEAD: usize = 8;
 /// Where pools exchange nodes, and the owner of all slabs.
 #[derive(Debug)]
 pub(crate) struct Depot {
-    inner: Mutex<Inner>,
+    inner: Mutex<Shelves>,
     /// Nodes that pools have been given and have not given back: written, and decided upon, with
     /// the lock held; whoever reads it without may be wrong.
     out: AtomicUsize,
@@ -61,7 +61,7 @@ pub(crate) struct Depot {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Shelves {
     shelves: [Shelf; Class::COUNT],
     /// Reserved nodes that are in use.
     reserved: usize,
@@ -86,18 +86,18 @@ trait Memory: Debug + Send {}
 
 /// Memory of nodes.
 #[derive(Debug)]
-struct Slab<const WORDS: usize>(NonNull<[Place<WORDS>]>);
+struct NodeSlab<const WORDS: usize>(NonNull<[Room<WORDS>]>);
 
 // SAFETY: nothing but its drop reaches the memory through it.
-unsafe impl<const WORDS: usize> Send for Slab<WORDS> {}
+unsafe impl<const WORDS: usize> Send for NodeSlab<WORDS> {}
 
-impl<const WORDS: usize> Memory for Slab<WORDS> {}
+impl<const WORDS: usize> Memory for NodeSlab<WORDS> {}
 
-impl<const WORDS: usize> Slab<WORDS> {
+impl<const WORDS: usize> NodeSlab<WORDS> {
     /// With the nodes in it, in the order of their addresses.
     fn with_nodes() -> (Box<dyn Memory>, Vec<Empty>) {
-        let places: Box<[_]> = (0..SLAB).map(|_| Place::<WORDS>::new()).collect();
-        let mut slab = Slab(NonNull::from(Box::leak(places)));
+        let places: Box<[_]> = (0..SLAB).map(|_| Room::<WORDS>::new()).collect();
+        let mut slab = NodeSlab(NonNull::from(Box::leak(places)));
         // SAFETY: just made, and not borrowed again: `drop` comes when nobody owns a node any more.
         let places = unsafe { slab.0.as_mut() };
         let nodes = places.iter_mut().map(Empty::new).collect();
@@ -105,7 +105,7 @@ impl<const WORDS: usize> Slab<WORDS> {
     }
 }
 
-impl<const WORDS: usize> Drop for Slab<WORDS> {
+impl<const WORDS: usize> Drop for NodeSlab<WORDS> {
     fn drop(&mut self) {
         // SAFETY: leaked by `with_nodes`, and freed here only. The depot has all slabs. Every pool
         // holds the depot, and so does the runtime's shared part, whose drop empties all queues and
@@ -122,9 +122,9 @@ impl Shelf {
                 return node;
             }
             let (slab, nodes) = match class.index() {
-                0 => Slab::<3>::with_nodes(),
-                1 => Slab::<11>::with_nodes(),
-                _ => Slab::<27>::with_nodes(),
+                0 => NodeSlab::<3>::with_nodes(),
+                1 => NodeSlab::<11>::with_nodes(),
+                _ => NodeSlab::<27>::with_nodes(),
             };
             self.slabs.push(slab);
             self.fresh = nodes.into_iter();

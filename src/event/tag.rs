@@ -1,6 +1,6 @@
 //! What an event says of itself: the profile it counts under, and the kind of its color.
 
-use crate::color::Kind;
+use crate::color::ColorKind;
 
 /// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
 /// time without end; further closures are boxed and share the profile [`ProfileId::OVERFLOW`].
@@ -42,12 +42,12 @@ impl ProfileId {
 pub(crate) struct Tag(u32);
 
 impl Tag {
-    const KIND_SHIFT: u32 = u32::BITS - Kind::BITS;
+    const KIND_SHIFT: u32 = u32::BITS - ColorKind::BITS;
     /// Of no event.
     pub(crate) const NONE: Tag = Tag(PROFILES_MAX as u32);
 
     #[inline(always)]
-    pub(crate) fn new(profile: ProfileId, kind: Kind) -> Tag {
+    pub(crate) fn new(profile: ProfileId, kind: ColorKind) -> Tag {
         Tag(profile.0 | kind.bits() << Tag::KIND_SHIFT)
     }
 
@@ -58,8 +58,8 @@ impl Tag {
     }
 
     #[inline(always)]
-    pub(crate) fn kind(self) -> Kind {
-        Kind::from_bits(self.0 >> Tag::KIND_SHIFT)
+    pub(crate) fn kind(self) -> ColorKind {
+        ColorKind::from_bits(self.0 >> Tag::KIND_SHIFT)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::inner::Inner;
 use super::keep_alive::KeepAlive;
-use super::pool::{Job, Refusal};
+use super::pool::{Job, JobRefusal};
 use super::poster::Poster;
-use super::quiesce::Admission;
+use super::quiesce::Until;
 use crate::callback::Callback;
 use crate::sync::Arc;
 use crate::{Cx, Handler};
@@ -152,14 +152,14 @@ where
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(value) => {
                 let event = move |cx: &mut Cx| f(cx, value);
-                drop(poster.post_own_until(Admission::UntilEnd, handler, color, event));
+                drop(poster.post_own_until(Until::End, handler, color, event));
             }
             Err(payload) => {
                 let event = move |_cx: &mut Cx| {
                     drop(f);
                     resume_unwind(payload);
                 };
-                drop(poster.post_own_until(Admission::UntilEnd, handler, color, event));
+                drop(poster.post_own_until(Until::End, handler, color, event));
             }
         }
     }
@@ -173,7 +173,7 @@ where
         let Callback { handler, color, f } = callback;
         let event = move |_cx: &mut Cx| drop(f);
         let poster = keep_alive.poster();
-        drop(poster.post_own_until(Admission::UntilEnd, handler, color, event));
+        drop(poster.post_own_until(Until::End, handler, color, event));
         // Last, because it may panic.
         drop(work);
     }
@@ -207,9 +207,9 @@ where
     };
     let (work, callback) = parts.expect("not taken by who refuses");
     Err(match refusal {
-        Refusal::Full => BlockingError::Full(work, callback),
-        Refusal::Ended => BlockingError::Ended(work, callback),
-        Refusal::NoThread(error) => BlockingError::NoThread(error, work, callback),
+        JobRefusal::Full => BlockingError::Full(work, callback),
+        JobRefusal::Ended => BlockingError::Ended(work, callback),
+        JobRefusal::NoThread(error) => BlockingError::NoThread(error, work, callback),
     })
 }
 
@@ -295,7 +295,7 @@ impl Poster {
         F: FnOnce(&mut Cx, T) + Send + 'static,
     {
         let inside = super::worker::is_inside(&self.inner);
-        if (inside || !self.inner.quiesce.is_closed(Admission::UntilStop))
+        if (inside || !self.inner.quiesce.refuses(Until::Stop))
             && let Ok(keep_alive) = self.keep_alive()
         {
             return submit(keep_alive, work, callback);

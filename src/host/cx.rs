@@ -7,7 +7,7 @@ pub use super::unique::UniqueColor;
 use crate::callback::Callback;
 use crate::sched;
 use crate::sched::core::{Begun, Core};
-use crate::sched::turn::Host;
+use crate::sched::step::Host;
 use crate::{Color, Cx, Handler};
 use std::fmt;
 use std::time::Duration;
@@ -144,7 +144,7 @@ impl Cx {
     /// Keeps the runtime from ending, for an answer that is made elsewhere; see [`KeepAlive`].
     pub fn keep_alive(&self) -> KeepAlive {
         // This event ends after this, and the end is not decided before.
-        self.worker_ref().inner.quiesce.keep();
+        self.worker_ref().inner.quiesce.keep_alive();
         KeepAlive::counted(self.poster())
     }
 

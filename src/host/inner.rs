@@ -77,7 +77,7 @@ pub(crate) struct Inner {
     pub(crate) changed: Condvar,
     /// Threads for blocking work.
     #[cfg(not(loom))]
-    pub(crate) pool: super::pool::Pool,
+    pub(crate) pool: super::pool::BlockingPool,
     /// Events dropped after the end.
     discarded: AtomicU64,
     pub(crate) attached: Box<dyn Attached>,
@@ -96,7 +96,7 @@ impl Inner {
     pub(crate) fn new(
         shared: Shared,
         config: Config,
-        #[cfg(not(loom))] pool: super::pool::Pool,
+        #[cfg(not(loom))] pool: super::pool::BlockingPool,
         attached: Box<dyn Attached>,
     ) -> Inner {
         let shared = Arc::new(shared);
@@ -125,8 +125,8 @@ impl Inner {
     }
 
     /// A keep-alive is gone.
-    pub(crate) fn let_go(&self) {
-        if self.quiesce.let_go(self.config.exit_when_idle) {
+    pub(crate) fn drop_keep_alive(&self) {
+        if self.quiesce.drop_keep_alive(self.config.exit_when_idle) {
             self.shared.wake_all();
         }
     }
@@ -216,7 +216,7 @@ impl Inner {
     }
 
     pub(crate) fn ended(&self) -> bool {
-        self.quiesce.phase() == Phase::Closed
+        self.quiesce.phase() == Phase::Over
     }
 }
 

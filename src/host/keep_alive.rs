@@ -4,7 +4,7 @@
 //! waits for one that is gone, is in [`super::quiesce`].
 
 use super::poster::{PostError, Poster};
-use super::quiesce::Admission;
+use super::quiesce::Until;
 use crate::callback::Callback;
 use crate::{Color, Cx};
 use std::fmt;
@@ -73,7 +73,7 @@ impl KeepAlive {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         self.poster
-            .post_wrapped_until(Admission::UntilEnd, None, color, f, |f| f)
+            .post_wrapped_until(Until::End, None, color, f, |f| f)
     }
 
     /// Posts a callback: [`post`](Self::post) under a handler.
@@ -84,8 +84,7 @@ impl KeepAlive {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.poster
-            .post_callback_until(Admission::UntilEnd, callback)
+        self.poster.post_callback_until(Until::End, callback)
     }
 
     /// A poster of the same runtime, which keeps nothing from ending.
@@ -96,14 +95,14 @@ impl KeepAlive {
 
 impl Clone for KeepAlive {
     fn clone(&self) -> KeepAlive {
-        self.poster.inner.quiesce.keep();
+        self.poster.inner.quiesce.keep_alive();
         KeepAlive::counted(self.poster.clone())
     }
 }
 
 impl Drop for KeepAlive {
     fn drop(&mut self) {
-        self.poster.inner.let_go();
+        self.poster.inner.drop_keep_alive();
     }
 }
 

@@ -7,8 +7,8 @@
 //!
 //! Everything is behind one lock, under which no code of the user's runs. The end of a run has
 //! nothing to do with it: each job holds a [`KeepAlive`](super::keep_alive::KeepAlive), so while
-//! one waits or runs the end is not decided. [`Pool::close`] comes after the cores have left. It
-//! finds no job, unless the run was cut short.
+//! one waits or runs the end is not decided. [`BlockingPool::close`] comes after the cores have
+//! left. It finds no job, unless the run was cut short.
 //!
 //! In a simulation the threads are *virtual*: each is a chain of events of a color of its own. One
 //! event takes a job, the next one runs it. So the seed decides which job is over first, the limits
@@ -19,7 +19,7 @@ use super::inner::Inner;
 use super::panics::catching;
 use super::stats::BlockingStats;
 #[cfg(feature = "sim")]
-use super::{poster::Poster, quiesce::Admission, unique::UniqueColor, worker::aside};
+use super::{poster::Poster, quiesce::Until, unique::UniqueColor, worker::aside};
 #[cfg(feature = "sim")]
 use crate::Cx;
 use crate::sync::thread::{Builder, JoinHandle};
@@ -43,7 +43,7 @@ pub(crate) trait Job: Send {
 
 /// What the builder decided.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct BlockingLimits {
     pub(crate) threads_max: usize,
     /// Jobs that wait while all threads are at work.
     pub(crate) queue_max: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Limits {
 
 /// Why a job was not taken.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum JobRefusal {
     Full,
     Ended,
     NoThread(io::Error),
@@ -63,19 +63,19 @@ pub(crate) enum Refusal {
 pub(crate) type SlowBlockingHook = Box<dyn Fn(&SlowBlocking) + Send + Sync>;
 
 /// See the module text.
-pub(crate) struct Pool {
-    limits: Limits,
+pub(crate) struct BlockingPool {
+    limits: BlockingLimits,
     /// When waiting is long, and who is told.
     slow: Option<(Duration, SlowBlockingHook)>,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// A job has come, or the pool was closed: for threads.
     called: Condvar,
     /// A job is over, and the pool is closed: for whoever closes it.
     over: Condvar,
 }
 
-struct State {
-    phase: Phase,
+struct PoolState {
+    phase: Lifetime,
     /// By their numbers: the oldest is the first.
     waiting: BTreeMap<u64, Waiting>,
     next_job: u64,
@@ -95,7 +95,7 @@ struct State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum Lifetime {
     /// The run has not begun: jobs wait.
     Early,
     Open,
@@ -116,13 +116,16 @@ pub(crate) struct Left {
     pub(crate) died: Option<Box<dyn Any + Send>>,
 }
 
-impl Pool {
-    pub(crate) fn new(limits: Limits, slow: Option<(Duration, SlowBlockingHook)>) -> Pool {
-        Pool {
+impl BlockingPool {
+    pub(crate) fn new(
+        limits: BlockingLimits,
+        slow: Option<(Duration, SlowBlockingHook)>,
+    ) -> BlockingPool {
+        BlockingPool {
             limits,
             slow,
-            state: Mutex::new(State {
-                phase: Phase::Early,
+            state: Mutex::new(PoolState {
+                phase: Lifetime::Early,
                 waiting: BTreeMap::new(),
                 next_job: 0,
                 running: BTreeMap::new(),
@@ -139,14 +142,14 @@ impl Pool {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap()
     }
 
     /// The run begins, by the calling thread. Fails if jobs wait and no thread can be had.
     pub(crate) fn open(&self, inner: &Arc<Inner>) -> io::Result<()> {
         let mut state = self.state();
-        state.phase = Phase::Open;
+        state.phase = Lifetime::Open;
         state.processors = sched_getaffinity(None).ok();
         for _ in 0..state.waiting.len().min(self.limits.threads_max) {
             let started = start(inner, &mut state);
@@ -162,12 +165,12 @@ impl Pool {
         &self,
         inner: &Arc<Inner>,
         make: impl FnOnce() -> Box<dyn Job>,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, JobRefusal> {
         let mut state = self.state();
-        if state.phase == Phase::Closed {
-            return Err(Refusal::Ended);
+        if state.phase == Lifetime::Closed {
+            return Err(JobRefusal::Ended);
         }
-        let Limits {
+        let BlockingLimits {
             threads_max,
             queue_max,
             ..
@@ -175,17 +178,17 @@ impl Pool {
         let taken = state.waiting.len() + state.running.len();
         if taken >= threads_max.saturating_add(queue_max) {
             state.counts.refused += 1;
-            return Err(Refusal::Full);
+            return Err(JobRefusal::Full);
         }
         let free = state.threads - state.running.len();
         let wanted = state.waiting.len() + 1 > free && state.threads < threads_max;
-        if state.phase == Phase::Open
+        if state.phase == Lifetime::Open
             && wanted
             && let Err(error) = start(inner, &mut state)
             && state.threads == 0
         {
             state.counts.refused += 1;
-            return Err(Refusal::NoThread(error));
+            return Err(JobRefusal::NoThread(error));
         }
         let number = state.next_job;
         state.next_job += 1;
@@ -219,7 +222,7 @@ impl Pool {
     }
 
     /// The job that this thread begins, if one waits.
-    fn begin(state: &mut State, thread: u64) -> Option<Box<dyn Job>> {
+    fn begin(state: &mut PoolState, thread: u64) -> Option<Box<dyn Job>> {
         let (_, Waiting { job, .. }) = state.waiting.pop_first()?;
         state.running.insert(thread, job.handler());
         state.counts.started += 1;
@@ -228,10 +231,10 @@ impl Pool {
     }
 
     /// The job of this thread is over.
-    fn end(&self, state: &mut State, thread: u64, died: Option<Box<dyn Any + Send>>) {
+    fn end(&self, state: &mut PoolState, thread: u64, died: Option<Box<dyn Any + Send>>) {
         state.running.remove(&thread);
         state.died = state.died.take().or(died);
-        if state.phase == Phase::Closed {
+        if state.phase == Lifetime::Closed {
             self.over.notify_all();
         }
     }
@@ -240,14 +243,14 @@ impl Pool {
     fn serve(&self, thread: u64) {
         let mut state = self.state();
         loop {
-            if let Some(job) = Pool::begin(&mut state, thread) {
+            if let Some(job) = BlockingPool::begin(&mut state, thread) {
                 drop(state);
                 let died = catching(|| job.run()).err();
                 state = self.state();
                 self.end(&mut state, thread, died);
                 continue;
             }
-            if state.phase == Phase::Closed {
+            if state.phase == Lifetime::Closed {
                 break;
             }
             let waited = self.called.wait_timeout(state, self.limits.idle).unwrap();
@@ -288,7 +291,7 @@ impl Pool {
     /// Takes no more jobs, and drops those that wait.
     pub(crate) fn discard(&self) {
         let mut state = self.state();
-        state.phase = Phase::Closed;
+        state.phase = Lifetime::Closed;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         self.called.notify_all();
@@ -339,7 +342,7 @@ impl Pool {
     }
 }
 
-impl State {
+impl PoolState {
     /// Whoever waits after the queue was empty is waited for anew.
     fn look_at_queue(&mut self) {
         self.told &= !self.waiting.is_empty();
@@ -347,7 +350,7 @@ impl State {
 }
 
 /// Starts a thread.
-fn start(inner: &Arc<Inner>, state: &mut State) -> io::Result<()> {
+fn start(inner: &Arc<Inner>, state: &mut PoolState) -> io::Result<()> {
     let thread = state.next_thread;
     #[cfg(feature = "sim")]
     if inner.config.simulated {
@@ -374,7 +377,7 @@ fn start(inner: &Arc<Inner>, state: &mut State) -> io::Result<()> {
     Ok(())
 }
 
-impl State {
+impl PoolState {
     fn started(&mut self) {
         self.next_thread += 1;
         self.threads += 1;
@@ -390,7 +393,7 @@ fn start_virtual(inner: &Arc<Inner>, thread: u64) {
     let (poster, color) = (Poster::of(inner), own.color());
     let event = move |cx: &mut Cx| serve_virtually(cx, thread, own);
     // Refused at the end, when jobs are dropped.
-    drop(poster.post_own_until(Admission::UntilEnd, None, color, event));
+    drop(poster.post_own_until(Until::End, None, color, event));
 }
 
 /// A virtual thread takes a job and runs it in its next event, so that others may be first. It ends
@@ -399,7 +402,7 @@ fn start_virtual(inner: &Arc<Inner>, thread: u64) {
 fn serve_virtually(cx: &mut Cx, thread: u64, own: UniqueColor) {
     let inner = Arc::clone(&cx.worker_ref().inner);
     let mut state = inner.pool.state();
-    let Some(job) = Pool::begin(&mut state, thread) else {
+    let Some(job) = BlockingPool::begin(&mut state, thread) else {
         state.threads -= 1;
         return;
     };
@@ -413,9 +416,9 @@ fn serve_virtually(cx: &mut Cx, thread: u64, own: UniqueColor) {
     });
 }
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for BlockingPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool")
+        f.debug_struct("BlockingPool")
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }

@@ -2,7 +2,7 @@
 
 use super::inner::Inner;
 use super::keep_alive::KeepAlive;
-use super::quiesce::Admission;
+use super::quiesce::Until;
 use super::worker::{is_inside, lend_current};
 use crate::callback::Callback;
 use crate::event::maker::Refusal;
@@ -69,12 +69,12 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_callback_until(Admission::UntilStop, callback)
+        self.post_callback_until(Until::Stop, callback)
     }
 
     pub(crate) fn post_callback_until<F>(
         &self,
-        admission: Admission,
+        until: Until,
         callback: Callback<F>,
     ) -> Result<(), PostError<Callback<F>>>
     where
@@ -82,7 +82,7 @@ impl Poster {
     {
         let Callback { handler, color, f } = callback;
         let again = |f| Callback::new(handler, color, f);
-        self.post_wrapped_until(admission, handler, color, f, |f| f)
+        self.post_wrapped_until(until, handler, color, f, |f| f)
             .map_err(|error| match error {
                 PostError::Ended(f) => PostError::Ended(again(f)),
                 PostError::Full(f) => PostError::Full(again(f)),
@@ -99,8 +99,8 @@ impl Poster {
     /// [`Ended`] if the run has ended.
     pub fn keep_alive(&self) -> Result<KeepAlive, Ended> {
         if is_inside(&self.inner) {
-            self.inner.quiesce.keep();
-        } else if !self.inner.quiesce.keep_from_outside() {
+            self.inner.quiesce.keep_alive();
+        } else if !self.inner.quiesce.keep_alive_from_outside() {
             return Err(Ended);
         }
         Ok(KeepAlive::counted(self.clone()))
@@ -117,12 +117,12 @@ impl Poster {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_wrapped_until(Admission::UntilStop, handler, color, f, wrap)
+        self.post_wrapped_until(Until::Stop, handler, color, f, wrap)
     }
 
     pub(crate) fn post_wrapped_until<F, G>(
         &self,
-        admission: Admission,
+        until: Until,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
@@ -131,13 +131,13 @@ impl Poster {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_sort_until(admission, handler, color, f, Sort::ORDINARY, wrap)
+        self.post_sort_until(until, handler, color, f, Sort::ORDINARY, wrap)
     }
 
     /// The same for an event of this sort.
     pub(crate) fn post_sort_until<F, G>(
         &self,
-        admission: Admission,
+        until: Until,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
@@ -155,11 +155,11 @@ impl Poster {
             Err(elsewhere) => elsewhere,
         };
         let shared = &self.inner.shared;
-        if self.inner.quiesce.is_closed(admission) {
+        if self.inner.quiesce.refuses(until) {
             return Err(PostError::Ended(f));
         }
         // Counted when nothing but the end can refuse it any more.
-        let count = || self.inner.quiesce.foreign_post(admission);
+        let count = || self.inner.quiesce.foreign_post(until);
         let made = shared
             .foreign
             .with(|maker| maker.make_if(&shared.profiles, handler, color, f, sort, wrap, count));
@@ -184,12 +184,12 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_own_until(Admission::UntilStop, None, color, f)
+        self.post_own_until(Until::Stop, None, color, f)
     }
 
     pub(crate) fn post_own_until<F>(
         &self,
-        admission: Admission,
+        until: Until,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
@@ -197,13 +197,13 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_own_sort_until(admission, handler, color, f, Sort::ORDINARY)
+        self.post_own_sort_until(until, handler, color, f, Sort::ORDINARY)
     }
 
     /// The same for an event of this sort.
     pub(crate) fn post_own_sort_until<F>(
         &self,
-        admission: Admission,
+        until: Until,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
@@ -219,7 +219,7 @@ impl Poster {
             return Ok(());
         };
         let shared = &self.inner.shared;
-        if !self.inner.quiesce.foreign_post(admission) {
+        if !self.inner.quiesce.foreign_post(until) {
             return Err(f);
         }
         let (node, _) = shared

@@ -22,17 +22,17 @@
 //! before. So if all of them sleep, the sums are true, and what is in flight is yet to make one of
 //! them run.
 //!
-//! **Foreign threads** count their posts in the `gate` word, before they push. The same word has
-//! the `CLOSED` flag: set when the end is asked for, or, if a runtime ends by itself, by a
+//! **Foreign threads** count their posts in the `outside` word, before they push. The same word has
+//! the `STOPPED` flag: set when the end is asked for, or, if a runtime ends by itself, by a
 //! compare-and-swap that expects the very count that entered P. A post is counted by a
-//! compare-and-swap as well, which expects `CLOSED` to be clear. So either a post comes before, and
-//! is counted, and the end is not yet; or it comes after and is refused, with its closure given
+//! compare-and-swap as well, which expects `STOPPED` to be clear. So either a post comes before,
+//! and is counted, and the end is not yet; or it comes after and is refused, with its closure given
 //! back. Nothing is accepted and then lost; and a refused post writes nothing, so threads that go
 //! on posting after the end was asked for cannot hold it up.
 //!
 //! **Keep-alives** put the decision off: while one exists, nothing is decided, and what is posted
-//! through it is accepted until the `ENDED` flag of the gate, which the decision and a forced end
-//! set. `kept` counts them. A keep-alive is made in one of three places, and each is safe:
+//! through it is accepted until the `ENDED` flag of that word, which the decision and a forced end
+//! set. `keep_alives` counts them. A keep-alive is made in one of three places, and each is safe:
 //!
 //! - *From another one*, which the decision sees as long as this one is not counted.
 //! - *Inside an event.* That event keeps two waves apart until it has ended; then its core reports,
@@ -40,9 +40,9 @@
 //! - *From outside*, under the lock of the waves. The decision is made under the same lock, so
 //!   either it sees the keep-alive, or whoever makes one sees the decision.
 //!
-//! The decision reads the gate, then `kept`, and then compares and swaps the gate. So if it sees no
-//! keep-alive, nothing was posted through one since the gate was read, or the swap fails; and what
-//! was posted before is in P.
+//! The decision reads `outside`, then `keep_alives`, and then compares and swaps `outside`. So if
+//! it sees no keep-alive, nothing was posted through one since `outside` was read, or the swap
+//! fails; and what was posted before is in P.
 //!
 //! A wave that is complete while there is a keep-alive cannot decide, and wakes nobody, as above.
 //! So whoever drops the last keep-alive sees to it that the cores report again: it counts down,
@@ -51,33 +51,33 @@
 //!
 //! Two fences make sure that the drop and the request to stop do not miss each other. The drop has
 //! one between its count and its look at the phase, a report between its look at the phase and its
-//! look at `kept`. Whichever fence comes first, either the drop sees that the end was asked for, or
-//! the report sees that no keep-alive is left.
+//! look at `keep_alives`. Whichever fence comes first, either the drop sees that the end was asked
+//! for, or the report sees that no keep-alive is left.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, fault, first_look};
 
 /// Posts from outside are refused.
-const CLOSED: u64 = 1;
+const STOPPED: u64 = 1;
 /// Posts through keep-alives are refused, too: the end was decided, or forced.
 const ENDED: u64 = 2;
 const ONE_POST: u64 = 4;
 
 /// Until when posts from outside are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(crate) enum Until {
     /// Until the end is asked for: a poster's.
-    UntilStop,
+    Stop,
     /// Until the end is decided: a keep-alive's.
-    UntilEnd,
+    End,
 }
 
-impl Admission {
-    /// The flag of the gate that refuses them.
+impl Until {
+    /// The flag of the word `outside` that refuses them.
     const fn refused_by(self) -> u64 {
         match self {
-            Admission::UntilStop => CLOSED,
-            Admission::UntilEnd => ENDED,
+            Until::Stop => STOPPED,
+            Until::End => ENDED,
         }
     }
 }
@@ -90,16 +90,18 @@ pub(crate) enum Phase {
     /// Ends as soon as nothing is left.
     Draining,
     /// Nothing runs any more, no post is accepted.
-    Closed,
+    Over,
 }
 
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Quiesce {
-    gate: AtomicU64,
+    /// What threads have posted that are no cores, times [`ONE_POST`], and the flags.
+    outside: AtomicU64,
+    /// A [`Phase`].
     phase: AtomicU32,
     /// Keep-alives that exist.
-    kept: AtomicU64,
+    keep_alives: AtomicU64,
     /// The number of the present wave: what a reporter checks again before it sleeps.
     wave: AtomicU64,
     waves: Mutex<Waves>,
@@ -131,7 +133,7 @@ pub(crate) enum Reported {
     /// A new wave begins: every core must be woken to report in it.
     NextWave,
     /// Nothing is left: every core must be woken to leave.
-    Closed,
+    Over,
 }
 
 impl Quiesce {
@@ -143,9 +145,9 @@ impl Quiesce {
         };
         waves.begin();
         Quiesce {
-            gate: AtomicU64::new(0),
-            phase: AtomicU32::new(0),
-            kept: AtomicU64::new(0),
+            outside: AtomicU64::new(0),
+            phase: AtomicU32::new(Phase::Running as u32),
+            keep_alives: AtomicU64::new(0),
             wave: AtomicU64::new(0),
             waves: Mutex::new(waves),
         }
@@ -153,11 +155,8 @@ impl Quiesce {
 
     #[inline]
     pub(crate) fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Running,
-            1 => Phase::Draining,
-            _ => Phase::Closed,
-        }
+        let phase = self.phase.load(Ordering::Acquire);
+        [Phase::Running, Phase::Draining, Phase::Over][phase as usize]
     }
 
     /// Asks for the end. True for the first who asks. The caller wakes every core.
@@ -167,44 +166,49 @@ impl Quiesce {
     pub(crate) fn drain(&self) -> bool {
         let first = self
             .phase
-            .compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(
+                Phase::Running as u32,
+                Phase::Draining as u32,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
             .is_ok();
         if first {
-            self.gate.fetch_or(CLOSED, Ordering::AcqRel);
+            self.outside.fetch_or(STOPPED, Ordering::AcqRel);
         }
         first
     }
 
     /// Ends at once, whatever is left. The caller wakes every core.
     pub(crate) fn force(&self) {
-        self.gate.fetch_or(CLOSED | ENDED, Ordering::AcqRel);
-        self.phase.store(2, Ordering::Release);
+        self.outside.fetch_or(STOPPED | ENDED, Ordering::AcqRel);
+        self.phase.store(Phase::Over as u32, Ordering::Release);
     }
 
     /// Whether such foreign posts are refused, from now on and for good.
     #[inline]
-    pub(crate) fn is_closed(&self, admission: Admission) -> bool {
-        self.gate.load(Ordering::Acquire) & admission.refused_by() != 0
+    pub(crate) fn refuses(&self, until: Until) -> bool {
+        self.outside.load(Ordering::Acquire) & until.refused_by() != 0
     }
 
     /// Counts the post of a foreign thread, which is about to push it. False: the runtime is ending
     /// or has ended, and nothing was written.
     #[must_use]
-    pub(crate) fn foreign_post(&self, admission: Admission) -> bool {
-        let mut gate = first_look(|| self.gate.load(Ordering::Relaxed), 0);
+    pub(crate) fn foreign_post(&self, until: Until) -> bool {
+        let mut outside = first_look(|| self.outside.load(Ordering::Relaxed), 0);
         loop {
-            if gate & admission.refused_by() != 0 && !fault("gate not checked") {
+            if outside & until.refused_by() != 0 && !fault("stop not looked at") {
                 return false;
             }
-            let counted = gate + ONE_POST;
-            match self.gate.compare_exchange_weak(
-                gate,
+            let counted = outside + ONE_POST;
+            match self.outside.compare_exchange_weak(
+                outside,
                 counted,
                 Ordering::AcqRel,
                 Ordering::Acquire,
             ) {
                 Ok(_) => return true,
-                Err(now) => gate = now,
+                Err(now) => outside = now,
             }
         }
     }
@@ -212,26 +216,26 @@ impl Quiesce {
     /// An event is about to be pushed that no request to stop can refuse: the first of a run, or
     /// one by somebody who holds up the end meanwhile.
     pub(crate) fn owner_post(&self) {
-        self.gate.fetch_add(ONE_POST, Ordering::AcqRel);
+        self.outside.fetch_add(ONE_POST, Ordering::AcqRel);
     }
 
     /// Posts by foreign threads so far.
     pub(crate) fn foreign_posts(&self) -> u64 {
-        self.gate.load(Ordering::Acquire) / ONE_POST
+        self.outside.load(Ordering::Acquire) / ONE_POST
     }
 
     /// One more keep-alive, made inside an event or from another one.
-    pub(crate) fn keep(&self) {
-        self.kept.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn keep_alive(&self) {
+        self.keep_alives.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One more keep-alive, made from outside. False: the end was decided before.
     #[must_use]
-    pub(crate) fn keep_from_outside(&self) -> bool {
+    pub(crate) fn keep_alive_from_outside(&self) -> bool {
         let lock = (!fault("kept without the lock")).then(|| self.waves.lock().unwrap());
-        let decided = self.phase() == Phase::Closed;
+        let decided = self.phase() == Phase::Over;
         if !decided {
-            self.keep();
+            self.keep_alive();
         }
         drop(lock);
         !decided
@@ -240,8 +244,8 @@ impl Quiesce {
     /// One keep-alive less. True: the end may have waited for this one, and every core must be
     /// woken to report again.
     #[must_use]
-    pub(crate) fn let_go(&self, exit_when_idle: bool) -> bool {
-        if self.kept.fetch_sub(1, Ordering::AcqRel) > 1 {
+    pub(crate) fn drop_keep_alive(&self, exit_when_idle: bool) -> bool {
+        if self.keep_alives.fetch_sub(1, Ordering::AcqRel) > 1 {
             return false;
         }
         if !fault("last keep-alive's fence skipped") {
@@ -250,7 +254,7 @@ impl Quiesce {
         let ends = match self.phase() {
             Phase::Running => exit_when_idle,
             Phase::Draining => true,
-            Phase::Closed => false,
+            Phase::Over => false,
         };
         if ends && !fault("no new wave after the last keep-alive") {
             let _woken_by_the_caller = self.begin_wave(&mut self.waves.lock().unwrap());
@@ -259,16 +263,16 @@ impl Quiesce {
     }
 
     /// Keep-alives that exist.
-    pub(crate) fn kept(&self) -> u64 {
-        self.kept.load(Ordering::Acquire)
+    pub(crate) fn keep_alives(&self) -> u64 {
+        self.keep_alives.load(Ordering::Acquire)
     }
 
     /// Core `core` has nothing to run, nothing under way in its event source, and has posted and
     /// executed this many events since it began.
     pub(crate) fn report(&self, core: u32, posted: u64, executed: u64) -> Reported {
         let mut waves = self.waves.lock().unwrap();
-        if self.phase() == Phase::Closed {
-            return Reported::Closed;
+        if self.phase() == Phase::Over {
+            return Reported::Over;
         }
         let report = (posted, executed);
         match waves.reports[core as usize].replace(report) {
@@ -285,29 +289,29 @@ impl Quiesce {
         }
         let sum = |of: fn((u64, u64)) -> u64| waves.reports.iter().flatten().copied().map(of).sum();
         let (posted, executed): (u64, u64) = (sum(|report| report.0), sum(|report| report.1));
-        let gate = self.gate.load(Ordering::Acquire);
-        let posted = posted + gate / ONE_POST;
+        let outside = self.outside.load(Ordering::Acquire);
+        let posted = posted + outside / ONE_POST;
         let before = waves.executed_before.replace(executed);
         if !fault("report's fence skipped") {
             fence(Ordering::SeqCst);
         }
-        if self.kept() > 0 && !fault("keep-alive not looked at") {
+        if self.keep_alives() > 0 && !fault("keep-alive not looked at") {
             return Reported::Waiting;
         }
         if (before == Some(posted) || fault("one wave") && executed == posted)
             && self
-                .gate
+                .outside
                 .compare_exchange(
-                    gate,
-                    gate | CLOSED | ENDED,
+                    outside,
+                    outside | STOPPED | ENDED,
                     Ordering::AcqRel,
                     Ordering::Acquire,
                 )
                 .is_ok()
-            || before == Some(posted) && fault("gate closed without comparing")
+            || before == Some(posted) && fault("stopped without comparing")
         {
-            self.phase.store(2, Ordering::Release);
-            return Reported::Closed;
+            self.phase.store(Phase::Over as u32, Ordering::Release);
+            return Reported::Over;
         }
         if executed == posted || before == Some(posted) {
             return self.begin_wave(&mut waves);
@@ -335,10 +339,10 @@ mod tests {
     #[test]
     fn closes_after_two_equal_waves_only() {
         let quiesce = Quiesce::new(2);
-        assert!(!quiesce.is_closed(Admission::UntilStop));
+        assert!(!quiesce.refuses(Until::Stop));
         assert!(quiesce.drain());
         assert!(!quiesce.drain());
-        assert!(quiesce.is_closed(Admission::UntilStop), "to foreign posts");
+        assert!(quiesce.refuses(Until::Stop), "to foreign posts");
         assert_eq!(quiesce.report(0, 3, 3), Reported::Waiting);
         assert_eq!(quiesce.report(0, 3, 3), Reported::Waiting);
         assert_eq!(quiesce.wave(), 0);
@@ -358,9 +362,9 @@ mod tests {
         assert_eq!(quiesce.report(1, 2, 1), Reported::NextWave);
         assert_eq!(quiesce.report(0, 3, 4), Reported::Waiting);
         assert_eq!(quiesce.wave(), 3);
-        assert_eq!(quiesce.report(1, 2, 1), Reported::Closed);
-        assert!(!quiesce.foreign_post(Admission::UntilStop));
-        assert_eq!(quiesce.phase(), Phase::Closed);
+        assert_eq!(quiesce.report(1, 2, 1), Reported::Over);
+        assert!(!quiesce.foreign_post(Until::Stop));
+        assert_eq!(quiesce.phase(), Phase::Over);
     }
 
     #[test]
@@ -368,19 +372,19 @@ mod tests {
         let quiesce = Quiesce::new(2);
         assert_eq!(quiesce.report(0, 2, 1), Reported::Waiting);
         quiesce.force();
-        assert_eq!(quiesce.report(0, 2, 1), Reported::Closed);
-        assert_eq!(quiesce.report(1, 0, 0), Reported::Closed);
-        assert!(quiesce.is_closed(Admission::UntilStop));
+        assert_eq!(quiesce.report(0, 2, 1), Reported::Over);
+        assert_eq!(quiesce.report(1, 0, 0), Reported::Over);
+        assert!(quiesce.refuses(Until::Stop));
     }
 
     #[test]
     fn a_refused_post_changes_nothing() {
         let quiesce = Quiesce::new(1);
-        assert!(quiesce.foreign_post(Admission::UntilStop));
+        assert!(quiesce.foreign_post(Until::Stop));
         assert!(quiesce.drain());
-        let gate = quiesce.gate.load(Ordering::Relaxed);
-        assert!(!quiesce.foreign_post(Admission::UntilStop));
-        assert_eq!(quiesce.gate.load(Ordering::Relaxed), gate);
+        let outside = quiesce.outside.load(Ordering::Relaxed);
+        assert!(!quiesce.foreign_post(Until::Stop));
+        assert_eq!(quiesce.outside.load(Ordering::Relaxed), outside);
         assert_eq!(quiesce.foreign_posts(), 1);
     }
 
@@ -388,12 +392,12 @@ mod tests {
     fn a_foreign_post_holds_the_end_up() {
         // A runtime that ends by itself: nobody has asked.
         let quiesce = Quiesce::new(1);
-        assert!(quiesce.foreign_post(Admission::UntilStop));
+        assert!(quiesce.foreign_post(Until::Stop));
         assert_eq!(quiesce.report(0, 0, 0), Reported::Waiting);
         assert_eq!(quiesce.report(0, 0, 0), Reported::Waiting);
         assert_eq!(quiesce.report(0, 0, 1), Reported::NextWave);
         assert_eq!(quiesce.report(0, 0, 1), Reported::NextWave);
-        assert_eq!(quiesce.report(0, 0, 1), Reported::Closed);
+        assert_eq!(quiesce.report(0, 0, 1), Reported::Over);
     }
 
     #[test]
@@ -403,43 +407,43 @@ mod tests {
         assert_eq!(quiesce.report(0, 1, 1), Reported::Waiting);
         assert_eq!(quiesce.report(1, 0, 0), Reported::NextWave);
         assert_eq!(quiesce.report(0, 1, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(1, 0, 0), Reported::Closed);
+        assert_eq!(quiesce.report(1, 0, 0), Reported::Over);
     }
 
     #[test]
     fn a_keep_alive_puts_the_end_off_and_wakes_nobody() {
         let quiesce = Quiesce::new(2);
-        assert!(quiesce.keep_from_outside());
+        assert!(quiesce.keep_alive_from_outside());
         assert!(quiesce.drain());
-        assert!(quiesce.foreign_post(Admission::UntilEnd));
-        assert!(!quiesce.foreign_post(Admission::UntilStop));
+        assert!(quiesce.foreign_post(Until::End));
+        assert!(!quiesce.foreign_post(Until::Stop));
         for _ in 0..3 {
             assert_eq!(quiesce.report(0, 0, 1), Reported::Waiting);
             assert_eq!(quiesce.report(1, 0, 0), Reported::Waiting);
             assert_eq!(quiesce.wave(), 0);
         }
-        quiesce.keep();
-        assert!(!quiesce.let_go(false), "another one is left");
-        assert_eq!(quiesce.kept(), 1);
-        assert!(quiesce.let_go(false));
+        quiesce.keep_alive();
+        assert!(!quiesce.drop_keep_alive(false), "another one is left");
+        assert_eq!(quiesce.keep_alives(), 1);
+        assert!(quiesce.drop_keep_alive(false));
         assert_eq!(quiesce.wave(), 1);
         assert_eq!(quiesce.report(0, 0, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(1, 0, 0), Reported::Closed);
-        assert!(!quiesce.foreign_post(Admission::UntilEnd));
-        assert!(!quiesce.keep_from_outside());
-        assert_eq!(quiesce.kept(), 0);
+        assert_eq!(quiesce.report(1, 0, 0), Reported::Over);
+        assert!(!quiesce.foreign_post(Until::End));
+        assert!(!quiesce.keep_alive_from_outside());
+        assert_eq!(quiesce.keep_alives(), 0);
     }
 
     #[test]
     fn the_last_keep_alive_wakes_only_where_the_end_may_wait_for_it() {
         let quiesce = Quiesce::new(1);
         for (exits, wakes) in [(false, false), (true, true)] {
-            quiesce.keep();
-            assert_eq!(quiesce.let_go(exits), wakes);
+            quiesce.keep_alive();
+            assert_eq!(quiesce.drop_keep_alive(exits), wakes);
         }
-        quiesce.keep();
+        quiesce.keep_alive();
         quiesce.force();
-        assert!(!quiesce.foreign_post(Admission::UntilEnd));
-        assert!(!quiesce.let_go(true), "nobody is there any more");
+        assert!(!quiesce.foreign_post(Until::End));
+        assert!(!quiesce.drop_keep_alive(true), "nobody is there any more");
     }
 }

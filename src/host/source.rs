@@ -102,7 +102,7 @@ pub(crate) mod silence {
 mod tests {
     use super::Source;
     use super::silence::Silence;
-    use crate::sched::clock::Clock;
+    use crate::clock::Clock;
     use crate::sched::core::Core;
     use crate::sched::shared::Bell;
     use crate::sync::Arc;

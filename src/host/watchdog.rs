@@ -251,7 +251,7 @@ mod tests {
         /// The core begins to run the next color.
         fn runs(&self) {
             let progress = &self.runtime.inner.shared.cores[1].progress;
-            progress.step();
+            progress.advance();
             progress.running(Some(self.profile));
         }
 

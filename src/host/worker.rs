@@ -9,11 +9,11 @@
 use super::inner::Inner;
 use super::source::Source;
 use crate::Cx;
+use crate::clock::Clock;
 use crate::cx::Behind;
 use crate::host::quiesce::{Phase, Reported};
-use crate::sched::clock::Clock;
 use crate::sched::core::Core;
-use crate::sched::turn::{Turn, turn};
+use crate::sched::step::{Stepped, step};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault, yield_now, yield_to_model};
 use std::cell::Cell;
@@ -238,7 +238,7 @@ pub(crate) fn aside<R>(f: impl FnOnce() -> R) -> R {
 
 fn run_until_closed(cx: &mut Cx) {
     loop {
-        match step(cx, |_| ()) {
+        match go_on(cx, |_| ()) {
             Next::Step => {}
             Next::Spin => {
                 let worker = cx.worker();
@@ -254,15 +254,15 @@ fn run_until_closed(cx: &mut Cx) {
     }
 }
 
-/// One step of a core: a turn, and what comes of a turn that found nothing. Never blocks: whoever
+/// One step of a core, and what comes of a step that found nothing. Never blocks: whoever
 /// drives the core, a thread or a simulation, waits for it. `between` is called after each event.
 #[inline]
-pub(crate) fn step(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
-    let ran = turn(cx, between);
+pub(crate) fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
+    let ran = step(cx, between);
     let worker = cx.worker();
     worker.core.looks_up();
     let phase = worker.inner.quiesce.phase();
-    if phase == Phase::Closed {
+    if phase == Phase::Over {
         // From here on it is in no handler, whatever ran last: who waits for it goes by that.
         worker.core.rest();
         return Next::Leave;
@@ -271,7 +271,7 @@ pub(crate) fn step(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
         // At once and not when idle: a core whose peers keep it busy would never be.
         worker.source.begin_drain(&mut worker.core);
     }
-    if ran == Turn::Ran {
+    if ran == Stepped::Ran {
         worker.idle_since_ns = None;
         return Next::Step;
     }
@@ -308,7 +308,7 @@ fn rest(worker: &mut Worker, phase: Phase) -> Next {
                 }
                 return Next::Step;
             }
-            Reported::Closed => {
+            Reported::Over => {
                 inner.shared.wake_all();
                 return Next::Leave;
             }
@@ -372,7 +372,7 @@ mod tests {
 
         fn step_at(&mut self, now_ns: u64) -> Next {
             self.now_ns.store(now_ns, Ordering::Relaxed);
-            enter(&mut self.worker, |cx| step(cx, |_| ()))
+            enter(&mut self.worker, |cx| go_on(cx, |_| ()))
         }
 
         fn post(&self) {

@@ -13,10 +13,10 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 ///
 /// Costs one system call, so the layer above rings only for a core that said it is going to sleep.
 #[derive(Clone, Debug)]
-pub(crate) struct Doorbell(Inner);
+pub(crate) struct Doorbell(BellKind);
 
 #[derive(Clone, Debug)]
-enum Inner {
+enum BellKind {
     /// Nobody ever reads the counter: the backends watch for the *edge* that each write makes, and
     /// 2^64 rings are more than there will be. That saves a read for each wake-up.
     Eventfd(Arc<OwnedFd>),
@@ -27,21 +27,21 @@ enum Inner {
 impl Doorbell {
     pub(super) fn eventfd() -> io::Result<Doorbell> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Doorbell(Inner::Eventfd(Arc::new(fd))))
+        Ok(Doorbell(BellKind::Eventfd(Arc::new(fd))))
     }
 
     pub(super) fn flag() -> Doorbell {
-        Doorbell(Inner::Flag(Arc::new(AtomicBool::new(false))))
+        Doorbell(BellKind::Flag(Arc::new(AtomicBool::new(false))))
     }
 
     /// Rings. Many rings before the core looks are one.
     pub(crate) fn ring(&self) {
         match &self.0 {
-            Inner::Eventfd(fd) => {
+            BellKind::Eventfd(fd) => {
                 // The only failure possible is a full counter, and then it is still ringing.
                 let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
             }
-            Inner::Flag(flag) => {
+            BellKind::Flag(flag) => {
                 flag.swap(true, Ordering::AcqRel);
             }
         }
@@ -50,16 +50,16 @@ impl Doorbell {
     /// What the backend watches; `None` in the simulator.
     pub(super) fn watched(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
-            Inner::Eventfd(fd) => Some(fd.as_fd()),
-            Inner::Flag(_) => None,
+            BellKind::Eventfd(fd) => Some(fd.as_fd()),
+            BellKind::Flag(_) => None,
         }
     }
 
     /// Whether it was rung since last asked; the simulator only.
     pub(super) fn take_flag(&self) -> bool {
         match &self.0 {
-            Inner::Eventfd(_) => false,
-            Inner::Flag(flag) => flag.swap(false, Ordering::AcqRel),
+            BellKind::Eventfd(_) => false,
+            BellKind::Flag(flag) => flag.swap(false, Ordering::AcqRel),
         }
     }
 }

@@ -55,7 +55,7 @@ impl State {
 
 /// How an operation ends that has nothing more to give.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum End {
+pub(super) enum Terminal {
     /// Sent, connected.
     Ok,
     /// The end of the stream.
@@ -63,8 +63,8 @@ pub(super) enum End {
     Failed(Errno),
 }
 
-impl End {
-    pub(super) const CANCELED: End = End::Failed(Errno::CANCELED);
+impl Terminal {
+    pub(super) const CANCELED: Terminal = Terminal::Failed(Errno::CANCELED);
 }
 
 impl Operation {
@@ -77,17 +77,17 @@ impl Operation {
     }
 
     /// Its terminal completion.
-    pub(super) fn end(self, end: End) -> Completion {
-        fn plain<T>(end: End, ok: T) -> io::Result<T> {
+    pub(super) fn end(self, end: Terminal) -> Completion {
+        fn plain<T>(end: Terminal, ok: T) -> io::Result<T> {
             match end {
-                End::Ok | End::Eof => Ok(ok),
-                End::Failed(errno) => Err(errno.into()),
+                Terminal::Ok | Terminal::Eof => Ok(ok),
+                Terminal::Failed(errno) => Err(errno.into()),
             }
         }
         let failure = match end {
-            End::Failed(errno) => errno,
+            Terminal::Failed(errno) => errno,
             // Only receives, sends and connects can end well.
-            End::Ok | End::Eof => Errno::INVAL,
+            Terminal::Ok | Terminal::Eof => Errno::INVAL,
         };
         let done = match self.state {
             State::Accept => Done::Accepted(Err(failure.into())),

@@ -26,16 +26,16 @@ const SKEW_BYTES: usize = 128;
 
 /// A buffer, wherever it is. In a box, because a [`RecvBuf`] is part of events, whose memory is
 /// scarce.
-struct Buffer(Box<Content>);
+struct Buffer(Box<Bytes>);
 
-struct Content {
+struct Bytes {
     /// While it is lent: who lent it.
-    pool: Option<Arc<Pool>>,
+    pool: Option<Arc<BufferPool>>,
     bytes: Box<[u8]>,
 }
 
 /// The part of a pool that home and all its [`RecvBuf`]s share.
-struct Pool {
+struct BufferPool {
     returned: Mutex<Returned>,
     /// Whether anything was returned: written with the lock held, and read without.
     any_returned: AtomicBool,
@@ -50,7 +50,7 @@ struct Returned {
     starved: bool,
 }
 
-impl Pool {
+impl BufferPool {
     fn give_back(&self, buffer: Buffer) {
         let starved = {
             let mut returned = self.returned.lock().unwrap();
@@ -80,7 +80,7 @@ impl Pool {
     }
 
     /// Home says that it is starved: the next return rings the doorbell. One that came before is
-    /// what [`Pool::has_returned`] says from now on.
+    /// what [`BufferPool::has_returned`] says from now on.
     fn mark_starved(&self) {
         self.returned.lock().unwrap().starved = true;
     }
@@ -158,7 +158,7 @@ impl fmt::Debug for RecvBuf {
 
 /// Home's side of a pool.
 pub(super) struct Home {
-    pool: Arc<Pool>,
+    pool: Arc<BufferPool>,
     free: Vec<Buffer>,
     /// Buffers that have no memory yet: a core that needs few touches few pages.
     unborn: usize,
@@ -168,7 +168,7 @@ pub(super) struct Home {
 impl Home {
     /// With all buffers at home. `config` has been checked.
     pub(super) fn new(config: &Config, doorbell: Doorbell) -> Home {
-        let pool = Pool {
+        let pool = BufferPool {
             returned: Mutex::default(),
             any_returned: AtomicBool::new(false),
             doorbell,
@@ -211,7 +211,7 @@ impl Home {
             return Some(buffer);
         }
         self.unborn = self.unborn.checked_sub(1)?;
-        Some(Buffer(Box::new(Content {
+        Some(Buffer(Box::new(Bytes {
             pool: None,
             bytes: vec![0; self.buffer_bytes + SKEW_BYTES].into(),
         })))

@@ -9,19 +9,19 @@ use super::Op;
 /// bounds that number, since each operation belongs to a descriptor.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<Place<T>>,
     free: Option<u32>,
     len: usize,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct Place<T> {
     generation: u32,
-    state: State<T>,
+    state: Occupancy<T>,
 }
 
 #[derive(Debug)]
-enum State<T> {
+enum Occupancy<T> {
     Vacant { next: Option<u32> },
     Taken(T),
 }
@@ -50,18 +50,18 @@ impl<T> Slab<T> {
         self.len += 1;
         if let Some(index) = self.free {
             let slot = &mut self.slots[index as usize];
-            let State::Vacant { next } = slot.state else {
+            let Occupancy::Vacant { next } = slot.state else {
                 unreachable!("slot {index} is on the free list and taken")
             };
             self.free = next;
-            slot.state = State::Taken(value);
+            slot.state = Occupancy::Taken(value);
             return key(index, slot.generation);
         }
         let index = u32::try_from(self.slots.len()).unwrap_or(INDEX_MAX);
         assert!(index < INDEX_MAX, "four billion operations under way");
-        self.slots.push(Slot {
+        self.slots.push(Place {
             generation: 0,
-            state: State::Taken(value),
+            state: Occupancy::Taken(value),
         });
         key(index, 0)
     }
@@ -69,9 +69,9 @@ impl<T> Slab<T> {
     pub(super) fn get(&self, op: Op) -> Option<&T> {
         let (index, generation) = split(op);
         match self.slots.get(index as usize)? {
-            Slot {
+            Place {
                 generation: g,
-                state: State::Taken(value),
+                state: Occupancy::Taken(value),
             } if *g == generation => Some(value),
             _ => None,
         }
@@ -80,9 +80,9 @@ impl<T> Slab<T> {
     pub(super) fn get_mut(&mut self, op: Op) -> Option<&mut T> {
         let (index, generation) = split(op);
         match self.slots.get_mut(index as usize)? {
-            Slot {
+            Place {
                 generation: g,
-                state: State::Taken(value),
+                state: Occupancy::Taken(value),
             } if *g == generation => Some(value),
             _ => None,
         }
@@ -93,8 +93,8 @@ impl<T> Slab<T> {
         let (index, _) = split(op);
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
-        let vacant = State::Vacant { next: self.free };
-        let State::Taken(value) = std::mem::replace(&mut slot.state, vacant) else {
+        let vacant = Occupancy::Vacant { next: self.free };
+        let Occupancy::Taken(value) = std::mem::replace(&mut slot.state, vacant) else {
             unreachable!("looked at just now")
         };
         self.free = Some(index);
@@ -108,8 +108,8 @@ impl<T> Slab<T> {
             .iter()
             .zip(0u32..)
             .filter_map(|(slot, index)| match slot.state {
-                State::Taken(_) => Some(key(index, slot.generation)),
-                State::Vacant { .. } => None,
+                Occupancy::Taken(_) => Some(key(index, slot.generation)),
+                Occupancy::Vacant { .. } => None,
             })
     }
 }

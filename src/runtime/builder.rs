@@ -5,7 +5,7 @@ use crate::color::{HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
 use crate::host::blocking::SlowBlocking;
 use crate::host::inner::{Config, Inner};
 use crate::host::panics::{OnPanic, PanicReport};
-use crate::host::pool::{Limits, Pool, SlowBlockingHook};
+use crate::host::pool::{BlockingLimits, BlockingPool, SlowBlockingHook};
 use crate::host::watchdog::SlowHandler;
 use crate::sched::limits::QUANTUM_BUSY_NS;
 use crate::sched::policy::{Policy, Stealing};
@@ -65,7 +65,7 @@ pub struct Builder {
     events_max: usize,
     spin: Duration,
     wake_cost: Duration,
-    blocking: Limits,
+    blocking: BlockingLimits,
     slow_blocking: Option<(Duration, SlowBlockingHook)>,
     config: Config,
 }
@@ -87,7 +87,7 @@ impl Builder {
             events_max: 1 << 26,
             spin: Duration::from_micros(50),
             wake_cost: Duration::from_micros(10),
-            blocking: Limits {
+            blocking: BlockingLimits {
                 threads_max: 64,
                 queue_max: 4_096,
                 idle: Duration::from_secs(10),
@@ -400,7 +400,7 @@ impl Builder {
             watch_at_once: self.config.slow.is_some(),
         });
         let registry = Box::new(crate::net::Registry::new(cores));
-        let pool = Pool::new(self.blocking, self.slow_blocking);
+        let pool = BlockingPool::new(self.blocking, self.slow_blocking);
         let inner = Inner::new(shared, self.config, pool, registry);
         Ok(Runtime::new(inner))
     }

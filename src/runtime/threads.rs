@@ -1,11 +1,11 @@
 //! The threads of a run, and the thread that waits for them.
 
 use super::RunError;
+use crate::clock::Clock;
 use crate::host::inner::{Inner, Outcome};
 use crate::host::watchdog::{Watchdog, WatchdogBell, running};
 use crate::host::worker::{Worker, drive};
 use crate::net::Driver;
-use crate::sched::clock::Clock;
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -64,7 +64,7 @@ impl Late {
     /// It does now.
     pub(crate) fn now(inner: &Inner) -> Late {
         Late {
-            keep_alives_left: inner.quiesce.kept(),
+            keep_alives_left: inner.quiesce.keep_alives(),
         }
     }
 }

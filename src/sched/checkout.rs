@@ -173,7 +173,7 @@ impl Checkout {
         let at = self.colors.len() as u8;
         self.index[place(taken.slot)] = at;
         self.colors.push(taken);
-        // SAFETY: without colors there are no turns, since `end_quantum` clears them before any
+        // SAFETY: without colors there are no turns, since `end_turns` clears them before any
         // color goes; each color that is pushed adds one, and there is room for twice as many turns
         // as colors.
         unsafe { self.turns.push_unchecked(at) };
@@ -267,7 +267,8 @@ impl Checkout {
         };
         self.begun += 1;
         // SAFETY: `push` and `put` write places in `colors`; where `colors` shrinks, there are no
-        // turns (`withdraw`, `end_quantum`) or they are made anew (`release`, `let_go_of_some`).
+        // turns (`withdraw`, `end_turns`) or they are made anew (`release`,
+        // `give_back_those_kept`).
         Some(unsafe { self.colors.get_unchecked_mut(usize::from(at)) })
     }
 
@@ -321,7 +322,7 @@ impl Checkout {
 
     /// Ends the quantum: lets the colors go, but may keep those that have no events.
     #[inline(always)]
-    pub(super) fn end_quantum(&mut self, may_keep: bool, mut give_back: impl FnMut(Taken)) {
+    pub(super) fn end_turns(&mut self, may_keep: bool, mut give_back: impl FnMut(Taken)) {
         self.turns.clear();
         self.begun = 0;
         if may_keep && self.colors.len() <= KEPT_MAX && self.trial.keeps() {
@@ -339,7 +340,7 @@ impl Checkout {
 
     /// Begins a quantum with what is here. True if nothing is to be kept.
     #[inline(always)]
-    pub(super) fn begin_quantum(&mut self, room_ns: i64, alone_ns: u32) -> bool {
+    pub(super) fn begin_turns(&mut self, room_ns: i64, alone_ns: u32) -> bool {
         self.room_ns = room_ns;
         self.alone_ns = alone_ns;
         room_ns < 0 || self.turns.is_empty()
@@ -347,14 +348,14 @@ impl Checkout {
 
     /// Lets the kept colors go, if there are any. Before the quantum begins.
     #[inline(always)]
-    pub(super) fn let_go(&mut self, give_back: impl FnMut(Taken)) {
+    pub(super) fn give_back_kept(&mut self, give_back: impl FnMut(Taken)) {
         if self.colors.len() > self.turns.len() {
-            self.let_go_of_some(give_back);
+            self.give_back_those_kept(give_back);
         }
     }
 
     #[inline(never)]
-    fn let_go_of_some(&mut self, give_back: impl FnMut(Taken)) {
+    fn give_back_those_kept(&mut self, give_back: impl FnMut(Taken)) {
         self.part(give_back, |taken| !taken.fifo.is_empty());
         // Those that stay are in the order of their turns, as before.
         self.turns = (0..self.turns.len() as u8).collect();

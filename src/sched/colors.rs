@@ -8,12 +8,12 @@
 
 use super::color_queue::ColorQueue;
 use super::list::{Links, Members};
-use super::lock::Guard;
 use super::queues::Queues;
 use super::shared::Shared;
 use super::slots::{Slot, Slots, Table};
 use crate::color::SlotId;
 use crate::sync::CellMut;
+use crate::sync::lock::Guard;
 
 /// The lock of a core, held: its queues, and its colors.
 #[derive(Debug)]

@@ -24,13 +24,13 @@
 //! running event does can have caused, so it may come after.
 
 use super::checkout::Checkout;
-use super::clock::Clock;
 use super::outbox::{OUTBOX_MAX, Outbox};
 use super::section::{Section, Worth};
 use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
 use super::steal::Search;
 use super::timing::Timing;
+use crate::clock::Clock;
 use crate::color::{MaybeSlot, SlotId};
 use crate::event::counts::Run;
 use crate::event::fifo::Running;
@@ -343,7 +343,7 @@ impl Core {
         debug_assert!(!taken.fifo.is_empty(), "a turn begins with events only");
         self.current.slot = taken.slot.into();
         self.running.begin(&mut taken.fifo, batch, self.quantum_ns);
-        self.own.progress.step();
+        self.own.progress.advance();
         self.timing.until_sample -= 1;
         if self.timing.until_sample == 0 {
             self.sample();
@@ -446,8 +446,8 @@ impl Core {
         self.ran = !self.timing.long;
         self.timing.long = false;
         self.timing.wary = self.timing.wary.saturating_sub(1);
-        if let Some(victim) = self.search.levelling {
-            self.level(victim);
+        if let Some(rank) = self.search.levelling {
+            self.level(rank);
         }
     }
 
@@ -504,7 +504,7 @@ impl Core {
         self.ran = false;
         if self.current.tag != Tag::NONE {
             self.current.tag = Tag::NONE;
-            self.own.progress.step();
+            self.own.progress.advance();
             self.own.progress.running(None);
         }
     }
@@ -544,7 +544,7 @@ impl Drop for Core {
         if !self.checkout.is_empty() {
             let mut section = Section::enter(shared, self.id);
             self.checkout
-                .end_quantum(false, |taken| section.give_back(taken));
+                .end_turns(false, |taken| section.give_back(taken));
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct CoreQueue {
 
 /// Where a color is put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum QueueEnd {
     Head,
     Tail,
 }
@@ -69,11 +69,11 @@ impl CoreQueue {
 
     /// Links a color.
     #[inline(always)]
-    pub(super) fn push(&mut self, colors: &mut Colors<'_>, id: SlotId, end: End) {
+    pub(super) fn push(&mut self, colors: &mut Colors<'_>, id: SlotId, end: QueueEnd) {
         let mut members = colors.in_core_queue();
         match end {
-            End::Tail => self.list.push_back(&mut members, id),
-            End::Head => self.list.push_front(&mut members, id),
+            QueueEnd::Tail => self.list.push_back(&mut members, id),
+            QueueEnd::Head => self.list.push_front(&mut members, id),
         }
         self.len += 1;
     }

@@ -62,7 +62,7 @@ impl Core {
         // elsewhere leaves.
         let goes_on = || outbox.last().is_some_and(|slot| section.owns(slot));
         let keeps = section.queues().core_queue.len == 0 && !renew && goes_on();
-        checkout.end_quantum(keeps, |taken| section.give_back(taken));
+        checkout.end_turns(keeps, |taken| section.give_back(taken));
         checkout.kept().for_each(|slot| section.finished(slot));
         if fault("colors leave before their posts") {
             take_mail(&mut section, bells);
@@ -75,7 +75,7 @@ impl Core {
         // and what such a color posts there must not overtake what it posted here.
         if own.pokes.any() || section.queues().deferred.any() {
             // A kept color may be one of those that the pokes are for.
-            checkout.let_go(|taken| section.give_back(taken));
+            checkout.give_back_kept(|taken| section.give_back(taken));
             take_mail(&mut section, bells);
         }
 
@@ -194,8 +194,8 @@ pub(super) fn check_out(checkout: &mut Checkout, section: &mut Section<'_>) -> u
     let room_ns = section.check_out(quantum_ns, room, |taken| checkout.push(taken));
     // Nothing is kept behind a handler that is known to be long, nor while anything waits, nor by a
     // core that has nothing to run.
-    if checkout.begin_quantum(room_ns, section.limits.alone_ns) {
-        checkout.let_go(|taken| section.give_back(taken));
+    if checkout.begin_turns(room_ns, section.limits.alone_ns) {
+        checkout.give_back_kept(|taken| section.give_back(taken));
     }
     section.count_out(|| checkout.events().saturating_sub(1));
     quantum_ns

@@ -16,11 +16,11 @@ use super::steal::Loot;
 use crate::sync::atomic::{Ordering, fence};
 
 impl Core {
-    /// Takes a round from the `i`-th victim, unless that has no more than we do.
+    /// Takes a round from the victim of this rank, unless that has no more than we do.
     #[inline(never)]
-    pub(super) fn level(&mut self, i: usize) {
+    pub(super) fn level(&mut self, rank: usize) {
         self.search.levelling = None;
-        let (victim, _) = self.own.victims[i];
+        let (victim, _) = self.own.victims[rank];
         let hint = &self.shared.cores[victim as usize].hint;
         let events_ns = hint.events() * EVENT_NS;
         // Where worth does not count, whatever there is, is worth as much as can be.
@@ -39,7 +39,7 @@ impl Core {
         if let Some(has_ns) = has_ns {
             let now_ns = self.clock.now_ns();
             let mut loot = Loot::new();
-            if self.visit(i, now_ns, has_ns, &mut loot) {
+            if self.visit(rank, now_ns, has_ns, &mut loot) {
                 self.adopt(loot, false);
             }
             // We may have raised the victim's hint by linking its mail: see `end_search`.
@@ -53,21 +53,21 @@ impl Core {
 }
 
 /// Looks, now and then and at one after the other, whether a victim has clearly more colors that
-/// last than this core, whose lock is held: neither would ever be idle, and steal. Which of the
-/// victims it is.
+/// last than this core, whose lock is held: neither would ever be idle, and steal. The rank of that
+/// victim.
 #[inline(never)]
 pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Option<usize> {
     if !section.shared.policy.stealing {
         return None;
     }
-    let i = (looks as usize).checked_rem(own.victims.len())?;
-    let (victim, _) = own.victims[i];
+    let rank = (looks as usize).checked_rem(own.victims.len())?;
+    let (victim, _) = own.victims[rank];
     let hint = &section.shared.cores[victim as usize].hint;
     let ours = section.queues().all_lasting();
     let more = has_clearly_more(hint.lasting(), ours);
     // All of them may fit into one quantum: then there is nothing to take unless it leaves some.
     hint.ask(more);
-    more.then_some(i)
+    more.then_some(rank)
 }
 
 /// Whether `theirs` is more than `ours` by enough to be worth a levelling.

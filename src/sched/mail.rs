@@ -84,7 +84,7 @@ pub(crate) fn has_mail(slot: &Slot) -> bool {
 #[inline(never)]
 pub(crate) fn drain(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
     let word = update(slots, slot, |word| keep_mark(std::ptr::null_mut(), word));
-    Taken(word).append_to(fifo);
+    Mail(word).append_to(fifo);
 }
 
 /// `node` with the mark of `word`.
@@ -108,7 +108,7 @@ fn update(slots: &Slots, slot: SlotId, f: impl Fn(*mut Node) -> *mut Node) -> *m
 /// what waits to the end of the FIFO. As for [`drain`], the caller holds the
 /// owner's lock.
 pub(crate) fn consume(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
-    let taken = Taken::of(slots.at(slot), Ordering::AcqRel);
+    let taken = Mail::of(slots.at(slot), Ordering::AcqRel);
     check!(split(taken.0).1, "a poke without its mark");
     taken.append_to(fifo);
 }
@@ -139,12 +139,12 @@ pub(crate) fn count(section: &mut Section<'_>, slot: SlotId) -> (u64, Option<Col
 /// A mailbox word that was taken out of its mailbox, and all chunks with it: whoever has it owns
 /// them. Made by the operation that takes the word out, and not copied.
 #[must_use]
-struct Taken(*mut Node);
+struct Mail(*mut Node);
 
-impl Taken {
+impl Mail {
     /// What is in the mailbox, which is empty and has no mark then.
-    fn of(slot: &Slot, order: Ordering) -> Taken {
-        Taken(slot.mail.swap(std::ptr::null_mut(), order))
+    fn of(slot: &Slot, order: Ordering) -> Mail {
+        Mail(slot.mail.swap(std::ptr::null_mut(), order))
     }
 
     /// Appends the chunks, oldest first.
@@ -171,5 +171,5 @@ pub(crate) fn take_rest(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
     if at.mail.load(Ordering::Acquire).is_null() {
         return;
     }
-    Taken::of(at, Ordering::Acquire).append_to(fifo);
+    Mail::of(at, Ordering::Acquire).append_to(fifo);
 }

@@ -1,6 +1,6 @@
 //! The heart: pure scheduling. No threads, no I/O, no clock of its own.
 //!
-//! Read in this order: [`turn`] is one step of one core; [`core`] is that core; [`exchange`] is
+//! Read in this order: [`step`] is one step of one core; [`core`] is that core; [`exchange`] is
 //! what it does under its lock once a quantum: return, flush, take mail, check out; [`checkout`] is
 //! what it runs without the lock; [`section`] is the critical section, where colors are linked and
 //! change owner.
@@ -22,7 +22,6 @@
 pub(crate) mod checkout;
 #[cfg(all(test, not(loom)))]
 mod choices;
-pub(crate) mod clock;
 pub(crate) mod color_queue;
 mod colors;
 pub(crate) mod core;
@@ -30,14 +29,15 @@ mod core_queue;
 pub(crate) mod depth;
 mod exchange;
 pub(crate) mod foreign;
+mod hint;
 mod levelling;
 pub(crate) mod limits;
 mod list;
-pub(crate) mod lock;
 pub(crate) mod mail;
 pub(crate) mod outbox;
 pub(crate) mod poke;
 pub(crate) mod policy;
+mod progress;
 pub(crate) mod queues;
 pub(crate) mod section;
 pub(crate) mod shared;
@@ -46,8 +46,8 @@ pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod steal;
 mod stealing_queue;
+pub(crate) mod step;
 mod timing;
-pub(crate) mod turn;
 mod victim;
 pub(crate) mod vigil;
 mod waiting;

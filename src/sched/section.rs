@@ -9,7 +9,7 @@
 use super::checkout::Taken;
 use super::color_queue::{ColorQueue, Endurance, State};
 use super::colors::Guarded;
-use super::core_queue::End;
+use super::core_queue::QueueEnd;
 use super::limits::Limits;
 use super::mail;
 use super::poke::Chain;
@@ -57,6 +57,22 @@ impl Worth {
     pub(crate) fn rises_to(self, enough_ns: u64) -> bool {
         self.before_ns < enough_ns && self.now_ns >= enough_ns
     }
+}
+
+/// What is being checked out.
+#[derive(Debug, Default)]
+struct CheckOut {
+    quantum_ns: u64,
+    /// Most colors.
+    room: usize,
+    colors: u32,
+    /// Events of those that a thief may take.
+    events: u64,
+    /// What their next turns take, unpenalized, in ns.
+    taken_ns: u64,
+    /// Colors that last, and how many of them are taken at most.
+    lasting: u32,
+    lasting_max: u32,
 }
 
 impl<'a> Section<'a> {
@@ -115,12 +131,12 @@ impl<'a> Section<'a> {
     /// Links a color that has events at the tail of the core-queue, and into its band.
     #[inline(never)]
     pub(super) fn link(&mut self, slot: SlotId) {
-        self.link_at(slot, End::Tail);
+        self.link_at(slot, QueueEnd::Tail);
     }
 
     /// Links a color that has events into the core-queue, and into its band.
     #[inline(always)]
-    fn link_at(&mut self, slot: SlotId, end: End) {
+    fn link_at(&mut self, slot: SlotId, end: QueueEnd) {
         self.guarded.colors.slot(slot).settle(self.core);
         let mut queue = self.guarded.colors.at(slot);
         debug_assert!(queue.state != State::Queued && !queue.fifo.is_empty());
@@ -212,7 +228,7 @@ impl<'a> Section<'a> {
             // The commonest case, in fewer instructions.
             queue.fifo = chunk.into();
             queue.end();
-            self.link_at(slot, End::Tail);
+            self.link_at(slot, QueueEnd::Tail);
         } else {
             queue.end();
             self.append_behind(slot, mail, chunk);
@@ -365,7 +381,7 @@ impl<'a> Section<'a> {
     /// core-queue.
     pub(super) fn give_back_first(&mut self, taken: Taken) {
         let slot = self.returned_with(taken);
-        self.link_at(slot, End::Head);
+        self.link_at(slot, QueueEnd::Head);
     }
 
     /// After a release, only `kept` may still be checked out: it is counted if it lasts.
@@ -417,59 +433,20 @@ impl<'a> Section<'a> {
         room: usize,
         mut take: impl FnMut(Taken),
     ) -> i64 {
-        let quantum_ns = u64::from(quantum_ns);
-        let mut taken_ns = 0;
+        let mut sum = CheckOut {
+            quantum_ns: quantum_ns.into(),
+            room,
+            ..CheckOut::default()
+        };
         let mut head = MaybeSlot::from(self.guarded.queues.core_queue.head());
-        let (mut taken, mut events) = (0, 0);
-        let (mut lasting, mut lasting_max) = (0, 0);
-        let mut scout = MaybeSlot::from(
-            self.guarded
-                .queues
-                .core_queue
-                .scout(&mut self.guarded.colors),
-        );
-        while let Some(slot) = head.get() {
-            let mut queue = self.guarded.colors.at(slot);
-            let lasts = queue.endurance.lasts();
-            if lasts {
-                // Some that go on and on all fit into one quantum: then no thief would ever see
-                // them.
-                if lasting == 0 {
-                    queue.end();
-                    lasting_max = self.lasting_max();
-                    queue = self.guarded.colors.at(slot);
-                }
-                if lasting == lasting_max {
-                    break;
-                }
-            }
-            let profile = self.shared.profiles.get(queue.fifo.profile());
-            let len = queue.fifo.len();
-            // A single event is judged anew, because it may have been posted before its handler
-            // ever ran.
-            let turn_ns = if len > 1 {
-                queue.fifo.turn_ns(self.shared.policy.batch)
-            } else {
-                profile.estimate().raw_ns().into()
-            };
-            let alone = profile.tail_ns() > self.limits.alone_ns;
-            taken_ns += turn_ns;
-            if taken > 0 && (alone || taken_ns > quantum_ns || taken as usize == room) {
-                break;
-            }
-            if alone {
-                taken_ns = quantum_ns + 1;
-            }
-            lasting += u32::from(lasts);
-            if queue.band.is_some() {
-                queue.end();
-                let stealing_queue = &mut self.guarded.queues.stealing_queue;
-                stealing_queue.take_out(&mut self.guarded.colors, slot);
-                queue = self.guarded.colors.at(slot);
-            }
-            let next = MaybeSlot::from(self.guarded.queues.core_queue.after(slot, &queue));
-            let fifo = queue.check_out();
-            queue.end();
+        let mut scout = {
+            let core_queue = &self.guarded.queues.core_queue;
+            MaybeSlot::from(core_queue.scout(&mut self.guarded.colors))
+        };
+        while let Some(slot) = head.get()
+            && self.fits(slot, &mut sum)
+        {
+            let next = self.take_head(slot, &mut take);
             if scout == head {
                 scout = next;
             }
@@ -478,25 +455,81 @@ impl<'a> Section<'a> {
                 scout = core_queue.ask_for(&mut self.guarded.colors, scouted).into();
             }
             head = next;
-            taken += 1;
-            if self.is_control(slot) {
-                self.guarded.queues.core_queue.controls -= 1;
-            } else {
-                events += u64::from(len);
-            }
-            take(Taken { slot, fifo });
         }
-        self.guarded.queues.lasting_out = lasting;
+        self.guarded.queues.lasting_out = sum.lasting;
         // Unlinks all that were taken, at once.
         let core_queue = &mut self.guarded.queues.core_queue;
-        core_queue.begin_at(head.get(), taken, scout.get());
-        core_queue.events -= events;
-        core_queue.lasting -= lasting;
-        if !head.is_some() {
-            quantum_ns as i64 - taken_ns as i64
-        } else {
-            -1
+        core_queue.begin_at(head.get(), sum.colors, scout.get());
+        core_queue.events -= sum.events;
+        core_queue.lasting -= sum.lasting;
+        if head.is_some() {
+            return -1;
         }
+        sum.quantum_ns as i64 - sum.taken_ns as i64
+    }
+
+    /// Whether the head of the core-queue is to be checked out with what was taken before it: then
+    /// it is added to the sum.
+    #[inline(always)]
+    fn fits(&mut self, slot: SlotId, sum: &mut CheckOut) -> bool {
+        let mut queue = self.guarded.colors.at(slot);
+        let lasts = queue.endurance.lasts();
+        if lasts {
+            // Some that go on and on all fit into one quantum: then no thief would ever see them.
+            if sum.lasting == 0 {
+                queue.end();
+                sum.lasting_max = self.lasting_max();
+                queue = self.guarded.colors.at(slot);
+            }
+            if sum.lasting == sum.lasting_max {
+                return false;
+            }
+        }
+        let profile = self.shared.profiles.get(queue.fifo.profile());
+        let len = queue.fifo.len();
+        // A single event is judged anew, because it may have been posted before its handler ever
+        // ran.
+        let turn_ns = if len > 1 {
+            queue.fifo.turn_ns(self.shared.policy.batch)
+        } else {
+            profile.estimate().raw_ns().into()
+        };
+        let alone = profile.tail_ns() > self.limits.alone_ns;
+        sum.taken_ns += turn_ns;
+        if sum.colors > 0
+            && (alone || sum.taken_ns > sum.quantum_ns || sum.colors as usize == sum.room)
+        {
+            return false;
+        }
+        if alone {
+            sum.taken_ns = sum.quantum_ns + 1;
+        }
+        sum.colors += 1;
+        sum.lasting += u32::from(lasts);
+        if self.is_control(slot) {
+            self.guarded.queues.core_queue.controls -= 1;
+        } else {
+            sum.events += u64::from(len);
+        }
+        true
+    }
+
+    /// Takes the head of the core-queue out of its band, and its events out of it; the caller
+    /// unlinks it. Returns the color after it.
+    #[inline(always)]
+    fn take_head(&mut self, slot: SlotId, take: &mut impl FnMut(Taken)) -> MaybeSlot {
+        let mut queue = self.guarded.colors.at(slot);
+        if queue.band.is_some() {
+            queue.end();
+            let stealing_queue = &mut self.guarded.queues.stealing_queue;
+            stealing_queue.take_out(&mut self.guarded.colors, slot);
+            queue = self.guarded.colors.at(slot);
+        }
+        let next = self.guarded.queues.core_queue.after(slot, &queue);
+        let fifo = queue.check_out();
+        queue.end();
+        take(Taken { slot, fifo });
+        next.into()
     }
 
     /// How many colors that last the core takes at once: half of them while anybody could come for

@@ -1,9 +1,10 @@
 //! What all cores of a runtime share.
 
+use super::hint::Hint;
 use super::limits::Limits;
-use super::lock::CoreLock;
 use super::poke::Pokes;
 use super::policy::Policy;
+use super::progress::Progress;
 use super::queues::Queues;
 use super::section::Section;
 use super::sleepers::Sleepers;
@@ -16,9 +17,9 @@ use crate::event::fifo::Fifo;
 use crate::event::makers::{self, Makers};
 use crate::event::pool::Depot;
 use crate::event::profile::Profiles;
-use crate::event::tag::ProfileId;
 use crate::gate::Gates;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use crate::sync::lock::CoreLock;
 use crate::sync::relaxed;
 use crate::sync::{Arc, fault};
 use crossbeam_utils::CachePadded;
@@ -39,206 +40,6 @@ pub(crate) struct CoreShared {
     pub(crate) counts: Counts,
     /// Other cores by distance, the nearest first.
     pub(crate) victims: Vec<(u32, Distance)>,
-}
-
-/// What there is to steal: read plainly by thieves and would-be sleepers, written under the lock.
-#[derive(Debug)]
-pub(crate) struct Hint {
-    worth_ns: AtomicU64,
-    stealable: AtomicU32,
-    queued: AtomicU32,
-    lasting: relaxed::AtomicU32,
-    asked: relaxed::AtomicU32,
-    events: relaxed::AtomicU64,
-}
-
-impl Hint {
-    fn new() -> Hint {
-        Hint {
-            worth_ns: AtomicU64::new(0),
-            stealable: AtomicU32::new(0),
-            queued: AtomicU32::new(0),
-            lasting: relaxed::AtomicU32::new(0),
-            asked: relaxed::AtomicU32::new(0),
-            events: relaxed::AtomicU64::new(0),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn write(&self, worth_ns: u64, queues: &Queues) {
-        let (queued, events) = (queues.core_queue.len, queues.core_queue.events);
-        let stealable = queues.core_queue.stealable();
-        let lasting = queues.all_lasting();
-        // What is unchanged is not stored: others poll this line, and a store takes it from them
-        // and costs a transfer each way. One writer at a time, under the lock, so what it reads is
-        // the latest.
-        if self.queued.load(Ordering::Relaxed) != queued {
-            self.queued.store(queued, Ordering::Relaxed);
-        }
-        if self.lasting.load(Ordering::Relaxed) != lasting {
-            self.lasting.store(lasting, Ordering::Relaxed);
-        }
-        if self.events.load(Ordering::Relaxed) != events {
-            self.events.store(events, Ordering::Relaxed);
-        }
-        if self.stealable.load(Ordering::Relaxed) != stealable {
-            self.stealable.store(stealable, Ordering::Relaxed);
-        }
-        if self.worth_ns.load(Ordering::Relaxed) != worth_ns {
-            self.worth_ns.store(worth_ns, Ordering::Release);
-        }
-    }
-
-    /// Time-left of the worthy colors in ns, as of the last critical section.
-    #[inline]
-    pub(crate) fn worth_ns(&self) -> u64 {
-        self.worth_ns.load(Ordering::Acquire)
-    }
-
-    #[inline]
-    pub(crate) fn stealable(&self) -> u32 {
-        self.stealable.load(Ordering::Relaxed)
-    }
-
-    /// Colors in the core-queue, as of the last critical section. A thief may remove some, or link
-    /// some whose mail it took: then it nudges the owner.
-    #[inline]
-    pub(crate) fn queued(&self) -> u32 {
-        self.queued.load(Ordering::Relaxed)
-    }
-
-    /// Stealable colors that last, checked out or not.
-    pub(crate) fn lasting(&self) -> u32 {
-        self.lasting.load(Ordering::Relaxed)
-    }
-
-    /// Asks the core to leave some of those in its core-queue, or no longer.
-    pub(crate) fn ask(&self, asked: bool) {
-        if self.is_asked() != asked {
-            self.asked.store(asked.into(), Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed) != 0
-    }
-
-    /// Stealable events, for the base algorithm's fullest-first order and for reports.
-    #[inline]
-    pub(crate) fn events(&self) -> u64 {
-        self.events.load(Ordering::Relaxed)
-    }
-}
-
-/// How a core is getting on: a thief that sees it unchanged for a steal's cost knows that the core
-/// is inside one handler, without a clock on the core's side. And what it is asked for meanwhile.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    /// Why the core does something before its next event: [`Progress::SAMPLE`],
-    /// [`Progress::LOOK_UP`].
-    attention: relaxed::AtomicU32,
-    /// Counts turns begun, long handlers begun and ended, and rests.
-    turns: AtomicU64,
-    /// In a handler known or feared to be long. A hint of the core's own, which spares thieves the
-    /// wait to find out.
-    long: AtomicU32,
-    /// The profile of the event that runs, plus one; 0 once the core found nothing to run. For
-    /// reports and the watchdog.
-    running: relaxed::AtomicU32,
-}
-
-impl Progress {
-    /// The events of this turn are timed.
-    const SAMPLE: u32 = 1;
-    /// Somebody asks the core to *look up*: to end its quantum, and to look at its event source and
-    /// at how far the runtime is.
-    const LOOK_UP: u32 = 2;
-
-    fn new() -> Progress {
-        Progress {
-            attention: relaxed::AtomicU32::new(0),
-            turns: AtomicU64::new(0),
-            long: AtomicU32::new(0),
-            running: relaxed::AtomicU32::new(0),
-        }
-    }
-
-    /// Whether there is anything to be done before the next event.
-    #[inline(always)]
-    pub(crate) fn wants_attention(&self) -> bool {
-        self.attention.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether the events of this turn are to be timed.
-    pub(crate) fn sample(&self, sample: bool) {
-        if sample {
-            self.attention.fetch_or(Progress::SAMPLE, Ordering::Relaxed);
-        } else {
-            self.attention
-                .fetch_and(!Progress::SAMPLE, Ordering::Relaxed);
-        }
-    }
-
-    /// Asks the core to look up. What the caller wrote before, the core sees when it does.
-    pub(crate) fn ask_to_look_up(&self) {
-        self.attention
-            .fetch_or(Progress::LOOK_UP, Ordering::Release);
-    }
-
-    pub(crate) fn is_asked_to_look_up(&self) -> bool {
-        self.attention.load(Ordering::Relaxed) & Progress::LOOK_UP != 0
-    }
-
-    /// The core does look up: whoever asks from now on asks anew. Returns whether anybody had
-    /// asked.
-    #[inline(always)]
-    pub(crate) fn looks_up(&self) -> bool {
-        // A read-modify-write, so that a question that comes at this moment is either answered now,
-        // with what was written before it, or left.
-        self.is_asked_to_look_up()
-            && self
-                .attention
-                .fetch_and(!Progress::LOOK_UP, Ordering::AcqRel)
-                & Progress::LOOK_UP
-                != 0
-    }
-
-    /// Notes what runs.
-    #[inline]
-    pub(crate) fn running(&self, profile: Option<ProfileId>) {
-        let noted = profile.map_or(0, |profile| profile.index() as u32 + 1);
-        self.running.store(noted, Ordering::Relaxed);
-    }
-
-    /// The profile of the event that runs.
-    pub(crate) fn profile(&self) -> Option<ProfileId> {
-        let place = self.running.load(Ordering::Relaxed).checked_sub(1)?;
-        ProfileId::new(place as usize)
-    }
-
-    /// The next color begins.
-    #[inline(always)]
-    pub(crate) fn step(&self) {
-        // One writer: a load and a store.
-        self.turns.store(
-            self.turns.load(Ordering::Relaxed).wrapping_add(1),
-            Ordering::Relaxed,
-        );
-    }
-
-    /// A handler known or feared to be long begins, or ends.
-    pub(crate) fn long(&self, long: bool) {
-        self.step();
-        self.long.store(long.into(), Ordering::Release);
-    }
-
-    pub(crate) fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn is_long(&self) -> bool {
-        self.long.load(Ordering::Acquire) != 0
-    }
 }
 
 /// The steal cost before anything was measured, in ns; and the bounds of what is believed.

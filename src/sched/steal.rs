@@ -14,6 +14,8 @@
 //! of that distance; or if it is *stuck*, that is, in an event that is long or expected to be, or
 //! seen in one turn for longer than a steal costs; and has any color or mail at all, which would
 //! otherwise wait for that event.
+//!
+//! A victim is a core, and has a *rank* among a thief's victims: 0 is the nearest.
 
 use super::checkout::Taken;
 use super::core::Core;
@@ -24,6 +26,7 @@ use super::sleepers::wake_nearest;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 use arrayvec::ArrayVec;
+use mely_topology::Distance;
 
 /// Most colors that are moved in one critical section: a few microseconds, for which the victim may
 /// wait.
@@ -46,7 +49,7 @@ pub(super) struct Search {
     sightings: Vec<Sighting>,
     /// This core is one of those that [`Shared::searching`] counts.
     pub(super) on: bool,
-    /// The victim, by its place among ours, to take a round from after this quantum.
+    /// The victim, by its rank, to take a round from after this quantum.
     pub(super) levelling: Option<usize>,
 }
 
@@ -170,7 +173,10 @@ impl Core {
     fn search(&mut self, loot: &mut Loot) -> bool {
         let now_ns = self.clock.now_ns();
         if self.shared.policy.heuristics.locality {
-            return (0..self.search.sightings.len()).any(|i| self.visit(i, now_ns, 0, loot));
+            let ranks = 0..self.search.sightings.len();
+            return ranks
+                .into_iter()
+                .any(|rank| self.visit(rank, now_ns, 0, loot));
         }
         // The base algorithm's order: the core with the most queued events, then the successive
         // core numbers (Mely §II-B).
@@ -182,22 +188,19 @@ impl Core {
         };
         (0..cores).any(|i| {
             let core = ((fullest + i) % cores) as u32;
-            let at = self
-                .own
-                .victims
-                .iter()
-                .position(|&(victim, _)| victim == core);
-            at.is_some_and(|at| self.visit(at, now_ns, 0, loot))
+            let mut victims = self.own.victims.iter();
+            let rank = victims.position(|&(victim, _)| victim == core);
+            rank.is_some_and(|rank| self.visit(rank, now_ns, 0, loot))
         })
     }
 
-    /// None: the `i`-th victim has nothing for us. Else whether it is stuck.
-    fn tempting(&mut self, i: usize, now_ns: u64) -> Option<bool> {
+    /// None: the victim of this rank has nothing for us. Else whether it is stuck.
+    fn tempting(&mut self, rank: usize, now_ns: u64) -> Option<bool> {
         let shared = &self.shared;
-        let (victim, distance) = self.own.victims[i];
+        let (victim, distance) = self.own.victims[rank];
         let victim = &shared.cores[victim as usize];
         let cost_ns = shared.steal_cost_ns(distance);
-        let sighting = &mut self.search.sightings[i];
+        let sighting = &mut self.search.sightings[rank];
         if victim.hint.worth_ns() >= cost_ns {
             return Some(false);
         }
@@ -217,9 +220,9 @@ impl Core {
         stuck.then_some(true)
     }
 
-    /// Steals from the `i`-th victim, if it tempts; this core has `has_ns` worth of its own.
-    pub(super) fn visit(&mut self, i: usize, now_ns: u64, has_ns: u64, loot: &mut Loot) -> bool {
-        let Some(stuck) = self.tempting(i, now_ns) else {
+    /// Steals from the victim of this rank, if it tempts; this core has `has_ns` worth of its own.
+    pub(super) fn visit(&mut self, rank: usize, now_ns: u64, has_ns: u64, loot: &mut Loot) -> bool {
+        let Some(stuck) = self.tempting(rank, now_ns) else {
             return false;
         };
         // Borrowed, not cloned: see `Core::flush`.
@@ -232,9 +235,8 @@ impl Core {
             bells,
             ..
         } = self;
-        let (victim, distance) = own.victims[i];
-        let stats = &own.stats.steals[distance.index()];
-        stats.tried.add(1);
+        let (victim, distance) = own.victims[rank];
+        own.stats.steals[distance.index()].tried.add(1);
         let start_ns = clock.now_ns();
         let Some(mut section) = Section::try_enter(shared, victim) else {
             return false;
@@ -263,22 +265,30 @@ impl Core {
         if loot.is_empty() {
             return false;
         }
-        search.levelling = more.then_some(i);
+        search.levelling = more.then_some(rank);
         let cost_ns = clock.now_ns() - start_ns;
-        shared.record_steal(distance, cost_ns / loot.len() as u64);
+        self.record_loot(distance, cost_ns, loot);
+        true
+    }
+
+    /// Counts what was stolen over this distance, and what that cost.
+    fn record_loot(&self, distance: Distance, cost_ns: u64, loot: &mut Loot) {
+        let own = &self.own;
+        let stats = &own.stats.steals[distance.index()];
+        self.shared
+            .record_steal(distance, cost_ns / loot.len() as u64);
         let stolen_ns = loot.iter().map(|t| u64::from(t.fifo.raw_ns())).sum();
         stats.won.add(1);
         stats.colors.add(loot.len() as u64);
         stats.cost_ns.add(cost_ns);
         own.stats.steal_costs.add(cost_ns);
         stats.stolen_ns.add(stolen_ns);
-        for taken in loot.iter_mut() {
+        for taken in loot {
             own.counts
                 .of(taken.fifo.profile())
                 .stolen
                 .add(taken.fifo.len().into());
         }
-        true
     }
 
     /// The last look before sleeping: is there anything, here or at the others, that this core
@@ -292,7 +302,7 @@ impl Core {
             return false;
         }
         let now_ns = self.clock.now_ns();
-        (0..self.search.sightings.len()).any(|i| self.tempting(i, now_ns).is_some())
+        (0..self.search.sightings.len()).any(|rank| self.tempting(rank, now_ns).is_some())
     }
 }
 

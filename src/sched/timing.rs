@@ -14,9 +14,9 @@
 //! longer than two wake-ups, the handlers in it are suspected, and for a while their events are
 //! timed and checked out alone ([`crate::event::profile`]).
 
-use super::clock::Clock;
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
+use crate::clock::Clock;
 use crate::event::tag::ProfileId;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;

@@ -3,7 +3,7 @@
 
 use super::core::Core;
 use crate::event::node::{Event, Sort};
-use crate::gate::{Admission, Arrival, HoldId, Place};
+use crate::gate::{Admission, Arrival, HoldId, WaitsAt};
 use crate::sync::fault;
 use crate::{Color, Cx, Handler};
 
@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// Parks the event that has just begun: `f` becomes an event that runs later in its stead.
-    pub(crate) fn wait<F>(&mut self, handler: Option<&'static Handler>, place: Place, f: F)
+    pub(crate) fn wait<F>(&mut self, handler: Option<&'static Handler>, place: WaitsAt, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {

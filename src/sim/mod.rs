@@ -274,7 +274,7 @@ impl Simulation {
             inner.force();
         }
         let stuck = self.world.drop_cores();
-        let left = || inner.events_left() > 0 || inner.quiesce.kept() > 0;
+        let left = || inner.events_left() > 0 || inner.quiesce.keep_alives() > 0;
         let cut_short = (cut_short && left()).then(|| Late::now(inner));
         let late = cut_short.or(self.world.late.get());
         verdict(inner, late, stuck, Vec::new()).map_err(SimError::Run)

@@ -8,14 +8,14 @@
 use super::Step;
 use super::trace::Trace;
 use crate::Cx;
+use crate::clock::Clock;
 use crate::host::inner::Inner;
 use crate::host::quiesce::Phase;
 use crate::host::watchdog::{Watchdog, running as running_handler};
-use crate::host::worker::{Next, Worker, enter, outside, step};
+use crate::host::worker::{Next, Worker, enter, go_on, outside};
 use crate::io::Random;
 use crate::net::Driver;
 use crate::runtime::threads::Late;
-use crate::sched::clock::Clock;
 #[cfg(debug_assertions)]
 use crate::sched::section::Section;
 use crate::sched::shared::Bell;
@@ -277,7 +277,7 @@ impl World {
             }
             worker
         };
-        let next = enter(&mut worker, |cx| step(cx, |cx| self.between(cx)));
+        let next = enter(&mut worker, |cx| go_on(cx, |cx| self.between(cx)));
         if next == Next::Leave {
             // Not under the borrow: what it drops may be the user's.
             drop(worker);

@@ -161,15 +161,15 @@ fn finds_only_one_woken() {
 }
 
 #[test]
-fn finds_a_gate_not_checked() {
-    must_fail("shutdown::stop", "gate not checked", &["ORACLE"]);
+fn finds_a_stop_not_looked_at() {
+    must_fail("shutdown::stop", "stop not looked at", &["ORACLE"]);
 }
 
 #[test]
-fn finds_a_gate_closed_without_comparing() {
+fn finds_a_stop_without_comparing() {
     must_fail(
         "shutdown::exit_when_idle",
-        "gate closed without comparing",
+        "stopped without comparing",
         &["ORACLE"],
     );
 }

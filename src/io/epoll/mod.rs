@@ -24,7 +24,7 @@ use std::io;
 use rustix::event::epoll;
 
 use self::watch::Watches;
-use super::{Completion, Config, Doorbell, Home, Ledger, Op, Operation, Slab, operation::End};
+use super::{Completion, Config, Doorbell, Home, Ledger, Op, Operation, Slab, operation::Terminal};
 
 /// One core's epoll instance.
 pub(super) struct Epoll {
@@ -95,7 +95,7 @@ impl Epoll {
     }
 
     /// The operation is over.
-    fn finish(&mut self, op: Op, end: End) -> Option<Completion> {
+    fn finish(&mut self, op: Op, end: Terminal) -> Option<Completion> {
         let Item {
             operation, place, ..
         } = self.ops.remove(op)?;

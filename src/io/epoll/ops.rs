@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::End, socket,
+    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::Terminal, socket,
 };
 use super::watch::Side;
 use super::{Epoll, Item, Place};
@@ -61,10 +61,10 @@ impl Epoll {
         let fd = socket::keep(socket::stream(addr, SocketFlags::NONBLOCK)?);
         let op = self.start(token, fd, State::connect(addr), Place::Watched);
         let completion = match rustix::net::connect(fd.borrow(), &addr) {
-            Ok(()) => self.finish(op, End::Ok),
+            Ok(()) => self.finish(op, Terminal::Ok),
             // A connect that a signal interrupted goes on too.
             Err(Errno::INPROGRESS | Errno::INTR) => self.await_edge(op, Side::Writer),
-            Err(errno) => self.finish(op, End::Failed(errno)),
+            Err(errno) => self.finish(op, Terminal::Failed(errno)),
         };
         self.ready.extend(completion);
         Ok((fd, op))
@@ -72,7 +72,7 @@ impl Epoll {
 
     /// Ends it here and now: the kernel holds nothing, and what was received has been told.
     pub(in crate::io) fn cancel(&mut self, op: Op) {
-        let completion = self.finish(op, End::CANCELED);
+        let completion = self.finish(op, Terminal::CANCELED);
         self.ready.extend(completion);
     }
 
@@ -110,7 +110,7 @@ impl Epoll {
         let fd = item.operation.fd;
         match self.watches.enter(fd, op, side) {
             Ok(()) => None,
-            Err(errno) => self.finish(op, End::Failed(errno)),
+            Err(errno) => self.finish(op, Terminal::Failed(errno)),
         }
     }
 }

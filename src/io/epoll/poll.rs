@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags, accept_with, send, sockopt};
 
 use super::super::operation::is_about_one_connection;
-use super::super::{Completion, Done, Op, State, operation::End, socket};
+use super::super::{Completion, Done, Op, State, operation::Terminal, socket};
 use super::watch::{Heard, Side};
 use super::{Epoll, Place};
 
@@ -114,8 +114,8 @@ impl Epoll {
             State::Recv => self.step_recv(op, out, full),
             State::Send { .. } => self.step_send(op),
             State::Connect { .. } => match sockopt::socket_error(item.operation.fd.borrow()) {
-                Ok(Ok(())) => self.finish(op, End::Ok),
-                Ok(Err(errno)) | Err(errno) => self.finish(op, End::Failed(errno)),
+                Ok(Ok(())) => self.finish(op, Terminal::Ok),
+                Ok(Err(errno)) | Err(errno) => self.finish(op, Terminal::Failed(errno)),
             },
             State::Readable => {
                 let token = item.operation.token;
@@ -151,7 +151,7 @@ impl Epoll {
                 }
                 Err(Errno::AGAIN) => return self.await_edge(op, Side::Reader),
                 Err(errno) if is_about_one_connection(errno) => {}
-                Err(errno) => return self.finish(op, End::Failed(errno)),
+                Err(errno) => return self.finish(op, Terminal::Failed(errno)),
             }
         }
         self.active.push_back(op);
@@ -169,7 +169,7 @@ impl Epoll {
                     self.parked.push_back(op);
                     return None;
                 }
-                Some(Ok((buf, _))) if buf.is_end() => return self.finish(op, End::Eof),
+                Some(Ok((buf, _))) if buf.is_end() => return self.finish(op, Terminal::Eof),
                 Some(Ok((buf, short))) => {
                     out.push(Completion {
                         token,
@@ -183,7 +183,7 @@ impl Epoll {
                 }
                 Some(Err(Errno::AGAIN)) => return self.await_edge(op, Side::Reader),
                 Some(Err(Errno::INTR)) => {}
-                Some(Err(errno)) => return self.finish(op, End::Failed(errno)),
+                Some(Err(errno)) => return self.finish(op, Terminal::Failed(errno)),
             }
         }
         self.active.push_back(op);
@@ -199,20 +199,20 @@ impl Epoll {
                 return None;
             };
             if *sent_bytes == buf.len() {
-                return self.finish(op, End::Ok);
+                return self.finish(op, Terminal::Ok);
             }
             match send(fd.borrow(), &buf[*sent_bytes..], SendFlags::NOSIGNAL) {
                 // Nothing sent of something is not said to happen; going on could last forever.
-                Ok(0) => return self.finish(op, End::Failed(Errno::PIPE)),
+                Ok(0) => return self.finish(op, Terminal::Failed(Errno::PIPE)),
                 Ok(sent) => {
                     *sent_bytes += sent;
                     if *sent_bytes == buf.len() {
-                        return self.finish(op, End::Ok);
+                        return self.finish(op, Terminal::Ok);
                     }
                 }
                 Err(Errno::AGAIN) => return self.await_edge(op, Side::Writer),
                 Err(Errno::INTR) => {}
-                Err(errno) => return self.finish(op, End::Failed(errno)),
+                Err(errno) => return self.finish(op, Terminal::Failed(errno)),
             }
         }
         self.active.push_back(op);

@@ -21,7 +21,7 @@ use std::fmt;
 
 pub use self::client::{SimCall, SimClient, SimNet};
 pub(crate) use self::random::Random;
-use super::{Completion, Config, Doorbell, Home, Ledger, Op, Operation, Slab, operation::End};
+use super::{Completion, Config, Doorbell, Home, Ledger, Op, Operation, Slab, operation::Terminal};
 
 /// One simulated core's event source.
 pub(super) struct Sim {
@@ -71,7 +71,7 @@ impl Sim {
     }
 
     /// The operation is over.
-    fn finish(&mut self, op: Op, end: End) -> Option<Completion> {
+    fn finish(&mut self, op: Op, end: Terminal) -> Option<Completion> {
         let operation = self.ops.remove(op)?;
         self.ledger.end(operation.fd, operation.kind());
         Some(operation.end(end))

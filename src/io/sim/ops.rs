@@ -3,7 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use super::super::{Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::End};
+use super::super::{
+    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::Terminal,
+};
 use super::Sim;
 
 impl Sim {
@@ -58,7 +60,7 @@ impl Sim {
     }
 
     pub(in crate::io) fn cancel(&mut self, op: Op) {
-        let completion = self.finish(op, End::CANCELED);
+        let completion = self.finish(op, Terminal::CANCELED);
         self.ready.extend(completion);
     }
 

@@ -7,17 +7,17 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::super::operation::is_about_one_connection;
-use super::super::{Completion, Done, Op, State, operation::End};
+use super::super::{Completion, Done, Op, State, operation::Terminal};
 use super::Sim;
 
 /// What came of one attempt.
-enum Step {
+enum PollStep {
     /// Nothing, until the network changes.
     Blocked,
     /// Something that nobody needs to be told.
     Moved,
     More(Done),
-    Over(End),
+    Over(Terminal),
 }
 
 impl Sim {
@@ -46,9 +46,9 @@ impl Sim {
                     return Ok(());
                 }
                 match self.step(op) {
-                    Step::Blocked => continue,
-                    Step::Moved => {}
-                    Step::More(done) => {
+                    PollStep::Blocked => continue,
+                    PollStep::Moved => {}
+                    PollStep::More(done) => {
                         if let Some(operation) = self.ops.get(op) {
                             out.push(Completion {
                                 token: operation.token,
@@ -57,7 +57,7 @@ impl Sim {
                             });
                         }
                     }
-                    Step::Over(end) => {
+                    PollStep::Over(end) => {
                         let completion = self.finish(op, end);
                         out.extend(completion);
                     }
@@ -105,26 +105,26 @@ impl Sim {
         order
     }
 
-    fn step(&mut self, op: Op) -> Step {
+    fn step(&mut self, op: Op) -> PollStep {
         let Some(operation) = self.ops.get_mut(op) else {
-            return Step::Blocked;
+            return PollStep::Blocked;
         };
         let fd = operation.fd;
         let net = &self.net;
         let res = match &mut operation.state {
             State::Accept => net
                 .with(|net| net.accept(fd))
-                .map(|fd| Step::More(Done::Accepted(Ok(fd)))),
+                .map(|fd| PollStep::More(Done::Accepted(Ok(fd)))),
             State::Readable => net
                 .with(|net| net.take_notice(fd))
-                .map(|()| Step::More(Done::Readable(Ok(())))),
+                .map(|()| PollStep::More(Done::Readable(Ok(())))),
             State::Recv => match self.home.fill(|space| net.with(|net| net.recv(fd, space))) {
                 None => {
                     self.starved = true;
-                    return Step::Blocked;
+                    return PollStep::Blocked;
                 }
-                Some(Ok(buf)) if buf.is_end() => Ok(Step::Over(End::Eof)),
-                Some(Ok(buf)) => Ok(Step::More(Done::Received(Ok(buf)))),
+                Some(Ok(buf)) if buf.is_end() => Ok(PollStep::Over(Terminal::Eof)),
+                Some(Ok(buf)) => Ok(PollStep::More(Done::Received(Ok(buf)))),
                 Some(Err(errno)) => Err(errno),
             },
             State::Send { buf, sent_bytes } => net
@@ -133,26 +133,26 @@ impl Sim {
                     *sent_bytes += sent;
                     let all = *sent_bytes == buf.len();
                     if all {
-                        Step::Over(End::Ok)
+                        PollStep::Over(Terminal::Ok)
                     } else {
-                        Step::Moved
+                        PollStep::Moved
                     }
                 }),
             State::Connect { addr } => match SocketAddr::try_from((**addr).clone()) {
                 Ok(addr) => net
                     .with(|net| net.connect(fd, addr))
-                    .map(|()| Step::Over(End::Ok)),
+                    .map(|()| PollStep::Over(Terminal::Ok)),
                 Err(errno) => Err(errno),
             },
         };
         match res {
             Ok(step) => step,
-            Err(Errno::AGAIN) => Step::Blocked,
-            Err(Errno::INTR) => Step::Moved,
+            Err(Errno::AGAIN) => PollStep::Blocked,
+            Err(Errno::INTR) => PollStep::Moved,
             // The kernel's way of saying that a pool is empty passes, and is not told.
-            Err(Errno::NOBUFS) => Step::Moved,
-            Err(errno) if self.is_accept(op) && is_about_one_connection(errno) => Step::Moved,
-            Err(errno) => Step::Over(End::Failed(errno)),
+            Err(Errno::NOBUFS) => PollStep::Moved,
+            Err(errno) if self.is_accept(op) && is_about_one_connection(errno) => PollStep::Moved,
+            Err(errno) => PollStep::Over(Terminal::Failed(errno)),
         }
     }
 

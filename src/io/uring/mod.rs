@@ -25,7 +25,7 @@ use io_uring::{IoUring, squeue};
 
 pub(super) use self::setup::{FLAVORS, Flavor};
 use super::{
-    Completion, Config, Done, Doorbell, Home, Ledger, Op, Operation, Slab, operation::End,
+    Completion, Config, Done, Doorbell, Home, Ledger, Op, Operation, Slab, operation::Terminal,
 };
 
 /// The `user_data` of the doorbell's poll, of cancels. No key of the table has this low half.
@@ -82,7 +82,7 @@ enum Place {
     /// In `parked`.
     Parked,
     /// For the kernel's last entry; then it has ended so.
-    Over(End),
+    Over(Terminal),
 }
 
 impl Uring {
@@ -118,7 +118,7 @@ impl Uring {
     }
 
     /// The operation is over.
-    fn finish(&mut self, op: Op, end: End) -> Option<Completion> {
+    fn finish(&mut self, op: Op, end: Terminal) -> Option<Completion> {
         let Item { operation, .. } = self.ops.remove(op)?;
         self.ledger.end(operation.fd, operation.kind());
         Some(operation.end(end))
@@ -126,7 +126,7 @@ impl Uring {
 
     /// The operation is to end so: its completion, if that can be told already. A second end
     /// changes nothing.
-    fn end(&mut self, op: Op, end: End) -> Option<Completion> {
+    fn end(&mut self, op: Op, end: Terminal) -> Option<Completion> {
         let item = self.ops.get_mut(op)?;
         match item.place {
             Place::Over(_) => return None,

@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use std::os::fd::AsRawFd;
 
 use super::super::{
-    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::End, socket,
+    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::Terminal, socket,
 };
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
 
@@ -66,7 +66,7 @@ impl Uring {
     }
 
     pub(in crate::io) fn cancel(&mut self, op: Op) {
-        let completion = self.end(op, End::CANCELED);
+        let completion = self.end(op, Terminal::CANCELED);
         self.ready.extend(completion);
     }
 

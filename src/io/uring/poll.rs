@@ -8,7 +8,7 @@ use io_uring::{cqueue, types};
 use rustix::io::Errno;
 
 use super::super::operation::is_about_one_connection;
-use super::super::{Completion, Done, Fd, Op, State, operation::End};
+use super::super::{Completion, Done, Fd, Op, State, operation::Terminal};
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
 
 /// Entries are copied out of the queue by this many, and acted on afterwards.
@@ -146,7 +146,7 @@ impl Uring {
                 Some(errno) => return self.stop(op, errno, is_passing(errno)),
             },
             State::Connect { .. } => {
-                return self.finish(op, errno.map_or(End::Ok, End::Failed));
+                return self.finish(op, errno.map_or(Terminal::Ok, Terminal::Failed));
             }
             State::Send { buf, sent_bytes } => {
                 if let Some(errno) = errno {
@@ -154,7 +154,7 @@ impl Uring {
                 }
                 *sent_bytes += res as usize;
                 if *sent_bytes == buf.len() {
-                    return self.finish(op, End::Ok);
+                    return self.finish(op, Terminal::Ok);
                 }
                 // Nothing sent of something is not said to happen; going on could last forever.
                 return self.stop(op, Errno::PIPE, res > 0);
@@ -176,7 +176,7 @@ impl Uring {
     /// unless it is to end anyway.
     fn stop(&mut self, op: Op, errno: Errno, passing: bool) -> Option<Completion> {
         let end = match self.ops.get(op)?.place {
-            _ if !passing => End::Failed(errno),
+            _ if !passing => Terminal::Failed(errno),
             Place::Over(end) => end,
             _ => {
                 self.arm(op);

@@ -35,7 +35,7 @@
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::super::{Completion, Done, Op, operation::End, socket};
+use super::super::{Completion, Done, Op, operation::Terminal, socket};
 use super::poll::is_passing;
 use super::{Item, Place, Uring};
 
@@ -52,7 +52,7 @@ impl Uring {
         if res < 0 {
             let errno = Errno::from_raw_os_error(-res);
             if !is_passing(errno) {
-                return self.end(op, End::Failed(errno));
+                return self.end(op, Terminal::Failed(errno));
             }
         } else {
             // The bits' type depends on who makes rustix's system calls: under Miri it is libc.
@@ -104,7 +104,7 @@ impl Uring {
                 self.parked.push_back(op);
                 None
             }
-            Some(Ok((buf, _))) if buf.is_end() => self.end(op, End::Eof),
+            Some(Ok((buf, _))) if buf.is_end() => self.end(op, Terminal::Eof),
             Some(Ok((buf, short))) => {
                 if short && !item.hung_up {
                     self.await_edge(op);
@@ -125,7 +125,7 @@ impl Uring {
                 self.go_on(op);
                 None
             }
-            Some(Err(errno)) => self.end(op, End::Failed(errno)),
+            Some(Err(errno)) => self.end(op, Terminal::Failed(errno)),
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// What is called with each result of one kind.
 type OnResult<R> = Box<dyn FnMut(&mut Cx, &Stream, io::Result<R>) + Send>;
 /// Where it is kept between its calls, if it may be called again.
-type Place<R> = fn(&mut ColorHalf) -> Option<&mut Option<OnResult<R>>>;
+type Field<R> = fn(&mut ColorHalf) -> Option<&mut Option<OnResult<R>>>;
 
 pub(super) type OnData = OnResult<RecvBuf>;
 pub(super) type AfterReceived = Box<dyn FnOnce(&mut Cx) + Send>;
@@ -47,7 +47,7 @@ impl Conn {
         self: Arc<Conn>,
         cx: &mut Cx,
         callback: OnResult<R>,
-        place: Place<R>,
+        place: Field<R>,
         result: io::Result<R>,
     ) -> Stream {
         let stream = Stream {
@@ -71,7 +71,7 @@ impl Conn {
 struct Lent<'a, R> {
     conn: &'a Arc<Conn>,
     callback: Option<OnResult<R>>,
-    place: Place<R>,
+    place: Field<R>,
 }
 
 impl<R> Lent<'_, R> {

@@ -224,7 +224,7 @@ fn of_a_stuck_victim_half_is_taken_whatever_it_is_worth() {
         machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
         for _ in 0..5 {
             assert!(machine.steal_after(1, STEAL_COST_NS).is_empty());
-            machine.shared.cores[0].progress.step();
+            machine.shared.cores[0].progress.advance();
         }
     }
 }

@@ -13,7 +13,6 @@ mod timing;
 mod victims;
 mod wakes;
 
-use super::clock::Clock;
 use super::color_queue::{Endurance, State};
 use super::core::Core;
 use super::exchange::take_mail;
@@ -21,6 +20,7 @@ use super::limits::{Limits, QUANTUM_BUSY_NS, QUANTUM_MIN_NS};
 use super::policy::{Heuristics, Policy};
 use super::section::Section;
 use super::shared::{Setup, Shared};
+use crate::clock::Clock;
 use crate::color::{HashKey, SlotId};
 use crate::sync::Arc;
 use crate::sync::relaxed::{AtomicU64, Ordering};

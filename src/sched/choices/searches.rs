@@ -171,7 +171,7 @@ fn a_thief_takes_the_mail_that_was_left() {
     let mut section = Section::enter(&machine.shared, 1);
     machine.cores[1]
         .checkout
-        .end_quantum(false, |taken| section.give_back(taken));
+        .end_turns(false, |taken| section.give_back(taken));
     drop(section);
     assert!(machine.steal(1).contains(&mailed));
 }

@@ -1,4 +1,4 @@
-//! The scheduler has no clock of its own: it is given one.
+//! The time. The scheduler has no clock of its own: it is given one.
 
 use crate::sync::Arc;
 use crate::sync::relaxed::{AtomicU64, Ordering};

@@ -19,7 +19,7 @@ pub(crate) trait Host {
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Stepped {
     /// Ran events, of its own or stolen.
     Ran,
     /// Found nothing to run anywhere.
@@ -30,7 +30,7 @@ pub(crate) enum Turn {
 /// models, the simulation of virtual cores. `between` is called after each event, for the
 /// simulation, which lets other cores go on there.
 #[inline]
-pub(crate) fn turn<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> Turn {
+pub(crate) fn step<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> Stepped {
     // Completions of the event source become posts.
     host.reap();
     // Return what was checked out, flush the outbox, take mail, check out the next colors.
@@ -38,7 +38,7 @@ pub(crate) fn turn<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> 
     // Nothing of our own: take from the nearest that has too much.
     if host.core_mut().is_idle() && !host.core_mut().steal() {
         host.core_mut().rest();
-        return Turn::Idle;
+        return Stepped::Idle;
     }
     // It is no longer one of the searching cores, if it was.
     host.core_mut().end_search(true);
@@ -49,7 +49,7 @@ pub(crate) fn turn<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> 
     }
     let core = host.core_mut();
     core.end_quantum(core.executed - executed);
-    Turn::Ran
+    Stepped::Ran
 }
 
 /// Runs the events of each color of the checkout until it is empty or its batch is over.

@@ -1,0 +1,116 @@
+//! What a core's thread tells between its critical sections.
+
+use crate::event::tag::ProfileId;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::relaxed;
+
+/// How a core is getting on: a thief that sees it unchanged for a steal's cost knows that the core
+/// is inside one handler, without a clock on the core's side. And what it is asked for meanwhile.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Why the core does something before its next event: [`Progress::SAMPLE`],
+    /// [`Progress::LOOK_UP`].
+    attention: relaxed::AtomicU32,
+    /// Counts turns begun, long handlers begun and ended, and rests.
+    turns: AtomicU64,
+    /// In a handler known or feared to be long. A hint of the core's own, which spares thieves the
+    /// wait to find out.
+    long: AtomicU32,
+    /// The profile of the event that runs, plus one; 0 once the core found nothing to run. For
+    /// reports and the watchdog.
+    running: relaxed::AtomicU32,
+}
+
+impl Progress {
+    /// The events of this turn are timed.
+    const SAMPLE: u32 = 1;
+    /// Somebody asks the core to *look up*: to end its quantum, and to look at its event source and
+    /// at how far the runtime is.
+    const LOOK_UP: u32 = 2;
+
+    pub(super) fn new() -> Progress {
+        Progress {
+            attention: relaxed::AtomicU32::new(0),
+            turns: AtomicU64::new(0),
+            long: AtomicU32::new(0),
+            running: relaxed::AtomicU32::new(0),
+        }
+    }
+
+    /// Whether there is anything to be done before the next event.
+    #[inline(always)]
+    pub(crate) fn wants_attention(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the events of this turn are to be timed.
+    pub(crate) fn sample(&self, sample: bool) {
+        if sample {
+            self.attention.fetch_or(Progress::SAMPLE, Ordering::Relaxed);
+        } else {
+            self.attention
+                .fetch_and(!Progress::SAMPLE, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the core to look up. What the caller wrote before, the core sees when it does.
+    pub(crate) fn ask_to_look_up(&self) {
+        self.attention
+            .fetch_or(Progress::LOOK_UP, Ordering::Release);
+    }
+
+    pub(crate) fn is_asked_to_look_up(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) & Progress::LOOK_UP != 0
+    }
+
+    /// The core does look up: whoever asks from now on asks anew. Returns whether anybody had
+    /// asked.
+    #[inline(always)]
+    pub(crate) fn looks_up(&self) -> bool {
+        // A read-modify-write, so that a question that comes at this moment is either answered now,
+        // with what was written before it, or left.
+        self.is_asked_to_look_up()
+            && self
+                .attention
+                .fetch_and(!Progress::LOOK_UP, Ordering::AcqRel)
+                & Progress::LOOK_UP
+                != 0
+    }
+
+    /// Notes what runs.
+    #[inline]
+    pub(crate) fn running(&self, profile: Option<ProfileId>) {
+        let noted = profile.map_or(0, |profile| profile.index() as u32 + 1);
+        self.running.store(noted, Ordering::Relaxed);
+    }
+
+    /// The profile of the event that runs.
+    pub(crate) fn profile(&self) -> Option<ProfileId> {
+        let place = self.running.load(Ordering::Relaxed).checked_sub(1)?;
+        ProfileId::new(place as usize)
+    }
+
+    /// The next color begins.
+    #[inline(always)]
+    pub(crate) fn advance(&self) {
+        // One writer: a load and a store.
+        self.turns.store(
+            self.turns.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// A handler known or feared to be long begins, or ends.
+    pub(crate) fn long(&self, long: bool) {
+        self.advance();
+        self.long.store(long.into(), Ordering::Release);
+    }
+
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_long(&self) -> bool {
+        self.long.load(Ordering::Acquire) != 0
+    }
+}
