@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What is broken unless files are named.
-pub(crate) const FILES: [&str; 8] = [
+pub(crate) const FILES: [&str; 13] = [
     "src/event",
     "src/sched",
     "src/host",
@@ -20,6 +20,11 @@ pub(crate) const FILES: [&str; 8] = [
     "src/io",
     "src/colored.rs",
     "src/color.rs",
+    "src/clock.rs",
+    "src/sync/lock.rs",
+    "src/gate.rs",
+    "src/hold.rs",
+    "src/ask",
 ];
 
 /// Where the function is that asks which mutant runs.
