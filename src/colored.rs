@@ -112,6 +112,10 @@ impl<T: Send + 'static> Colored<T> {
         }
     }
 
+    pub(crate) fn poster(&self) -> &Poster {
+        self.cell.state.poster()
+    }
+
     /// The color the state belongs to.
     pub fn color(&self) -> Color {
         self.cell.state.color()

@@ -127,6 +127,10 @@ impl Cx {
 }
 
 impl Hold {
+    pub(crate) fn id(&self) -> HoldId {
+        self.id
+    }
+
     /// The color that waits.
     pub fn color(&self) -> Color {
         self.color
@@ -427,8 +431,13 @@ impl<F: Send + 'static> Drop for Last<F> {
 }
 
 /// What an event through a hold does first: it finds out what it may do.
-fn arrive<F>(cx: &mut Cx, handler: Option<&'static Handler>, hold: HoldId, ends: bool, f: F)
-where
+pub(crate) fn arrive<F>(
+    cx: &mut Cx,
+    handler: Option<&'static Handler>,
+    hold: HoldId,
+    ends: bool,
+    f: F,
+) where
     F: FnOnce(&mut Cx) + Send + 'static,
 {
     let core = &mut cx.worker().core;
@@ -475,7 +484,7 @@ fn publish_last<F>(inner: &Arc<Inner>, color: Color, handler: Option<&'static Ha
 where
     F: FnOnce(&mut Cx) + Send + 'static,
 {
-    let here = lend_current(inner, f, |worker, f| {
+    let here = lend_current(Arc::as_ptr(inner), f, |worker, f| {
         worker.core.post_last(handler, color, f);
     });
     let Err(f) = here else { return };

@@ -148,6 +148,7 @@ mod sched;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sync;
+mod task;
 
 pub use crate::ask::{NoReply, Reply, gather};
 pub use crate::callback::Callback;
@@ -172,6 +173,10 @@ pub use crate::runtime::builder::{BuildError, Builder, Cores};
 #[cfg(not(loom))]
 pub use crate::runtime::{Finish, RunError, Runtime};
 pub use crate::sched::policy::{Heuristics, Stealing};
+pub use crate::task::Task;
+pub use crate::task::ambient::{NoContext, try_with_cx, with_cx};
+#[cfg(not(loom))]
+pub use crate::task::time::{Elapsed, Sleep, Stopping, sleep, stopping, timeout, yield_now};
 pub use mely_topology as topology;
 
 #[doc = include_str!("../docs/promises.md")]

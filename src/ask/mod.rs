@@ -56,7 +56,8 @@ impl<R: Send + 'static> Asked<R> {
 impl<R: Send + 'static> Drop for Asked<R> {
     fn drop(&mut self) {
         if let Some(cell) = &self.cell {
-            cell.settle(Err(if self.begun {
+            // A future has no `begun`: what it panicked with is under way.
+            cell.settle(Err(if self.begun || std::thread::panicking() {
                 NoReply::Panicked
             } else {
                 NoReply::Dropped

@@ -34,6 +34,8 @@ pub enum NoReply {
     Inside,
     /// The reply was taken before.
     Taken,
+    /// The runtime that was to be asked is at its limit of queued events.
+    Full,
 }
 
 impl fmt::Display for NoReply {
@@ -44,6 +46,7 @@ impl fmt::Display for NoReply {
             NoReply::TimedOut => "no reply has come in time",
             NoReply::Inside => "waiting inside a handler would block its core: use `then`",
             NoReply::Taken => "the reply was taken before",
+            NoReply::Full => "the limit of queued events is reached (Builder::events_max)",
         })
     }
 }

@@ -123,13 +123,13 @@ pub struct SlowBlocking {
 }
 
 /// Work, its callback, and what keeps the runtime until the result is posted.
-struct Task<W, F> {
+struct BlockingJob<W, F> {
     work: W,
     callback: Callback<F>,
     keep_alive: KeepAlive,
 }
 
-impl<T, W, F> Job for Task<W, F>
+impl<T, W, F> Job for BlockingJob<W, F>
 where
     W: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -141,7 +141,7 @@ where
     }
 
     fn run(self: Box<Self>) {
-        let Task {
+        let BlockingJob {
             work,
             callback,
             keep_alive,
@@ -165,7 +165,7 @@ where
     }
 
     fn cancel(self: Box<Self>) {
-        let Task {
+        let BlockingJob {
             work,
             callback,
             keep_alive,
@@ -195,7 +195,7 @@ where
     let mut parts = Some((work, callback));
     let submitted = inner.pool.submit(&inner, || {
         let (work, callback) = parts.take().expect("asked for once");
-        Box::new(Task {
+        Box::new(BlockingJob {
             work,
             callback,
             keep_alive,

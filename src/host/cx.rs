@@ -8,6 +8,7 @@ use crate::callback::Callback;
 use crate::sched;
 use crate::sched::core::{Begun, Core};
 use crate::sched::step::Host;
+use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
 use std::time::Duration;
@@ -209,7 +210,9 @@ impl Cx {
     /// sends under way are finished. Then `run` returns. Asking again changes nothing. A
     /// [`KeepAlive`] puts the end off.
     pub fn stop(&self) {
-        self.worker_ref().inner.stop();
+        // Cloned, since it wakes tasks, whose wakers look for the worker.
+        let inner = Arc::clone(&self.worker_ref().inner);
+        inner.stop();
     }
 
     /// Whether the runtime has been asked to stop.

@@ -1,5 +1,6 @@
 //! What a runtime's threads, posters and owner share.
 
+use super::leftovers::Leftovers;
 use super::panics::{OnPanic, PanicReport, catching, message_of};
 use super::quiesce::{Phase, Quiesce};
 use super::source::Attached;
@@ -9,7 +10,9 @@ use crate::sched::stats::CoreCounters;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex};
 use crossbeam_utils::CachePadded;
+use slab::Slab;
 use std::fmt;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// Called with each panic of a handler, on the core it happened on.
@@ -81,6 +84,10 @@ pub(crate) struct Inner {
     /// Events dropped after the end.
     discarded: AtomicU64,
     pub(crate) attached: Box<dyn Attached>,
+    /// Tasks that wait.
+    pub(crate) leftovers: Leftovers,
+    /// Who is woken when the end is asked for.
+    on_stop: Mutex<Slab<Waker>>,
 }
 
 // Nothing that is behind a lock: whoever formats may be the user, and post.
@@ -104,6 +111,8 @@ impl Inner {
             quiesce: CachePadded::new(Quiesce::new(shared.cores.len())),
             issued: Issued::new(&shared.slots.map, shared.cores.len()),
             attached,
+            leftovers: Leftovers::new(),
+            on_stop: Mutex::new(Slab::new()),
             shared,
             config,
             #[cfg(not(loom))]
@@ -121,7 +130,26 @@ impl Inner {
             self.outcome.lock().unwrap().stop_at = Some(Instant::now());
             self.changed.notify_all();
             self.shared.wake_all();
+            let wakers = std::mem::take(&mut *self.on_stop.lock().unwrap());
+            wakers.into_iter().for_each(|(_, waker)| waker.wake());
         }
+    }
+
+    /// Notes who is to be woken when the end is asked for, instead of who was noted under this key.
+    /// None: it was asked for.
+    pub(crate) fn wake_when_stopping(&self, key: Option<usize>, waker: Waker) -> Option<usize> {
+        let mut on_stop = self.on_stop.lock().unwrap();
+        let before = key.and_then(|key| on_stop.try_remove(key));
+        // Under the lock: who asks for the end sees what is noted before, or is seen here.
+        let noted = (self.quiesce.phase() == Phase::Running).then(|| on_stop.insert(waker));
+        drop(on_stop);
+        drop(before);
+        noted
+    }
+
+    pub(crate) fn do_not_wake_when_stopping(&self, key: usize) {
+        let waker = self.on_stop.lock().unwrap().try_remove(key);
+        drop(waker);
     }
 
     /// A keep-alive is gone.
@@ -169,27 +197,40 @@ impl Inner {
     /// Events accepted and not executed. Exact once every core has left.
     pub(crate) fn events_left(&self) -> u64 {
         let cores = &self.shared.cores;
-        let executed = |stats: &CoreCounters| stats.events.get() + stats.holds_settled.get();
+        let executed = |stats: &CoreCounters| {
+            stats.events.get() + stats.holds_settled.get() + stats.tasks_over.get()
+        };
         let executed: u64 = cores.iter().map(|core| executed(&core.stats)).sum();
         let posted: u64 = cores.iter().map(|core| core.stats.posts.get()).sum();
         (posted + self.quiesce.foreign_posts()).saturating_sub(executed)
     }
 
-    /// How many of those wait for holds to end: their events that come yet, and what is put aside.
+    /// How many of those wait for holds to end, that is, their events that come yet and what is put
+    /// aside; or to be woken.
     #[cfg_attr(not(feature = "sim"), allow(dead_code))]
     pub(crate) fn events_held(&self) -> u64 {
-        self.holds_out() + self.shared.gates.waiting()
+        self.holds_out() + self.tasks_waiting() + self.shared.gates.waiting()
     }
 
     /// Holds whose last event was not posted yet.
     fn holds_out(&self) -> u64 {
-        let shared = &self.shared;
-        let of = |of: fn(&CoreCounters) -> u64| -> u64 {
-            shared.cores.iter().map(|core| of(&core.stats)).sum()
-        };
-        let (made, ended) = (of(|of| of.holds.get()), of(|of| of.holds_ended.get()));
-        let ended = ended + shared.gates.ended_outside.load(Ordering::Relaxed);
+        let (made, ended) = (
+            self.sum(|of| of.holds.get()),
+            self.sum(|of| of.holds_ended.get()),
+        );
+        let ended = ended + self.shared.gates.ended_outside.load(Ordering::Relaxed);
         made.saturating_sub(ended)
+    }
+
+    /// Tasks that were polled and are not over.
+    pub(crate) fn tasks_waiting(&self) -> u64 {
+        let over = self.sum(|of| of.tasks_over.get());
+        self.sum(|of| of.tasks.get()).saturating_sub(over)
+    }
+
+    fn sum(&self, of: fn(&CoreCounters) -> u64) -> u64 {
+        let cores = self.shared.cores.iter();
+        cores.map(|core| of(&core.stats)).sum()
     }
 
     /// Drops what was accepted and not executed, jobs that have not begun, and all callbacks.
@@ -197,6 +238,7 @@ impl Inner {
         #[cfg(not(loom))]
         self.pool.discard();
         self.discard_events();
+        self.leftovers.drop_all(ended);
         self.attached.drop_callbacks(ended);
     }
 
@@ -204,8 +246,9 @@ impl Inner {
         // Foreign threads are counted before they push, and may be about to. Bounded all the same:
         // what comes even later is dropped with the last handle.
         for _ in 0..1_000 {
-            // The last event of a hold that is still out may never come.
-            let left = self.events_left().saturating_sub(self.holds_out());
+            // The last event of a hold that is still out may never come, nor that of a task.
+            let out = self.holds_out() + self.tasks_waiting();
+            let left = self.events_left().saturating_sub(out);
             if left <= self.discarded.load(Ordering::Relaxed) {
                 return;
             }

@@ -147,7 +147,7 @@ impl Poster {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        let here = lend_current(&self.inner, (f, wrap), |worker, (f, wrap)| {
+        let here = lend_current(Arc::as_ptr(&self.inner), (f, wrap), |worker, (f, wrap)| {
             worker.core.post_sort(handler, color, f, sort, wrap)
         });
         let (f, wrap) = match here {
@@ -175,7 +175,7 @@ impl Poster {
     /// told something, and what that one posts must not come before.
     #[cfg_attr(loom, allow(dead_code))]
     pub(crate) fn publish(&self) {
-        let _elsewhere = lend_current(&self.inner, (), |worker, ()| worker.publish());
+        let _elsewhere = lend_current(Arc::as_ptr(&self.inner), (), |worker, ()| worker.publish());
     }
 
     /// Posts an event of the runtime's own, also at the limit of events; see
@@ -212,7 +212,7 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let here = lend_current(&self.inner, f, |worker, f| {
+        let here = lend_current(Arc::as_ptr(&self.inner), f, |worker, f| {
             worker.core.post_own_sort(handler, color, f, sort);
         });
         let Err(f) = here else {

@@ -28,6 +28,9 @@ pub struct Stats {
     /// more than a word: an allocation each. [`Profile`](crate::Profile) names their handlers.
     /// Counted as [`HandlerProfile::events_by_core`](crate::HandlerProfile::events_by_core).
     pub events_boxed: u64,
+    /// Tasks that wait to be woken, or for the event that polls them again; see
+    /// [`Cx::spawn`](crate::Cx::spawn). Exact between quanta.
+    pub tasks: u64,
     /// Blocking work; see [`Cx::blocking`](crate::Cx::blocking).
     pub blocking: BlockingStats,
     /// Bytes of event memory ever allocated: events are recycled, so this is a high-water mark.
@@ -202,7 +205,9 @@ impl Inner {
                 .map(|d| (d, Duration::from_nanos(shared.steal_cost_ns(d))))
                 .collect(),
             posts_foreign: self.quiesce.foreign_posts(),
-            events_waiting: self.events_left().max(shared.depot.in_use_min()),
+            events_waiting: (self.events_left().saturating_sub(self.tasks_waiting()))
+                .max(shared.depot.in_use_min()),
+            tasks: self.tasks_waiting(),
             events_boxed: self.events_boxed(),
             #[cfg(not(loom))]
             blocking: self.pool.stats(),
@@ -241,7 +246,8 @@ impl Inner {
         });
         CoreStats {
             events: stats.events.get(),
-            posts_local: stats.posts.get().saturating_sub(stats.posts_remote.get()),
+            posts_local: (stats.posts.get())
+                .saturating_sub(stats.posts_remote.get() + stats.tasks.get()),
             posts_remote: stats.posts_remote.get(),
             quanta: stats.quanta.get(),
             colors_queued: core.hint.queued().into(),

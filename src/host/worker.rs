@@ -76,9 +76,9 @@ impl Cx {
 }
 
 /// Calls `f`, which runs no user code, with this thread's worker, if it is one of this runtime and
-/// inside an event; else gives `with` back.
+/// inside an event; else gives `with` back. The runtime's address will do.
 pub(crate) fn lend_current<A, R>(
-    inner: &Arc<Inner>,
+    inner: *const Inner,
     with: A,
     f: impl FnOnce(&mut Worker, A) -> R,
 ) -> Result<R, A> {
@@ -88,7 +88,7 @@ pub(crate) fn lend_current<A, R>(
     };
     // SAFETY: set by `enter` for as long as it has the worker, on this thread; exclusive as above.
     let worker = unsafe { worker.as_mut() };
-    if !Arc::ptr_eq(&worker.inner, inner) {
+    if !std::ptr::eq(&*worker.inner, inner) {
         return Err(with);
     }
     Ok(f(worker, with))
@@ -96,7 +96,7 @@ pub(crate) fn lend_current<A, R>(
 
 /// Whether this thread is inside an event of this runtime.
 pub(crate) fn is_inside(inner: &Arc<Inner>) -> bool {
-    lend_current(inner, (), |_worker, ()| ()).is_ok()
+    lend_current(Arc::as_ptr(inner), (), |_worker, ()| ()).is_ok()
 }
 
 /// Whether this thread is inside some runtime.

@@ -171,7 +171,7 @@ mod tests {
 
     impl Drop for Witness {
         fn drop(&mut self) {
-            let seen = lend_current(&self.1.inner, (), |worker, ()| {
+            let seen = lend_current(Arc::as_ptr(&self.1.inner), (), |worker, ()| {
                 let current = &worker.core.current;
                 current.slot.is_some().then(|| current.color())
             });

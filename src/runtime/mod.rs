@@ -176,6 +176,8 @@ pub enum RunError {
         events_left: u64,
         /// [`KeepAlive`](crate::KeepAlive)s that there were at the deadline.
         keep_alives_left: u64,
+        /// Tasks that waited; see [`Cx::spawn`](crate::Cx::spawn).
+        tasks_left: u64,
         /// Cores whose handler has not returned, by number and handler. Their threads are left
         /// behind.
         stuck: Vec<(usize, &'static str)>,
@@ -200,6 +202,7 @@ impl fmt::Display for RunError {
             RunError::Deadline {
                 events_left,
                 keep_alives_left,
+                tasks_left,
                 stuck,
                 blocking_stuck,
             } => {
@@ -209,6 +212,9 @@ impl fmt::Display for RunError {
                 )?;
                 if *keep_alives_left > 0 {
                     write!(f, ", and {keep_alives_left} keep-alives")?;
+                }
+                if *tasks_left > 0 {
+                    write!(f, ", and {tasks_left} tasks waited")?;
                 }
                 for (core, handler) in stuck {
                     write!(f, "; core {core} is still in handler `{handler}`")?;

@@ -89,7 +89,8 @@ pub(crate) fn verdict(
     let failure = outcome.failure.take();
     let panic = outcome.panic.take();
     drop(outcome);
-    let events_left = inner.events_left();
+    let tasks_left = inner.tasks_waiting();
+    let events_left = inner.events_left().saturating_sub(tasks_left);
     if let Some(error) = failure {
         return Err(RunError::Start(error));
     }
@@ -100,6 +101,7 @@ pub(crate) fn verdict(
         return Err(RunError::Deadline {
             events_left,
             keep_alives_left: late.map_or(0, |late| late.keep_alives_left),
+            tasks_left,
             stuck,
             blocking_stuck,
         });

@@ -26,6 +26,9 @@ pub(crate) struct CoreCounters {
     pub(crate) holds_settled: Counter,
     pub(crate) holds_dropped: Counter,
     pub(crate) put_aside: Counter,
+    /// Tasks that had to wait, from then until they are over: each counts as an event meanwhile.
+    pub(crate) tasks: Counter,
+    pub(crate) tasks_over: Counter,
     /// What successful steals cost.
     pub(crate) steal_costs: Histogram,
 }

@@ -1,5 +1,5 @@
-//! What a core does with holds: the running color is held, and its events ask the color's gate
-//! ([`crate::gate`]).
+//! What waits outside of all queues: a color that is held, whose events ask its gate
+//! ([`crate::gate`]); and tasks ([`crate::task`]).
 
 use super::core::Core;
 use crate::event::node::{Event, Sort};
@@ -42,6 +42,21 @@ impl Core {
     pub(crate) fn settle_hold(&mut self) {
         self.own.stats.holds_ended.add(1);
         self.own.stats.holds_settled.add(1);
+        self.settled += 1;
+    }
+
+    /// A task that this core has polled waits from now on. No queue knows of it: it counts as an
+    /// event posted, until it is over.
+    pub(crate) fn task_waits(&mut self) {
+        self.own.stats.tasks.add(1);
+        if !fault("task not counted") {
+            self.posted += 1;
+        }
+    }
+
+    /// A task that had to wait is over.
+    pub(crate) fn task_over(&mut self) {
+        self.own.stats.tasks_over.add(1);
         self.settled += 1;
     }
 

@@ -1,0 +1,226 @@
+//! A task as its wakers see it: when it is polled, and when it is over.
+//!
+//! A task is polled by events of its color. `status` says what becomes of a wake:
+//!
+//! ```text
+//!              wake                    the event begins             ready, panicked,
+//!   (idle) -----------> SCHEDULED -----------------------> POLLED   or canceled
+//!      ^     (posts)        ^                               | | |  ---------------> POLLED, OVER
+//!      |                    |        pending, woken since   | | |
+//!      |                    +-------------------------------+ | | wake
+//!      |                                (posts)               | +-----> POLLED, SCHEDULED
+//!      +------------------------------------------------------+         (posts nothing)
+//!                      pending
+//! ```
+//!
+//! Whoever turns a task to `SCHEDULED` that is neither scheduled nor polled nor over posts its
+//! event, and nobody else does. So there is at most one such event, and a wake that comes while the
+//! task is polled is not lost: the event that polls it finds the mark at its end, and posts itself
+//! again.
+//!
+//! **Who has the future.** The task's first event, until that has run. Then, while the task waits,
+//! the body's cell, which events of the color reach and nobody else; and while it is polled, the
+//! event that polls it: so nothing is borrowed meanwhile, and code of the future's cannot find it.
+//!
+//! **What can never happen.** Two polls at once: both would be events of one color. A wake without a
+//! poll after it, unless the task is over. A run that ends while a task waits: from the first poll
+//! that did not finish it until it is over, it counts as an event posted and not executed. A future
+//! that is dropped outside of its color, unless the run was cut short: then the runtime drops what
+//! waits, when no core runs any more ([`crate::host::leftovers`]).
+
+use super::ambient;
+use crate::event::node::Sort;
+use crate::gate::HoldId;
+use crate::hold::arrive;
+use crate::host::inner::{Ended, Inner};
+use crate::host::leftovers::Leftover;
+use crate::host::panics::catching;
+use crate::host::poster::Poster;
+use crate::host::quiesce::Until;
+use crate::host::worker::lend_current;
+use crate::in_color::InColor;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Arc, fault};
+use crate::{Color, Cx, Handler};
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::task::{Context, Poll, Wake, Waker};
+
+/// An event that polls the task is queued, or due at the end of the present poll.
+const SCHEDULED: u32 = 1;
+/// It is polled, or was for the last time.
+const POLLED: u32 = 2;
+/// The future is to be dropped instead of polled.
+const CANCELED: u32 = 4;
+/// The future is gone.
+const OVER: u32 = 8;
+
+/// See the module text.
+pub(super) struct Body<F> {
+    status: AtomicU32,
+    handler: Option<&'static Handler>,
+    /// Its events go through this hold.
+    hold: Option<HoldId>,
+    waiting: InColor<Option<Waiting<F>>>,
+}
+
+/// A future that was polled before.
+struct Waiting<F> {
+    future: Pin<Box<F>>,
+    /// Made once: so that no poll counts references.
+    waker: Waker,
+    /// Where the runtime has noted the task.
+    key: usize,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Body<F> {
+    /// A task whose first event is about to be posted.
+    pub(super) fn new(
+        inner: &Arc<Inner>,
+        handler: Option<&'static Handler>,
+        color: Color,
+        hold: Option<HoldId>,
+    ) -> Arc<Body<F>> {
+        Arc::new(Body {
+            status: AtomicU32::new(SCHEDULED),
+            handler,
+            hold,
+            waiting: InColor::new(Poster::of(inner), color, None),
+        })
+    }
+
+    /// The first event.
+    pub(super) fn begin(self: Arc<Self>, cx: &mut Cx, future: Pin<Box<F>>) {
+        let waker = Waker::from(Arc::clone(&self));
+        self.poll(cx, future, waker, None);
+    }
+
+    /// Any other event.
+    fn go_on(self: Arc<Self>, cx: &mut Cx) {
+        let waiting = self.waiting.borrow(cx).map(|mut waiting| waiting.take());
+        // None: the runtime is gone, and dropped it.
+        if let Ok(Some(Waiting { future, waker, key })) = waiting {
+            self.poll(cx, future, waker, Some(key));
+        }
+    }
+
+    /// Polls the future in an event of its color. `key`: it was polled before.
+    fn poll(
+        self: Arc<Self>,
+        cx: &mut Cx,
+        mut future: Pin<Box<F>>,
+        waker: Waker,
+        key: Option<usize>,
+    ) {
+        // What was written before a wake is seen from here on.
+        let before = self.status.fetch_xor(SCHEDULED | POLLED, Ordering::AcqRel);
+        debug_assert!(before & SCHEDULED != 0 && before & (POLLED | OVER) == 0);
+        let mut polled = Poll::Ready(());
+        let mut panic = None;
+        if before & CANCELED == 0 {
+            let poll = || polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+            panic = ambient::lend(cx, || catching(poll)).err();
+        }
+        if polled.is_pending() && panic.is_none() {
+            return self.wait(cx, future, waker, key);
+        }
+        self.status.fetch_or(OVER, Ordering::AcqRel);
+        if let Some(key) = key {
+            let worker = cx.worker();
+            worker.core.task_over();
+            // Dropped when the lock is free.
+            let _this = worker.inner.leftovers.remove(self.color(), key);
+        }
+        ambient::lend(cx, || drop((future, waker)));
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    /// The future is pending.
+    fn wait(self: Arc<Self>, cx: &mut Cx, future: Pin<Box<F>>, waker: Waker, key: Option<usize>) {
+        let key = key.unwrap_or_else(|| {
+            let worker = cx.worker();
+            worker.core.task_waits();
+            let this = Arc::clone(&self) as Arc<dyn Leftover>;
+            worker.inner.leftovers.add(self.color(), this)
+        });
+        let waiting = self.waiting.borrow(cx);
+        let mut waiting = waiting.unwrap_or_else(|_| unreachable!("an event of its color"));
+        *waiting = Some(Waiting { future, waker, key });
+        waiting.end();
+        let before = self.status.fetch_and(!POLLED, Ordering::AcqRel);
+        if before & SCHEDULED != 0 && !fault("wake during a poll forgotten") {
+            self.schedule();
+        }
+    }
+
+    fn color(&self) -> Color {
+        self.waiting.color()
+    }
+
+    /// Posts the event that polls the task, from any thread, also at the limit of events. Refused
+    /// once the run was cut short.
+    fn schedule(self: Arc<Self>) {
+        let (color, handler) = (self.color(), self.handler);
+        let inner: *const Inner = Arc::as_ptr(&self.waiting.poster().inner);
+        let Some(hold) = self.hold else {
+            let here = lend_current(inner, self, |worker, this| {
+                worker.core.post_own(handler, color, |cx| this.go_on(cx));
+            });
+            let Err(this) = here else { return };
+            let poster = this.waiting.poster().clone();
+            drop(poster.post_own_until(Until::End, handler, color, |cx| this.go_on(cx)));
+            return;
+        };
+        let poster = self.waiting.poster().clone();
+        let event = move |cx: &mut Cx| {
+            arrive(cx, handler, hold, false, |cx: &mut Cx| self.go_on(cx));
+        };
+        drop(poster.post_own_sort_until(Until::End, handler, color, event, Sort::PASSING));
+    }
+
+    /// Sets these marks; true if the caller is to post the event.
+    fn mark(&self, marks: u32) -> bool {
+        if fault("wake only looks") && self.status.load(Ordering::Relaxed) & POLLED != 0 {
+            return false;
+        }
+        let before = self.status.fetch_or(marks, Ordering::AcqRel);
+        before & (SCHEDULED | POLLED | OVER) == 0
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Wake for Body<F> {
+    fn wake(self: Arc<Self>) {
+        if self.mark(SCHEDULED) {
+            self.schedule();
+        }
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.mark(SCHEDULED) {
+            Arc::clone(self).schedule();
+        }
+    }
+}
+
+/// What the owner of a task can do with it, whatever its future is.
+pub(super) trait Cancelable: Send + Sync {
+    /// Has the future dropped, in its color, unless it is over before.
+    fn cancel(self: Arc<Self>);
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Cancelable for Body<F> {
+    fn cancel(self: Arc<Self>) {
+        if self.mark(CANCELED | SCHEDULED) {
+            self.schedule();
+        }
+    }
+}
+
+impl<F: Send> Leftover for Body<F> {
+    fn drop_after_the_end(&self, ended: &mut Ended<'_>) {
+        let waiting = self.waiting.borrow_after_the_end(ended).take();
+        drop(waiting);
+    }
+}

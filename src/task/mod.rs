@@ -1,0 +1,365 @@
+//! Futures that belong to a color.
+//!
+//! A task is a future that is polled by events of its color. [`body`] is what its wakers have, and
+//! says when it is polled; [`ambient`] is how code inside of it reaches the context; [`time`] are
+//! futures of time. Here is what its owner has: a [`Task`], whose result comes as that of an event
+//! that was asked ([`crate::ask`]).
+
+pub(crate) mod ambient;
+mod body;
+#[cfg(not(loom))]
+pub(crate) mod time;
+
+use self::ambient::with_cx;
+use self::body::{Body, Cancelable};
+use crate::ask::{Asked, NoReply, Reply};
+use crate::callback::Callback;
+use crate::colored::Colored;
+use crate::event::node::Sort;
+use crate::gate::HoldId;
+use crate::hold::{Hold, arrive};
+use crate::host::cx::full;
+use crate::host::inner::Inner;
+use crate::host::keep_alive::KeepAlive;
+use crate::host::poster::{PostError, Poster};
+use crate::host::quiesce::Until;
+use crate::post::sealed;
+use crate::sync::Arc;
+use crate::{Color, Cx, Handler};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// The handle of a future that a color runs; see [`Cx::spawn`].
+///
+/// What the future returns comes by [`then`](Self::then), [`recv`](Self::recv) or `.await`, as that
+/// of a [`Reply`], with [`NoReply`] if it panicked or the run was cut short.
+///
+/// Dropped, it cancels: the future is dropped in its color, at its next turn, unless it is over by
+/// then. [`detach`](Self::detach) lets it go on.
+#[must_use = "dropped, it cancels the task: `detach` lets it go on"]
+pub struct Task<T: Send + 'static> {
+    reply: Reply<T>,
+    owner: Owner,
+}
+
+/// Cancels a task when it is dropped, unless that was detached.
+struct Owner(Option<Arc<dyn Cancelable>>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(body) = self.0.take() {
+            body.cancel();
+        }
+    }
+}
+
+impl<T: Send + 'static> Task<T> {
+    /// Lets the task go on, and drops what it returns, in its color.
+    pub fn detach(self) {
+        drop(self.into_reply());
+    }
+
+    /// The reply alone: dropped, it does not cancel the task. For [`gather`](crate::gather), say.
+    pub fn into_reply(self) -> Reply<T> {
+        let Task { reply, mut owner } = self;
+        owner.0 = None;
+        reply
+    }
+
+    /// What the future returns becomes an event of the callback's color; see [`Reply::then`].
+    pub fn then<F>(self, cx: &Cx, callback: Callback<F>)
+    where
+        F: FnOnce(&mut Cx, Result<T, NoReply>) + Send + 'static,
+    {
+        self.into_reply().then(cx, callback);
+    }
+
+    /// Waits for what the future returns; see [`Reply::recv`].
+    ///
+    /// # Errors
+    /// As [`Reply::recv`].
+    pub fn recv(&mut self) -> Result<T, NoReply> {
+        self.reply.recv()
+    }
+
+    /// Waits at most for this time; see [`Reply::recv_timeout`].
+    ///
+    /// # Errors
+    /// As [`Reply::recv_timeout`].
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<T, NoReply> {
+        self.reply.recv_timeout(timeout)
+    }
+
+    /// What the future has returned, if it has. Never waits.
+    pub fn try_recv(&mut self) -> Option<Result<T, NoReply>> {
+        self.reply.try_recv()
+    }
+}
+
+impl<T: Send + 'static> Future for Task<T> {
+    type Output = Result<T, NoReply>;
+
+    /// Ready with [`NoReply::Taken`] if it was before.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.reply).poll(context)
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Task<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").finish_non_exhaustive()
+    }
+}
+
+/// A future whose output is the reply to whoever spawned it.
+async fn answer<F>(future: F, asked: Asked<F::Output>)
+where
+    F: Future<Output: Send + 'static>,
+{
+    let output = future.await;
+    with_cx(|cx| asked.run(cx, |_cx| output));
+}
+
+/// Makes a task of a future: its handle, and its first event.
+fn make<F>(
+    inner: &Arc<Inner>,
+    handler: Option<&'static Handler>,
+    color: Color,
+    hold: Option<HoldId>,
+    future: F,
+) -> (
+    Task<F::Output>,
+    impl FnOnce(&mut Cx) + Send + 'static + use<F>,
+)
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let (asked, reply) = Asked::new(inner);
+    let future = Box::pin(answer(future, asked));
+    let body = Body::new(inner, handler, color, hold);
+    let owner = Owner(Some(Arc::clone(&body) as Arc<dyn Cancelable>));
+    let first = move |cx: &mut Cx| body.begin(cx, future);
+    (Task { reply, owner }, first)
+}
+
+/// Spawns a task, or gives the future back.
+fn spawn<P, F>(
+    by: &P,
+    handler: Option<&'static Handler>,
+    color: Color,
+    future: F,
+) -> Result<Task<F::Output>, PostError<F>>
+where
+    P: sealed::Post + ?Sized,
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let inner = by.to_poster().inner;
+    let mut task = None;
+    by.post_wrapped(handler, color, future, |future| {
+        let (made, first) = make(&inner, handler, color, None, future);
+        task = Some(made);
+        first
+    })?;
+    Ok(task.expect("what was posted was made"))
+}
+
+impl Cx {
+    /// Runs a future in `color`: it is polled by events of that color, one after the other, on
+    /// whatever core the color is. So between two of its `.await`s it is what a handler is: nothing
+    /// else of the color runs meanwhile, and what it reads and writes needs no lock. At an `.await`
+    /// that is not ready, other events of the color run; who wants them to wait takes a hold
+    /// ([`Hold::until`]).
+    ///
+    /// The first poll is an event posted now, in the order of [`post`](Self::post). Each wake posts
+    /// the event of the next poll, also at the limit of queued events, and by the thread that wakes:
+    /// inside a core it costs what a post costs. Any future does: what a waker of mely is given to
+    /// may be of another runtime's making, as the channels of tokio or futures. What wants to be
+    /// polled by *that* runtime (tokio's sockets and timers) does not work here.
+    ///
+    /// Inside, [`with_cx`] gives the context. [`sleep`](crate::sleep), [`timeout`](crate::timeout),
+    /// [`Colored::call`], [`Reply`] and `Task` itself are futures.
+    ///
+    /// A run does not end before its tasks, asked to or not: `Stats::tasks` counts those that wait.
+    /// A task that would go on for ever listens to [`stopping`](crate::stopping). If the run is cut
+    /// short, the futures that are left are dropped.
+    ///
+    /// A panic of the future is one of the event that polled it; the task is over then.
+    ///
+    /// ```
+    /// use mely::{Color, Runtime};
+    /// let sum = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     cx.spawn(Color::from(7), async move {
+    ///         let mut sum = 0;
+    ///         for color in 8..11 {
+    ///             // Asks other colors, and waits without blocking anybody.
+    ///             let asked = mely::with_cx(|cx| cx.ask(Color::from(color), |cx| cx.color().value()));
+    ///             sum += asked.await.unwrap_or(0);
+    ///         }
+    ///         finish.finish(sum);
+    ///     })
+    ///     .detach();
+    /// })?;
+    /// assert_eq!(sum, 8 + 9 + 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// At the builder's limit of queued events; see [`try_spawn`](Self::try_spawn).
+    pub fn spawn<F>(&self, color: Color, future: F) -> Task<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        match self.try_spawn(color, future) {
+            Ok(task) => task,
+            Err(error) => full(error.into_inner()),
+        }
+    }
+
+    /// Like [`spawn`](Self::spawn), under a handler.
+    ///
+    /// # Panics
+    /// As [`spawn`](Self::spawn).
+    pub fn spawn_as<F>(&self, handler: &'static Handler, color: Color, future: F) -> Task<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        match spawn(self, Some(handler), color, future) {
+            Ok(task) => task,
+            Err(error) => full(error.into_inner()),
+        }
+    }
+
+    /// Spawns, or gives the future back.
+    ///
+    /// # Errors
+    /// [`PostError::Full`] at the builder's limit of queued events.
+    pub fn try_spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, PostError<F>>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        spawn(self, None, color, future)
+    }
+}
+
+impl Poster {
+    /// Runs a future in `color`; see [`Cx::spawn`].
+    ///
+    /// # Errors
+    /// As for [`post`](Self::post).
+    pub fn spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, PostError<F>>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        spawn(self, None, color, future)
+    }
+}
+
+impl KeepAlive {
+    /// Runs a future in `color`; see [`Cx::spawn`].
+    ///
+    /// # Errors
+    /// As for [`post`](Self::post).
+    pub fn spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, PostError<F>>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        spawn(self, None, color, future)
+    }
+}
+
+impl Hold {
+    /// Holds the color until a future is ready, which is polled in that color: later events of the
+    /// color wait, in order, over all its `.await`s. Then the color goes on.
+    ///
+    /// So a request is answered before the next one of its connection begins, however often it
+    /// waits. The future must not wait for an ordinary event of the held color, which waits for it
+    /// ([`Colored::call`] of a state in that color, say): it reaches the color's state by
+    /// [`with_cx`].
+    ///
+    /// Also at the limit of queued events. Dropping the task cancels it, and the color goes on when
+    /// the future was dropped. A [deadline](Self::resume_after) ends the hold as always: what is
+    /// left of the future runs between the other events of the color then.
+    ///
+    /// ```
+    /// use mely::{Color, Runtime, sleep};
+    /// use std::sync::{Arc, Mutex};
+    /// use std::time::Duration;
+    /// let log = Arc::new(Mutex::new(Vec::new()));
+    /// let (first, second) = (Arc::clone(&log), Arc::clone(&log));
+    /// Runtime::builder().build()?.run(move |cx| {
+    ///     let connection = Color::from(7);
+    ///     cx.post(connection, move |cx| {
+    ///         let answer = async move {
+    ///             sleep(Duration::from_millis(2)).await;
+    ///             first.lock().unwrap().push("first answered");
+    ///         };
+    ///         cx.hold().until(answer).detach();
+    ///     });
+    ///     cx.post(connection, move |cx| {
+    ///         second.lock().unwrap().push("second begun");
+    ///         cx.stop();
+    ///     });
+    /// })?;
+    /// assert_eq!(*log.lock().unwrap(), ["first answered", "second begun"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn until<F>(self, future: F) -> Task<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let (poster, color, hold) = (sealed::Post::to_poster(&self), self.color(), self.id());
+        let future = async move {
+            let output = future.await;
+            self.resume(|_cx| ());
+            output
+        };
+        let (task, first) = make(&poster.inner, None, color, Some(hold), future);
+        let event = move |cx: &mut Cx| arrive(cx, None, hold, false, first);
+        // Refused if the run was cut short: then the future is dropped here.
+        drop(poster.post_own_sort_until(Until::End, None, color, event, Sort::PASSING));
+        task
+    }
+}
+
+impl<T: Send + 'static> Colored<T> {
+    /// Calls `f` with the state, in an event of its color, and returns what `f` returns: for futures,
+    /// of whatever color or runtime. Posted at the first poll.
+    ///
+    /// A task of the state's own color needs no event for it: see [`with_cx`].
+    ///
+    /// ```
+    /// use mely::{Color, Colored, Runtime};
+    /// let total = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let total = Colored::new(cx, Color::from(9), 40);
+    ///     cx.spawn(Color::from(7), async move {
+    ///         let called = total.call(|total, _cx| {
+    ///             *total += 2;
+    ///             *total
+    ///         });
+    ///         finish.finish(called.await);
+    ///     })
+    ///     .detach();
+    /// })?;
+    /// assert_eq!(total, Ok(42));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NoReply::Panicked`] if `f` panics, or the state is poisoned. [`NoReply::Full`] at the
+    /// builder's limit of queued events. [`NoReply::Dropped`] if the runtime of the state takes no
+    /// more posts from here, or its run is cut short.
+    pub async fn call<R, F>(&self, f: F) -> Result<R, NoReply>
+    where
+        R: Send + 'static,
+        F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
+    {
+        match self.ask(self.poster(), f) {
+            Ok(reply) => reply.await,
+            Err(PostError::Full(_)) => Err(NoReply::Full),
+            Err(PostError::Ended(_)) => Err(NoReply::Dropped),
+        }
+    }
+}

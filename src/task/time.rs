@@ -1,0 +1,196 @@
+//! Futures of time: sleeping, giving up, letting others go first; and of the request to stop.
+
+use super::ambient::{try_with_cx, with_cx};
+use crate::Callback;
+use crate::host::inner::Inner;
+use crate::net::Timer;
+use crate::sync::{Arc, Mutex};
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Returns `after` from the first poll, no earlier; see [`Cx::timer`](crate::Cx::timer) for how
+/// late.
+///
+/// Unlike a timer it goes on when the runtime was asked to stop: the task, which keeps the run from
+/// ending, does what it does to its end. A task that sleeps in a loop ends the loop by
+/// [`stopping`]. Dropped, it is canceled.
+///
+/// # Panics
+/// If it is polled outside of a task of mely.
+///
+/// ```
+/// use mely::{Color, Runtime, sleep};
+/// use std::time::Duration;
+/// let slept = Runtime::builder().build()?.run_until(|cx, finish| {
+///     let begun = cx.now();
+///     cx.spawn(Color::from(7), async move {
+///         sleep(Duration::from_millis(2)).await;
+///         finish.finish(mely::with_cx(|cx| cx.now() - begun));
+///     }).detach();
+/// })?;
+/// assert!(slept >= Duration::from_millis(2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn sleep(after: Duration) -> Sleep {
+    Sleep { after, timer: None }
+}
+
+/// See [`sleep`].
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Sleep {
+    after: Duration,
+    timer: Option<(Timer, Arc<Mutex<Alarm>>)>,
+}
+
+enum Alarm {
+    Set(Waker),
+    Rung,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // A waker's code is somebody's: cloned before the lock, dropped after it.
+        let waker = context.waker().clone();
+        let Some((_, alarm)) = &self.timer else {
+            let alarm = Arc::new(Mutex::new(Alarm::Set(waker)));
+            let its = Arc::clone(&alarm);
+            let timer = with_cx(|cx| {
+                let ring = move |_cx: &mut crate::Cx| {
+                    let before = std::mem::replace(&mut *its.lock().unwrap(), Alarm::Rung);
+                    if let Alarm::Set(waker) = before {
+                        waker.wake();
+                    }
+                };
+                cx.deadline(self.after, Callback::new(None, cx.color(), ring))
+            });
+            self.timer = Some((timer, alarm));
+            return Poll::Pending;
+        };
+        let mut alarm = alarm.lock().unwrap();
+        if matches!(*alarm, Alarm::Rung) {
+            return Poll::Ready(());
+        }
+        let before = std::mem::replace(&mut *alarm, Alarm::Set(waker));
+        drop(alarm);
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some((timer, alarm)) = self.timer.take() {
+            if matches!(*alarm.lock().unwrap(), Alarm::Rung) {
+                return;
+            }
+            // Elsewhere it fires, and wakes a task for nothing.
+            let _canceled = try_with_cx(|cx| timer.cancel(cx));
+        }
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep")
+            .field("after", &self.after)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The time was up; see [`timeout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the time was up before the future was ready")
+    }
+}
+
+impl std::error::Error for Elapsed {}
+
+/// What `future` returns, if it does so `after` from the first poll at the latest. Else it is
+/// dropped.
+///
+/// # Errors
+/// [`Elapsed`].
+///
+/// # Panics
+/// As [`sleep`].
+pub async fn timeout<F: Future>(after: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let (mut future, mut sleep) = (pin!(future), pin!(sleep(after)));
+    poll_fn(move |context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Ok(output));
+        }
+        sleep.as_mut().poll(context).map(|()| Err(Elapsed))
+    })
+    .await
+}
+
+/// Lets the events go first that wait in the task's color, and other colors of its core after its
+/// turn.
+pub async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(move |context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Returns when the runtime is asked to stop, or at once if it was. For tasks that go on for as
+/// long as there is something to do: a run does not end before its tasks.
+///
+/// # Panics
+/// If it is polled outside of a task of mely.
+pub fn stopping() -> Stopping {
+    Stopping { noted: None }
+}
+
+/// See [`stopping`].
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Stopping {
+    /// The runtime, and where it has noted the waker.
+    noted: Option<(Arc<Inner>, usize)>,
+}
+
+impl Future for Stopping {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let (inner, key) = match self.noted.take() {
+            Some((inner, key)) => (inner, Some(key)),
+            None => (with_cx(|cx| Arc::clone(&cx.worker_ref().inner)), None),
+        };
+        match inner.wake_when_stopping(key, context.waker().clone()) {
+            None => Poll::Ready(()),
+            Some(key) => {
+                self.noted = Some((inner, key));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        if let Some((inner, key)) = self.noted.take() {
+            inner.do_not_wake_when_stopping(key);
+        }
+    }
+}
+
+impl fmt::Debug for Stopping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stopping").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,657 @@
+//! Tasks: futures that a color polls.
+
+mod common;
+
+use common::{Alive, Bound, LONG, Payload, cores, eventually};
+use mely::sim::Step;
+use mely::{
+    Callback, Color, Colored, Handler, NoContext, NoReply, OnPanic, PostError, RunError, sleep,
+    stopping, timeout, try_with_cx, with_cx, yield_now,
+};
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+const HERE: Color = Color::new(7);
+const THERE: Color = Color::new(8);
+
+/// Whether the event that runs is one of this color.
+fn is_in(color: Color) -> bool {
+    try_with_cx(|cx| cx.color()) == Ok(color)
+}
+
+#[test]
+fn polls_are_events_of_the_color() {
+    let _bound = Bound::new("polls_are_events");
+    const TASKS: u64 = if cfg!(miri) { 8 } else { 200 };
+    const ROUNDS: u64 = if cfg!(miri) { 5 } else { 100 };
+    let runtime = cores(4).exit_when_idle(true).build().unwrap();
+    let inside = Arc::new(AtomicBool::new(false));
+    let done = Arc::new(AtomicU64::new(0));
+    let (all, busy) = (Arc::clone(&done), Arc::clone(&inside));
+    runtime
+        .run(move |cx| {
+            for _ in 0..TASKS {
+                let (done, inside) = (Arc::clone(&all), Arc::clone(&busy));
+                let task = cx.spawn(HERE, async move {
+                    for _ in 0..ROUNDS {
+                        assert!(is_in(HERE));
+                        assert!(!inside.swap(true, Ordering::Relaxed), "one at a time");
+                        std::hint::black_box(0);
+                        inside.store(false, Ordering::Relaxed);
+                        yield_now().await;
+                    }
+                    done.fetch_add(1, Ordering::Relaxed);
+                });
+                task.detach();
+            }
+        })
+        .unwrap();
+    assert_eq!(done.load(Ordering::Relaxed), TASKS);
+}
+
+/// The same on whatever core the color is.
+#[test]
+fn a_task_goes_where_its_color_goes() {
+    let _bound = Bound::new("a_task_goes_where");
+    let cores_seen = cores(2).build().unwrap().run_until(|cx, finish| {
+        cx.spawn(HERE, async move {
+            let mut seen = Vec::new();
+            for core in [1, 0, 1] {
+                // Again and again: it may be stolen from there.
+                while with_cx(|cx| cx.core()) != core {
+                    with_cx(|cx| cx.place(HERE, core));
+                    sleep(Duration::from_micros(50)).await;
+                }
+                seen.push(core);
+            }
+            finish.finish(seen);
+        })
+        .detach();
+    });
+    assert_eq!(cores_seen.unwrap(), [1, 0, 1]);
+}
+
+#[test]
+fn the_result_comes_to_whoever_spawned() {
+    let _bound = Bound::new("the_result_comes");
+    static TOLD: Handler = Handler::new("told");
+    let runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    let run = thread::spawn(move || {
+        runtime.run_until(|cx, finish| {
+            let inner = cx.spawn(THERE, async { 20 });
+            let outer = cx.spawn(HERE, async move { inner.await.unwrap() + 1 });
+            let told = TOLD.on_value(HERE, move |cx, sum| finish.finish((cx.color(), sum)));
+            outer.then(cx, told);
+        })
+    });
+    assert_eq!(run.join().unwrap().unwrap(), (HERE, Ok(21)));
+    assert!(matches!(
+        poster.spawn(HERE, async {}),
+        Err(PostError::Ended(_))
+    ));
+
+    let runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    let run = thread::spawn(move || runtime.run(|_cx| ()));
+    let mut task = poster.spawn(HERE, async { is_in(HERE) }).unwrap();
+    assert_eq!(task.recv(), Ok(true));
+    assert_eq!(task.recv(), Err(NoReply::Taken));
+    let mut task = poster.spawn(HERE, pending::<()>()).unwrap();
+    let early = task.recv_timeout(Duration::from_millis(1));
+    assert_eq!(early, Err(NoReply::TimedOut));
+    assert!(task.try_recv().is_none());
+    drop(task);
+    poster.stop();
+    run.join().unwrap().unwrap();
+}
+
+/// A run is asked to stop while its tasks wait for somebody outside: they are answered.
+#[test]
+fn a_run_does_not_end_before_its_tasks() {
+    let _bound = Bound::new("a_run_does_not_end");
+    const TASKS: u64 = if cfg!(miri) { 4 } else { 100 };
+    for exits in [false, true] {
+        let runtime = cores(2).exit_when_idle(exits).build().unwrap();
+        let observer = runtime.poster();
+        let answered = Arc::new(AtomicU64::new(0));
+        let sum = Arc::clone(&answered);
+        let (give, take) = channel::<oneshot::Sender<u64>>();
+        let outside = thread::spawn(move || {
+            let waiting: Vec<_> = take.into_iter().collect();
+            thread::sleep(Duration::from_millis(20));
+            for (n, sender) in waiting.into_iter().enumerate() {
+                sender.send(n as u64).unwrap();
+            }
+        });
+        let seen = runtime.poster();
+        runtime
+            .run(move |cx| {
+                for n in 0..TASKS {
+                    let (sender, receiver) = oneshot::channel();
+                    give.send(sender).unwrap();
+                    let sum = Arc::clone(&sum);
+                    let task = cx.spawn(Color::from(n), async move {
+                        sum.fetch_add(receiver.await.unwrap(), Ordering::Relaxed);
+                    });
+                    task.detach();
+                }
+                drop(give);
+                if !exits {
+                    cx.stop();
+                }
+                let stats = seen.stats();
+                assert!(stats.tasks <= TASKS);
+            })
+            .unwrap();
+        outside.join().unwrap();
+        assert_eq!(answered.load(Ordering::Relaxed), TASKS * (TASKS - 1) / 2);
+        let stats = observer.stats();
+        assert_eq!((stats.tasks, stats.events_waiting), (0, 0));
+    }
+}
+
+/// Says in which color it was dropped.
+struct Dropped(std::sync::mpsc::Sender<Option<Color>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let _ = self.0.send(try_with_cx(|cx| cx.color()).ok());
+    }
+}
+
+#[test]
+fn dropped_it_is_canceled_in_its_color() {
+    let _bound = Bound::new("dropped_it_is_canceled");
+    let (told, drops) = channel();
+    let runtime = cores(2).exit_when_idle(true).build().unwrap();
+    runtime
+        .run(move |cx| {
+            // Before its first poll.
+            let payload = Dropped(told.clone());
+            drop(cx.spawn(HERE, async move {
+                drop(payload);
+                unreachable!("canceled before it began");
+            }));
+            // While it waits, by another color.
+            let payload = Dropped(told.clone());
+            let task = cx.spawn(HERE, async move {
+                let _payload = payload;
+                pending::<()>().await;
+            });
+            let canceling = cx.spawn(THERE, async move {
+                sleep(Duration::from_millis(1)).await;
+                drop(task);
+            });
+            canceling.detach();
+            // While it waits, by a thread.
+            let payload = Dropped(told.clone());
+            let task = cx.spawn(HERE, async move {
+                let _payload = payload;
+                pending::<()>().await;
+            });
+            thread::spawn(move || {
+                thread::sleep(Duration::from_millis(1));
+                drop(task);
+            });
+            // By itself: its first poll goes on to its end.
+            let (give, mine) = channel();
+            let payload = Dropped(told);
+            let task = cx.spawn(HERE, async move {
+                let _payload = payload;
+                drop(mine.recv().unwrap());
+                pending::<()>().await;
+            });
+            give.send(task).unwrap();
+        })
+        .unwrap();
+    let drops: Vec<_> = drops.into_iter().collect();
+    assert_eq!(drops, [Some(HERE); 4]);
+}
+
+#[test]
+fn a_panic_is_the_events_and_ends_the_task() {
+    let _bound = Bound::new("a_panic_is_the_events");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&reports);
+    static FAILS: Handler = Handler::new("fails");
+    let runtime = cores(2)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(move |report| seen.lock().unwrap().push(report.clone()))
+        .build()
+        .unwrap();
+    let result = runtime.run_until(move |cx, finish| {
+        let (payload, more) = (given.payload(), given.payload());
+        let at_once = cx.spawn_as(&FAILS, HERE, async move {
+            let _payload = payload;
+            panic!("at once");
+        });
+        let later = cx.spawn_as(&FAILS, HERE, async move {
+            let _payload = more;
+            yield_now().await;
+            panic!("later");
+        });
+        cx.spawn(THERE, async move {
+            let results: (Result<(), _>, Result<(), _>) = (at_once.await, later.await);
+            // The color goes on.
+            let after = with_cx(|cx| cx.spawn(HERE, async { 5 })).await;
+            finish.finish((results, after));
+        })
+        .detach();
+    });
+    let panicked = Err(NoReply::Panicked);
+    assert_eq!(result.unwrap(), ((panicked, panicked), Ok(5)));
+    let reports = reports.lock().unwrap();
+    let seen: Vec<_> = reports
+        .iter()
+        .map(|r| (r.handler, r.color, &r.message[..]))
+        .collect();
+    assert_eq!(seen, [("fails", HERE, "at once"), ("fails", HERE, "later")]);
+    assert_eq!(alive.count(), 0);
+}
+
+/// What it was waiting for has its waker, and it has what it was waiting for.
+#[derive(Default)]
+struct Ring {
+    waker: Arc<Mutex<Option<Waker>>>,
+}
+
+impl Future for Ring {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        *self.waker.lock().unwrap() = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+#[test]
+fn what_is_left_of_a_run_cut_short_is_dropped() {
+    let _bound = Bound::new("what_is_left");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let (keep, kept) = channel();
+    let runtime = cores(2)
+        .drain_deadline(Duration::from_millis(20))
+        .build()
+        .unwrap();
+    let poster = runtime.poster();
+    let early = poster.spawn(THERE, pending::<Payload>()).unwrap();
+    keep.send(early).unwrap();
+    let error = runtime
+        .run(move |cx| {
+            for n in 0..100 {
+                let payload = given.payload();
+                let task = cx.spawn(Color::from(n), async move {
+                    let _payload = payload;
+                    Ring::default().await;
+                    unreachable!("nobody wakes it")
+                });
+                keep.send(task).unwrap();
+            }
+            cx.stop();
+        })
+        .unwrap_err();
+    let RunError::Deadline {
+        events_left,
+        tasks_left,
+        ..
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((events_left, tasks_left), (0, 101));
+    assert_eq!(alive.count(), 0);
+    for mut task in kept {
+        assert_eq!(task.recv().map(drop), Err(NoReply::Dropped));
+    }
+    // A runtime that never runs.
+    let runtime = cores(1).build().unwrap();
+    let payload = alive.payload();
+    let mut task = runtime
+        .poster()
+        .spawn(HERE, async move { drop(payload) })
+        .unwrap();
+    drop(runtime);
+    assert_eq!(task.recv(), Err(NoReply::Dropped));
+    assert_eq!(alive.count(), 0);
+}
+
+#[test]
+fn the_context_is_there_once_and_only_inside_of_a_poll() {
+    let _bound = Bound::new("the_context_is_there_once");
+    assert_eq!(try_with_cx(|_cx| ()), Err(NoContext));
+    let seen = cores(1).build().unwrap().run_until(|cx, finish| {
+        let in_handler = try_with_cx(|_cx| ());
+        cx.spawn(HERE, async move {
+            let twice = with_cx(|_cx| try_with_cx(|_cx| ()));
+            // It is put back, also by a panic.
+            let panicked = std::panic::catch_unwind(|| with_cx(|_cx| panic!("inside")));
+            let after = (panicked.is_err(), try_with_cx(|cx| cx.color()));
+            finish.finish((in_handler, twice, after));
+        })
+        .detach();
+    });
+    let none = Err(NoContext);
+    assert_eq!(seen.unwrap(), (none, none, (true, Ok(HERE))));
+}
+
+/// Of many threads, at any moment.
+#[test]
+fn no_wake_is_lost() {
+    let _bound = Bound::new("no_wake_is_lost");
+    const WAKES: u64 = if cfg!(miri) { 20 } else { 20_000 };
+    const THREADS: u64 = 3;
+    let seen = cores(2).build().unwrap().run_until(|cx, finish| {
+        let (sent, waker) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(Mutex::new(None::<Waker>)),
+        );
+        for _ in 0..THREADS {
+            let (sent, waker) = (Arc::clone(&sent), Arc::clone(&waker));
+            thread::spawn(move || {
+                for _ in 0..WAKES {
+                    sent.fetch_add(1, Ordering::SeqCst);
+                    let waker = waker.lock().unwrap().clone();
+                    if let Some(waker) = waker {
+                        waker.wake();
+                    }
+                }
+            });
+        }
+        let until_all = poll_fn(move |context| {
+            *waker.lock().unwrap() = Some(context.waker().clone());
+            if sent.load(Ordering::SeqCst) == WAKES * THREADS {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        });
+        cx.spawn(HERE, async move {
+            until_all.await;
+            finish.finish(true);
+        })
+        .detach();
+    });
+    assert!(seen.unwrap());
+}
+
+#[test]
+fn wakes_are_accepted_at_the_limit_of_events() {
+    let _bound = Bound::new("wakes_are_accepted");
+    let runtime = cores(1).events_max(1_000).build().unwrap();
+    let woken = runtime.run_until(|cx, finish| {
+        let (sender, receiver) = oneshot::channel::<()>();
+        cx.spawn(HERE, async move {
+            receiver.await.unwrap();
+            finish.finish(());
+        })
+        .detach();
+        cx.post(THERE, move |cx| {
+            while cx.try_post(THERE, |_cx| ()).is_ok() {}
+            assert!(matches!(
+                cx.try_spawn(HERE, async {}),
+                Err(PostError::Full(_))
+            ));
+            sender.send(()).unwrap();
+        });
+    });
+    woken.unwrap();
+}
+
+#[test]
+fn channels_and_combinators_work_as_they_are() {
+    let _bound = Bound::new("channels_and_combinators");
+    const SENDERS: u64 = 16;
+    const EACH: u64 = if cfg!(miri) { 5 } else { 500 };
+    let sum = cores(2).build().unwrap().run_until(|cx, finish| {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(4);
+        for n in 0..SENDERS {
+            let sender = sender.clone();
+            cx.spawn(Color::from(100 + n), async move {
+                for i in 0..EACH {
+                    sender.send(i).await.unwrap();
+                }
+            })
+            .detach();
+        }
+        cx.spawn(HERE, async move {
+            let mut sum = 0;
+            while let Some(i) = receiver.recv().await {
+                sum += i;
+            }
+            let parts = (0..9).map(|n| with_cx(|cx| cx.spawn(Color::from(n), async move { n })));
+            let parts = futures::future::join_all(parts.collect::<Vec<_>>()).await;
+            let more: u64 = parts.into_iter().map(Result::unwrap).sum();
+            finish.finish((sum, more));
+        })
+        .detach();
+        drop(sender);
+    });
+    assert_eq!(sum.unwrap(), (SENDERS * EACH * (EACH - 1) / 2, 36));
+}
+
+#[test]
+fn state_of_other_colors_is_called() {
+    let _bound = Bound::new("state_of_other_colors");
+    let seen = cores(2)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(|_report| ())
+        .build()
+        .unwrap()
+        .run_until(|cx, finish| {
+            let state = Colored::new(cx, THERE, 1);
+            cx.spawn(HERE, async move {
+                let sum = state.call(|state, cx| {
+                    *state += 1;
+                    (*state, cx.color())
+                });
+                let sum = sum.await;
+                let panicked = state.call(|_state, _cx| panic!("called")).await;
+                let poisoned = state.call(|_state, _cx| ()).await;
+                finish.finish((sum, panicked, poisoned));
+            })
+            .detach();
+        });
+    let panicked = Err::<(), _>(NoReply::Panicked);
+    assert_eq!(seen.unwrap(), (Ok((2, THERE)), panicked, panicked));
+}
+
+/// Two requests on one connection, the first of which waits: the order of the answers is that of
+/// the requests.
+#[test]
+fn a_held_color_waits_for_a_future() {
+    let _bound = Bound::new("a_held_color_waits");
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&log);
+    let runtime = cores(2).exit_when_idle(true).build().unwrap();
+    runtime
+        .run(move |cx| {
+            for request in 0..3 {
+                let log = Arc::clone(&all);
+                cx.post(HERE, move |cx| {
+                    log.lock().unwrap().push((request, "begins"));
+                    let answer = async move {
+                        for _ in 0..3 {
+                            sleep(Duration::from_micros(300)).await;
+                            let there = with_cx(|cx| cx.ask(THERE, |cx| cx.color()));
+                            assert_eq!(there.await, Ok(THERE));
+                            assert!(is_in(HERE));
+                        }
+                        log.lock().unwrap().push((request, "ends"));
+                    };
+                    cx.hold().until(answer).detach();
+                });
+            }
+        })
+        .unwrap();
+    let expected: Vec<_> = (0..3).flat_map(|n| [(n, "begins"), (n, "ends")]).collect();
+    assert_eq!(*log.lock().unwrap(), expected);
+}
+
+#[test]
+fn a_canceled_or_late_future_lets_the_held_color_go_on() {
+    let _bound = Bound::new("a_canceled_or_late_future");
+    let alive = Alive::default();
+    let (canceled, late) = (alive.payload(), alive.payload());
+    let log = cores(1).build().unwrap().run_until(move |cx, finish| {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let first = Arc::clone(&log);
+        cx.post(HERE, move |cx| {
+            let task = cx.hold().until(async move {
+                let _payload = canceled;
+                pending::<()>().await;
+            });
+            let cancel = Callback::anonymous(THERE, move |_cx| {
+                first.lock().unwrap().push("canceled");
+                drop(task);
+            });
+            cx.timer(Duration::from_millis(1), cancel);
+        });
+        let (second, third) = (Arc::clone(&log), Arc::clone(&log));
+        cx.post(HERE, move |cx| {
+            second.lock().unwrap().push("goes on");
+            let mut hold = cx.hold();
+            let fires = Arc::clone(&second);
+            hold.resume_after(cx, Duration::from_millis(1), move |_cx| {
+                fires.lock().unwrap().push("deadline");
+            });
+            let (sender, receiver) = oneshot::channel::<()>();
+            let task = hold.until(async move {
+                let _payload = late;
+                receiver.await.unwrap();
+                second.lock().unwrap().push("late, and whole");
+                finish.finish(Arc::clone(&second));
+            });
+            task.detach();
+            cx.post(HERE, move |_cx| {
+                third.lock().unwrap().push("goes on again");
+                sender.send(()).unwrap();
+            });
+        });
+    });
+    let expected = [
+        "canceled",
+        "goes on",
+        "deadline",
+        "goes on again",
+        "late, and whole",
+    ];
+    assert_eq!(*log.unwrap().lock().unwrap(), expected);
+    assert_eq!(alive.count(), 0);
+}
+
+#[test]
+fn what_takes_too_long_is_dropped() {
+    let _bound = Bound::new("what_takes_too_long");
+    let alive = Alive::default();
+    let payload = alive.payload();
+    let seen = cores(1).build().unwrap().run_until(move |cx, finish| {
+        cx.spawn(HERE, async move {
+            let never = async move {
+                let _payload = payload;
+                pending::<()>().await;
+            };
+            let late = timeout(Duration::from_millis(1), never).await;
+            let in_time = timeout(LONG, async { 3 }).await;
+            finish.finish((late.is_err(), in_time));
+        })
+        .detach();
+    });
+    assert_eq!(seen.unwrap(), (true, Ok(3)));
+    assert_eq!(alive.count(), 0);
+}
+
+/// Timers are canceled by a stop, sleeps are not: the run ends when the tasks are over.
+#[test]
+fn a_stop_is_heard_and_sleeps_go_on() {
+    let _bound = Bound::new("a_stop_is_heard");
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (heard, slept) = (Arc::clone(&log), Arc::clone(&log));
+    let runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    runtime
+        .run(move |cx| {
+            cx.spawn(HERE, async move {
+                stopping().await;
+                heard.lock().unwrap().push("heard");
+                stopping().await;
+            })
+            .detach();
+            cx.spawn(THERE, async move {
+                // One that is dropped is not noted any more.
+                assert!(timeout(Duration::from_millis(1), stopping()).await.is_err());
+                poster.stop();
+                sleep(Duration::from_millis(3)).await;
+                slept.lock().unwrap().push("slept");
+            })
+            .detach();
+        })
+        .unwrap();
+    assert_eq!(*log.lock().unwrap(), ["heard", "slept"]);
+}
+
+#[test]
+fn in_a_simulation_the_seed_decides() {
+    let run = |seed| {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let mut simulation = cores(3).simulate(seed).unwrap();
+        let all = Arc::clone(&log);
+        simulation
+            .start(move |cx| {
+                for n in 0..6u64 {
+                    let log = Arc::clone(&all);
+                    cx.spawn(Color::from(n % 3), async move {
+                        for _ in 0..4 {
+                            sleep(Duration::from_micros(10)).await;
+                            yield_now().await;
+                            log.lock().unwrap().push(n);
+                        }
+                    })
+                    .detach();
+                }
+                cx.stop();
+            })
+            .unwrap();
+        while simulation.step() != Step::Ended {}
+        simulation.end().unwrap();
+        Arc::into_inner(log).unwrap().into_inner().unwrap()
+    };
+    assert_eq!(run(1), run(1));
+    assert!((2..9).any(|seed| run(seed) != run(1)));
+    // A task that nobody wakes is no bug of the runtime's.
+    let mut simulation = cores(1).simulate(1).unwrap();
+    simulation
+        .start(|cx| cx.spawn(HERE, pending::<()>()).detach())
+        .unwrap();
+    eventually("nothing to do", || simulation.step() == Step::Stalled);
+}
+
+#[test]
+fn larger_futures_are_polled_where_they_lie() {
+    let _bound = Bound::new("larger_futures");
+    fn check<const BYTES: usize>() {
+        let sum = cores(1).build().unwrap().run_until(|cx, finish| {
+            cx.spawn(HERE, async move {
+                let bytes = [1u8; BYTES];
+                let at = bytes.as_ptr().addr();
+                yield_now().await;
+                assert_eq!(bytes.as_ptr().addr(), at, "it does not move");
+                finish.finish(bytes.iter().map(|&b| usize::from(b)).sum::<usize>());
+            })
+            .detach();
+        });
+        assert_eq!(sum.unwrap(), BYTES);
+    }
+    check::<1>();
+    check::<200>();
+    check::<100_000>();
+}
