@@ -191,7 +191,7 @@ impl World {
     }
 
     /// Nothing is left anywhere: no event, no mail, no poke, no wish, and nobody who sleeps. Called
-    /// when no core is in a turn.
+    /// when no core is in a step.
     ///
     /// # Panics
     /// If something is.
@@ -243,7 +243,7 @@ pub struct Core(Box<Worker>);
 unsafe impl Send for Core {}
 
 impl Core {
-    /// What a core's thread does: turns, parks, reports, leaves.
+    /// What a core's thread does: steps, parks, reports, leaves.
     pub fn drive(&mut self) {
         drive(&mut self.0);
     }
@@ -254,7 +254,7 @@ impl Core {
     }
 
     /// One step. True if events ran.
-    pub fn turn(&mut self) -> bool {
+    pub fn step(&mut self) -> bool {
         enter(&mut self.0, |cx| step(cx, |_| ())) == Stepped::Ran
     }
 }

@@ -14,7 +14,7 @@
 //! out of the production types: cores with an event source that completes nothing and sleeps on a
 //! condition variable, 16 color slots, a clock that stands still, no spinning. Cores are loom
 //! threads that call the same `drive` as a core's thread, or are stepped by hand through the same
-//! `turn`. What differs in the scheduler under loom is in `mely`'s `sync.rs` and marked where it is
+//! `step`. What differs in the scheduler under loom is in `mely`'s `sync.rs` and marked where it is
 //! used:
 //! - the core lock is loom's mutex, because a spin lock multiplies the states (it has a model of
 //!   its own here, in which the lock is taken by a compare-and-swap instead of a swap: loom would
@@ -88,6 +88,9 @@
 //! | hold, against the end | `holds::resume_and_stop`: two holds are resumed by two threads while a third asks for the end | 2 | `hold not counted`; `outer hold ends before the inner one`; `no wave after what ran` |
 //! | hold, against a steal | `holds::resume_and_steal`: a held color is posted to, stolen and resumed | 3 | `profiles not marked`; `new profile not marked` |
 //! | | `holds::drop_and_hold_again`: dropped outside; the first that waited holds again | 2 | `put aside again behind the others` |
+//! | wake, against a poll and the end | `tasks::wake_and_stop`: a task is woken by a foreign thread while it is polled and the end is asked for | 3 | `task not counted`; `wake during a poll forgotten`; `wake only looks` |
+//! | wake, against a steal | `tasks::wake_and_steal`: the same while its color is stolen | 2 | `wake during a poll forgotten` |
+//! | | `tasks::drop_and_wake`: dropped by one thread, woken by another | 2 | `cancel during a poll forgotten` |
 //! | an end that waits | `keep_alive::post_and_drop`: a foreign thread posts through the only keep-alive and drops it, while the end is asked for | 3 | `keep-alive not looked at`; `nobody woken by the last keep-alive`; `no new wave after the last keep-alive` |
 //! | | `keep_alive::drop_against_stop`: the only keep-alive is dropped while another thread asks for the end | 3 | `last keep-alive's fence skipped`; `report's fence skipped` |
 //! | | `keep_alive::made_outside`: a foreign thread makes one, and posts through it, while a runtime ends by itself | 3 | `kept without the lock` |

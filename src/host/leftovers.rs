@@ -16,6 +16,7 @@ pub(crate) trait Leftover: Send + Sync {
 }
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
+const _: () = assert!(SHARDS.is_power_of_two());
 
 /// See the module text. By color, so that cores seldom wait for each other.
 pub(crate) struct Leftovers {
@@ -30,7 +31,7 @@ impl Leftovers {
     }
 
     fn shard(&self, color: Color) -> &Mutex<Slab<Arc<dyn Leftover>>> {
-        &self.shards[color.value() as usize % SHARDS]
+        &self.shards[color.value() as usize & (SHARDS - 1)]
     }
 
     /// Notes something of this color, under the key that it is given back by.

@@ -212,7 +212,9 @@ pub(super) trait Cancelable: Send + Sync {
 
 impl<F: Future<Output = ()> + Send + 'static> Cancelable for Body<F> {
     fn cancel(self: Arc<Self>) {
-        if self.mark(CANCELED | SCHEDULED) {
+        let forgotten = fault("cancel during a poll forgotten");
+        let scheduled = if forgotten { 0 } else { SCHEDULED };
+        if self.mark(CANCELED | scheduled) {
             self.schedule();
         }
     }

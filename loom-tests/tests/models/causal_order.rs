@@ -1,7 +1,7 @@
 //! If a post to a color happened before another post to it, its event runs first, whatever cores,
 //! posters and mailboxes lie between.
 
-use crate::support::{HALF, LONG, RUNS, SHORT, settle, turns};
+use crate::support::{HALF, LONG, RUNS, SHORT, settle, steps};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx, Stealing};
@@ -66,11 +66,11 @@ fn cause_and_effect() {
                 .post(cx, &SHORT, BETWEEN);
         };
         world.poster().post_callback(SHORT.on(RUNS, start)).unwrap();
-        here.turn();
+        here.step();
         let (poster, event) = (world.poster(), oracle.event(2, 0));
         let posting = thread::spawn(move || event.post_from(&poster, &SHORT, BETWEEN));
-        let running = turns(there, 3);
-        here.turn();
+        let running = steps(there, 3);
+        here.step();
         posting.join().unwrap();
         let mut there = running.join().unwrap();
         settle(&mut [&mut here, &mut there]);
@@ -107,13 +107,13 @@ fn a_cause_and_its_effect(known: bool) {
         seen.event(0, 1).post(cx, &SHORT, TARGET);
     };
     world.poster().post_callback(SHORT.on(RUNS, start)).unwrap();
-    here.turn();
+    here.step();
     let (poster, event) = (world.poster(), oracle.event(2, earlier));
     let posting = thread::spawn(move || {
         event.post_from(&poster, &SHORT, TARGET);
     });
-    let running = turns(there, 3);
-    here.turn();
+    let running = steps(there, 3);
+    here.step();
     posting.join().unwrap();
     let mut there = running.join().unwrap();
     settle(&mut [&mut here, &mut there]);
@@ -149,11 +149,11 @@ fn placed_with_posts_waiting() {
                 .then(move |cx| effect.post(cx, &SHORT, TARGET))
                 .post_from(&world.poster(), &HALF, SELF);
         }
-        here.turn();
+        here.step();
         let poster = world.poster();
         let placing = thread::spawn(move || poster.place(SELF, 1));
-        let running = turns(there, 3);
-        here.turn();
+        let running = steps(there, 3);
+        here.step();
         placing.join().unwrap();
         let mut there = running.join().unwrap();
         settle(&mut [&mut here, &mut there]);
@@ -184,7 +184,7 @@ fn self_post() {
         let seen = Arc::clone(&oracle);
         let (sender, receiver) = mpsc::channel();
         let start = oracle.event(0, 0).then(move |cx| {
-            let running = turns(there, 3);
+            let running = steps(there, 3);
             seen.event(1, 0).post(cx, &SHORT, SELF);
             let effect = seen.event(2, 0);
             seen.event(1, 0)
@@ -195,8 +195,8 @@ fn self_post() {
             sender.send(running).unwrap();
         });
         start.post_from(&world.poster(), &LONG, SELF);
-        here.turn();
-        here.turn();
+        here.step();
+        here.step();
         let mut there = receiver.recv().unwrap().join().unwrap();
         settle(&mut [&mut here, &mut there]);
         oracle.assert_ran(SELF, &[(0, 1), (1, 2), (2, 1)]);
@@ -245,12 +245,12 @@ fn post_to_a_kept_color() {
             between.post(cx, &SHORT, BETWEEN);
         });
         start.post_from(&world.poster(), &SHORT, SELF);
-        there.turn();
-        here.turn();
+        there.step();
+        here.step();
         let (poster, event) = (world.poster(), oracle.event(5, 0));
         let posting = thread::spawn(move || event.post_from(&poster, &SHORT, BETWEEN));
-        let running = turns(there, 2);
-        here.turn();
+        let running = steps(there, 2);
+        here.step();
         posting.join().unwrap();
         let mut there = running.join().unwrap();
         settle(&mut [&mut here, &mut there]);

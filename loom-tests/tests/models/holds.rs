@@ -1,7 +1,7 @@
 //! A color is held, and resumed from elsewhere, while it is posted to, stolen, and the end is asked
 //! for.
 
-use crate::support::{HALF, RUNS, SHORT, WORTHY, all_has_run, settle, turns, within};
+use crate::support::{HALF, RUNS, SHORT, WORTHY, all_has_run, settle, steps, within};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx};
@@ -61,15 +61,15 @@ fn resume_and_steal() {
         let (sender, receiver) = mpsc::channel();
         let holds = move |cx: &mut Cx| sender.send(cx.hold()).unwrap();
         world.poster().post_callback(SHORT.on(HELD, holds)).unwrap();
-        here.turn();
+        here.step();
         let hold = receiver.recv().unwrap();
         oracle.event(0, 0).post_from(&world.poster(), &WORTHY, HELD);
         // Of a handler that is new since the color is held.
         oracle.event(0, 1).post_from(&world.poster(), &HALF, HELD);
         let last = oracle.event(1, 0).callback_of_core(&SHORT, HELD);
         let resuming = thread::spawn(move || hold.resume_callback(last));
-        let stealing = turns(there, 2);
-        here.turn();
+        let stealing = steps(there, 2);
+        here.step();
         resuming.join().unwrap();
         let mut there = stealing.join().unwrap();
         settle(&mut [&mut here, &mut there]);
@@ -105,14 +105,14 @@ fn drop_and_hold_again() {
             let waits = oracle.event(0, number);
             waits.post_from(&world.poster(), &SHORT, RUNS);
         }
-        here.turn();
+        here.step();
         let (poster, seen) = (world.poster(), Arc::clone(&oracle));
         let outside = thread::spawn(move || {
             drop(hold);
             seen.event(2, 0).post_from(&poster, &SHORT, RUNS);
         });
-        let answering = turns(there, 2);
-        here.turn();
+        let answering = steps(there, 2);
+        here.step();
         outside.join().unwrap();
         let mut there = answering.join().unwrap();
         settle(&mut [&mut here, &mut there]);

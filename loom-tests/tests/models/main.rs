@@ -41,6 +41,8 @@ mod stealing;
 #[cfg(loom)]
 mod support;
 #[cfg(loom)]
+mod tasks;
+#[cfg(loom)]
 mod unique_colors;
 #[cfg(loom)]
 mod waking;

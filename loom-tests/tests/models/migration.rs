@@ -3,7 +3,7 @@
 //! The old owner is inside a handler for good: whatever stays in its mailbox of pokes is lost until
 //! that handler ends. So once the color has moved, its new owner alone must find all of its events.
 
-use crate::support::{LONG, SHORT, WORTHY, settle, turns, within};
+use crate::support::{LONG, SHORT, WORTHY, settle, steps, within};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx};
@@ -32,7 +32,7 @@ fn poke() {
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, MOVES);
             cx.flush();
-            turns(thief, 1)
+            steps(thief, 1)
         });
         let event = oracle.event(1, 0);
         event.post_from(&world.poster(), &SHORT, MOVES);
@@ -76,7 +76,7 @@ fn pokes_of_two_colors() {
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, MOVES);
             cx.flush();
-            turns(thief, 1)
+            steps(thief, 1)
         });
         let (poster, event) = (world.poster(), oracle.event(2, 0));
         let posting = thread::spawn(move || {
@@ -125,7 +125,7 @@ fn pokes_at_once() {
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, PLACED);
             cx.flush();
-            turns(thief, 1)
+            steps(thief, 1)
         });
         let seen = Arc::clone(&oracle);
         let send = move |cx: &mut Cx| {
@@ -136,7 +136,7 @@ fn pokes_at_once() {
         let of_the_sender = Color::new(5);
         let event = SHORT.on(of_the_sender, send);
         world.poster().post_callback(event).unwrap();
-        sender.turn();
+        sender.step();
         let mut thief = stealing.join().unwrap();
         if world.owner(PLACED) == 1 {
             settle(&mut [&mut thief]);
@@ -171,11 +171,11 @@ fn place() {
             let posting = thread::spawn(move || {
                 event.post_from(&poster, &SHORT, MOVES);
             });
-            let running = turns(new, 2);
+            let running = steps(new, 2);
             cx.place(MOVES, 1);
             (posting, running)
         });
-        old.turn();
+        old.step();
         posting.join().unwrap();
         let mut new = running.join().unwrap();
         settle(&mut [&mut old, &mut new]);
@@ -210,7 +210,7 @@ fn place_and_steal() {
         let stealing = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, PLACED);
             cx.flush();
-            turns(thief, 2)
+            steps(thief, 2)
         });
         let poster = world.poster();
         let event = oracle.event(1, 0);
@@ -218,7 +218,7 @@ fn place_and_steal() {
             poster.place(PLACED, 2);
             event.post_from(&poster, &SHORT, PLACED);
         });
-        victim.turn();
+        victim.step();
         placing.join().unwrap();
         let mut thief = stealing.join().unwrap();
         settle(&mut [&mut victim, &mut thief, &mut third]);
@@ -248,8 +248,8 @@ fn place_behind_a_poke() {
         let poster = world.poster();
         let placing = thread::spawn(move || poster.place(MOVES, 1));
         // The second returns the color.
-        old.turn();
-        old.turn();
+        old.step();
+        old.step();
         posting.join().unwrap();
         placing.join().unwrap();
         settle(&mut [&mut old, &mut new]);
@@ -278,12 +278,12 @@ fn place_running() {
         let (sender, receiver) = mpsc::channel();
         let runs = oracle.event(0, 0).then(move |_cx| {
             let placing = thread::spawn(move || poster.place(MOVES, 1));
-            let stealing = turns(thief, 1);
+            let stealing = steps(thief, 1);
             sender.send((placing, stealing)).unwrap();
         });
         runs.post_from(&world.poster(), &LONG, MOVES);
-        owner.turn();
-        owner.turn();
+        owner.step();
+        owner.step();
         let (placing, stealing) = receiver.recv().unwrap();
         placing.join().unwrap();
         let mut thief = stealing.join().unwrap();

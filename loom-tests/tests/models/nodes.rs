@@ -1,6 +1,6 @@
 //! Event memory goes round: a core spills what it has run, and posters refill from that.
 
-use crate::support::{RUNS, SHORT, settle, turns};
+use crate::support::{RUNS, SHORT, settle, steps};
 use loom::thread;
 use mely::Color;
 use mely::model::{Plan, World};
@@ -37,7 +37,7 @@ fn through_the_depot() {
         for number in 2 * BATCH..3 * BATCH {
             oracle.event(0, number).post_from(&poster, &SHORT, RUNS);
         }
-        let running = turns(core, 2);
+        let running = steps(core, 2);
         let (other, event) = (world.poster(), oracle.event(1, 0));
         let posting = thread::spawn(move || event.post_from(&other, &SHORT, OTHER));
         oracle.event(2, 0).post_from(&poster, &SHORT, OTHER);

@@ -87,7 +87,7 @@ fn post_and_wait(waits: &'static Handler, posted: &'static Handler) {
     };
     world.poster().post_callback(waits.on(RUNS, start)).unwrap();
     let driven = thread::spawn(move || sleeper.drive());
-    busy.turn();
+    busy.step();
     world.stop();
     busy.drive();
     driven.join().unwrap();
@@ -114,7 +114,7 @@ fn hint_rises_again() {
         let start = move |cx: &mut Cx| {
             first.post(cx, &LONG, OTHER);
             cx.flush();
-            thief.turn();
+            thief.step();
             let driven = thread::spawn(move || thief.drive());
             second.post(cx, &LONG, THIRD);
             cx.flush();
@@ -157,7 +157,7 @@ fn thief_raises_hint() {
             });
             posting.join().unwrap();
             let driven = thread::spawn(move || sleeper.drive());
-            thief.turn();
+            thief.step();
             done.wait();
             (thief, driven)
         };
@@ -204,7 +204,7 @@ fn nudge() {
                 for (color, event) in posts {
                     event.post_from(&poster, &SHORT, color);
                 }
-                thief.turn();
+                thief.step();
             })
         });
         victim.drive();
@@ -236,7 +236,7 @@ fn forwarded_poke() {
             cx.place(FOURTHS, 2);
             event.post(cx, &WORTHY, FOURTHS);
             cx.flush();
-            thief.turn();
+            thief.step();
             done.wait();
             thief
         };
@@ -274,7 +274,7 @@ fn rescue() {
         let posting = thread::spawn(move || {
             event.post_from(&poster, &SHORT, OTHER);
         });
-        busy.turn();
+        busy.step();
         posting.join().unwrap();
         world.stop();
         busy.drive();

@@ -1,6 +1,6 @@
 //! A color gets mail while it is checked out and on its way back, and a thief consumes the poke.
 
-use crate::support::{LONG, SHORT, settle, turns};
+use crate::support::{LONG, SHORT, settle, steps};
 use loom::thread;
 use mely::Color;
 use mely::model::{Plan, World};
@@ -33,12 +33,12 @@ fn foreign_post() {
                     event.post_from(&poster, &SHORT, OUT);
                 }
             });
-            let stealing = turns(thief, 2);
+            let stealing = steps(thief, 2);
             sender.send((posting, stealing)).unwrap();
         });
         first.post_from(&world.poster(), &LONG, OUT);
-        owner.turn();
-        owner.turn();
+        owner.step();
+        owner.step();
         let (posting, stealing) = receiver.recv().unwrap();
         posting.join().unwrap();
         let mut thief = stealing.join().unwrap();

@@ -3,7 +3,7 @@
 //! Core 0 is inside an event; a worthy color waits in its core-queue; core 1 comes to steal it
 //! while core 0, or a foreign thread, posts more.
 
-use crate::support::{SHORT, WORTHY, settle, turns, within};
+use crate::support::{SHORT, WORTHY, settle, steps, within};
 use mely::Color;
 use mely::model::{Plan, World};
 use mely_loom_tests::{Model, Oracle, must_fail};
@@ -29,13 +29,13 @@ fn own_post() {
             seen.event(0, 0).post(cx, &WORTHY, STOLEN);
             cx.flush();
             // A second turn returns the color, under the thief's lock.
-            let thread = turns(thief, 2);
+            let thread = steps(thief, 2);
             seen.event(0, 1).post(cx, &WORTHY, STOLEN);
             cx.flush();
             seen.event(0, 2).post(cx, &WORTHY, STOLEN);
             thread
         });
-        victim.turn();
+        victim.step();
         let mut thief = thread.join().unwrap();
         settle(&mut [&mut victim, &mut thief]);
         oracle.assert_ran(STOLEN, &[(0, 3)]);
@@ -62,7 +62,7 @@ fn foreign_post() {
         let thread = within(&world, &mut victim, &SHORT, move |cx| {
             seen.event(0, 0).post(cx, &WORTHY, STOLEN);
             cx.flush();
-            turns(thief, 2)
+            steps(thief, 2)
         });
         let poster = world.poster();
         for number in 0..2 {

@@ -1,6 +1,6 @@
 //! The table of handlers, which posters add to while others read it.
 
-use crate::support::{SHORT, settle, turns};
+use crate::support::{SHORT, settle, steps};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx, Handler, Stealing};
@@ -36,10 +36,10 @@ fn two_register() {
         first.post_from(&world.poster(), &SHORT, HERE);
         let first = oracle.event(1, 0).then(posts(oracle.event(1, 1), THERE));
         first.post_from(&world.poster(), &SHORT, THERE);
-        let posting = turns(one, 1);
+        let posting = steps(one, 1);
         let onlooker = Arc::clone(&world);
         let looking = thread::spawn(move || onlooker.profiles(&NEW));
-        zero.turn();
+        zero.step();
         assert!(looking.join().unwrap() <= 1, "ORACLE: registered twice");
         let mut one = posting.join().unwrap();
         settle(&mut [&mut zero, &mut one]);

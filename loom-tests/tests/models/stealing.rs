@@ -1,6 +1,6 @@
 //! Several colors are stolen at once, by more than one thief.
 
-use crate::support::{SHORT, WORTHY, settle, turns, within};
+use crate::support::{SHORT, WORTHY, settle, steps, within};
 use loom::thread;
 use mely::Color;
 use mely::model::{Plan, World};
@@ -36,9 +36,9 @@ fn two_thieves() {
                 seen.event(0, 0).post(cx, &WORTHY, color);
             }
             cx.flush();
-            thieves.map(|thief| turns(thief, 1))
+            thieves.map(|thief| steps(thief, 1))
         });
-        victim.turn();
+        victim.step();
         let [mut one, mut two] = stealing.map(|thread| thread.join().unwrap());
         world.assert_valid();
         settle(&mut [&mut victim, &mut one, &mut two]);
@@ -76,7 +76,7 @@ fn batch() {
                 seen.event(0, 0).post(cx, &WORTHY, color);
             }
             cx.flush();
-            turns(thief, 1)
+            steps(thief, 1)
         });
         let onlooker = Arc::clone(&world);
         let looking = thread::spawn(move || onlooker.assert_valid());

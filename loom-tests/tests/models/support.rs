@@ -62,10 +62,10 @@ pub(crate) fn all_has_run<T>(world: impl Borrow<World>, parts: T, oracle: &Oracl
 }
 
 /// A thread of its own that steps the core so often, and gives it back.
-pub(crate) fn turns(mut core: Core, count: usize) -> JoinHandle<Core> {
+pub(crate) fn steps(mut core: Core, count: usize) -> JoinHandle<Core> {
     thread::spawn(move || {
         for _ in 0..count {
-            core.turn();
+            core.step();
         }
         core
     })
@@ -79,7 +79,7 @@ pub(crate) fn settle(cores: &mut [&mut Core]) {
         turns += 1;
         assert!(turns < 50, "the cores do not come to rest");
         // Every core is asked in every round.
-        let ran = cores.iter_mut().fold(false, |ran, core| core.turn() | ran);
+        let ran = cores.iter_mut().fold(false, |ran, core| core.step() | ran);
         quiet = if ran { 0 } else { quiet + 1 };
     }
 }
@@ -98,6 +98,6 @@ pub(crate) fn within<R: Send + 'static>(
         .poster()
         .post_callback(handler.on(RUNS, event))
         .unwrap();
-    core.turn();
+    core.step();
     receiver.recv().unwrap()
 }

@@ -1,6 +1,6 @@
 //! A unique color is given back while its events are under way, and its slot is given out again.
 
-use crate::support::{SHORT, WORTHY, settle, turns, within};
+use crate::support::{SHORT, WORTHY, settle, steps, within};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx};
@@ -31,7 +31,7 @@ fn slot_reuse() {
             let color = old.color();
             seen.event(0, 0).post(cx, &WORTHY, color);
             cx.flush();
-            let stealing = turns(thief, 2);
+            let stealing = steps(thief, 2);
             let giving_back = thread::spawn(move || drop(old));
             let new = cx.unique_color();
             for number in 0..2 {
@@ -40,7 +40,7 @@ fn slot_reuse() {
             cx.flush();
             (others, color, new, (stealing, giving_back))
         });
-        victim.turn();
+        victim.step();
         threads.1.join().unwrap();
         let mut thief = threads.0.join().unwrap();
         settle(&mut [&mut victim, &mut thief]);

@@ -107,12 +107,12 @@ fn share_out() {
             seen.event(0, 0).post(cx, &LONG, third);
             cx.flush();
             let driven = thread::spawn(move || sleeper.drive());
-            thief.turn();
+            thief.step();
             (thief, driven)
         });
         // The third may have stolen both. No core begins anything after the end by force.
-        victim.turn();
-        thief.turn();
+        victim.step();
+        thief.step();
         world.force();
         victim.drive();
         thief.drive();
