@@ -268,10 +268,11 @@ impl Model {
         self.outside.join(&known);
     }
 
-    /// Events that are no posts.
+    /// Events that are no posts, or were canceled.
     pub(crate) fn others(&self) -> u64 {
         let others = self.events.iter();
-        others.filter(|event| event.way != Way::Posted).count() as u64
+        let is_other = |event: &&Event| event.way != Way::Posted || event.may_not_fire;
+        others.filter(is_other).count() as u64
     }
 
     /// The event's closure is gone.
@@ -307,10 +308,11 @@ impl Model {
             match state {
                 State::Ran | State::Refused => {}
                 State::Dropped if way == Way::Timer && (may_not_fire || self.stopped) => {}
-                State::Dropped if way == Way::Result && canceled => {}
+                State::Dropped if way == Way::Result && (canceled || may_not_fire) => {}
+                State::Dropped if matches!(way, Way::Posted | Way::Through(_)) && may_not_fire => {}
                 State::Dropped if matches!(way, Way::Timer | Way::Result) && !orderly => {}
                 State::Dropped if !orderly => left += 1,
-                state => self.fail(format!("event {id} is {state:?} at the end")),
+                state => self.fail(format!("event {id} ({way:?}) is {state:?} at the end")),
             }
         }
         left

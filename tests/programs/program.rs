@@ -61,6 +61,13 @@ pub(crate) enum Act {
     Blocking(u64, Vec<Act>),
     /// Cancels one of the works that were given.
     CancelBlocking(usize),
+    /// Spawns a task in a color, which does the one after the other and waits in between for so many
+    /// ns; 0: for the others of its color.
+    Spawn(u64, Vec<(u32, Vec<Act>)>),
+    /// Holds its color until such a task is over.
+    Until(Vec<(u32, Vec<Act>)>),
+    /// Drops the handle of one of the tasks.
+    DropTask(usize),
     /// Makes a keep-alive, which is kept outside.
     KeepAlive,
     /// Panics.
@@ -99,6 +106,7 @@ fn leaf() -> impl Strategy<Value = Act> {
         2 => (0..8usize).prop_map(Act::LetGo),
         1 => Just(Act::KeepAlive),
         1 => (0..8usize).prop_map(Act::CancelBlocking),
+        1 => (0..8usize).prop_map(Act::DropTask),
         1 => Just(Act::Panic),
     ]
 }
@@ -106,6 +114,8 @@ fn leaf() -> impl Strategy<Value = Act> {
 fn body() -> impl Strategy<Value = Vec<Act>> {
     let act = leaf().prop_recursive(5, 160, 5, |act| {
         let body = || vec(act.clone(), 0..5);
+        let gap = || prop_oneof![Just(0), 0..50_000u32];
+        let stages = || vec((gap(), vec(act.clone(), 0..3)), 1..4);
         prop_oneof![
             8 => (0..HANDLERS, color(), body())
                 .prop_map(|(handler, color, body)| Act::Post(handler, color, body)),
@@ -117,6 +127,8 @@ fn body() -> impl Strategy<Value = Vec<Act>> {
             2 => (color(), color(), body())
                 .prop_map(|(color, reply, body)| Act::Ask(color, reply, body)),
             2 => (color(), body()).prop_map(|(color, body)| Act::Blocking(color, body)),
+            3 => (color(), stages()).prop_map(|(color, stages)| Act::Spawn(color, stages)),
+            2 => stages().prop_map(Act::Until),
             2 => (0..50_000u32, color(), body())
                 .prop_map(|(ns, color, body)| Act::Timer(ns, color, body)),
         ]

@@ -8,10 +8,11 @@ use mely::sim::{self, Step};
 use mely::topology::{Shape, Topology};
 use mely::{
     Blocking, BlockingError, Callback, Color, Cores, Cx, Handler, Hold, KeepAlive, NoReply,
-    OnPanic, PanicReport, PostError, RunError, Runtime,
+    OnPanic, PanicReport, PostError, RunError, Runtime, Task, sleep, with_cx, yield_now,
 };
 use std::collections::VecDeque;
 use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -46,6 +47,16 @@ struct Judge {
     holds: Holds,
     kept: Arc<Mutex<Vec<KeepAlive>>>,
     works: Arc<Mutex<Vec<(Id, Blocking)>>>,
+    tasks: Arc<Mutex<Vec<(Stage, Task<()>)>>>,
+}
+
+/// How far a task is.
+#[derive(Clone)]
+struct Stage {
+    /// Its latest event.
+    id: Arc<Mutex<Id>>,
+    /// Its handle was dropped: what is offered from now on may not run.
+    canceled: Arc<AtomicBool>,
 }
 
 impl Judge {
@@ -67,6 +78,15 @@ impl Judge {
         let id = self.model().offer(by, color, way);
         let judge = self.clone();
         Body { id, acts, judge }
+    }
+}
+
+/// Tells the model that a hold is over when it is dropped.
+struct LetGo(Judge, HoldId);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.model().let_go(self.1);
     }
 }
 
@@ -115,18 +135,6 @@ impl Body {
             let at = which % holds.len();
             holds.swap_remove(at)
         })
-    }
-
-    /// An event through a hold, accepted.
-    fn through(
-        &self,
-        hold: &Hold,
-        way: Way,
-        acts: Vec<Act>,
-    ) -> impl FnOnce(&mut Cx) + Send + 'static {
-        let body = self.offer(hold.color(), way, acts);
-        self.accepted(body.id);
-        move |cx: &mut Cx| body.run(cx)
     }
 
     fn accepted(&self, id: Id) {
@@ -209,15 +217,20 @@ impl Body {
             }
             Act::Through(which, acts) => {
                 if let Some((id, hold)) = self.hold(which) {
-                    let through = self.through(&hold, Way::Through(id), acts);
-                    let _ended = hold.post(through);
+                    let body = self.offer(hold.color(), Way::Through(id), acts);
+                    let event = body.id;
+                    match hold.post(move |cx| body.run(cx)) {
+                        Ok(()) => self.accepted(event),
+                        Err(refused) => drop(refused),
+                    }
                     self.judge.holds.lock().unwrap().push((id, hold));
                 }
             }
             Act::Resume(which, acts) => {
                 if let Some((id, hold)) = self.hold(which) {
-                    let last = self.through(&hold, Way::Last(id), acts);
-                    hold.resume(last);
+                    let last = self.offer(hold.color(), Way::Last(id), acts);
+                    self.accepted(last.id);
+                    hold.resume(move |cx| last.run(cx));
                 }
             }
             Act::LetGo(which) => {
@@ -273,6 +286,39 @@ impl Body {
                     self.judge.model().cancel(id);
                 }
             }
+            Act::Spawn(color, stages) => {
+                let color = Color::from(color);
+                let (stage, future) = self.task(color, Way::Posted, Way::Result, stages);
+                let id = *stage.id.lock().unwrap();
+                let task = cx.spawn(color, future);
+                self.accepted(id);
+                self.judge.tasks.lock().unwrap().push((stage, task));
+            }
+            Act::Until(stages) => {
+                let hold = cx.hold();
+                let id = self.judge.model().hold(cx.color());
+                let way = Way::Through(id);
+                let (stage, future) = self.task(cx.color(), way, way, stages);
+                let over = LetGo(self.judge.clone(), id);
+                self.accepted(*stage.id.lock().unwrap());
+                let task = hold.until(async move {
+                    future.await;
+                    drop(over);
+                });
+                self.judge.tasks.lock().unwrap().push((stage, task));
+            }
+            Act::DropTask(which) => {
+                let mut tasks = self.judge.tasks.lock().unwrap();
+                if !tasks.is_empty() {
+                    let at = which % tasks.len();
+                    let (stage, task) = tasks.swap_remove(at);
+                    drop(tasks);
+                    stage.canceled.store(true, Ordering::Relaxed);
+                    let id = *stage.id.lock().unwrap();
+                    self.judge.model().may_not_fire(id);
+                    drop(task);
+                }
+            }
             Act::KeepAlive => self.judge.kept.lock().unwrap().push(cx.keep_alive()),
             Act::Panic => panic::panic_any(ON_PURPOSE),
             Act::Stop => {
@@ -280,6 +326,44 @@ impl Body {
                 cx.stop();
             }
         }
+    }
+
+    /// A task in this color, whose polls are events of the model's. The first is offered.
+    fn task(
+        &self,
+        color: Color,
+        first: Way,
+        next: Way,
+        stages: Vec<(u32, Vec<Act>)>,
+    ) -> (Stage, impl Future<Output = ()> + Send + 'static) {
+        let mut stages = stages.into_iter();
+        let acts = stages.next().map_or(Vec::new(), |(_, acts)| acts);
+        let mut body = self.offer(color, first, acts);
+        let stage = Stage {
+            id: Arc::new(Mutex::new(body.id)),
+            canceled: Arc::default(),
+        };
+        let (its, judge) = (stage.clone(), self.judge.clone());
+        let future = async move {
+            loop {
+                let id = body.id;
+                with_cx(|cx| body.run(cx));
+                let Some((gap_ns, acts)) = stages.next() else {
+                    return;
+                };
+                body = judge.offer(Some(id), color, next, acts);
+                judge.model().accept(Some(id), body.id);
+                *its.id.lock().unwrap() = body.id;
+                if its.canceled.load(Ordering::Relaxed) {
+                    judge.model().may_not_fire(body.id);
+                }
+                match gap_ns {
+                    0 => yield_now().await,
+                    ns => sleep(Duration::from_nanos(ns.into())).await,
+                }
+            }
+        };
+        (stage, future)
     }
 
     fn cancel(&self, cx: &mut Cx, which: usize) {
@@ -329,6 +413,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         holds: Arc::default(),
         kept: Arc::default(),
         works: Arc::default(),
+        tasks: Arc::default(),
     };
     let mut simulation = Runtime::builder()
         .topology(topology)
@@ -438,6 +523,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     judge.let_all_go();
     judge.kept.lock().unwrap().clear();
     judge.works.lock().unwrap().clear();
+    judge.tasks.lock().unwrap().clear();
     let panics_matter = panics_matter();
     let mut model = judge.model();
     let left = model.judge(result.is_ok());
