@@ -1,19 +1,24 @@
-//! The odd things that events do: placements, state, colors of one's own, timers, holds, other
-//! runtimes.
+//! The odd things that events do: placements, state, colors of one's own, timers, holds, tasks,
+//! other runtimes.
 
 use crate::event::{Place, accepted, cross, post};
 use crate::server;
 use crate::ticket::Ticket;
 use crate::verdict::{PLANTED, fail};
 use crate::world::{State, World};
-use mely::{Callback, Color, Colored, Cx, OnPanic, PostError, UniqueColor};
+use mely::{
+    Callback, Color, Colored, Cx, OnPanic, PostError, UniqueColor, sleep, timeout, with_cx,
+    yield_now,
+};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Does one of them; the caller is inside `at`.
 pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
-    match rng.u32(..14) {
+    match rng.u32(..18) {
         0 => {
             let color = world.sides[at.side].groups[at.group][rng.usize(..world.draw.colors)].color;
             cx.place(color, rng.usize(..cx.cores()));
@@ -26,6 +31,9 @@ pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand
         9 => cancel(cx, world, at),
         10 | 11 => hold(cx, world, at, rng),
         12 => server::connect_to_any(cx, world, at, rng),
+        13 | 14 => task(cx, world, at, rng),
+        15 => hold_until(cx, world, at, rng),
+        16 => drop_task(world, at),
         _ => cross(world, at, rng),
     }
 }
@@ -195,8 +203,7 @@ fn hold(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
     let Some(ticket) = Ticket::loose(world) else {
         return;
     };
-    // A color that is never held: two that are may wait for each other.
-    let other = Color::from((4 << 40) + rng.u64(..8));
+    let other = never_held(rng);
     let mut hold = cx.hold();
     let way = rng.u32(..5);
     // Where a drop and a deadline race, it is not sure that it is out.
@@ -229,6 +236,106 @@ fn hold(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
             let _refused = cx.try_post(other, move |_cx: &mut Cx| hold.resume(last));
         }
     }
+}
+
+/// A color that is never held: two that are may wait for each other.
+fn never_held(rng: &mut fastrand::Rng) -> Color {
+    Color::from((4 << 40) + rng.u64(..8))
+}
+
+/// What a task of this color does: it waits for one thing after the other. `through`: its color is
+/// held meanwhile.
+fn stages(
+    world: &Arc<World>,
+    at: Place,
+    ticket: Ticket,
+    through: bool,
+    rng: &mut fastrand::Rng,
+) -> impl Future<Output = ()> + Send + 'static {
+    let (world, mut rng) = (Arc::clone(world), rng.fork());
+    async move {
+        ticket.runs();
+        for _ in 0..rng.u32(1..5) {
+            let cell = &world.sides[at.side].groups[at.group][at.color];
+            drop(if through {
+                cell.enter_through()
+            } else {
+                cell.enter()
+            });
+            if with_cx(|cx| cx.color()) != cell.color {
+                fail("a task is polled outside of its color");
+            }
+            match rng.u32(..5) {
+                0 => yield_now().await,
+                1 => sleep(Duration::from_micros(rng.u64(..300))).await,
+                2 => {
+                    let asked = with_cx(|cx| cx.try_ask(never_held(&mut rng), |_cx| ()));
+                    if let Ok(asked) = asked {
+                        let _told = asked.await;
+                    }
+                }
+                3 => {
+                    let never = std::future::pending::<()>();
+                    let _late = timeout(Duration::from_micros(rng.u64(..100)), never).await;
+                }
+                _ => {
+                    // Woken by a thread that is no core, if it is not refused.
+                    let color = never_held(&mut rng);
+                    let (sender, receiver) = oneshot::channel();
+                    let done = Callback::anonymous_value(color, |_cx: &mut Cx, ()| ());
+                    let tell = move || {
+                        let _gone = sender.send(());
+                    };
+                    let _refused = with_cx(|cx| cx.blocking(tell, done).is_err());
+                    let _told = receiver.await;
+                }
+            }
+        }
+    }
+}
+
+/// A task, which is left alone, dropped at once, or given to whoever drops it.
+fn task(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let Some(ticket) = Ticket::loose(world) else {
+        return;
+    };
+    let to = Place {
+        color: rng.usize(..world.draw.colors),
+        ..at
+    };
+    let color = world.sides[at.side].groups[at.group][to.color].color;
+    let Ok(task) = cx.try_spawn(color, stages(world, to, ticket, false, rng)) else {
+        return;
+    };
+    match rng.u32(..4) {
+        0 => drop(task),
+        1 => world.sides[at.side].tasks.lock().unwrap().push(task),
+        _ => task.detach(),
+    }
+}
+
+/// Holds the running color until a task of it is over.
+fn hold_until(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let Some(ticket) = Ticket::loose(world) else {
+        return;
+    };
+    let held = Held::new(world, at);
+    let stages = stages(world, at, ticket, true, rng);
+    let task = cx.hold().until(async move {
+        // Over before what waits goes on, however it ends.
+        let _held = held;
+        stages.await;
+    });
+    match rng.u32(..3) {
+        0 => world.sides[at.side].tasks.lock().unwrap().push(task),
+        _ => task.detach(),
+    }
+}
+
+/// Drops some task, of whatever color, over or not.
+fn drop_task(world: &Arc<World>, at: Place) {
+    let task = world.sides[at.side].tasks.lock().unwrap().pop();
+    drop(task);
 }
 
 /// Cancels some timer, on whatever core, of whatever color, over or not.

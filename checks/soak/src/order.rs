@@ -78,6 +78,14 @@ impl Cell {
         Inside(&self.inside)
     }
 
+    /// An event of the color begins that came through its hold.
+    pub(crate) fn enter_through(&self) -> Inside<'_> {
+        if self.inside.swap(true, Relaxed) {
+            fail(&format!("two events of {:?} at once", self.color));
+        }
+        Inside(&self.inside)
+    }
+
     /// The color is held, or, by one less, no longer for sure.
     pub(crate) fn hold(&self, holds: bool) {
         if holds {

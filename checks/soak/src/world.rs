@@ -5,7 +5,7 @@ use crate::options::Plant;
 use crate::order::Cell;
 use crate::ticket::{Book, Ticket};
 use mely::net::{Listener, Timer};
-use mely::{Color, Colored, Poster};
+use mely::{Color, Colored, Poster, Task};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -38,6 +38,8 @@ pub(crate) struct Side {
     pub(crate) listener: Mutex<Option<Listener>>,
     pub(crate) states: Vec<Mutex<Option<Colored<State>>>>,
     pub(crate) timers: Mutex<Vec<Timer>>,
+    /// Of tasks, for whoever drops them.
+    pub(crate) tasks: Mutex<Vec<Task<()>>>,
 }
 
 /// What a `Colored` holds.
@@ -70,6 +72,7 @@ impl World {
             listener: Mutex::new(None),
             states: (0..STATES).map(|_| Mutex::new(None)).collect(),
             timers: Mutex::new(Vec::new()),
+            tasks: Mutex::new(Vec::new()),
         };
         World {
             sides: (0..draw.sides.len()).map(side).collect(),
@@ -128,6 +131,8 @@ impl World {
             }
             let timers = std::mem::take(&mut *side.timers.lock().unwrap());
             drop(timers);
+            let tasks = std::mem::take(&mut *side.tasks.lock().unwrap());
+            drop(tasks);
             let listener = side.listener.lock().unwrap().take();
             drop(listener);
         }
