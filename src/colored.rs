@@ -13,6 +13,7 @@
 
 use crate::ask::{Asked, Reply};
 use crate::callback::Callback;
+use crate::host::holding::Held;
 use crate::host::inner::Inner;
 use crate::host::poster::{PostError, Poster};
 use crate::host::unique::UniqueColor;
@@ -393,6 +394,35 @@ impl<T: Send + 'static> Colored<T> {
         let result = f(value, loan.cx);
         loan.end(false);
         Ok(result)
+    }
+}
+
+/// The state while somebody has it.
+pub(crate) type Lent<T> = Box<T>;
+
+impl<T: Send + 'static> Colored<T> {
+    /// Which state it is.
+    pub(crate) fn address(&self) -> usize {
+        CountedArc::as_ptr(&self.cell).addr()
+    }
+
+    /// Takes the state out of a color that is held.
+    pub(crate) fn take_held(&self, held: &mut Held) -> Result<Lent<T>, Refused> {
+        let mut state = self.cell.state.borrow_held(held)?;
+        if state.poisoned {
+            return Err(Refused::Poisoned);
+        }
+        state.value.take().ok_or(Refused::Lent)
+    }
+
+    /// Puts it back.
+    pub(crate) fn put_back_held(&self, held: &mut Held, value: Lent<T>, poisoned: bool) {
+        let state = self.cell.state.borrow_held(held);
+        let mut state = state.expect("the hold that it was taken with");
+        *state = Lendable {
+            value: Some(value),
+            poisoned,
+        };
     }
 }
 

@@ -9,14 +9,14 @@ use crate::ask::Reply;
 use crate::callback::Callback;
 use crate::event::node::Sort;
 use crate::gate::{Arrival, HoldId};
+use crate::host::holding::{arrive, publish_last};
 use crate::host::inner::Inner;
 use crate::host::poster::{PostError, Poster};
 use crate::host::quiesce::Until;
-use crate::host::worker::{Worker, lend_current};
+use crate::host::worker::Worker;
 #[cfg(not(loom))]
 use crate::net::Timer;
 use crate::post::{Post, sealed};
-use crate::sched::foreign;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::{Color, Cx, Handler};
@@ -430,31 +430,6 @@ impl<F: Send + 'static> Drop for Last<F> {
     }
 }
 
-/// What an event through a hold does first: it finds out what it may do.
-pub(crate) fn arrive<F>(
-    cx: &mut Cx,
-    handler: Option<&'static Handler>,
-    hold: HoldId,
-    ends: bool,
-    f: F,
-) where
-    F: FnOnce(&mut Cx) + Send + 'static,
-{
-    let core = &mut cx.worker().core;
-    match core.arrive(hold, ends) {
-        Arrival::Runs => f(cx),
-        // A late continuation is dropped here, in the color.
-        Arrival::Late if ends => drop(f),
-        Arrival::Late => f(cx),
-        Arrival::Waits(place) if place.passes() => {
-            core.wait(handler, place, move |cx: &mut Cx| {
-                arrive(cx, handler, hold, ends, f);
-            });
-        }
-        Arrival::Waits(place) => core.wait(handler, place, f),
-    }
-}
-
 /// The deadline's event. It ends the hold, unless the deadline was replaced or the hold ended
 /// meanwhile.
 #[cfg(not(loom))]
@@ -477,25 +452,4 @@ where
         }
         Arrival::Waits(_) | Arrival::Runs | Arrival::Late => drop(f),
     }
-}
-
-/// Publishes a hold's last event, from any thread: it counts as posted since the hold was made.
-fn publish_last<F>(inner: &Arc<Inner>, color: Color, handler: Option<&'static Handler>, f: F)
-where
-    F: FnOnce(&mut Cx) + Send + 'static,
-{
-    let here = lend_current(Arc::as_ptr(inner), f, |worker, f| {
-        worker.core.post_last(handler, color, f);
-    });
-    let Err(f) = here else { return };
-    if inner.ended() {
-        // Cut short: nobody would run it, and nobody might drop it.
-        return drop(f);
-    }
-    let shared = &inner.shared;
-    shared.gates.ended_outside.fetch_add(1, Ordering::Relaxed);
-    let (event, _) = shared
-        .foreign
-        .with(|maker| maker.make_own(&shared.profiles, handler, color, f, Sort::PASSING));
-    foreign::publish(shared, color, event);
 }

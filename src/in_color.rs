@@ -14,11 +14,14 @@
 //! 2. *One context an event.* The value is borrowed for as long as the context is, so the compiler
 //!    refuses to borrow it again and to call anything with the context. What is called without one
 //!    (a closure that is dropped, say) cannot reach a cell.
-//! 3. *One end.* An [`Ended`] is given once for a runtime, when no core runs any more.
+//! 3. *One hold.* While a color is held ([`Held`]) no event of it runs. Who has the hold has the
+//!    values of the color instead of its events.
+//! 4. *One end.* An [`Ended`] is given once for a runtime, when no core runs any more.
 //!
 //! The value goes from thread to thread with the color, so it is `Send`. The cell keeps its runtime
 //! alive, so no other can have its address.
 
+use crate::host::holding::Held;
 use crate::host::inner::{Ended, Inner};
 use crate::host::poster::Poster;
 use crate::sync::{Arc, CellMut, UnsafeCell, check};
@@ -122,6 +125,22 @@ impl<T> InColor<T> {
     /// Posts to the runtime whose color it is.
     pub(crate) fn poster(&self) -> &Poster {
         &self.key.poster
+    }
+
+    /// The value, of a color that is held, for as long as nobody ends that.
+    pub(crate) fn borrow_held<'a>(&'a self, held: &'a mut Held) -> Result<CellMut<'a, T>, Refused> {
+        if !held.is_of(&self.key.poster.inner) {
+            return Err(Refused::OtherRuntime);
+        }
+        let (state, handler) = (self.key.color, held.color());
+        if handler != state {
+            return Err(Refused::OtherColor { state, handler });
+        }
+        // SAFETY: the color is held (checked), and the event that has it held is done with it: so
+        // no event has a context of this color to show until `held` is gone, which stays borrowed
+        // for as long as what is returned. There is one `held` at a time: another could only be
+        // taken by an event of the color. Whoever was given it has synchronized with that event.
+        Ok(unsafe { self.value.borrow_mut() })
     }
 
     /// Calls `visit` with the value, for callers whose context is shared.

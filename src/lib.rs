@@ -149,6 +149,7 @@ mod sched;
 pub mod sim;
 mod sync;
 mod task;
+mod together;
 
 pub use crate::ask::{NoReply, Reply, gather};
 pub use crate::callback::Callback;
@@ -177,6 +178,7 @@ pub use crate::task::Task;
 pub use crate::task::ambient::{NoContext, try_with_cx, with_cx};
 #[cfg(not(loom))]
 pub use crate::task::time::{Elapsed, Sleep, Stopping, sleep, stopping, timeout, yield_now};
+pub use crate::together::states::States;
 pub use mely_topology as topology;
 
 #[doc = include_str!("../docs/promises.md")]

@@ -2,13 +2,14 @@
 //!
 //! On a core: [`worker`] is its thread's loop, [`source`] what it waits for, [`cx`] the context
 //! that handlers are given. From elsewhere: [`poster`] posts, [`quiesce`] ends, [`keep_alive`] puts
-//! the end off, [`watchdog`] looks after cores that are in one handler for long. [`blocking`] is
+//! the end off, [`holding`] lets a color wait, [`watchdog`] looks after cores that are in one handler for long. [`blocking`] is
 //! work that handlers give to the threads of the [`pool`]. [`inner`] is what they share,
 //! [`leftovers`] what is dropped when all is over. [`stats`] and [`profile`] report.
 
 #[cfg(not(loom))]
 pub(crate) mod blocking;
 pub(crate) mod cx;
+pub(crate) mod holding;
 pub(crate) mod inner;
 pub(crate) mod keep_alive;
 pub(crate) mod leftovers;

@@ -5,9 +5,10 @@ use super::keep_alive::KeepAlive;
 use super::quiesce::Until;
 use super::worker::{is_inside, lend_current};
 use crate::callback::Callback;
-use crate::event::maker::Refusal;
+use crate::event::maker::{Maker, Refusal};
 use crate::event::node::Sort;
 use crate::sched::foreign;
+use crate::sched::together::Arrive;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -169,6 +170,41 @@ impl Poster {
             Err((f, Refusal::NotAdmitted)) => return Err(PostError::Ended(f)),
         }
         Ok(())
+    }
+
+    /// Posts an event to each of these colors, in one place in all of them; see
+    /// [`crate::sched::together`].
+    pub(crate) fn post_together<F, A: Arrive>(
+        &self,
+        handler: Option<&'static Handler>,
+        colors: &[Color],
+        f: F,
+        wrap: impl FnOnce(F) -> Arc<A>,
+    ) -> Result<(), PostError<F>> {
+        let inner = Arc::as_ptr(&self.inner);
+        let here = lend_current(inner, (f, wrap), |worker, (f, wrap)| {
+            worker.core.post_together(handler, colors, f, wrap)
+        });
+        let (f, wrap) = match here {
+            Ok(posted) => return posted.map_err(PostError::Full),
+            Err(elsewhere) => elsewhere,
+        };
+        let (shared, quiesce) = (&self.inner.shared, &self.inner.quiesce);
+        if quiesce.refuses(Until::Stop) {
+            return Err(PostError::Ended(f));
+        }
+        let count = || quiesce.foreign_post(Until::Stop);
+        let make = |maker: &mut Maker| shared.make_together(maker, handler, colors, f, wrap, count);
+        match shared.foreign.with(make) {
+            Ok(events) => {
+                // The first is counted, and so the end is not decided meanwhile.
+                (1..events.len()).for_each(|_| quiesce.owner_post());
+                shared.publish_together(events);
+                Ok(())
+            }
+            Err((f, Refusal::Full)) => Err(PostError::Full(f)),
+            Err((f, Refusal::NotAdmitted)) => Err(PostError::Ended(f)),
+        }
     }
 
     /// Inside a handler of the runtime, publishes what it has posted: somebody else is about to be

@@ -21,7 +21,7 @@ use crate::gate::Gates;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use crate::sync::lock::CoreLock;
 use crate::sync::relaxed;
-use crate::sync::{Arc, fault};
+use crate::sync::{Arc, Mutex, fault};
 use crossbeam_utils::CachePadded;
 use mely_topology::Distance;
 use std::sync::RwLock;
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) cores: Box<[Arc<CoreShared>]>,
     pub(crate) profiles: Profiles,
     pub(crate) gates: Gates,
+    /// Whoever has it posts to several colors at once; see [`super::together`].
+    pub(super) together: Mutex<()>,
     pub(crate) depot: Arc<Depot>,
     /// What threads that are no cores make their events with.
     pub(crate) foreign: Makers,
@@ -129,6 +131,7 @@ impl Shared {
                 .collect(),
             profiles: Profiles::new(),
             gates: Gates::new(map.slots()),
+            together: Mutex::new(()),
             foreign: Makers::new(setup.events_max, &depot),
             depot,
             policy: setup.policy,

@@ -31,7 +31,7 @@
 use super::ambient;
 use crate::event::node::Sort;
 use crate::gate::HoldId;
-use crate::hold::arrive;
+use crate::host::holding::arrive;
 use crate::host::inner::{Ended, Inner};
 use crate::host::leftovers::Leftover;
 use crate::host::panics::catching;

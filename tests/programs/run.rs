@@ -37,6 +37,7 @@ static TABLE: [Handler; HANDLERS] = [
 ];
 
 type Timers = Arc<Mutex<Vec<(Id, Color, Timer)>>>;
+type Tasks = Arc<Mutex<Vec<(Stage, Task<()>)>>>;
 type Holds = Arc<Mutex<Vec<(HoldId, Hold)>>>;
 
 #[derive(Clone)]
@@ -47,7 +48,7 @@ struct Judge {
     holds: Holds,
     kept: Arc<Mutex<Vec<KeepAlive>>>,
     works: Arc<Mutex<Vec<(Id, Blocking)>>>,
-    tasks: Arc<Mutex<Vec<(Stage, Task<()>)>>>,
+    tasks: Tasks,
 }
 
 /// How far a task is.

@@ -43,6 +43,8 @@ mod support;
 #[cfg(loom)]
 mod tasks;
 #[cfg(loom)]
+mod together;
+#[cfg(loom)]
 mod unique_colors;
 #[cfg(loom)]
 mod waking;

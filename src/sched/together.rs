@@ -1,0 +1,133 @@
+//! Posts that take their places in several colors at once.
+//!
+//! Of two such posts, one comes first in all colors that they share: whoever makes one has the
+//! runtime's one lock for that, from its first event to its last. The events go straight into the
+//! mailboxes, so they are there when the lock is released. The color that runs has its mail
+//! appended first, and then its event like any post to itself.
+
+use super::core::Core;
+use super::mail;
+use super::poke;
+use super::section::Section;
+use super::shared::Shared;
+use super::sleepers::rescue;
+use crate::color::SlotId;
+use crate::event::maker::{Maker, Refusal};
+use crate::event::node::{Event, Sort};
+use crate::sync::{Arc, MutexGuard, fault};
+use crate::{Color, Cx, Handler};
+
+/// What an event does that was posted together with others.
+pub(crate) trait Arrive: Send + Sync + 'static {
+    fn arrive(self: Arc<Self>, cx: &mut Cx);
+}
+
+/// The event of one of the colors.
+fn arrival<A: Arrive>(arrives: &Arc<A>) -> impl FnOnce(&mut Cx) + Send + 'static + use<A> {
+    let arrives = Arc::clone(arrives);
+    move |cx: &mut Cx| arrives.arrive(cx)
+}
+
+impl Shared {
+    /// Makes an event for each of these colors. The first may be refused, and with it all: `f`
+    /// comes back then. `wrap` makes of it what the events have in common, and `admit` is asked
+    /// when nothing else can refuse them any more.
+    #[allow(clippy::too_many_arguments, reason = "as for a single event")]
+    pub(crate) fn make_together<F, A: Arrive>(
+        &self,
+        maker: &mut Maker,
+        handler: Option<&'static Handler>,
+        colors: &[Color],
+        f: F,
+        wrap: impl FnOnce(F) -> Arc<A>,
+        admit: impl FnOnce() -> bool,
+    ) -> Result<Vec<(Color, Event)>, (F, Refusal)> {
+        let (profiles, sort) = (&self.profiles, Sort::ORDINARY);
+        let mut made = None;
+        let wrap = |f| arrival(made.insert(wrap(f)));
+        let (first, _) = maker.make_if(profiles, handler, colors[0], f, sort, wrap, admit)?;
+        let mut events = vec![(colors[0], first)];
+        for &color in &colors[1..] {
+            let event = arrival(made.as_ref().expect("the first was made"));
+            let (event, _) = maker.make_own(profiles, handler, color, event, sort);
+            events.push((color, event));
+        }
+        Ok(events)
+    }
+
+    /// Nobody else posts to several colors meanwhile.
+    fn alone_together(&self) -> Option<MutexGuard<'_, ()>> {
+        (!fault("places taken one by one")).then(|| self.together.lock().unwrap())
+    }
+
+    /// Pushes an event into its color's mailbox.
+    fn push(&self, slot: SlotId, event: Event, bells: &mut Vec<u32>) {
+        if mail::push(&self.slots, slot, event.into()) {
+            poke::send(self, slot, bells);
+            rescue(self, self.slots.owner(slot), None, bells);
+        }
+    }
+
+    /// Publishes events made by a foreign thread, at one place in all their colors.
+    pub(crate) fn publish_together(&self, events: Vec<(Color, Event)>) {
+        let mut bells = Vec::new();
+        let alone = self.alone_together();
+        for (color, event) in events {
+            self.push(self.slots.map.slot(color), event, &mut bells);
+        }
+        drop(alone);
+        bells.into_iter().for_each(|core| self.ring(core));
+    }
+}
+
+impl Core {
+    /// Posts an event to each of these colors, in one place in all of them; see
+    /// [`Shared::make_together`]. The closure comes back at the limit of events.
+    pub(crate) fn post_together<F, A: Arrive>(
+        &mut self,
+        handler: Option<&'static Handler>,
+        colors: &[Color],
+        f: F,
+        wrap: impl FnOnce(F) -> Arc<A>,
+    ) -> Result<(), F> {
+        let shared = Arc::clone(&self.shared);
+        let maker = &mut self.maker;
+        let made = shared.make_together(maker, handler, colors, f, wrap, || true);
+        let events = made.map_err(|(f, _)| f)?;
+        self.publish_together(events);
+        Ok(())
+    }
+
+    /// Publishes events that this core has made, at one place in all their colors, and after
+    /// whatever it has posted before.
+    fn publish_together(&mut self, events: Vec<(Color, Event)>) {
+        self.flush();
+        self.posted += events.len() as u64;
+        let shared = Arc::clone(&self.shared);
+        let alone = shared.alone_together();
+        for (color, event) in events {
+            let slot = shared.slots.map.slot(color);
+            if self.current.slot.is(slot) {
+                self.append_behind_mail(slot, event);
+            } else {
+                shared.push(slot, event, &mut self.bells);
+            }
+        }
+        drop(alone);
+        self.ring();
+    }
+
+    /// Appends an event to those of the running color, which alone is checked out, after what is in
+    /// its mailbox.
+    fn append_behind_mail(&mut self, slot: SlotId, mut event: Event) {
+        if fault("own mail not appended first") {
+            let times = event.times();
+            return self.running.push(event, times);
+        }
+        *self.checkout.running() = self.running.put_down();
+        let section = Section::enter(&self.shared, self.id);
+        section.append_to_running(slot, self.checkout.running(), event.into());
+        drop(section);
+        self.running.take_up(self.checkout.running());
+    }
+}

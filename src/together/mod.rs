@@ -1,0 +1,281 @@
+//! Events of several colors: one that has the states of all of them, and nobody else meanwhile.
+//!
+//! An event is posted to each of the colors, all of them in one place of the order
+//! ([`crate::sched::together`]). Each holds its color when its turn has come, and the last one runs
+//! what was asked for, with all of the states. Then the colors go on.
+//!
+//! **What can never happen.** A state that somebody else has meanwhile: its color is held, from the
+//! event that was posted to it until the end. Two that wait for each other: of two such posts one
+//! comes first in all colors that they share, in whatever order they name them. A core that waits:
+//! the colors that are held already are put aside like any that are held ([`crate::gate`]).
+//!
+//! (Verona's `when` has the same order, by a lock of two phases for each behavior; the Mely paper
+//! leaves events of several colors to future work.)
+
+pub(crate) mod states;
+
+use self::states::sealed::Handles;
+use self::states::{Helds, States};
+use crate::ask::{Asked, Reply};
+use crate::host::cx::full;
+use crate::host::holding::Held;
+use crate::host::inner::Inner;
+use crate::host::poster::{PostError, Poster};
+use crate::sched::together::Arrive;
+use crate::sync::{Arc, Mutex};
+use crate::{Color, Cx};
+use std::collections::BTreeSet;
+
+type Body<H> = Box<dyn FnOnce(&mut Cx, &H, &mut Helds) + Send>;
+
+/// What the events of all colors have in common.
+struct Gathering<H> {
+    colors: usize,
+    handles: H,
+    waiting: Mutex<Waiting<H>>,
+}
+
+struct Waiting<H> {
+    helds: Helds,
+    /// None once it runs.
+    body: Option<Body<H>>,
+}
+
+impl<H: Handles> Arrive for Gathering<H> {
+    fn arrive(self: Arc<Self>, cx: &mut Cx) {
+        let held = Held::take(cx);
+        let mut waiting = self.waiting.lock().unwrap();
+        waiting.helds.add(held);
+        if waiting.helds.len() < self.colors {
+            return;
+        }
+        let mut helds = std::mem::replace(&mut waiting.helds, Helds::new());
+        let body = waiting.body.take().expect("the last one arrives once");
+        drop(waiting);
+        body(cx, &self.handles, &mut helds);
+    }
+}
+
+/// States that are lent; put back when this is dropped.
+struct Loan<'a, H: Handles> {
+    handles: &'a H,
+    helds: &'a mut Helds,
+    values: H::Values,
+    poisoned: bool,
+}
+
+impl<H: Handles> Drop for Loan<'_, H> {
+    fn drop(&mut self) {
+        let Loan {
+            handles,
+            helds,
+            values,
+            poisoned,
+        } = self;
+        handles.put_back(helds, values, *poisoned);
+    }
+}
+
+/// The colors of the states, each once.
+///
+/// # Panics
+/// As [`Cx::with_all`].
+fn colors_of<H: Handles>(handles: &H) -> (Arc<Inner>, Vec<Color>) {
+    let places = handles.places();
+    let Some(first) = places.first() else {
+        panic!("an event of no states has no color");
+    };
+    let mut addresses = BTreeSet::new();
+    for place in &places {
+        assert!(
+            Arc::ptr_eq(place.inner, first.inner),
+            "states of two runtimes cannot be had together"
+        );
+        assert!(
+            addresses.insert(place.address),
+            "the same state twice, of color {}",
+            place.color
+        );
+    }
+    let colors: BTreeSet<Color> = places.iter().map(|place| place.color).collect();
+    (Arc::clone(first.inner), colors.into_iter().collect())
+}
+
+/// Posts `f`, which gets all states, or gives it back.
+fn post<S, R, F>(
+    states: S,
+    f: F,
+    asks: impl FnOnce(&Arc<Inner>) -> Option<Asked<R>>,
+) -> Result<(), PostError<F>>
+where
+    S: States,
+    R: Send + 'static,
+    F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
+{
+    let handles = states.handles();
+    let (inner, colors) = colors_of(&handles);
+    let asked = asks(&inner);
+    let wrap = |f: F| {
+        let body = move |cx: &mut Cx, handles: &S::Handles, helds: &mut Helds| {
+            let run = |cx: &mut Cx| {
+                let mut loan = Loan {
+                    handles,
+                    helds,
+                    values: Default::default(),
+                    poisoned: false,
+                };
+                if let Err(refused) = handles.take(loan.helds, &mut loan.values) {
+                    panic!("{refused}");
+                }
+                loan.poisoned = true;
+                let result = f(S::lend(&mut loan.values), cx);
+                loan.poisoned = false;
+                result
+            };
+            match asked {
+                Some(asked) => asked.run(cx, run),
+                None => drop(run(cx)),
+            }
+        };
+        Arc::new(Gathering {
+            colors: colors.len(),
+            handles,
+            waiting: Mutex::new(Waiting {
+                helds: Helds::new(),
+                body: Some(Box::new(body)),
+            }),
+        })
+    };
+    Poster::of(&inner).post_together(None, &colors, f, wrap)
+}
+
+/// As [`post`], with what `f` returns. The runtime is that of the states.
+fn ask<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
+where
+    S: States,
+    R: Send + 'static,
+    F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
+{
+    let mut reply = None;
+    post(states, f, |inner| {
+        let (asked, its) = Asked::new(inner);
+        reply = Some(its);
+        Some(asked)
+    })?;
+    Ok(reply.expect("it was asked for"))
+}
+
+impl Cx {
+    /// Posts `f` to the colors of several states at once: it runs once, in an event that has all of
+    /// them, and that is atomic for every event of each of their colors.
+    ///
+    /// ```
+    /// use mely::{Color, Colored, Runtime};
+    /// let sums = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let from = Colored::new(cx, Color::from(1), 100);
+    ///     let to = Colored::new(cx, Color::from(2), 0);
+    ///     // Nobody sees the money in neither account, or in both.
+    ///     cx.with_all([&from, &to], |[from, to], _cx| {
+    ///         *from -= 30;
+    ///         *to += 30;
+    ///     });
+    ///     cx.with_all((&from, &to), move |(from, to), _cx| finish.finish((*from, *to)));
+    /// })?;
+    /// assert_eq!(sums, (70, 30));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Order
+    /// It has a place in *each* of the colors, as a [`post`](Self::post) to that color has: after
+    /// what was posted there before, and before what is posted there after. Of two that share
+    /// colors, one comes first in all of them, in whatever order they name their states: so they
+    /// never wait for each other. A color waits from its turn until `f` has run; nothing else does.
+    /// It runs as an event of one of the colors, of which is not said.
+    ///
+    /// The states must not include one whose color is held until `f` has run: they would wait for
+    /// each other.
+    ///
+    /// If `f` panics all of the states are poisoned. If one of them is already, the event panics.
+    ///
+    /// # Panics
+    /// At the builder's limit of queued events; see [`try_with_all`](Self::try_with_all). Also if
+    /// there is no state, or one of them twice, or if they are of two runtimes; and if they are of
+    /// another runtime, which has ended.
+    pub fn with_all<S, F>(&self, states: S, f: F)
+    where
+        S: States,
+        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
+    {
+        match self.try_with_all(states, f) {
+            Ok(()) => (),
+            Err(PostError::Full(f)) => full(f),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Posts to several colors, or gives the closure back.
+    ///
+    /// # Errors
+    /// As [`Poster::with_all`].
+    ///
+    /// # Panics
+    /// If there is no state, or one of them twice, or if they are of two runtimes.
+    pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
+    where
+        S: States,
+        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
+    {
+        self.poster().with_all(states, f)
+    }
+
+    /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    pub fn ask_all<S, R, F>(&self, states: S, f: F) -> Reply<R>
+    where
+        S: States,
+        R: Send + 'static,
+        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
+    {
+        match ask(states, f) {
+            Ok(reply) => reply,
+            Err(PostError::Full(f)) => full(f),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+impl Poster {
+    /// Posts `f` to the colors of several states at once; see [`Cx::with_all`]. They may be of
+    /// another runtime.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    ///
+    /// # Panics
+    /// If there is no state, or one of them twice, or if they are of two runtimes.
+    pub fn with_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
+    where
+        S: States,
+        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
+    {
+        post(states, f, |_inner| None)
+    }
+
+    /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    pub fn ask_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, PostError<F>>
+    where
+        S: States,
+        R: Send + 'static,
+        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
+    {
+        ask(states, f)
+    }
+}

@@ -1,0 +1,389 @@
+//! Events of several colors.
+
+mod common;
+
+use common::{Alive, Bound, cores, eventually};
+use mely::{Callback, Color, Colored, Cx, NoReply, OnPanic, PostError, with_cx};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+const ACCOUNTS: usize = 6;
+
+/// Accounts of some colors: two of them of one color, two of one slot in a small runtime.
+fn accounts(cx: &Cx) -> Vec<Colored<i64>> {
+    let colors = [1, 2, 3, 3, 5, 5 + 4_096];
+    colors
+        .map(|color| Colored::new(cx, Color::from(color), 100))
+        .to_vec()
+}
+
+/// From here to there, and a look at all of them.
+fn transfer(cx: &mut Cx, accounts: &Arc<Vec<Colored<i64>>>, from: usize, to: usize, left: u32) {
+    let (again, next) = (Arc::clone(accounts), (to + 1 + left as usize) % ACCOUNTS);
+    let amount = i64::from(left % 17);
+    cx.with_all([&accounts[from], &accounts[to]], move |[a, b], cx| {
+        *a -= amount;
+        *b += amount;
+        if left > 0 {
+            let next = if next == from {
+                (next + 1) % ACCOUNTS
+            } else {
+                next
+            };
+            transfer(cx, &again, next, from, left - 1);
+        }
+    });
+    if left.is_multiple_of(8) {
+        cx.with_all(&accounts[..], |all, _cx| {
+            let sum: i64 = all.iter().map(|a| **a).sum();
+            assert_eq!(
+                sum,
+                100 * ACCOUNTS as i64,
+                "nobody sees a transfer half done"
+            );
+        });
+    }
+}
+
+#[test]
+fn it_is_atomic_for_every_event_of_each_color() {
+    let _bound = Bound::new("it_is_atomic");
+    const CHAINS: usize = 8;
+    const EACH: u32 = if cfg!(miri) { 3 } else { 1_000 };
+    for count in [1, 2, 4] {
+        let runtime = cores(count).exit_when_idle(true).build().unwrap();
+        let poster = runtime.poster();
+        let (give, take) = channel();
+        let single = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&single);
+        runtime
+            .run(move |cx| {
+                let all = Arc::new(accounts(cx));
+                give.send(Arc::clone(&all)).unwrap();
+                for chain in 0..CHAINS {
+                    let (from, to) = (chain % ACCOUNTS, (chain + 1) % ACCOUNTS);
+                    transfer(cx, &all, from, to, EACH);
+                }
+                // Ordinary events of the colors, and foreign threads, at the same time.
+                for account in all.iter() {
+                    for _ in 0..EACH {
+                        let seen = Arc::clone(&seen);
+                        account.post(cx, move |_, _cx| {
+                            seen.fetch_add(1, Ordering::Relaxed);
+                        });
+                    }
+                }
+                let keep_alive = cx.keep_alive();
+                let outside = take.recv().unwrap();
+                thread::spawn(move || {
+                    for _ in 0..EACH {
+                        let pair = (&outside[4], &outside[1]);
+                        let done = poster.ask_all(pair, |(a, b), _cx| {
+                            *a += 1;
+                            *b -= 1;
+                        });
+                        drop(done.unwrap().recv());
+                    }
+                    drop(keep_alive);
+                });
+            })
+            .unwrap();
+        let each = ACCOUNTS as u64 * u64::from(EACH);
+        assert_eq!(single.load(Ordering::Relaxed), each);
+    }
+}
+
+/// A pipelined `SET, MGET, SET`: the second sees the first and not the third, whatever the cores do.
+#[test]
+fn it_has_its_place_in_each_color_like_a_post() {
+    let _bound = Bound::new("it_has_its_place");
+    const ROUNDS: u64 = if cfg!(miri) { 5 } else { 2_000 };
+    let runtime = cores(2).exit_when_idle(true).build().unwrap();
+    let done = Arc::new(AtomicU64::new(0));
+    let all = Arc::clone(&done);
+    runtime
+        .run(move |cx| {
+            for client in 0..4u64 {
+                let color = Color::from(100 + client);
+                let own = Colored::new(cx, color, 0u64);
+                let keys = [1, 2, 3].map(|key| {
+                    let color = Color::from(key * 7 + client);
+                    Colored::new(cx, color, 0u64)
+                });
+                let done = Arc::clone(&all);
+                own.clone().post(cx, move |_own, cx| {
+                    for round in 1..=ROUNDS {
+                        keys[0].post(cx, move |key, _cx| *key = round);
+                        keys[2].post(cx, move |key, _cx| *key = round);
+                        own.post(cx, move |own, _cx| *own = round);
+                        let done = Arc::clone(&done);
+                        let together = [&keys[2], &own, &keys[0]];
+                        cx.with_all(together, move |[c, own, a], _cx| {
+                            assert_eq!((*a, *own, *c), (round, round, round));
+                            done.fetch_add(1, Ordering::Relaxed);
+                        });
+                        keys[0].post(cx, move |key, _cx| *key = 0);
+                        own.post(cx, move |own, _cx| *own = 0);
+                    }
+                });
+            }
+        })
+        .unwrap();
+    assert_eq!(done.load(Ordering::Relaxed), 4 * ROUNDS);
+}
+
+/// Also of colors that share a slot, and of three sets in a ring.
+#[test]
+fn sets_that_overlap_in_any_order_do_not_wait_for_each_other() {
+    let _bound = Bound::new("sets_that_overlap");
+    const ROUNDS: u64 = if cfg!(miri) { 5 } else { 3_000 };
+    for slots in [16, 4_096] {
+        let runtime = cores(3)
+            .color_slots(slots)
+            .exit_when_idle(true)
+            .build()
+            .unwrap();
+        let done = Arc::new(AtomicU64::new(0));
+        let all = Arc::clone(&done);
+        runtime
+            .run(move |cx| {
+                let states = [3, 3 + 16, 7].map(|c| Colored::new(cx, Color::from(c), 0u64));
+                for first in 0..3 {
+                    for reversed in [false, true] {
+                        let (states, done) = (states.clone(), Arc::clone(&all));
+                        let spread = Color::from(1_000 + first as u64 * 2 + u64::from(reversed));
+                        cx.post(spread, move |cx| {
+                            for _ in 0..ROUNDS {
+                                let mut pair = [&states[first], &states[(first + 1) % 3]];
+                                if reversed {
+                                    pair.reverse();
+                                }
+                                let done = Arc::clone(&done);
+                                cx.with_all(pair, move |[a, b], _cx| {
+                                    *a += 1;
+                                    *b += 1;
+                                    done.fetch_add(1, Ordering::Relaxed);
+                                });
+                            }
+                        });
+                    }
+                }
+            })
+            .unwrap();
+        assert_eq!(done.load(Ordering::Relaxed), 6 * ROUNDS);
+    }
+}
+
+/// Other colors go on while one is waited for.
+#[test]
+fn nobody_else_waits() {
+    let _bound = Bound::new("nobody_else_waits");
+    let log = cores(1).build().unwrap().run_until(|cx, finish| {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let a = Colored::new(cx, Color::from(1), ());
+        let b = Colored::new(cx, Color::from(2), ());
+        // The second color is held for a while by somebody else.
+        let (say, held) = (Arc::clone(&log), b.color());
+        b.post(cx, move |(), cx| {
+            let go_on = cx.hold().on(move |_cx| say.lock().unwrap().push("let go"));
+            cx.timer(Duration::from_millis(2), go_on);
+            assert_eq!(cx.color(), held);
+        });
+        let (say, other, after) = (Arc::clone(&log), Arc::clone(&log), Arc::clone(&log));
+        cx.with_all((&a, &b), move |((), ()), _cx| {
+            say.lock().unwrap().push("together")
+        });
+        a.post(cx, move |(), _cx| {
+            after.lock().unwrap().push("after it");
+            finish.finish(Arc::clone(&after));
+        });
+        let elsewhere = move |_cx: &mut Cx| other.lock().unwrap().push("others");
+        cx.timer(
+            Duration::from_millis(1),
+            Callback::anonymous(Color::from(3), elsewhere),
+        );
+    });
+    let expected = ["others", "let go", "together", "after it"];
+    assert_eq!(*log.unwrap().lock().unwrap(), expected);
+}
+
+#[test]
+fn a_panic_poisons_all_and_the_colors_go_on() {
+    let _bound = Bound::new("a_panic_poisons_all");
+    let runtime = cores(2)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(|_report| ())
+        .build()
+        .unwrap();
+    let seen = runtime.run_until(|cx, finish| {
+        let a = Colored::new(cx, Color::from(1), 1);
+        let b = Colored::new(cx, Color::from(2), "two".to_string());
+        let c = Colored::new(cx, Color::from(3), 3.0);
+        cx.spawn(Color::from(9), async move {
+            let sum =
+                with_cx(|cx| cx.ask_all((&a, &b, &c), |(a, b, c), _cx| format!("{a}, {b}, {c}")));
+            let sum = sum.await;
+            let panicked = with_cx(|cx| cx.ask_all((&a, &b), |(_a, _b), _cx| panic!("together")));
+            let panicked: Result<(), _> = panicked.await;
+            // One that is poisoned is enough, and does not poison the others.
+            let poisoned = with_cx(|cx| cx.ask_all((&c, &a), |_, _cx| ())).await;
+            let whole = c.call(|c, _cx| *c).await;
+            let plain = with_cx(|cx| cx.ask(Color::from(1), |_cx| 5)).await;
+            finish.finish((
+                sum,
+                (panicked, poisoned, b.call(|_b, _cx| ()).await),
+                whole,
+                plain,
+            ));
+        })
+        .detach();
+    });
+    let panicked = Err(NoReply::Panicked);
+    let (sum, poisoned, whole, plain) = seen.unwrap();
+    assert_eq!(sum.as_deref(), Ok("1, two, 3"));
+    assert_eq!(poisoned, (panicked, panicked, panicked));
+    assert_eq!((whole, plain), (Ok(3.0), Ok(5)));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let _bound = Bound::new("what_cannot_be");
+    let message = |f: Box<dyn FnOnce()>| {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_err();
+        match panic.downcast::<String>() {
+            Ok(text) => *text,
+            Err(panic) => panic.downcast::<&str>().unwrap().to_string(),
+        }
+    };
+    let (one, two) = (cores(1).build().unwrap(), cores(1).build().unwrap());
+    let poster = one.poster();
+    let [a, b] = [&one, &two].map(|runtime| Colored::new(&runtime.poster(), Color::from(1), 1));
+    let alive = Alive::default();
+    let (by, state, payload) = (poster.clone(), a.clone(), alive.payload());
+    let twice = message(Box::new(move || {
+        drop(by.with_all([&state, &state], move |_, _cx| drop(payload)));
+    }));
+    assert!(twice.contains("the same state twice"), "{twice}");
+    let (by, state, other) = (poster.clone(), a.clone(), b.clone());
+    let apart = message(Box::new(move || {
+        drop(by.with_all([&state, &other], |_, _cx| ()));
+    }));
+    assert!(apart.contains("two runtimes"), "{apart}");
+    let by = poster.clone();
+    let none = message(Box::new(move || {
+        drop(by.with_all(Vec::<Colored<i32>>::new(), |_, _cx| ()));
+    }));
+    assert!(none.contains("no states"), "{none}");
+    // After the end the closure comes back.
+    drop(one);
+    let payload = alive.payload();
+    let refused = poster.with_all([&a], move |_, _cx| drop(payload));
+    assert!(matches!(refused, Err(PostError::Ended(_))));
+    drop(refused);
+    assert_eq!(alive.count(), 0);
+}
+
+#[test]
+fn at_the_limit_of_events_the_closure_comes_back() {
+    let _bound = Bound::new("at_the_limit");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let ran = cores(1)
+        .events_max(200)
+        .build()
+        .unwrap()
+        .run_until(move |cx, finish| {
+            let states: Vec<_> = (1..9)
+                .map(|c| Colored::new(cx, Color::from(c), 0))
+                .collect();
+            let mut accepted = 0u64;
+            let ran = Arc::new(AtomicU64::new(0));
+            loop {
+                let (payload, ran) = (given.payload(), Arc::clone(&ran));
+                let posted = cx.try_with_all(&states[..], move |_, _cx| {
+                    let _payload = payload;
+                    ran.fetch_add(1, Ordering::Relaxed);
+                });
+                match posted {
+                    Ok(()) => accepted += 1,
+                    Err(PostError::Full(back)) => break drop(back),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            let until_all = move |cx: &mut Cx| {
+                fn again(cx: &mut Cx, look: impl FnOnce(&mut Cx) + Send + 'static) {
+                    cx.timer(
+                        Duration::from_millis(1),
+                        Callback::anonymous(Color::from(77), look),
+                    );
+                }
+                fn look(
+                    cx: &mut Cx,
+                    ran: Arc<AtomicU64>,
+                    accepted: u64,
+                    finish: mely::Finish<u64>,
+                ) {
+                    if ran.load(Ordering::Relaxed) == accepted {
+                        return finish.finish(accepted);
+                    }
+                    again(cx, move |cx| look(cx, ran, accepted, finish));
+                }
+                look(cx, ran, accepted, finish);
+            };
+            cx.timer(
+                Duration::ZERO,
+                Callback::anonymous(Color::from(77), until_all),
+            );
+        });
+    assert!(ran.unwrap() > 10);
+    assert_eq!(alive.count(), 0);
+}
+
+#[test]
+fn what_was_posted_before_a_stop_runs_and_what_is_cut_short_is_dropped() {
+    let _bound = Bound::new("what_was_posted_before");
+    let alive = Alive::default();
+    let (ran, given) = (Arc::new(AtomicU64::new(0)), alive.clone());
+    let count = Arc::clone(&ran);
+    let runtime = cores(2).build().unwrap();
+    let start = move |cx: &mut Cx| {
+        let states: Vec<_> = (1..5)
+            .map(|c| Colored::new(cx, Color::from(c), 0))
+            .collect();
+        for _ in 0..100 {
+            let (payload, ran) = (given.payload(), Arc::clone(&count));
+            cx.with_all(&states[..], move |_, _cx| {
+                let _payload = payload;
+                ran.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        cx.stop();
+    };
+    runtime.run(start).unwrap();
+    assert_eq!((ran.load(Ordering::Relaxed), alive.count()), (100, 0));
+
+    let runtime = cores(2)
+        .drain_deadline(Duration::from_millis(10))
+        .build()
+        .unwrap();
+    let given = alive.clone();
+    let (keep, kept) = channel();
+    let error = runtime.run(move |cx| {
+        let a = Colored::new(cx, Color::from(1), 0);
+        let b = Colored::new(cx, Color::from(2), 0);
+        b.post(cx, move |_b, cx| keep.send(cx.hold()).unwrap());
+        let payload = given.payload();
+        let asked = cx.ask_all([&a, &b], move |_, _cx| drop(payload));
+        thread::spawn(move || {
+            let mut asked = asked;
+            assert_eq!(asked.recv(), Err(NoReply::Dropped));
+        });
+        cx.stop();
+    });
+    assert!(error.is_err());
+    drop(kept);
+    eventually("dropped", || alive.count() == 0);
+}
