@@ -85,7 +85,7 @@ fn it_is_atomic_for_every_event_of_each_color() {
                             *a += 1;
                             *b -= 1;
                         });
-                        drop(done.unwrap().recv());
+                        assert_eq!(done.unwrap().recv(), Ok(()));
                     }
                     drop(keep_alive);
                 });
