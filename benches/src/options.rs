@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn reads_options() {
         let options = parse(
-            "--bench --table chain --cores 2 --seconds 0.5 --rounds 3 --json --schedulers a,b --chart c.svg",
+            "--bench --table chain --cores 2 --seconds 0.5 --rounds 3 --json --schedulers a,b \
+             --chart c.svg",
         );
         let options = options.unwrap().unwrap();
         assert_eq!(options.table, "chain");
