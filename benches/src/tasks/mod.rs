@@ -229,6 +229,9 @@ pub fn measure_all(options: &Options) -> Result<(), String> {
         Some(n) => vec![n],
         None => (1..=available.min(2)).collect(),
     };
+    if chosen(options).next().is_none() {
+        return Err(format!("no row begins with `{}`", options.table));
+    }
     let rounds = options.rounds();
     if !options.json {
         println!(
