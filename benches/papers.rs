@@ -73,7 +73,7 @@ fn measure_all(options: &Options) -> Result<(), String> {
              repetitions; CPU time of the process per event; ratio to the \
              floor: `boxes`, a loop a core over VecDeque<Box<dyn FnOnce>>, or of latencies `bare-wake`, \
              an eventfd written to wake a thread; steals and parks of one repetition.\n",
-            measure::repetitions(options.time)
+            options.rounds()
         );
         if let Some(absent) = schedulers::absent() {
             println!("{absent}\n");
@@ -88,7 +88,7 @@ fn measure_all(options: &Options) -> Result<(), String> {
     }
     let mut done = Vec::new();
     for row in rows {
-        let measured = measure::measure(row, &schedulers, options.time)?;
+        let measured = measure::measure(row, &schedulers, options.time, options.rounds())?;
         if options.json {
             report::print_json(&measured);
         } else {

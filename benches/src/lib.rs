@@ -14,6 +14,7 @@
 //! thesis.rs       a table without times: the priority schedule
 //! machine.rs      pinning, CPU time, and the cost of moving a cache line
 //! options.rs      the command line
+//! tasks/          mely's tasks beside tokio's: hosts, workloads and table of their own
 //! shape.rs        how large closures are, and how many events wait
 //! ```
 //!
@@ -32,6 +33,7 @@ pub mod rows;
 pub mod run;
 pub mod schedulers;
 pub mod shape;
+pub mod tasks;
 pub mod thesis;
 pub mod web;
 pub mod workloads;

@@ -93,7 +93,7 @@ struct Entry<'a> {
     line_ns: Vec<f64>,
 }
 
-/// Measures one row for about `time` a scheduler.
+/// Measures one row for about `time` a scheduler, in all repetitions together.
 ///
 /// # Errors
 /// A run that lost, repeated or reordered an event, or that failed otherwise.
@@ -101,8 +101,8 @@ pub fn measure(
     row: Row,
     schedulers: &[Box<dyn Scheduler>],
     time: Duration,
+    repetitions: usize,
 ) -> Result<Measured, String> {
-    let repetitions = repetitions(time);
     let mut entries = Vec::new();
     for scheduler in schedulers {
         if scheduler.runs(row.workload, row.cores) {

@@ -1,5 +1,6 @@
 //! The command line of the benches.
 
+use crate::measure;
 use crate::shape::Shape;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +16,8 @@ pub struct Options {
     pub shape: Shape,
     /// How long to measure each figure.
     pub time: Duration,
+    /// How many rounds; by default as many as fit the time.
+    pub rounds: Option<usize>,
     /// Only these schedulers; all if empty.
     pub schedulers: Vec<String>,
     /// Where to write the chart, if anywhere.
@@ -31,12 +34,19 @@ Options, after `--`:
   --closure BYTES   closures of 32, 64, 96 or 200 bytes, where a table has such; else of 16 to 24
   --depth N         with about N events waiting, where a table says how many do
   --seconds S       how long to measure each figure, in all repetitions together; 1 by default
+  --rounds N        interleaved repetitions of each figure; 7, or fewer if there is little time
   --schedulers A,B  only these
   --json            one JSON object a line instead of the table
   --chart FILE      also draws the main comparison, as far as it was measured, as an SVG
   --help            this";
 
 impl Options {
+    /// How many rounds: what was asked for, or what fits the time.
+    pub fn rounds(&self) -> usize {
+        let fitting = || measure::repetitions(self.time);
+        self.rounds.unwrap_or_else(fitting)
+    }
+
     /// Reads the process's arguments. None: help was asked for.
     ///
     /// # Errors
@@ -49,6 +59,7 @@ impl Options {
             cores: None,
             shape: Shape::default(),
             time: Duration::from_secs(1),
+            rounds: None,
             schedulers: Vec::new(),
             chart: None,
             json: false,
@@ -80,6 +91,11 @@ impl Options {
                         .and_then(|s| Duration::try_from_secs_f64(s).ok())
                         .ok_or(format!("--seconds {text}: not a time"))?;
                 }
+                "--rounds" => {
+                    let text = value()?;
+                    let rounds = text.parse().ok().filter(|&n: &usize| n > 0);
+                    options.rounds = Some(rounds.ok_or(format!("--rounds {text}: not a count"))?);
+                }
                 "--schedulers" => {
                     options.schedulers = value()?.split(',').map(str::to_owned).collect();
                 }
@@ -104,12 +120,14 @@ mod tests {
     #[test]
     fn reads_options() {
         let options = parse(
-            "--bench --table chain --cores 2 --seconds 0.5 --json --schedulers a,b --chart c.svg",
+            "--bench --table chain --cores 2 --seconds 0.5 --rounds 3 --json --schedulers a,b \
+             --chart c.svg",
         );
         let options = options.unwrap().unwrap();
         assert_eq!(options.table, "chain");
         assert_eq!(options.cores, Some(2));
         assert_eq!(options.time, Duration::from_millis(500));
+        assert_eq!(options.rounds, Some(3));
         assert_eq!(options.chart, Some("c.svg".into()));
         assert_eq!(options.schedulers, ["a", "b"]);
         assert_eq!(options.shape, Shape::default());
@@ -127,6 +145,7 @@ mod tests {
             "--depth x",
             "--cores 0",
             "--cores",
+            "--rounds 0",
             "--seconds x",
             "--seconds -1",
             "huh",

@@ -4,6 +4,7 @@
 //! ```text
 //! cargo run --release -p mely-bench --bin instructions             all tables, as Markdown
 //! cargo run --release -p mely-bench --bin instructions -- chain16  some
+//! cargo run --release -p mely-bench --bin instructions -- tasks    mely's tasks beside tokio's
 //! ```
 //!
 //! **Time under valgrind.** A run is some fifty times slower there, and a runtime that measures its
@@ -20,10 +21,13 @@
 //!     target/release/instructions --count chain16 --scheduler mely --events 1000000
 //! callgrind_annotate --auto=yes callgrind.out.*
 //! ```
+//!
+//! Of tasks: `--count-tasks yield-1 --host mely-one --batches 10`.
 
 use mely_bench::run::Which;
 use mely_bench::shape::Shape;
-use mely_bench::{rows, schedulers};
+use mely_bench::tasks::{self, Until};
+use mely_bench::{machine, rows, schedulers};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -69,6 +73,21 @@ const TABLES: [&str; 8] = [
     "scattered50000",
 ];
 const SCHEDULERS: [&str; 2] = ["boxes", "mely"];
+/// Rows of tasks, who runs them, and how many batches.
+const TASK_ROWS: [&str; 10] = [
+    "spawn-join-8",
+    "spawn-join-64",
+    "spawn-join-200",
+    "spawn-detached-8",
+    "yield-1",
+    "yield-16",
+    "ping-pong-notify",
+    "ping-pong-mpsc",
+    "channel",
+    "chain",
+];
+const TASK_HOSTS: [&str; 3] = ["tokio-current", "mely-one", "mely-each"];
+const BATCHES: [u64; 2] = [10, 40];
 /// Far beyond what the first samples of a handler decide, and whole rounds of every workload.
 const EVENTS: [u64; 2] = [500_000, 1_500_000];
 
@@ -84,9 +103,15 @@ fn main() -> ExitCode {
             "--events",
             events,
         ] => count(table, scheduler, events),
+        ["--count-tasks", row, "--host", host, "--batches", batches] => {
+            count_tasks(row, host, batches).map(|operations| println!("{operations}"))
+        }
+        ["tasks"] => tabulate_tasks(),
         _ if arguments.iter().any(|a| a.starts_with('-')) => {
             Err("usage: instructions [TABLE...]\n       \
-             instructions --count TABLE --scheduler NAME --events N"
+             instructions --count TABLE --scheduler NAME --events N\n       \
+             instructions tasks\n       \
+             instructions --count-tasks ROW --host NAME --batches N"
                 .to_owned())
         }
         [] => tabulate(&TABLES),
@@ -119,7 +144,18 @@ fn tabulate(tables: &[&str]) -> Result<(), String> {
     for table in tables {
         let mut per_event = Vec::new();
         for scheduler in SCHEDULERS {
-            let [few, many] = EVENTS.map(|events| under_valgrind(table, scheduler, events));
+            let [few, many] = EVENTS.map(|events| {
+                let events = events.to_string();
+                let arguments = [
+                    "--count",
+                    table,
+                    "--scheduler",
+                    scheduler,
+                    "--events",
+                    &events,
+                ];
+                under_valgrind(&arguments).map(|(instructions, _)| instructions)
+            });
             per_event.push((many? - few?) as f64 / (EVENTS[1] - EVENTS[0]) as f64);
         }
         let cells: Vec<String> = per_event.iter().map(|n| format!("{n:.1}")).collect();
@@ -129,25 +165,58 @@ fn tabulate(tables: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Instructions of a whole run.
-fn under_valgrind(table: &str, scheduler: &str, events: u64) -> Result<u64, String> {
+/// Does a row's batches on one core; how many operations that were.
+fn count_tasks(row: &str, host: &str, batches: &str) -> Result<u64, String> {
+    let batches = batches.parse().map_err(|_| format!("batches: {batches}"))?;
+    schedulers::NO_WATCHDOG.store(true, Relaxed);
+    machine::detect();
+    tasks::run(row, host, 1, Until::Batches(batches)).map(|run| run.operations)
+}
+
+fn tabulate_tasks() -> Result<(), String> {
+    println!("| row | {} |", TASK_HOSTS.join(" | "));
+    println!("|---|{}", "---|".repeat(TASK_HOSTS.len()));
+    for row in TASK_ROWS {
+        let mut cells = Vec::new();
+        for host in TASK_HOSTS {
+            if !tasks::runs(row, host) {
+                cells.push("-".to_owned());
+                continue;
+            }
+            let [few, many] = BATCHES.map(|batches| {
+                let batches = batches.to_string();
+                under_valgrind(&["--count-tasks", row, "--host", host, "--batches", &batches])
+            });
+            let ((few, few_done), (many, many_done)) = (few?, many?);
+            let done = |text: &str| text.trim().parse::<u64>().map_err(|_| text.to_owned());
+            let operations = done(&many_done)? - done(&few_done)?;
+            cells.push(format!("{:.1}", (many - few) as f64 / operations as f64));
+        }
+        println!("| {row} | {} |", cells.join(" | "));
+    }
+    Ok(())
+}
+
+/// Instructions of a whole run of this program, and what it printed.
+fn under_valgrind(arguments: &[&str]) -> Result<(u64, String), String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(this)
-        .args(["--count", table, "--scheduler", scheduler, "--events"])
-        .arg(events.to_string())
+        .args(arguments)
         // One that valgrind knows; neither is used for anything but sleeping here.
         .env("MELY_BACKEND", "epoll")
         .output()
         .map_err(|error| format!("cannot run valgrind: {error}"))?;
     let text = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        return Err(format!("{table}, {scheduler}: {text}"));
+        return Err(format!("{}: {text}", arguments.join(" ")));
     }
     // "==pid== Collected : 123456"
-    text.lines()
+    let count = text
+        .lines()
         .find_map(|line| line.split_once("Collected :"))
         .and_then(|(_, count)| count.trim().parse().ok())
-        .ok_or_else(|| format!("no count in what valgrind said: {text}"))
+        .ok_or_else(|| format!("no count in what valgrind said: {text}"))?;
+    Ok((count, String::from_utf8_lossy(&output.stdout).into_owned()))
 }

@@ -1,0 +1,265 @@
+//! What the tasks do: written once, for any runtime that is a [`Host`].
+
+use super::hosts::{FIRST_COLOR, Host};
+use mely::{Color, Cx, with_cx};
+use std::future::Future;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Release};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+/// Something that is done again and again by the task that measures.
+pub(super) trait Batch: Send + 'static {
+    /// Does it once; how many operations that were.
+    fn run(&mut self) -> impl Future<Output = u64> + Send;
+}
+
+/// Tasks spawned before the first of them is waited for.
+const SPAWNED: usize = 1_000;
+/// Tasks that yield by turns, or send to one.
+const MANY: u64 = 16;
+/// Operations of a task in a batch: far more than it costs to spawn it.
+const ROUNDS: u64 = 4_096;
+/// What a bounded channel holds.
+const CAPACITY: usize = 64;
+
+/// Captured by a task, and looked at.
+#[derive(Clone, Copy, Debug)]
+struct Payload<const WORDS: usize>([u64; WORDS]);
+
+impl<const WORDS: usize> Payload<WORDS> {
+    fn new(first: u64) -> Payload<WORDS> {
+        let mut words = [0; WORDS];
+        words[0] = first;
+        Payload(words)
+    }
+
+    fn look(&self) -> u64 {
+        black_box(self).0[0]
+    }
+}
+
+/// Spawns tasks that return at once, and waits for each handle.
+pub(super) struct SpawnJoin<H: Host, const WORDS: usize> {
+    host: H,
+    tasks: Vec<H::Task<u64>>,
+}
+
+impl<H: Host, const WORDS: usize> SpawnJoin<H, WORDS> {
+    pub(super) fn new(host: H) -> SpawnJoin<H, WORDS> {
+        SpawnJoin {
+            host,
+            tasks: Vec::with_capacity(SPAWNED),
+        }
+    }
+}
+
+impl<H: Host, const WORDS: usize> Batch for SpawnJoin<H, WORDS> {
+    async fn run(&mut self) -> u64 {
+        let host = self.host;
+        self.tasks.extend((0..SPAWNED as u64).map(|i| {
+            let payload = Payload::<WORDS>::new(i);
+            host.spawn(i, async move { payload.look() })
+        }));
+        let mut sum = 0;
+        for task in self.tasks.drain(..) {
+            sum += H::join(task).await;
+        }
+        assert_eq!(sum, (0..SPAWNED as u64).sum::<u64>());
+        SPAWNED as u64
+    }
+}
+
+/// Spawns tasks that nobody waits for; the last one tells that all have run.
+pub(super) struct SpawnDetached<H, const WORDS: usize> {
+    host: H,
+    left: &'static Left,
+}
+
+/// How many tasks of a batch have not run, and who waits for the last one.
+#[derive(Default)]
+struct Left {
+    tasks: AtomicUsize,
+    none: Notify,
+}
+
+impl<H, const WORDS: usize> SpawnDetached<H, WORDS> {
+    pub(super) fn new(host: H) -> SpawnDetached<H, WORDS> {
+        // A reference is as small as the smallest task; one process makes one of these.
+        let left = Box::leak(Box::default());
+        SpawnDetached { host, left }
+    }
+}
+
+impl<H: Host, const WORDS: usize> Batch for SpawnDetached<H, WORDS> {
+    async fn run(&mut self) -> u64 {
+        let left = self.left;
+        left.tasks.store(SPAWNED, Release);
+        for i in 0..SPAWNED as u64 {
+            // Of the captured words the reference is one.
+            let payload = [i; WORDS];
+            H::detach(self.host.spawn(i, async move {
+                black_box(&payload);
+                if left.tasks.fetch_sub(1, AcqRel) == 1 {
+                    left.none.notify_one();
+                }
+            }));
+        }
+        left.none.notified().await;
+        SPAWNED as u64
+    }
+}
+
+/// So many tasks that yield.
+pub(super) struct Yield<H> {
+    pub(super) host: H,
+    pub(super) tasks: u64,
+}
+
+impl<H: Host> Yield<H> {
+    /// One task yields.
+    pub(super) fn one(host: H) -> Yield<H> {
+        Yield { host, tasks: 1 }
+    }
+
+    /// Many yield by turns.
+    pub(super) fn many(host: H) -> Yield<H> {
+        Yield { host, tasks: MANY }
+    }
+}
+
+impl<H: Host> Batch for Yield<H> {
+    async fn run(&mut self) -> u64 {
+        let rounds = ROUNDS * MANY / self.tasks;
+        let yielding = |place| {
+            self.host.spawn(place, async move {
+                for _ in 0..rounds {
+                    H::yield_now().await;
+                }
+            })
+        };
+        let tasks: Vec<_> = (1..=self.tasks).map(yielding).collect();
+        for task in tasks {
+            H::join(task).await;
+        }
+        rounds * self.tasks
+    }
+}
+
+/// Two tasks wake each other by turns: an operation is one wake.
+pub(super) struct PingPongNotify<H>(pub(super) H);
+
+impl<H: Host> Batch for PingPongNotify<H> {
+    async fn run(&mut self) -> u64 {
+        let here = Arc::new([Notify::new(), Notify::new()]);
+        let there = Arc::clone(&here);
+        let ping = self.0.spawn(1, async move {
+            for _ in 0..ROUNDS {
+                here[0].notify_one();
+                here[1].notified().await;
+            }
+        });
+        let pong = self.0.spawn(2, async move {
+            for _ in 0..ROUNDS {
+                there[0].notified().await;
+                there[1].notify_one();
+            }
+        });
+        H::join(ping).await;
+        H::join(pong).await;
+        2 * ROUNDS
+    }
+}
+
+/// Two tasks send each other a number by turns: an operation is one message.
+pub(super) struct PingPongMpsc<H>(pub(super) H);
+
+impl<H: Host> Batch for PingPongMpsc<H> {
+    async fn run(&mut self) -> u64 {
+        let (to_pong, mut from_ping) = mpsc::channel(1);
+        let (to_ping, mut from_pong) = mpsc::channel(1);
+        let ping = self.0.spawn(1, async move {
+            for i in 0..ROUNDS {
+                to_pong.send(i).await.expect("it listens");
+                assert_eq!(from_pong.recv().await, Some(i));
+            }
+        });
+        let pong = self.0.spawn(2, async move {
+            while let Some(i) = from_ping.recv().await {
+                to_ping.send(i).await.expect("it listens");
+            }
+        });
+        H::join(ping).await;
+        H::join(pong).await;
+        2 * ROUNDS
+    }
+}
+
+/// Many tasks send to one: an operation is one message.
+pub(super) struct Channel<H>(pub(super) H);
+
+impl<H: Host> Batch for Channel<H> {
+    async fn run(&mut self) -> u64 {
+        let (sender, mut receiver) = mpsc::channel(CAPACITY);
+        let consumer = self.0.spawn(MANY + 1, async move {
+            let mut sum = 0;
+            while let Some(number) = receiver.recv().await {
+                sum += number;
+            }
+            sum
+        });
+        let producer = |place| {
+            let sender = sender.clone();
+            self.0.spawn(place, async move {
+                for number in 0..ROUNDS {
+                    sender.send(number).await.expect("it listens");
+                }
+            })
+        };
+        let producers: Vec<_> = (1..=MANY).map(producer).collect();
+        drop(sender);
+        for producer in producers {
+            H::join(producer).await;
+        }
+        let sum = H::join(consumer).await;
+        assert_eq!(sum, MANY * (0..ROUNDS).sum::<u64>());
+        MANY * ROUNDS
+    }
+}
+
+/// Many tasks sleep at the same time: as many operations.
+pub(super) struct Sleep<H>(pub(super) H);
+
+impl<H: Host> Batch for Sleep<H> {
+    async fn run(&mut self) -> u64 {
+        let sleeping = |i| self.0.spawn(i, H::sleep(Duration::from_millis(1)));
+        let tasks: Vec<_> = (0..SPAWNED as u64).map(sleeping).collect();
+        for task in tasks {
+            H::join(task).await;
+        }
+        SPAWNED as u64
+    }
+}
+
+/// No tasks, for comparison: callbacks that post the next one to their own color. mely only.
+pub(super) struct Chain;
+
+impl Batch for Chain {
+    async fn run(&mut self) -> u64 {
+        fn link(cx: &mut Cx, left: u64, done: oneshot::Sender<()>) {
+            match left {
+                0 => done.send(()).expect("the task waits"),
+                _ => cx.post(cx.color(), move |cx| link(cx, left - 1, done)),
+            }
+        }
+        let (sender, done) = oneshot::channel();
+        let events = ROUNDS * MANY;
+        with_cx(|cx| {
+            let color = Color::new(FIRST_COLOR + 1);
+            cx.post(color, move |cx| link(cx, events - 1, sender));
+        });
+        done.await.expect("the last event tells");
+        events
+    }
+}
