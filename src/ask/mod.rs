@@ -37,6 +37,16 @@ impl<R: Send + 'static> Asked<R> {
         (asked, Reply::of(cell, Arc::as_ptr(inner).addr()))
     }
 
+    /// This is what was asked for: of a future, which is not asked before whether anybody waits.
+    pub(crate) fn answer(mut self, cx: &mut Cx, value: R) {
+        if let Some(cell) = self.cell.take() {
+            if cx.worker_ref().core.has_outbox() && cell.leaves() {
+                cx.publish();
+            }
+            cell.settle(Ok(value));
+        }
+    }
+
     /// Runs `f` in the event, unless nobody waits for it any more.
     pub(crate) fn run(mut self, cx: &mut Cx, f: impl FnOnce(&mut Cx) -> R) {
         if self.cell.as_ref().is_none_or(|cell| cell.is_canceled()) {

@@ -9,6 +9,7 @@ use crate::callback::Callback;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::worker;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::fmt;
 use std::future::Future;
@@ -68,6 +69,8 @@ enum ReplyState<R> {
 
 enum Waiter<R> {
     Nobody,
+    /// On the condition variable.
+    Thread,
     Task(Waker),
     Deliver {
         deliver: Deliver<R>,
@@ -79,8 +82,10 @@ enum Waiter<R> {
 /// See the module text.
 pub(crate) struct ReplyCell<R> {
     state: Mutex<ReplyState<R>>,
-    /// It was settled.
+    /// It was settled: for a thread.
     come: Condvar,
+    /// The same, for who looks without the lock.
+    settled: AtomicBool,
 }
 
 impl<R> ReplyCell<R> {
@@ -88,6 +93,7 @@ impl<R> ReplyCell<R> {
         ReplyCell {
             state: Mutex::new(ReplyState::Open(Waiter::Nobody)),
             come: Condvar::new(),
+            settled: AtomicBool::new(false),
         }
     }
 
@@ -129,10 +135,13 @@ impl<R> ReplyCell<R> {
             }
         };
         *state = ReplyState::Come(result);
+        self.settled.store(true, Ordering::Release);
         drop(state);
-        self.come.notify_all();
-        if let Waiter::Task(waker) = waiter {
-            waker.wake();
+        match waiter {
+            Waiter::Task(waker) => waker.wake(),
+            // A system call, whether or not it sleeps: so not for nobody.
+            Waiter::Thread => self.come.notify_all(),
+            Waiter::Nobody | Waiter::Deliver { .. } => {}
         }
     }
 
@@ -207,6 +216,8 @@ pub struct Reply<R: Send + 'static> {
     parts: Vec<Arc<dyn Cancel>>,
     /// The address of the runtime of the event, 0 if there are several.
     runtime: usize,
+    /// It has come, by a poll: nothing is left to cancel.
+    taken: bool,
 }
 
 impl<R: Send + 'static> Reply<R> {
@@ -215,6 +226,7 @@ impl<R: Send + 'static> Reply<R> {
             cell: Some(cell),
             parts: Vec::new(),
             runtime,
+            taken: false,
         }
     }
 
@@ -228,6 +240,7 @@ impl<R: Send + 'static> Reply<R> {
             cell: Some(cell),
             parts,
             runtime,
+            taken: false,
         }
     }
 
@@ -315,6 +328,14 @@ impl<R: Send + 'static> Reply<R> {
             if let Some(result) = ReplyCell::take(&mut state) {
                 return result;
             }
+            let before = replace(&mut *state, ReplyState::Open(Waiter::Thread));
+            if !matches!(before, ReplyState::Open(Waiter::Nobody | Waiter::Thread)) {
+                // A waker of an earlier poll, which is somebody's: dropped without the lock.
+                drop(state);
+                drop(before);
+                state = cell.state();
+                continue;
+            }
             state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return Err(NoReply::TimedOut),
                 Some(left) => {
@@ -339,7 +360,14 @@ impl<R: Send + 'static> Future for Reply<R> {
     type Output = Result<R, NoReply>;
 
     /// Ready with [`NoReply::Taken`] if it was before.
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.cell().settled.load(Ordering::Acquire) {
+            let result = ReplyCell::take(&mut self.cell().state());
+            if let Some(result) = result {
+                self.taken = true;
+                return Poll::Ready(result);
+            }
+        }
         // A waker's code is the user's: cloned before the lock, dropped after it.
         let waker = cx.waker().clone();
         let cell = self.cell();
@@ -357,6 +385,9 @@ impl<R: Send + 'static> Future for Reply<R> {
 
 impl<R: Send + 'static> Drop for Reply<R> {
     fn drop(&mut self) {
+        if self.taken {
+            return;
+        }
         if let Some(cell) = &self.cell {
             cell.cancel();
         }

@@ -76,7 +76,7 @@ struct Waiting<F> {
 impl<F: Future<Output = ()> + Send + 'static> Body<F> {
     /// A task whose first event is about to be posted.
     pub(super) fn new(
-        inner: &Arc<Inner>,
+        poster: Poster,
         handler: Option<&'static Handler>,
         color: Color,
         hold: Option<HoldId>,
@@ -85,7 +85,7 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
             status: AtomicU32::new(SCHEDULED),
             handler,
             hold,
-            waiting: InColor::new(Poster::of(inner), color, None),
+            waiting: InColor::new(poster, color, None),
         })
     }
 
@@ -113,7 +113,8 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
         key: Option<usize>,
     ) {
         // What was written before a wake is seen from here on.
-        let before = self.status.fetch_xor(SCHEDULED | POLLED, Ordering::AcqRel);
+        // One mark goes and the other comes, by an instruction that need not try again.
+        let before = self.status.fetch_add(POLLED - SCHEDULED, Ordering::AcqRel);
         debug_assert!(before & SCHEDULED != 0 && before & (POLLED | OVER) == 0);
         let mut polled = Poll::Ready(());
         let mut panic = None;
@@ -149,7 +150,7 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
         let mut waiting = waiting.unwrap_or_else(|_| unreachable!("an event of its color"));
         *waiting = Some(Waiting { future, waker, key });
         waiting.end();
-        let before = self.status.fetch_and(!POLLED, Ordering::AcqRel);
+        let before = self.status.fetch_sub(POLLED, Ordering::AcqRel);
         if before & SCHEDULED != 0 && !fault("wake during a poll forgotten") {
             self.schedule();
         }
@@ -212,6 +213,9 @@ pub(super) trait Cancelable: Send + Sync {
 
 impl<F: Future<Output = ()> + Send + 'static> Cancelable for Body<F> {
     fn cancel(self: Arc<Self>) {
+        if self.status.load(Ordering::Relaxed) & OVER != 0 {
+            return;
+        }
         let forgotten = fault("cancel during a poll forgotten");
         let scheduled = if forgotten { 0 } else { SCHEDULED };
         if self.mark(CANCELED | scheduled) {

@@ -20,7 +20,6 @@ use crate::gate::HoldId;
 use crate::hold::Hold;
 use crate::host::cx::full;
 use crate::host::holding::arrive;
-use crate::host::inner::Inner;
 use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::{PostError, Poster};
 use crate::host::quiesce::Until;
@@ -121,12 +120,12 @@ where
     F: Future<Output: Send + 'static>,
 {
     let output = future.await;
-    with_cx(|cx| asked.run(cx, |_cx| output));
+    with_cx(|cx| asked.answer(cx, output));
 }
 
 /// Makes a task of a future: its handle, and its first event.
 fn make<F>(
-    inner: &Arc<Inner>,
+    poster: Poster,
     handler: Option<&'static Handler>,
     color: Color,
     hold: Option<HoldId>,
@@ -138,9 +137,9 @@ fn make<F>(
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let (asked, reply) = Asked::new(inner);
+    let (asked, reply) = Asked::new(&poster.inner);
     let future = Box::pin(answer(future, asked));
-    let body = Body::new(inner, handler, color, hold);
+    let body = Body::new(poster, handler, color, hold);
     let owner = Owner(Some(Arc::clone(&body) as Arc<dyn Cancelable>));
     let first = move |cx: &mut Cx| body.begin(cx, future);
     (Task { reply, owner }, first)
@@ -157,10 +156,10 @@ where
     P: sealed::Post + ?Sized,
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let inner = by.to_poster().inner;
+    let poster = by.to_poster();
     let mut task = None;
     by.post_wrapped(handler, color, future, |future| {
-        let (made, first) = make(&inner, handler, color, None, future);
+        let (made, first) = make(poster, handler, color, None, future);
         task = Some(made);
         first
     })?;
@@ -317,7 +316,7 @@ impl Hold {
             self.resume(|_cx| ());
             output
         };
-        let (task, first) = make(&poster.inner, None, color, Some(hold), future);
+        let (task, first) = make(poster.clone(), None, color, Some(hold), future);
         let event = move |cx: &mut Cx| arrive(cx, None, hold, false, first);
         // Refused if the run was cut short: then the future is dropped here.
         drop(poster.post_own_sort_until(Until::End, None, color, event, Sort::PASSING));
