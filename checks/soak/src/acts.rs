@@ -1,5 +1,5 @@
 //! The odd things that events do: placements, state, colors of one's own, timers, holds, tasks,
-//! other runtimes.
+//! several states at once, other runtimes.
 
 use crate::event::{Place, accepted, cross, post};
 use crate::server;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 /// Does one of them; the caller is inside `at`.
 pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
-    match rng.u32(..18) {
+    match rng.u32(..20) {
         0 => {
             let color = world.sides[at.side].groups[at.group][rng.usize(..world.draw.colors)].color;
             cx.place(color, rng.usize(..cx.cores()));
@@ -34,6 +34,7 @@ pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand
         13 | 14 => task(cx, world, at, rng),
         15 => hold_until(cx, world, at, rng),
         16 => drop_task(world, at),
+        17 | 18 => together(cx, world, at, rng),
         _ => cross(world, at, rng),
     }
 }
@@ -91,6 +92,46 @@ fn use_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
             std::panic::panic_any(PLANTED);
         }
         state.inside = false;
+    });
+    match posted {
+        Ok(()) | Err(PostError::Full(_)) => {}
+        Err(error) => fail(&format!("a post from inside: {error}")),
+    }
+}
+
+/// Has some states at once, of whatever colors.
+fn together(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let mut slots: Vec<_> = world.sides[at.side].states.iter().collect();
+    rng.shuffle(&mut slots);
+    let slots = slots.iter().take(rng.usize(1..4));
+    let states: Vec<_> = slots
+        .filter_map(|slot| slot.lock().unwrap().clone())
+        .collect();
+    let Some(ticket) = Ticket::loose(world) else {
+        return;
+    };
+    if states.is_empty() {
+        return;
+    }
+    let panics = world.draw.panics > 0
+        && world.draw.sides[at.side].on_panic == OnPanic::DropEvent
+        && rng.u32(..40) == 0;
+    let posted = cx.try_with_all(states, move |mut states, cx| {
+        ticket.runs();
+        for state in &mut states {
+            if std::mem::replace(&mut state.inside, true) {
+                fail(&format!("two events in the state of {:?}", state.color));
+            }
+        }
+        if !states.iter().any(|state| cx.color() == state.color) {
+            fail(&format!("several states in {:?}", cx.color()));
+        }
+        if panics {
+            std::panic::panic_any(PLANTED);
+        }
+        for state in states {
+            state.inside = false;
+        }
     });
     match posted {
         Ok(()) | Err(PostError::Full(_)) => {}
