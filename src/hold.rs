@@ -98,9 +98,9 @@ impl Cx {
     /// later. Who waits for several answers in any order takes one hold, and counts them in the
     /// color, through the hold.
     ///
-    /// Whoever is to end the hold must not be an event of its color, nor of one that is held until
-    /// this color goes on: they would wait for each other, until a deadline.
-    /// [`Hold::on_value`] makes a callback that waits for no color.
+    /// Whoever is to end the hold must not be an event of its color, such as the next poll of a
+    /// task, nor of one that is held until this color goes on: they would wait for each other,
+    /// until a deadline. [`Hold::on_value`] makes a callback that waits for no color.
     ///
     /// With the color's state: `state.post(&hold, ..)` goes past what waits, and
     /// `hold.resume_callback(state.on(&HANDLER, ..))` resumes with the state.

@@ -13,7 +13,8 @@
 //!    events of a color one at a time, and each sees what those before it wrote.
 //! 2. *One context an event.* The value is borrowed for as long as the context is, so the compiler
 //!    refuses to borrow it again and to call anything with the context. What is called without one
-//!    (a closure that is dropped, say) cannot reach a cell.
+//!    (a closure that is dropped, say) cannot reach a cell: it may find the context of a task
+//!    ([`crate::task`]), but not while anybody uses that.
 //! 3. *One hold.* While a color is held ([`Held`]) no event of it runs. Who has the hold has the
 //!    values of the color instead of its events.
 //! 4. *One end.* An [`Ended`] is given once for a runtime, when no core runs any more.

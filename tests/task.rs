@@ -655,3 +655,131 @@ fn larger_futures_are_polled_where_they_lie() {
     check::<200>();
     check::<100_000>();
 }
+
+/// Wherever it is dropped: the run ends at once, and the task that it would wake is gone.
+#[test]
+fn a_sleep_is_canceled_wherever_it_is_dropped() {
+    let _bound = Bound::new("a_sleep_is_canceled");
+    /// A sleep that was polled.
+    async fn begun() -> Pin<Box<mely::Sleep>> {
+        let mut sleep = Box::pin(sleep(2 * LONG));
+        poll_fn(|context| {
+            assert!(sleep.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        sleep
+    }
+    for way in 0..6 {
+        let other = cores(1).build().unwrap();
+        let elsewhere = other.poster();
+        let other = thread::spawn(move || other.run(|_cx| ()));
+        let runtime = cores(2).build().unwrap();
+        let stop = elsewhere.clone();
+        runtime
+            .run(move |cx| {
+                let task = cx.spawn(HERE, async move {
+                    let sleep = begun().await;
+                    match way {
+                        0 => drop(sleep),
+                        1 => with_cx(|_cx| drop(sleep)),
+                        2 => with_cx(|cx| cx.post(THERE, move |_cx| drop(sleep))),
+                        3 => drop(thread::spawn(move || drop(sleep)).join()),
+                        // After the stop, by another runtime's handler.
+                        4 => {
+                            with_cx(|cx| cx.stop());
+                            let elsewhere = elsewhere.clone();
+                            elsewhere.post(HERE, move |_cx| drop(sleep)).unwrap();
+                        }
+                        _ => return Some(sleep),
+                    }
+                    None
+                });
+                // Of the last way: with what the task returned, which nobody wants.
+                task.detach();
+                cx.post(HERE, |cx| cx.stop());
+            })
+            .unwrap();
+        stop.stop();
+        other.join().unwrap().unwrap();
+    }
+}
+
+/// Each `Drop` of what is left is called, also if others panic.
+#[test]
+fn a_drop_that_panics_at_the_end_leaves_no_other_future() {
+    let _bound = Bound::new("a_drop_that_panics");
+    struct Panics(Payload, bool);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            assert!(!self.1, "in a drop");
+        }
+    }
+    let alive = Alive::default();
+    let given = alive.clone();
+    let runtime = cores(1)
+        .drain_deadline(Duration::from_millis(5))
+        .build()
+        .unwrap();
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        drop(runtime.run(move |cx| {
+            for n in 0..20 {
+                let panics = Panics(given.payload(), n % 7 == 3);
+                cx.spawn(Color::from(n), async move {
+                    let _panics = panics;
+                    Ring::default().await;
+                })
+                .detach();
+            }
+            cx.stop();
+        }));
+    }));
+    assert!(ended.is_err());
+    assert_eq!(alive.count(), 0);
+}
+
+/// A waker that panics when the runtime is asked to stop keeps no task from hearing of it.
+#[test]
+fn all_hear_of_the_stop() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("in a waker");
+        }
+    }
+    let _bound = Bound::new("all_hear_of_the_stop");
+    let heard = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&heard);
+    let runtime = cores(1)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(|_report| ())
+        .build()
+        .unwrap();
+    runtime
+        .run(move |cx| {
+            cx.spawn(HERE, async move {
+                let mut noted = Box::pin(stopping());
+                let waker = Waker::from(Arc::new(Panics));
+                assert!(
+                    noted
+                        .as_mut()
+                        .poll(&mut Context::from_waker(&waker))
+                        .is_pending()
+                );
+                sleep(Duration::from_millis(2)).await;
+            })
+            .detach();
+            for _ in 0..3 {
+                let count = Arc::clone(&count);
+                cx.spawn(THERE, async move {
+                    stopping().await;
+                    count.fetch_add(1, Ordering::Relaxed);
+                })
+                .detach();
+            }
+            let stops = |cx: &mut mely::Cx| cx.stop();
+            cx.timer(Duration::from_millis(1), Callback::anonymous(HERE, stops));
+        })
+        .unwrap();
+    assert_eq!(heard.load(Ordering::Relaxed), 3);
+}

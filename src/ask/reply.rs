@@ -6,6 +6,7 @@
 
 use crate::Cx;
 use crate::callback::Callback;
+use crate::host::inner::Inner;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::worker;
@@ -71,7 +72,11 @@ enum Waiter<R> {
     Nobody,
     /// On the condition variable.
     Thread,
-    Task(Waker),
+    /// `stays`: polled in an event of the runtime that was asked.
+    Task {
+        waker: Waker,
+        stays: bool,
+    },
     Deliver {
         deliver: Deliver<R>,
         /// To an event of the same runtime, which is posted by the event that was asked.
@@ -110,7 +115,10 @@ impl<R> ReplyCell<R> {
     pub(super) fn leaves(&self) -> bool {
         let stays = matches!(
             *self.state(),
-            ReplyState::Canceled | ReplyState::Open(Waiter::Deliver { stays: true, .. })
+            ReplyState::Canceled
+                | ReplyState::Open(
+                    Waiter::Deliver { stays: true, .. } | Waiter::Task { stays: true, .. }
+                )
         );
         !stays
     }
@@ -138,7 +146,7 @@ impl<R> ReplyCell<R> {
         self.settled.store(true, Ordering::Release);
         drop(state);
         match waiter {
-            Waiter::Task(waker) => waker.wake(),
+            Waiter::Task { waker, .. } => waker.wake(),
             // A system call, whether or not it sleeps: so not for nobody.
             Waiter::Thread => self.come.notify_all(),
             Waiter::Nobody | Waiter::Deliver { .. } => {}
@@ -370,13 +378,16 @@ impl<R: Send + 'static> Future for Reply<R> {
         }
         // A waker's code is the user's: cloned before the lock, dropped after it.
         let waker = cx.waker().clone();
+        // Whoever is woken there posts behind what the event that was asked has posted.
+        let runtime = std::ptr::without_provenance::<Inner>(self.runtime);
+        let stays = worker::lend_current(runtime, (), |_worker, ()| ()).is_ok();
         let cell = self.cell();
         let mut state = cell.state();
         if let Some(result) = ReplyCell::take(&mut state) {
             drop(state);
             return Poll::Ready(result);
         }
-        let before = replace(&mut *state, ReplyState::Open(Waiter::Task(waker)));
+        let before = replace(&mut *state, ReplyState::Open(Waiter::Task { waker, stays }));
         drop(state);
         drop(before);
         Poll::Pending

@@ -12,6 +12,7 @@ use crate::sync::{Arc, Condvar, Mutex};
 use crossbeam_utils::CachePadded;
 use slab::Slab;
 use std::fmt;
+use std::panic::resume_unwind;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -131,7 +132,12 @@ impl Inner {
             self.changed.notify_all();
             self.shared.wake_all();
             let wakers = std::mem::take(&mut *self.on_stop.lock().unwrap());
-            wakers.into_iter().for_each(|(_, waker)| waker.wake());
+            // One that panics keeps no other from being woken.
+            let wake = |(_, waker): (usize, Waker)| catching(|| waker.wake()).err();
+            let panics: Vec<_> = wakers.into_iter().filter_map(wake).collect();
+            if let Some(panic) = panics.into_iter().next() {
+                resume_unwind(panic);
+            }
         }
     }
 
@@ -145,6 +151,10 @@ impl Inner {
         drop(on_stop);
         drop(before);
         noted
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.quiesce.phase() != Phase::Running
     }
 
     pub(crate) fn do_not_wake_when_stopping(&self, key: usize) {
@@ -237,9 +247,13 @@ impl Inner {
     pub(crate) fn discard_left(&self, ended: &mut Ended<'_>) {
         #[cfg(not(loom))]
         self.pool.discard();
-        self.discard_events();
-        self.leftovers.drop_all(ended);
+        // A `Drop` that panics keeps nothing else from being dropped.
+        let events = catching(|| self.discard_events()).err();
+        let tasks = self.leftovers.drop_all(ended);
         self.attached.drop_callbacks(ended);
+        if let Some(panic) = events.or(tasks) {
+            resume_unwind(panic);
+        }
     }
 
     fn discard_events(&self) {

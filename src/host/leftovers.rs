@@ -5,9 +5,11 @@
 //! was cut short is dropped from here.
 
 use super::inner::Ended;
+use super::panics::catching;
 use crate::Color;
 use crate::sync::{Arc, Mutex};
 use slab::Slab;
+use std::any::Any;
 
 /// What may be left.
 pub(crate) trait Leftover: Send + Sync {
@@ -31,7 +33,9 @@ impl Leftovers {
     }
 
     fn shard(&self, color: Color) -> &Mutex<Slab<Arc<dyn Leftover>>> {
-        &self.shards[color.value() as usize & (SHARDS - 1)]
+        // Mixed, since colors may come in steps.
+        let mixed = color.value().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        &self.shards[mixed as usize & (SHARDS - 1)]
     }
 
     /// Notes something of this color, under the key that it is given back by.
@@ -44,13 +48,17 @@ impl Leftovers {
         self.shard(color).lock().unwrap().try_remove(key)
     }
 
-    /// Drops all that is left of a run that is over.
-    pub(crate) fn drop_all(&self, ended: &mut Ended<'_>) {
+    /// Drops all that is left of a run that is over. Returns what the first panicked with.
+    #[must_use]
+    pub(crate) fn drop_all(&self, ended: &mut Ended<'_>) -> Option<Box<dyn Any + Send>> {
+        let mut panic = None;
         for shard in &self.shards {
             let left = std::mem::take(&mut *shard.lock().unwrap());
             for (_, left) in left {
-                left.drop_after_the_end(ended);
+                let dropped = catching(|| left.drop_after_the_end(ended));
+                panic = panic.or(dropped.err());
             }
         }
+        panic
     }
 }

@@ -4,6 +4,7 @@ use super::driver::control;
 use crate::callback::Callback;
 use crate::event::node::Sort;
 use crate::host::poster::Poster;
+use crate::host::quiesce::Until;
 use crate::net::driver::Driver;
 use crate::sched::core::Core;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -164,28 +165,34 @@ impl Timer {
     /// Cancels the timer. If it has not run yet and this is its own color, it will not run; from
     /// another color it may be running right now. Its closure is dropped in its color.
     pub fn cancel(self, cx: &mut Cx) {
-        self.canceled.store(true, Ordering::Release);
-        let Timer {
-            core,
-            index,
-            number,
-            poster,
-            ..
-        } = self;
-        let remove = move |cx: &mut Cx| {
-            let worker = cx.worker();
-            if let Some(driver) = Driver::of(&mut worker.source)
-                && let Some(pending) = driver.timers.cancel(index, number)
-            {
-                pending.discard(&mut worker.core);
-            }
-        };
-        let ours = Arc::ptr_eq(&poster.inner, &cx.worker_ref().inner);
-        if ours && cx.core() as u32 == core {
-            remove(cx);
+        let ours = Arc::ptr_eq(&self.poster.inner, &cx.worker_ref().inner);
+        if ours && cx.core() as u32 == self.core {
+            self.canceled.store(true, Ordering::Release);
+            Timer::remove(cx, self.index, self.number);
         } else {
-            // Refused once that runtime is ending: then it cancels its timers itself.
-            let _ = poster.post_own(control(core), remove);
+            self.cancel_from_anywhere();
+        }
+    }
+
+    /// Cancels the timer, from a thread that is no core, or where there is no context.
+    pub(crate) fn cancel_from_anywhere(self) {
+        self.canceled.store(true, Ordering::Release);
+        let (index, number) = (self.index, self.number);
+        let remove = move |cx: &mut Cx| Timer::remove(cx, index, number);
+        // Also after a stop, which does not cancel all timers. Refused once the run has ended, and
+        // they are gone.
+        let color = control(self.core);
+        let poster = &self.poster;
+        let _gone = poster.post_own_until(Until::End, None, color, remove);
+    }
+
+    /// On its core.
+    fn remove(cx: &mut Cx, index: usize, number: u64) {
+        let worker = cx.worker();
+        if let Some(driver) = Driver::of(&mut worker.source)
+            && let Some(pending) = driver.timers.cancel(index, number)
+        {
+            pending.discard(&mut worker.core);
         }
     }
 }

@@ -24,6 +24,8 @@ use crate::sync::relaxed;
 use crate::sync::{Arc, Mutex, fault};
 use crossbeam_utils::CachePadded;
 use mely_topology::Distance;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::RwLock;
 
 /// What a core shows the others, each on lines of its own: what its thread writes every quantum
@@ -240,28 +242,41 @@ impl Shared {
     /// Drops the closures in queues and mailboxes and at gates, and tells how many there were. No
     /// core runs any more; foreign threads may still push, and look.
     pub(crate) fn discard(&self) -> u64 {
-        let mut discarded = 0;
+        let (mut discarded, mut panic) = (0, None);
         for slot in self.slots.ids() {
             if self.slots.at(slot).was_never_used() {
                 continue;
             }
             let fifo = Section::of_slot(self, slot).take_rest(slot);
-            discarded += self.discard_all(fifo);
+            discarded += self.discard_all(fifo, &mut panic);
         }
         for fifo in self.gates.take_all() {
-            discarded += self.discard_all(fifo);
+            discarded += self.discard_all(fifo, &mut panic);
+        }
+        // When all are dropped; nobody hears of a second panic at a time.
+        if let Some(panic) = panic
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
         }
         discarded
     }
 
-    fn discard_all(&self, mut fifo: Fifo) -> u64 {
+    /// Drops the closures of all. One that panics keeps no other from being dropped.
+    fn discard_all(&self, mut fifo: Fifo, panic: &mut Option<Box<dyn Any + Send>>) -> u64 {
         let mut discarded = 0;
         while let Some(mut event) = fifo.pop() {
             let (_, tag) = event.color_and_tag();
             let vtable = self.profiles.get(tag.profile()).vtable;
             // SAFETY: the vtable of the profile that the event names. No lock is held while the
             // user's `Drop` runs.
-            unsafe { (vtable.discard)(event) };
+            let discard = || unsafe { (vtable.discard)(event) };
+            // In a model a panic is a finding.
+            if cfg!(loom) {
+                discard();
+            } else if let Err(payload) = catch_unwind(AssertUnwindSafe(discard)) {
+                panic.get_or_insert(payload);
+            }
             discarded += 1;
         }
         discarded

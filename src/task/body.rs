@@ -181,10 +181,24 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
         drop(poster.post_own_sort_until(Until::End, handler, color, event, Sort::PASSING));
     }
 
+    /// Another event wakes the task while it is polled on another core, and posts no event: so what
+    /// it has posted before must be in place when the task finds out what it was woken for.
+    fn publish_first(&self) {
+        let inner = Arc::as_ptr(&self.waiting.poster().inner);
+        let _outside = lend_current(inner, self.color(), |worker, color| {
+            if worker.core.current.color() != color {
+                worker.publish();
+            }
+        });
+    }
+
     /// Sets these marks; true if the caller is to post the event.
     fn mark(&self, marks: u32) -> bool {
         if fault("wake only looks") && self.status.load(Ordering::Relaxed) & POLLED != 0 {
             return false;
+        }
+        if self.status.load(Ordering::Relaxed) & POLLED != 0 {
+            self.publish_first();
         }
         let before = self.status.fetch_or(marks, Ordering::AcqRel);
         before & (SCHEDULED | POLLED | OVER) == 0

@@ -170,19 +170,29 @@ impl Cx {
     /// Runs a future in `color`: it is polled by events of that color, one after the other, on
     /// whatever core the color is. So between two of its `.await`s it is what a handler is: nothing
     /// else of the color runs meanwhile, and what it reads and writes needs no lock. At an `.await`
-    /// that is not ready, other events of the color run; who wants them to wait takes a hold
-    /// ([`Hold::until`]).
+    /// that is not ready, other events of the color run. Who wants them to wait awaits a part of
+    /// the task under a hold: `with_cx(|cx| cx.hold().until(part)).await` ([`Hold::until`]). A hold
+    /// that the task itself has waits for itself: the next poll is an event of the color.
     ///
     /// The first poll is an event posted now, in the order of [`post`](Self::post). Each wake posts
-    /// the event of the next poll, also at the limit of queued events, and by the thread that wakes:
-    /// inside a core it costs what a post costs. Any future does: what a waker of mely is given to
-    /// may be of another runtime's making, as the channels of tokio or futures. What wants to be
-    /// polled by *that* runtime (tokio's sockets and timers) does not work here.
+    /// the event of the next poll, also at the limit of queued events, and by the thread that
+    /// wakes: inside a core it costs what a post costs. Any future does: what a waker of mely is
+    /// given to may be of another runtime's making, as the channels of tokio or futures. What wants
+    /// to be polled by *that* runtime (tokio's sockets and timers) does not work here. A task that
+    /// never waits, because what it awaits is always ready, keeps its core like any long handler:
+    /// [`yield_now`](crate::yield_now) lets others go first.
+    ///
+    /// What another task learns through a channel may be newer than what this one has posted: who
+    /// is woken sees those posts in their places, and who looks by itself (`try_recv`) may overtake
+    /// them, as [`Cx::flush`] says of threads.
     ///
     /// Inside, [`with_cx`] gives the context. [`sleep`](crate::sleep), [`timeout`](crate::timeout),
     /// [`Colored::call`], [`Reply`] and `Task` itself are futures.
     ///
+    /// `let _ = cx.spawn(..)` drops the task, and so cancels it before its first poll.
+    ///
     /// A run does not end before its tasks, asked to or not: `Stats::tasks` counts those that wait.
+    /// They do not count towards [`Builder::events_max`](crate::Builder::events_max).
     /// A task that would go on for ever listens to [`stopping`](crate::stopping). If the run is cut
     /// short, the futures that are left are dropped.
     ///
@@ -325,8 +335,8 @@ impl Hold {
 }
 
 impl<T: Send + 'static> Colored<T> {
-    /// Calls `f` with the state, in an event of its color, and returns what `f` returns: for futures,
-    /// of whatever color or runtime. Posted at the first poll.
+    /// Calls `f` with the state, in an event of its color, and returns what `f` returns: for
+    /// futures, of whatever color or runtime. Posted at the first poll.
     ///
     /// A task of the state's own color needs no event for it: see [`with_cx`].
     ///

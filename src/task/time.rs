@@ -1,10 +1,10 @@
 //! Futures of time: sleeping, giving up, letting others go first; and of the request to stop.
 
-use super::ambient::{try_with_cx, with_cx};
-use crate::Callback;
+use super::ambient::try_with_cx;
 use crate::host::inner::Inner;
 use crate::net::Timer;
 use crate::sync::{Arc, Mutex};
+use crate::{Callback, Cx};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -16,7 +16,7 @@ use std::time::Duration;
 ///
 /// Unlike a timer it goes on when the runtime was asked to stop: the task, which keeps the run from
 /// ending, does what it does to its end. A task that sleeps in a loop ends the loop by
-/// [`stopping`]. Dropped, it is canceled.
+/// [`stopping`]. Dropped, on whatever thread, it is canceled.
 ///
 /// # Panics
 /// If it is polled outside of a task of mely.
@@ -59,8 +59,8 @@ impl Future for Sleep {
         let Some((_, alarm)) = &self.timer else {
             let alarm = Arc::new(Mutex::new(Alarm::Set(waker)));
             let its = Arc::clone(&alarm);
-            let timer = with_cx(|cx| {
-                let ring = move |_cx: &mut crate::Cx| {
+            let timer = within_task("sleep", |cx| {
+                let ring = move |_cx: &mut Cx| {
                     let before = std::mem::replace(&mut *its.lock().unwrap(), Alarm::Rung);
                     if let Alarm::Set(waker) = before {
                         waker.wake();
@@ -85,11 +85,12 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some((timer, alarm)) = self.timer.take() {
-            if matches!(*alarm.lock().unwrap(), Alarm::Rung) {
-                return;
+            // Whoever it would wake is let go of now, and not when the timer is removed.
+            let before = std::mem::replace(&mut *alarm.lock().unwrap(), Alarm::Rung);
+            if let Alarm::Set(waker) = before {
+                drop(waker);
+                timer.cancel_from_anywhere();
             }
-            // Elsewhere it fires, and wakes a task for nothing.
-            let _canceled = try_with_cx(|cx| timer.cancel(cx));
         }
     }
 }
@@ -99,6 +100,17 @@ impl fmt::Debug for Sleep {
         f.debug_struct("Sleep")
             .field("after", &self.after)
             .finish_non_exhaustive()
+    }
+}
+
+/// Calls `f` with the context of the task that polls the future `what`.
+///
+/// # Panics
+/// If none does.
+fn within_task<R>(what: &str, f: impl FnOnce(&mut Cx) -> R) -> R {
+    match try_with_cx(f) {
+        Ok(result) => result,
+        Err(_) => panic!("`mely::{what}` is polled outside of a task of mely, or inside `with_cx`"),
     }
 }
 
@@ -148,7 +160,9 @@ pub async fn yield_now() {
 }
 
 /// Returns when the runtime is asked to stop, or at once if it was. For tasks that go on for as
-/// long as there is something to do: a run does not end before its tasks.
+/// long as there is something to do: a run does not end before its tasks. Nor does one by itself
+/// ([`Builder::exit_when_idle`](crate::Builder::exit_when_idle)): a task that waits for the stop
+/// waits for somebody who asks for it.
 ///
 /// # Panics
 /// If it is polled outside of a task of mely.
@@ -159,22 +173,31 @@ pub fn stopping() -> Stopping {
 /// See [`stopping`].
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Stopping {
-    /// The runtime, and where it has noted the waker.
-    noted: Option<(Arc<Inner>, usize)>,
+    /// The runtime, where it has noted the waker, and which.
+    noted: Option<(Arc<Inner>, usize, Waker)>,
 }
 
 impl Future for Stopping {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if let Some((inner, _, waker)) = &self.noted
+            && waker.will_wake(context.waker())
+            && !inner.is_stopping()
+        {
+            return Poll::Pending;
+        }
         let (inner, key) = match self.noted.take() {
-            Some((inner, key)) => (inner, Some(key)),
-            None => (with_cx(|cx| Arc::clone(&cx.worker_ref().inner)), None),
+            Some((inner, key, _)) => (inner, Some(key)),
+            None => {
+                let inner = |cx: &mut Cx| Arc::clone(&cx.worker_ref().inner);
+                (within_task("stopping", inner), None)
+            }
         };
         match inner.wake_when_stopping(key, context.waker().clone()) {
             None => Poll::Ready(()),
             Some(key) => {
-                self.noted = Some((inner, key));
+                self.noted = Some((inner, key, context.waker().clone()));
                 Poll::Pending
             }
         }
@@ -183,7 +206,7 @@ impl Future for Stopping {
 
 impl Drop for Stopping {
     fn drop(&mut self) {
-        if let Some((inner, key)) = self.noted.take() {
+        if let Some((inner, key, _)) = self.noted.take() {
             inner.do_not_wake_when_stopping(key);
         }
     }
