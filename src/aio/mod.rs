@@ -2,6 +2,8 @@
 //!
 //! [`AsyncStream`] is a connection as futures know one: it implements [`AsyncRead`] and
 //! [`AsyncWrite`] of the crate `futures-io`, so that whatever is written for those works on mely.
+//! With the feature `hyper` it implements the traits of hyper 1 as well, and `mely::aio::hyper` has
+//! an executor and a timer for it: HTTP/1 and HTTP/2, as server and as client.
 //!
 //! Below is a [`Stream`](crate::net::Stream), whose callbacks put what was received into a cell of
 //! the connection's color. Polls are events of that color too, so nothing here is locked, and a
@@ -66,6 +68,8 @@
 //! [`AsyncWrite`]: futures_io::AsyncWrite
 
 mod connect;
+#[cfg(feature = "hyper")]
+pub mod hyper;
 mod state;
 mod stream;
 
