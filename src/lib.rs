@@ -77,6 +77,7 @@
 //! | [`Stats`] | what every core has done |
 //! | [`Profile`] | what every handler takes, and the annotation it should have |
 //! | [`net`] | connections, timers, signals |
+//! | [`aio`] | connections that tasks read and write; hyper on them |
 //! | [`topology`] | the machine: caches, distances, victim orders |
 //! | `sim` (with the feature `sim`) | the same runtime on virtual cores: one thread, one seed |
 //! | [`promises`], [`checks`] | what holds, and what makes sure of it |
@@ -121,6 +122,8 @@ compile_error!(
     "mely runs on Linux only: its event source is io_uring (or epoll) and its topology is sysfs"
 );
 
+#[cfg(not(loom))]
+pub mod aio;
 mod ask;
 mod callback;
 mod clock;

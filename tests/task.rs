@@ -709,10 +709,13 @@ fn a_sleep_is_canceled_wherever_it_is_dropped() {
 #[test]
 fn a_drop_that_panics_at_the_end_leaves_no_other_future() {
     let _bound = Bound::new("a_drop_that_panics");
-    struct Panics(Payload, bool);
+    struct Panics {
+        _payload: Payload,
+        panics: bool,
+    }
     impl Drop for Panics {
         fn drop(&mut self) {
-            assert!(!self.1, "in a drop");
+            assert!(!self.panics, "in a drop");
         }
     }
     let alive = Alive::default();
@@ -724,7 +727,10 @@ fn a_drop_that_panics_at_the_end_leaves_no_other_future() {
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         drop(runtime.run(move |cx| {
             for n in 0..20 {
-                let panics = Panics(given.payload(), n % 7 == 3);
+                let panics = Panics {
+                    _payload: given.payload(),
+                    panics: n % 7 == 3,
+                };
                 cx.spawn(Color::from(n), async move {
                     let _panics = panics;
                     Ring::default().await;

@@ -4,8 +4,9 @@
 //! check and delegate: what a connection is, and which core may touch which half of it, is in
 //! [`super::conn`].
 
-use super::conn::{Conn, Next, Phase};
+use super::conn::{ColorHalf, Conn, Next, Phase};
 use crate::host::poster::Poster;
+use crate::host::quiesce::Until;
 use crate::host::unique::UniqueColor;
 use crate::io::{Fd, How, Owner, RecvBuf, SendBuf};
 use crate::net::driver::Driver;
@@ -114,8 +115,8 @@ impl fmt::Debug for Incoming {
 /// closed at once.
 ///
 /// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`,
-/// also of a connection that is paused. Callbacks that are left when the runtime is dropped are
-/// dropped with it.
+/// also of a connection that is paused; see [`receive_through_stop`](Self::receive_through_stop).
+/// Callbacks that are left when the runtime is dropped are dropped with it.
 pub struct Stream {
     pub(super) conn: Arc<Conn>,
     /// Dropping it closes the connection: false for what callbacks borrow, and once detached.
@@ -207,6 +208,25 @@ impl Stream {
         Ok(())
     }
 
+    /// From now on a stop of the runtime does not cancel this connection's receives: for protocols
+    /// in which a peer has a say until the end. The run then waits for the connection to be closed,
+    /// or for the peer to end it, up to the builder's drain deadline.
+    ///
+    /// A connection that has been told of the stop before stays so: call this before
+    /// [`on_data`](Self::on_data).
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn receive_through_stop(&self, cx: &mut Cx) -> Result<(), Refused> {
+        self.conn.colored.check(cx)?;
+        Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
+            if let Some(driver) = Driver::of(&mut cx.worker().source) {
+                conn.receive_through_stop(&mut driver.here);
+            }
+        });
+        Ok(())
+    }
+
     /// Calls `f` once, in the connection's color and under `handler`, when all that has arrived on
     /// this machine by now has been given to [`on_data`](Self::on_data): what comes later was sent
     /// by a peer that could know of whatever this color has done before. While the stream is
@@ -232,6 +252,12 @@ impl Stream {
         }
         Arc::clone(&self.conn).call_home(cx, move |conn, cx| conn.mark(handler, cx));
         Ok(())
+    }
+
+    /// Whether [`on_data`](Self::on_data) will not be called any more.
+    pub(crate) fn has_ended(&self, cx: &Cx) -> Result<bool, Refused> {
+        let ended = |colored: &mut ColorHalf, ()| colored.ended || colored.phase != Phase::Open;
+        self.conn.colored.visit(cx, (), ended)
     }
 
     /// Arms or cancels the receive on the home core.
@@ -418,9 +444,11 @@ impl Drop for Stream {
         }
         let conn = Arc::clone(&self.conn);
         let (poster, color) = (conn.poster().clone(), conn.color());
-        // Refused once the runtime has ended; then the last reference closes the descriptor. A
-        // stream that was closed already makes this an event that finds nothing to do.
-        let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, false));
+        // Refused once the end is decided; then the last reference closes the descriptor. Until
+        // then the run may wait for just this, from whatever thread. A stream that was closed
+        // already makes this an event that finds nothing to do.
+        let close = move |cx: &mut Cx| conn.close(cx, false);
+        let _ = poster.post_own_until(Until::End, None, color, close);
     }
 }
 

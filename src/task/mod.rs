@@ -166,6 +166,18 @@ where
     Ok(task.expect("what was posted was made"))
 }
 
+/// Spawns a task that nobody waits for, also at the limit of queued events. Dropped at once if the
+/// run is over.
+#[cfg(feature = "hyper")]
+pub(crate) fn spawn_own<F>(poster: &Poster, color: Color, future: F)
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let (task, first) = make(&poster.inner, None, color, None, future);
+    drop(poster.post_own_until(Until::End, None, color, first));
+    task.detach();
+}
+
 impl Cx {
     /// Runs a future in `color`: it is polled by events of that color, one after the other, on
     /// whatever core the color is. So between two of its `.await`s it is what a handler is: nothing

@@ -106,6 +106,8 @@ struct HomeHalf {
     canceling: bool,
     /// The application wants to receive.
     wanted: bool,
+    /// Also while the runtime is ending.
+    through_stop: bool,
     /// All bytes received.
     received_bytes: u64,
     /// Once this many bytes are received, an event under this handler is due.

@@ -425,13 +425,17 @@ impl Source for Driver {
         }
     }
 
-    /// Sends go on.
+    /// Sends go on, and receives of connections that asked for it.
     fn begin_drain(&mut self, core: &mut Core) {
         self.draining = true;
         for (_, operation) in &self.operations {
             match operation {
+                Operation::Recv { conn, op } => {
+                    if conn.ends_at_stop(&mut self.here) {
+                        self.backend.cancel(*op);
+                    }
+                }
                 Operation::Accept { op, .. }
-                | Operation::Recv { op, .. }
                 | Operation::Connect { op, .. }
                 | Operation::Signal { op, .. } => self.backend.cancel(*op),
                 Operation::Send { .. } => {}

@@ -1,0 +1,67 @@
+//! hyper 1 on mely: `hyper::rt` for streams, tasks and time.
+//!
+//! [`AsyncStream`](super::AsyncStream) implements `hyper::rt::Read` and `hyper::rt::Write`.
+//! [`ColorExecutor`] spawns hyper's tasks in a color, and [`TaskTimer`] has mely's time. hyper's
+//! connections are futures: a task of the stream's color polls them.
+//!
+//! **At a stop** a stream's reads fail, and hyper gives up what it was answering. A server that
+//! answers first calls [`Stream::receive_through_stop`](crate::net::Stream::receive_through_stop)
+//! before it makes its stream, and hyper's `graceful_shutdown` when
+//! [`stopping`](crate::stopping) is ready, as `examples/hyper.rs` does. The run then waits for
+//! its connections, up to the builder's drain deadline.
+//!
+//! ```
+//! use http_body_util::{BodyExt, Full};
+//! use hyper::body::{Bytes, Incoming};
+//! use hyper::{Request, Response, client, server, service::service_fn};
+//! use mely::aio::{AsyncStream, connect};
+//! use mely::net::{Acceptors, Stream};
+//! use mely::{Color, Handler, Runtime, with_cx};
+//! use std::convert::Infallible;
+//! use std::error::Error;
+//! use std::net::SocketAddr;
+//! static ACCEPT: Handler = Handler::new("accept");
+//!
+//! async fn answer(_request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+//!     Ok(Response::new(Full::from("hello")))
+//! }
+//!
+//! async fn serve(stream: Stream) {
+//!     let Ok(stream) = with_cx(|cx| AsyncStream::new(cx, stream)) else { return };
+//!     let connection = server::conn::http1::Builder::new();
+//!     let _ = connection.serve_connection(stream, service_fn(answer)).await;
+//! }
+//!
+//! async fn ask(addr: SocketAddr) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
+//!     let (mut sender, connection) = client::conn::http1::handshake(connect(addr).await?).await?;
+//!     with_cx(|cx| cx.spawn(cx.color(), connection).detach());
+//!     let request = Request::get("/").body(Full::<Bytes>::default())?;
+//!     let answer = sender.send_request(request).await?;
+//!     Ok(answer.into_body().collect().await?.to_bytes())
+//! }
+//!
+//! let answer = Runtime::builder().build()?.run_until(|cx, finish| {
+//!     let on_accept = ACCEPT.on_each(Color::from(1), |cx, incoming: std::io::Result<_>| {
+//!         let Ok(incoming) = incoming else { return };
+//!         let stream = mely::net::Incoming::open_unique(incoming);
+//!         cx.spawn(stream.color(), serve(stream)).detach();
+//!     });
+//!     let listener = cx.listen(([127, 0, 0, 1], 0).into(), Acceptors::PerCore, on_accept);
+//!     let listener = match listener {
+//!         Ok(listener) => listener,
+//!         Err(error) => return finish.finish(Err(error.into())),
+//!     };
+//!     let addr = listener.local_addr();
+//!     listener.detach();
+//!     cx.spawn(Color::from(2), async move { finish.finish(ask(addr).await) }).detach();
+//! })?;
+//! assert_eq!(answer.unwrap(), "hello");
+//! # Ok::<(), Box<dyn Error>>(())
+//! ```
+
+mod executor;
+mod io;
+mod timer;
+
+pub use self::executor::ColorExecutor;
+pub use self::timer::TaskTimer;

@@ -1,0 +1,319 @@
+//! The stream itself: polls that go to the connection and to its [`State`].
+
+use super::state::State;
+use crate::in_color::InColor;
+use crate::net::{Incoming, Stream, WriteError};
+use crate::sync::Arc;
+use crate::{Color, Cx, Handler, Refused, try_with_cx};
+use futures_io::{AsyncRead, AsyncWrite};
+use rustix::io::Errno;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+/// Most bytes that a stream has accepted to send and the kernel has not taken yet.
+pub const QUEUED_BYTES_MAX: usize = 64 << 10;
+
+static RECEIVED: Handler = Handler::new("mely: received for a task");
+static SENT: Handler = Handler::new("mely: sent for a task");
+
+/// A connection that tasks of its color read and write; see [`mely::aio`](crate::aio).
+///
+/// **Reading** returns what has arrived, in order, then the end of the stream as zero bytes, or the
+/// error that ended it: `ECONNRESET` if the peer reset the connection, `ECANCELED` if the runtime
+/// was asked to stop (see [`Stream::receive_through_stop`] for streams that are to go on). What
+/// arrived before is read before. The end is told again to whoever reads again.
+///
+/// **Writing** copies bytes and gives them to the kernel at once, as far as it takes them. What it
+/// does not take is queued, at most [`QUEUED_BYTES_MAX`]; then a write waits until all of it has
+/// left. A flush waits for the same. An error of sending is told by the next write, flush or close,
+/// and by all later ones. Closing flushes and sends the end of the stream; reading goes on. A stop
+/// does not cut off what is queued: the run waits for it, up to its drain deadline.
+///
+/// **Where.** All polls are made by tasks of the connection's color. Elsewhere they return an error,
+/// and wait for nothing: in another color one whose source is [`Refused`], outside of tasks
+/// [`NoContext`](crate::NoContext). One task may read while another writes, both of this color; of
+/// two that read, the one that polled last is woken.
+///
+/// A task that makes its own color wait ([`Hold::until`](crate::Hold::until)) must not wait for a
+/// stream of that color: what arrives is an ordinary event, and waits for the task.
+///
+/// Dropped, wherever that is, the connection is closed in its color, after what is queued was sent.
+#[must_use = "dropping it closes the connection"]
+pub struct AsyncStream {
+    stream: Stream,
+    state: Arc<InColor<State>>,
+}
+
+impl AsyncStream {
+    /// Makes the stream of a connection, in the connection's color. It receives from now on, instead
+    /// of the connection's callbacks, which are dropped. From one that has had its last `on_data`
+    /// call, reads return the error `NotConnected`, or `ECANCELED` if the runtime is stopping.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color, with which the connection is dropped and closed.
+    pub fn new(cx: &mut Cx, stream: Stream) -> Result<AsyncStream, Refused> {
+        let state = match stream.has_ended(cx)? {
+            // Each connection is told of a stop, also one that does not receive yet.
+            true if cx.stopping() => State::ended(&Errno::CANCELED.into()),
+            true => State::ended(&io::ErrorKind::NotConnected.into()),
+            false => State::default(),
+        };
+        let state = Arc::new(InColor::new(cx.poster(), stream.color(), state));
+        // Of what is written here no more is ever queued: so it is not refused there.
+        stream.set_write_limit(cx, QUEUED_BYTES_MAX)?;
+        let its = Arc::clone(&state);
+        let on_drained = move |cx: &mut Cx, _: &Stream, result: io::Result<()>| {
+            let drained = its.borrow(cx).map(|mut state| state.drained(result));
+            wake(drained.ok().flatten());
+        };
+        stream.on_drained(cx, &SENT, on_drained)?;
+        let its = Arc::clone(&state);
+        let on_data = move |cx: &mut Cx, stream: &Stream, data: io::Result<_>| {
+            // Callbacks are events of its color.
+            let received = its.borrow(cx).map(|mut state| state.receive(data));
+            let (reader, pause) = received.unwrap_or_default();
+            if pause {
+                let _ = stream.pause(cx);
+            }
+            wake(reader);
+        };
+        stream.on_data(cx, &RECEIVED, on_data)?;
+        Ok(AsyncStream { stream, state })
+    }
+
+    /// Makes the stream of a connection that has no color yet, in the color of the event that runs,
+    /// which is moved to the connection's home core.
+    ///
+    /// # Errors
+    /// [`Refused`] if the connection is another runtime's, with which it is dropped and closed.
+    pub fn open(cx: &mut Cx, incoming: Incoming) -> Result<AsyncStream, Refused> {
+        let stream = incoming.open(cx.color());
+        AsyncStream::new(cx, stream)
+    }
+
+    /// The connection's color.
+    pub fn color(&self) -> Color {
+        self.stream.color()
+    }
+
+    /// The core that receives for this connection.
+    pub fn home(&self) -> usize {
+        self.stream.home()
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// As [`Stream::peer_addr`].
+    pub fn peer_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
+        self.stream.peer_addr(cx)
+    }
+
+    /// The address at this end.
+    ///
+    /// # Errors
+    /// As [`Stream::local_addr`].
+    pub fn local_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
+        self.stream.local_addr(cx)
+    }
+
+    /// From now on a stop of the runtime does not cancel its receives; see
+    /// [`Stream::receive_through_stop`], which is the way for a stream that is not made yet.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn receive_through_stop(&self, cx: &mut Cx) -> Result<(), Refused> {
+        self.stream.receive_through_stop(cx)
+    }
+
+    /// Calls `f` in a poll of the connection's color.
+    fn in_color<R>(
+        &self,
+        f: impl FnOnce(&mut Cx) -> Result<Poll<io::Result<R>>, Refused>,
+    ) -> Poll<io::Result<R>> {
+        match try_with_cx(f) {
+            Ok(Ok(polled)) => polled,
+            Ok(Err(refused)) => Poll::Ready(Err(io::Error::other(refused))),
+            Err(no_context) => Poll::Ready(Err(io::Error::other(no_context))),
+        }
+    }
+
+    /// Gives what is unread to `take`, which says how many bytes it took; fewer than it was given if
+    /// it has no more space. Zero at the end of the stream.
+    pub(super) fn poll_take(
+        &self,
+        context: &Context<'_>,
+        take: impl FnMut(&[u8]) -> usize,
+    ) -> Poll<io::Result<usize>> {
+        self.in_color(|cx| {
+            let read = self.state.borrow(cx)?.read(take, context.waker());
+            if read.resume {
+                self.stream.resume(cx)?;
+            }
+            Ok(read.result)
+        })
+    }
+
+    /// Sends a part of these buffers, as if they were one.
+    pub(super) fn poll_send(
+        &self,
+        context: &Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.in_color(|cx| {
+            if let Some(failure) = self.state.borrow(cx)?.broken() {
+                return Ok(Poll::Ready(Err(failure.error())));
+            }
+            if self.state.borrow(cx)?.yields() {
+                context.waker().wake_by_ref();
+                return Ok(Poll::Pending);
+            }
+            let space = QUEUED_BYTES_MAX.saturating_sub(self.stream.queued_bytes(cx)?);
+            let bytes = joined(bufs, space);
+            let len = bytes.len();
+            if len == 0 && bufs.iter().all(|buf| buf.is_empty()) {
+                return Ok(Poll::Ready(Ok(0)));
+            }
+            if len > 0 {
+                match self.stream.write_now(cx, bytes) {
+                    Ok(_) => {
+                        self.state.borrow(cx)?.wrote(len);
+                        return Ok(Poll::Ready(Ok(len)));
+                    }
+                    Err(WriteError::Refused(refused, _)) => return Err(refused),
+                    Err(WriteError::Closed(_)) => {
+                        return Ok(Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())));
+                    }
+                    // Then something is queued, and will have left.
+                    Err(WriteError::Full(_)) => {}
+                }
+            }
+            self.wait_to_write(cx, context.waker())
+        })
+    }
+
+    /// Ready when the kernel has all that was accepted.
+    pub(super) fn poll_sent(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        self.in_color(|cx| self.sent(cx, context.waker()))
+    }
+
+    /// Ready when the kernel has all that was accepted, and the end of the stream behind it.
+    pub(super) fn poll_shut(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        self.in_color(|cx| {
+            let sent = self.sent(cx, context.waker())?;
+            if let Poll::Ready(Ok(())) = sent {
+                self.stream.shutdown_write(cx)?;
+            }
+            Ok(sent)
+        })
+    }
+
+    fn sent(&self, cx: &mut Cx, waker: &Waker) -> Result<Poll<io::Result<()>>, Refused> {
+        if let Some(failure) = self.state.borrow(cx)?.broken() {
+            return Ok(Poll::Ready(Err(failure.error())));
+        }
+        if self.stream.queued_bytes(cx)? == 0 {
+            return Ok(Poll::Ready(Ok(())));
+        }
+        self.wait_to_write(cx, waker)
+    }
+
+    /// Something is queued; `waker` is woken when it has left.
+    fn wait_to_write<R>(&self, cx: &mut Cx, waker: &Waker) -> Result<Poll<R>, Refused> {
+        let replaced = self.state.borrow(cx)?.wait_to_write(waker);
+        // With nothing borrowed: a waker's code is somebody's.
+        drop(replaced);
+        Ok(Poll::Pending)
+    }
+}
+
+/// Wakes with nothing borrowed: a waker's code is somebody's.
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// The first bytes of some buffers, at most this many.
+fn joined(bufs: &[IoSlice<'_>], bytes_max: usize) -> Vec<u8> {
+    let all: usize = bufs.iter().map(|buf| buf.len()).sum();
+    let mut bytes = Vec::with_capacity(all.min(bytes_max));
+    for buf in bufs {
+        let space = bytes_max - bytes.len();
+        bytes.extend_from_slice(&buf[..buf.len().min(space)]);
+    }
+    bytes
+}
+
+impl AsyncRead for AsyncStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        space: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_read_vectored(context, &mut [io::IoSliceMut::new(space)])
+    }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        spaces: &mut [io::IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut spaces = spaces.iter_mut().map(|space| &mut space[..]);
+        let mut space: &mut [u8] = &mut [];
+        let take = |bytes: &[u8]| {
+            let mut taken = 0;
+            while taken < bytes.len() {
+                if space.is_empty() {
+                    match spaces.next() {
+                        Some(next) => space = next,
+                        None => break,
+                    }
+                }
+                let len = space.len().min(bytes.len() - taken);
+                let (filled, rest) = std::mem::take(&mut space).split_at_mut(len);
+                filled.copy_from_slice(&bytes[taken..taken + len]);
+                (taken, space) = (taken + len, rest);
+            }
+            taken
+        };
+        self.poll_take(context, take)
+    }
+}
+
+impl AsyncWrite for AsyncStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(context, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(context, bufs)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_sent(context)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_shut(context)
+    }
+}
+
+impl fmt::Debug for AsyncStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncStream")
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,853 @@
+//! Streams that tasks read and write, on every backend.
+
+mod common;
+
+use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
+use common::{Alive, Bound, LONG, backends, cores, eventually};
+use futures::future::join;
+use futures::io::{AsyncReadExt, AsyncWriteExt, copy};
+use futures::{AsyncRead, AsyncWrite};
+use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect};
+use mely::net::{Acceptors, Backend, Incoming, RecvBuf, SimClient, SimNet, Stream};
+use mely::sim::{Simulation, Step};
+use mely::{
+    Callback, Color, Cores, Cx, Handler, NoContext, Refused, RunError, Runtime, sleep, stopping,
+    with_cx,
+};
+use std::future::{pending, poll_fn};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+const HERE: Color = Color::new(7);
+const THERE: Color = Color::new(8);
+
+fn code(error: &io::Error) -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(error).unwrap_or_else(|| panic!("{error:?}"))
+}
+
+const CANCELED: rustix::io::Errno = rustix::io::Errno::CANCELED;
+
+/// Runs `f` as a task of a fresh stream's own color.
+fn task<F, G>(cx: &mut Cx, incoming: Incoming, f: F)
+where
+    F: FnOnce(AsyncStream) -> G + Send + 'static,
+    G: Future<Output = ()> + Send + 'static,
+{
+    let stream = incoming.open_unique();
+    let color = stream.color();
+    let task = async move {
+        let stream = with_cx(|cx| AsyncStream::new(cx, stream)).unwrap();
+        assert_eq!(stream.color(), color);
+        f(stream).await;
+    };
+    cx.spawn(color, task).detach();
+}
+
+/// Bytes that show it if one is missing, doubled or moved.
+fn pattern(len: usize) -> Vec<u8> {
+    let at = |i: usize| (i ^ (i >> 8) ^ (i >> 16)) as u8;
+    (0..len).map(at).collect()
+}
+
+/// As many bytes as are not taken at once; fewer where the network is simulated.
+fn big(backend: &Backend) -> usize {
+    match backend {
+        Backend::Sim(_) => 300_000,
+        _ => 8 << 20,
+    }
+}
+
+/// Reads pieces of many sizes, and writes each back.
+async fn echo(mut stream: AsyncStream) {
+    let mut space = vec![0; 100_000];
+    for round in 0.. {
+        let size = [1, 7, 4_096, 16_384, 65_537, 100_000][round % 6];
+        let len = stream.read(&mut space[..size]).await.unwrap();
+        if len == 0 {
+            return stream.close().await.unwrap();
+        }
+        stream.write_all(&space[..len]).await.unwrap();
+        if round % 3 == 0 {
+            stream.flush().await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn echoes_whatever_the_sizes() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let serve = |cx: &mut Cx, incoming| task(cx, incoming, echo);
+        with_server("echoes_whatever", on(&backend), serve, move |addr| {
+            for len in [0, 1, 2, 100, 4_095, 16_384, 16_385, 65_536, 65_537, 200_001] {
+                let mut client = Client::connect(&at, addr);
+                let all = pattern(len);
+                // What both ends take at once.
+                for piece in all.chunks(16_000) {
+                    client.write_all(piece).unwrap();
+                    assert!(client.exactly(piece.len()) == piece, "{len}");
+                }
+                client.shutdown_write();
+                assert_eq!(client.rest(), b"", "closed after the end of the stream");
+            }
+        });
+    }
+}
+
+/// The client reads nothing until the server has stopped reading.
+#[test]
+fn much_both_ways_with_a_slow_reader() {
+    for backend in backends() {
+        let at = backend.clone();
+        let serve = |cx: &mut Cx, incoming| task(cx, incoming, echo);
+        with_server("much_both_ways", on(&backend), serve, move |addr| {
+            let Client::Tcp(mut writer) = Client::connect(&at, addr) else {
+                unreachable!()
+            };
+            let mut reader = Client::Tcp(writer.try_clone().unwrap());
+            let all = pattern(32 << 20);
+            let (len, sent) = (all.len(), Arc::new(AtomicUsize::new(0)));
+            let count = Arc::clone(&sent);
+            let writing = thread::spawn(move || {
+                for piece in all.chunks(64 << 10) {
+                    writer.write_all(piece).unwrap();
+                    count.fetch_add(piece.len(), Ordering::Relaxed);
+                }
+                writer.shutdown(std::net::Shutdown::Write).unwrap();
+                all
+            });
+            // Until nothing moves.
+            let mut before = usize::MAX;
+            eventually("back-pressure", || {
+                thread::sleep(Duration::from_millis(50));
+                let now = sent.load(Ordering::Relaxed);
+                std::mem::replace(&mut before, now) == now
+            });
+            assert!(sent.load(Ordering::Relaxed) < len, "nobody slowed it down");
+            let back = reader.rest();
+            assert!(back == writing.join().unwrap(), "other bytes came back");
+        });
+    }
+}
+
+/// A simulated server of one core whose connections are given to `serve`, and a client.
+fn simulated<S>(seed: u64, serve: S) -> (Simulation, SimClient)
+where
+    S: Fn(&mut Cx, Incoming) + Send + Sync + 'static,
+{
+    let builder = Runtime::builder().cores(Cores::Count(1));
+    let mut simulation = builder.simulate(seed).unwrap();
+    simulation.network().set_socket_bytes(SOCKET_BYTES);
+    let (tell, addr) = channel();
+    let start = move |cx: &mut Cx| {
+        let serve = move |cx: &mut Cx, incoming: io::Result<Incoming>| serve(cx, incoming.unwrap());
+        let on_accept = Callback::anonymous_each(ACCEPTING, serve);
+        let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
+        tell.send(listener.local_addr()).unwrap();
+        listener.detach();
+    };
+    simulation.start(start).unwrap();
+    settle(&mut simulation);
+    let client = simulation.network().connect(addr.recv().unwrap()).unwrap();
+    settle(&mut simulation);
+    (simulation, client)
+}
+
+const SOCKET_BYTES: usize = 16 << 10;
+
+/// Steps until nothing is left to do.
+fn settle(simulation: &mut Simulation) {
+    while !matches!(simulation.step(), Step::Stalled | Step::Ended) {}
+}
+
+/// Moves what can be moved through `call`.
+fn until_it_blocks(
+    simulation: &mut Simulation,
+    mut call: impl FnMut() -> io::Result<usize>,
+) -> usize {
+    let mut moved = 0;
+    loop {
+        match call() {
+            Ok(0) => return moved,
+            Ok(len) => moved += len,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                settle(simulation);
+                match call() {
+                    Ok(len) => moved += len,
+                    // Nobody does anything any more.
+                    Err(_) => return moved,
+                }
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// What nobody reads waits with the peer, but for a bound.
+#[test]
+fn a_slow_task_is_sent_no_more_than_a_bound() {
+    let _bound = Bound::new("a_slow_task");
+    for seed in 0..4 {
+        let (go_on, gate) = oneshot::channel::<()>();
+        let (give, given) = channel();
+        let gate = Mutex::new(Some(gate));
+        let (mut simulation, mut client) = simulated(seed, move |cx, incoming| {
+            let (gate, give) = (gate.lock().unwrap().take().unwrap(), give.clone());
+            task(cx, incoming, move |mut stream| async move {
+                gate.await.unwrap();
+                let mut all = Vec::new();
+                stream.read_to_end(&mut all).await.unwrap();
+                give.send(all).unwrap();
+            });
+        });
+        let (all, mut sent) = (pattern(1 << 20), 0);
+        let mut send = |simulation: &mut Simulation, sent: &mut usize| {
+            until_it_blocks(simulation, || {
+                let len = client.write(&all[*sent..])?;
+                *sent += len;
+                Ok(len)
+            });
+        };
+        send(&mut simulation, &mut sent);
+        let most = UNREAD_BYTES_MAX + 4 * SOCKET_BYTES;
+        assert!((64 << 10..=most).contains(&sent), "seed {seed}: {sent}");
+        go_on.send(()).unwrap();
+        settle(&mut simulation);
+        send(&mut simulation, &mut sent);
+        assert_eq!(sent, all.len(), "seed {seed}");
+        client.shutdown_write();
+        settle(&mut simulation);
+        assert!(
+            given.try_recv().unwrap() == all,
+            "seed {seed}: other bytes came"
+        );
+    }
+}
+
+/// A task that writes to somebody who does not read waits, and what it wrote is bounded.
+#[test]
+fn a_slow_peer_is_written_no_more_than_a_bound() {
+    let _bound = Bound::new("a_slow_peer");
+    for seed in 0..4 {
+        let written = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&written);
+        let (mut simulation, mut client) = simulated(seed, move |cx, incoming| {
+            let count = Arc::clone(&count);
+            task(cx, incoming, move |mut stream| async move {
+                let all = pattern(1 << 20);
+                let mut rest = &all[..];
+                while !rest.is_empty() {
+                    let piece = &rest[..rest.len().min(1 + rest.len() % 150_000)];
+                    let len = stream.write(piece).await.unwrap();
+                    assert!(len <= QUEUED_BYTES_MAX);
+                    count.fetch_add(len, Ordering::Relaxed);
+                    rest = &rest[len..];
+                }
+                stream.close().await.unwrap();
+                let late = stream.write(b"late").await.unwrap_err();
+                assert_eq!(late.kind(), ErrorKind::BrokenPipe);
+            });
+        });
+        settle(&mut simulation);
+        let most = QUEUED_BYTES_MAX + 4 * SOCKET_BYTES;
+        let before = written.load(Ordering::Relaxed);
+        assert!((1..=most).contains(&before), "seed {seed}: {before}");
+        let (mut back, mut space) = (Vec::new(), [0; 10_000]);
+        while back.len() < (1 << 20) {
+            let moved = until_it_blocks(&mut simulation, || {
+                let len = client.read(&mut space)?;
+                back.extend_from_slice(&space[..len]);
+                Ok(len)
+            });
+            assert!(moved > 0, "seed {seed}: {} bytes came", back.len());
+        }
+        assert!(back == pattern(1 << 20), "seed {seed}: other bytes came");
+    }
+}
+
+/// A flush is ready when the kernel has all, and not before.
+#[test]
+fn a_flush_waits_until_all_has_left() {
+    let _bound = Bound::new("a_flush_waits");
+    let flushed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&flushed);
+    let (mut simulation, mut client) = simulated(1, move |cx, incoming| {
+        let count = Arc::clone(&count);
+        task(cx, incoming, move |mut stream| async move {
+            stream.write_all(&pattern(50_000)).await.unwrap();
+            stream.flush().await.unwrap();
+            count.store(1, Ordering::Relaxed);
+            pending::<()>().await;
+        });
+    });
+    settle(&mut simulation);
+    assert_eq!(flushed.load(Ordering::Relaxed), 0, "16 KiB fit");
+    let mut space = [0; 10_000];
+    let moved = until_it_blocks(&mut simulation, || client.read(&mut space));
+    assert_eq!((moved, flushed.load(Ordering::Relaxed)), (50_000, 1));
+}
+
+#[test]
+fn half_closed_by_either_end() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let (tell, told) = channel();
+        let serve = move |cx: &mut Cx, incoming| {
+            let tell = tell.clone();
+            task(cx, incoming, move |mut stream| async move {
+                // Ours first: the client sees the end, and can still send.
+                stream.write_all(b"first").await.unwrap();
+                stream.close().await.unwrap();
+                stream.close().await.unwrap();
+                let mut theirs = Vec::new();
+                stream.read_to_end(&mut theirs).await.unwrap();
+                assert_eq!(theirs, pattern(50_000));
+                // The end is told again.
+                assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
+                tell.send(()).unwrap();
+            });
+        };
+        with_server("half_closed", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            assert_eq!(client.rest(), b"first");
+            client.write_all(&pattern(50_000)).unwrap();
+            client.shutdown_write();
+            told.recv_timeout(LONG).unwrap();
+        });
+        let (at, len) = (backend.clone(), big(&backend));
+        let serve = move |cx: &mut Cx, incoming| {
+            task(cx, incoming, move |mut stream| async move {
+                let mut asked = Vec::new();
+                stream.read_to_end(&mut asked).await.unwrap();
+                assert_eq!(asked, b"how many?");
+                // Queued, and sent after the drop.
+                stream.write_all(&pattern(len)).await.unwrap();
+            });
+        };
+        with_server("half_closed", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            client.write_all(b"how many?").unwrap();
+            client.shutdown_write();
+            assert!(client.rest() == pattern(len));
+        });
+    }
+}
+
+/// What was received before is read before; then both directions fail, again and again.
+#[test]
+fn reset_by_the_peer() {
+    for backend in all_backends() {
+        let (at, (tell, told)) = (backend.clone(), channel());
+        let serve = move |cx: &mut Cx, incoming| {
+            let tell = tell.clone();
+            task(cx, incoming, move |mut stream| async move {
+                let mut space = [0; 4];
+                stream.read_exact(&mut space).await.unwrap();
+                let read = loop {
+                    match stream.read(&mut space).await {
+                        Ok(0) => panic!("a reset is no end"),
+                        Ok(_) => {}
+                        Err(error) => break error,
+                    }
+                };
+                let again = stream.read(&mut space).await.unwrap_err();
+                assert_eq!(code(&read), code(&again));
+                let written = loop {
+                    if let Err(error) = stream.write_all(&[0; 1_000]).await {
+                        break error;
+                    }
+                    if let Err(error) = stream.flush().await {
+                        break error;
+                    }
+                };
+                for failed in [stream.flush().await, stream.close().await] {
+                    assert_eq!(failed.unwrap_err().kind(), written.kind());
+                }
+                tell.send((read.kind(), written.kind())).unwrap();
+            });
+        };
+        let seen = with_server("reset_by_the_peer", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            client.write_all(b"four").unwrap();
+            thread::sleep(Duration::from_millis(20));
+            client.reset();
+            told.recv_timeout(LONG).unwrap()
+        });
+        let (read, written) = seen.0;
+        assert_eq!(read, ErrorKind::ConnectionReset, "{backend:?}");
+        let broken = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
+        assert!(broken.contains(&written), "{backend:?}: {written}");
+    }
+}
+
+/// Polls each of its calls once.
+fn poll_all(stream: &mut AsyncStream) -> [io::Error; 4] {
+    let context = &mut Context::from_waker(Waker::noop());
+    let mut stream = Pin::new(stream);
+    fn refused<R>(polled: Poll<io::Result<R>>) -> io::Error {
+        match polled {
+            Poll::Ready(Err(error)) => error,
+            _ => panic!("not refused"),
+        }
+    }
+    [
+        refused(stream.as_mut().poll_read(context, &mut [0; 8])),
+        refused(stream.as_mut().poll_write(context, b"no")),
+        refused(stream.as_mut().poll_flush(context)),
+        refused(stream.as_mut().poll_close(context)),
+    ]
+}
+
+#[test]
+fn refused_in_other_colors_and_outside_of_tasks() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let serve = |cx: &mut Cx, incoming: Incoming| {
+            cx.place(HERE, incoming.home());
+            let first = async move {
+                let made = with_cx(|cx| {
+                    cx.spawn(HERE, async move {
+                        with_cx(|cx| AsyncStream::open(cx, incoming)).unwrap()
+                    })
+                });
+                let mut stream = made.await.unwrap();
+                // Here, in another color.
+                for error in poll_all(&mut stream) {
+                    let expected = Refused::OtherColor {
+                        state: HERE,
+                        handler: THERE,
+                    };
+                    let source = error.into_inner().unwrap();
+                    assert_eq!(source.downcast_ref(), Some(&expected));
+                }
+                // On a thread that is no core.
+                let outside = move || {
+                    for error in poll_all(&mut stream) {
+                        let source = error.into_inner().unwrap();
+                        assert_eq!(source.downcast_ref(), Some(&NoContext));
+                    }
+                    stream
+                };
+                let stream = thread::spawn(outside).join().unwrap();
+                // And back: it works, and nothing of that was sent.
+                with_cx(|cx| cx.spawn(HERE, echo(stream)).detach());
+            };
+            cx.spawn(THERE, first).detach();
+        };
+        with_server(
+            "refused_in_other_colors",
+            on(&backend),
+            serve,
+            move |addr| {
+                let mut client = Client::connect(&at, addr);
+                client.write_all(b"hello").unwrap();
+                assert_eq!(client.exactly(5), b"hello");
+                client.shutdown_write();
+                assert_eq!(client.rest(), b"");
+            },
+        );
+    }
+}
+
+#[test]
+fn made_in_another_color_it_is_refused_and_closed() {
+    let _bound = Bound::new("made_in_another_color");
+    let (tell, told) = channel();
+    let (mut simulation, mut client) = simulated(1, move |cx, incoming| {
+        let stream = incoming.open(THERE);
+        tell.send(AsyncStream::new(cx, stream).map(drop)).unwrap();
+    });
+    settle(&mut simulation);
+    let refused = told.recv().unwrap().unwrap_err();
+    assert!(matches!(refused, Refused::OtherColor { .. }), "{refused}");
+    assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+}
+
+/// A connection whose end came before reads as one that is gone, and does not wait for ever.
+#[test]
+fn made_of_a_stream_that_has_ended() {
+    static READ: Handler = Handler::new("read");
+    let _bound = Bound::new("made_of_a_stream");
+    let (tell, told) = channel();
+    let (mut simulation, client) = simulated(1, move |cx, incoming| {
+        let stream = incoming.open_unique();
+        let tell = tell.clone();
+        cx.post(stream.color(), move |cx| {
+            let (give, given) = channel::<Stream>();
+            let on_data = move |cx: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
+                let stream = given.recv().unwrap();
+                let tell = tell.clone();
+                let late = async move {
+                    let mut stream = with_cx(|cx| AsyncStream::new(cx, stream)).unwrap();
+                    tell.send(stream.read(&mut [0; 8]).await).unwrap();
+                };
+                cx.spawn(cx.color(), late).detach();
+            };
+            stream.on_data(cx, &READ, on_data).unwrap();
+            give.send(stream).unwrap();
+        });
+    });
+    client.shutdown_write();
+    settle(&mut simulation);
+    let read = told.recv().unwrap();
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::NotConnected);
+}
+
+/// By a task of its color or another, by a thread, by whoever cancels the task that waits for it.
+#[test]
+fn dropped_wherever_it_is_closed() {
+    for backend in all_backends() {
+        let (at, alive) = (backend.clone(), Alive::default());
+        let (count, number) = (alive.clone(), AtomicUsize::new(0));
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let payload = count.payload();
+            let number = number.fetch_add(1, Ordering::Relaxed);
+            task(cx, incoming, move |mut stream| async move {
+                let _payload = payload;
+                stream.write_all(b"bye").await.unwrap();
+                match number {
+                    0 => drop(stream),
+                    1 => drop(with_cx(|cx| cx.spawn(THERE, async move { drop(stream) })).await),
+                    2 => drop(thread::spawn(move || drop(stream))),
+                    _ => {
+                        let reading = async move { stream.read(&mut [0; 8]).await };
+                        let reading = with_cx(|cx| cx.spawn(cx.color(), reading));
+                        sleep(Duration::from_millis(1)).await;
+                        drop(reading);
+                    }
+                }
+            });
+        };
+        with_server("dropped_wherever", on(&backend), serve, move |addr| {
+            for _ in 0..4 {
+                let mut client = Client::connect(&at, addr);
+                assert_eq!(client.rest(), b"bye");
+            }
+        });
+        assert_eq!(alive.count(), 0);
+    }
+}
+
+/// The waker that a stream has is of the task that owns the stream.
+#[test]
+fn a_run_that_is_cut_short_leaves_nothing() {
+    for backend in all_backends() {
+        let _bound = Bound::new("a_run_that_is_cut_short");
+        let alive = Alive::default();
+        let payload = alive.payload();
+        let builder = on(&backend).drain_deadline(Duration::from_millis(50));
+        let runtime = builder.build().unwrap();
+        let (poster, net) = (runtime.poster(), backend.clone());
+        let result = runtime.run(move |cx| {
+            let (tell, addr) = channel();
+            let payload = Mutex::new(Some(payload));
+            let serve = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                let payload = payload.lock().unwrap().take();
+                let stream = incoming.unwrap().open_unique();
+                cx.post(stream.color(), move |cx| {
+                    stream.receive_through_stop(cx).unwrap();
+                    let mut stream = AsyncStream::new(cx, stream).unwrap();
+                    let waits = async move {
+                        let _payload = payload;
+                        with_cx(|cx| cx.stop());
+                        let _ = stream.read(&mut [0; 8]).await.unwrap();
+                    };
+                    cx.spawn(cx.color(), waits).detach();
+                });
+            };
+            let on_accept = Callback::anonymous_each(ACCEPTING, serve);
+            let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+            thread::spawn(move || {
+                let client = Client::connect(&net, addr.recv().unwrap());
+                thread::sleep(Duration::from_millis(500));
+                drop(client);
+            });
+        });
+        assert!(
+            matches!(result, Err(RunError::Deadline { .. })),
+            "{result:?}"
+        );
+        drop(poster);
+        assert_eq!(alive.count(), 0, "{backend:?}");
+    }
+}
+
+/// Who reads is told of a stop; what was written still leaves.
+#[test]
+fn a_stop_is_an_error_to_readers_and_lets_writers_finish() {
+    for backend in all_backends() {
+        let (at, len) = (backend.clone(), big(&backend));
+        let (tell, told) = channel();
+        let serve = move |cx: &mut Cx, incoming| {
+            let tell = tell.clone();
+            task(cx, incoming, move |mut stream| async move {
+                let mut space = [0; 4];
+                stream.read_exact(&mut space).await.unwrap();
+                with_cx(|cx| cx.stop());
+                let error = stream.read(&mut space).await.unwrap_err();
+                tell.send(code(&error)).unwrap();
+                stream.write_all(&pattern(len)).await.unwrap();
+                stream.close().await.unwrap();
+                let error = stream.read(&mut space).await.unwrap_err();
+                tell.send(code(&error)).unwrap();
+            });
+        };
+        let ((back, codes), _) =
+            with_server("a_stop_is_an_error", on(&backend), serve, move |addr| {
+                let mut client = Client::connect(&at, addr);
+                client.write_all(b"four").unwrap();
+                let codes = [told.recv().unwrap(), CANCELED];
+                // Slower than the server.
+                thread::sleep(Duration::from_millis(20));
+                (client.exactly(len), [codes[0], told.recv().unwrap()])
+            });
+        assert!(back == pattern(len), "{backend:?}");
+        assert_eq!(codes, [CANCELED; 2], "{backend:?}");
+    }
+}
+
+/// A task whose reads are paused when the stop comes.
+#[test]
+fn a_stop_in_the_middle_of_a_transfer() {
+    for backend in backends() {
+        let at = backend.clone();
+        let (tell, told) = channel();
+        let serve = move |cx: &mut Cx, incoming| {
+            let tell = tell.clone();
+            task(cx, incoming, move |mut stream| async move {
+                // Reads nothing until the stop, by when receiving is paused.
+                stopping().await;
+                let mut all = Vec::new();
+                let error = stream.read_to_end(&mut all).await.unwrap_err();
+                tell.send((code(&error), all)).unwrap();
+            });
+        };
+        let ((), _) = with_server("a_stop_in_the_middle", on(&backend), serve, move |addr| {
+            let Client::Tcp(mut client) = Client::connect(&at, addr) else {
+                unreachable!()
+            };
+            client
+                .set_write_timeout(Some(Duration::from_millis(100)))
+                .unwrap();
+            while client.write(&pattern(64 << 10)).is_ok() {}
+        });
+        let (error, all) = told.recv_timeout(LONG).unwrap();
+        assert_eq!(error, CANCELED, "{backend:?}");
+        assert!(
+            (64 << 10..=UNREAD_BYTES_MAX).contains(&all.len()),
+            "{}",
+            all.len()
+        );
+        let expected = pattern(64 << 10).repeat(all.len() / (64 << 10) + 1);
+        assert!(
+            all == expected[..all.len()],
+            "{backend:?}: other bytes came"
+        );
+    }
+}
+
+/// A connection that asked for it receives until it is closed: and the run waits for that.
+#[test]
+fn received_through_a_stop() {
+    for backend in all_backends() {
+        let (at, (tell, told)) = (backend.clone(), channel());
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let stream = incoming.open_unique();
+            let (color, tell) = (stream.color(), tell.clone());
+            let conversation = async move {
+                let mut stream = with_cx(|cx| {
+                    stream.receive_through_stop(cx)?;
+                    AsyncStream::new(cx, stream)
+                })
+                .unwrap();
+                stopping().await;
+                tell.send(()).unwrap();
+                // More than makes it pause.
+                let mut asked = vec![0; 200_000];
+                stream.read_exact(&mut asked).await.unwrap();
+                stream.write_all(&asked).await.unwrap();
+                assert_eq!(stream.read(&mut asked).await.unwrap(), 0);
+            };
+            cx.spawn(color, conversation).detach();
+        };
+        let builder = on(&backend);
+        let _bound = Bound::new("received_through_a_stop");
+        let runtime = builder.build().unwrap();
+        let poster = runtime.poster();
+        let (give, addr) = channel();
+        let client = thread::spawn(move || {
+            let mut client = Client::connect(&at, addr.recv().unwrap());
+            thread::sleep(Duration::from_millis(20));
+            poster.stop();
+            told.recv_timeout(LONG).unwrap();
+            thread::sleep(Duration::from_millis(20));
+            let asked = pattern(200_000);
+            client.write_all(&asked).unwrap();
+            client.shutdown_write();
+            assert!(client.rest() == asked);
+        });
+        runtime
+            .run(move |cx| {
+                let serve = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                    serve(cx, incoming.unwrap());
+                };
+                let on_accept = Callback::anonymous_each(ACCEPTING, serve);
+                let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
+                give.send(listener.local_addr()).unwrap();
+                listener.detach();
+            })
+            .unwrap();
+        client.join().unwrap();
+    }
+}
+
+/// Such a connection may be dropped by a thread while the run waits for just that.
+#[test]
+fn dropped_by_a_thread_after_a_stop() {
+    for backend in all_backends() {
+        let (at, (tell, told)) = (backend.clone(), channel());
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let stream = incoming.open_unique();
+            let tell: Sender<AsyncStream> = tell.clone();
+            cx.post(stream.color(), move |cx| {
+                stream.receive_through_stop(cx).unwrap();
+                let stream = AsyncStream::new(cx, stream).unwrap();
+                cx.stop();
+                tell.send(stream).unwrap();
+            });
+        };
+        with_server("dropped_by_a_thread", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            let stream = told.recv_timeout(LONG).unwrap();
+            thread::sleep(Duration::from_millis(50));
+            drop(stream);
+            assert_eq!(client.rest(), b"");
+        });
+    }
+}
+
+/// A server and clients on one runtime, in tasks all of them; the two halves are used at a time.
+#[test]
+fn connects_and_is_answered() {
+    for backend in all_backends() {
+        let _bound = Bound::new("connects_and_is_answered");
+        let len = big(&backend);
+        let served = on(&backend).build().unwrap().run_until(move |cx, finish| {
+            let serve = |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                task(cx, incoming.unwrap(), |stream| async move {
+                    let (from, mut to) = stream.split();
+                    copy(from, &mut to).await.unwrap();
+                    to.close().await.unwrap();
+                });
+            };
+            let on_accept = Callback::anonymous_each(ACCEPTING, serve);
+            let listener = cx
+                .listen(any_port(), Acceptors::PerCore, on_accept)
+                .unwrap();
+            let addr = listener.local_addr();
+            listener.detach();
+            let client = move |color: Color| async move {
+                let stream = connect(addr).await?;
+                assert_eq!(stream.color(), color);
+                assert_eq!(with_cx(|cx| stream.peer_addr(cx))?, addr);
+                assert_ne!(with_cx(|cx| stream.local_addr(cx))?, addr);
+                let (mut from, mut to) = stream.split();
+                let writing = async move {
+                    to.write_all(&pattern(len)).await?;
+                    to.close().await
+                };
+                let mut back = Vec::new();
+                let (written, read) = join(writing, from.read_to_end(&mut back)).await;
+                written.and(read)?;
+                assert!(back == pattern(len));
+                Ok::<_, io::Error>(())
+            };
+            let clients: Vec<_> = (0..4)
+                .map(|n| Color::from(100 + n))
+                .map(|color| cx.spawn(color, client(color)))
+                .collect();
+            let all = async move {
+                for client in clients {
+                    client.await.unwrap().unwrap();
+                }
+                finish.finish(());
+            };
+            cx.spawn(HERE, all).detach();
+        });
+        served.unwrap();
+    }
+}
+
+#[test]
+fn connecting_fails_as_it_should() {
+    for backend in backends() {
+        let _bound = Bound::new("connecting_fails");
+        let closed = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
+        // Outside of tasks.
+        let mut outside = Box::pin(connect(closed));
+        let polled = outside
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Err(error)) = polled else {
+            panic!("polled outside of a task");
+        };
+        assert!(error.into_inner().unwrap().is::<NoContext>());
+
+        let seen = on(&backend).build().unwrap().run_until(move |cx, finish| {
+            let tries = async move {
+                let refused = connect(closed).await.unwrap_err().kind();
+                // Dropped before it is there: whatever comes of it is closed.
+                let mut early = Box::pin(connect(closed));
+                let pending = poll_fn(|cx| Poll::Ready(early.as_mut().poll(cx).is_pending())).await;
+                drop(early);
+                with_cx(|cx| cx.stop());
+                // The driver has heard of it.
+                sleep(Duration::from_millis(20)).await;
+                let canceled = code(&connect(closed).await.unwrap_err());
+                finish.finish((refused, pending, canceled));
+            };
+            cx.spawn(HERE, tries).detach();
+        });
+        let expected = (ErrorKind::ConnectionRefused, true, CANCELED);
+        assert_eq!(seen.unwrap(), expected, "{backend:?}");
+    }
+}
+
+/// In moves of a few bytes, in an order of its own for each seed.
+#[test]
+fn echoes_in_small_pieces() {
+    // What functions that take streams ask for.
+    fn is<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>() {}
+    is::<AsyncStream>();
+    for seed in 0..20 {
+        let net = SimNet::new(seed);
+        net.set_move_bytes_max(700);
+        let backend = Backend::Sim(net);
+        let at = backend.clone();
+        let serve = |cx: &mut Cx, incoming| task(cx, incoming, echo);
+        with_server(
+            "echoes_in_small",
+            cores(2).backend(backend),
+            serve,
+            move |addr: SocketAddr| {
+                let mut client = Client::connect(&at, addr);
+                for piece in pattern(100_000).chunks(9_000) {
+                    client.write_all(piece).unwrap();
+                    assert!(client.exactly(piece.len()) == piece, "seed {seed}");
+                }
+                client.shutdown_write();
+                assert_eq!(client.rest(), b"");
+            },
+        );
+    }
+}
