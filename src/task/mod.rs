@@ -173,7 +173,7 @@ pub(crate) fn spawn_own<F>(poster: &Poster, color: Color, future: F)
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let (task, first) = make(&poster.inner, None, color, None, future);
+    let (task, first) = make(poster.clone(), None, color, None, future);
     drop(poster.post_own_until(Until::End, None, color, first));
     task.detach();
 }
