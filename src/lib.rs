@@ -190,6 +190,9 @@ pub mod promises {}
 #[doc = include_str!("../docs/checks.md")]
 pub mod checks {}
 
+#[doc = include_str!("../docs/coming-from.md")]
+pub mod coming_from {}
+
 /// The README's examples compile.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
