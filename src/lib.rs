@@ -180,6 +180,8 @@ pub use crate::sched::policy::{Heuristics, Stealing};
 pub use crate::task::Task;
 pub use crate::task::ambient::{NoContext, try_with_cx, with_cx};
 #[cfg(not(loom))]
+pub use crate::task::blocking::blocking;
+#[cfg(not(loom))]
 pub use crate::task::time::{Elapsed, Sleep, Stopping, sleep, stopping, timeout, yield_now};
 pub use crate::together::states::States;
 pub use mely_topology as topology;

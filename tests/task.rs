@@ -789,3 +789,83 @@ fn all_hear_of_the_stop() {
         .unwrap();
     assert_eq!(heard.load(Ordering::Relaxed), 3);
 }
+
+/// Also while the task's color is held; its panic is the task's, and what was refused comes back.
+#[test]
+fn blocking_work_is_awaited() {
+    let _bound = Bound::new("blocking_work_is_awaited");
+    let alive = Alive::default();
+    let payload = alive.payload();
+    let builder = cores(1).blocking_threads_max(1).blocking_queue_max(1);
+    let runtime = builder
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(|_report| ())
+        .build()
+        .unwrap();
+    let seen = runtime.run_until(move |cx, finish| {
+        cx.post(HERE, move |cx| {
+            let all = async move {
+                let sum = mely::blocking(|| (1..=10).sum::<u64>()).await;
+                let sum = sum.map_err(|refused| refused.to_string());
+                let panics = with_cx(|cx| {
+                    cx.spawn(THERE, async {
+                        let never = mely::blocking(|| panic!("in the work")).await;
+                        assert!(never.is_ok(), "unreachable");
+                    })
+                });
+                let panicked = panics.await;
+                // One runs until it is told, one waits and is canceled, one is refused.
+                let (go, gate) = channel::<()>();
+                let runs = with_cx(|cx| {
+                    let wait = move || {
+                        let _told = gate.recv();
+                    };
+                    cx.spawn(THERE, async move { mely::blocking(wait).await.is_ok() })
+                });
+                while with_cx(|cx| cx.stats().blocking.running) == 0 {
+                    sleep(Duration::from_micros(100)).await;
+                }
+                let waits = with_cx(|cx| {
+                    let drops = move || drop(payload);
+                    cx.spawn(THERE, async move { mely::blocking(drops).await.is_ok() })
+                });
+                while with_cx(|cx| cx.stats().blocking.queued) == 0 {
+                    sleep(Duration::from_micros(100)).await;
+                }
+                let Err(refused) = mely::blocking(|| 9).await else {
+                    panic!("there is no room");
+                };
+                let back = refused.into_inner().0();
+                drop(waits);
+                while with_cx(|cx| cx.stats().blocking.queued) > 0 {
+                    sleep(Duration::from_micros(100)).await;
+                }
+                drop(go);
+                finish.finish((sum, panicked, runs.await, back));
+            };
+            cx.hold().until(all).detach();
+        });
+    });
+    let expected = (Ok(55), Err(NoReply::Panicked), Ok(true), 9);
+    assert_eq!(seen.unwrap(), expected);
+    assert_eq!(alive.count(), 0);
+}
+
+#[test]
+fn a_task_is_named_after_its_future() {
+    async fn fails_later() {
+        yield_now().await;
+        panic!("later");
+    }
+    let _bound = Bound::new("a_task_is_named");
+    let error = cores(1)
+        .build()
+        .unwrap()
+        .run(|cx| cx.spawn(HERE, fails_later()).detach())
+        .unwrap_err();
+    let mely::RunError::Panicked { panic, .. } = error else {
+        panic!("{error}");
+    };
+    assert!(panic.handler.starts_with("task::"), "{}", panic.handler);
+    assert!(panic.handler.contains("fails_later"), "{}", panic.handler);
+}

@@ -113,10 +113,10 @@ impl ClosureProfile {
         }
     }
 
-    /// The handler's name, or the closure's type.
+    /// The handler's name, or the closure's type: of a task, the future's.
     pub(crate) fn name(&self) -> &'static str {
         self.handler
-            .map_or_else(self.vtable.type_name, Handler::name)
+            .map_or_else(|| unwrapped((self.vtable.type_name)()), Handler::name)
     }
 
     /// Mean and mean deviation in ns, if anything was measured.
@@ -442,9 +442,40 @@ pub(super) fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) ->
     )
 }
 
+/// The name of a type, without what a task ([`crate::task`]) wraps a future in.
+fn unwrapped(name: &'static str) -> &'static str {
+    let wrappers = ["mely::task::answer<", "mely::task::make<"];
+    let inner = wrappers.iter().find_map(|wrapper| {
+        let inner = &name[name.find(wrapper)? + wrapper.len()..];
+        let (mut depth, mut before) = (1, ' ');
+        let end = inner.find(|c| {
+            match c {
+                '<' => depth += 1,
+                // No bracket in `fn() -> T`.
+                '>' if before != '-' => depth -= 1,
+                _ => {}
+            }
+            before = c;
+            depth == 0
+        });
+        Some(&inner[..end?])
+    });
+    inner.unwrap_or(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tasks_are_named_after_their_futures() {
+        let later = "mely::task::body::Body<mely::task::answer<a::main::{{closure}}>::{{closure}}>\
+                     ::schedule::{{closure}}";
+        let first = "mely::task::make<a::f<fn(u8) -> u8, b::C<d>>::{{closure}}>::{{closure}}";
+        assert_eq!(unwrapped(later), "a::main::{{closure}}");
+        assert_eq!(unwrapped(first), "a::f<fn(u8) -> u8, b::C<d>>::{{closure}}");
+        assert_eq!(unwrapped("a::main::{{closure}}"), "a::main::{{closure}}");
+    }
     use crate::Cx;
     use crate::event::node::VtableOf;
     use std::sync::LazyLock;

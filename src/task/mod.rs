@@ -2,10 +2,12 @@
 //!
 //! A task is a future that is polled by events of its color. [`body`] is what its wakers have, and
 //! says when it is polled; [`ambient`] is how code inside of it reaches the context; [`time`] are
-//! futures of time. Here is what its owner has: a [`Task`], whose result comes as that of an event
+//! futures of time, [`blocking`] waits for blocking work. Here is what its owner has: a [`Task`], whose result comes as that of an event
 //! that was asked ([`crate::ask`]).
 
 pub(crate) mod ambient;
+#[cfg(not(loom))]
+pub(crate) mod blocking;
 mod body;
 #[cfg(not(loom))]
 pub(crate) mod time;

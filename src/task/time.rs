@@ -107,7 +107,7 @@ impl fmt::Debug for Sleep {
 ///
 /// # Panics
 /// If none does.
-fn within_task<R>(what: &str, f: impl FnOnce(&mut Cx) -> R) -> R {
+pub(super) fn within_task<R>(what: &str, f: impl FnOnce(&mut Cx) -> R) -> R {
     match try_with_cx(f) {
         Ok(result) => result,
         Err(_) => panic!("`mely::{what}` is polled outside of a task of mely, or inside `with_cx`"),
