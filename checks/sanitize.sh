@@ -65,11 +65,14 @@ address)
 miri)
     nightly rust-src miri
     miri() { cargo +nightly miri test --target-dir "$target/miri" -p mely --no-fail-fast "$@"; }
-    miri --lib -- event:: sched:: host::unique io::pool io::buf "$@"
+    # Not the tests of choices: each has a table of its own, which Miri takes minutes to make.
+    miri --lib -- event:: sched:: host::unique io::pool io::buf --skip sched::choices "$@"
     miri --test colored --test panics --test placement -- "$@"
     # Those that need no kernel and are small enough.
     miri --test limits --test shutdown -- \
         closures_of closures_that beyond_the_limit never_ran gives_the_closure_back "$@"
+    # A runtime and a task: some twenty seconds each.
+    miri --test task -- the_context "$@"
     miri --test stress -- storm_base causal poster_inside shutdown_during "$@"
     # Two schedules, and the other of the two models of aliasing.
     MIRIFLAGS="-Zmiri-many-seeds=0..2 -Zmiri-tree-borrows ${MIRIFLAGS:-}" \
