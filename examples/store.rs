@@ -1,10 +1,12 @@
 //! How do I keep state by key, and change several keys at once? A store with Redis's protocol, for
-//! redis-cli and redis-benchmark. `cargo run --release --example store -- 127.0.0.1:6379`, Ctrl-C to
-//! stop: what has come by then is answered.
+//! redis-cli and redis-benchmark. `cargo run --release --example store -- 127.0.0.1:6379`, Ctrl-C
+//! to stop: what has come by then is answered.
 //!
-//! A key lies in one of a few shards, each the state of a color. A connection is a task. What it has
-//! read is a batch of requests: an event for each of their shards, in parallel, and one write of all
-//! answers. A batch with a request for several shards is one event that has all of them at once.
+//! A key lies in one of a few shards, each the state of a color. A connection is a task. What it
+//! has read is a batch of requests: an event for each of their shards, in parallel, and one write
+//! of all answers. A batch with a request for several shards is one event that has all of them.
+//!
+//! Two requests of a batch for different shards may be seen in either order by other connections.
 
 use futures::io::{AsyncReadExt, AsyncWriteExt, copy, sink};
 use mely::aio::AsyncStream;
@@ -12,6 +14,7 @@ use mely::net::{Acceptors, Incoming, Stream};
 use mely::{Color, Colored, Cx, Handler, NoReply, Reply, Runtime, timeout, with_cx};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::{io, mem, ops::Range, sync::Arc, time::Duration};
 
@@ -21,7 +24,7 @@ static STORE: Handler = Handler::new("store");
 static STOP: Handler = Handler::new("stop");
 
 /// More of them are more that run in parallel, and more events for a batch.
-const SHARDS: u64 = 8;
+const SHARDS: u64 = 4;
 /// A client that sends a longer request is told so, and sent away.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 const LINE_BYTES_MAX: usize = 16 << 10;
@@ -116,11 +119,8 @@ impl Store<'_> {
                 head(out, ':', new);
             }
             (b"DEL", keys @ [_, ..]) => {
-                head(
-                    out,
-                    ':',
-                    keys.iter().filter(|key| self.del(key)).count() as i64,
-                );
+                let gone = keys.iter().filter(|key| self.del(key)).count();
+                head(out, ':', gone as i64);
             }
             (b"EXPIRE", [key, seconds]) => {
                 let seconds = number(seconds).ok_or(NO_NUMBER)?;
@@ -139,7 +139,7 @@ fn number(text: &[u8]) -> Option<i64> {
 }
 
 fn head(out: &mut Vec<u8>, kind: char, number: i64) {
-    out.extend(format!("{kind}{number}\r\n").as_bytes());
+    let _ = write!(out, "{kind}{number}\r\n");
 }
 
 fn bulk(out: &mut Vec<u8>, value: Option<&[u8]>) {
@@ -276,7 +276,7 @@ impl Batch {
             }
             if let Err(error) = done {
                 out.truncate(begin);
-                out.extend(format!("-ERR {error}\r\n").as_bytes());
+                let _ = write!(out, "-ERR {error}\r\n");
             }
             ends.push(out.len());
         }
