@@ -351,6 +351,7 @@ fn reset_by_the_peer() {
             task(cx, incoming, move |mut stream| async move {
                 let mut space = [0; 4];
                 stream.read_exact(&mut space).await.unwrap();
+                tell.send(None).unwrap();
                 let read = loop {
                     match stream.read(&mut space).await {
                         Ok(0) => panic!("a reset is no end"),
@@ -371,15 +372,15 @@ fn reset_by_the_peer() {
                 for failed in [stream.flush().await, stream.close().await] {
                     assert_eq!(failed.unwrap_err().kind(), written.kind());
                 }
-                tell.send((read.kind(), written.kind())).unwrap();
+                tell.send(Some((read.kind(), written.kind()))).unwrap();
             });
         };
         let seen = with_server("reset_by_the_peer", on(&backend), serve, move |addr| {
             let mut client = Client::connect(&at, addr);
             client.write_all(b"four").unwrap();
-            thread::sleep(Duration::from_millis(20));
+            assert_eq!(told.recv_timeout(LONG).unwrap(), None);
             client.reset();
-            told.recv_timeout(LONG).unwrap()
+            told.recv_timeout(LONG).unwrap().expect("both fail")
         });
         let (read, written) = seen.0;
         assert_eq!(read, ErrorKind::ConnectionReset, "{backend:?}");
@@ -637,7 +638,7 @@ fn a_stop_in_the_middle_of_a_transfer() {
                 unreachable!()
             };
             client
-                .set_write_timeout(Some(Duration::from_millis(100)))
+                .set_write_timeout(Some(Duration::from_secs(1)))
                 .unwrap();
             while client.write(&pattern(64 << 10)).is_ok() {}
         });
@@ -670,6 +671,7 @@ fn received_through_a_stop() {
                     AsyncStream::new(cx, stream)
                 })
                 .unwrap();
+                tell.send(()).unwrap();
                 stopping().await;
                 tell.send(()).unwrap();
                 // More than makes it pause.
@@ -687,7 +689,7 @@ fn received_through_a_stop() {
         let (give, addr) = channel();
         let client = thread::spawn(move || {
             let mut client = Client::connect(&at, addr.recv().unwrap());
-            thread::sleep(Duration::from_millis(20));
+            told.recv_timeout(LONG).unwrap();
             poster.stop();
             told.recv_timeout(LONG).unwrap();
             thread::sleep(Duration::from_millis(20));

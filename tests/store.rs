@@ -268,7 +268,7 @@ fn what_has_come_before_a_stop_is_answered() {
         let mut client = Client::connect(backend, addr);
         expect(&mut client, b"SET n 0\r\n", "+OK\r\n");
         client.write_all(&b"INCR n\r\n".repeat(1_000)).unwrap();
-        thread::sleep(Duration::from_millis(200));
+        thread::sleep(Duration::from_secs(1));
         poster.stop();
         let answers: String = (1..=1_000).map(|n| format!(":{n}\r\n")).collect();
         assert_eq!(String::from_utf8(client.rest()).unwrap(), answers);

@@ -814,6 +814,10 @@ fn blocking_work_is_awaited() {
                     })
                 });
                 let panicked = panics.await;
+                // Told before the thread is free.
+                while with_cx(|cx| cx.stats().blocking.running) > 0 {
+                    sleep(Duration::from_micros(100)).await;
+                }
                 // One runs until it is told, one waits and is canceled, one is refused.
                 let (go, gate) = channel::<()>();
                 let runs = with_cx(|cx| {
