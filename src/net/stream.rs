@@ -219,11 +219,7 @@ impl Stream {
     /// [`Refused`] outside the connection's color.
     pub fn receive_through_stop(&self, cx: &mut Cx) -> Result<(), Refused> {
         self.conn.colored.check(cx)?;
-        Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
-            if let Some(driver) = Driver::of(&mut cx.worker().source) {
-                conn.receive_through_stop(&mut driver.here);
-            }
-        });
+        self.conn.receive_through_stop();
         Ok(())
     }
 

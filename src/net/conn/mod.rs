@@ -39,7 +39,7 @@ use crate::in_color::InColor;
 use crate::io::{Fd, Op, Owner, SendBuf};
 use crate::net::registry::Registry;
 use crate::sync::CellMut;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::{Color, Cx, Handler};
 use std::collections::VecDeque;
 use std::fmt;
@@ -106,8 +106,6 @@ struct HomeHalf {
     canceling: bool,
     /// The application wants to receive.
     wanted: bool,
-    /// Also while the runtime is ending.
-    through_stop: bool,
     /// All bytes received.
     received_bytes: u64,
     /// Once this many bytes are received, an event under this handler is due.
@@ -128,6 +126,9 @@ struct HomeHalf {
 /// A connection.
 pub(super) struct Conn {
     pub(super) fd: Fd,
+    /// A stop does not cancel its receives. Set in its color, and seen by its home with the stop
+    /// that was asked for after that.
+    through_stop: AtomicBool,
     pub(super) owner: Owner,
     /// Set once by `on_data`, before the first receive starts.
     pub(super) read_handler: OnceLock<&'static Handler>,
@@ -152,6 +153,7 @@ impl Conn {
         unique: Option<UniqueColor>,
     ) -> Arc<Conn> {
         Arc::new_cyclic(|conn| Conn {
+            through_stop: AtomicBool::new(false),
             fd,
             owner,
             read_handler: OnceLock::new(),

@@ -12,6 +12,7 @@ use crate::io::RecvBuf;
 use crate::net::confined::Here;
 use crate::net::driver::Driver;
 use crate::sched::core::Core;
+use crate::sync::atomic::Ordering;
 use crate::{Cx, Handler};
 use std::io;
 use std::sync::Arc;
@@ -88,9 +89,9 @@ impl Conn {
     pub(in crate::net) fn canceled(self: &Arc<Conn>, here: &mut Here, core: &mut Core) {
         let told = {
             let home = self.at_home.borrow(here);
-            home.recv.is_some() || home.ended || home.closing || home.through_stop
+            home.recv.is_some() || home.ended || home.closing
         };
-        if !told {
+        if !told && self.ends_at_stop() {
             let error = io::Error::from_raw_os_error(ECANCELED);
             self.received(Err(error), here, core);
         }
@@ -117,16 +118,16 @@ impl Conn {
 
     /// The receive is over; called by the home core's driver.
     pub(in crate::net) fn recv_over(self: &Arc<Conn>, driver: &mut Driver, core: &mut Core) {
-        let (again, through_stop) = {
+        let again = {
             let mut home = self.at_home.borrow(&mut driver.here);
             home.recv = None;
             home.canceling = false;
             if home.closing && !std::mem::replace(&mut home.closed, true) {
                 driver.backend.close(self.fd);
             }
-            (home.should_receive(), home.through_stop)
+            home.should_receive()
         };
-        if driver.draining && !through_stop {
+        if driver.draining && self.ends_at_stop() {
             // It was paused, or was to go on, when the end came.
             self.canceled(&mut driver.here, core);
         } else if again {
@@ -153,10 +154,10 @@ impl Conn {
     /// Starts or stops receiving, as it should be; on the home core. False: the runtime is ending,
     /// and starts none.
     pub(in crate::net) fn adjust(self: Arc<Conn>, driver: &mut Driver) -> bool {
-        let (start, through_stop) = {
+        let start = {
             let mut home = self.at_home.borrow(&mut driver.here);
             let should = home.should_receive();
-            let start = match home.recv {
+            match home.recv {
                 // A receive that is being canceled is started again once it is over.
                 Some(op) if !should && !home.canceling => {
                     home.canceling = true;
@@ -165,10 +166,9 @@ impl Conn {
                 }
                 Some(_) => false,
                 None => should,
-            };
-            (start, home.through_stop)
+            }
         };
-        if start && driver.draining && !through_stop {
+        if start && driver.draining && self.ends_at_stop() {
             return false;
         }
         if start {
@@ -177,14 +177,14 @@ impl Conn {
         true
     }
 
-    /// From now on a stop does not cancel its receives; on the home core.
-    pub(in crate::net) fn receive_through_stop(&self, here: &mut Here) {
-        self.at_home.borrow(here).through_stop = true;
+    /// From now on a stop does not cancel its receives.
+    pub(in crate::net) fn receive_through_stop(&self) {
+        self.through_stop.store(true, Ordering::Release);
     }
 
     /// Whether a stop cancels its receives.
-    pub(in crate::net) fn ends_at_stop(&self, here: &mut Here) -> bool {
-        !self.at_home.borrow(here).through_stop
+    pub(in crate::net) fn ends_at_stop(&self) -> bool {
+        !self.through_stop.load(Ordering::Acquire)
     }
 
     fn start_recv(self: Arc<Conn>, driver: &mut Driver) {

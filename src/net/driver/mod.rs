@@ -431,7 +431,7 @@ impl Source for Driver {
         for (_, operation) in &self.operations {
             match operation {
                 Operation::Recv { conn, op } => {
-                    if conn.ends_at_stop(&mut self.here) {
+                    if conn.ends_at_stop() {
                         self.backend.cancel(*op);
                     }
                 }
