@@ -1,8 +1,9 @@
 //! How do I serve HTTP? hyper 1 on mely: a color and a task a connection, HTTP/1 and HTTP/2 by what
-//! the client begins with. `cargo run --release --features hyper --example hyper -- 127.0.0.1:8080`,
-//! Ctrl-C to stop: what was asked is still answered.
+//! the client begins with.
 //!
-//! Try `/`, `/slow` (which sleeps), and `/echo` and `/count` with a POST.
+//! `cargo run --release --features hyper --example hyper -- 127.0.0.1:8080`, Ctrl-C to stop: what
+//! was asked is still answered. Try `/`, `/slow` (which sleeps), and `/echo` and `/count` with a
+//! POST.
 
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Bytes, Incoming as Body};
@@ -23,7 +24,8 @@ static ACCEPT: Handler = Handler::new("accept");
 static SERVE: Handler = Handler::new("serve");
 static STOP: Handler = Handler::new("stop");
 
-/// A client that says nothing for so long is sent away (HTTP/1), or asked whether it lives (HTTP/2).
+/// A client that says nothing for so long is sent away (HTTP/1), or asked whether it lives
+/// (HTTP/2).
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 type Answer = Response<Either<Full<Bytes>, Body>>;

@@ -2,7 +2,7 @@
 
 use crate::Cx;
 use crate::ask::Reply;
-use crate::host::cx::full;
+use crate::host::cx::accepted;
 use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::{PostError, Poster};
 use crate::host::quiesce::Until;
@@ -72,19 +72,11 @@ impl Post for Cx {
 
     #[inline(always)]
     fn posted<F>(result: Result<(), PostError<F>>) {
-        match result {
-            Ok(()) => {}
-            Err(PostError::Full(f)) => full(f),
-            Err(PostError::Ended(f)) => ended(f),
-        }
+        accepted(result);
     }
 
     fn asked<R: Send + 'static, F>(result: Result<Reply<R>, PostError<F>>) -> Reply<R> {
-        match result {
-            Ok(reply) => reply,
-            Err(PostError::Full(f)) => full(f),
-            Err(PostError::Ended(f)) => ended(f),
-        }
+        accepted(result)
     }
 }
 
@@ -116,13 +108,6 @@ impl Post for KeepAlive {
     ) -> Result<Reply<R>, PostError<F>> {
         result
     }
-}
-
-/// A post through the context of another runtime, to a state whose runtime has ended.
-#[cold]
-fn ended<F>(f: F) -> ! {
-    drop(f);
-    panic!("the runtime of the state has ended or is ending: `try_post` or a `Poster` would tell");
 }
 
 pub(crate) mod sealed {

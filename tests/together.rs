@@ -96,7 +96,8 @@ fn it_is_atomic_for_every_event_of_each_color() {
     }
 }
 
-/// A pipelined `SET, MGET, SET`: the second sees the first and not the third, whatever the cores do.
+/// A pipelined `SET, MGET, SET`: the second sees the first and not the third, whatever the cores
+/// do.
 #[test]
 fn it_has_its_place_in_each_color_like_a_post() {
     let _bound = Bound::new("it_has_its_place");

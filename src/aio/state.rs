@@ -5,9 +5,9 @@
 //! it out. A paused connection always has bytes here, and the read that takes them resumes it.
 //!
 //! **No ring of references.** The callbacks have this state, and this state has nothing that leads
-//! to the connection but the wakers: of tasks that may own the stream. A task that is over, canceled
-//! or left over drops its future, with that the stream, and so closes the connection, which drops
-//! the callbacks.
+//! to the connection but the wakers: of tasks that may own the stream. A task that is over,
+//! canceled or left over drops its future, with that the stream, and so closes the connection,
+//! which drops the callbacks.
 //!
 //! Received bytes are copied in here: a task that does not read would otherwise keep buffers that
 //! its core receives into for all.
@@ -55,7 +55,7 @@ impl Failure {
 
 /// See the module text.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct StreamState {
     unread: VecDeque<u8>,
     paused: bool,
     /// Nothing more will be received: the end of the stream, or an error.
@@ -77,12 +77,12 @@ pub(super) struct Read {
     pub(super) _replaced: Option<Waker>,
 }
 
-impl State {
+impl StreamState {
     /// The state of a stream that was told its end before; with what to say of it.
-    pub(super) fn ended(error: &io::Error) -> State {
-        State {
+    pub(super) fn ended(error: &io::Error) -> StreamState {
+        StreamState {
             end: Some(Err(Failure::of(error))),
-            ..State::default()
+            ..StreamState::default()
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
     /// The simulated network has no peer that always reads.
     #[test]
     fn a_writer_that_never_waits_lets_others_go_first() {
-        let mut state = State::default();
+        let mut state = StreamState::default();
         for _ in 0..3 {
             state.wrote(BURST_BYTES_MAX - 1);
             assert!(!state.yields());
@@ -205,14 +205,14 @@ mod tests {
     }
 
     /// Takes at most this many bytes.
-    fn read(state: &mut State, space: usize) -> (Poll<io::Result<usize>>, bool) {
+    fn read(state: &mut StreamState, space: usize) -> (Poll<io::Result<usize>>, bool) {
         let read = state.read(|bytes| bytes.len().min(space), Waker::noop());
         (read.result, read.resume)
     }
 
     #[test]
     fn what_is_unread_pauses_and_is_resumed() {
-        let mut state = State::default();
+        let mut state = StreamState::default();
         state.unread.extend([7; PAUSE_BYTES]);
         state.paused = true;
         let (taken, resume) = read(&mut state, RESUME_BYTES - 1);
@@ -241,7 +241,7 @@ mod tests {
         let woken = Arc::new(Woken::default());
         let count = || woken.0.load(Ordering::Relaxed);
         let waker = Waker::from(Arc::clone(&woken));
-        let mut state = State::default();
+        let mut state = StreamState::default();
         for _ in 0..2 {
             assert!(state.read(|_| 0, &waker).result.is_pending());
             assert!(state.wait_to_write(&waker).is_none());

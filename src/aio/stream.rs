@@ -1,6 +1,6 @@
-//! The stream itself: polls that go to the connection and to its [`State`].
+//! The stream itself: polls that go to the connection and to its [`StreamState`].
 
-use super::state::State;
+use super::state::StreamState;
 use crate::in_color::InColor;
 use crate::net::{Incoming, Stream, WriteError};
 use crate::sync::Arc;
@@ -32,8 +32,8 @@ static SENT: Handler = Handler::new("mely: sent for a task");
 /// and by all later ones. Closing flushes and sends the end of the stream; reading goes on. A stop
 /// does not cut off what is queued: the run waits for it, up to its drain deadline.
 ///
-/// **Where.** All polls are made by tasks of the connection's color. Elsewhere they return an error,
-/// and wait for nothing: in another color one whose source is [`Refused`], outside of tasks
+/// **Where.** All polls are made by tasks of the connection's color. Elsewhere they return an
+/// error, and wait for nothing: in another color one whose source is [`Refused`], outside of tasks
 /// [`NoContext`](crate::NoContext). One task may read while another writes, both of this color; of
 /// two that read, the one that polled last is woken.
 ///
@@ -44,22 +44,23 @@ static SENT: Handler = Handler::new("mely: sent for a task");
 #[must_use = "dropping it closes the connection"]
 pub struct AsyncStream {
     stream: Stream,
-    state: Arc<InColor<State>>,
+    state: Arc<InColor<StreamState>>,
 }
 
 impl AsyncStream {
-    /// Makes the stream of a connection, in the connection's color. It receives from now on, instead
-    /// of the connection's callbacks, which are dropped. From one that has had its last `on_data`
-    /// call, reads return the error `NotConnected`, or `ECANCELED` if the runtime is stopping.
+    /// Makes the stream of a connection, in the connection's color. It receives from now on,
+    /// instead of the connection's callbacks, which are dropped. From one that has had its last
+    /// `on_data` call, reads return the error `NotConnected`, or `ECANCELED` if the runtime is
+    /// stopping.
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color, with which the connection is dropped and closed.
     pub fn new(cx: &mut Cx, stream: Stream) -> Result<AsyncStream, Refused> {
         let state = match stream.has_ended(cx)? {
             // Each connection is told of a stop, also one that does not receive yet.
-            true if cx.stopping() => State::ended(&Errno::CANCELED.into()),
-            true => State::ended(&io::ErrorKind::NotConnected.into()),
-            false => State::default(),
+            true if cx.stopping() => StreamState::ended(&Errno::CANCELED.into()),
+            true => StreamState::ended(&io::ErrorKind::NotConnected.into()),
+            false => StreamState::default(),
         };
         let state = Arc::new(InColor::new(cx.poster(), stream.color(), state));
         // Of what is written here no more is ever queued: so it is not refused there.
@@ -141,8 +142,8 @@ impl AsyncStream {
         }
     }
 
-    /// Gives what is unread to `take`, which says how many bytes it took; fewer than it was given if
-    /// it has no more space. Zero at the end of the stream.
+    /// Gives what is unread to `take`, which says how many bytes it took; fewer than it was given
+    /// if it has no more space. Zero at the end of the stream.
     pub(super) fn poll_take(
         &self,
         context: &Context<'_>,

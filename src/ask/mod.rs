@@ -11,7 +11,7 @@ pub use self::gather::gather;
 pub use self::reply::{NoReply, Reply};
 
 use self::reply::ReplyCell;
-use crate::host::cx::full;
+use crate::host::cx::accepted;
 use crate::host::inner::Inner;
 use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::{PostError, Poster};
@@ -112,10 +112,7 @@ impl Cx {
         F: FnOnce(&mut Cx) -> R + Send + 'static,
         R: Send + 'static,
     {
-        match self.try_ask(color, f) {
-            Ok(reply) => reply,
-            Err(error) => full(error.into_inner()),
-        }
+        accepted(self.try_ask(color, f))
     }
 
     /// Asks, or gives the closure back.

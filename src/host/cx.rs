@@ -217,7 +217,7 @@ impl Cx {
 
     /// Whether the runtime has been asked to stop.
     pub fn stopping(&self) -> bool {
-        self.worker_ref().inner.quiesce.phase() != super::quiesce::Phase::Running
+        self.worker_ref().inner.is_stopping()
     }
 
     /// The runtime's counters so far.
@@ -282,6 +282,23 @@ impl fmt::Debug for Cx {
             .field("handler", &self.handler())
             .finish_non_exhaustive()
     }
+}
+
+/// What a post through a context returns, which panics where it is refused.
+#[inline(always)]
+pub(crate) fn accepted<T, F>(result: Result<T, PostError<F>>) -> T {
+    match result {
+        Ok(posted) => posted,
+        Err(PostError::Full(f)) => full(f),
+        Err(PostError::Ended(f)) => ended(f),
+    }
+}
+
+/// A post through the context of another runtime, to a state whose runtime has ended.
+#[cold]
+fn ended<F>(f: F) -> ! {
+    drop(f);
+    panic!("the runtime of the state has ended or is ending: `try_post` or a `Poster` would tell");
 }
 
 #[cold]

@@ -2,9 +2,10 @@
 //!
 //! On a core: [`worker`] is its thread's loop, [`source`] what it waits for, [`cx`] the context
 //! that handlers are given. From elsewhere: [`poster`] posts, [`quiesce`] ends, [`keep_alive`] puts
-//! the end off, [`holding`] lets a color wait, [`watchdog`] looks after cores that are in one handler for long. [`blocking`] is
-//! work that handlers give to the threads of the [`pool`]. [`inner`] is what they share,
-//! [`leftovers`] what is dropped when all is over. [`stats`] and [`profile`] report.
+//! the end off, [`holding`] lets a color wait, [`watchdog`] looks after cores that are in one
+//! handler for long. [`blocking`] is work that handlers give to the threads of the [`pool`].
+//! [`inner`] is what they share, [`leftovers`] what is dropped when all is over. [`stats`] and
+//! [`profile`] report.
 
 #[cfg(not(loom))]
 pub(crate) mod blocking;

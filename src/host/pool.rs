@@ -77,7 +77,7 @@ pub(crate) struct BlockingPool {
 struct PoolState {
     phase: Lifetime,
     /// By their numbers: the oldest is the first.
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, QueuedJob>,
     next_job: u64,
     /// The threads that are inside of a job, with the name of its handler.
     running: BTreeMap<u64, &'static str>,
@@ -102,7 +102,7 @@ enum Lifetime {
     Closed,
 }
 
-struct Waiting {
+struct QueuedJob {
     job: Box<dyn Job>,
     since: Instant,
 }
@@ -194,7 +194,7 @@ impl BlockingPool {
         state.next_job += 1;
         let since = Instant::now();
         let job = make();
-        state.waiting.insert(number, Waiting { job, since });
+        state.waiting.insert(number, QueuedJob { job, since });
         let waiting = state.waiting.len();
         state.counts.queued_max = state.counts.queued_max.max(waiting as u64);
         drop(state);
@@ -214,7 +214,7 @@ impl BlockingPool {
         state.counts.canceled += u64::from(waiting.is_some());
         state.look_at_queue();
         drop(state);
-        let Some(Waiting { job, .. }) = waiting else {
+        let Some(QueuedJob { job, .. }) = waiting else {
             return false;
         };
         job.cancel();
@@ -223,7 +223,7 @@ impl BlockingPool {
 
     /// The job that this thread begins, if one waits.
     fn begin(state: &mut PoolState, thread: u64) -> Option<Box<dyn Job>> {
-        let (_, Waiting { job, .. }) = state.waiting.pop_first()?;
+        let (_, QueuedJob { job, .. }) = state.waiting.pop_first()?;
         state.running.insert(thread, job.handler());
         state.counts.started += 1;
         state.look_at_queue();

@@ -9,13 +9,13 @@ use super::Op;
 /// bounds that number, since each operation belongs to a descriptor.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    slots: Vec<Place<T>>,
+    slots: Vec<SlabEntry<T>>,
     free: Option<u32>,
     len: usize,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct SlabEntry<T> {
     generation: u32,
     state: Occupancy<T>,
 }
@@ -59,7 +59,7 @@ impl<T> Slab<T> {
         }
         let index = u32::try_from(self.slots.len()).unwrap_or(INDEX_MAX);
         assert!(index < INDEX_MAX, "four billion operations under way");
-        self.slots.push(Place {
+        self.slots.push(SlabEntry {
             generation: 0,
             state: Occupancy::Taken(value),
         });
@@ -69,7 +69,7 @@ impl<T> Slab<T> {
     pub(super) fn get(&self, op: Op) -> Option<&T> {
         let (index, generation) = split(op);
         match self.slots.get(index as usize)? {
-            Place {
+            SlabEntry {
                 generation: g,
                 state: Occupancy::Taken(value),
             } if *g == generation => Some(value),
@@ -80,7 +80,7 @@ impl<T> Slab<T> {
     pub(super) fn get_mut(&mut self, op: Op) -> Option<&mut T> {
         let (index, generation) = split(op);
         match self.slots.get_mut(index as usize)? {
-            Place {
+            SlabEntry {
                 generation: g,
                 state: Occupancy::Taken(value),
             } if *g == generation => Some(value),

@@ -128,8 +128,8 @@ pub(crate) struct Core {
     pub(super) ran: bool,
     /// Holds made on this core.
     pub(super) holds: u64,
-    /// What counted as posted and was no event, and is over: holds that a deadline has ended on this
-    /// core, and tasks. They count as executed.
+    /// What counted as posted and was no event, and is over: holds that a deadline has ended on
+    /// this core, and tasks. They count as executed.
     pub(crate) settled: u64,
 }
 

@@ -5,17 +5,22 @@ use super::poke;
 use super::shared::Shared;
 use super::sleepers::rescue;
 use crate::Color;
+use crate::color::SlotId;
 use crate::event::node::Event;
 use crate::sync::atomic::Ordering;
 
 /// Publishes an event made by a foreign thread.
 pub(crate) fn publish(shared: &Shared, color: Color, event: Event) {
-    let slot = shared.slots.map.slot(color);
+    let mut bells = Vec::new();
+    push(shared, shared.slots.map.slot(color), event, &mut bells);
+    bells.into_iter().for_each(|core| shared.ring(core));
+}
+
+/// Pushes an event into its color's mailbox, and sees to it that it is looked at.
+pub(super) fn push(shared: &Shared, slot: SlotId, event: Event, bells: &mut Vec<u32>) {
     if mail::push(&shared.slots, slot, event.into()) {
-        let mut bells = Vec::new();
-        poke::send(shared, slot, &mut bells);
-        rescue(shared, shared.slots.owner(slot), None, &mut bells);
-        bells.into_iter().for_each(|core| shared.ring(core));
+        poke::send(shared, slot, bells);
+        rescue(shared, shared.slots.owner(slot), None, bells);
     }
 }
 

@@ -13,7 +13,8 @@
 //! [`mail`] and [`poke`] are how events reach a color on another core; [`steal`], [`victim`] and
 //! [`sleepers`] are what an idle core does, and [`levelling`] what a busy one does beside a busier.
 //!
-//! [`together`] posts to several colors at once. [`waiting`] is how a color is held: its events then ask a gate ([`crate::gate`]).
+//! [`together`] posts to several colors at once. [`waiting`] is how a color is held: its events
+//! then ask a gate ([`crate::gate`]).
 //!
 //! What can never happen: two cores in one color; two events of a color out of the order of their
 //! posts; a color with events that no list, mailbox or checkout leads to; a core asleep with mail;

@@ -6,11 +6,9 @@
 //! appended first, and then its event like any post to itself.
 
 use super::core::Core;
-use super::mail;
-use super::poke;
+use super::foreign;
 use super::section::Section;
 use super::shared::Shared;
-use super::sleepers::rescue;
 use crate::color::SlotId;
 use crate::event::maker::{Maker, Refusal};
 use crate::event::node::{Event, Sort};
@@ -60,20 +58,12 @@ impl Shared {
         (!fault("places taken one by one")).then(|| self.together.lock().unwrap())
     }
 
-    /// Pushes an event into its color's mailbox.
-    fn push(&self, slot: SlotId, event: Event, bells: &mut Vec<u32>) {
-        if mail::push(&self.slots, slot, event.into()) {
-            poke::send(self, slot, bells);
-            rescue(self, self.slots.owner(slot), None, bells);
-        }
-    }
-
     /// Publishes events made by a foreign thread, at one place in all their colors.
     pub(crate) fn publish_together(&self, events: Vec<(Color, Event)>) {
         let mut bells = Vec::new();
         let alone = self.alone_together();
         for (color, event) in events {
-            self.push(self.slots.map.slot(color), event, &mut bells);
+            foreign::push(self, self.slots.map.slot(color), event, &mut bells);
         }
         drop(alone);
         bells.into_iter().for_each(|core| self.ring(core));
@@ -110,7 +100,7 @@ impl Core {
             if self.current.slot.is(slot) {
                 self.append_behind_mail(slot, event);
             } else {
-                shared.push(slot, event, &mut self.bells);
+                foreign::push(&shared, slot, event, &mut self.bells);
             }
         }
         drop(alone);

@@ -22,11 +22,11 @@
 //! the body's cell, which events of the color reach and nobody else; and while it is polled, the
 //! event that polls it: so nothing is borrowed meanwhile, and code of the future's cannot find it.
 //!
-//! **What can never happen.** Two polls at once: both would be events of one color. A wake without a
-//! poll after it, unless the task is over. A run that ends while a task waits: from the first poll
-//! that did not finish it until it is over, it counts as an event posted and not executed. A future
-//! that is dropped outside of its color, unless the run was cut short: then the runtime drops what
-//! waits, when no core runs any more ([`crate::host::leftovers`]).
+//! **What can never happen.** Two polls at once: both would be events of one color. A wake without
+//! a poll after it, unless the task is over. A run that ends while a task waits: from the first
+//! poll that did not finish it until it is over, it counts as an event posted and not executed. A
+//! future that is dropped outside of its color, unless the run was cut short: then the runtime
+//! drops what waits, when no core runs any more ([`crate::host::leftovers`]).
 
 use super::ambient;
 use crate::event::node::Sort;
@@ -61,11 +61,11 @@ pub(super) struct Body<F> {
     handler: Option<&'static Handler>,
     /// Its events go through this hold.
     hold: Option<HoldId>,
-    waiting: InColor<Option<Waiting<F>>>,
+    waiting: InColor<Option<Parked<F>>>,
 }
 
 /// A future that was polled before.
-struct Waiting<F> {
+struct Parked<F> {
     future: Pin<Box<F>>,
     /// Made once: so that no poll counts references.
     waker: Waker,
@@ -99,7 +99,7 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
     fn go_on(self: Arc<Self>, cx: &mut Cx) {
         let waiting = self.waiting.borrow(cx).map(|mut waiting| waiting.take());
         // None: the runtime is gone, and dropped it.
-        if let Ok(Some(Waiting { future, waker, key })) = waiting {
+        if let Ok(Some(Parked { future, waker, key })) = waiting {
             self.poll(cx, future, waker, Some(key));
         }
     }
@@ -112,8 +112,8 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
         waker: Waker,
         key: Option<usize>,
     ) {
-        // What was written before a wake is seen from here on.
-        // One mark goes and the other comes, by an instruction that need not try again.
+        // What was written before a wake is seen from here on. One mark goes and the other comes,
+        // by an instruction that need not try again.
         let before = self.status.fetch_add(POLLED - SCHEDULED, Ordering::AcqRel);
         debug_assert!(before & SCHEDULED != 0 && before & (POLLED | OVER) == 0);
         let mut polled = Poll::Ready(());
@@ -148,7 +148,7 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
         });
         let waiting = self.waiting.borrow(cx);
         let mut waiting = waiting.unwrap_or_else(|_| unreachable!("an event of its color"));
-        *waiting = Some(Waiting { future, waker, key });
+        *waiting = Some(Parked { future, waker, key });
         waiting.end();
         let before = self.status.fetch_sub(POLLED, Ordering::AcqRel);
         if before & SCHEDULED != 0 && !fault("wake during a poll forgotten") {
@@ -194,10 +194,10 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
 
     /// Sets these marks; true if the caller is to post the event.
     fn mark(&self, marks: u32) -> bool {
-        if fault("wake only looks") && self.status.load(Ordering::Relaxed) & POLLED != 0 {
-            return false;
-        }
         if self.status.load(Ordering::Relaxed) & POLLED != 0 {
+            if fault("wake only looks") {
+                return false;
+            }
             self.publish_first();
         }
         let before = self.status.fetch_or(marks, Ordering::AcqRel);

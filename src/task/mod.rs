@@ -2,8 +2,8 @@
 //!
 //! A task is a future that is polled by events of its color. [`body`] is what its wakers have, and
 //! says when it is polled; [`ambient`] is how code inside of it reaches the context; [`time`] are
-//! futures of time, [`blocking`] waits for blocking work. Here is what its owner has: a [`Task`], whose result comes as that of an event
-//! that was asked ([`crate::ask`]).
+//! futures of time, [`blocking`] waits for blocking work. Here is what its owner has: a [`Task`],
+//! whose result comes as that of an event that was asked ([`crate::ask`]).
 
 pub(crate) mod ambient;
 #[cfg(not(loom))]
@@ -20,7 +20,7 @@ use crate::colored::Colored;
 use crate::event::node::Sort;
 use crate::gate::HoldId;
 use crate::hold::Hold;
-use crate::host::cx::full;
+use crate::host::cx::accepted;
 use crate::host::holding::arrive;
 use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::{PostError, Poster};
@@ -44,13 +44,13 @@ use std::time::Duration;
 #[must_use = "dropped, it cancels the task: `detach` lets it go on"]
 pub struct Task<T: Send + 'static> {
     reply: Reply<T>,
-    owner: Owner,
+    owner: CancelTask,
 }
 
 /// Cancels a task when it is dropped, unless that was detached.
-struct Owner(Option<Arc<dyn Cancelable>>);
+struct CancelTask(Option<Arc<dyn Cancelable>>);
 
-impl Drop for Owner {
+impl Drop for CancelTask {
     fn drop(&mut self) {
         if let Some(body) = self.0.take() {
             body.cancel();
@@ -142,7 +142,7 @@ where
     let (asked, reply) = Asked::new(&poster.inner);
     let future = Box::pin(answer(future, asked));
     let body = Body::new(poster, handler, color, hold);
-    let owner = Owner(Some(Arc::clone(&body) as Arc<dyn Cancelable>));
+    let owner = CancelTask(Some(Arc::clone(&body) as Arc<dyn Cancelable>));
     let first = move |cx: &mut Cx| body.begin(cx, future);
     (Task { reply, owner }, first)
 }
@@ -219,7 +219,8 @@ impl Cx {
     ///         let mut sum = 0;
     ///         for color in 8..11 {
     ///             // Asks other colors, and waits without blocking anybody.
-    ///             let asked = mely::with_cx(|cx| cx.ask(Color::from(color), |cx| cx.color().value()));
+    ///             let ask = |cx: &mut mely::Cx| cx.ask(Color::from(color), |cx| cx.color().value());
+    ///             let asked = mely::with_cx(ask);
     ///             sum += asked.await.unwrap_or(0);
     ///         }
     ///         finish.finish(sum);
@@ -236,10 +237,7 @@ impl Cx {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        match self.try_spawn(color, future) {
-            Ok(task) => task,
-            Err(error) => full(error.into_inner()),
-        }
+        accepted(self.try_spawn(color, future))
     }
 
     /// Like [`spawn`](Self::spawn), under a handler.
@@ -250,10 +248,7 @@ impl Cx {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        match spawn(self, Some(handler), color, future) {
-            Ok(task) => task,
-            Err(error) => full(error.into_inner()),
-        }
+        accepted(spawn(self, Some(handler), color, future))
     }
 
     /// Spawns, or gives the future back.

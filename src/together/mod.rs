@@ -17,7 +17,7 @@ pub(crate) mod states;
 use self::states::sealed::Handles;
 use self::states::{Helds, States};
 use crate::ask::{Asked, Reply};
-use crate::host::cx::full;
+use crate::host::cx::accepted;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
 use crate::host::poster::{PostError, Poster};
@@ -29,19 +29,19 @@ use std::collections::BTreeSet;
 type Body<H> = Box<dyn FnOnce(&mut Cx, &H, &mut Helds) + Send>;
 
 /// What the events of all colors have in common.
-struct Gathering<H> {
+struct Meeting<H> {
     colors: usize,
     handles: H,
-    waiting: Mutex<Waiting<H>>,
+    waiting: Mutex<Gathered<H>>,
 }
 
-struct Waiting<H> {
+struct Gathered<H> {
     helds: Helds,
     /// None once it runs.
     body: Option<Body<H>>,
 }
 
-impl<H: Handles> Arrive for Gathering<H> {
+impl<H: Handles> Arrive for Meeting<H> {
     fn arrive(self: Arc<Self>, cx: &mut Cx) {
         let held = Held::take(cx);
         let mut waiting = self.waiting.lock().unwrap();
@@ -57,16 +57,16 @@ impl<H: Handles> Arrive for Gathering<H> {
 }
 
 /// States that are lent; put back when this is dropped.
-struct Loan<'a, H: Handles> {
+struct LoanOfAll<'a, H: Handles> {
     handles: &'a H,
     helds: &'a mut Helds,
     values: H::Values,
     poisoned: bool,
 }
 
-impl<H: Handles> Drop for Loan<'_, H> {
+impl<H: Handles> Drop for LoanOfAll<'_, H> {
     fn drop(&mut self) {
-        let Loan {
+        let LoanOfAll {
             handles,
             helds,
             values,
@@ -118,7 +118,7 @@ where
     let wrap = |f: F| {
         let body = move |cx: &mut Cx, handles: &S::Handles, helds: &mut Helds| {
             let run = |cx: &mut Cx| {
-                let mut loan = Loan {
+                let mut loan = LoanOfAll {
                     handles,
                     helds,
                     values: Default::default(),
@@ -137,10 +137,10 @@ where
                 None => drop(run(cx)),
             }
         };
-        Arc::new(Gathering {
+        Arc::new(Meeting {
             colors: colors.len(),
             handles,
-            waiting: Mutex::new(Waiting {
+            waiting: Mutex::new(Gathered {
                 helds: Helds::new(),
                 body: Some(Box::new(body)),
             }),
@@ -206,11 +206,7 @@ impl Cx {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        match self.try_with_all(states, f) {
-            Ok(()) => (),
-            Err(PostError::Full(f)) => full(f),
-            Err(error) => panic!("{error}"),
-        }
+        accepted(self.try_with_all(states, f));
     }
 
     /// Posts to several colors, or gives the closure back.
@@ -225,7 +221,7 @@ impl Cx {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        self.poster().with_all(states, f)
+        post(states, f, |_inner| None)
     }
 
     /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
@@ -238,11 +234,7 @@ impl Cx {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        match ask(states, f) {
-            Ok(reply) => reply,
-            Err(PostError::Full(f)) => full(f),
-            Err(error) => panic!("{error}"),
-        }
+        accepted(ask(states, f))
     }
 }
 

@@ -39,7 +39,7 @@ impl Helds {
 }
 
 /// What is asked of a state before it is lent.
-pub(crate) struct Place<'a> {
+pub(crate) struct StatePlace<'a> {
     pub(super) color: Color,
     pub(super) inner: &'a Arc<Inner>,
     /// Which state it is.
@@ -48,7 +48,7 @@ pub(crate) struct Place<'a> {
 
 /// Handles of states, of whatever number.
 pub(crate) mod sealed {
-    use super::{Helds, Place, Refused};
+    use super::{Helds, Refused, StatePlace};
 
     pub trait States {
         type Handles: Handles;
@@ -64,7 +64,7 @@ pub(crate) mod sealed {
     )]
     pub trait Handles: Send + Sync + 'static {
         type Values: Default;
-        fn places(&self) -> Vec<Place<'_>>;
+        fn places(&self) -> Vec<StatePlace<'_>>;
         /// Takes the values out. What was taken is in `values` also if one is refused.
         fn take(&self, helds: &mut Helds, values: &mut Self::Values) -> Result<(), Refused>;
         /// Puts back what was taken.
@@ -74,8 +74,8 @@ pub(crate) mod sealed {
 
 use sealed::Handles;
 
-fn place<T: Send + 'static>(state: &Colored<T>) -> Place<'_> {
-    Place {
+fn place<T: Send + 'static>(state: &Colored<T>) -> StatePlace<'_> {
+    StatePlace {
         color: state.color(),
         inner: &state.poster().inner,
         address: state.address(),
@@ -110,7 +110,7 @@ fn lend<T>(value: &mut Option<Lent<T>>) -> &mut T {
 impl<T: Send + 'static> Handles for Vec<Colored<T>> {
     type Values = Vec<Option<Lent<T>>>;
 
-    fn places(&self) -> Vec<Place<'_>> {
+    fn places(&self) -> Vec<StatePlace<'_>> {
         self.iter().map(place).collect()
     }
 
@@ -171,7 +171,7 @@ impl<T: Send + 'static, const N: usize> sealed::States for [&Colored<T>; N] {
 impl<A: Send + 'static, B: Send + 'static> Handles for (Colored<A>, Colored<B>) {
     type Values = (Option<Lent<A>>, Option<Lent<B>>);
 
-    fn places(&self) -> Vec<Place<'_>> {
+    fn places(&self) -> Vec<StatePlace<'_>> {
         vec![place(&self.0), place(&self.1)]
     }
 
@@ -208,7 +208,7 @@ where
 {
     type Values = (Option<Lent<A>>, Option<Lent<B>>, Option<Lent<C>>);
 
-    fn places(&self) -> Vec<Place<'_>> {
+    fn places(&self) -> Vec<StatePlace<'_>> {
         vec![place(&self.0), place(&self.1), place(&self.2)]
     }
 

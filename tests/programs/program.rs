@@ -61,8 +61,8 @@ pub(crate) enum Act {
     Blocking(u64, Vec<Act>),
     /// Cancels one of the works that were given.
     CancelBlocking(usize),
-    /// Spawns a task in a color, which does the one after the other and waits in between for so many
-    /// ns; 0: for the others of its color.
+    /// Spawns a task in a color, which does the one after the other. Before each it waits for the
+    /// number of ns that stands beside it; 0: for the others of its color.
     Spawn(u64, Vec<(u32, Vec<Act>)>),
     /// Holds its color until such a task is over.
     Until(Vec<(u32, Vec<Act>)>),

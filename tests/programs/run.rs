@@ -533,8 +533,8 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         Ok(()) => {}
         Err(SimError::Run(RunError::Panicked { events_left, .. })) if panics_matter => {
             // To cancel a timer from elsewhere is an event of the runtime's own, and so is to drop
-            // it; a thread of a simulation consists of such events. A hold counts as one event until
-            // it is over.
+            // it; a thread of a simulation consists of such events. A hold counts as one event
+            // until it is over.
             let more = 2 * model.others() + model.holds();
             if !(left..=left + more).contains(&events_left) {
                 return Err(format!(

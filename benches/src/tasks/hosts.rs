@@ -15,7 +15,7 @@ pub(super) trait Host: Copy + fmt::Debug + Send + Sync + 'static {
     /// The handle of a task.
     type Task<T: Send + 'static>: Send + 'static;
 
-    /// Runs `future` as a task on so many cores of a new runtime, and returns what it returns.
+    /// Runs `future` as a task on a new runtime of this number of cores; returns its result.
     fn run<F>(self, cores: usize, future: F) -> Result<F::Output, String>
     where
         F: Future<Output: Send + 'static> + Send + 'static;

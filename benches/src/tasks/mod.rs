@@ -53,7 +53,7 @@ pub const ROWS: [Row; 13] = [
     ),
     row("chain", "no task: a callback that posts to its own color"),
 ];
-const SPAWN_JOIN: &str = "spawned, 1,000 at a time, and awaited; so many bytes captured";
+const SPAWN_JOIN: &str = "spawned, 1,000 at a time, and awaited; bytes captured";
 const SPAWN_DETACHED: &str = "spawned, 1,000 at a time, and detached";
 
 const fn row(name: &'static str, about: &'static str) -> Row {
@@ -86,7 +86,7 @@ pub struct Run {
 pub enum Until {
     /// Batches, until this time is over.
     Time(Duration),
-    /// So many batches.
+    /// This number of batches.
     Batches(u64),
 }
 

@@ -111,7 +111,7 @@ impl<H: Host, const WORDS: usize> Batch for SpawnDetached<H, WORDS> {
     }
 }
 
-/// So many tasks that yield.
+/// Tasks that yield; the number of them.
 pub(super) struct Yield<H> {
     pub(super) host: H,
     pub(super) tasks: u64,

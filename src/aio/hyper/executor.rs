@@ -11,9 +11,9 @@ use std::fmt;
 /// In the stream's color they run one at a time with the connection; in another one in parallel
 /// with it, since they have no part in the stream itself.
 ///
-/// hyper cannot be told that a task was refused, so these are spawned also at the builder's limit of
-/// queued events; how many there are at a time is hyper's matter (`max_concurrent_streams`). Once
-/// the run is over they are dropped.
+/// hyper cannot be told that a task was refused, so these are spawned also at the builder's limit
+/// of queued events; how many there are at a time is hyper's matter (`max_concurrent_streams`).
+/// Once the run is over they are dropped.
 #[derive(Clone)]
 pub struct ColorExecutor {
     poster: Poster,

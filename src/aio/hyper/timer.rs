@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// The time that tasks have: [`sleep`]'s, which is virtual in simulations.
 ///
-/// hyper's timeouts need it (`Builder::timer`): HTTP/1's `header_read_timeout`, HTTP/2's keep-alive.
+/// hyper's timeouts need it (`Builder::timer`): HTTP/1's `header_read_timeout`, HTTP/2's
+/// keep-alive.
 ///
 /// # Panics
 /// What it makes panics if it is polled outside of a task of mely.
@@ -17,11 +18,11 @@ pub struct TaskTimer;
 
 impl Timer for TaskTimer {
     fn sleep(&self, after: Duration) -> Pin<Box<dyn Sleep>> {
-        Until::boxed(self.now().checked_add(after))
+        SleepUntil::boxed(self.now().checked_add(after))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
-        Until::boxed(Some(deadline))
+        SleepUntil::boxed(Some(deadline))
     }
 
     fn now(&self) -> Instant {
@@ -32,22 +33,22 @@ impl Timer for TaskTimer {
 }
 
 /// Sleeps until then. The sleep counts from its first poll, and so is begun there.
-struct Until {
+struct SleepUntil {
     /// None: longer than an [`Instant`] can say.
     deadline: Option<Instant>,
     sleep: Option<crate::Sleep>,
 }
 
-impl Until {
+impl SleepUntil {
     fn boxed(deadline: Option<Instant>) -> Pin<Box<dyn Sleep>> {
-        Box::pin(Until {
+        Box::pin(SleepUntil {
             deadline,
             sleep: None,
         })
     }
 }
 
-impl Future for Until {
+impl Future for SleepUntil {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -60,4 +61,4 @@ impl Future for Until {
     }
 }
 
-impl Sleep for Until {}
+impl Sleep for SleepUntil {}
