@@ -11,6 +11,8 @@
 //! more posts from outside, and then a thread that is none of its cores drops the value in place if
 //! it drops the last handle: nobody else can then reach it.
 
+pub(crate) mod read;
+
 use crate::ask::{Asked, Reply};
 use crate::callback::Callback;
 use crate::host::holding::Held;
@@ -69,6 +71,15 @@ struct Lendable<T> {
     /// None while it is lent.
     value: Option<Box<T>>,
     poisoned: bool,
+    /// While the value is read; see [`read`].
+    shared: Option<read::Shared>,
+}
+
+impl<T> Lendable<T> {
+    fn put_back(&mut self, value: Box<T>, poisoned: bool) {
+        self.value = Some(value);
+        self.poisoned = poisoned;
+    }
 }
 
 impl<T: Send + 'static> Colored<T> {
@@ -103,6 +114,7 @@ impl<T: Send + 'static> Colored<T> {
         let state = Lendable {
             value: Some(Box::new(value)),
             poisoned: false,
+            shared: None,
         };
         let cell = ColoredCell {
             state: InColor::new(Poster { inner }, color, state),
@@ -419,10 +431,7 @@ impl<T: Send + 'static> Colored<T> {
     pub(crate) fn put_back_held(&self, held: &mut Held, value: Lent<T>, poisoned: bool) {
         let state = self.cell.state.borrow_held(held);
         let mut state = state.expect("the hold that it was taken with");
-        *state = Lendable {
-            value: Some(value),
-            poisoned,
-        };
+        state.put_back(value, poisoned);
     }
 }
 
@@ -441,10 +450,7 @@ impl<T: Send + 'static> Loan<'_, T> {
     fn end(&mut self, poisoned: bool) {
         if let Some(value) = self.value.take() {
             let mut state = self.state.borrow(self.cx).expect("still the same event");
-            *state = Lendable {
-                value: Some(value),
-                poisoned,
-            };
+            state.put_back(value, poisoned);
         }
     }
 }

@@ -21,6 +21,12 @@
 //! gate with a level, and is put back before the others. So each step takes the same time however
 //! many events wait, and none is ever overtaken by one that was posted later.
 //!
+//! **Readers.** A level can be shared: readers of the color's states ([`crate::colored`]) made it,
+//! who run in other colors meanwhile. An event that begins to read passes too. It runs if all
+//! levels are shared and nobody waits before it, else it waits in the backlog like any other
+//! ([`Gates::may_read`]). Shared levels end in any order, and each lets the first go that waits,
+//! which may be a reader.
+//!
 //! **What can never happen.** No ordinary event of a color begins while a hold of the color is out.
 //! No event of the backlog is lost: it counts as posted and not as executed, so no run ends before
 //! it, and a run that is cut short drops it like what is queued. No run ends while a hold is out:
@@ -37,7 +43,7 @@ use crate::event::fifo::Fifo;
 use crate::event::node::Event;
 use crate::event::profile::Profiles;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, fault, relaxed};
+use crate::sync::{Mutex, check, fault, relaxed};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -66,6 +72,8 @@ struct Level {
     hold: HoldId,
     /// Events through it that came while another was innermost.
     through: Fifo,
+    /// Of readers.
+    shared: bool,
 }
 
 /// See the module text.
@@ -102,11 +110,16 @@ impl Gate {
         levels.chain([self.backlog.len()]).map(u64::from).sum()
     }
 
-    /// The next event that waits and may run.
+    /// Whether nobody has the color but readers.
+    fn is_shared(&self) -> bool {
+        self.levels.iter().all(|level| level.shared)
+    }
+
+    /// The next event that waits and may run, or find out whether it may.
     fn let_go(&mut self) -> Option<Event> {
         let waiting = match self.levels.last_mut() {
-            Some(level) => &mut level.through,
-            None => &mut self.backlog,
+            Some(level) if !level.shared => &mut level.through,
+            _ => &mut self.backlog,
         };
         let event = waiting.pop();
         self.let_go = event.is_some();
@@ -149,12 +162,14 @@ pub(crate) struct WaitsAt {
     hold: Option<HoldId>,
     /// Before the others.
     first: bool,
+    /// As an event that passes.
+    passes: bool,
 }
 
 impl WaitsAt {
-    /// Whether it still waits as an event through its hold.
+    /// Whether it still passes: it came through its hold, or reads.
     pub(crate) fn passes(self) -> bool {
-        self.hold.is_some()
+        self.passes
     }
 }
 
@@ -217,17 +232,53 @@ impl Gates {
         result
     }
 
-    /// The color that runs is held from now on.
-    pub(crate) fn hold(&self, slot: SlotId, color: Color, hold: HoldId, profiles: &Profiles) {
+    /// The color that runs is held from now on, by one alone or `shared` by readers.
+    pub(crate) fn hold(
+        &self,
+        slot: SlotId,
+        color: Color,
+        hold: HoldId,
+        shared: bool,
+        profiles: &Profiles,
+    ) {
         profiles.gate();
         self.flags
             .get_or_init(|| (0..self.slots).map(|_| AtomicBool::new(false)).collect());
         self.with(slot, color, |gate| {
+            check!(gate.is_shared() || !shared, "read while it is held");
             gate.levels.push(Level {
                 hold,
                 through: Fifo::EMPTY,
+                shared,
             });
         });
+    }
+
+    /// An event has begun that would read. Whether it may, and where it waits otherwise.
+    pub(crate) fn may_read(&self, slot: SlotId, color: Color) -> (bool, WaitsAt) {
+        let place = |first| WaitsAt {
+            hold: None,
+            first,
+            passes: true,
+        };
+        if !self.any_at(slot) {
+            return (true, place(false));
+        }
+        self.with(slot, color, |gate| {
+            let again = std::mem::take(&mut gate.let_go);
+            let due = again || gate.backlog.is_empty() || fault("reader before who waits");
+            let may = gate.is_shared() && due;
+            (may || fault("reader beside a hold"), place(again))
+        })
+    }
+
+    /// An event reads that would have waited there. What is let go goes before all others of the
+    /// color.
+    pub(crate) fn reads(&self, slot: SlotId, color: Color, place: WaitsAt) -> Option<Event> {
+        place
+            .first
+            .then(|| self.with(slot, color, Gate::let_go))
+            .flatten()
     }
 
     /// An ordinary event of this color is about to begin, in a slot that has a gate.
@@ -257,10 +308,12 @@ impl Gates {
             let Some(at) = gate.levels.iter().position(|level| level.hold == hold) else {
                 return gate.late(again, ends);
             };
-            if at + 1 < gate.levels.len() && !fault("outer hold ends before the inner one") {
+            let innermost = at + 1 == gate.levels.len() || gate.levels[at].shared;
+            if !innermost && !fault("outer hold ends before the inner one") {
                 let place = WaitsAt {
                     hold: Some(hold),
                     first: again,
+                    passes: true,
                 };
                 return (Arrival::Waits(place), None);
             }
@@ -340,6 +393,7 @@ impl Gate {
             let place = WaitsAt {
                 hold: None,
                 first: again,
+                passes: false,
             };
             return (Arrival::Waits(place), None);
         }

@@ -117,7 +117,7 @@ impl Cx {
         let Worker { core, inner, .. } = self.worker();
         Hold {
             inner: Arc::clone(inner),
-            id: core.hold(),
+            id: core.hold(false),
             color: core.current.color(),
             out: true,
             #[cfg(not(loom))]

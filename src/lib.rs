@@ -183,6 +183,7 @@ pub use crate::task::ambient::{NoContext, try_with_cx, with_cx};
 pub use crate::task::blocking::blocking;
 #[cfg(not(loom))]
 pub use crate::task::time::{Elapsed, Sleep, Stopping, sleep, stopping, timeout, yield_now};
+pub use crate::together::read_states::ReadStates;
 pub use crate::together::states::States;
 pub use mely_topology as topology;
 

@@ -119,6 +119,11 @@ pub(crate) mod sealed {
         fn to_poster(&self) -> Poster;
         /// The address of the runtime it posts to, for comparison.
         fn runtime(&self) -> *const ();
+        /// Until when it can post.
+        #[allow(private_interfaces, reason = "nobody outside can call it")]
+        fn until(&self) -> Until {
+            Until::Stop
+        }
         /// Posts `wrap(f)`, or gives `f` back. `wrap` is mely's own: it is called inside the
         /// runtime.
         fn post_wrapped<F, G>(
@@ -181,6 +186,10 @@ pub(crate) mod sealed {
         }
         fn runtime(&self) -> *const () {
             self.poster().runtime()
+        }
+        #[allow(private_interfaces, reason = "nobody outside can call it")]
+        fn until(&self) -> Until {
+            Until::End
         }
         fn post_wrapped<F, G>(
             &self,

@@ -1,5 +1,5 @@
 //! Holding a color, below all that a user sees of it: how an event through a hold arrives, how a
-//! hold's last event is published, and a hold that nobody else knows of.
+//! hold's last event is published, a hold that nobody else knows of, and one that readers share.
 
 use super::inner::Inner;
 use super::worker::{Worker, lend_current};
@@ -75,7 +75,7 @@ impl Held {
         let Worker { core, inner, .. } = cx.worker();
         Held {
             inner: Arc::clone(inner),
-            id: core.hold(),
+            id: core.hold(false),
             color: core.current.color(),
         }
     }
@@ -97,5 +97,26 @@ impl Drop for Held {
         publish_last(&self.inner, self.color, None, move |cx| {
             arrive(cx, None, id, true, |_cx| ());
         });
+    }
+}
+
+/// A color that is held for readers of one of its states: others may read meanwhile. It is not
+/// ended by being dropped.
+#[derive(Debug)]
+pub(crate) struct SharedHold(HoldId);
+
+impl SharedHold {
+    /// Holds the color of the running event, which may read.
+    pub(crate) fn take(cx: &mut Cx) -> SharedHold {
+        SharedHold(cx.worker().core.hold(true))
+    }
+
+    /// Runs `f` in the color, and ends the hold with that. From any thread.
+    pub(crate) fn end<F>(self, inner: &Arc<Inner>, color: Color, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let id = self.0;
+        publish_last(inner, color, None, move |cx| arrive(cx, None, id, true, f));
     }
 }

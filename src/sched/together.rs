@@ -17,6 +17,9 @@ use crate::{Color, Cx, Handler};
 
 /// What an event does that was posted together with others.
 pub(crate) trait Arrive: Send + Sync + 'static {
+    /// Of its events.
+    const SORT: Sort;
+
     fn arrive(self: Arc<Self>, cx: &mut Cx);
 }
 
@@ -40,7 +43,7 @@ impl Shared {
         wrap: impl FnOnce(F) -> Arc<A>,
         admit: impl FnOnce() -> bool,
     ) -> Result<Vec<(Color, Event)>, (F, Refusal)> {
-        let (profiles, sort) = (&self.profiles, Sort::ORDINARY);
+        let (profiles, sort) = (&self.profiles, A::SORT);
         let mut made = None;
         let wrap = |f| arrival(made.insert(wrap(f)));
         let (first, _) = maker.make_if(profiles, handler, colors[0], f, sort, wrap, admit)?;

@@ -2,26 +2,45 @@
 //! ([`crate::gate`]); and tasks ([`crate::task`]).
 
 use super::core::Core;
+use crate::color::SlotId;
 use crate::event::node::{Event, Sort};
 use crate::gate::{Admission, Arrival, HoldId, WaitsAt};
 use crate::sync::fault;
 use crate::{Color, Cx, Handler};
 
 impl Core {
-    /// Holds the color of the event that runs. The hold counts as an event posted, until
-    /// [`post_last`](Self::post_last) posts its last.
-    pub(crate) fn hold(&mut self) -> HoldId {
+    /// The color of the event that runs, and its slot.
+    fn running_color(&self) -> (SlotId, Color) {
         let slot = self.current.slot.get().expect("inside an event");
+        (slot, self.current.color())
+    }
+
+    /// Holds the color of the event that runs, alone or `shared` by readers. The hold counts as an
+    /// event posted, until [`post_last`](Self::post_last) posts its last.
+    pub(crate) fn hold(&mut self, shared: bool) -> HoldId {
+        let (slot, color) = self.running_color();
         let hold = HoldId::new(self.id, self.holds);
         self.holds += 1;
         self.own.stats.holds.add(1);
         if !fault("hold not counted") {
             self.posted += 1;
         }
-        let color = self.current.color();
-        let shared = &self.shared;
-        shared.gates.hold(slot, color, hold, &shared.profiles);
+        let (gates, profiles) = (&self.shared.gates, &self.shared.profiles);
+        gates.hold(slot, color, hold, shared, profiles);
         hold
+    }
+
+    /// The event that runs would read. Whether it may, and where it waits otherwise.
+    pub(crate) fn may_read(&self) -> (bool, WaitsAt) {
+        let (slot, color) = self.running_color();
+        self.shared.gates.may_read(slot, color)
+    }
+
+    /// The event that runs reads, and would have waited there.
+    pub(crate) fn reads(&mut self, place: WaitsAt) {
+        let (slot, color) = self.running_color();
+        let next = self.shared.gates.reads(slot, color, place);
+        self.let_go(next);
     }
 
     /// Posts a hold's last event, which counts as posted since the hold was made.
@@ -87,8 +106,7 @@ impl Core {
 
     /// The event that runs came through this hold, and ends it or not.
     pub(crate) fn arrive(&mut self, hold: HoldId, ends: bool) -> Arrival {
-        let slot = self.current.slot.get().expect("inside an event");
-        let color = self.current.color();
+        let (slot, color) = self.running_color();
         let (arrival, next) = self.shared.gates.arrive(slot, color, hold, ends);
         self.let_go(next);
         arrival
@@ -99,8 +117,7 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let slot = self.current.slot.get().expect("inside an event");
-        let color = self.current.color();
+        let (slot, color) = self.running_color();
         let profiles = &self.shared.profiles;
         let sort = if place.passes() {
             Sort::PASSING

@@ -12,11 +12,14 @@
 //! (Verona's `when` has the same order, by a lock of two phases for each behavior; the Mely paper
 //! leaves events of several colors to future work.)
 
+pub(crate) mod read;
+pub(crate) mod read_states;
 pub(crate) mod states;
 
 use self::states::sealed::Handles;
-use self::states::{Helds, States};
+use self::states::{Helds, StatePlace, States};
 use crate::ask::{Asked, Reply};
+use crate::event::node::Sort;
 use crate::host::cx::accepted;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
@@ -42,6 +45,8 @@ struct Gathered<H> {
 }
 
 impl<H: Handles> Arrive for Meeting<H> {
+    const SORT: Sort = Sort::ORDINARY;
+
     fn arrive(self: Arc<Self>, cx: &mut Cx) {
         let held = Held::take(cx);
         let mut waiting = self.waiting.lock().unwrap();
@@ -80,13 +85,12 @@ impl<H: Handles> Drop for LoanOfAll<'_, H> {
 ///
 /// # Panics
 /// As [`Cx::with_all`].
-fn colors_of<H: Handles>(handles: &H) -> (Arc<Inner>, Vec<Color>) {
-    let places = handles.places();
+fn colors_of(places: &[StatePlace<'_>]) -> (Arc<Inner>, Vec<Color>) {
     let Some(first) = places.first() else {
         panic!("an event of no states has no color");
     };
     let mut addresses = BTreeSet::new();
-    for place in &places {
+    for place in places {
         assert!(
             Arc::ptr_eq(place.inner, first.inner),
             "states of two runtimes cannot be had together"
@@ -113,7 +117,7 @@ where
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
 {
     let handles = states.handles();
-    let (inner, colors) = colors_of(&handles);
+    let (inner, colors) = colors_of(&handles.places());
     let asked = asks(&inner);
     let wrap = |f: F| {
         let body = move |cx: &mut Cx, handles: &S::Handles, helds: &mut Helds| {

@@ -74,7 +74,7 @@ pub(crate) mod sealed {
 
 use sealed::Handles;
 
-fn place<T: Send + 'static>(state: &Colored<T>) -> StatePlace<'_> {
+pub(super) fn place<T: Send + 'static>(state: &Colored<T>) -> StatePlace<'_> {
     StatePlace {
         color: state.color(),
         inner: &state.poster().inner,

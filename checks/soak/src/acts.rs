@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 /// Does one of them; the caller is inside `at`.
 pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
-    match rng.u32(..20) {
+    match rng.u32(..21) {
         0 => {
             let color = world.sides[at.side].groups[at.group][rng.usize(..world.draw.colors)].color;
             cx.place(color, rng.usize(..cx.cores()));
@@ -35,6 +35,7 @@ pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand
         15 => hold_until(cx, world, at, rng),
         16 => drop_task(world, at),
         17 | 18 => together(cx, world, at, rng),
+        19 => read(cx, world, at, rng),
         _ => cross(world, at, rng),
     }
 }
@@ -49,6 +50,7 @@ fn new_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
     let state = State {
         color,
         inside: false,
+        readers: AtomicU32::new(0),
         _ticket: ticket,
     };
     let state = Colored::new(cx, color, state);
@@ -78,7 +80,7 @@ fn use_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
         && rng.u32(..20) == 0;
     let posted = state.try_post(cx, move |state, cx| {
         ticket.runs();
-        if std::mem::replace(&mut state.inside, true) {
+        if std::mem::replace(&mut state.inside, true) || *state.readers.get_mut() > 0 {
             fail(&format!("two events in the state of {:?}", state.color));
         }
         if cx.color() != state.color {
@@ -99,14 +101,46 @@ fn use_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
     }
 }
 
-/// Has some states at once, of whatever colors.
-fn together(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+/// Some of the states that there are.
+fn some_states(world: &World, at: Place, rng: &mut fastrand::Rng) -> Vec<Colored<State>> {
     let mut slots: Vec<_> = world.sides[at.side].states.iter().collect();
     rng.shuffle(&mut slots);
     let slots = slots.iter().take(rng.usize(1..4));
-    let states: Vec<_> = slots
+    slots
         .filter_map(|slot| slot.lock().unwrap().clone())
-        .collect();
+        .collect()
+}
+
+/// Reads some states at once, of whatever colors.
+fn read(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let states = some_states(world, at, rng);
+    let Some(ticket) = Ticket::loose(world) else {
+        return;
+    };
+    if states.is_empty() {
+        return;
+    }
+    let posted = cx.try_read_all(states, move |states, _cx| {
+        ticket.runs();
+        for state in &states {
+            state.readers.fetch_add(1, Relaxed);
+            if state.inside {
+                fail(&format!("read and written: the state of {:?}", state.color));
+            }
+        }
+        for state in &states {
+            state.readers.fetch_sub(1, Relaxed);
+        }
+    });
+    match posted {
+        Ok(()) | Err(PostError::Full(_)) => {}
+        Err(error) => fail(&format!("a post from inside: {error}")),
+    }
+}
+
+/// Has some states at once, of whatever colors.
+fn together(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let states = some_states(world, at, rng);
     let Some(ticket) = Ticket::loose(world) else {
         return;
     };
@@ -119,7 +153,7 @@ fn together(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng)
     let posted = cx.try_with_all(states, move |mut states, cx| {
         ticket.runs();
         for state in &mut states {
-            if std::mem::replace(&mut state.inside, true) {
+            if std::mem::replace(&mut state.inside, true) || *state.readers.get_mut() > 0 {
                 fail(&format!("two events in the state of {:?}", state.color));
             }
         }

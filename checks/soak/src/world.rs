@@ -7,7 +7,7 @@ use crate::ticket::{Book, Ticket};
 use mely::net::{Listener, Timer};
 use mely::{Color, Colored, Poster, Task};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// The round.
@@ -47,6 +47,8 @@ pub(crate) struct Side {
 pub(crate) struct State {
     pub(crate) color: Color,
     pub(crate) inside: bool,
+    /// Who reads it.
+    pub(crate) readers: AtomicU32,
     pub(crate) _ticket: Ticket,
 }
 

@@ -33,6 +33,8 @@ mod post_and_steal;
 #[cfg(loom)]
 mod profiles;
 #[cfg(loom)]
+mod readers;
+#[cfg(loom)]
 mod shutdown;
 #[cfg(loom)]
 mod spin_lock;

@@ -1,0 +1,336 @@
+//! Readers: events that have states together with other readers, and never beside a writer.
+//!
+//! An event is posted to each of the colors, as for events of several colors ([`super`]). When its
+//! turn has come it begins to read the states of its color ([`crate::colored::read`]), or waits at
+//! the color's gate. The last one posts what was asked for to a color of its own. So readers run in
+//! parallel, and can be stolen, while the colors themselves wait.
+
+use super::colors_of;
+use super::read_states::ReadStates;
+use super::read_states::sealed::ReadHandles;
+use crate::ask::{Asked, Reply};
+use crate::event::node::Sort;
+use crate::host::cx::accepted;
+use crate::host::poster::{PostError, Poster};
+use crate::host::quiesce::Until;
+use crate::post::Post;
+use crate::sched::together::Arrive;
+use crate::sync::{Arc, Mutex};
+use crate::{Colored, Cx, Handler};
+
+type Body<H> = Box<dyn FnOnce(&mut Cx, &<H as ReadHandles>::Reads) + Send>;
+
+/// What the events of all colors have in common.
+struct Readers<H: ReadHandles> {
+    handler: Option<&'static Handler>,
+    handles: H,
+    begun: Mutex<Begun<H>>,
+}
+
+struct Begun<H: ReadHandles> {
+    reads: H::Reads,
+    /// Colors whose turn has not come.
+    left: usize,
+    /// None once it is posted.
+    body: Option<Body<H>>,
+}
+
+impl<H: ReadHandles> Arrive for Readers<H> {
+    const SORT: Sort = Sort::PASSING;
+
+    fn arrive(self: Arc<Self>, cx: &mut Cx) {
+        let (may, place) = cx.worker().core.may_read();
+        let mut begun = self.begun.lock().unwrap();
+        if !may || !self.handles.begin(cx, &mut begun.reads) {
+            drop(begun);
+            let again = move |cx: &mut Cx| self.arrive(cx);
+            return cx.worker().core.wait(None, place, again);
+        }
+        cx.worker().core.reads(place);
+        begun.left -= 1;
+        if begun.left > 0 {
+            return;
+        }
+        let reads = std::mem::take(&mut begun.reads);
+        let body = begun.body.take().expect("the last one arrives once");
+        drop(begun);
+        let own = cx.unique_color();
+        let color = own.color();
+        let event = move |cx: &mut Cx| {
+            body(cx, &reads);
+            drop((reads, own));
+        };
+        cx.worker().core.post_own(self.handler, color, event);
+    }
+}
+
+/// Makes of `f` what its events have in common.
+fn readers<S, R, F>(
+    handler: Option<&'static Handler>,
+    handles: S::Handles,
+    colors: usize,
+    asked: Option<Asked<R>>,
+    f: F,
+) -> Arc<Readers<S::Handles>>
+where
+    S: ReadStates,
+    R: Send + 'static,
+    F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
+{
+    let body = move |cx: &mut Cx, reads: &<S::Handles as ReadHandles>::Reads| {
+        let run = |cx: &mut Cx| {
+            if let Some(refused) = <S::Handles as ReadHandles>::refused(reads) {
+                panic!("{refused}");
+            }
+            f(S::lend(reads), cx)
+        };
+        match asked {
+            Some(asked) => asked.run(cx, run),
+            None => drop(run(cx)),
+        }
+    };
+    Arc::new(Readers {
+        handler,
+        handles,
+        begun: Mutex::new(Begun {
+            reads: Default::default(),
+            left: colors,
+            body: Some(Box::new(body)),
+        }),
+    })
+}
+
+/// Posts `f`, which reads all states, or gives it back. What it returns goes to `asked`.
+fn post_all<S, R, F>(
+    states: S,
+    f: F,
+    asks: impl FnOnce(&Poster) -> Option<Asked<R>>,
+) -> Result<(), PostError<F>>
+where
+    S: ReadStates,
+    R: Send + 'static,
+    F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
+{
+    let handles = states.handles();
+    let (inner, colors) = colors_of(&handles.places());
+    let poster = Poster::of(&inner);
+    let asked = asks(&poster);
+    let wrap = |f| readers::<S, R, F>(None, handles, colors.len(), asked, f);
+    poster.post_together(None, &colors, f, wrap)
+}
+
+/// As [`post_all`], with what `f` returns.
+fn ask_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
+where
+    S: ReadStates,
+    R: Send + 'static,
+    F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
+{
+    let mut reply = None;
+    post_all(states, f, |poster| {
+        let (asked, its) = Asked::new(&poster.inner);
+        reply = Some(its);
+        Some(asked)
+    })?;
+    Ok(reply.expect("it was asked for"))
+}
+
+impl<T: Send + Sync + 'static> Colored<T> {
+    /// Posts `f`, which reads the state: together with other readers of it, and never beside an
+    /// event that has `&mut T`. For what takes long, and would keep a color busy on one core.
+    ///
+    /// ```
+    /// use mely::{Color, Colored, Handler, Runtime};
+    /// static SUM: Handler = Handler::new("sum");
+    /// let sum = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let table = Colored::new(cx, Color::from(9), vec![1, 2]);
+    ///     table.post(cx, |table, _cx| table.push(3));
+    ///     // Sees the push, and not what is posted later.
+    ///     table.read_as(cx, &SUM, move |table, _cx| finish.finish(table.iter().sum::<u32>()));
+    ///     table.post(cx, |table, _cx| table.clear());
+    /// })?;
+    /// assert_eq!(sum, 6);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Returns what [`post`](Self::post) returns, and panics where that does.
+    ///
+    /// # Order
+    /// It has its place in the color as a [`post`](Self::post): it sees what all events posted
+    /// before have done to the state, and nothing that those posted after it do. All events of the
+    /// color that are posted after it wait until it is over, but for readers that directly follow.
+    /// Those run in any order, and in parallel.
+    ///
+    /// `f` runs in a color of its own, which is given to nobody else meanwhile. It is posted on the
+    /// core that has the state's color, and can be stolen from there as any other event: say how
+    /// long it takes with a handler ([`read_as`](Self::read_as)), or let it be learned. A read
+    /// costs about three events.
+    ///
+    /// A panic in `f` does not poison the state, which nobody has changed. The event panics if the
+    /// state is poisoned.
+    ///
+    /// # Panics
+    /// As [`post`](Self::post).
+    pub fn read<P, F>(&self, by: &P, f: F) -> P::Posted<F>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&T, &mut Cx) + Send + 'static,
+    {
+        P::posted(self.post_read(by, None, f, None))
+    }
+
+    /// Like [`read`](Self::read), under a handler.
+    ///
+    /// # Panics
+    /// As [`post`](Self::post).
+    pub fn read_as<P, F>(&self, by: &P, handler: &'static Handler, f: F) -> P::Posted<F>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&T, &mut Cx) + Send + 'static,
+    {
+        P::posted(self.post_read(by, Some(handler), f, None))
+    }
+
+    /// Like [`read`](Self::read), and gives the closure back where that panics.
+    ///
+    /// # Errors
+    /// As [`Poster::post`].
+    pub fn try_read<P, F>(&self, by: &P, f: F) -> Result<(), PostError<F>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&T, &mut Cx) + Send + 'static,
+    {
+        self.post_read(by, None, f, None)
+    }
+
+    /// Like [`read`](Self::read), and returns a handle for what `f` will return, as
+    /// [`ask`](Self::ask) does.
+    ///
+    /// # Panics
+    /// As [`post`](Self::post).
+    pub fn ask_read<P, R, F>(&self, by: &P, f: F) -> P::Asked<R, F>
+    where
+        P: Post + ?Sized,
+        R: Send + 'static,
+        F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
+    {
+        let (asked, reply) = Asked::new(&self.poster().inner);
+        P::asked(self.post_read(by, None, f, Some(asked)).map(|()| reply))
+    }
+
+    fn post_read<P, R, F>(
+        &self,
+        by: &P,
+        handler: Option<&'static Handler>,
+        f: F,
+        asked: Option<Asked<R>>,
+    ) -> Result<(), PostError<F>>
+    where
+        P: Post + ?Sized,
+        R: Send + 'static,
+        F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
+    {
+        let wrap = |f: F| {
+            let one = |(state,): (&T,), cx: &mut Cx| f(state, cx);
+            let all = readers::<(&Colored<T>,), R, _>(handler, (self.clone(),), 1, asked, one);
+            move |cx: &mut Cx| all.arrive(cx)
+        };
+        let (color, own) = (self.color(), self.poster());
+        let here = by.runtime() == Arc::as_ptr(&own.inner).cast();
+        let until = if here { by.until() } else { Until::Stop };
+        own.post_sort_until(until, None, color, f, Sort::PASSING, wrap)
+    }
+}
+
+impl Cx {
+    /// Posts `f` to the colors of several states at once, to read them: as
+    /// [`with_all`](Self::with_all) in its place in each of the colors, and as
+    /// [`Colored::read`] together with other readers, in a color of its own.
+    ///
+    /// ```
+    /// use mely::{Color, Colored, Runtime};
+    /// let sums = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let [a, b] = [1, 2].map(|color| Colored::new(cx, Color::from(color), 50));
+    ///     cx.with_all([&a, &b], |[a, b], _cx| {
+    ///         *a -= 30;
+    ///         *b += 30;
+    ///     });
+    ///     // Sees the transfer in both, and nothing between its halves.
+    ///     cx.read_all([&a, &b], move |[a, b], _cx| finish.finish((*a, *b)));
+    /// })?;
+    /// assert_eq!(sums, (20, 80));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    pub fn read_all<S, F>(&self, states: S, f: F)
+    where
+        S: ReadStates,
+        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
+    {
+        accepted(self.try_read_all(states, f));
+    }
+
+    /// Posts to several colors, or gives the closure back.
+    ///
+    /// # Errors
+    /// As [`Poster::read_all`].
+    ///
+    /// # Panics
+    /// As [`try_with_all`](Self::try_with_all).
+    pub fn try_read_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
+    where
+        S: ReadStates,
+        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
+    {
+        post_all(states, f, |_poster| None)
+    }
+
+    /// As [`read_all`](Self::read_all), and returns a handle for what `f` will return.
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    pub fn ask_read_all<S, R, F>(&self, states: S, f: F) -> Reply<R>
+    where
+        S: ReadStates,
+        R: Send + 'static,
+        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
+    {
+        accepted(ask_all(states, f))
+    }
+}
+
+impl Poster {
+    /// Posts `f` to the colors of several states at once, to read them; see [`Cx::read_all`]. They
+    /// may be of another runtime.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    pub fn read_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
+    where
+        S: ReadStates,
+        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
+    {
+        post_all(states, f, |_poster| None)
+    }
+
+    /// As [`read_all`](Self::read_all), and returns a handle for what `f` will return.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    pub fn ask_read_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, PostError<F>>
+    where
+        S: ReadStates,
+        R: Send + 'static,
+        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
+    {
+        ask_all(states, f)
+    }
+}

@@ -1,0 +1,177 @@
+//! Which states an event reads at once.
+
+use super::states::{StatePlace, place};
+use crate::colored::read::Reading;
+use crate::{Color, Colored, Cx, Refused};
+
+/// States that an event can read together: as [`States`](crate::States), of types that are `Sync`.
+/// See [`Cx::read_all`].
+pub trait ReadStates: sealed::ReadStates {}
+
+impl<S: sealed::ReadStates> ReadStates for S {}
+
+/// What has come of one of the states; none until its color's turn.
+pub(crate) type Read<T> = Option<Result<Reading<T>, Refused>>;
+
+/// Handles of states, of whatever number.
+pub(crate) mod sealed {
+    use super::{Cx, Refused, StatePlace};
+
+    pub trait ReadStates {
+        type Handles: ReadHandles;
+        /// What the event gets.
+        type Ref<'a>;
+        fn handles(self) -> Self::Handles;
+        fn lend(reads: &<Self::Handles as ReadHandles>::Reads) -> Self::Ref<'_>;
+    }
+
+    #[allow(
+        private_interfaces,
+        reason = "nobody outside can name what this module has"
+    )]
+    pub trait ReadHandles: Clone + Send + Sync + 'static {
+        type Reads: Default + Send;
+        fn places(&self) -> Vec<StatePlace<'_>>;
+        /// Begins to read those of the running color; false, and nothing is begun, if it is too
+        /// early for one of them.
+        fn begin(&self, cx: &mut Cx, reads: &mut Self::Reads) -> bool;
+        /// Why one of them cannot be read.
+        fn refused(reads: &Self::Reads) -> Option<Refused>;
+    }
+}
+
+use sealed::ReadHandles;
+
+fn begin<T: Send + Sync + 'static>(state: &Colored<T>, cx: &mut Cx, read: &mut Read<T>) -> bool {
+    if state.color() == cx.color() {
+        *read = state.begin_reading(cx).transpose();
+        return read.is_some();
+    }
+    true
+}
+
+/// What was begun is over, if this is of the running color.
+fn take_back<T: Send + 'static>(state: &Colored<T>, color: Color, read: &mut Read<T>) {
+    if state.color() == color {
+        *read = None;
+    }
+}
+
+fn refused<T: Send + 'static>(read: &Read<T>) -> Option<Refused> {
+    read.as_ref()?.as_ref().err().copied()
+}
+
+fn lend<T: Send + 'static>(read: &Read<T>) -> &T {
+    match read {
+        Some(Ok(reading)) => reading.value(),
+        _ => unreachable!("all of them are read, and none is refused"),
+    }
+}
+
+#[allow(private_interfaces, reason = "as above")]
+impl<T: Send + Sync + 'static> ReadHandles for Vec<Colored<T>> {
+    type Reads = Vec<Read<T>>;
+
+    fn places(&self) -> Vec<StatePlace<'_>> {
+        self.iter().map(place).collect()
+    }
+
+    fn begin(&self, cx: &mut Cx, reads: &mut Self::Reads) -> bool {
+        reads.resize_with(self.len(), || None);
+        let mut each = self.iter().zip(reads.iter_mut());
+        let all = each.all(|(state, read)| begin(state, cx, read));
+        if !all {
+            for (state, read) in self.iter().zip(reads) {
+                take_back(state, cx.color(), read);
+            }
+        }
+        all
+    }
+
+    fn refused(reads: &Self::Reads) -> Option<Refused> {
+        reads.iter().find_map(refused)
+    }
+}
+
+impl<T: Send + Sync + 'static> sealed::ReadStates for Vec<Colored<T>> {
+    type Handles = Vec<Colored<T>>;
+    type Ref<'a> = Vec<&'a T>;
+
+    fn handles(self) -> Self::Handles {
+        self
+    }
+
+    fn lend(reads: &Vec<Read<T>>) -> Vec<&T> {
+        reads.iter().map(lend).collect()
+    }
+}
+
+impl<T: Send + Sync + 'static> sealed::ReadStates for &[Colored<T>] {
+    type Handles = Vec<Colored<T>>;
+    type Ref<'a> = Vec<&'a T>;
+
+    fn handles(self) -> Self::Handles {
+        self.to_vec()
+    }
+
+    fn lend(reads: &Vec<Read<T>>) -> Vec<&T> {
+        reads.iter().map(lend).collect()
+    }
+}
+
+impl<T: Send + Sync + 'static, const N: usize> sealed::ReadStates for [&Colored<T>; N] {
+    type Handles = Vec<Colored<T>>;
+    type Ref<'a> = [&'a T; N];
+
+    fn handles(self) -> Self::Handles {
+        self.into_iter().cloned().collect()
+    }
+
+    fn lend(reads: &Vec<Read<T>>) -> [&T; N] {
+        std::array::from_fn(|i| lend(&reads[i]))
+    }
+}
+
+/// One state, or a tuple of them, each of a type of its own.
+macro_rules! tuple {
+    ($($state:ident $n:tt),+) => {
+        #[allow(private_interfaces, reason = "as above")]
+        impl<$($state: Send + Sync + 'static),+> ReadHandles for ($(Colored<$state>,)+) {
+            type Reads = ($(Read<$state>,)+);
+
+            fn places(&self) -> Vec<StatePlace<'_>> {
+                vec![$(place(&self.$n)),+]
+            }
+
+            fn begin(&self, cx: &mut Cx, reads: &mut Self::Reads) -> bool {
+                let all = $(begin(&self.$n, cx, &mut reads.$n))&&+;
+                if !all {
+                    $(take_back(&self.$n, cx.color(), &mut reads.$n);)+
+                }
+                all
+            }
+
+            fn refused(reads: &Self::Reads) -> Option<Refused> {
+                let each = [$(refused(&reads.$n)),+];
+                each.into_iter().flatten().next()
+            }
+        }
+
+        impl<$($state: Send + Sync + 'static),+> sealed::ReadStates for ($(&Colored<$state>,)+) {
+            type Handles = ($(Colored<$state>,)+);
+            type Ref<'a> = ($(&'a $state,)+);
+
+            fn handles(self) -> Self::Handles {
+                ($(self.$n.clone(),)+)
+            }
+
+            fn lend(reads: &<Self::Handles as ReadHandles>::Reads) -> Self::Ref<'_> {
+                ($(lend(&reads.$n),)+)
+            }
+        }
+    };
+}
+
+tuple!(A 0);
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
