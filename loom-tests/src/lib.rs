@@ -92,6 +92,7 @@
 //! | wake, against a steal | `tasks::wake_and_steal`: the same while its color is stolen | 2 | `wake during a poll forgotten` |
 //! | | `tasks::drop_and_wake`: dropped by one thread, woken by another | 2 | `cancel during a poll forgotten` |
 //! | several colors at once | `together::opposite_orders`: two cores and a foreign thread post to the same two colors, in opposite orders | 2 | `places taken one by one`; `own mail not appended first` |
+//! | | `together::posts_before`: an event of one of the colors posts to the other, and then both do | 2 | `mail left behind by the last` |
 //! | readers, against each other | `readers::join_and_leave`: a state is read on one core while one more comes on the other, and a writer | 2 | `reader joins after the last`; `value kept by a reader that goes` |
 //! | readers, against a writer | `readers::behind_a_writer`: a writer of two states that are read, and a reader behind it | 2 | `reader before who waits`; `reader beside a hold` |
 //! | an end that waits | `keep_alive::post_and_drop`: a foreign thread posts through the only keep-alive and drops it, while the end is asked for | 3 | `keep-alive not looked at`; `nobody woken by the last keep-alive`; `no new wave after the last keep-alive` |

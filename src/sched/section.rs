@@ -263,10 +263,15 @@ impl<'a> Section<'a> {
 
     /// Appends a chunk to the events of a color that this core runs, after what is in its mailbox.
     pub(super) fn append_to_running(&self, slot: SlotId, events: &mut Fifo, chunk: Chunk) {
+        self.append_mail_to_running(slot, events);
+        events.append(chunk);
+    }
+
+    /// Appends what is in its mailbox.
+    pub(super) fn append_mail_to_running(&self, slot: SlotId, events: &mut Fifo) {
         if self.has_mail_before(slot) {
             mail::drain(&self.shared.slots, slot, events);
         }
-        events.append(chunk);
     }
 
     /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no

@@ -110,17 +110,41 @@ impl Core {
         self.ring();
     }
 
-    /// Appends an event to those of the running color, which alone is checked out, after what is in
-    /// its mailbox.
+    /// Appends an event to those of the running color, after what is in its mailbox.
     fn append_behind_mail(&mut self, slot: SlotId, mut event: Event) {
-        if fault("own mail not appended first") {
-            let times = event.times();
-            return self.running.push(event, times);
+        if !fault("own mail not appended first") {
+            self.append_own_mail(slot);
         }
+        let times = event.times();
+        self.running.push(event, times);
+    }
+
+    /// Appends what is in the running color's mailbox to its events. Nothing that the running event
+    /// posts to its color goes before that, then.
+    fn append_own_mail(&mut self, slot: SlotId) {
         *self.checkout.running() = self.running.put_down();
         let section = Section::enter(&self.shared, self.id);
-        section.append_to_running(slot, self.checkout.running(), event.into());
+        section.append_mail_to_running(slot, self.checkout.running());
         drop(section);
         self.running.take_up(self.checkout.running());
+    }
+
+    /// The running event is one of several that were posted together, and tells the others that it
+    /// has arrived. What its core has posted before is published first, since it comes before
+    /// whatever they post.
+    pub(crate) fn arrives(&mut self) {
+        if self.has_outbox() {
+            self.flush();
+        }
+    }
+
+    /// It is the last of them, and does what they were posted for, in its own color. What the
+    /// others' colors have posted to it is in its mailbox, and goes before what it posts.
+    pub(crate) fn acts_for_all(&mut self) {
+        if let Some(slot) = self.current.slot.get()
+            && !fault("mail left behind by the last")
+        {
+            self.append_own_mail(slot);
+        }
     }
 }

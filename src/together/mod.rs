@@ -49,6 +49,9 @@ impl<H: Handles> Arrive for Meeting<H> {
 
     fn arrive(self: Arc<Self>, cx: &mut Cx) {
         let held = Held::take(cx);
+        if self.colors > 1 {
+            cx.worker().core.arrives();
+        }
         let mut waiting = self.waiting.lock().unwrap();
         waiting.helds.add(held);
         if waiting.helds.len() < self.colors {
@@ -57,6 +60,9 @@ impl<H: Handles> Arrive for Meeting<H> {
         let mut helds = std::mem::replace(&mut waiting.helds, Helds::new());
         let body = waiting.body.take().expect("the last one arrives once");
         drop(waiting);
+        if self.colors > 1 {
+            cx.worker().core.acts_for_all();
+        }
         body(cx, &self.handles, &mut helds);
     }
 }

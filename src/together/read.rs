@@ -24,6 +24,7 @@ type Body<H> = Box<dyn FnOnce(&mut Cx, &<H as ReadHandles>::Reads) + Send>;
 struct Readers<H: ReadHandles> {
     handler: Option<&'static Handler>,
     handles: H,
+    colors: usize,
     begun: Mutex<Begun<H>>,
 }
 
@@ -40,6 +41,9 @@ impl<H: ReadHandles> Arrive for Readers<H> {
 
     fn arrive(self: Arc<Self>, cx: &mut Cx) {
         let (may, place) = cx.worker().core.may_read();
+        if self.colors > 1 {
+            cx.worker().core.arrives();
+        }
         let mut begun = self.begun.lock().unwrap();
         if !may || !self.handles.begin(cx, &mut begun.reads) {
             drop(begun);
@@ -92,6 +96,7 @@ where
     Arc::new(Readers {
         handler,
         handles,
+        colors,
         begun: Mutex::new(Begun {
             reads: Default::default(),
             left: colors,

@@ -3,6 +3,9 @@
 //! An event may begin if no other of its color runs, and if no event is still queued in its color
 //! whose post happened before its own: through program order inside events, through posts, or
 //! through succession in a color. A poster's events are in order by that alone.
+//!
+//! An event of several colors is one in each of them, all of which begin and end at once. Of those
+//! that read, several of a color may run, and begin in any order.
 
 use mely::Color;
 use std::collections::BTreeMap;
@@ -17,6 +20,8 @@ pub(crate) type HoldId = usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Posted,
+    /// Posted too, and reads.
+    Reads,
     /// Posted when it fires: in no order with posts.
     Timer,
     /// What a reply or blocking work gives: in no order with posts either.
@@ -91,9 +96,12 @@ pub(crate) struct Model {
     /// What the latest event of a color knew when it ended.
     ends: BTreeMap<Color, Known>,
     running: BTreeMap<Color, Id>,
+    reading: BTreeMap<Color, Vec<Id>>,
     /// Those that are out for sure, the innermost last.
     held: BTreeMap<Color, Vec<HoldId>>,
     holds: u64,
+    /// Events of the runtime's own, at most, for those of several colors.
+    pub(crate) for_several: u64,
     /// Those that were dropped: at some moment since they are over.
     let_go: Vec<HoldId>,
     outside: Known,
@@ -136,7 +144,7 @@ impl Model {
             ));
         }
         event.state = State::Queued;
-        if event.way != Way::Posted {
+        if !matches!(event.way, Way::Posted | Way::Reads) {
             return;
         }
         self.fifos.entry(event.color).or_default().push(id);
@@ -165,15 +173,28 @@ impl Model {
             self.fail(format!("{way:?} {id} runs though it was canceled"));
         }
         self.judge_hold(id, color, way);
-        if let Some(other) = self.running.insert(color, id) {
+        let alone = way != Way::Reads;
+        let reading = self.reading.entry(color).or_default();
+        let other = match reading.first() {
+            Some(&reader) if alone => Some(reader),
+            _ => self.running.get(&color).copied(),
+        };
+        if alone {
+            self.running.insert(color, id);
+        } else {
+            reading.push(id);
+        }
+        if let Some(other) = other {
             self.fail(format!("events {other} and {id} of color {color} overlap"));
         }
         let fifo = self.fifos.entry(color).or_default();
         fifo.retain(|&queued| queued != id);
         let known = &self.events[id].known;
-        let before = fifo.iter().find(|&&queued| known.contains(queued));
-        if let Some(&before) = before
-            && way == Way::Posted
+        let goes_first = |&&queued: &&Id| {
+            known.contains(queued) && (alone || self.events[queued].way != Way::Reads)
+        };
+        if let Some(&before) = fifo.iter().find(goes_first)
+            && matches!(way, Way::Posted | Way::Reads)
         {
             self.fail(format!(
                 "event {id} of color {color} runs before event {before}, whose post came before its own"
@@ -190,8 +211,8 @@ impl Model {
     fn judge_hold(&mut self, id: Id, color: Color, way: Way) {
         let held = self.held.entry(color).or_default();
         match (way, held.last()) {
-            (Way::Posted | Way::Timer | Way::Result, None) => {}
-            (Way::Posted | Way::Timer | Way::Result, Some(hold)) => {
+            (Way::Posted | Way::Reads | Way::Timer | Way::Result, None) => {}
+            (Way::Posted | Way::Reads | Way::Timer | Way::Result, Some(hold)) => {
                 let hold = *hold;
                 self.fail(format!(
                     "event {id} begins while hold {hold} of color {color} is out"
@@ -245,10 +266,31 @@ impl Model {
         self.panics += u64::from(panicked);
         let color = event.color;
         let known = event.known.clone();
+        let reading = self.reading.entry(color).or_default();
+        if let Some(at) = reading.iter().position(|&reader| reader == id) {
+            reading.remove(at);
+            return self.ends.entry(color).or_default().join(&known);
+        }
         self.ends.insert(color, known);
         if self.running.remove(&color) != Some(id) {
             self.fail(format!("event {id} ends and was not the one that ran"));
         }
+    }
+
+    /// Of one event in several colors: what one of its parts knows, all know.
+    pub(crate) fn share(&mut self, parts: &[Id]) {
+        let mut known = Known::default();
+        parts
+            .iter()
+            .for_each(|&id| known.join(&self.events[id].known));
+        for &id in parts {
+            self.events[id].known = known.clone();
+        }
+    }
+
+    /// The color of an event.
+    pub(crate) fn color(&self, id: Id) -> Color {
+        self.events[id].color
     }
 
     /// The timer's own color cancels it, or somebody has canceled the work.
@@ -272,7 +314,7 @@ impl Model {
     pub(crate) fn others(&self) -> u64 {
         let others = self.events.iter();
         let is_other = |event: &&Event| event.way != Way::Posted || event.may_not_fire;
-        others.filter(is_other).count() as u64
+        others.filter(is_other).count() as u64 + self.for_several
     }
 
     /// The event's closure is gone.
@@ -311,6 +353,8 @@ impl Model {
                 State::Dropped if way == Way::Result && (canceled || may_not_fire) => {}
                 State::Dropped if matches!(way, Way::Posted | Way::Through(_)) && may_not_fire => {}
                 State::Dropped if matches!(way, Way::Timer | Way::Result) && !orderly => {}
+                // Several of them may wait for one event.
+                State::Dropped if way == Way::Reads && !orderly => {}
                 State::Dropped if !orderly => left += 1,
                 state => self.fail(format!("event {id} ({way:?}) is {state:?} at the end")),
             }
@@ -342,6 +386,33 @@ pub(crate) fn notices() {
     model.begin(first, SEVEN);
     model.begin(second, SEVEN);
     assert!(broken(model).contains("overlap"));
+
+    let read = |model: &mut Model| {
+        let id = model.offer(None, SEVEN, Way::Reads);
+        model.accept(None, id);
+        id
+    };
+    let (mut model, [first, second]) = two();
+    let readers = [read(&mut model), read(&mut model)];
+    for id in [first, second] {
+        model.begin(id, SEVEN);
+        model.end(id, false);
+    }
+    model.begin(readers[1], SEVEN);
+    model.begin(readers[0], SEVEN);
+    assert!(model.broken.is_none(), "readers run together");
+    model.end(readers[1], false);
+    let writer = model.offer(None, SEVEN, Way::Posted);
+    model.accept(None, writer);
+    model.begin(writer, SEVEN);
+    assert!(broken(model).contains("events 2 and 4 of color 7 overlap"));
+
+    let (mut model, [first, _second]) = two();
+    let reader = read(&mut model);
+    model.begin(first, SEVEN);
+    model.end(first, false);
+    model.begin(reader, SEVEN);
+    assert!(broken(model).contains("runs before event 1"));
 
     let (mut model, [first, _]) = two();
     model.begin(first, EIGHT);

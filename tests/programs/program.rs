@@ -68,6 +68,8 @@ pub(crate) enum Act {
     Until(Vec<(u32, Vec<Act>)>),
     /// Drops the handle of one of the tasks.
     DropTask(usize),
+    /// Posts an event of these colors that has their states, or reads them.
+    Together(Vec<u64>, bool, Vec<Act>),
     /// Makes a keep-alive, which is kept outside.
     KeepAlive,
     /// Panics.
@@ -129,6 +131,8 @@ fn body() -> impl Strategy<Value = Vec<Act>> {
             2 => (color(), body()).prop_map(|(color, body)| Act::Blocking(color, body)),
             3 => (color(), stages()).prop_map(|(color, stages)| Act::Spawn(color, stages)),
             2 => stages().prop_map(Act::Until),
+            3 => (vec(color(), 1..4), any::<bool>(), body())
+                .prop_map(|(colors, reads, body)| Act::Together(colors, reads, body)),
             2 => (0..50_000u32, color(), body())
                 .prop_map(|(ns, color, body)| Act::Timer(ns, color, body)),
         ]

@@ -7,8 +7,8 @@ use mely::sim::SimError;
 use mely::sim::{self, Step};
 use mely::topology::{Shape, Topology};
 use mely::{
-    Blocking, BlockingError, Callback, Color, Cores, Cx, Handler, Hold, KeepAlive, NoReply,
-    OnPanic, PanicReport, PostError, RunError, Runtime, Task, sleep, with_cx, yield_now,
+    Blocking, BlockingError, Callback, Color, Colored, Cores, Cx, Handler, Hold, KeepAlive,
+    NoReply, OnPanic, PanicReport, PostError, RunError, Runtime, Task, sleep, with_cx, yield_now,
 };
 use std::collections::VecDeque;
 use std::panic;
@@ -78,7 +78,12 @@ impl Judge {
     fn offer(&self, by: Option<Id>, color: Color, way: Way, acts: Vec<Act>) -> Body {
         let id = self.model().offer(by, color, way);
         let judge = self.clone();
-        Body { id, acts, judge }
+        Body {
+            id,
+            parts: Vec::new(),
+            acts,
+            judge,
+        }
     }
 }
 
@@ -94,13 +99,16 @@ impl Drop for LetGo {
 /// An event's closure: tells the model when it is gone.
 struct Body {
     id: Id,
+    /// Of an event of several colors, what it is in each of them: `id` is the first. Else none.
+    parts: Vec<Id>,
     acts: Vec<Act>,
     judge: Judge,
 }
 
 impl Drop for Body {
     fn drop(&mut self) {
-        self.judge.model().dropped(self.id);
+        let mut model = self.judge.model();
+        self.each(|id| model.dropped(id));
     }
 }
 
@@ -110,19 +118,67 @@ struct Running<'a>(&'a Body);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         let mut model = self.0.judge.model();
-        model.end(self.0.id, std::thread::panicking());
+        model.share(&self.0.parts);
+        let panicked = std::thread::panicking();
+        self.0.each(|id| model.end(id, panicked && id == self.0.id));
     }
 }
 
 impl Body {
     fn run(mut self, cx: &mut Cx) {
         let acts = std::mem::take(&mut self.acts);
-        self.judge.model().begin(self.id, cx.color());
+        {
+            let mut model = self.judge.model();
+            match self.parts[..] {
+                [] => model.begin(self.id, cx.color()),
+                _ => self.each(|id| {
+                    let color = model.color(id);
+                    model.begin(id, color);
+                }),
+            }
+            model.share(&self.parts);
+        }
         let running = Running(&self);
         for act in acts {
             self.act(cx, act);
         }
         drop(running);
+    }
+
+    /// It in each of its colors.
+    fn each(&self, mut f: impl FnMut(Id)) {
+        match self.parts[..] {
+            [] => f(self.id),
+            _ => self.parts.iter().for_each(|&id| f(id)),
+        }
+    }
+
+    /// Posts an event that has states of these colors, or reads them.
+    fn together(&self, cx: &mut Cx, colors: Vec<u64>, reads: bool, acts: Vec<Act>) {
+        let mut colors: Vec<Color> = colors.into_iter().map(Color::from).collect();
+        colors.sort();
+        colors.dedup();
+        let way = if reads { Way::Reads } else { Way::Posted };
+        let mut body = self.offer(colors[0], way, acts);
+        let others = colors[1..].iter();
+        let others = others.map(|&color| self.judge.model().offer(Some(self.id), color, way));
+        body.parts = [body.id].into_iter().chain(others).collect();
+        // In each color one that holds it, one that ends that, and one that drops the state; and
+        // one that reads.
+        self.judge.model().for_several += 4 * colors.len() as u64;
+        let parts = body.parts.clone();
+        // New ones: nobody has poisoned them.
+        let states: Vec<_> = colors.iter().map(|&c| Colored::new(cx, c, ())).collect();
+        let posted = if reads {
+            let read = move |_: Vec<&()>, cx: &mut Cx| body.run(cx);
+            cx.try_read_all(states, read).map_err(drop)
+        } else {
+            let have = move |_: Vec<&mut ()>, cx: &mut Cx| body.run(cx);
+            cx.try_with_all(states, have).map_err(drop)
+        };
+        if posted.is_ok() {
+            parts.into_iter().for_each(|id| self.accepted(id));
+        }
     }
 
     fn offer(&self, color: Color, way: Way, acts: Vec<Act>) -> Body {
@@ -320,6 +376,7 @@ impl Body {
                     drop(task);
                 }
             }
+            Act::Together(colors, reads, acts) => self.together(cx, colors, reads, acts),
             Act::KeepAlive => self.judge.kept.lock().unwrap().push(cx.keep_alive()),
             Act::Panic => panic::panic_any(ON_PURPOSE),
             Act::Stop => {

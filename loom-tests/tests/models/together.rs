@@ -3,7 +3,7 @@
 use crate::support::{RUNS, SHORT, all_has_run, settle, steps, within};
 use loom::thread;
 use mely::model::{Plan, World};
-use mely::{Color, Colored, Stealing};
+use mely::{Color, Colored, Cx, Stealing};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,6 +65,62 @@ fn opposite_orders() {
         assert_eq!(ran, 2, "ORACLE: they wait for each other");
         all_has_run(&world, (here, there), &oracle);
     });
+}
+
+/// What an event of one color posts before its part of both comes before what both post then.
+#[test]
+fn posts_before() {
+    Model {
+        name: "together::posts_before",
+        preemptions_max: 2,
+        iterations_min: 20,
+    }
+    .explore(|| {
+        let world = World::new(Plan {
+            stealing: Stealing::Off,
+            ..Plan::cores(2)
+        });
+        let (mut here, there) = (world.core(0), world.core(1));
+        // The gates are made by the first hold, behind a lock that loom does not see.
+        drop(within(&world, &mut here, &SHORT, |cx| cx.hold()));
+        here.step();
+        let poster = world.poster();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let a = Colored::new(&poster, RUNS, ());
+        let b = Colored::new(&poster, THERE, ());
+        let (cause, effect) = (Arc::clone(&ran), Arc::clone(&ran));
+        let posts = move |cx: &mut Cx| {
+            cx.post(RUNS, move |_cx| {
+                cause.fetch_add(1, Ordering::Relaxed);
+            });
+        };
+        poster.post_callback(SHORT.on(THERE, posts)).unwrap();
+        let posted = poster.with_all([&a, &b], move |_, cx| {
+            cx.post(RUNS, move |_cx| {
+                let before = effect.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(before, 1, "ORACLE: the effect is before its cause");
+            });
+        });
+        assert!(posted.is_ok(), "nobody has asked for the end");
+        drop((poster, a, b));
+        let beside = steps(there, 2);
+        here.step();
+        let mut there = beside.join().unwrap();
+        settle(&mut [&mut here, &mut there]);
+        assert_eq!(ran.load(Ordering::Relaxed), 2, "ORACLE: not all ran");
+        assert_eq!(world.events_left(), 0);
+        drop((here, there));
+        world.assert_at_rest();
+    });
+}
+
+#[test]
+fn finds_mail_left_behind_by_the_last() {
+    must_fail(
+        "together::posts_before",
+        "mail left behind by the last",
+        &["ORACLE"],
+    );
 }
 
 #[test]
