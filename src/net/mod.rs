@@ -78,12 +78,14 @@ mod connect;
 mod driver;
 mod listener;
 mod registry;
+mod session;
 mod signal;
 mod stream;
 mod timer;
 
 pub use self::conn::AHEAD_BYTES_MAX;
 pub use self::listener::{Acceptors, Listener};
+pub use self::session::{Link, Session, Then};
 pub use self::stream::{Incoming, Stream, WriteError};
 pub use self::timer::Timer;
 pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
