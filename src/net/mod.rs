@@ -76,6 +76,7 @@ mod confined;
 mod conn;
 mod connect;
 mod driver;
+mod framing;
 mod listener;
 mod registry;
 mod session;
@@ -84,6 +85,7 @@ mod stream;
 mod timer;
 
 pub use self::conn::AHEAD_BYTES_MAX;
+pub use self::framing::{LengthPrefixed, Lines, TooLong};
 pub use self::listener::{Acceptors, Listener};
 pub use self::session::{Link, Session, Then};
 pub use self::stream::{Incoming, Stream, WriteError};
