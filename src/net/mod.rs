@@ -89,7 +89,7 @@ pub use self::framing::{LengthPrefixed, Lines, TooLong};
 pub use self::listener::{Acceptors, Listener};
 pub use self::session::{Link, Session, Then};
 pub use self::stream::{Incoming, Stream, WriteError};
-pub use self::timer::Timer;
+pub use self::timer::{Timer, TimerGuard};
 pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 
 pub(crate) use self::driver::Driver;
