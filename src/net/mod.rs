@@ -113,6 +113,11 @@ fn driver_of(cx: &mut Cx) -> io::Result<&mut Driver> {
     driver.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "a runtime without I/O"))
 }
 
+/// Whether this is what an operation comes to that was asked to end.
+fn is_canceled(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error())
+}
+
 fn ending() -> io::Error {
     // As what was under way is told: `ErrorKind::Interrupted` would say "try again".
     rustix::io::Errno::CANCELED.into()

@@ -238,6 +238,15 @@ impl Timer {
         let _gone = poster.post_own_until(Until::End, None, color, remove);
     }
 
+    /// Cancels one of these timers, which holds nothing of the user's: it is dropped here.
+    pub(super) fn forget(self, timers: &mut Timers) {
+        self.place.cancel();
+        let at = *self.place.at.lock().unwrap();
+        if let Some((index, number)) = at {
+            drop(timers.cancel(index, number));
+        }
+    }
+
     /// On its core. One that is on its way there finds that it is canceled.
     fn remove(cx: &mut Cx, place: &Place) {
         let Some((index, number)) = *place.at.lock().unwrap() else {
