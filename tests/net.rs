@@ -737,6 +737,88 @@ fn a_refused_connect_is_an_error() {
     }
 }
 
+/// Connects until somebody is kept waiting, by a queue that is full, for longer than the limit.
+fn connect_until_late(
+    cx: &mut Cx,
+    addr: SocketAddr,
+    mut before: Vec<Incoming>,
+    finish: Finish<io::Error>,
+) {
+    const LIMIT: Duration = Duration::from_millis(50);
+    let begun = cx.now();
+    let connected = move |cx: &mut Cx, result: io::Result<Incoming>| match result {
+        Ok(incoming) => {
+            before.push(incoming);
+            assert!(before.len() < 64, "the queue is longer than was asked for");
+            connect_until_late(cx, addr, before, finish);
+        }
+        Err(error) => {
+            assert!(cx.now() - begun >= LIMIT, "early");
+            finish.finish(error);
+        }
+    };
+    let connected = Callback::anonymous_value(Color::from(2), connected);
+    cx.connect_within(addr, LIMIT, connected).unwrap();
+}
+
+#[test]
+fn a_connect_gives_up_at_its_limit() {
+    for backend in backends() {
+        let _bound = Bound::new("a_connect_gives_up");
+        // Nobody accepts.
+        let listener = TcpListener::bind(any_port()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let run = move |cx: &mut Cx, finish| connect_until_late(cx, addr, Vec::new(), finish);
+        let error = on(&backend).build().unwrap().run_until(run).unwrap();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!(error.to_string(), "not connected within the limit of 50ms");
+    }
+}
+
+/// What comes before the limit is told as it is, and no timer is left: the run would not end.
+#[test]
+fn a_connect_within_its_limit_leaves_no_timer() {
+    for backend in all_backends() {
+        let _bound = Bound::new("a_connect_within_its_limit");
+        let free = TcpListener::bind(any_port()).unwrap();
+        let (open, closed) = match &backend {
+            Backend::Sim(_) => (None, "127.0.0.1:9".parse().unwrap()),
+            _ => {
+                let closed = TcpListener::bind(any_port()).unwrap();
+                (
+                    Some(free.local_addr().unwrap()),
+                    closed.local_addr().unwrap(),
+                )
+            }
+        };
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&told);
+        let hour = Duration::from_secs(3_600);
+        let builder = on(&backend).exit_when_idle(true);
+        builder
+            .build()
+            .unwrap()
+            .run(move |cx| {
+                for addr in open.into_iter().chain([closed]) {
+                    let tell = Arc::clone(&tell);
+                    let connected = move |_cx: &mut Cx, result: io::Result<Incoming>| {
+                        tell.lock()
+                            .unwrap()
+                            .push(result.err().map(|error| error.kind()));
+                    };
+                    let connected = Callback::anonymous_value(Color::from(2), connected);
+                    cx.connect_within(addr, hour, connected).unwrap();
+                }
+            })
+            .unwrap();
+        let mut told = told.lock().unwrap();
+        told.sort_by_key(Option::is_some);
+        let refused = Some(ErrorKind::ConnectionRefused);
+        assert_eq!(*told, open.map_or(vec![refused], |_| vec![None, refused]));
+    }
+}
+
 /// Both ends in one runtime, by its own connect.
 #[test]
 fn connects_to_itself() {

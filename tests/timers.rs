@@ -415,3 +415,161 @@ fn canceled_in_another_runtime() {
     poster.stop();
     running.join().unwrap().unwrap();
 }
+
+/// On a core of its own time: each time is a multiple, and what a long handler makes it miss is
+/// left out.
+#[test]
+fn an_interval_keeps_its_times_and_leaves_out_what_it_missed() {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&times);
+    let builder = Runtime::builder().cores(Cores::Count(1));
+    builder
+        .simulate(1)
+        .unwrap()
+        .run(move |cx| {
+            let begun = cx.now();
+            let tick = move |cx: &mut Cx, ()| {
+                let mut times = times.lock().unwrap();
+                times.push((cx.now() - begun).as_millis());
+                match times.len() {
+                    2 => mely::sim::work(cx, Duration::from_millis(25)),
+                    5 => cx.stop(),
+                    _ => {}
+                }
+            };
+            cx.interval(
+                Duration::from_millis(10),
+                Callback::anonymous_each(Color::from(1), tick),
+            );
+        })
+        .unwrap();
+    assert_eq!(*seen.lock().unwrap(), [10, 20, 50, 60, 70]);
+}
+
+/// By its own callback, by another color, by a thread, by the drop of a guard, or by a stop: it
+/// runs no more, and its closure is gone.
+#[test]
+fn an_interval_ends_when_it_is_canceled() {
+    let _bound = Bound::new("an_interval_ends");
+    for how in ["itself", "another color", "a thread", "a guard", "a stop"] {
+        let (alive, ticks) = (Alive::default(), Arc::new(AtomicU64::new(0)));
+        let (held, count) = (alive.payload(), Arc::clone(&ticks));
+        let handle = Arc::new(Mutex::new(None::<Timer>));
+        let take = {
+            let handle = Arc::clone(&handle);
+            move || handle.lock().unwrap().take()
+        };
+        cores(2)
+            .exit_when_idle(how != "a stop")
+            .build()
+            .unwrap()
+            .run(move |cx| {
+                // On another core than the timer, if there is one.
+                cx.place(Color::from(1), 1);
+                let tick = move |cx: &mut Cx, ()| {
+                    let _held = &held;
+                    if count.fetch_add(1, Ordering::Relaxed) != 2 {
+                        return;
+                    }
+                    let Some(timer) = take() else {
+                        unreachable!("it was canceled");
+                    };
+                    match how {
+                        "itself" => timer.cancel(cx),
+                        "another color" => cx.post(Color::from(2), |cx| timer.cancel(cx)),
+                        "a guard" => drop(timer.cancel_on_drop()),
+                        "a stop" => cx.stop(),
+                        _ => {
+                            let alive = cx.keep_alive();
+                            std::thread::spawn(move || {
+                                let guard = timer.cancel_on_drop();
+                                drop(guard);
+                                drop(alive);
+                            });
+                        }
+                    }
+                };
+                let mut handle = handle.lock().unwrap();
+                *handle = Some(cx.interval(
+                    Duration::from_millis(1),
+                    Callback::anonymous_each(Color::from(1), tick),
+                ));
+            })
+            .unwrap();
+        // The run has ended, which it does not while there is an interval.
+        assert_eq!(alive.count(), 0, "{how}");
+        let ticks = ticks.load(Ordering::Relaxed);
+        assert!(
+            ticks == 3 || (ticks > 3 && how != "itself" && how != "a guard"),
+            "{how}: {ticks}"
+        );
+    }
+}
+
+/// A guard that is taken apart cancels nothing.
+#[test]
+fn a_guard_cancels_by_its_drop_only() {
+    let _bound = Bound::new("a_guard");
+    let (alive, ran) = (Alive::default(), Arc::new(AtomicBool::new(false)));
+    let (held, has_run) = (alive.payload(), Arc::clone(&ran));
+    cores(1)
+        .exit_when_idle(true)
+        .build()
+        .unwrap()
+        .run(move |cx| {
+            let never = on(1, move |_| {
+                drop(held);
+                unreachable!()
+            });
+            drop(cx.timer(HOUR, never).cancel_on_drop());
+            let runs = on(1, move |_| has_run.store(true, Ordering::Relaxed));
+            let guard = cx.timer(Duration::from_millis(1), runs).cancel_on_drop();
+            let _left_running = guard.into_timer();
+        })
+        .unwrap();
+    assert!(ran.load(Ordering::Relaxed));
+    assert_eq!(alive.count(), 0);
+}
+
+/// Before the run and from a thread during it; canceled before it has reached its core; and given
+/// back after the stop.
+#[test]
+fn a_poster_sets_timers() {
+    let _bound = Bound::new("a_poster_sets_timers");
+    for backend in common::backends() {
+        let alive = Alive::default();
+        let runtime = cores(2).backend(backend).build().unwrap();
+        let (poster, held) = (runtime.poster(), alive.payload());
+        let never = on(1, move |_| {
+            drop(held);
+            unreachable!()
+        });
+        let canceled = poster.timer(Duration::from_millis(1), never).unwrap();
+        drop(canceled.cancel_on_drop());
+        let (tell, told) = std::sync::mpsc::channel();
+        let (from_thread, stops) = (poster.clone(), tell.clone());
+        let (set, after) = (Instant::now(), Duration::from_millis(5));
+        let first = on(1, move |cx| {
+            assert!(set.elapsed() >= after, "early");
+            assert_eq!(cx.color(), Color::from(1));
+            tell.send("first").unwrap();
+        });
+        poster.timer(after, first).unwrap();
+        let thread = std::thread::spawn(move || {
+            assert_eq!(told.recv_timeout(common::LONG), Ok("first"));
+            let second = on(2, move |cx| {
+                stops.send("second").unwrap();
+                cx.stop();
+            });
+            from_thread.timer(Duration::from_millis(1), second).unwrap();
+            assert_eq!(told.recv_timeout(common::LONG), Ok("second"));
+        });
+        runtime.run(|_cx| ()).unwrap();
+        thread.join().unwrap();
+        assert_eq!(alive.count(), 0);
+        let back = poster.timer(HOUR, on(3, |_| unreachable!())).unwrap_err();
+        assert!(
+            matches!(back, mely::PostError::Ended(callback) if callback.color() == Color::from(3))
+        );
+    }
+}

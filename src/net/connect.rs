@@ -1,6 +1,8 @@
 //! Connecting to somebody.
 
-use super::Incoming;
+use super::driver::control;
+use super::timer::Timers;
+use super::{Driver, Incoming, Timer};
 use crate::callback::Callback;
 use crate::io::{Fd, Owner};
 use crate::sched::core::Core;
@@ -8,6 +10,7 @@ use crate::{Color, Cx, Handler};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 type OnConnected = Box<dyn FnOnce(&mut Cx, io::Result<Incoming>) + Send>;
 
@@ -17,9 +20,29 @@ pub(super) struct Connecting {
     handler: Option<&'static Handler>,
     color: Color,
     poster: crate::Poster,
+    limit: Option<(Duration, Timer)>,
+    /// The limit has passed, and the operation was asked to end.
+    pub(super) gave_up: bool,
 }
 
 impl Connecting {
+    /// The operation is over, one way or another; called by the driver that has the timer. From now
+    /// on its key may be another's, which the timer must not end.
+    pub(super) fn settle(&mut self, result: io::Result<()>, timers: &mut Timers) -> io::Result<()> {
+        let Some((limit, timer)) = self.limit.take() else {
+            return result;
+        };
+        timer.forget(timers);
+        match result {
+            // Unless it has come to something before it could end.
+            Err(error) if self.gave_up && super::is_canceled(&error) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("not connected within the limit of {limit:?}"),
+            )),
+            result => result,
+        }
+    }
+
     /// Posts the outcome.
     pub(super) fn connected(
         self,
@@ -33,6 +56,7 @@ impl Connecting {
             handler,
             color,
             poster,
+            ..
         } = self;
         let result = result.map(|fd| Incoming::new(fd, home, owner.clone(), poster));
         core.post_own(handler, color, move |cx: &mut Cx| callback(cx, result));
@@ -49,7 +73,9 @@ impl fmt::Debug for Connecting {
 
 impl Cx {
     /// Connects to `addr` and calls back with the connection or the error, in the callback's color.
-    /// This core becomes the connection's home.
+    /// This core becomes the connection's home. For how long the system tries to reach a silent
+    /// peer is the system's matter, minutes as a rule; [`connect_within`](Self::connect_within) is
+    /// for those who wait no longer than they say.
     ///
     /// # Errors
     /// At once and instead of the callback, which is then dropped: if the socket cannot be made,
@@ -59,18 +85,78 @@ impl Cx {
     where
         F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
+        self.begin_connect(addr, callback).map(drop)
+    }
+
+    /// Like [`connect`](Self::connect), and gives up if there is no connection after `limit`: then
+    /// the callback gets an error of the kind `TimedOut`, which names the limit. The attempt is
+    /// ended, and no connection comes of it later. As any timer, the limit is noticed late by as
+    /// much as this core is inside a handler; a connection that was made by then is delivered.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// ```
+    /// use mely::net::Incoming;
+    /// use mely::{Color, Handler, Runtime};
+    /// use std::{io, time::Duration};
+    /// static CONNECTED: Handler = Handler::new("connected");
+    /// // Nobody listens there: refused at once, or never answered.
+    /// let addr = ([127, 0, 0, 1], 9).into();
+    /// let error = Runtime::builder().build()?.run_until(move |cx, finish| {
+    ///     let connected = CONNECTED.on_value(Color::from(1), move |_cx, incoming| {
+    ///         let incoming: io::Result<Incoming> = incoming;
+    ///         finish.finish(incoming.err().map(|error| error.kind()));
+    ///     });
+    ///     if let Err(error) = cx.connect_within(addr, Duration::from_secs(1), connected) {
+    ///         eprintln!("{error}");
+    ///         cx.stop();
+    ///     }
+    /// })?;
+    /// # let _ = error;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn connect_within<F>(
+        &mut self,
+        addr: SocketAddr,
+        limit: Duration,
+        callback: Callback<F>,
+    ) -> io::Result<()>
+    where
+        F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
+    {
+        let key = self.begin_connect(addr, callback)?;
+        let give_up = move |cx: &mut Cx| {
+            if let Some(driver) = Driver::of(&mut cx.worker().source) {
+                driver.give_up_connecting(key);
+            }
+        };
+        let here = control(self.core() as u32);
+        let timer = self.timer(limit, Callback::new(None, here, give_up));
+        let connecting = super::driver_of(self)?.connecting(key);
+        connecting.limit = Some((limit, timer));
+        Ok(())
+    }
+
+    /// Returns the key of the driver's operation.
+    fn begin_connect<F>(&mut self, addr: SocketAddr, callback: Callback<F>) -> io::Result<usize>
+    where
+        F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
+    {
         let connecting = Box::new(Connecting {
             callback: Box::new(callback.f),
             handler: callback.handler,
             color: callback.color,
             poster: self.poster(),
+            limit: None,
+            gave_up: false,
         });
         let driver = super::driver_of(self)?;
         if driver.draining {
             return Err(super::ending());
         }
         match driver.connect(addr, connecting) {
-            Ok(()) => Ok(()),
+            Ok(key) => Ok(key),
             // The callback is dropped here, in the handler that asked, outside the runtime.
             Err((error, connecting)) => {
                 drop(connecting);

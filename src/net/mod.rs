@@ -76,16 +76,20 @@ mod confined;
 mod conn;
 mod connect;
 mod driver;
+mod framing;
 mod listener;
 mod registry;
+mod session;
 mod signal;
 mod stream;
 mod timer;
 
 pub use self::conn::AHEAD_BYTES_MAX;
+pub use self::framing::{LengthPrefixed, Lines, TooLong};
 pub use self::listener::{Acceptors, Listener};
+pub use self::session::{Link, Session, Then};
 pub use self::stream::{Incoming, Stream, WriteError};
-pub use self::timer::Timer;
+pub use self::timer::{Timer, TimerGuard};
 pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 
 pub(crate) use self::driver::Driver;
@@ -107,6 +111,11 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
 fn driver_of(cx: &mut Cx) -> io::Result<&mut Driver> {
     let driver = Driver::of(&mut cx.worker().source);
     driver.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "a runtime without I/O"))
+}
+
+/// Whether this is what an operation comes to that was asked to end.
+fn is_canceled(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error())
 }
 
 fn ending() -> io::Error {

@@ -1,4 +1,4 @@
-//! One-shot timers, a heap a core.
+//! Timers, a heap a core: once or again and again, set in handlers or elsewhere.
 
 use super::driver::control;
 use crate::callback::Callback;
@@ -7,8 +7,9 @@ use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::net::driver::Driver;
 use crate::sched::core::Core;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::{Color, Cx, Handler};
+use crate::{Color, Cx, Handler, PostError};
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +22,7 @@ pub(super) struct Pending {
     /// How many timers of this core were set before.
     number: u64,
     callback: Box<dyn FnOnce(&mut Cx) + Send>,
-    canceled: Arc<AtomicBool>,
+    place: Arc<Place>,
     handler: Option<&'static Handler>,
     color: Color,
     /// That of a hold's deadline passes the color's gate, and a stop does not cancel it.
@@ -32,15 +33,26 @@ impl Pending {
     /// Posts the callback to its color.
     pub(super) fn fire(self, core: &mut Core) {
         let Pending {
-            callback, canceled, ..
+            callback, place, ..
         } = self;
         let event = move |cx: &mut Cx| {
             // Canceled after it was due and before it ran, by its own color: then it does not run.
-            if !canceled.load(Ordering::Acquire) {
+            if !place.is_canceled() {
                 callback(cx);
             }
         };
         core.post_own_sort(self.handler, self.color, event, self.sort);
+    }
+
+    /// Waits on this core until then.
+    fn set(self, cx: &mut Cx, at_ns: u64) {
+        let worker = cx.worker();
+        match Driver::of(&mut worker.source) {
+            Some(driver) if (self.sort.passes || !driver.draining) && !self.place.is_canceled() => {
+                driver.timers.add(at_ns, self);
+            }
+            _ => self.discard(&mut worker.core),
+        }
     }
 
     /// Drops the callback in its color.
@@ -49,6 +61,25 @@ impl Pending {
         let event = move |_cx: &mut Cx| drop(callback);
         // That of a hold's deadline would wait for the very hold.
         core.post_own_sort(None, self.color, event, self.sort);
+    }
+}
+
+/// What a timer and the handle to it share.
+#[derive(Debug, Default)]
+struct Place {
+    canceled: AtomicBool,
+    /// Index and number among its core's timers, once it is there; of one that fires again and
+    /// again, the last. Used by that core only, so nobody waits for the lock.
+    at: Mutex<Option<(usize, u64)>>,
+}
+
+impl Place {
+    fn cancel(&self) {
+        self.canceled.store(true, Ordering::Release);
+    }
+
+    fn is_canceled(&self) -> bool {
+        self.canceled.load(Ordering::Acquire)
     }
 }
 
@@ -87,7 +118,9 @@ impl Timers {
         let number = self.set;
         self.set += 1;
         pending.number = number;
+        let place = Arc::clone(&pending.place);
         let index = self.pending.insert(pending);
+        *place.at.lock().unwrap() = Some((index, number));
         self.heap.push(Reverse((at_ns, number, index)));
         (index, number)
     }
@@ -152,12 +185,12 @@ impl Timers {
     }
 }
 
-/// A timer that was set; see [`Cx::timer`]. Dropping it leaves the timer running.
+/// A timer that was set; see [`Cx::timer`], [`Cx::interval`] and [`Poster::timer`]. Dropping it
+/// leaves the timer running; [`cancel_on_drop`](Self::cancel_on_drop) is for those who want it
+/// otherwise.
 pub struct Timer {
     core: u32,
-    index: usize,
-    number: u64,
-    canceled: Arc<AtomicBool>,
+    place: Arc<Place>,
     poster: Poster,
 }
 
@@ -167,18 +200,37 @@ impl Timer {
     pub fn cancel(self, cx: &mut Cx) {
         let ours = Arc::ptr_eq(&self.poster.inner, &cx.worker_ref().inner);
         if ours && cx.core() as u32 == self.core {
-            self.canceled.store(true, Ordering::Release);
-            Timer::remove(cx, self.index, self.number);
+            self.place.cancel();
+            Timer::remove(cx, &self.place);
         } else {
             self.cancel_from_anywhere();
         }
     }
 
+    /// The timer as a value whose drop cancels it, wherever that is: for state that has a timer,
+    /// which is then gone with the state.
+    ///
+    /// ```
+    /// use mely::{Callback, Color, Runtime};
+    /// use std::time::Duration;
+    /// Runtime::builder().build()?.run(|cx| {
+    ///     let color = cx.color();
+    ///     let never = Callback::anonymous(color, |_cx| unreachable!());
+    ///     let guard = cx.timer(Duration::from_millis(1), never).cancel_on_drop();
+    ///     drop(guard);
+    ///     cx.timer(Duration::from_millis(2), Callback::anonymous(color, |cx| cx.stop()));
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cancel_on_drop(self) -> TimerGuard {
+        TimerGuard(Some(self))
+    }
+
     /// Cancels the timer, from a thread that is no core, or where there is no context.
     pub(crate) fn cancel_from_anywhere(self) {
-        self.canceled.store(true, Ordering::Release);
-        let (index, number) = (self.index, self.number);
-        let remove = move |cx: &mut Cx| Timer::remove(cx, index, number);
+        self.place.cancel();
+        let place = self.place;
+        let remove = move |cx: &mut Cx| Timer::remove(cx, &place);
         // Also after a stop, which does not cancel all timers. Refused once the run has ended, and
         // they are gone.
         let color = control(self.core);
@@ -186,14 +238,98 @@ impl Timer {
         let _gone = poster.post_own_until(Until::End, None, color, remove);
     }
 
-    /// On its core.
-    fn remove(cx: &mut Cx, index: usize, number: u64) {
+    /// Cancels one of these timers, which holds nothing of the user's: it is dropped here.
+    pub(super) fn forget(self, timers: &mut Timers) {
+        self.place.cancel();
+        let at = *self.place.at.lock().unwrap();
+        if let Some((index, number)) = at {
+            drop(timers.cancel(index, number));
+        }
+    }
+
+    /// On its core. One that is on its way there finds that it is canceled.
+    fn remove(cx: &mut Cx, place: &Place) {
+        let Some((index, number)) = *place.at.lock().unwrap() else {
+            return;
+        };
         let worker = cx.worker();
         if let Some(driver) = Driver::of(&mut worker.source)
             && let Some(pending) = driver.timers.cancel(index, number)
         {
             pending.discard(&mut worker.core);
         }
+    }
+}
+
+/// A timer that is canceled when this is dropped; see [`Timer::cancel_on_drop`]. In the timer's own
+/// color that is in time as long as the timer has not run; elsewhere it may be running right now.
+#[must_use = "dropping it cancels the timer"]
+pub struct TimerGuard(Option<Timer>);
+
+impl TimerGuard {
+    /// The timer, which is not canceled by a drop any more.
+    pub fn into_timer(mut self) -> Timer {
+        self.0.take().expect("taken here and by the drop only")
+    }
+}
+
+impl Drop for TimerGuard {
+    fn drop(&mut self) {
+        if let Some(timer) = self.0.take() {
+            timer.cancel_from_anywhere();
+        }
+    }
+}
+
+impl fmt::Debug for TimerGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TimerGuard").field(&self.0).finish()
+    }
+}
+
+/// What fires again and again, between two times.
+struct Repeating<F> {
+    f: F,
+    every_ns: u64,
+    due_ns: u64,
+    core: u32,
+    place: Arc<Place>,
+    handler: Option<&'static Handler>,
+    color: Color,
+}
+
+impl<F: FnMut(&mut Cx, ()) + Send + 'static> Repeating<F> {
+    /// Runs, and sets the timer for the next time; an event of the color.
+    fn fire(mut self, cx: &mut Cx) {
+        (self.f)(cx, ());
+        if self.place.is_canceled() {
+            return;
+        }
+        let late_ns = cx.worker().core.clock.now_ns().saturating_sub(self.due_ns);
+        // What was missed is not made up for.
+        let periods = late_ns / self.every_ns + 1;
+        self.due_ns = self
+            .due_ns
+            .saturating_add(periods.saturating_mul(self.every_ns));
+        if cx.core() as u32 == self.core {
+            return self.set(cx);
+        }
+        let core = control(self.core);
+        cx.post_own(core, move |cx: &mut Cx| self.set(cx));
+    }
+
+    /// On its core.
+    fn set(self, cx: &mut Cx) {
+        let (due_ns, place) = (self.due_ns, Arc::clone(&self.place));
+        let pending = Pending {
+            number: 0,
+            place,
+            handler: self.handler,
+            color: self.color,
+            sort: Sort::ORDINARY,
+            callback: Box::new(move |cx| self.fire(cx)),
+        };
+        pending.set(cx, due_ns);
     }
 }
 
@@ -239,42 +375,141 @@ impl Cx {
         self.set_timer(after, callback, Sort::PASSING)
     }
 
+    /// Runs the callback again and again, in its color: the first time no earlier than `every` from
+    /// now, and then at multiples of that. The next time is set when the callback has run, so at
+    /// most one event of an interval is queued; times that are missed meanwhile are left out. For
+    /// each time applies what [`timer`](Self::timer) says of lateness and order.
+    ///
+    /// It ends when it is canceled, by the callback itself too, through the [`Timer`]; when the
+    /// runtime is asked to stop; and with a panic of the callback. The closure is then dropped in
+    /// its color. A runtime that ends when it is idle is not idle while there is an interval.
+    ///
+    /// # Panics
+    /// If `every` is zero.
+    ///
+    /// ```
+    /// use mely::{Callback, Color, Runtime};
+    /// use std::time::Duration;
+    /// let mut ticks = 0;
+    /// Runtime::builder().build()?.run(move |cx| {
+    ///     let tick = Callback::anonymous_each(Color::from(3), move |cx, ()| {
+    ///         ticks += 1;
+    ///         if ticks == 3 {
+    ///             cx.stop();
+    ///         }
+    ///     });
+    ///     cx.interval(Duration::from_millis(1), tick);
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn interval<F>(&mut self, every: Duration, callback: Callback<F>) -> Timer
+    where
+        F: FnMut(&mut Cx, ()) + Send + 'static,
+    {
+        assert!(
+            !every.is_zero(),
+            "an interval of no time: it would always be due"
+        );
+        let Callback { handler, color, f } = callback;
+        let (every_ns, timer) = (in_ns(every), Timer::here(self));
+        let repeating = Repeating {
+            f,
+            every_ns,
+            due_ns: self.worker().core.clock.now_ns().saturating_add(every_ns),
+            core: timer.core,
+            place: Arc::clone(&timer.place),
+            handler,
+            color,
+        };
+        repeating.set(self);
+        timer
+    }
+
     fn set_timer<F>(&mut self, after: Duration, callback: Callback<F>, sort: Sort) -> Timer
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let canceled = Arc::new(AtomicBool::new(false));
+        let timer = Timer::here(self);
+        timer.set(self, after, callback, sort);
+        timer
+    }
+}
+
+impl Timer {
+    /// One of this core's, which is not set yet.
+    fn here(cx: &mut Cx) -> Timer {
+        Timer {
+            core: cx.core() as u32,
+            place: Arc::default(),
+            poster: cx.poster(),
+        }
+    }
+
+    /// On its core.
+    fn set<F>(&self, cx: &mut Cx, after: Duration, callback: Callback<F>, sort: Sort)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
         let pending = Pending {
             number: 0,
             callback: Box::new(callback.f),
-            canceled: Arc::clone(&canceled),
+            place: Arc::clone(&self.place),
             handler: callback.handler,
             color: callback.color,
             sort,
         };
-        let poster = self.poster();
-        let core = self.core() as u32;
-        let worker = self.worker();
-        let now_ns = worker.core.clock.now_ns();
-        // Three hundred years are for ever.
-        let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-        let after_ns = after_ns.min(u64::MAX / 2);
-        let (index, number) = match Driver::of(&mut worker.source) {
-            Some(driver) if sort.passes || !driver.draining => {
-                driver.timers.add(now_ns.saturating_add(after_ns), pending)
-            }
-            _ => {
-                pending.discard(&mut worker.core);
-                (usize::MAX, 0)
-            }
-        };
-        Timer {
+        let now_ns = cx.worker().core.clock.now_ns();
+        pending.set(cx, now_ns.saturating_add(in_ns(after)));
+    }
+}
+
+/// Three hundred years are for ever.
+fn in_ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos())
+        .unwrap_or(u64::MAX)
+        .min(u64::MAX / 2)
+}
+
+impl Poster {
+    /// Like [`Cx::timer`], from wherever a poster is: the timer is set on the core on which the
+    /// callback's color is now, by an event of that core, and `after` begins when that runs.
+    ///
+    /// # Errors
+    /// [`PostError::Ended`] once the runtime was asked to stop, [`PostError::Full`] at the
+    /// builder's limit of queued events. Both give the callback back.
+    ///
+    /// ```
+    /// use mely::{Callback, Color, Runtime};
+    /// use std::time::Duration;
+    /// let runtime = Runtime::builder().build()?;
+    /// let stop = Callback::anonymous(Color::from(3), |cx| cx.stop());
+    /// runtime.poster().timer(Duration::from_millis(1), stop)?;
+    /// runtime.run(|_cx| ())?; // Until the timer has fired.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn timer<F>(
+        &self,
+        after: Duration,
+        callback: Callback<F>,
+    ) -> Result<Timer, PostError<Callback<F>>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let slots = &self.inner.shared.slots;
+        let core = slots.owner(slots.map.slot(callback.color));
+        let timer = Timer {
             core,
-            index,
-            number,
-            canceled,
-            poster,
-        }
+            place: Arc::default(),
+            poster: self.clone(),
+        };
+        let its = Timer {
+            core,
+            place: Arc::clone(&timer.place),
+            poster: self.clone(),
+        };
+        let wrap = |callback| move |cx: &mut Cx| its.set(cx, after, callback, Sort::ORDINARY);
+        self.post_wrapped(None, control(core), callback, wrap)?;
+        Ok(timer)
     }
 }
 
@@ -287,7 +522,7 @@ mod tests {
         Pending {
             number: 0,
             callback: Box::new(|_| ()),
-            canceled: Arc::default(),
+            place: Arc::default(),
             handler: None,
             color: Color::from(color),
             sort: Sort::ORDINARY,

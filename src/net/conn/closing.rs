@@ -75,6 +75,12 @@ impl Conn {
         }
     }
 
+    /// A detached connection is not closed after its last call of `on_data`, and stays kept; called
+    /// in that call.
+    pub(in crate::net) fn stay_open(&self, cx: &mut Cx) {
+        self.in_color(cx).detached = false;
+    }
+
     /// Keeps a detached connection, on its home core, until it is closed there or the core leaves.
     pub(in crate::net) fn keep(self: Arc<Conn>, driver: &mut Driver) {
         let mut home = self.at_home.borrow(&mut driver.here);

@@ -65,6 +65,13 @@ impl Conn {
         lent.end(cx);
         stream
     }
+
+    /// A call of the application's has panicked. Its state is in doubt: no more data for it, and the
+    /// peer shall know.
+    pub(in crate::net) fn close_after_panic(this: &Arc<Conn>) {
+        let (conn, poster) = (Arc::clone(this), this.poster().clone());
+        let _ = poster.post_own(conn.color(), move |cx: &mut Cx| conn.close(cx, true));
+    }
 }
 
 /// A connection's callback while it runs. If it is dropped, and not ended, it has panicked.
@@ -94,10 +101,7 @@ impl<R> Lent<'_, R> {
 impl<R> Drop for Lent<'_, R> {
     fn drop(&mut self) {
         drop(self.callback.take());
-        // The callback's state is in doubt: no more data for it, and the peer shall know.
-        let conn = Arc::clone(self.conn);
-        let poster = conn.poster().clone();
-        let _ = poster.post_own(conn.color(), move |cx: &mut Cx| conn.close(cx, true));
+        Conn::close_after_panic(self.conn);
     }
 }
 

@@ -210,12 +210,16 @@ impl Driver {
                 Watching::readable(watching, result, core);
             }
             (Operation::Connect { .. }, done @ Done::Connected(_)) => {
-                let Operation::Connect { connecting, fd, .. } = self.operations.remove(key) else {
+                let Operation::Connect {
+                    mut connecting, fd, ..
+                } = self.operations.remove(key)
+                else {
                     unreachable!("matched above");
                 };
                 let Done::Connected(result) = done else {
                     unreachable!("matched above")
                 };
+                let result = connecting.settle(result, &mut self.timers);
                 if result.is_err() {
                     self.backend.close(fd);
                 }
@@ -339,18 +343,41 @@ impl Driver {
         );
     }
 
+    /// Returns the operation's key.
     pub(super) fn connect(
         &mut self,
         addr: std::net::SocketAddr,
         connecting: Box<Connecting>,
-    ) -> Result<(), (io::Error, Box<Connecting>)> {
+    ) -> Result<usize, (io::Error, Box<Connecting>)> {
         let entry = self.operations.vacant_entry();
-        match self.backend.connect(Token(entry.key() as u64), addr) {
+        let key = entry.key();
+        match self.backend.connect(Token(key as u64), addr) {
             Ok((fd, op)) => {
                 entry.insert(Operation::Connect { connecting, fd, op });
-                Ok(())
+                Ok(key)
             }
             Err(error) => Err((error, connecting)),
+        }
+    }
+
+    /// The connection being made whose operation has this key.
+    pub(super) fn connecting(&mut self, key: usize) -> &mut Connecting {
+        match &mut self.operations[key] {
+            Operation::Connect { connecting, .. } => connecting,
+            other => unreachable!("{other:?} is not a connect"),
+        }
+    }
+
+    /// The limit of a connect has passed. Its end is told as any other; a connect that was over
+    /// before has canceled the timer.
+    pub(super) fn give_up_connecting(&mut self, key: usize) {
+        if self.draining {
+            // It was asked to end with all others.
+            return;
+        }
+        self.connecting(key).gave_up = true;
+        if let Operation::Connect { op, .. } = &self.operations[key] {
+            self.backend.cancel(*op);
         }
     }
 
@@ -435,9 +462,14 @@ impl Source for Driver {
                         self.backend.cancel(*op);
                     }
                 }
-                Operation::Accept { op, .. }
-                | Operation::Connect { op, .. }
-                | Operation::Signal { op, .. } => self.backend.cancel(*op),
+                Operation::Accept { op, .. } | Operation::Signal { op, .. } => {
+                    self.backend.cancel(*op);
+                }
+                Operation::Connect { connecting, op, .. } => {
+                    if !connecting.gave_up {
+                        self.backend.cancel(*op);
+                    }
+                }
                 Operation::Send { .. } => {}
             }
         }

@@ -1,0 +1,181 @@
+//! How do clients talk to each other? A chat server with rooms; each client is a session of its own.
+//! `cargo run --release --example chat -- 127.0.0.1:7000`, then `nc 127.0.0.1 7000`; Ctrl-C to stop.
+//!
+//! A line is said to all in the room; `/name NAME` and `/join ROOM` do what they say. What is said
+//! waits in the room until a member has been sent what came before, so a slow member costs nobody
+//! anything. **Whoever is behind by more than `BEHIND_BYTES_MAX` is sent away.** So much waits for a
+//! member in the room, and so much on the way; and who speaks is not read until the room has got it.
+
+use mely::net::{Acceptors, Lines, Link, RecvBuf, Session, Stream, Then};
+use mely::{Color, Colored, Cx, Handler, Poster, Runtime};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::{io, mem};
+
+static MEMBER: Handler = Handler::new("member");
+static ROOM: Handler = Handler::new("room");
+static STOP: Handler = Handler::new("stop");
+
+const LINE_BYTES_MAX: usize = 1 << 10;
+const BEHIND_BYTES_MAX: usize = 256 << 10;
+
+/// Its members, by their colors.
+type Room = HashMap<Color, Seat>;
+/// Colors that share out the rooms by name, and which name belongs to which. Empty rooms are gone.
+type Rooms = (Vec<Colored<HashMap<Vec<u8>, Room>>>, RandomState);
+
+/// A member as the room sees it.
+struct Seat {
+    link: Link<Member>,
+    unsent: Vec<u8>,
+    /// The member has not said yet that it was sent what came before.
+    busy: bool,
+}
+
+impl Seat {
+    /// Whether the member keeps up.
+    fn say(&mut self, cx: &mut Cx, text: &[u8]) -> bool {
+        self.unsent.extend_from_slice(text);
+        let keeps_up = self.unsent.len() <= BEHIND_BYTES_MAX;
+        if !keeps_up {
+            self.link.post(cx, |_, cx, stream| stream.abort(cx));
+        } else if !self.busy {
+            self.send(cx);
+        }
+        keeps_up
+    }
+
+    fn send(&mut self, cx: &mut Cx) {
+        let batch = mem::take(&mut self.unsent);
+        self.busy = !batch.is_empty();
+        let write = move |_: &mut Member, cx: &mut Cx, stream: &Stream| {
+            if stream.write(cx, batch).is_err() {
+                stream.abort(cx); // Behind in many rooms.
+            }
+        };
+        if self.busy {
+            self.link.post(cx, write);
+        }
+    }
+}
+
+struct Member {
+    name: Vec<u8>,
+    room: Vec<u8>,
+    lines: Lines,
+    link: Link<Member>,
+    rooms: Arc<Rooms>,
+    poster: Poster,
+}
+
+impl Member {
+    /// Posts to the member's room.
+    fn post(&self, f: impl FnOnce(&mut Room, &mut Cx, Color) + Send + 'static) {
+        let (shards, hasher) = &*self.rooms;
+        let shard = &shards[hasher.hash_one(&self.room) as usize % shards.len()];
+        let (name, me) = (self.room.clone(), self.link.color());
+        let event = move |rooms: &mut HashMap<Vec<u8>, Room>, cx: &mut Cx| {
+            let mut room = rooms.remove(&name).unwrap_or_default();
+            f(&mut room, cx, me);
+            if !room.is_empty() {
+                rooms.insert(name, room);
+            }
+        };
+        // Refused at the end of the runtime, when nobody is left to hear of it.
+        let _ = shard.post_as(&self.poster, &ROOM, event);
+    }
+
+    fn say(&self, parts: &[&[u8]]) {
+        let text = parts.concat();
+        self.post(move |room, cx, _| room.retain(|_, seat| seat.say(cx, &text)));
+    }
+
+    fn join(&self) {
+        let (link, unsent, busy) = (self.link.clone(), Vec::new(), false);
+        self.post(move |room, _, me| drop(room.insert(me, Seat { link, unsent, busy })));
+        self.say(&[b"* ", &self.name, b" joined ", &self.room, b"\n"]);
+    }
+
+    fn leave(&self) {
+        self.post(|room, _, me| drop(room.remove(&me)));
+        self.say(&[b"* ", &self.name, b" left ", &self.room, b"\n"]);
+    }
+}
+
+impl Session for Member {
+    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
+        self.lines.push(&data);
+        loop {
+            match self.lines.next_line().map(|line| line.map(<[u8]>::to_vec)) {
+                Ok(Some(line)) => match line.split_at_checked(6) {
+                    Some((b"/name ", name)) => self.name = name.to_vec(),
+                    Some((b"/join ", room)) => {
+                        self.leave();
+                        self.room = room.to_vec();
+                        self.join();
+                    }
+                    _ => self.say(&[&self.name, b": ", &line, b"\n"]),
+                },
+                Ok(None) => break,
+                Err(too_long) => {
+                    let _ = stream.write(cx, format!("* {too_long}\n"));
+                    return Then::Close;
+                }
+            }
+        }
+        // The next bytes wait until the room has got all this.
+        let hold = cx.hold();
+        self.post(move |_, _, _| hold.resume(|_| ()));
+        Then::Continue
+    }
+
+    fn drained(&mut self, _cx: &mut Cx, _stream: &Stream) -> Then {
+        self.post(|room, cx, me| room.get_mut(&me).into_iter().for_each(|seat| seat.send(cx)));
+        Then::Continue
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Listens until the runtime ends. Returns the address.
+pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
+    let shard = |number| Colored::new(cx, Color::from(number), HashMap::new());
+    let rooms: Arc<Rooms> = Arc::new(((1..=16).map(shard).collect(), RandomState::new()));
+    let listener = cx.serve(addr, Acceptors::PerCore, &MEMBER, move |cx, _, link| {
+        let member = Member {
+            name: b"guest".into(),
+            room: b"lobby".into(),
+            lines: Lines::new(LINE_BYTES_MAX),
+            link: link.clone(),
+            rooms: Arc::clone(&rooms),
+            poster: cx.poster(),
+        };
+        member.join();
+        member
+    })?;
+    let addr = listener.local_addr();
+    listener.detach();
+    Ok(addr)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let addr = std::env::args().nth(1);
+    let addr = addr.as_deref().unwrap_or("127.0.0.1:7000").parse()?;
+    mely::net::raise_open_file_limit()?;
+    let runtime = Runtime::builder().build()?;
+    let served = runtime.run_until(move |cx, finish| {
+        let stop = finish.clone();
+        let on_stop = STOP.on_each(Color::DEFAULT, move |_cx, ()| stop.finish(Ok(())));
+        match cx.on_stop_signal(on_stop).and_then(|()| listen(cx, addr)) {
+            Ok(addr) => println!("listening on {addr}"),
+            Err(error) => finish.finish(Err(error)),
+        }
+    })?;
+    Ok(served?)
+}

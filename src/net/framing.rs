@@ -1,0 +1,281 @@
+//! Framing: received bytes, cut into lines or into frames with their lengths before them.
+//!
+//! Bytes come in pieces that say nothing about where a message ends. These types collect the pieces
+//! and give back whole messages. They know no connection: bytes in, messages out.
+
+use std::fmt;
+use std::io;
+
+/// Cuts received bytes into lines.
+///
+/// A line ends with a line feed, or with a carriage return and a line feed; neither is part of the
+/// line. What is kept is at most one unfinished line, besides what was pushed and not yet taken.
+///
+/// ```
+/// use mely::net::Lines;
+/// let mut lines = Lines::new(80);
+/// lines.push(b"HELO here\r\nQU");
+/// assert_eq!(lines.next_line()?, Some(&b"HELO here"[..]));
+/// assert_eq!(lines.next_line()?, None);
+/// lines.push(b"IT\n");
+/// assert_eq!(lines.next_line()?, Some(&b"QUIT"[..]));
+/// lines.push(&[b'x'; 81]);
+/// let too_long = lines.next_line().unwrap_err();
+/// assert_eq!(too_long.to_string(), "a line is longer than the limit of 80 bytes");
+/// # Ok::<(), mely::net::TooLong>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Lines {
+    unread: Unread,
+    line_bytes_max: usize,
+    /// Of what is unread, this much has no line feed.
+    searched: usize,
+}
+
+impl Lines {
+    /// Lines of at most this many bytes, without their ends.
+    pub fn new(line_bytes_max: usize) -> Lines {
+        Lines {
+            unread: Unread::default(),
+            line_bytes_max,
+            searched: 0,
+        }
+    }
+
+    /// Adds bytes that came after all that was added before.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.unread.push(bytes);
+    }
+
+    /// Takes the next whole line, or none until more is pushed.
+    ///
+    /// # Errors
+    /// [`TooLong`], also of a line whose end has not come. It is told again each time: where the
+    /// next line begins is not known.
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>, TooLong> {
+        let unread = self.unread.bytes();
+        let found = unread[self.searched..]
+            .iter()
+            .position(|&byte| byte == b'\n');
+        let end = found.map_or(unread.len(), |at| self.searched + at);
+        let line = &unread[..end];
+        // Also of an unfinished one: the carriage return may belong to the line's end.
+        let line_bytes = line.strip_suffix(b"\r").unwrap_or(line).len();
+        if line_bytes > self.line_bytes_max {
+            return Err(TooLong {
+                what: Message::Line,
+                bytes_max: self.line_bytes_max,
+            });
+        }
+        if found.is_none() {
+            self.searched = end;
+            return Ok(None);
+        }
+        self.searched = 0;
+        Ok(Some(&self.unread.take(end + 1)[..line_bytes]))
+    }
+
+    /// What is not taken: after the last whole line an unfinished one. At the end of a stream it is
+    /// for the protocol to say what that means.
+    pub fn rest(&self) -> &[u8] {
+        self.unread.bytes()
+    }
+}
+
+/// Cuts received bytes into frames, each with its length before it, and puts lengths before what is
+/// sent.
+///
+/// The length is that of the frame without the length itself. What is kept is at most one
+/// unfinished frame, besides what was pushed and not yet taken; no space is set aside for what has
+/// only been announced.
+///
+/// ```
+/// use mely::net::LengthPrefixed;
+/// let mut frames = LengthPrefixed::big_endian(2, 1_000);
+/// let mut sent = Vec::new();
+/// frames.prefix(b"hello", &mut sent)?;
+/// assert_eq!(sent, b"\0\x05hello");
+/// frames.push(&sent[..3]);
+/// assert_eq!(frames.next_frame()?, None);
+/// frames.push(&sent[3..]);
+/// assert_eq!(frames.next_frame()?, Some(&b"hello"[..]));
+/// frames.push(b"\xff\xff");
+/// let too_long = frames.next_frame().unwrap_err();
+/// assert_eq!(too_long.to_string(), "a frame of 65535 bytes is longer than the limit of 1000 bytes");
+/// # Ok::<(), mely::net::TooLong>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LengthPrefixed {
+    unread: Unread,
+    prefix_bytes: usize,
+    is_big_endian: bool,
+    frame_bytes_max: usize,
+}
+
+impl LengthPrefixed {
+    /// Frames of at most `frame_bytes_max` bytes, each behind its length in `prefix_bytes` bytes,
+    /// the most significant one first.
+    ///
+    /// # Panics
+    /// If the length has no bytes, or more than 8.
+    pub fn big_endian(prefix_bytes: usize, frame_bytes_max: usize) -> LengthPrefixed {
+        LengthPrefixed::new(prefix_bytes, true, frame_bytes_max)
+    }
+
+    /// Like [`big_endian`](Self::big_endian), with the least significant byte first.
+    ///
+    /// # Panics
+    /// As [`big_endian`](Self::big_endian).
+    pub fn little_endian(prefix_bytes: usize, frame_bytes_max: usize) -> LengthPrefixed {
+        LengthPrefixed::new(prefix_bytes, false, frame_bytes_max)
+    }
+
+    fn new(prefix_bytes: usize, is_big_endian: bool, frame_bytes_max: usize) -> LengthPrefixed {
+        assert!(
+            (1..=8).contains(&prefix_bytes),
+            "a length of {prefix_bytes} bytes: it has 1 to 8"
+        );
+        LengthPrefixed {
+            unread: Unread::default(),
+            prefix_bytes,
+            is_big_endian,
+            frame_bytes_max,
+        }
+    }
+
+    /// Adds bytes that came after all that was added before.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.unread.push(bytes);
+    }
+
+    /// Takes the next whole frame, or none until more is pushed.
+    ///
+    /// # Errors
+    /// [`TooLong`] as soon as the length is there. It is told again each time.
+    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, TooLong> {
+        let Some(prefix) = self.unread.bytes().get(..self.prefix_bytes) else {
+            return Ok(None);
+        };
+        let add = |length: u64, &byte: &u8| length << 8 | u64::from(byte);
+        let length = match self.is_big_endian {
+            true => prefix.iter().fold(0, add),
+            false => prefix.iter().rev().fold(0, add),
+        };
+        let Some(frame_bytes) = self.admitted(length) else {
+            return Err(self.too_long(length));
+        };
+        // The limit may be all that there is.
+        let whole = self.prefix_bytes.saturating_add(frame_bytes);
+        if self.unread.bytes().len() < whole {
+            return Ok(None);
+        }
+        Ok(Some(&self.unread.take(whole)[self.prefix_bytes..]))
+    }
+
+    /// What is not taken: after the last whole frame an unfinished one, with its length.
+    pub fn rest(&self) -> &[u8] {
+        self.unread.bytes()
+    }
+
+    /// Appends a frame to `out`, behind its length.
+    ///
+    /// # Errors
+    /// [`TooLong`] if the frame is longer than the limit, or than its length can say; then nothing
+    /// is appended.
+    pub fn prefix(&self, frame: &[u8], out: &mut Vec<u8>) -> Result<(), TooLong> {
+        let length = frame.len() as u64;
+        if self.admitted(length).is_none() {
+            return Err(self.too_long(length));
+        }
+        match self.is_big_endian {
+            true => out.extend_from_slice(&length.to_be_bytes()[8 - self.prefix_bytes..]),
+            false => out.extend_from_slice(&length.to_le_bytes()[..self.prefix_bytes]),
+        }
+        out.extend_from_slice(frame);
+        Ok(())
+    }
+
+    /// The longest frame that is within the limit and whose length has a place.
+    fn bytes_max(&self) -> usize {
+        let unused_bits = 64 - 8 * self.prefix_bytes;
+        let sayable = usize::try_from(u64::MAX >> unused_bits).unwrap_or(usize::MAX);
+        self.frame_bytes_max.min(sayable)
+    }
+
+    fn admitted(&self, length: u64) -> Option<usize> {
+        let bytes = usize::try_from(length).ok()?;
+        (bytes <= self.bytes_max()).then_some(bytes)
+    }
+
+    fn too_long(&self, length: u64) -> TooLong {
+        TooLong {
+            what: Message::Frame(length),
+            bytes_max: self.bytes_max(),
+        }
+    }
+}
+
+/// Bytes that were pushed and not taken.
+#[derive(Clone, Debug, Default)]
+struct Unread {
+    bytes: Vec<u8>,
+    /// Of these, the first ones are taken. They go with the next push: whoever took them may look
+    /// at them until then.
+    taken: usize,
+}
+
+impl Unread {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..std::mem::take(&mut self.taken));
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn take(&mut self, len: usize) -> &[u8] {
+        let start = self.taken;
+        self.taken += len;
+        &self.bytes[start..self.taken]
+    }
+}
+
+/// A line or a frame is longer than the limit that was set for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    what: Message,
+    bytes_max: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    Line,
+    /// Of this length.
+    Frame(u64),
+}
+
+impl TooLong {
+    /// The limit, in bytes.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.what {
+            Message::Line => f.write_str("a line is"),
+            Message::Frame(length) => write!(f, "a frame of {length} bytes is"),
+        }?;
+        write!(f, " longer than the limit of {} bytes", self.bytes_max)
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+impl From<TooLong> for io::Error {
+    fn from(error: TooLong) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+}
