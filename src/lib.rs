@@ -72,6 +72,7 @@
 //! | [`Cx::blocking`], [`Blocking`] | work that blocks, on threads of the runtime |
 //! | [`KeepAlive`] | puts the end off while an answer is made outside |
 //! | [`Color`], [`UniqueColor`], [`Colored`] | keys, keys of one's own, state that belongs to a key |
+//! | [`Bounded`], [`Backlog`], [`Permit`] | a bound on what waits in a color, and what is shed |
 //! | [`Handler`], [`Callback`] | names and annotations; handler, color and closure in one |
 //! | [`Stealing`], [`Heuristics`] | libasync-smp's stealing, and Mely's three improvements of it |
 //! | [`Stats`] | what every core has done |
@@ -125,6 +126,7 @@ compile_error!(
 #[cfg(not(loom))]
 pub mod aio;
 mod ask;
+mod bounded;
 mod callback;
 mod clock;
 mod color;
@@ -155,6 +157,9 @@ mod task;
 mod together;
 
 pub use crate::ask::{NoReply, Reply, gather};
+pub use crate::bounded::backlog::{Backlog, BoundedError, Shed};
+pub use crate::bounded::reserve::Reserve;
+pub use crate::bounded::{Bounded, Permit};
 pub use crate::callback::Callback;
 pub use crate::color::Color;
 pub use crate::colored::Colored;

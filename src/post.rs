@@ -119,6 +119,8 @@ pub(crate) mod sealed {
         fn to_poster(&self) -> Poster;
         /// The address of the runtime it posts to, for comparison.
         fn runtime(&self) -> *const ();
+        /// Whether it still posts to that runtime after a stop was asked for.
+        fn posts_after_stop(&self) -> bool;
         /// Posts `wrap(f)`, or gives `f` back. `wrap` is mely's own: it is called inside the
         /// runtime.
         fn post_wrapped<F, G>(
@@ -138,6 +140,9 @@ pub(crate) mod sealed {
         }
         fn runtime(&self) -> *const () {
             Arc::as_ptr(&self.worker_ref().inner).cast()
+        }
+        fn posts_after_stop(&self) -> bool {
+            true
         }
         #[inline]
         fn post_wrapped<F, G>(
@@ -161,6 +166,9 @@ pub(crate) mod sealed {
         fn runtime(&self) -> *const () {
             Arc::as_ptr(&self.inner).cast()
         }
+        fn posts_after_stop(&self) -> bool {
+            false
+        }
         fn post_wrapped<F, G>(
             &self,
             handler: Option<&'static Handler>,
@@ -181,6 +189,9 @@ pub(crate) mod sealed {
         }
         fn runtime(&self) -> *const () {
             self.poster().runtime()
+        }
+        fn posts_after_stop(&self) -> bool {
+            true
         }
         fn post_wrapped<F, G>(
             &self,
