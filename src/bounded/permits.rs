@@ -16,8 +16,8 @@
 //! poster that comes later finds nothing free.
 //!
 //! **No wake-up is lost.** A permit that is given back before the flag is set makes that
-//! compare-and-swap fail, and the waiter takes it. One that is given back after sees the flag, waits
-//! for the lock, and finds the waiter in the line.
+//! compare-and-swap fail, and the waiter takes it. Whoever gives one back after that sees the flag,
+//! waits for the lock, and finds the waiter in the line.
 //!
 //! No code of the user's runs under the lock: wakers and callbacks are cloned, called and dropped
 //! outside of it. So it is never poisoned.
