@@ -37,7 +37,8 @@
 //!   runtime, counts only after [`Cx::flush`], and not for what an event that is already running
 //!   posts to its own color.
 //! - Posting never runs user code, and waits neither for a handler nor for room: at most, for a
-//!   moment, for a lock of the runtime. No user code, `Drop` included, runs under one.
+//!   moment, for a lock of the runtime. No user code, `Drop` included, runs under one. One call
+//!   waits for room, and is refused inside of handlers: [`Bounded::post_wait`].
 //! - Any 64-bit value is a color. Two large values may share one of the (by default 65,536) color
 //!   slots: that costs parallelism, never correctness. Which do differs from runtime to runtime, so
 //!   that peers who choose keys cannot choose them so that they all share one.

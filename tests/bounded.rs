@@ -14,6 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 static WORK: Handler = Handler::new("work");
+/// So that what it posts is not published at once.
+static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(100));
 
 const COLOR: Color = Color::new(5);
 
@@ -259,6 +261,37 @@ fn who_asks_for_room_that_is_there_is_called_at_once() {
         .unwrap();
     assert!(called.load(Ordering::Relaxed));
     assert_eq!(full.waiting(), 0, "not used, it was given back");
+}
+
+/// The event that makes room, and those before it in its core's turn, have posted before.
+#[test]
+fn who_is_given_room_posts_after_what_the_events_before_have_posted() {
+    let _bound = common::Bound::new("who is given room");
+    const THERE: Color = Color::new(6);
+    let runtime = cores(1).build().unwrap();
+    let poster = runtime.poster();
+    let log = Colored::new(&poster, THERE, Vec::new());
+    let full = bounded(&poster, 1, ());
+    let there = log.clone();
+    let posts =
+        move |_: &mut (), cx: &mut Cx| there.post_as(cx, &SHORT, |log, _cx| log.push("first"));
+    full.state().post_as(&poster, &SHORT, posts).unwrap();
+    let (tell, told) = channel::<()>();
+    let waits = move |_: &mut (), _cx: &mut Cx| told.recv().unwrap();
+    full.try_post_as(&poster, &SHORT, waits).unwrap();
+    let (its, there) = (full.clone(), log.clone());
+    let waiting = thread::spawn(move || {
+        its.post_wait(&poster, LONG, |_, _cx| ()).unwrap();
+        there.post(&poster, |log, _cx| log.push("second")).unwrap();
+        tell.send(()).unwrap();
+        let mut log = there.ask(&poster, |log, _cx| log.clone()).unwrap();
+        let log = log.recv();
+        poster.stop();
+        log
+    });
+    eventually("it waits", || full.in_line() == 1);
+    runtime.run(|_cx| ()).unwrap();
+    assert_eq!(waiting.join().unwrap(), Ok(vec!["first", "second"]));
 }
 
 #[test]

@@ -36,6 +36,8 @@ use std::time::Duration;
 /// state, are not. So several sources that post to one state can have a bound each, and none of
 /// them takes the room of another.
 ///
+/// A color without a state has a `Colored<()>`.
+///
 /// An event counts from its post until it begins. (One that waits for a [hold](Cx::hold) has not
 /// begun.)
 ///
@@ -48,7 +50,8 @@ use std::time::Duration;
 ///
 /// The last three stand in one line, and are given room in the order in which they came. While
 /// somebody is in the line all others are refused, so that nobody is overtaken. Room is given as a
-/// [`Permit`], which is kept for its owner: a post with it is not refused for want of room.
+/// [`Permit`], which is kept for its owner: a post with it is not refused for want of room. Whoever
+/// is given room posts after what the events before have posted.
 ///
 /// ```
 /// use mely::{Backlog, Bounded, BoundedError, Color, Colored, Cores, Cx, Handler, Permit, Runtime};
@@ -245,6 +248,9 @@ impl<T: Send + 'static> Bounded<T> {
         let keep_alive = (!stays).then(|| poster.keep_alive());
         let deliver = move |bounded: Bounded<T>| {
             let _until_it_is_posted = keep_alive;
+            if !stays {
+                bounded.cell.state.poster().publish();
+            }
             let with_permit = |(f, bounded): (F, Bounded<T>)| {
                 let permit = Permit::of(bounded);
                 move |cx: &mut Cx| f(cx, permit)

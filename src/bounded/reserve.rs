@@ -24,7 +24,8 @@ pub struct Reserve<T: Send + 'static> {
 
 impl<T: Send + 'static> Bounded<T> {
     /// Waits for room, in a task: a future that is ready with a [`Permit`]. It joins the line when
-    /// it is first polled, and leaves it when it is dropped.
+    /// it is first polled, and leaves it when it is dropped. Once room was given to it, it has that
+    /// room whether it is polled or not.
     ///
     /// ```
     /// use mely::{Backlog, Bounded, Color, Colored, Runtime, with_cx};
@@ -80,9 +81,9 @@ impl<T: Send + 'static> Bounded<T> {
     ///
     /// # Errors
     /// - [`BoundedError::TimedOut`] if no room has come in time.
-    /// - [`BoundedError::Ended`] when the runtime is asked to stop, also if that is while it waits;
-    ///   by a [`KeepAlive`](crate::KeepAlive) not before a run that is cut short has dropped what
-    ///   waits.
+    /// - [`BoundedError::Ended`] when the runtime is asked to stop, also if that is while it waits.
+    ///   By a [`KeepAlive`](crate::KeepAlive) only if the run is cut short. If it is, by a panic or
+    ///   its deadline, whoever waits is told when the events that wait are dropped.
     /// - [`BoundedError::Inside`] in a handler of whatever runtime, at once.
     /// - [`BoundedError::Full`] at the builder's limit of queued events: for that nobody waits.
     ///
