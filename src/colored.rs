@@ -290,8 +290,9 @@ impl<T: Send + 'static> Colored<T> {
         self.post_wrapped(by, handler, f, wrap)
     }
 
+    /// Posts `wrap(f)` to the state's color, or gives `f` back. `wrap` runs no user code.
     #[inline]
-    fn post_wrapped<P, F, G>(
+    pub(crate) fn post_wrapped<P, F, G>(
         &self,
         by: &P,
         handler: Option<&'static Handler>,
@@ -377,7 +378,7 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Panics
     /// If the state is poisoned.
-    fn lend<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> R {
+    pub(crate) fn lend<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> R {
         match self.with(cx, f) {
             Ok(result) => result,
             Err(refused) => panic!("{refused}"),

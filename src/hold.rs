@@ -371,6 +371,10 @@ impl sealed::Post for Hold {
         Arc::as_ptr(&self.inner).cast()
     }
 
+    fn posts_after_stop(&self) -> bool {
+        true
+    }
+
     fn post_wrapped<F, G>(
         &self,
         handler: Option<&'static Handler>,

@@ -37,7 +37,8 @@
 //!   runtime, counts only after [`Cx::flush`], and not for what an event that is already running
 //!   posts to its own color.
 //! - Posting never runs user code, and waits neither for a handler nor for room: at most, for a
-//!   moment, for a lock of the runtime. No user code, `Drop` included, runs under one.
+//!   moment, for a lock of the runtime. No user code, `Drop` included, runs under one. One call
+//!   waits for room, and is refused inside of handlers: [`Bounded::post_wait`].
 //! - Any 64-bit value is a color. Two large values may share one of the (by default 65,536) color
 //!   slots: that costs parallelism, never correctness. Which do differs from runtime to runtime, so
 //!   that peers who choose keys cannot choose them so that they all share one.
@@ -72,6 +73,7 @@
 //! | [`Cx::blocking`], [`Blocking`] | work that blocks, on threads of the runtime |
 //! | [`KeepAlive`] | puts the end off while an answer is made outside |
 //! | [`Color`], [`UniqueColor`], [`Colored`] | keys, keys of one's own, state that belongs to a key |
+//! | [`Bounded`], [`Backlog`], [`Permit`] | a bound on what waits in a color, and what is shed |
 //! | [`Handler`], [`Callback`] | names and annotations; handler, color and closure in one |
 //! | [`Stealing`], [`Heuristics`] | libasync-smp's stealing, and Mely's three improvements of it |
 //! | [`Stats`] | what every core has done |
@@ -125,6 +127,7 @@ compile_error!(
 #[cfg(not(loom))]
 pub mod aio;
 mod ask;
+mod bounded;
 mod callback;
 mod clock;
 mod color;
@@ -155,6 +158,9 @@ mod task;
 mod together;
 
 pub use crate::ask::{NoReply, Reply, gather};
+pub use crate::bounded::backlog::{Backlog, BoundedError, Shed};
+pub use crate::bounded::reserve::Reserve;
+pub use crate::bounded::{Bounded, Permit};
 pub use crate::callback::Callback;
 pub use crate::color::Color;
 pub use crate::colored::Colored;

@@ -119,11 +119,8 @@ pub(crate) mod sealed {
         fn to_poster(&self) -> Poster;
         /// The address of the runtime it posts to, for comparison.
         fn runtime(&self) -> *const ();
-        /// Until when it can post.
-        #[allow(private_interfaces, reason = "nobody outside can call it")]
-        fn until(&self) -> Until {
-            Until::Stop
-        }
+        /// Whether it still posts to that runtime after a stop was asked for.
+        fn posts_after_stop(&self) -> bool;
         /// Posts `wrap(f)`, or gives `f` back. `wrap` is mely's own: it is called inside the
         /// runtime.
         fn post_wrapped<F, G>(
@@ -143,6 +140,9 @@ pub(crate) mod sealed {
         }
         fn runtime(&self) -> *const () {
             Arc::as_ptr(&self.worker_ref().inner).cast()
+        }
+        fn posts_after_stop(&self) -> bool {
+            true
         }
         #[inline]
         fn post_wrapped<F, G>(
@@ -166,6 +166,9 @@ pub(crate) mod sealed {
         fn runtime(&self) -> *const () {
             Arc::as_ptr(&self.inner).cast()
         }
+        fn posts_after_stop(&self) -> bool {
+            false
+        }
         fn post_wrapped<F, G>(
             &self,
             handler: Option<&'static Handler>,
@@ -187,9 +190,8 @@ pub(crate) mod sealed {
         fn runtime(&self) -> *const () {
             self.poster().runtime()
         }
-        #[allow(private_interfaces, reason = "nobody outside can call it")]
-        fn until(&self) -> Until {
-            Until::End
+        fn posts_after_stop(&self) -> bool {
+            true
         }
         fn post_wrapped<F, G>(
             &self,

@@ -342,3 +342,57 @@ fn a_run_that_is_cut_short_drops_all() {
     assert!(matches!(over, Err(RunError::Deadline { .. })), "{over:?}");
     assert_eq!(alive.count(), 0);
 }
+
+/// A name and a time of its own for each.
+#[test]
+fn the_time_of_each_reader_is_learned_by_itself() {
+    let _bound = Bound::new("the_time_of_each_reader");
+    let runtime = cores(1).exit_when_idle(true).build().unwrap();
+    let poster = runtime.poster();
+    runtime
+        .run(|cx| {
+            let state = Colored::new(cx, Color::from(1), 1);
+            for _ in 0..20 {
+                state.read(cx, |state, _cx| assert_ne!(*state, 2));
+                state.read(cx, |state, _cx| assert_eq!(*state, 1));
+            }
+        })
+        .unwrap();
+    let rows = poster.profile().handlers;
+    let read = rows.iter().filter(|row| row.events() == 20).count();
+    assert_eq!(read, 2, "{rows:?}");
+}
+
+/// The last handles of states go with the closure, at the limit of events: inside and outside.
+#[test]
+fn states_that_nobody_else_has_are_dropped_at_the_limit() {
+    let _bound = Bound::new("states_that_nobody_else_has");
+    let alive = Alive::default();
+    let states = |poster: &mely::Poster| {
+        let state = |color| Colored::new(poster, Color::from(color), alive.payload());
+        vec![state(1), state(2)]
+    };
+    let runtime = cores(1).events_max(10).build().unwrap();
+    let poster = runtime.poster();
+    while poster.post(Color::from(3), |_cx| ()).is_ok() {}
+    assert!(poster.read_all(states(&poster), |_, _cx| ()).is_err());
+    assert!(poster.with_all(states(&poster), |_, _cx| ()).is_err());
+    assert!(poster.ask_read_all(states(&poster), |_, _cx| ()).is_err());
+    assert!(poster.ask_all(states(&poster), |_, _cx| ()).is_err());
+    drop(runtime);
+    assert_eq!(alive.count(), 0);
+
+    let given = alive.clone();
+    let runtime = cores(1).events_max(10).build().unwrap();
+    runtime
+        .run(move |cx| {
+            while cx.try_post(Color::from(3), |_cx| ()).is_ok() {}
+            let state = |color| Colored::new(cx, Color::from(color), given.payload());
+            let states = || vec![state(1), state(2)];
+            assert!(cx.try_read_all(states(), |_, _cx| ()).is_err());
+            assert!(cx.try_with_all(states(), |_, _cx| ()).is_err());
+            cx.stop();
+        })
+        .unwrap();
+    assert_eq!(alive.count(), 0);
+}

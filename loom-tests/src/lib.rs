@@ -99,6 +99,11 @@
 //! | | `keep_alive::drop_against_stop`: the only keep-alive is dropped while another thread asks for the end | 3 | `last keep-alive's fence skipped`; `report's fence skipped` |
 //! | | `keep_alive::made_outside`: a foreign thread makes one, and posts through it, while a runtime ends by itself | 3 | `kept without the lock` |
 //! | | `keep_alive::made_inside`: an event on one core gives one to a foreign thread, while two cores drain | 2 | `keep-alive not looked at` |
+//! | permits of a bounded color | `bounded::two_posters`: two foreign threads take the last one | 3 | `permit looked at and not taken` |
+//! | the line for room, against a beginning | `bounded::wait_and_begin`: a foreign thread finds no room and waits, while the last event begins | 2 | `line not looked at`; `waits without a second look` |
+//! | | `bounded::register_and_give_back`: an event registers, while a foreign thread gives a permit back | 3 | `line not looked at`; `waits without a second look` |
+//! | | `bounded::leave_and_give_back`: one who waits gives up, while a permit is given to it; another one waits behind it | 3 | `permit of who has left is lost` |
+//! | the line for room, against a stop | `bounded::wait_and_stop`: a foreign thread waits while the end is asked for | 3 | `stop wakes nobody who waits for room` |
 //! | `Colored<T>`, last drop against a post | `colored::last_drop` | 2 | `state dropped in place` |
 //! | slot reuse of unique colors | `unique_colors::slot_reuse`: given back, stolen and given out at once | 2 | `generation kept`; `given out twice` |
 //! | nodes through the depot, one maker of several foreign threads | `nodes::through_the_depot`: a core spills while two foreign threads refill | 2 | `spilled and kept` |

@@ -5,6 +5,7 @@ use super::panics::{OnPanic, PanicReport, catching, message_of};
 use super::quiesce::{Phase, Quiesce};
 use super::source::Attached;
 use super::unique::Issued;
+use crate::clock::Clock;
 use crate::sched::shared::Shared;
 use crate::sched::stats::CoreCounters;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use crossbeam_utils::CachePadded;
 use slab::Slab;
 use std::fmt;
 use std::panic::resume_unwind;
+use std::sync::OnceLock;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -76,6 +78,8 @@ pub(crate) struct Inner {
     pub(crate) quiesce: CachePadded<Quiesce>,
     pub(crate) config: Config,
     pub(crate) start: Instant,
+    /// The clock of a simulation, which its driver moves.
+    pub(crate) virtual_clock: OnceLock<Clock>,
     pub(crate) issued: Issued,
     pub(crate) outcome: Mutex<Outcome>,
     pub(crate) changed: Condvar,
@@ -119,10 +123,17 @@ impl Inner {
             #[cfg(not(loom))]
             pool,
             start: Instant::now(),
+            virtual_clock: OnceLock::new(),
             outcome: Mutex::new(Outcome::default()),
             changed: Condvar::new(),
             discarded: AtomicU64::new(0),
         }
+    }
+
+    /// The time since the runtime was built, by the clock of its cores, for who is on none.
+    pub(crate) fn now_ns(&self) -> u64 {
+        let real = || Clock::Real(self.start).now_ns();
+        self.virtual_clock.get().map_or_else(real, Clock::now_ns)
     }
 
     /// Asks for the end: what is queued is still run, under the deadline.

@@ -125,6 +125,8 @@ impl World {
     pub(super) fn new(inner: &Arc<Inner>, seed: u64) -> Rc<World> {
         Rc::new_cyclic(|world| {
             let now_ns = Arc::new(relaxed::AtomicU64::new(0));
+            let clock = Clock::Virtual(Arc::clone(&now_ns));
+            inner.virtual_clock.get_or_init(|| clock);
             let cores = 0..inner.shared.cores.len();
             World {
                 inner: Arc::clone(inner),

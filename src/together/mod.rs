@@ -125,6 +125,8 @@ where
     let handles = states.handles();
     let (inner, colors) = colors_of(&handles.places());
     let asked = asks(&inner);
+    // If it is refused, the last handles of the states are not dropped in there.
+    let kept = handles.clone();
     let wrap = |f: F| {
         let body = move |cx: &mut Cx, handles: &S::Handles, helds: &mut Helds| {
             let run = |cx: &mut Cx| {
@@ -156,7 +158,9 @@ where
             }),
         })
     };
-    Poster::of(&inner).post_together(None, &colors, f, wrap)
+    let posted = Poster::of(&inner).post_together(None, &colors, f, wrap);
+    drop(kept);
+    posted
 }
 
 /// As [`post`], with what `f` returns. The runtime is that of the states.

@@ -62,7 +62,7 @@ pub(crate) mod sealed {
         private_interfaces,
         reason = "nobody outside can name what this module has"
     )]
-    pub trait Handles: Send + Sync + 'static {
+    pub trait Handles: Clone + Send + Sync + 'static {
         type Values: Default;
         fn places(&self) -> Vec<StatePlace<'_>>;
         /// Takes the values out. What was taken is in `values` also if one is refused.

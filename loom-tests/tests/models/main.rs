@@ -9,6 +9,8 @@ fn compiled_without_loom() {
 }
 
 #[cfg(loom)]
+mod bounded;
+#[cfg(loom)]
 mod causal_order;
 #[cfg(loom)]
 mod colored;

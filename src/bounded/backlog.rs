@@ -1,0 +1,159 @@
+//! How much may wait, why an event was not accepted, and what is known of one that was shed.
+
+use crate::PostError;
+use std::fmt;
+use std::time::Duration;
+
+/// How much may wait in a bounded color, and when waiting events are *shed*: dropped in the color
+/// instead of run, when their turn comes. See [`Bounded`](crate::Bounded).
+///
+/// ```
+/// use mely::Backlog;
+/// use std::time::Duration;
+/// let backlog = Backlog::events(64).shed_older_than(Duration::from_millis(200));
+/// assert_eq!(backlog.events_max(), 64);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    events_max: usize,
+    age_max: Option<Duration>,
+    depth_max: Option<usize>,
+}
+
+impl Backlog {
+    /// At most this many events wait. None is shed.
+    ///
+    /// # Panics
+    /// If `max` is 0, because then nothing could ever be posted; or above `u32::MAX`.
+    pub const fn events(max: usize) -> Backlog {
+        assert!(
+            max > 0,
+            "a backlog of 0 events: nothing could ever be posted, use 1 or more"
+        );
+        assert!(
+            max <= u32::MAX as usize,
+            "a backlog of more than `u32::MAX` events: use a `Colored`, which has no bound"
+        );
+        Backlog {
+            events_max: max,
+            age_max: None,
+            depth_max: None,
+        }
+    }
+
+    /// An event that was posted longer ago than `age` when its turn comes is shed. By the
+    /// runtime's clock ([`Cx::now`](crate::Cx::now)), which is virtual in simulations.
+    #[must_use]
+    pub const fn shed_older_than(self, age: Duration) -> Backlog {
+        Backlog {
+            age_max: Some(age),
+            ..self
+        }
+    }
+
+    /// An event behind which more than `depth` others wait when its turn comes is shed: the oldest
+    /// go first. Has an effect below [`events_max`](Self::events_max)` - 1` only.
+    #[must_use]
+    pub const fn shed_deeper_than(self, depth: usize) -> Backlog {
+        Backlog {
+            depth_max: Some(depth),
+            ..self
+        }
+    }
+
+    /// How many events may wait.
+    pub const fn events_max(&self) -> usize {
+        self.events_max
+    }
+
+    /// Whether events are ever shed.
+    pub(super) const fn sheds(&self) -> bool {
+        self.age_max.is_some() || self.depth_max.is_some()
+    }
+
+    /// Whether this event is shed.
+    pub(super) fn refuses(&self, event: &Shed) -> bool {
+        self.age_max.is_some_and(|age| event.waited > age)
+            || self.depth_max.is_some_and(|depth| event.behind > depth)
+    }
+}
+
+/// An event that is shed: what its drop callback is given. See
+/// [`Bounded::try_post_or`](crate::Bounded::try_post_or).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shed {
+    /// For how long the event has waited, by the runtime's clock.
+    pub waited: Duration,
+    /// How many permits of the bound others have: events that wait behind it, and room that was
+    /// promised ([`Permit`](crate::Permit)).
+    pub behind: usize,
+}
+
+/// Why an event was not accepted by a [`Bounded`](crate::Bounded), with the closure.
+pub enum BoundedError<F> {
+    /// As many events wait as may, or others wait for room.
+    NoRoom(F),
+    /// No room has come in time.
+    TimedOut(F),
+    /// Waiting inside a handler would block its core, and with it perhaps the very color that is
+    /// waited for: use [`Bounded::on_room`](crate::Bounded::on_room), or in a task
+    /// [`Bounded::reserve`](crate::Bounded::reserve).
+    Inside(F),
+    /// The runtime has ended, or was asked to and takes no more from outside.
+    Ended(F),
+    /// The builder's limit of queued events is reached, of all colors together.
+    Full(F),
+}
+
+impl<F> BoundedError<F> {
+    /// The closure that was not posted.
+    pub fn into_inner(self) -> F {
+        match self {
+            BoundedError::NoRoom(f)
+            | BoundedError::TimedOut(f)
+            | BoundedError::Inside(f)
+            | BoundedError::Ended(f)
+            | BoundedError::Full(f) => f,
+        }
+    }
+}
+
+impl<F> From<PostError<F>> for BoundedError<F> {
+    fn from(error: PostError<F>) -> BoundedError<F> {
+        match error {
+            PostError::Ended(f) => BoundedError::Ended(f),
+            PostError::Full(f) => BoundedError::Full(f),
+        }
+    }
+}
+
+impl<F> fmt::Debug for BoundedError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BoundedError::NoRoom(_) => "BoundedError::NoRoom",
+            BoundedError::TimedOut(_) => "BoundedError::TimedOut",
+            BoundedError::Inside(_) => "BoundedError::Inside",
+            BoundedError::Ended(_) => "BoundedError::Ended",
+            BoundedError::Full(_) => "BoundedError::Full",
+        })
+    }
+}
+
+impl<F> fmt::Display for BoundedError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BoundedError::NoRoom(_) => {
+                "as many events of the color wait as may (`Backlog::events`)"
+            }
+            BoundedError::TimedOut(_) => "no room has come in time",
+            BoundedError::Inside(_) => {
+                "waiting inside a handler would block its core: use `on_room` or `reserve`"
+            }
+            BoundedError::Ended(_) => "the runtime has ended or is ending",
+            BoundedError::Full(_) => "the runtime's limit of queued events is reached",
+        })
+    }
+}
+
+impl<F> std::error::Error for BoundedError<F> {}

@@ -1,0 +1,474 @@
+//! A color with a bound on the events that wait in it.
+//!
+//! A *permit* is room for one event. A bounded color has as many as its [`Backlog`] says. An event
+//! takes one before it is posted, carries it in its closure, and gives it back when it begins. So
+//! the permit is given back exactly once whatever becomes of the event: it is run, it is shed, or
+//! its closure is dropped at the end of a run. A panic comes later.
+//!
+//! [`permits`] counts them, and has the line of those who wait for one. [`reserve`] waits: as a
+//! future, and on threads. [`backlog`] is how much may wait, and what is shed.
+//!
+//! All of this is above [`Colored`], and the scheduler knows nothing of it: an event of a bounded
+//! color is an event like any other.
+
+pub(crate) mod backlog;
+mod permits;
+pub(crate) mod reserve;
+
+use self::backlog::{Backlog, BoundedError, Shed};
+use self::permits::Permits;
+use crate::callback::Callback;
+use crate::host::inner::Inner;
+use crate::host::poster::PostError;
+use crate::host::quiesce::Until;
+use crate::post::Post;
+use crate::sync::Arc;
+use crate::sync::relaxed::{AtomicU64, Ordering};
+use crate::{Colored, Cx, Handler};
+use std::fmt;
+use std::time::Duration;
+
+/// A [`Colored`] with a bound on the events that wait in it: whoever posts too much is refused or
+/// waits, and memory does not.
+///
+/// A handle; clones name the same state and the same bound. Only what is posted through these
+/// handles is counted: other events of the color, and events through other `Bounded`s of the same
+/// state, are not. So several sources that post to one state can have a bound each, and none of
+/// them takes the room of another.
+///
+/// A color without a state has a `Colored<()>`.
+///
+/// An event counts from its post until it begins. (One that waits for a [hold](Cx::hold) has not
+/// begun.)
+///
+/// | who finds no room | and |
+/// |---|---|
+/// | is told, and has the closure back | [`try_post`](Self::try_post) |
+/// | is called when there is room | [`on_room`](Self::on_room) |
+/// | awaits it, in a task | [`reserve`](Self::reserve) |
+/// | waits, on a thread that is no core | [`post_wait`](Self::post_wait) |
+///
+/// The last three stand in one line, and are given room in the order in which they came. While
+/// somebody is in the line all others are refused, so that nobody is overtaken. Room is given as a
+/// [`Permit`], which is kept for its owner: a post with it is not refused for want of room. Whoever
+/// is given room posts after what the events before have posted.
+///
+/// ```
+/// use mely::{Backlog, Bounded, BoundedError, Color, Colored, Cores, Cx, Handler, Permit, Runtime};
+/// static ROOM: Handler = Handler::new("room");
+/// // With more cores another one might have begun with the first line.
+/// let runtime = Runtime::builder().cores(Cores::Count(1)).build()?;
+/// let lines = runtime.run_until(|cx, finish| {
+///     let log = Colored::new(cx, Color::from(9), String::new());
+///     let log = Bounded::new(log, Backlog::events(2));
+///     log.try_post(cx, |log, _cx| log.push_str("one ")).unwrap();
+///     log.try_post(cx, |log, _cx| log.push_str("two ")).unwrap();
+///     let refused = log.try_post(cx, |log, _cx| log.push_str("three"));
+///     let Err(BoundedError::NoRoom(line)) = refused else {
+///         panic!("there was room");
+///     };
+///     // The closure is posted later, when there is room for it.
+///     let on_room = move |cx: &mut Cx, room: Permit<String>| {
+///         let log = room.bounded().clone();
+///         room.post(cx, line).unwrap();
+///         log.state().post(cx, move |log, _cx| finish.finish(log.clone()));
+///     };
+///     log.on_room(cx, ROOM.on_value(Color::from(7), on_room));
+/// })?;
+/// assert_eq!(lines, "one two three");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Bounded<T: Send + 'static> {
+    cell: Arc<BoundedCell<T>>,
+}
+
+struct BoundedCell<T: Send + 'static> {
+    state: Colored<T>,
+    backlog: Backlog,
+    permits: Permits<Bounded<T>>,
+    /// Events shed.
+    shed: AtomicU64,
+}
+
+impl<T: Send + 'static> Bounded<T> {
+    /// A bound on what is posted to `state` through the handle that is returned, and its clones.
+    ///
+    /// Whoever keeps `state`, or a clone, still posts without a bound: answers to what the color
+    /// itself has asked, say, which must not be refused.
+    pub fn new(state: Colored<T>, backlog: Backlog) -> Bounded<T> {
+        let permits = Permits::new(backlog.events_max());
+        Bounded {
+            cell: Arc::new(BoundedCell {
+                state,
+                backlog,
+                permits,
+                shed: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    /// The state, to post to without a bound.
+    pub fn state(&self) -> &Colored<T> {
+        &self.cell.state
+    }
+
+    /// How much may wait.
+    pub fn backlog(&self) -> Backlog {
+        self.cell.backlog
+    }
+
+    /// How many events wait at this moment, and for how many more room was promised
+    /// ([`Permit`]): never more than the bound.
+    pub fn waiting(&self) -> usize {
+        self.cell.backlog.events_max() - self.cell.permits.free()
+    }
+
+    /// How many wait for room at this moment: room callbacks, tasks and threads.
+    pub fn in_line(&self) -> usize {
+        self.cell.permits.in_line()
+    }
+
+    /// How many events were shed so far, with a drop callback or without.
+    pub fn shed(&self) -> u64 {
+        self.cell.shed.load(Ordering::Relaxed)
+    }
+
+    /// Posts `f` to the state's color, as [`Colored::try_post`] does, if there is room.
+    ///
+    /// If the backlog says that events are shed, `f` may be dropped in its color when its turn
+    /// comes, and is counted in [`shed`](Self::shed). [`try_post_or`](Self::try_post_or) is told.
+    ///
+    /// # Errors
+    /// [`BoundedError::NoRoom`] if as many events wait as may, or others wait for room; else as
+    /// [`Colored::try_post`]. All give the closure back.
+    pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), BoundedError<F>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        match self.try_reserve() {
+            Some(permit) => Ok(permit.post(by, f)?),
+            None => Err(BoundedError::NoRoom(f)),
+        }
+    }
+
+    /// Like [`try_post`](Self::try_post), under a handler.
+    ///
+    /// # Errors
+    /// As [`try_post`](Self::try_post).
+    pub fn try_post_as<P, F>(
+        &self,
+        by: &P,
+        handler: &'static Handler,
+        f: F,
+    ) -> Result<(), BoundedError<F>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        match self.try_reserve() {
+            Some(permit) => Ok(permit.post_as(by, handler, f)?),
+            None => Err(BoundedError::NoRoom(f)),
+        }
+    }
+
+    /// Like [`try_post_as`](Self::try_post_as), with a *drop callback*: if the event is shed,
+    /// `shed` runs in the color instead of `f`, and `f` is dropped after it.
+    ///
+    /// ```
+    /// use mely::{Backlog, Bounded, Color, Colored, Cx, Handler, Runtime};
+    /// use std::time::Duration;
+    /// static SERVE: Handler = Handler::new("serve");
+    /// let answer = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let shard = Colored::new(cx, Color::from(9), ());
+    ///     let backlog = Backlog::events(8).shed_older_than(Duration::from_millis(1));
+    ///     let shard = Bounded::new(shard, backlog);
+    ///     // What is posted next waits for longer than that.
+    ///     shard.state().post(cx, |_, _cx| std::thread::sleep(Duration::from_millis(2)));
+    ///     let busy = finish.clone();
+    ///     let serve = move |_: &mut (), _cx: &mut Cx| finish.finish("served");
+    ///     let posted = shard.try_post_or(cx, &SERVE, serve, move |_, _cx, shed| {
+    ///         assert!(shed.waited > Duration::from_millis(1));
+    ///         busy.finish("busy");
+    ///     });
+    ///     assert!(posted.is_ok());
+    /// })?;
+    /// assert_eq!(answer, "busy");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_post`](Self::try_post), with both closures.
+    pub fn try_post_or<P, F, S>(
+        &self,
+        by: &P,
+        handler: &'static Handler,
+        f: F,
+        shed: S,
+    ) -> Result<(), BoundedError<(F, S)>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+        S: FnOnce(&mut T, &mut Cx, Shed) + Send + 'static,
+    {
+        match self.try_reserve() {
+            Some(permit) => Ok(permit.post_or(by, handler, f, shed)?),
+            None => Err(BoundedError::NoRoom((f, shed))),
+        }
+    }
+
+    /// Room for one event, if there is some now.
+    pub fn try_reserve(&self) -> Option<Permit<T>> {
+        self.cell.permits.take().then(|| Permit::of(self.clone()))
+    }
+
+    /// Posts `callback` with a [`Permit`] as soon as there is room, once: for who was refused. At
+    /// once, if there is room already.
+    ///
+    /// It is an event of the callback's color, in the runtime of `by`, which may be another one
+    /// than the state's: that one is kept from ending until then. Also at the builder's limit of
+    /// queued events, and after the runtime was asked to stop.
+    ///
+    /// Those who wait are called in the order in which they came, with those who wait by
+    /// [`reserve`](Self::reserve) and [`post_wait`](Self::post_wait). Nothing is missed between a
+    /// refusal and this call.
+    ///
+    /// If the run of `by` has ended or is cut short, the callback is dropped and the next one in
+    /// the line gets the room. A run does not wait for room that was promised to somebody outside
+    /// of it, who keeps a [`Permit`].
+    pub fn on_room<P, F>(&self, by: &P, callback: Callback<F>)
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut Cx, Permit<T>) + Send + 'static,
+    {
+        let Callback { handler, color, f } = callback;
+        let poster = by.to_poster();
+        // Of the same runtime, the events that wait keep it.
+        let stays = by.runtime() == Arc::as_ptr(self.inner()).cast();
+        let keep_alive = (!stays).then(|| poster.keep_alive());
+        let deliver = move |bounded: Bounded<T>| {
+            let _until_it_is_posted = keep_alive;
+            if !stays {
+                bounded.cell.state.poster().publish();
+            }
+            let with_permit = |(f, bounded): (F, Bounded<T>)| {
+                let permit = Permit::of(bounded);
+                move |cx: &mut Cx| f(cx, permit)
+            };
+            let parts = (f, bounded);
+            let posted = poster.post_wrapped_until(Until::End, handler, color, parts, with_permit);
+            match posted {
+                Ok(()) => None,
+                Err(PostError::Full(parts)) => {
+                    let event = with_permit(parts);
+                    drop(poster.post_own_until(Until::End, handler, color, event));
+                    None
+                }
+                Err(PostError::Ended((f, bounded))) => {
+                    // The permit is given back if the drop panics.
+                    let permit = Permit::of(bounded);
+                    drop(f);
+                    Some(permit.into_handle())
+                }
+            }
+        };
+        if let Some(deliver) = self.cell.permits.join(Box::new(deliver))
+            && let Some(refused) = deliver(self.clone())
+        {
+            drop(Permit::of(refused));
+        }
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.cell.state.poster().inner
+    }
+
+    /// The caller's permit is given back.
+    fn give_back(&self) {
+        let publish = || self.cell.state.poster().publish();
+        self.cell.permits.give_back(|| self.clone(), publish);
+    }
+}
+
+impl<T: Send + 'static> Clone for Bounded<T> {
+    fn clone(&self) -> Bounded<T> {
+        Bounded {
+            cell: Arc::clone(&self.cell),
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Bounded<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bounded")
+            .field("color", &self.cell.state.color())
+            .field("backlog", &self.cell.backlog)
+            .field("waiting", &self.waiting())
+            .field("shed", &self.shed())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Room for one event of a [`Bounded`] color, kept for whoever has this.
+///
+/// Dropped without a post, the room goes to the next in the line. One that is kept for long, or
+/// leaked, is room that nobody uses: it holds others up, and no run.
+#[must_use = "dropped, its room goes to somebody else"]
+pub struct Permit<T: Send + 'static> {
+    /// None when it was made a mere handle.
+    bounded: Option<Bounded<T>>,
+}
+
+impl<T: Send + 'static> Permit<T> {
+    /// One that the caller has taken from the count.
+    fn of(bounded: Bounded<T>) -> Permit<T> {
+        Permit {
+            bounded: Some(bounded),
+        }
+    }
+
+    /// The handle, with a permit that the caller has to look after.
+    fn into_handle(mut self) -> Bounded<T> {
+        self.bounded.take().expect("taken by what consumes it only")
+    }
+
+    /// What it is room in.
+    pub fn bounded(&self) -> &Bounded<T> {
+        self.bounded
+            .as_ref()
+            .expect("taken by what consumes it only")
+    }
+
+    /// Posts `f` to the state's color; see [`Bounded::try_post`]. Its place in the color is that of
+    /// this post, whenever the room was promised.
+    ///
+    /// # Errors
+    /// As [`Colored::try_post`]. The closure comes back, and the room goes to the next in the line.
+    pub fn post<P, F>(self, by: &P, f: F) -> Result<(), PostError<F>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        self.post_event(by, None, f)
+    }
+
+    /// Like [`post`](Self::post), under a handler.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn post_as<P, F>(self, by: &P, handler: &'static Handler, f: F) -> Result<(), PostError<F>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        self.post_event(by, Some(handler), f)
+    }
+
+    /// Like [`post_as`](Self::post_as), with a drop callback; see [`Bounded::try_post_or`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post), with both closures.
+    pub fn post_or<P, F, S>(
+        self,
+        by: &P,
+        handler: &'static Handler,
+        f: F,
+        shed: S,
+    ) -> Result<(), PostError<(F, S)>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+        S: FnOnce(&mut T, &mut Cx, Shed) + Send + 'static,
+    {
+        let event = |permit: Permit<T>, posted_ns, (f, shed): (F, S)| {
+            move |cx: &mut Cx| {
+                let (bounded, its) = permit.begin(cx, posted_ns);
+                let state = &bounded.cell.state;
+                match its {
+                    None => state.lend(cx, f),
+                    Some(its) => {
+                        state.lend(cx, |state, cx| shed(state, cx, its));
+                        drop(f);
+                    }
+                }
+            }
+        };
+        self.post_wrapped(by, Some(handler), (f, shed), event)
+    }
+
+    fn post_event<P, F>(
+        self,
+        by: &P,
+        handler: Option<&'static Handler>,
+        f: F,
+    ) -> Result<(), PostError<F>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        let event = |permit: Permit<T>, posted_ns, f: F| {
+            move |cx: &mut Cx| match permit.begin(cx, posted_ns) {
+                (bounded, None) => bounded.cell.state.lend(cx, f),
+                (_, Some(_)) => drop(f),
+            }
+        };
+        self.post_wrapped(by, handler, f, event)
+    }
+
+    /// Posts the event that `event` makes of the permit and `f`, or gives `f` back.
+    fn post_wrapped<P, F, G>(
+        self,
+        by: &P,
+        handler: Option<&'static Handler>,
+        f: F,
+        event: impl FnOnce(Permit<T>, u64, F) -> G,
+    ) -> Result<(), PostError<F>>
+    where
+        P: Post + ?Sized,
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let bounded = self.bounded().clone();
+        let posted_ns = match bounded.cell.backlog.sheds() {
+            true => bounded.inner().now_ns(),
+            false => 0,
+        };
+        // Refused, it is dropped here and not inside of the runtime: somebody in the line may be
+        // posted to.
+        let mut permit = Some(self);
+        let wrap = |f| event(permit.take().expect("called once"), posted_ns, f);
+        bounded.cell.state.post_wrapped(by, handler, f, wrap)
+    }
+
+    /// What the event does first: the permit is given back. Returns the handle, and what is known
+    /// of the event if it is to be shed, which is counted.
+    fn begin(self, cx: &Cx, posted_ns: u64) -> (Bounded<T>, Option<Shed>) {
+        let bounded = self.into_handle();
+        let backlog = bounded.cell.backlog;
+        let known = backlog.sheds().then(|| Shed {
+            waited: cx.now().saturating_sub(Duration::from_nanos(posted_ns)),
+            behind: bounded.waiting() - 1,
+        });
+        let shed = known.filter(|event| backlog.refuses(event));
+        if shed.is_some() {
+            bounded.cell.shed.fetch_add(1, Ordering::Relaxed);
+        }
+        bounded.give_back();
+        (bounded, shed)
+    }
+}
+
+impl<T: Send + 'static> Drop for Permit<T> {
+    fn drop(&mut self) {
+        if let Some(bounded) = self.bounded.take() {
+            bounded.give_back();
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Permit<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("color", &self.bounded().cell.state.color())
+            .finish_non_exhaustive()
+    }
+}
