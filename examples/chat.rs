@@ -1,10 +1,12 @@
-//! How do clients talk to each other? A chat server with rooms; each client is a session of its own.
+//! How do clients talk to each other? A chat server with rooms; each client is a session of its
+//! own.
 //! `cargo run --release --example chat -- 127.0.0.1:7000`, then `nc 127.0.0.1 7000`; Ctrl-C to stop.
 //!
 //! A line is said to all in the room; `/name NAME` and `/join ROOM` do what they say. What is said
 //! waits in the room until a member has been sent what came before, so a slow member costs nobody
-//! anything. **Whoever is behind by more than `BEHIND_BYTES_MAX` is sent away.** So much waits for a
-//! member in the room, and so much on the way; and who speaks is not read until the room has got it.
+//! anything. **Whoever is behind by more than `BEHIND_BYTES_MAX` is sent away.** So much waits for
+//! a member in the room, and so much on the way; and who speaks is not read until the room has got
+//! it.
 
 use mely::net::{Acceptors, Lines, Link, RecvBuf, Session, Stream, Then};
 use mely::{Color, Colored, Cx, Handler, Poster, Runtime};

@@ -110,8 +110,8 @@ impl<T: Send + 'static> Colored<T> {
 
 impl<T: Send + Sync + 'static> Colored<T> {
     /// Begins to read, in an event of the color that may: see
-    /// [`Gates::may_read`](crate::gate::Gates::may_read). None if it is too early: the last of those
-    /// who read has gone, and the value is not back.
+    /// [`Gates::may_read`](crate::gate::Gates::may_read). None if it is too early: the last of
+    /// those who read has gone, and the value is not back.
     pub(crate) fn begin_reading(&self, cx: &mut Cx) -> Result<Option<Reading<T>>, Refused> {
         let mut state = self.cell.state.borrow(cx)?;
         if state.poisoned {

@@ -387,8 +387,8 @@ impl Stream {
 impl Incoming {
     /// Gives the connection a color of its own, as [`open_unique`](Self::open_unique) does, and
     /// serves it there by the session that `open` returns; see [`Session`]. `open` is an event of
-    /// that color, under `handler`: the first one. If the runtime ends before, `open` is dropped and
-    /// the connection closed.
+    /// that color, under `handler`: the first one. If the runtime ends before, `open` is dropped
+    /// and the connection closed.
     ///
     /// A client is served in the same way:
     ///
@@ -459,10 +459,10 @@ impl Incoming {
 }
 
 impl Cx {
-    /// Listens on `addr`, as [`listen`](Self::listen) does, and serves each connection in a color of
-    /// its own by the session that `open` returns; see [`Session`]. `open` gets the stream, and the
-    /// session's [`Link`]; it is an event of the connection's color, under `handler`, so that for
-    /// several connections it may run at the same time.
+    /// Listens on `addr`, as [`listen`](Self::listen) does, and serves each connection in a color
+    /// of its own by the session that `open` returns; see [`Session`]. `open` gets the stream, and
+    /// the session's [`Link`]; it is an event of the connection's color, under `handler`, so that
+    /// for several connections it may run at the same time.
     ///
     /// When accepting fails (no more descriptors, say), it goes on a little later, and connections
     /// wait in the kernel meanwhile. Who wants to hear of that, or to refuse connections before

@@ -66,8 +66,8 @@ impl Conn {
         stream
     }
 
-    /// A call of the application's has panicked. Its state is in doubt: no more data for it, and the
-    /// peer shall know.
+    /// A call of the application's has panicked. Its state is in doubt: no more data for it, and
+    /// the peer shall know.
     pub(in crate::net) fn close_after_panic(this: &Arc<Conn>) {
         let (conn, poster) = (Arc::clone(this), this.poster().clone());
         let _ = poster.post_own(conn.color(), move |cx: &mut Cx| conn.close(cx, true));
