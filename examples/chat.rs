@@ -1,6 +1,6 @@
 //! How do clients talk to each other? A chat server with rooms; each client is a session of its
 //! own.
-//! `cargo run --release --example chat -- 127.0.0.1:7000`, then `nc 127.0.0.1 7000`; Ctrl-C to stop.
+//! `cargo run --release --example chat -- 127.0.0.1:7000`, then `nc 127.0.0.1 7000`; Ctrl-C stops.
 //!
 //! A line is said to all in the room; `/name NAME` and `/join ROOM` do what they say. What is said
 //! waits in the room until a member has been sent what came before, so a slow member costs nobody

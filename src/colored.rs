@@ -20,7 +20,7 @@ use crate::host::inner::Inner;
 use crate::host::poster::{PostError, Poster};
 use crate::host::unique::UniqueColor;
 use crate::in_color::InColor;
-use crate::post::Post;
+use crate::post::{Post, post_wrapped};
 use crate::sync::{Arc, CountedArc, fault};
 use crate::{Color, Cx, Handler, Refused};
 use std::fmt;
@@ -303,11 +303,7 @@ impl<T: Send + 'static> Colored<T> {
         P: Post + ?Sized,
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (color, own) = (self.color(), self.cell.state.poster());
-        if by.runtime() == Arc::as_ptr(&own.inner).cast() {
-            return by.post_wrapped(handler, color, f, wrap);
-        }
-        own.post_wrapped(handler, color, f, wrap)
+        post_wrapped(by, self.poster(), handler, self.color(), f, wrap)
     }
 
     /// A callback that runs `f` with the state, in its color and under `handler`. It holds a

@@ -1,11 +1,13 @@
 //! What can post: a handler's context, a poster, and a keep-alive.
 
-use crate::Cx;
 use crate::ask::Reply;
 use crate::host::cx::accepted;
+use crate::host::inner::Inner;
 use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::{PostError, Poster};
 use crate::host::quiesce::Until;
+use crate::sync::Arc;
+use crate::{Color, Cx, Handler};
 
 /// What can post: a handler's [`Cx`], a [`Poster`], or a [`KeepAlive`].
 ///
@@ -110,10 +112,44 @@ impl Post for KeepAlive {
     }
 }
 
+/// Whether `by` posts to this runtime.
+#[inline(always)]
+pub(crate) fn posts_to(by: &(impl Post + ?Sized), inner: &Arc<Inner>) -> bool {
+    by.runtime() == Arc::as_ptr(inner).cast()
+}
+
+/// Until when `by` can post to this runtime: to another one than its own, as from outside.
+pub(crate) fn until_of(by: &(impl Post + ?Sized), inner: &Arc<Inner>) -> Until {
+    if posts_to(by, inner) && by.posts_after_stop() {
+        Until::End
+    } else {
+        Until::Stop
+    }
+}
+
+/// Posts `wrap(f)` to the runtime of `own`, or gives `f` back: by `by`, if that is its own, and
+/// else as from outside. `wrap` is mely's own: it is called inside the runtime.
+#[inline(always)]
+pub(crate) fn post_wrapped<P, F, G>(
+    by: &P,
+    own: &Poster,
+    handler: Option<&'static Handler>,
+    color: Color,
+    f: F,
+    wrap: impl FnOnce(F) -> G,
+) -> Result<(), PostError<F>>
+where
+    P: Post + ?Sized,
+    G: FnOnce(&mut Cx) + Send + 'static,
+{
+    if posts_to(by, &own.inner) {
+        return by.post_wrapped(handler, color, f, wrap);
+    }
+    own.post_wrapped(handler, color, f, wrap)
+}
+
 pub(crate) mod sealed {
     use super::*;
-    use crate::sync::Arc;
-    use crate::{Color, Handler};
 
     pub trait Post {
         fn to_poster(&self) -> Poster;

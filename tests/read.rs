@@ -317,7 +317,8 @@ fn a_stop_waits_for_readers() {
     assert!(read.load(Ordering::Relaxed));
 }
 
-/// Who reads, who waits to read or to write, and the state are dropped with a run that is cut short.
+/// Who reads, who waits to read or to write, and the state are dropped with a run that is cut
+/// short.
 #[test]
 fn a_run_that_is_cut_short_drops_all() {
     let _bound = Bound::new("a_run_that_is_cut_short");

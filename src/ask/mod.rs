@@ -63,6 +63,17 @@ impl<R: Send + 'static> Asked<R> {
     }
 }
 
+/// Runs `f` in the event, for whoever asked; for nobody, if nobody did.
+pub(crate) fn run_asked<R>(asked: Option<Asked<R>>, cx: &mut Cx, f: impl FnOnce(&mut Cx) -> R)
+where
+    R: Send + 'static,
+{
+    match asked {
+        Some(asked) => asked.run(cx, f),
+        None => drop(f(cx)),
+    }
+}
+
 impl<R: Send + 'static> Drop for Asked<R> {
     fn drop(&mut self) {
         if let Some(cell) = &self.cell {

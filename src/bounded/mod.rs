@@ -21,7 +21,7 @@ use crate::callback::Callback;
 use crate::host::inner::Inner;
 use crate::host::poster::PostError;
 use crate::host::quiesce::Until;
-use crate::post::Post;
+use crate::post::{Post, posts_to};
 use crate::sync::Arc;
 use crate::sync::relaxed::{AtomicU64, Ordering};
 use crate::{Colored, Cx, Handler};
@@ -244,7 +244,7 @@ impl<T: Send + 'static> Bounded<T> {
         let Callback { handler, color, f } = callback;
         let poster = by.to_poster();
         // Of the same runtime, the events that wait keep it.
-        let stays = by.runtime() == Arc::as_ptr(self.inner()).cast();
+        let stays = posts_to(by, self.inner());
         let keep_alive = (!stays).then(|| poster.keep_alive());
         let deliver = move |bounded: Bounded<T>| {
             let _until_it_is_posted = keep_alive;

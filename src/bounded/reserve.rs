@@ -6,7 +6,7 @@ use crate::Cx;
 use crate::host::inner::Inner;
 use crate::host::quiesce::Until;
 use crate::host::worker;
-use crate::post::Post;
+use crate::post::{Post, until_of};
 use crate::sync::{Arc, Condvar, Mutex, fault};
 use std::fmt;
 use std::pin::Pin;
@@ -96,13 +96,7 @@ impl<T: Send + 'static> Bounded<T> {
         if worker::would_block() {
             return Err(BoundedError::Inside(f));
         }
-        // Through another runtime it is posted as from outside.
-        let own = by.runtime() == Arc::as_ptr(self.inner()).cast();
-        let until = match own && by.posts_after_stop() {
-            true => Until::End,
-            false => Until::Stop,
-        };
-        match self.wait(until, timeout) {
+        match self.wait(until_of(by, self.inner()), timeout) {
             Ok(permit) => Ok(permit.post(by, f)?),
             Err(NoPermit::Ended) => Err(BoundedError::Ended(f)),
             Err(NoPermit::TimedOut) => Err(BoundedError::TimedOut(f)),

@@ -101,7 +101,8 @@ impl Lines {
 /// assert_eq!(frames.next_frame()?, Some(&b"hello"[..]));
 /// frames.push(b"\xff\xff");
 /// let too_long = frames.next_frame().unwrap_err();
-/// assert_eq!(too_long.to_string(), "a frame of 65535 bytes is longer than the limit of 1000 bytes");
+/// let told = "a frame of 65535 bytes is longer than the limit of 1000 bytes";
+/// assert_eq!(too_long.to_string(), told);
 /// # Ok::<(), mely::net::TooLong>(())
 /// ```
 #[derive(Clone, Debug)]

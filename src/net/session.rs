@@ -12,6 +12,7 @@ use crate::callback::Callback;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::in_color::InColor;
+use crate::post::post_wrapped;
 use crate::{Color, Cx, Handler, Post, Refused};
 use std::fmt;
 use std::io;
@@ -238,15 +239,12 @@ impl<S: Session> Link<S> {
             drop(f);
             return P::posted(Ok(()));
         }
-        let (handler, color) = (Some(self.handler), self.color);
+        let handler = Some(self.handler);
         let wrap = |f| {
             let this = self.clone();
             move |cx: &mut Cx| this.lend(cx, f)
         };
-        if by.runtime() == Arc::as_ptr(&self.poster.inner).cast() {
-            return P::posted(by.post_wrapped(handler, color, f, wrap));
-        }
-        P::posted(self.poster.post_wrapped(handler, color, f, wrap))
+        P::posted(post_wrapped(by, &self.poster, handler, self.color, f, wrap))
     }
 
     /// A callback that runs `f` with the session and the stream, in the connection's color and

@@ -430,7 +430,7 @@ impl Cx {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let timer = Timer::here(self);
-        timer.set(self, after, callback, sort);
+        Arc::clone(&timer.place).set(self, after, callback, sort);
         timer
     }
 }
@@ -444,16 +444,18 @@ impl Timer {
             poster: cx.poster(),
         }
     }
+}
 
-    /// On its core.
-    fn set<F>(&self, cx: &mut Cx, after: Duration, callback: Callback<F>, sort: Sort)
+impl Place {
+    /// Sets the timer, on its core.
+    fn set<F>(self: Arc<Place>, cx: &mut Cx, after: Duration, callback: Callback<F>, sort: Sort)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let pending = Pending {
             number: 0,
             callback: Box::new(callback.f),
-            place: Arc::clone(&self.place),
+            place: self,
             handler: callback.handler,
             color: callback.color,
             sort,
@@ -502,11 +504,7 @@ impl Poster {
             place: Arc::default(),
             poster: self.clone(),
         };
-        let its = Timer {
-            core,
-            place: Arc::clone(&timer.place),
-            poster: self.clone(),
-        };
+        let its = Arc::clone(&timer.place);
         let wrap = |callback| move |cx: &mut Cx| its.set(cx, after, callback, Sort::ORDINARY);
         self.post_wrapped(None, control(core), callback, wrap)?;
         Ok(timer)

@@ -129,17 +129,9 @@ impl Core {
         self.running.take_up(self.checkout.running());
     }
 
-    /// The running event is one of several that were posted together, and tells the others that it
-    /// has arrived. What its core has posted before is published first, since it comes before
-    /// whatever they post.
-    pub(crate) fn arrives(&mut self) {
-        if self.has_outbox() {
-            self.flush();
-        }
-    }
-
-    /// It is the last of them, and does what they were posted for, in its own color. What the
-    /// others' colors have posted to it is in its mailbox, and goes before what it posts.
+    /// The running event is the last of several that were posted together, and does what they were
+    /// posted for, in its own color. What the others' colors have posted to it is in its mailbox,
+    /// and goes before what it posts.
     pub(crate) fn acts_for_all(&mut self) {
         if let Some(slot) = self.current.slot.get()
             && !fault("mail left behind by the last")

@@ -219,7 +219,8 @@ impl Cx {
     ///         let mut sum = 0;
     ///         for color in 8..11 {
     ///             // Asks other colors, and waits without blocking anybody.
-    ///             let ask = |cx: &mut mely::Cx| cx.ask(Color::from(color), |cx| cx.color().value());
+    ///             let color = Color::from(color);
+    ///             let ask = |cx: &mut mely::Cx| cx.ask(color, |cx| cx.color().value());
     ///             let asked = mely::with_cx(ask);
     ///             sum += asked.await.unwrap_or(0);
     ///         }

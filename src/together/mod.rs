@@ -16,9 +16,9 @@ pub(crate) mod read;
 pub(crate) mod read_states;
 pub(crate) mod states;
 
-use self::states::sealed::Handles;
-use self::states::{Helds, StatePlace, States};
-use crate::ask::{Asked, Reply};
+use self::states::sealed::{Handles, TakeHandles, ToHandles};
+use self::states::{Helds, States};
+use crate::ask::{Asked, Reply, run_asked};
 use crate::event::node::Sort;
 use crate::host::cx::accepted;
 use crate::host::holding::Held;
@@ -50,7 +50,7 @@ impl<H: Handles> Arrive for Meeting<H> {
     fn arrive(self: Arc<Self>, cx: &mut Cx) {
         let held = Held::take(cx);
         if self.colors > 1 {
-            cx.worker().core.arrives();
+            cx.publish();
         }
         let mut waiting = self.waiting.lock().unwrap();
         waiting.helds.add(held);
@@ -68,14 +68,14 @@ impl<H: Handles> Arrive for Meeting<H> {
 }
 
 /// States that are lent; put back when this is dropped.
-struct LoanOfAll<'a, H: Handles> {
+struct LoanOfAll<'a, H: TakeHandles> {
     handles: &'a H,
     helds: &'a mut Helds,
     values: H::Values,
     poisoned: bool,
 }
 
-impl<H: Handles> Drop for LoanOfAll<'_, H> {
+impl<H: TakeHandles> Drop for LoanOfAll<'_, H> {
     fn drop(&mut self) {
         let LoanOfAll {
             handles,
@@ -87,49 +87,75 @@ impl<H: Handles> Drop for LoanOfAll<'_, H> {
     }
 }
 
-/// The colors of the states, each once.
-///
-/// # Panics
-/// As [`Cx::with_all`].
-fn colors_of(places: &[StatePlace<'_>]) -> (Arc<Inner>, Vec<Color>) {
-    let Some(first) = places.first() else {
-        panic!("an event of no states has no color");
-    };
-    let mut addresses = BTreeSet::new();
-    for place in places {
-        assert!(
-            Arc::ptr_eq(place.inner, first.inner),
-            "states of two runtimes cannot be had together"
-        );
-        assert!(
-            addresses.insert(place.address),
-            "the same state twice, of color {}",
-            place.color
-        );
-    }
-    let colors: BTreeSet<Color> = places.iter().map(|place| place.color).collect();
-    (Arc::clone(first.inner), colors.into_iter().collect())
+/// Several states of one runtime, and their colors.
+struct Target<H> {
+    handles: H,
+    inner: Arc<Inner>,
+    /// Each once.
+    colors: Vec<Color>,
 }
 
-/// Posts `f`, which gets all states, or gives it back.
+impl<H: Handles> Target<H> {
+    /// # Panics
+    /// As [`Cx::with_all`].
+    fn of(states: impl ToHandles<Handles = H>) -> Target<H> {
+        let handles = states.handles();
+        let places = handles.places();
+        let Some(first) = places.first() else {
+            panic!("an event of no states has no color");
+        };
+        let mut addresses = BTreeSet::new();
+        for place in &places {
+            assert!(
+                Arc::ptr_eq(place.inner, first.inner),
+                "states of two runtimes cannot be had together"
+            );
+            assert!(
+                addresses.insert(place.address),
+                "the same state twice, of color {}",
+                place.color
+            );
+        }
+        let colors: BTreeSet<Color> = places.iter().map(|place| place.color).collect();
+        Target {
+            inner: Arc::clone(first.inner),
+            colors: colors.into_iter().collect(),
+            handles,
+        }
+    }
+
+    /// Posts to each of the colors what `meeting` makes of the handles, the number of colors and
+    /// `f`, or gives `f` back.
+    fn post<F, A>(
+        self,
+        f: F,
+        meeting: impl FnOnce(H, usize, F) -> Arc<A>,
+    ) -> Result<(), PostError<F>>
+    where
+        A: Arrive,
+    {
+        let count = self.colors.len();
+        // If it is refused, the last handles of the states are not dropped in there.
+        let handles = self.handles.clone();
+        let wrap = |f| meeting(handles, count, f);
+        Poster::of(&self.inner).post_together(None, &self.colors, f, wrap)
+    }
+}
+
+/// Posts `f`, which gets all states, or gives it back. What it returns goes to `asked`.
 fn post<S, R, F>(
-    states: S,
+    target: Target<S::Handles>,
+    asked: Option<Asked<R>>,
     f: F,
-    asks: impl FnOnce(&Arc<Inner>) -> Option<Asked<R>>,
 ) -> Result<(), PostError<F>>
 where
     S: States,
     R: Send + 'static,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
 {
-    let handles = states.handles();
-    let (inner, colors) = colors_of(&handles.places());
-    let asked = asks(&inner);
-    // If it is refused, the last handles of the states are not dropped in there.
-    let kept = handles.clone();
-    let wrap = |f: F| {
+    target.post(f, |handles, colors, f| {
         let body = move |cx: &mut Cx, handles: &S::Handles, helds: &mut Helds| {
-            let run = |cx: &mut Cx| {
+            run_asked(asked, cx, |cx| {
                 let mut loan = LoanOfAll {
                     handles,
                     helds,
@@ -143,40 +169,37 @@ where
                 let result = f(S::lend(&mut loan.values), cx);
                 loan.poisoned = false;
                 result
-            };
-            match asked {
-                Some(asked) => asked.run(cx, run),
-                None => drop(run(cx)),
-            }
+            });
         };
         Arc::new(Meeting {
-            colors: colors.len(),
+            colors,
             handles,
             waiting: Mutex::new(Gathered {
                 helds: Helds::new(),
                 body: Some(Box::new(body)),
             }),
         })
-    };
-    let posted = Poster::of(&inner).post_together(None, &colors, f, wrap);
-    drop(kept);
-    posted
+    })
 }
 
-/// As [`post`], with what `f` returns. The runtime is that of the states.
-fn ask<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
+fn try_with_all<S, F>(states: S, f: F) -> Result<(), PostError<F>>
+where
+    S: States,
+    F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
+{
+    post::<S, (), F>(Target::of(states), None, f)
+}
+
+fn ask_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
 where
     S: States,
     R: Send + 'static,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
 {
-    let mut reply = None;
-    post(states, f, |inner| {
-        let (asked, its) = Asked::new(inner);
-        reply = Some(its);
-        Some(asked)
-    })?;
-    Ok(reply.expect("it was asked for"))
+    let target = Target::of(states);
+    let (asked, reply) = Asked::new(&target.inner);
+    post::<S, R, F>(target, Some(asked), f)?;
+    Ok(reply)
 }
 
 impl Cx {
@@ -235,7 +258,7 @@ impl Cx {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        post(states, f, |_inner| None)
+        try_with_all(states, f)
     }
 
     /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
@@ -248,7 +271,7 @@ impl Cx {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        accepted(ask(states, f))
+        accepted(ask_all(states, f))
     }
 }
 
@@ -266,7 +289,7 @@ impl Poster {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        post(states, f, |_inner| None)
+        try_with_all(states, f)
     }
 
     /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
@@ -282,6 +305,6 @@ impl Poster {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        ask(states, f)
+        ask_all(states, f)
     }
 }

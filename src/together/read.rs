@@ -5,15 +5,14 @@
 //! the color's gate. The last one posts what was asked for to a color of its own. So readers run in
 //! parallel, and can be stolen, while the colors themselves wait.
 
-use super::colors_of;
+use super::Target;
 use super::read_states::ReadStates;
 use super::read_states::sealed::ReadHandles;
-use crate::ask::{Asked, Reply};
+use crate::ask::{Asked, Reply, run_asked};
 use crate::event::node::Sort;
 use crate::host::cx::accepted;
 use crate::host::poster::{PostError, Poster};
-use crate::host::quiesce::Until;
-use crate::post::Post;
+use crate::post::{Post, until_of};
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
 use crate::{Colored, Cx, Handler};
@@ -42,7 +41,7 @@ impl<H: ReadHandles> Arrive for Readers<H> {
     fn arrive(self: Arc<Self>, cx: &mut Cx) {
         let (may, place) = cx.worker().core.may_read();
         if self.colors > 1 {
-            cx.worker().core.arrives();
+            cx.publish();
         }
         let mut begun = self.begun.lock().unwrap();
         if !may || !self.handles.begin(cx, &mut begun.reads) {
@@ -80,16 +79,12 @@ where
         let color = own.color();
         // Of a type of its own for each `f`, so that its time is learned by itself.
         let event = move |cx: &mut Cx| {
-            let run = |cx: &mut Cx| {
+            run_asked(asked, cx, |cx| {
                 if let Some(refused) = <S::Handles as ReadHandles>::refused(&reads) {
                     panic!("{refused}");
                 }
                 f(S::lend(&reads), cx)
-            };
-            match asked {
-                Some(asked) => asked.run(cx, run),
-                None => drop(run(cx)),
-            }
+            });
             drop((reads, own));
         };
         cx.worker().core.post_own(handler, color, event);
@@ -107,41 +102,38 @@ where
 
 /// Posts `f`, which reads all states, or gives it back. What it returns goes to `asked`.
 fn post_all<S, R, F>(
-    states: S,
+    target: Target<S::Handles>,
+    asked: Option<Asked<R>>,
     f: F,
-    asks: impl FnOnce(&Poster) -> Option<Asked<R>>,
 ) -> Result<(), PostError<F>>
 where
     S: ReadStates,
     R: Send + 'static,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
 {
-    let handles = states.handles();
-    let (inner, colors) = colors_of(&handles.places());
-    let poster = Poster::of(&inner);
-    let asked = asks(&poster);
-    // If it is refused, the last handles of the states are not dropped in there.
-    let kept = handles.clone();
-    let wrap = |f| readers::<S, R, F>(None, handles, colors.len(), asked, f);
-    let posted = poster.post_together(None, &colors, f, wrap);
-    drop(kept);
-    posted
+    target.post(f, |handles, colors, f| {
+        readers::<S, R, F>(None, handles, colors, asked, f)
+    })
 }
 
-/// As [`post_all`], with what `f` returns.
-fn ask_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
+fn try_read_all<S, F>(states: S, f: F) -> Result<(), PostError<F>>
+where
+    S: ReadStates,
+    F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
+{
+    post_all::<S, (), F>(Target::of(states), None, f)
+}
+
+fn ask_read_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
 where
     S: ReadStates,
     R: Send + 'static,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
 {
-    let mut reply = None;
-    post_all(states, f, |poster| {
-        let (asked, its) = Asked::new(&poster.inner);
-        reply = Some(its);
-        Some(asked)
-    })?;
-    Ok(reply.expect("it was asked for"))
+    let target = Target::of(states);
+    let (asked, reply) = Asked::new(&target.inner);
+    post_all::<S, R, F>(target, Some(asked), f)?;
+    Ok(reply)
 }
 
 impl<T: Send + Sync + 'static> Colored<T> {
@@ -248,13 +240,9 @@ impl<T: Send + Sync + 'static> Colored<T> {
             let all = readers::<(&Colored<T>,), R, _>(handler, (self.clone(),), 1, asked, one);
             move |cx: &mut Cx| all.arrive(cx)
         };
-        let (color, own) = (self.color(), self.poster());
-        let here = by.runtime() == Arc::as_ptr(&own.inner).cast();
-        let until = match here && by.posts_after_stop() {
-            true => Until::End,
-            false => Until::Stop,
-        };
-        own.post_sort_until(until, None, color, f, Sort::PASSING, wrap)
+        let own = self.poster();
+        let until = until_of(by, &own.inner);
+        own.post_sort_until(until, None, self.color(), f, Sort::PASSING, wrap)
     }
 }
 
@@ -300,7 +288,7 @@ impl Cx {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        post_all(states, f, |_poster| None)
+        try_read_all(states, f)
     }
 
     /// As [`read_all`](Self::read_all), and returns a handle for what `f` will return.
@@ -313,7 +301,7 @@ impl Cx {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
     {
-        accepted(ask_all(states, f))
+        accepted(ask_read_all(states, f))
     }
 }
 
@@ -331,7 +319,7 @@ impl Poster {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        post_all(states, f, |_poster| None)
+        try_read_all(states, f)
     }
 
     /// As [`read_all`](Self::read_all), and returns a handle for what `f` will return.
@@ -347,6 +335,6 @@ impl Poster {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
     {
-        ask_all(states, f)
+        ask_read_all(states, f)
     }
 }

@@ -1,6 +1,6 @@
 //! Which states an event reads at once.
 
-use super::states::{StatePlace, place};
+use super::states::sealed::{Handles, ToHandles};
 use crate::colored::read::Reading;
 use crate::{Color, Colored, Cx, Refused};
 
@@ -13,15 +13,13 @@ impl<S: sealed::ReadStates> ReadStates for S {}
 /// What has come of one of the states; none until its color's turn.
 pub(crate) type Read<T> = Option<Result<Reading<T>, Refused>>;
 
-/// Handles of states, of whatever number.
+/// Handles of states, to be read.
 pub(crate) mod sealed {
-    use super::{Cx, Refused, StatePlace};
+    use super::{Cx, Handles, Refused, ToHandles};
 
-    pub trait ReadStates {
-        type Handles: ReadHandles;
+    pub trait ReadStates: ToHandles<Handles: ReadHandles> {
         /// What the event gets.
         type Ref<'a>;
-        fn handles(self) -> Self::Handles;
         fn lend(reads: &<Self::Handles as ReadHandles>::Reads) -> Self::Ref<'_>;
     }
 
@@ -29,9 +27,8 @@ pub(crate) mod sealed {
         private_interfaces,
         reason = "nobody outside can name what this module has"
     )]
-    pub trait ReadHandles: Clone + Send + Sync + 'static {
+    pub trait ReadHandles: Handles {
         type Reads: Default + Send;
-        fn places(&self) -> Vec<StatePlace<'_>>;
         /// Begins to read those of the running color; false, and nothing is begun, if it is too
         /// early for one of them.
         fn begin(&self, cx: &mut Cx, reads: &mut Self::Reads) -> bool;
@@ -72,10 +69,6 @@ fn lend<T: Send + 'static>(read: &Read<T>) -> &T {
 impl<T: Send + Sync + 'static> ReadHandles for Vec<Colored<T>> {
     type Reads = Vec<Read<T>>;
 
-    fn places(&self) -> Vec<StatePlace<'_>> {
-        self.iter().map(place).collect()
-    }
-
     fn begin(&self, cx: &mut Cx, reads: &mut Self::Reads) -> bool {
         reads.resize_with(self.len(), || None);
         let mut each = self.iter().zip(reads.iter_mut());
@@ -94,12 +87,7 @@ impl<T: Send + Sync + 'static> ReadHandles for Vec<Colored<T>> {
 }
 
 impl<T: Send + Sync + 'static> sealed::ReadStates for Vec<Colored<T>> {
-    type Handles = Vec<Colored<T>>;
     type Ref<'a> = Vec<&'a T>;
-
-    fn handles(self) -> Self::Handles {
-        self
-    }
 
     fn lend(reads: &Vec<Read<T>>) -> Vec<&T> {
         reads.iter().map(lend).collect()
@@ -107,12 +95,7 @@ impl<T: Send + Sync + 'static> sealed::ReadStates for Vec<Colored<T>> {
 }
 
 impl<T: Send + Sync + 'static> sealed::ReadStates for &[Colored<T>] {
-    type Handles = Vec<Colored<T>>;
     type Ref<'a> = Vec<&'a T>;
-
-    fn handles(self) -> Self::Handles {
-        self.to_vec()
-    }
 
     fn lend(reads: &Vec<Read<T>>) -> Vec<&T> {
         reads.iter().map(lend).collect()
@@ -120,28 +103,19 @@ impl<T: Send + Sync + 'static> sealed::ReadStates for &[Colored<T>] {
 }
 
 impl<T: Send + Sync + 'static, const N: usize> sealed::ReadStates for [&Colored<T>; N] {
-    type Handles = Vec<Colored<T>>;
     type Ref<'a> = [&'a T; N];
-
-    fn handles(self) -> Self::Handles {
-        self.into_iter().cloned().collect()
-    }
 
     fn lend(reads: &Vec<Read<T>>) -> [&T; N] {
         std::array::from_fn(|i| lend(&reads[i]))
     }
 }
 
-/// One state, or a tuple of them, each of a type of its own.
+/// A tuple of states, each of a type of its own.
 macro_rules! tuple {
     ($($state:ident $n:tt),+) => {
         #[allow(private_interfaces, reason = "as above")]
         impl<$($state: Send + Sync + 'static),+> ReadHandles for ($(Colored<$state>,)+) {
             type Reads = ($(Read<$state>,)+);
-
-            fn places(&self) -> Vec<StatePlace<'_>> {
-                vec![$(place(&self.$n)),+]
-            }
 
             fn begin(&self, cx: &mut Cx, reads: &mut Self::Reads) -> bool {
                 let all = $(begin(&self.$n, cx, &mut reads.$n))&&+;
@@ -158,12 +132,7 @@ macro_rules! tuple {
         }
 
         impl<$($state: Send + Sync + 'static),+> sealed::ReadStates for ($(&Colored<$state>,)+) {
-            type Handles = ($(Colored<$state>,)+);
             type Ref<'a> = ($(&'a $state,)+);
-
-            fn handles(self) -> Self::Handles {
-                ($(self.$n.clone(),)+)
-            }
 
             fn lend(reads: &<Self::Handles as ReadHandles>::Reads) -> Self::Ref<'_> {
                 ($(lend(&reads.$n),)+)

@@ -9,7 +9,7 @@ use crate::in_color::Refused;
 use crate::sync::Arc;
 
 /// States that an event can have together: an array of references to [`Colored`]s of one type, a
-/// slice or a `Vec` of them, or a tuple of two or three references, of any types. See
+/// slice or a `Vec` of them, or a tuple of up to three references, of any types. See
 /// [`Cx::with_all`](crate::Cx::with_all).
 pub trait States: sealed::States {}
 
@@ -50,12 +50,10 @@ pub(crate) struct StatePlace<'a> {
 pub(crate) mod sealed {
     use super::{Helds, Refused, StatePlace};
 
-    pub trait States {
+    /// What is given as states.
+    pub trait ToHandles {
         type Handles: Handles;
-        /// What the event gets.
-        type Mut<'a>;
         fn handles(self) -> Self::Handles;
-        fn lend(values: &mut <Self::Handles as Handles>::Values) -> Self::Mut<'_>;
     }
 
     #[allow(
@@ -63,8 +61,21 @@ pub(crate) mod sealed {
         reason = "nobody outside can name what this module has"
     )]
     pub trait Handles: Clone + Send + Sync + 'static {
-        type Values: Default;
         fn places(&self) -> Vec<StatePlace<'_>>;
+    }
+
+    pub trait States: ToHandles<Handles: TakeHandles> {
+        /// What the event gets.
+        type Mut<'a>;
+        fn lend(values: &mut <Self::Handles as TakeHandles>::Values) -> Self::Mut<'_>;
+    }
+
+    #[allow(
+        private_interfaces,
+        reason = "nobody outside can name what this module has"
+    )]
+    pub trait TakeHandles: Handles {
+        type Values: Default;
         /// Takes the values out. What was taken is in `values` also if one is refused.
         fn take(&self, helds: &mut Helds, values: &mut Self::Values) -> Result<(), Refused>;
         /// Puts back what was taken.
@@ -72,9 +83,9 @@ pub(crate) mod sealed {
     }
 }
 
-use sealed::Handles;
+use sealed::{Handles, TakeHandles, ToHandles};
 
-pub(super) fn place<T: Send + 'static>(state: &Colored<T>) -> StatePlace<'_> {
+fn place<T: Send + 'static>(state: &Colored<T>) -> StatePlace<'_> {
     StatePlace {
         color: state.color(),
         inner: &state.poster().inner,
@@ -106,13 +117,40 @@ fn lend<T>(value: &mut Option<Lent<T>>) -> &mut T {
     value.as_mut().expect("it was taken")
 }
 
+impl<T: Send + 'static> ToHandles for Vec<Colored<T>> {
+    type Handles = Vec<Colored<T>>;
+
+    fn handles(self) -> Self::Handles {
+        self
+    }
+}
+
+impl<T: Send + 'static> ToHandles for &[Colored<T>] {
+    type Handles = Vec<Colored<T>>;
+
+    fn handles(self) -> Self::Handles {
+        self.to_vec()
+    }
+}
+
+impl<T: Send + 'static, const N: usize> ToHandles for [&Colored<T>; N] {
+    type Handles = Vec<Colored<T>>;
+
+    fn handles(self) -> Self::Handles {
+        self.into_iter().cloned().collect()
+    }
+}
+
 #[allow(private_interfaces, reason = "as above")]
 impl<T: Send + 'static> Handles for Vec<Colored<T>> {
-    type Values = Vec<Option<Lent<T>>>;
-
     fn places(&self) -> Vec<StatePlace<'_>> {
         self.iter().map(place).collect()
     }
+}
+
+#[allow(private_interfaces, reason = "as above")]
+impl<T: Send + 'static> TakeHandles for Vec<Colored<T>> {
+    type Values = Vec<Option<Lent<T>>>;
 
     fn take(&self, helds: &mut Helds, values: &mut Self::Values) -> Result<(), Refused> {
         values.resize_with(self.len(), || None);
@@ -128,12 +166,7 @@ impl<T: Send + 'static> Handles for Vec<Colored<T>> {
 }
 
 impl<T: Send + 'static> sealed::States for Vec<Colored<T>> {
-    type Handles = Vec<Colored<T>>;
     type Mut<'a> = Vec<&'a mut T>;
-
-    fn handles(self) -> Self::Handles {
-        self
-    }
 
     fn lend(values: &mut Vec<Option<Lent<T>>>) -> Vec<&mut T> {
         values.iter_mut().map(lend).collect()
@@ -141,12 +174,7 @@ impl<T: Send + 'static> sealed::States for Vec<Colored<T>> {
 }
 
 impl<T: Send + 'static> sealed::States for &[Colored<T>] {
-    type Handles = Vec<Colored<T>>;
     type Mut<'a> = Vec<&'a mut T>;
-
-    fn handles(self) -> Self::Handles {
-        self.to_vec()
-    }
 
     fn lend(values: &mut Vec<Option<Lent<T>>>) -> Vec<&mut T> {
         values.iter_mut().map(lend).collect()
@@ -154,12 +182,7 @@ impl<T: Send + 'static> sealed::States for &[Colored<T>] {
 }
 
 impl<T: Send + 'static, const N: usize> sealed::States for [&Colored<T>; N] {
-    type Handles = Vec<Colored<T>>;
     type Mut<'a> = [&'a mut T; N];
-
-    fn handles(self) -> Self::Handles {
-        self.into_iter().cloned().collect()
-    }
 
     fn lend(values: &mut Vec<Option<Lent<T>>>) -> [&mut T; N] {
         let mut values = values.iter_mut();
@@ -167,82 +190,48 @@ impl<T: Send + 'static, const N: usize> sealed::States for [&Colored<T>; N] {
     }
 }
 
-#[allow(private_interfaces, reason = "as above")]
-impl<A: Send + 'static, B: Send + 'static> Handles for (Colored<A>, Colored<B>) {
-    type Values = (Option<Lent<A>>, Option<Lent<B>>);
+/// A tuple of states, each of a type of its own.
+macro_rules! tuple {
+    ($($state:ident $n:tt),+) => {
+        impl<$($state: Send + 'static),+> ToHandles for ($(&Colored<$state>,)+) {
+            type Handles = ($(Colored<$state>,)+);
 
-    fn places(&self) -> Vec<StatePlace<'_>> {
-        vec![place(&self.0), place(&self.1)]
-    }
+            fn handles(self) -> Self::Handles {
+                ($(self.$n.clone(),)+)
+            }
+        }
 
-    fn take(&self, helds: &mut Helds, values: &mut Self::Values) -> Result<(), Refused> {
-        take(&self.0, helds, &mut values.0)?;
-        take(&self.1, helds, &mut values.1)
-    }
+        #[allow(private_interfaces, reason = "as above")]
+        impl<$($state: Send + 'static),+> Handles for ($(Colored<$state>,)+) {
+            fn places(&self) -> Vec<StatePlace<'_>> {
+                vec![$(place(&self.$n)),+]
+            }
+        }
 
-    fn put_back(&self, helds: &mut Helds, values: &mut Self::Values, poisoned: bool) {
-        put_back(&self.0, helds, &mut values.0, poisoned);
-        put_back(&self.1, helds, &mut values.1, poisoned);
-    }
+        #[allow(private_interfaces, reason = "as above")]
+        impl<$($state: Send + 'static),+> TakeHandles for ($(Colored<$state>,)+) {
+            type Values = ($(Option<Lent<$state>>,)+);
+
+            fn take(&self, helds: &mut Helds, values: &mut Self::Values) -> Result<(), Refused> {
+                $(take(&self.$n, helds, &mut values.$n)?;)+
+                Ok(())
+            }
+
+            fn put_back(&self, helds: &mut Helds, values: &mut Self::Values, poisoned: bool) {
+                $(put_back(&self.$n, helds, &mut values.$n, poisoned);)+
+            }
+        }
+
+        impl<$($state: Send + 'static),+> sealed::States for ($(&Colored<$state>,)+) {
+            type Mut<'a> = ($(&'a mut $state,)+);
+
+            fn lend(values: &mut <Self::Handles as TakeHandles>::Values) -> Self::Mut<'_> {
+                ($(lend(&mut values.$n),)+)
+            }
+        }
+    };
 }
 
-impl<A: Send + 'static, B: Send + 'static> sealed::States for (&Colored<A>, &Colored<B>) {
-    type Handles = (Colored<A>, Colored<B>);
-    type Mut<'a> = (&'a mut A, &'a mut B);
-
-    fn handles(self) -> Self::Handles {
-        (self.0.clone(), self.1.clone())
-    }
-
-    fn lend(values: &mut (Option<Lent<A>>, Option<Lent<B>>)) -> (&mut A, &mut B) {
-        (lend(&mut values.0), lend(&mut values.1))
-    }
-}
-
-#[allow(private_interfaces, reason = "as above")]
-impl<A, B, C> Handles for (Colored<A>, Colored<B>, Colored<C>)
-where
-    A: Send + 'static,
-    B: Send + 'static,
-    C: Send + 'static,
-{
-    type Values = (Option<Lent<A>>, Option<Lent<B>>, Option<Lent<C>>);
-
-    fn places(&self) -> Vec<StatePlace<'_>> {
-        vec![place(&self.0), place(&self.1), place(&self.2)]
-    }
-
-    fn take(&self, helds: &mut Helds, values: &mut Self::Values) -> Result<(), Refused> {
-        take(&self.0, helds, &mut values.0)?;
-        take(&self.1, helds, &mut values.1)?;
-        take(&self.2, helds, &mut values.2)
-    }
-
-    fn put_back(&self, helds: &mut Helds, values: &mut Self::Values, poisoned: bool) {
-        put_back(&self.0, helds, &mut values.0, poisoned);
-        put_back(&self.1, helds, &mut values.1, poisoned);
-        put_back(&self.2, helds, &mut values.2, poisoned);
-    }
-}
-
-impl<A, B, C> sealed::States for (&Colored<A>, &Colored<B>, &Colored<C>)
-where
-    A: Send + 'static,
-    B: Send + 'static,
-    C: Send + 'static,
-{
-    type Handles = (Colored<A>, Colored<B>, Colored<C>);
-    type Mut<'a> = (&'a mut A, &'a mut B, &'a mut C);
-
-    fn handles(self) -> Self::Handles {
-        (self.0.clone(), self.1.clone(), self.2.clone())
-    }
-
-    fn lend(values: &mut <Self::Handles as Handles>::Values) -> Self::Mut<'_> {
-        (
-            lend(&mut values.0),
-            lend(&mut values.1),
-            lend(&mut values.2),
-        )
-    }
-}
+tuple!(A 0);
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);

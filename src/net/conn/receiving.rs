@@ -11,6 +11,7 @@ use super::{ColorHalf, Conn, HomeHalf, Phase};
 use crate::io::RecvBuf;
 use crate::net::confined::Here;
 use crate::net::driver::Driver;
+use crate::net::{ending, is_canceled};
 use crate::sched::core::Core;
 use crate::sync::atomic::Ordering;
 use crate::{Cx, Handler};
@@ -35,8 +36,6 @@ const CHARGED_BYTES_MIN: usize = AHEAD_BYTES_MAX / 64;
 /// What tells the home core how far the color is.
 static CAUGHT_UP: Handler = Handler::new("mely: caught up");
 
-const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
-
 impl Conn {
     /// Posts what was received; called by the home core's driver. True if the color is now so far
     /// behind that receiving has to rest.
@@ -49,7 +48,7 @@ impl Conn {
         let (acknowledged, has_marks, is_far_ahead) = {
             let mut home = self.at_home.borrow(here);
             let acknowledged = match &result {
-                Err(error) if home.canceling && error.raw_os_error() == Some(ECANCELED) => {
+                Err(error) if home.canceling && is_canceled(error) => {
                     return false;
                 }
                 Ok(buf) if !buf.is_empty() => home.advance(buf.len()),
@@ -92,8 +91,7 @@ impl Conn {
             home.recv.is_some() || home.ended || home.closing
         };
         if !told && self.ends_at_stop() {
-            let error = io::Error::from_raw_os_error(ECANCELED);
-            self.received(Err(error), here, core);
+            self.received(Err(ending()), here, core);
         }
     }
 
