@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What is broken unless files are named.
-pub(crate) const FILES: [&str; 13] = [
+pub(crate) const FILES: [&str; 14] = [
     "src/event",
     "src/sched",
     "src/host",
@@ -19,6 +19,7 @@ pub(crate) const FILES: [&str; 13] = [
     "src/net",
     "src/io",
     "src/colored.rs",
+    "src/post.rs",
     "src/color.rs",
     "src/clock.rs",
     "src/sync/lock.rs",
