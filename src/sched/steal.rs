@@ -47,8 +47,7 @@ struct Sighting {
 pub(super) struct Search {
     /// One for each victim.
     sightings: Vec<Sighting>,
-    /// This core is one of those that [`Shared::searching`] counts.
-    pub(super) on: bool,
+    pub(super) state: Searching,
     /// The victim, by its rank, to take a round from after this quantum.
     pub(super) levelling: Option<usize>,
 }
@@ -57,10 +56,25 @@ impl Search {
     pub(super) fn new(victims: usize) -> Search {
         Search {
             sightings: vec![Sighting::default(); victims],
-            on: false,
+            state: Searching::No,
             levelling: None,
         }
     }
+
+    pub(super) fn is_counted(&self) -> bool {
+        self.state == Searching::Counted
+    }
+}
+
+/// Whether a core has to look for more work once it has something to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Searching {
+    No,
+    /// It has slept, and has run nothing since. Who woke it may have counted on it to search, but
+    /// mail of its own may come first.
+    Risen,
+    /// It is one of those that [`Shared::searching`] counts.
+    Counted,
 }
 
 impl Core {
@@ -117,7 +131,7 @@ impl Core {
     /// Makes this core one of the searching ones, of which there are at most half of all cores:
     /// unbounded searching made other runtimes several times slower on work that wakes often.
     fn begin_search(&mut self) -> bool {
-        if self.search.on {
+        if self.search.is_counted() {
             return true;
         }
         let searching = &self.shared.searching;
@@ -129,28 +143,33 @@ impl Core {
             searching.fetch_sub(1, Ordering::AcqRel);
             return false;
         }
-        self.search.on = true;
+        self.search.state = Searching::Counted;
         true
     }
 
     /// This core has found something to run, or will sleep.
     ///
-    /// Whoever made work known meanwhile woke nobody, because we were searching. If we go to sleep,
-    /// the fence and the last look that follow find that work. If we run something, the last one
-    /// that stops searching looks for it, and wakes another. One that is not the last leaves it to
-    /// the others: what it published comes before its read-modify-write of the count, and so before
-    /// theirs.
+    /// Whoever made work known meanwhile woke nobody, because we were searching; or woke us, and
+    /// nobody else. If we go to sleep, the fence and the last look that follow find that work. If
+    /// we run something, we look for it, and wake another. While another searches we leave it to
+    /// that one: what we know of comes before our fence, and we read the count before it counts
+    /// itself out and looks.
     pub(crate) fn end_search(&mut self, found: bool) {
-        if !std::mem::replace(&mut self.search.on, false) {
-            return;
+        let searching = &self.shared.searching;
+        match std::mem::replace(&mut self.search.state, Searching::No) {
+            Searching::No => return,
+            Searching::Risen => (),
+            Searching::Counted => {
+                searching.fetch_sub(1, Ordering::AcqRel);
+            }
         }
-        let last = self.shared.searching.fetch_sub(1, Ordering::AcqRel) == 1;
-        if found && last && !fault("no look after the last search") {
+        if found && !fault("no look after the last search") {
             // The hints that we may have raised by linking mail come before the look for sleepers.
             if !fault("thief's fence skipped") {
                 fence(Ordering::SeqCst);
             }
-            if self.shared.sleepers.any() && self.is_more_to_steal() {
+            let others_search = searching.load(Ordering::Relaxed) > 0;
+            if !others_search && self.shared.sleepers.any() && self.is_more_to_steal() {
                 wake_nearest(&self.shared, self.id, &mut self.bells);
                 self.ring();
             }

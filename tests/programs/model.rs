@@ -93,8 +93,10 @@ pub(crate) struct Model {
     events: Vec<Event>,
     /// Accepted and not begun, in the order of posts.
     fifos: BTreeMap<Color, Vec<Id>>,
-    /// What the latest event of a color knew when it ended.
+    /// What the latest event of a color that was no reader knew when it ended.
     ends: BTreeMap<Color, Known>,
+    /// What the readers since then knew. The next reader need not know it: they may overlap.
+    read_ends: BTreeMap<Color, Known>,
     running: BTreeMap<Color, Id>,
     reading: BTreeMap<Color, Vec<Id>>,
     /// Those that are out for sure, the innermost last.
@@ -203,6 +205,9 @@ impl Model {
         if let Some(end) = self.ends.get(&color) {
             self.events[id].known.join(end);
         }
+        if alone && let Some(end) = self.read_ends.remove(&color) {
+            self.events[id].known.join(&end);
+        }
         self.events[id].known.insert(id);
         self.events[id].state = State::Running;
     }
@@ -269,7 +274,7 @@ impl Model {
         let reading = self.reading.entry(color).or_default();
         if let Some(at) = reading.iter().position(|&reader| reader == id) {
             reading.remove(at);
-            return self.ends.entry(color).or_default().join(&known);
+            return self.read_ends.entry(color).or_default().join(&known);
         }
         self.ends.insert(color, known);
         if self.running.remove(&color) != Some(id) {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::sched::levelling::compare;
 use crate::sched::stats::HistogramSum;
+use crate::sched::steal::Searching;
 
 /// A core goes to sleep to which nothing was sent.
 fn sleep(machine: &Machine, core: usize) {
@@ -62,7 +63,7 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
             false,
         ),
     ];
-    let ends = |prepare: Prepare<'_>, searching, found, asleep| {
+    let ends = |prepare: Prepare<'_>, state, searching, found, asleep| {
         let mut machine = Machine::flat(4, Heuristics::ALL);
         prepare(&mut machine);
         if asleep {
@@ -72,28 +73,41 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
             .shared
             .searching
             .fetch_add(searching, Ordering::Relaxed);
-        machine.cores[1].search.on = true;
+        machine.cores[1].search.state = state;
         machine.cores[1].end_search(found);
-        assert!(!machine.cores[1].search.on);
-        assert_eq!(
-            machine.shared.searching.load(Ordering::Relaxed),
-            searching - 1
-        );
+        assert!(!machine.cores[1].search.is_counted());
+        let left = searching - u32::from(state == Searching::Counted);
+        assert_eq!(machine.shared.searching.load(Ordering::Relaxed), left);
         wakes(&machine, 1) > 0
     };
-    for (name, prepare, expected) in cases {
-        assert_eq!(ends(prepare, 1, true, true), expected, "{name}");
+    // Who was woken and has work of its own, before it has searched, looks too.
+    for (state, own) in [(Searching::Counted, 1), (Searching::Risen, 0)] {
+        for (name, prepare, expected) in cases {
+            let woke = ends(prepare, state, own, true, true);
+            assert_eq!(woke, expected, "{name}, {state:?}");
+        }
+        let woke = |others: u32, found, asleep| ends(is_more, state, own + others, found, asleep);
+        assert!(!woke(0, false, true), "it goes to sleep, and looks itself");
+        assert!(!woke(1, true, true), "another one searches");
+        assert!(!woke(0, true, false), "nobody sleeps");
     }
-    assert!(
-        !ends(is_more, 1, false, true),
-        "it goes to sleep, and looks itself"
-    );
-    assert!(!ends(is_more, 2, true, true), "another one searches");
-    assert!(!ends(is_more, 1, true, false), "nobody sleeps");
-    // Who does not search ends nothing.
+    assert!(!ends(is_more, Searching::No, 0, true, true), "it was awake");
+}
+
+#[test]
+fn who_has_slept_looks_for_more_once_it_runs_something() {
     let mut machine = Machine::flat(4, Heuristics::ALL);
+    assert_eq!(machine.cores[1].search.state, Searching::No);
+    machine.cores[1].rise();
+    assert_eq!(machine.cores[1].search.state, Searching::Risen);
+    // It has something of its own, and does not come to search.
+    machine.busy(1, &[(takes(1), 1)]);
+    machine.cores[1].exchange();
+    assert!(!machine.cores[1].is_idle());
+    machine.busy(2, &[(takes(10_000), 1)]);
+    sleep(&machine, 3);
     machine.cores[1].end_search(true);
-    assert_eq!(machine.shared.searching.load(Ordering::Relaxed), 0);
+    assert_eq!(wakes(&machine, 1), 1);
 }
 
 /// A thief that has taken several has some that wait: a quantum like any other begins.

@@ -193,7 +193,7 @@ fn handlers_of_a_long_quantum_are_suspected() {
         let (mut machine, _) = Machine::with_colors(0);
         machine.timed(1, 4);
         if idle {
-            assert!(!machine.cores[1].steal() && machine.cores[1].search.on);
+            assert!(!machine.cores[1].steal() && machine.cores[1].search.is_counted());
         }
         let handlers = [takes(2), takes(3)];
         for (i, handler) in handlers.into_iter().enumerate().take(colors) {
@@ -456,7 +456,7 @@ fn a_long_event_that_posts_in_a_row_is_known_for_it() {
 fn each_handler_of_a_long_quantum_is_suspected() {
     let (mut machine, _) = Machine::with_colors(0);
     machine.timed(1, 4);
-    assert!(!machine.cores[1].steal() && machine.cores[1].search.on);
+    assert!(!machine.cores[1].steal() && machine.cores[1].search.is_counted());
     let [a, b, last] = [takes(2), takes(3), takes(4)];
     for i in 0..10 {
         let color = machine.color(0, i);

@@ -119,10 +119,14 @@ fn at_most_half_of_the_cores_search() {
         for core in &mut machine.cores {
             assert!(!core.steal());
         }
-        let searching = machine.cores.iter().filter(|core| core.search.on).count();
+        let searching = machine
+            .cores
+            .iter()
+            .filter(|core| core.search.is_counted())
+            .count();
         assert_eq!(searching, (cores / 2).max(1));
         machine.cores[0].end_search(false);
-        assert!(!machine.cores[cores - 1].steal() && machine.cores[cores - 1].search.on);
+        assert!(!machine.cores[cores - 1].steal() && machine.cores[cores - 1].search.is_counted());
     }
 }
 
@@ -142,7 +146,7 @@ fn the_nearest_sleeper_is_woken_if_the_work_is_worth_it_and_nobody_searches() {
                 }
                 (sleeper..cores).for_each(|core| machine.shared.sleepers.set(core as u32));
                 if searching {
-                    assert!(!machine.cores[1].steal() && machine.cores[1].search.on);
+                    assert!(!machine.cores[1].steal() && machine.cores[1].search.is_counted());
                 }
                 machine.busy(0, &[(takes(each_ns), 1), (takes(each_ns), 1)]);
                 let woken: Vec<usize> = (sleeper..cores)
