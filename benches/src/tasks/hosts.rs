@@ -2,10 +2,11 @@
 
 use crate::machine;
 use crate::schedulers::NO_WATCHDOG;
-use mely::{Color, Cores, NoReply, Runtime, with_cx};
+use mely::{Color, Colored, Cores, NoReply, Runtime, with_cx};
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
@@ -36,6 +37,25 @@ pub(super) trait Host: Copy + fmt::Debug + Send + Sync + 'static {
 
     /// Sleeps.
     fn sleep(time: Duration) -> impl Future<Output = ()> + Send;
+
+    /// A value that many look at, and some change.
+    type Shared<T: Send + Sync + 'static>: Send + 'static;
+
+    /// From inside a task.
+    fn share<T: Send + Sync + 'static>(value: T) -> Self::Shared<T>;
+
+    /// Has `f` run with the value, beside others that look at it if the host can do that; from
+    /// inside a task, which does not wait.
+    fn look<T, F>(self, shared: &Self::Shared<T>, f: F)
+    where
+        T: Send + Sync + 'static,
+        F: FnOnce(&T) + Send + 'static;
+
+    /// Has `f` run with the value, and nothing beside it; from inside a task, which does not wait.
+    fn change<T, F>(shared: &Self::Shared<T>, f: F)
+    where
+        T: Send + Sync + 'static,
+        F: FnOnce(&mut T) + Send + 'static;
 }
 
 /// The color of the task that measures. A multiple of any sensible number of cores, so that color
@@ -100,6 +120,34 @@ impl Host for Mely {
     fn sleep(time: Duration) -> impl Future<Output = ()> + Send {
         mely::sleep(time)
     }
+
+    type Shared<T: Send + Sync + 'static> = Colored<T>;
+
+    fn share<T: Send + Sync + 'static>(value: T) -> Colored<T> {
+        with_cx(|cx| Colored::new(cx, Color::new(FIRST_COLOR + 1), value))
+    }
+
+    /// In the value's color, or as a reader with a color of its own.
+    #[inline]
+    fn look<T, F>(self, shared: &Colored<T>, f: F)
+    where
+        T: Send + Sync + 'static,
+        F: FnOnce(&T) + Send + 'static,
+    {
+        with_cx(|cx| match self {
+            Mely::OneColor => shared.post(cx, move |value, _cx| f(value)),
+            Mely::ColorEach => shared.read(cx, move |value, _cx| f(value)),
+        });
+    }
+
+    #[inline]
+    fn change<T, F>(shared: &Colored<T>, f: F)
+    where
+        T: Send + Sync + 'static,
+        F: FnOnce(&mut T) + Send + 'static,
+    {
+        with_cx(|cx| shared.post(cx, move |value, _cx| f(value)));
+    }
 }
 
 /// tokio's two runtimes, with no drivers but that of time, where it is needed.
@@ -162,5 +210,32 @@ impl Host for Tokio {
     #[inline]
     fn sleep(time: Duration) -> impl Future<Output = ()> + Send {
         tokio::time::sleep(time)
+    }
+
+    type Shared<T: Send + Sync + 'static> = Arc<RwLock<T>>;
+
+    fn share<T: Send + Sync + 'static>(value: T) -> Arc<RwLock<T>> {
+        Arc::new(RwLock::new(value))
+    }
+
+    /// A task with a lock that blocks: none is held over an await.
+    #[inline]
+    fn look<T, F>(self, shared: &Arc<RwLock<T>>, f: F)
+    where
+        T: Send + Sync + 'static,
+        F: FnOnce(&T) + Send + 'static,
+    {
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move { f(&shared.read().expect("no task panics")) });
+    }
+
+    #[inline]
+    fn change<T, F>(shared: &Arc<RwLock<T>>, f: F)
+    where
+        T: Send + Sync + 'static,
+        F: FnOnce(&mut T) + Send + 'static,
+    {
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move { f(&mut shared.write().expect("no task panics")) });
     }
 }

@@ -14,7 +14,8 @@ use std::fmt::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use works::{
-    Batch, Chain, Channel, PingPongMpsc, PingPongNotify, Sleep, SpawnDetached, SpawnJoin, Yield,
+    Batch, Chain, Channel, PingPongMpsc, PingPongNotify, Read, Sleep, SpawnDetached, SpawnJoin,
+    Yield,
 };
 
 /// The argument that makes a program run one run; the others follow.
@@ -32,7 +33,7 @@ pub struct Row {
 }
 
 /// What is done, in the order of the table.
-pub const ROWS: [Row; 13] = [
+pub const ROWS: [Row; 16] = [
     row("spawn-join-8", SPAWN_JOIN),
     row("spawn-join-64", SPAWN_JOIN),
     row("spawn-join-200", SPAWN_JOIN),
@@ -51,10 +52,15 @@ pub const ROWS: [Row; 13] = [
         "sleep",
         "one of 1,000 tasks that sleep 1 ms: bounded by time",
     ),
+    row("read-64", READ),
+    row("read-4096", READ),
+    row("read-32768", READ),
     row("chain", "no task: a callback that posts to its own color"),
 ];
 const SPAWN_JOIN: &str = "spawned, 1,000 at a time, and awaited; bytes captured";
 const SPAWN_DETACHED: &str = "spawned, 1,000 at a time, and detached";
+
+const READ: &str = "a look at a table of so many words; every 16th changes it";
 
 const fn row(name: &'static str, about: &'static str) -> Row {
     Row { name, about }
@@ -144,6 +150,9 @@ fn run_by<H: Host>(host: H, row: &str, cores: usize, until: Until) -> Result<Run
         "ping-pong-mpsc" => host.run(cores, drive(PingPongMpsc(host), until)),
         "channel" => host.run(cores, drive(Channel(host), until)),
         "sleep" => host.run(cores, drive(Sleep(host), until)),
+        "read-64" => host.run(cores, drive(Read::new(host, 64), until)),
+        "read-4096" => host.run(cores, drive(Read::new(host, 4_096), until)),
+        "read-32768" => host.run(cores, drive(Read::new(host, 32_768), until)),
         _ => Err(format!("`{row}` is no row of {host:?}")),
     }?
     .checked()

@@ -84,6 +84,14 @@ struct Left {
     none: Notify,
 }
 
+impl Left {
+    fn one_less(&self) {
+        if self.tasks.fetch_sub(1, AcqRel) == 1 {
+            self.none.notify_one();
+        }
+    }
+}
+
 impl<H, const WORDS: usize> SpawnDetached<H, WORDS> {
     pub(super) fn new(host: H) -> SpawnDetached<H, WORDS> {
         // A reference is as small as the smallest task; one process makes one of these.
@@ -101,9 +109,7 @@ impl<H: Host, const WORDS: usize> Batch for SpawnDetached<H, WORDS> {
             let payload = [i; WORDS];
             H::detach(self.host.spawn(i, async move {
                 black_box(&payload);
-                if left.tasks.fetch_sub(1, AcqRel) == 1 {
-                    left.none.notify_one();
-                }
+                left.one_less();
             }));
         }
         left.none.notified().await;
@@ -238,6 +244,51 @@ impl<H: Host> Batch for Sleep<H> {
         for task in tasks {
             H::join(task).await;
         }
+        SPAWNED as u64
+    }
+}
+
+/// Many look at a table, and every sixteenth changes it. The last one tells that all have run.
+pub(super) struct Read<H: Host> {
+    host: H,
+    words: usize,
+    table: Option<H::Shared<Vec<u64>>>,
+    left: &'static Left,
+}
+
+impl<H: Host> Read<H> {
+    pub(super) fn new(host: H, words: usize) -> Read<H> {
+        let left = Box::leak(Box::default());
+        Read {
+            host,
+            words,
+            table: None,
+            left,
+        }
+    }
+}
+
+impl<H: Host> Batch for Read<H> {
+    async fn run(&mut self) -> u64 {
+        let (host, left, words) = (self.host, self.left, self.words);
+        let table = self.table.get_or_insert_with(|| H::share(vec![1; words]));
+        left.tasks.store(SPAWNED, Release);
+        for i in 0..SPAWNED {
+            if i as u64 % MANY == MANY - 1 {
+                H::change(table, move |table| {
+                    // Between the two, a reader would see another sum.
+                    let taken = std::mem::take(&mut table[i % words]);
+                    table[(i + 1) % words] += black_box(taken);
+                    left.one_less();
+                });
+            } else {
+                host.look(table, move |table| {
+                    assert_eq!(black_box(table).iter().sum::<u64>(), words as u64);
+                    left.one_less();
+                });
+            }
+        }
+        left.none.notified().await;
         SPAWNED as u64
     }
 }
