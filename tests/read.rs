@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
-use mely::{Color, Colored, Cx, Handler, NoReply, OnPanic, PostError, RunError};
+use mely::{Color, Colored, Cx, Handler, HandlerProfile, NoReply, OnPanic, PostError, RunError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -360,8 +360,9 @@ fn the_time_of_each_reader_is_learned_by_itself() {
         })
         .unwrap();
     let rows = poster.profile().handlers;
-    let read = rows.iter().filter(|row| row.events() == 20).count();
-    assert_eq!(read, 2, "{rows:?}");
+    let read = |row: &&HandlerProfile| row.name.ends_with("::read::{{closure}}");
+    let read: Vec<u64> = rows.iter().filter(read).map(|row| row.events()).collect();
+    assert_eq!(read, [20, 20], "{rows:?}");
 }
 
 /// The last handles of states go with the closure, at the limit of events: inside and outside.

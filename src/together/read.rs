@@ -3,19 +3,21 @@
 //! An event is posted to each of the colors, as for events of several colors ([`super`]). When its
 //! turn has come it begins to read the states of its color ([`crate::colored::read`]), or waits at
 //! the color's gate. The last one posts what was asked for to a color of its own. So readers run in
-//! parallel, and can be stolen, while the colors themselves wait.
+//! parallel, and can be stolen, while the colors themselves wait. An event that reads one state does
+//! the same with nothing in common ([`Reader`]).
 
 use super::Target;
 use super::read_states::ReadStates;
 use super::read_states::sealed::ReadHandles;
 use crate::ask::{Asked, Reply, run_asked};
+use crate::colored::read::Reading;
 use crate::event::node::Sort;
 use crate::host::cx::accepted;
 use crate::host::poster::{PostError, Poster};
 use crate::post::{Post, until_of};
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
-use crate::{Colored, Cx, Handler};
+use crate::{Colored, Cx, Handler, Refused};
 
 /// Posts what reads.
 type Body<H> = Box<dyn FnOnce(&mut Cx, <H as ReadHandles>::Reads) + Send>;
@@ -61,45 +63,6 @@ impl<H: ReadHandles> Arrive for Readers<H> {
     }
 }
 
-/// Makes of `f` what its events have in common.
-fn readers<S, R, F>(
-    handler: Option<&'static Handler>,
-    handles: S::Handles,
-    colors: usize,
-    asked: Option<Asked<R>>,
-    f: F,
-) -> Arc<Readers<S::Handles>>
-where
-    S: ReadStates,
-    R: Send + 'static,
-    F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
-{
-    let body = move |cx: &mut Cx, reads: <S::Handles as ReadHandles>::Reads| {
-        let own = cx.unique_color();
-        let color = own.color();
-        // Of a type of its own for each `f`, so that its time is learned by itself.
-        let event = move |cx: &mut Cx| {
-            run_asked(asked, cx, |cx| {
-                if let Some(refused) = <S::Handles as ReadHandles>::refused(&reads) {
-                    panic!("{refused}");
-                }
-                f(S::lend(&reads), cx)
-            });
-            drop((reads, own));
-        };
-        cx.worker().core.post_own(handler, color, event);
-    };
-    Arc::new(Readers {
-        handles,
-        colors,
-        begun: Mutex::new(Begun {
-            reads: Default::default(),
-            left: colors,
-            body: Some(Box::new(body)),
-        }),
-    })
-}
-
 /// Posts `f`, which reads all states, or gives it back. What it returns goes to `asked`.
 fn post_all<S, R, F>(
     target: Target<S::Handles>,
@@ -112,7 +75,30 @@ where
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
 {
     target.post(f, |handles, colors, f| {
-        readers::<S, R, F>(None, handles, colors, asked, f)
+        let body = move |cx: &mut Cx, reads: <S::Handles as ReadHandles>::Reads| {
+            let own = cx.unique_color();
+            let color = own.color();
+            // Of a type of its own for each `f`, so that its time is learned by itself.
+            let event = move |cx: &mut Cx| {
+                run_asked(asked, cx, |cx| {
+                    if let Some(refused) = <S::Handles as ReadHandles>::refused(&reads) {
+                        panic!("{refused}");
+                    }
+                    f(S::lend(&reads), cx)
+                });
+                drop((reads, own));
+            };
+            cx.worker().core.post_own(None, color, event);
+        };
+        Arc::new(Readers {
+            handles,
+            colors,
+            begun: Mutex::new(Begun {
+                reads: Default::default(),
+                left: colors,
+                body: Some(Box::new(body)),
+            }),
+        })
     })
 }
 
@@ -134,6 +120,53 @@ where
     let (asked, reply) = Asked::new(&target.inner);
     post_all::<S, R, F>(target, Some(asked), f)?;
     Ok(reply)
+}
+
+/// Who reads one state, and needs nothing in common with other events.
+struct Reader<T: Send + Sync + 'static, R: Send + 'static, F> {
+    state: Colored<T>,
+    handler: Option<&'static Handler>,
+    asked: Option<Asked<R>>,
+    f: F,
+}
+
+impl<T, R, F> Reader<T, R, F>
+where
+    T: Send + Sync + 'static,
+    R: Send + 'static,
+    F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
+{
+    /// In the state's color.
+    fn arrive(self, cx: &mut Cx) {
+        let (may, place) = cx.worker().core.may_read();
+        let begun = match may {
+            true => self.state.begin_reading(cx).transpose(),
+            false => None,
+        };
+        let Some(reading) = begun else {
+            let again = move |cx: &mut Cx| self.arrive(cx);
+            return cx.worker().core.wait(None, place, again);
+        };
+        cx.worker().core.reads(place);
+        self.read(cx, reading);
+    }
+
+    /// Reads, or tells why not, in a color of its own.
+    fn read(self, cx: &mut Cx, reading: Result<Reading<T>, Refused>) {
+        let Reader {
+            handler, asked, f, ..
+        } = self;
+        let own = cx.unique_color();
+        let color = own.color();
+        let event = move |cx: &mut Cx| {
+            run_asked(asked, cx, |cx| match &reading {
+                Ok(reading) => f(reading.value(), cx),
+                Err(refused) => panic!("{refused}"),
+            });
+            drop((reading, own));
+        };
+        cx.worker().core.post_own(handler, color, event);
+    }
 }
 
 impl<T: Send + Sync + 'static> Colored<T> {
@@ -165,7 +198,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// `f` runs in a color of its own, which is given to nobody else meanwhile. It is posted on the
     /// core that has the state's color, and can be stolen from there as any other event: say how
     /// long it takes with a handler ([`read_as`](Self::read_as)), or let it be learned. A read
-    /// costs about three events.
+    /// costs some 2,000 instructions, which is about six posts.
     ///
     /// A [`Hold`](crate::Hold) posts it like anybody else: it waits until the hold of the state's
     /// color is over, and so must not be what ends that. From the first read or hold of a runtime
@@ -236,9 +269,13 @@ impl<T: Send + Sync + 'static> Colored<T> {
         F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
     {
         let wrap = |f: F| {
-            let one = |(state,): (&T,), cx: &mut Cx| f(state, cx);
-            let all = readers::<(&Colored<T>,), R, _>(handler, (self.clone(),), 1, asked, one);
-            move |cx: &mut Cx| all.arrive(cx)
+            let reader = Reader {
+                state: self.clone(),
+                handler,
+                asked,
+                f,
+            };
+            move |cx: &mut Cx| reader.arrive(cx)
         };
         let own = self.poster();
         let until = until_of(by, &own.inner);
