@@ -265,9 +265,9 @@ impl<T: Send + 'static> Bounded<T> {
     /// its color, it goes past what waits for the hold.
     ///
     /// Those who wait are given room in the order in which they came, together with those who wait
-    /// by [`reserve`](Self::reserve) and [`post_wait`](Self::post_wait). Callbacks of one color also
-    /// run in that order; those of different colors run in any, or at the same time. Nothing is
-    /// missed between a refusal and this call.
+    /// by [`reserve`](Self::reserve) and [`post_wait`](Self::post_wait). The callbacks are then
+    /// events like others, posted by whoever made the room: they may run in another order. Nothing
+    /// is missed between a refusal and this call.
     ///
     /// If the run of `by` ends or is cut short meanwhile, the callback is dropped and the next one
     /// in the line gets the room. A run does not wait for its own callbacks in the line: if all that
