@@ -229,9 +229,8 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
             for (kind, figures) in floods.iter().zip(figures) {
                 let [others, p50, p99, flood] = figures.map(|all| Spread::of(all).median);
                 let (p50, p99) = (p50 / 1e3, p99 / 1e3);
-                println!(
-                    "| {cores} | {load:?} | {kind:?} | {others:.0} | {p50:.1} | {p99:.1} | {flood:.0} |"
-                );
+                let name = format!("{cores} | {load:?} | {kind:?}");
+                println!("| {name} | {others:.0} | {p50:.1} | {p99:.1} | {flood:.0} |");
             }
         }
     }

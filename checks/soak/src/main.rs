@@ -10,7 +10,8 @@
 //! and connections loose on them (`lane`, `event`, `acts`, `bounds`, `server`, `client`), ends them
 //! somehow (`round`), and asks the oracle (`world`, `ticket`, `order`) and the process (`process`)
 //! whether everything is as promised. The first violation ends the process with exit code 1, the
-//! seed and what was drawn (`verdict`); so does a round that hangs, with what is known of each core.
+//! seed and what was drawn (`verdict`); so does a round that hangs, with what is known of each
+//! core.
 //!
 //! A seed repeats what is drawn, not how the system schedules the threads: a violation may take
 //! several tries to come back.
