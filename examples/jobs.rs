@@ -12,7 +12,7 @@ use mely::{Backlog, Bounded, Color, Colored, Cx, Handler, Poster, Runtime, block
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::{collections::HashMap, error::Error, os::unix::process::CommandExt};
+use std::{collections::HashMap, error::Error, hash::BuildHasher, os::unix::process::CommandExt};
 use std::{pin::pin, sync::Arc, sync::Mutex, thread, time::Duration};
 
 static JOB: Handler = Handler::new("job");
@@ -97,16 +97,31 @@ async fn run_for(limit: Duration, command: String) -> String {
     }
 }
 
+/// The queue of this customer. Before the map grows, those with no job that waits are forgotten.
+pub(crate) fn queue_of<'a>(
+    customers: &'a mut HashMap<String, Bounded<()>>,
+    customer: &str,
+    poster: &Poster,
+    waiting_max: usize,
+) -> &'a Bounded<()> {
+    if customers.len() == customers.capacity() {
+        customers.retain(|_, queue| queue.waiting() > 0);
+        customers.reserve(customers.len());
+    }
+    // By the name: whoever was forgotten and comes again waits for the job that still runs.
+    let color = Color::from(customers.hasher().hash_one(customer));
+    customers.entry(customer.to_owned()).or_insert_with(|| {
+        let state = Colored::new(poster, color, ());
+        Bounded::new(state, Backlog::events(waiting_max))
+    })
+}
+
 /// Takes jobs until the input ends. At the end of the run those that come are told so.
 fn accept(input: impl BufRead, poster: &Poster, waiting_max: usize, limit: Duration) {
-    let mut customers: HashMap<String, Bounded<()>> = HashMap::new();
+    let mut customers = HashMap::new();
     for (number, line) in (1..).zip(input.lines().map_while(Result::ok)) {
         let (customer, command) = line.split_once(' ').unwrap_or((&line, "true"));
-        let color = Color::from(customers.len() as u64 + 1);
-        let queue = customers.entry(customer.to_owned()).or_insert_with(|| {
-            let state = Colored::new(poster, color, ());
-            Bounded::new(state, Backlog::events(waiting_max))
-        });
+        let queue = queue_of(&mut customers, customer, poster, waiting_max);
         let job = Job {
             name: format!("job {number} of {customer}"),
             told: false,

@@ -375,6 +375,10 @@ impl sealed::Post for Hold {
         true
     }
 
+    fn through(&self, color: Color) -> Option<sealed::Through> {
+        (color == self.color).then_some(sealed::Through(self.id))
+    }
+
     fn post_wrapped<F, G>(
         &self,
         handler: Option<&'static Handler>,

@@ -1,6 +1,7 @@
 //! What can post: a handler's context, a poster, and a keep-alive.
 
 use crate::ask::Reply;
+use crate::gate::HoldId;
 use crate::host::cx::accepted;
 use crate::host::inner::Inner;
 use crate::host::keep_alive::KeepAlive;
@@ -151,12 +152,19 @@ where
 pub(crate) mod sealed {
     use super::*;
 
+    #[derive(Clone, Copy, Debug)]
+    pub struct Through(pub(crate) HoldId);
+
     pub trait Post {
         fn to_poster(&self) -> Poster;
         /// The address of the runtime it posts to, for comparison.
         fn runtime(&self) -> *const ();
         /// Whether it still posts to that runtime after a stop was asked for.
         fn posts_after_stop(&self) -> bool;
+        /// The hold through which events of this color go.
+        fn through(&self, _color: Color) -> Option<Through> {
+            None
+        }
         /// Posts `wrap(f)`, or gives `f` back. `wrap` is mely's own: it is called inside the
         /// runtime.
         fn post_wrapped<F, G>(

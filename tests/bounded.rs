@@ -7,9 +7,12 @@ use mely::{
     Backlog, Bounded, BoundedError, Callback, Color, Colored, Cores, Cx, Handler, Permit,
     PostError, Poster, RunError, Runtime, Shed, sleep, with_cx,
 };
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -132,7 +135,8 @@ fn no_more_than_the_bound_waits_whoever_posts() {
 fn wait_for_room<T: Send>(full: &Bounded<T>, poster: &Poster) -> Permit<T> {
     let (give, given) = channel();
     let on_room = move |_cx: &mut Cx, room: Permit<T>| give.send(room).unwrap();
-    full.on_room(poster, Callback::anonymous_value(Color::from(77), on_room));
+    full.on_room(poster, Callback::anonymous_value(Color::from(77), on_room))
+        .unwrap();
     given.recv().unwrap()
 }
 
@@ -150,6 +154,7 @@ fn a_thread_waits_for_room_and_no_longer_than_it_wants() {
         let Err(BoundedError::TimedOut(late)) = late else {
             panic!("{late:?}");
         };
+        assert_eq!(full.refused(), 1);
         // Who gave up is not in the line any more.
         let (its, of) = (full.clone(), poster.clone());
         let waiting = thread::spawn(move || {
@@ -205,7 +210,8 @@ fn room_is_given_in_the_order_in_which_it_was_waited_for() {
                     full.on_room(
                         poster,
                         Callback::anonymous_value(Color::from(50 + i as u64), post),
-                    );
+                    )
+                    .unwrap();
                 }
                 _ => {
                     let event = move |cx: &mut Cx| {
@@ -254,7 +260,8 @@ fn who_asks_for_room_that_is_there_is_called_at_once() {
                 assert_eq!(room.bounded().waiting(), 1, "its own");
                 calls.store(true, Ordering::Relaxed);
             };
-            its.on_room(cx, Callback::anonymous_value(Color::from(9), on_room));
+            its.on_room(cx, Callback::anonymous_value(Color::from(9), on_room))
+                .unwrap();
             assert_eq!(its.waiting(), 2);
             drop(permit);
         })
@@ -292,6 +299,97 @@ fn who_is_given_room_posts_after_what_the_events_before_have_posted() {
     eventually("it waits", || full.in_line() == 1);
     runtime.run(|_cx| ()).unwrap();
     assert_eq!(waiting.join().unwrap(), Ok(vec!["first", "second"]));
+}
+
+/// Who has room by a try, and not because it was given any, comes after them as well.
+#[test]
+fn who_takes_room_posts_after_what_the_events_before_have_posted() {
+    let _bound = common::Bound::new("who takes room");
+    const THERE: Color = Color::new(6);
+    let runtime = cores(1).build().unwrap();
+    let poster = runtime.poster();
+    let log = Colored::new(&poster, THERE, Vec::new());
+    let full = bounded(&poster, 1, ());
+    let there = log.clone();
+    let posts =
+        move |_: &mut (), cx: &mut Cx| there.post_as(cx, &SHORT, |log, _cx| log.push("first"));
+    full.state().post_as(&poster, &SHORT, posts).unwrap();
+    let (tell, told) = channel::<()>();
+    let waits = move |_: &mut (), _cx: &mut Cx| told.recv().unwrap();
+    full.try_post_as(&poster, &SHORT, waits).unwrap();
+    let taking = thread::spawn(move || {
+        let mut room = None;
+        eventually("room", || {
+            room = full.try_reserve();
+            room.is_some()
+        });
+        log.post(&poster, |log, _cx| log.push("second")).unwrap();
+        tell.send(()).unwrap();
+        let mut log = log.ask(&poster, |log, _cx| log.clone()).unwrap();
+        let log = log.recv();
+        poster.stop();
+        log
+    });
+    runtime.run(|_cx| ()).unwrap();
+    assert_eq!(taking.join().unwrap(), Ok(vec!["first", "second"]));
+}
+
+/// A task that waits for room, and is polled for another reason when it has some.
+#[test]
+fn a_task_that_finds_its_room_posts_after_what_the_events_before_have_posted() {
+    let _bound = common::Bound::new("a task that finds its room");
+    const THERE: Color = Color::new(6);
+    const TASK: Color = Color::new(40);
+    let runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    let log = Colored::new(&poster, THERE, Vec::new());
+    let full = bounded(&poster, 1, ());
+    let (go, begun) = blocks(&poster, full.state());
+    let there = log.clone();
+    let posts =
+        move |_: &mut (), cx: &mut Cx| there.post_as(cx, &SHORT, |log, _cx| log.push("first"));
+    full.state().post_as(&poster, &SHORT, posts).unwrap();
+    let (tell, told) = channel::<()>();
+    let (tell_begun, told_begun) = channel::<()>();
+    let waits = move |_: &mut (), _cx: &mut Cx| {
+        drop(tell_begun);
+        let _dropped = told.recv();
+    };
+    full.try_post_as(&poster, &SHORT, waits).unwrap();
+    let task = async move {
+        let mut reserve = pin!(full.reserve());
+        let mut go = Some(go);
+        let _room = poll_fn(|context| {
+            let polled = reserve.as_mut().poll(context);
+            // It stands in the line, and is to be polled again before it is given room.
+            drop(go.take());
+            context.waker().wake_by_ref();
+            polled
+        })
+        .await;
+        with_cx(|cx| {
+            log.post(cx, |log, _cx| log.push("second"));
+            cx.flush();
+            drop(tell);
+            log.post(cx, |log, cx| {
+                assert_eq!(*log, ["first", "second"]);
+                cx.stop();
+            });
+        });
+    };
+    let spawning = thread::spawn(move || {
+        begun.recv().unwrap();
+        let spawn = move |cx: &mut Cx| {
+            cx.spawn(TASK, task).detach();
+            // Between its first poll and the second.
+            cx.post(TASK, move |_cx| {
+                let _begun = told_begun.recv();
+            });
+        };
+        poster.post(TASK, spawn).unwrap();
+    });
+    runtime.run(|_cx| ()).unwrap();
+    spawning.join().unwrap();
 }
 
 #[test]
@@ -387,7 +485,8 @@ fn of_a_run_that_is_cut_short_nobody_waits_on() {
             // Each holds a handle of what holds it.
             let handle = its.clone();
             let on_room = move |_: &mut Cx, room: Permit<()>| drop((room, payload, handle));
-            its.on_room(cx, Callback::anonymous_value(Color::from(9), on_room));
+            its.on_room(cx, Callback::anonymous_value(Color::from(9), on_room))
+                .unwrap();
         }
         let handle = its.clone();
         cx.spawn(Color::from(8), async move {
@@ -442,7 +541,8 @@ fn at_the_limit_of_events_the_room_is_given_back_and_on() {
     let permit = full.try_reserve().unwrap();
     let (tell, told) = channel();
     let on_room = move |_cx: &mut Cx, room: Permit<()>| tell.send(room).unwrap();
-    full.on_room(&poster, Callback::anonymous_value(Color::from(9), on_room));
+    full.on_room(&poster, Callback::anonymous_value(Color::from(9), on_room))
+        .unwrap();
     let refused = permit.post(&poster, |_, _| ());
     assert!(matches!(refused, Err(PostError::Full(_))), "{refused:?}");
     assert_eq!(full.waiting(), 1, "the next one in the line has it");
@@ -467,7 +567,8 @@ fn room_in_another_runtime_keeps_who_waits_for_it() {
             let post = move |cx: &mut Cx, room: Permit<u64>| {
                 room.post(cx, |n, _cx| *n += 1).unwrap();
             };
-            its.on_room(cx, Callback::anonymous_value(Color::from(3), post));
+            its.on_room(cx, Callback::anonymous_value(Color::from(3), post))
+                .unwrap();
             of.post(Color::from(1), move |_cx| drop(permit)).unwrap();
         })
         .unwrap();
@@ -681,4 +782,337 @@ fn a_flood_costs_the_others_its_share() {
         longest = longest.max(most);
     }
     assert!(longest >= SHARE as u64, "there was no flood: {longest}");
+}
+
+/// Whatever others have, and whoever waits for room: only what waits behind an event is too much.
+#[test]
+fn room_that_is_promised_sheds_nothing() {
+    let builder = Runtime::builder()
+        .cores(Cores::Count(1))
+        .exit_when_idle(true);
+    let mut simulation = builder.simulate(5).unwrap();
+    let poster = simulation.poster();
+    let state = Colored::new(&poster, COLOR, 0);
+    let full = Bounded::new(state, Backlog::events(4).shed_deeper_than(1));
+    let permits = [(); 2].map(|()| full.try_reserve().unwrap());
+    for _ in 0..2 {
+        full.try_post(&poster, |n, _cx| *n += 1).unwrap();
+    }
+    let its = full.clone();
+    simulation
+        .run(move |cx| {
+            for i in 0..8 {
+                let bounded = its.clone();
+                let task = async move {
+                    let room = bounded.reserve().await;
+                    with_cx(|cx| room.post(cx, |n, _cx| *n += 1)).unwrap();
+                };
+                cx.spawn(Color::from(40 + i), task).detach();
+            }
+        })
+        .unwrap();
+    assert_eq!((full.shed(), full.waiting(), full.in_line()), (0, 2, 0));
+    drop(permits);
+    assert_eq!(full.waiting(), 0);
+}
+
+/// A thread waits for room that somebody keeps, and the run ends by itself.
+#[test]
+fn the_end_is_told_to_who_waits_for_room_that_is_kept() {
+    let _bound = common::Bound::new("the end is told");
+    let runtime = cores(2).exit_when_idle(true).build().unwrap();
+    let poster = runtime.poster();
+    let full = bounded(&poster, 1, ());
+    let permit = full.try_reserve().unwrap();
+    let its = full.clone();
+    let waiting = thread::spawn(move || its.post_wait(&poster, Duration::MAX, |_, _| ()));
+    eventually("it waits", || full.in_line() == 1);
+    runtime.run(|_cx| ()).unwrap();
+    let refused = waiting.join().unwrap();
+    assert!(
+        matches!(refused, Err(BoundedError::Ended(_))),
+        "{refused:?}"
+    );
+    drop(permit);
+    assert_eq!((full.waiting(), full.in_line()), (0, 0));
+}
+
+/// The same of a run that a panic cuts short: also through a keep-alive.
+#[test]
+fn an_end_by_force_is_told_to_who_waits_for_room_that_is_kept() {
+    let _bound = common::Bound::new("an end by force is told");
+    let runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    let full = bounded(&poster, 1, ());
+    let permit = full.try_reserve().unwrap();
+    let keep_alive = poster.keep_alive().unwrap();
+    let (its, other) = (full.clone(), full.clone());
+    let waits = move || its.post_wait(&poster, Duration::MAX, |_, _| ());
+    let waiting = thread::spawn(move || waits().unwrap_err());
+    let waits = move || other.post_wait(&keep_alive, Duration::MAX, |_, _| ());
+    let kept = thread::spawn(move || waits().unwrap_err());
+    eventually("both wait", || full.in_line() == 2);
+    let outcome = runtime.run(|_cx| panic!("on purpose"));
+    assert!(matches!(outcome, Err(RunError::Panicked { .. })));
+    let refused = (waiting.join().unwrap(), kept.join().unwrap());
+    assert!(
+        matches!(refused, (BoundedError::Ended(_), BoundedError::Ended(_))),
+        "{refused:?}"
+    );
+    drop(permit);
+    assert_eq!((full.waiting(), full.in_line()), (0, 0));
+}
+
+/// Whoever tries again and again learns that it is in vain, also where there is no room.
+#[test]
+fn a_full_color_of_a_runtime_that_ends_says_so() {
+    let runtime = cores(1).build().unwrap();
+    let poster = runtime.poster();
+    let full = bounded(&poster, 1, ());
+    let permit = full.try_reserve().unwrap();
+    let keep_alive = poster.keep_alive().unwrap();
+    type Nothing = fn(&mut (), &mut Cx);
+    type Posted = Result<(), BoundedError<Nothing>>;
+    let posts = |by: &dyn Fn() -> Posted| by().map_err(|error| format!("{error:?}"));
+    let nothing: Nothing = |_, _| ();
+    let by_poster = || full.try_post(&poster, nothing);
+    let as_work = || full.try_post_as(&poster, &WORK, nothing);
+    let by_keep_alive = || full.try_post(&keep_alive, nothing);
+    let (no_room, ended) = (
+        Err("BoundedError::NoRoom".to_owned()),
+        Err("BoundedError::Ended".to_owned()),
+    );
+    assert_eq!(posts(&by_poster), no_room);
+    poster.stop();
+    assert_eq!(posts(&by_poster), ended);
+    assert_eq!(posts(&as_work), ended);
+    assert_eq!(posts(&by_keep_alive), no_room);
+    let shed = |_: &mut (), _: &mut Cx, _: Shed| ();
+    let refused = full.try_post_or(&poster, &WORK, nothing, shed);
+    assert!(
+        matches!(refused, Err(BoundedError::Ended(_))),
+        "{refused:?}"
+    );
+    drop(runtime);
+    assert_eq!(posts(&by_keep_alive), ended);
+    drop(permit);
+}
+
+/// A waker of the user's, woken by an event that has nothing to do with it.
+#[test]
+fn a_waker_that_panics_hits_no_other_event() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("in a waker");
+        }
+    }
+    let _bound = common::Bound::new("a waker that panics");
+    let (tell, told) = channel();
+    let builder = cores(1).on_panic(mely::OnPanic::DropEvent);
+    let builder = builder.panic_hook(move |report| tell.send(report.clone()).unwrap());
+    let run = beside(builder.build().unwrap(), move |poster| {
+        let full = bounded(poster, 1, 0);
+        let (go, begun) = blocks(poster, full.state());
+        begun.recv().unwrap();
+        full.try_post_as(poster, &WORK, |n, _cx| *n += 1).unwrap();
+        let waker = Waker::from(Arc::new(Panics));
+        let mut room = pin!(full.reserve());
+        let mut context = Context::from_waker(&waker);
+        assert!(room.as_mut().poll(&mut context).is_pending());
+        go.send(()).unwrap();
+        let report = told.recv().unwrap();
+        assert_eq!((report.color, &*report.message), (COLOR, "in a waker"));
+        assert_ne!(report.handler, "work");
+        // The event has run, the state is not poisoned, and the room is given.
+        let mut count = full.state().ask(poster, |n, _cx| *n).unwrap();
+        assert_eq!(count.recv(), Ok(1));
+        assert!(room.as_mut().poll(&mut context).is_ready());
+        assert!(told.try_recv().is_err(), "one panic");
+    });
+    run.unwrap();
+}
+
+/// The callback of a runtime that has ended meanwhile is dropped by whoever gives room.
+#[test]
+fn a_callback_that_panics_when_dropped_hits_no_other_event() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("in a drop");
+        }
+    }
+    let _bound = common::Bound::new("a callback that panics when dropped");
+    let (tell, told) = channel();
+    let builder = cores(1).on_panic(mely::OnPanic::DropEvent);
+    let builder = builder.panic_hook(move |report| tell.send(report.clone()).unwrap());
+    let run = beside(builder.build().unwrap(), move |poster| {
+        let full = bounded(poster, 1, 0);
+        let (go, begun) = blocks(poster, full.state());
+        begun.recv().unwrap();
+        full.try_post_as(poster, &WORK, |n, _cx| *n += 1).unwrap();
+        let other = cores(1).build().unwrap();
+        for _ in 0..2 {
+            let panics = Panics;
+            let on_room = move |_: &mut Cx, room: Permit<i32>| drop((room, panics));
+            full.on_room(
+                &other.poster(),
+                Callback::anonymous_value(Color::from(9), on_room),
+            )
+            .unwrap();
+        }
+        drop(other);
+        go.send(()).unwrap();
+        let report = told.recv().unwrap();
+        assert_eq!((report.color, &*report.message), (COLOR, "in a drop"));
+        assert_ne!(report.handler, "work");
+        let mut count = full.state().ask(poster, |n, _cx| *n).unwrap();
+        assert_eq!(count.recv(), Ok(1));
+        assert_eq!((full.waiting(), full.in_line()), (0, 0));
+    });
+    run.unwrap();
+}
+
+/// A callback of the color that is held, by the hold: else each would wait for the other.
+#[test]
+fn a_room_callback_goes_through_its_hold() {
+    let _bound = common::Bound::new("a room callback through a hold");
+    const HELD: Color = Color::new(8);
+    let runtime = cores(1).exit_when_idle(true).build().unwrap();
+    let full = bounded(&runtime.poster(), 1, ());
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (its, notes) = (full.clone(), Arc::clone(&log));
+    runtime
+        .run(move |cx| {
+            let permit = its.try_reserve().unwrap();
+            cx.post(HELD, move |cx| {
+                let hold = cx.hold();
+                let behind = Arc::clone(&notes);
+                cx.post(HELD, move |_cx| behind.lock().unwrap().push("behind"));
+                let hold = Arc::new(Mutex::new(Some(hold)));
+                let resumes = Arc::clone(&hold);
+                let on_room = move |cx: &mut Cx, _room: Permit<()>| {
+                    assert_eq!((cx.color(), cx.handler()), (HELD, "work"));
+                    notes.lock().unwrap().push("room");
+                    let hold = resumes.lock().unwrap().take().unwrap();
+                    hold.resume(|_cx| ());
+                };
+                let hold = hold.lock().unwrap();
+                let by = hold.as_ref().unwrap();
+                its.on_room(by, WORK.on_value(HELD, on_room)).unwrap();
+                cx.post(Color::from(9), move |_cx| drop(permit));
+            });
+        })
+        .unwrap();
+    assert_eq!(*log.lock().unwrap(), ["room", "behind"]);
+}
+
+#[test]
+fn a_callback_that_finds_the_line_full_comes_back() {
+    let _bound = common::Bound::new("a line that is full");
+    let runtime = cores(1).build().unwrap();
+    let poster = runtime.poster();
+    let state = Colored::new(&poster, COLOR, ());
+    let full = Bounded::new(state, Backlog::events(1).line(2));
+    assert_eq!(full.backlog().line_max(), 2);
+    let permit = full.try_reserve().unwrap();
+    let alive = Alive::default();
+    let on_room = || {
+        let payload = alive.payload();
+        let on_room = move |_: &mut Cx, room: Permit<()>| drop((room, payload));
+        full.on_room(&poster, Callback::anonymous_value(Color::from(9), on_room))
+    };
+    on_room().unwrap();
+    on_room().unwrap();
+    let refused = on_room().unwrap_err();
+    assert!(matches!(refused, BoundedError::NoRoom(_)), "{refused:?}");
+    assert!(refused.to_string().contains("Backlog::line"), "{refused}");
+    assert_eq!(refused.into_inner().color(), Color::from(9));
+    assert_eq!((full.in_line(), alive.count(), full.refused()), (2, 2, 1));
+    // A future joins the line all the same: its memory is its own.
+    let mut reserve = pin!(full.reserve());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(reserve.as_mut().poll(&mut context).is_pending());
+    assert_eq!(full.in_line(), 3);
+    drop(runtime);
+    assert!(matches!(on_room(), Err(BoundedError::Ended(_))));
+    drop(permit);
+    assert!(reserve.as_mut().poll(&mut context).is_ready());
+    assert_eq!((alive.count(), full.in_line(), full.refused()), (0, 0, 1));
+}
+
+#[test]
+fn a_line_for_nobody_refuses_only_where_there_is_no_room() {
+    let runtime = cores(1).build().unwrap();
+    let poster = runtime.poster();
+    let state = Colored::new(&poster, COLOR, ());
+    let full = Bounded::new(state, Backlog::events(1).line(0));
+    let on_room = || {
+        let on_room = |_: &mut Cx, room: Permit<()>| drop(room);
+        full.on_room(&poster, Callback::anonymous_value(Color::from(9), on_room))
+    };
+    on_room().unwrap();
+    assert_eq!(full.waiting(), 1, "posted, with its permit");
+    assert!(matches!(on_room(), Err(BoundedError::NoRoom(_))));
+    assert_eq!(full.in_line(), 0);
+    drop(runtime);
+    assert_eq!(full.waiting(), 0);
+    assert!(full.try_reserve().is_some(), "nobody waits");
+}
+
+/// The callback of another runtime that has ended, when there is room and when there is none.
+#[test]
+fn a_callback_of_a_runtime_that_has_ended_comes_back() {
+    let runtime = cores(1).build().unwrap();
+    let full = bounded(&runtime.poster(), 1, ());
+    let other = cores(1).build().unwrap();
+    let by = other.poster();
+    drop(other);
+    let on_room = || {
+        let on_room = |_: &mut Cx, room: Permit<()>| drop(room);
+        full.on_room(&by, Callback::anonymous_value(Color::from(9), on_room))
+    };
+    assert!(matches!(on_room(), Err(BoundedError::Ended(_))));
+    let permit = full.try_reserve().unwrap();
+    assert!(matches!(on_room(), Err(BoundedError::Ended(_))));
+    assert_eq!((full.in_line(), full.refused()), (0, 0));
+    drop(permit);
+}
+
+/// By one bound, and by all of a runtime: inside of it and outside.
+#[test]
+fn what_is_shed_and_refused_is_counted() {
+    let builder = Runtime::builder()
+        .cores(Cores::Count(2))
+        .exit_when_idle(true);
+    let mut simulation = builder.simulate(7).unwrap();
+    let poster = simulation.poster();
+    let counts = |stats: mely::Stats| (stats.events_shed, stats.events_refused);
+    assert_eq!(counts(simulation.stats()), (0, 0));
+    let state = Colored::new(&poster, COLOR, ());
+    let one = Bounded::new(state.clone(), Backlog::events(4).shed_deeper_than(0));
+    let other = Bounded::new(state, Backlog::events(1));
+    for _ in 0..4 {
+        one.try_post(&poster, |_, _cx| ()).unwrap();
+    }
+    other.try_post(&poster, |_, _cx| ()).unwrap();
+    assert!(one.try_post(&poster, |_, _cx| ()).is_err());
+    assert!(one.try_reserve().is_none());
+    let (its, others) = (one.clone(), other.clone());
+    simulation
+        .run(move |cx| {
+            // A task of the same runtime waits for room, and is not refused.
+            let waits = others.clone();
+            cx.post(COLOR, move |cx| {
+                others.try_post(cx, |_, _cx| ()).unwrap();
+                let refused = others.try_post_as(cx, &WORK, |_, _cx| ());
+                assert!(refused.is_err());
+                cx.spawn(Color::from(9), async move { drop(waits.reserve().await) })
+                    .detach();
+            });
+        })
+        .unwrap();
+    assert_eq!((its.shed(), its.refused()), (3, 2));
+    assert_eq!((other.shed(), other.refused()), (0, 1));
+    assert_eq!(counts(simulation.stats()), (3, 3));
 }

@@ -6,7 +6,9 @@ mod common;
 mod jobs;
 
 use common::{LONG, eventually};
+use mely::{Bounded, Cores, Runtime};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -178,6 +180,51 @@ fn a_customer_with_too_many_jobs_is_refused_and_no_other() {
     runner.expect("job 6 of ann done: exit status: 0");
     drop(runner.input.take());
     assert!(runner.end());
+}
+
+/// Who has no job that waits is forgotten, and has its jobs in order all the same.
+#[test]
+fn a_customer_that_comes_back_waits_for_its_job_that_runs() {
+    let mut runner = Runner::start("comes-back", &[]);
+    runner.job_that_waits("ann");
+    runner.expect("has begun");
+    for i in 0..40 {
+        runner.job(&format!("customer{i} true"));
+    }
+    runner.job("ann test -e go && echo second");
+    runner.expect("job 42 of ann accepted");
+    runner.expect("job 41 of customer39 done");
+    runner.let_go();
+    drop(runner.input.take());
+    assert!(runner.end(), "{:#?}", runner.seen);
+    let first = runner.place("job 1 of ann done: exit status: 0");
+    assert!(first < runner.place("second"), "{:#?}", runner.seen);
+    runner.place("job 42 of ann done: exit status: 0");
+}
+
+#[test]
+fn customers_without_a_job_that_waits_are_forgotten() {
+    let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
+    let poster = runtime.poster();
+    let mut customers = HashMap::new();
+    for i in 0..50 {
+        let queue = jobs::queue_of(&mut customers, &format!("busy{i}"), &poster, 2);
+        queue.try_post(&poster, |(), _cx| ()).unwrap();
+    }
+    for i in 0..10_000 {
+        jobs::queue_of(&mut customers, &format!("idle{i}"), &poster, 2);
+    }
+    assert!(customers.len() < 1_000, "{}", customers.len());
+    for i in 0..50 {
+        let queue = jobs::queue_of(&mut customers, &format!("busy{i}"), &poster, 2);
+        assert_eq!(queue.waiting(), 1);
+    }
+    let color = |customers: &HashMap<String, Bounded<()>>| customers["idle0"].state().color();
+    jobs::queue_of(&mut customers, "idle0", &poster, 2);
+    let before = color(&customers);
+    customers.remove("idle0");
+    jobs::queue_of(&mut customers, "idle0", &poster, 2);
+    assert_eq!(color(&customers), before);
 }
 
 #[test]

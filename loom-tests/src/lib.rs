@@ -103,7 +103,10 @@
 //! | the line for room, against a beginning | `bounded::wait_and_begin`: a foreign thread finds no room and waits, while the last event begins | 2 | `line not looked at`; `waits without a second look` |
 //! | | `bounded::register_and_give_back`: an event registers, while a foreign thread gives a permit back | 3 | `line not looked at`; `waits without a second look` |
 //! | | `bounded::leave_and_give_back`: one who waits gives up, while a permit is given to it; another one waits behind it | 3 | `permit of who has left is lost` |
-//! | the line for room, against a stop | `bounded::wait_and_stop`: a foreign thread waits while the end is asked for | 3 | `stop wakes nobody who waits for room` |
+//! | the line for room, against the end | `bounded::wait_and_stop`: a foreign thread waits while the end is asked for | 3 | `stop wakes nobody who waits for room` |
+//! | | `bounded::wait_and_force`: a foreign thread waits while the run is cut short | 3 | `force wakes nobody who waits for room` |
+//! | | `bounded::wait_and_end`: a foreign thread waits while the runtime ends by itself | 2 | `end wakes nobody who waits for room` |
+//! | room, against the outbox | `bounded::post_and_give_back`: an event posts and the next one makes room, for which a foreign thread waits, and posts | 2 | `room before what was posted` |
 //! | `Colored<T>`, last drop against a post | `colored::last_drop` | 2 | `state dropped in place` |
 //! | slot reuse of unique colors | `unique_colors::slot_reuse`: given back, stolen and given out at once | 2 | `generation kept`; `given out twice` |
 //! | nodes through the depot, one maker of several foreign threads | `nodes::through_the_depot`: a core spills while two foreign threads refill | 2 | `spilled and kept` |

@@ -16,6 +16,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backlog {
     events_max: usize,
+    line_max: usize,
     age_max: Option<Duration>,
     depth_max: Option<usize>,
 }
@@ -36,6 +37,7 @@ impl Backlog {
         );
         Backlog {
             events_max: max,
+            line_max: 1 << 16,
             age_max: None,
             depth_max: None,
         }
@@ -52,13 +54,30 @@ impl Backlog {
     }
 
     /// An event behind which more than `depth` others wait when its turn comes is shed: the oldest
-    /// go first. Has an effect below [`events_max`](Self::events_max)` - 1` only.
+    /// go first. Counted are events posted by handles of the same [`Bounded`](crate::Bounded), and
+    /// no room that was promised. Has an effect below [`events_max`](Self::events_max)` - 1` only.
     #[must_use]
     pub const fn shed_deeper_than(self, depth: usize) -> Backlog {
         Backlog {
             depth_max: Some(depth),
             ..self
         }
+    }
+
+    /// A callback that finds no room is refused when this many stand in the line already
+    /// ([`Bounded::on_room`](crate::Bounded::on_room)); 65,536 unless set, and with 0 no callback
+    /// waits. Tasks and threads are never refused: how many wait is up to whoever made them.
+    #[must_use]
+    pub const fn line(self, max: usize) -> Backlog {
+        Backlog {
+            line_max: max,
+            ..self
+        }
+    }
+
+    /// With how many in the line a callback is refused.
+    pub const fn line_max(&self) -> usize {
+        self.line_max
     }
 
     /// How many events may wait.
@@ -85,14 +104,14 @@ impl Backlog {
 pub struct Shed {
     /// For how long the event has waited, by the runtime's clock.
     pub waited: Duration,
-    /// How many permits of the bound others have: events that wait behind it, and room that was
-    /// promised ([`Permit`](crate::Permit)).
+    /// How many events wait behind it that were posted by handles of the same bound.
     pub behind: usize,
 }
 
 /// Why an event was not accepted by a [`Bounded`](crate::Bounded), with the closure.
 pub enum BoundedError<F> {
-    /// As many events wait as may, or others wait for room.
+    /// As many events wait as may, or others wait for room; of a callback that was to wait: as many
+    /// stand in the line as may ([`Backlog::line`]).
     NoRoom(F),
     /// No room has come in time.
     TimedOut(F),
@@ -144,7 +163,7 @@ impl<F> fmt::Display for BoundedError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             BoundedError::NoRoom(_) => {
-                "as many events of the color wait as may (`Backlog::events`)"
+                "as many events of the color wait as may (`Backlog::events`, `Backlog::line`)"
             }
             BoundedError::TimedOut(_) => "no room has come in time",
             BoundedError::Inside(_) => {

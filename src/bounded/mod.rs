@@ -16,17 +16,29 @@ mod permits;
 pub(crate) mod reserve;
 
 use self::backlog::{Backlog, BoundedError, Shed};
-use self::permits::Permits;
+use self::permits::{Joined, Panic, Permits, Undelivered};
 use crate::callback::Callback;
+use crate::event::node::Sort;
+use crate::host::holding::arrive;
 use crate::host::inner::Inner;
+use crate::host::panics::catching;
 use crate::host::poster::PostError;
 use crate::host::quiesce::Until;
-use crate::post::{Post, posts_to};
-use crate::sync::Arc;
-use crate::sync::relaxed::{AtomicU64, Ordering};
+use crate::host::worker;
+use crate::post::sealed::Through;
+use crate::post::{Post, posts_to, until_of};
+use crate::sched::core::Core;
+use crate::sched::stats::CoreCounters;
+use crate::sync::relaxed::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Arc, fault};
 use crate::{Colored, Cx, Handler};
 use std::fmt;
+use std::panic::resume_unwind;
+use std::thread::panicking;
 use std::time::Duration;
+
+/// What somebody in the line panics with when room is given.
+static GIVES_ROOM: Handler = Handler::new("mely: gives room");
 
 /// A [`Colored`] with a bound on the events that wait in it: whoever posts too much is refused or
 /// waits, and memory does not.
@@ -50,8 +62,11 @@ use std::time::Duration;
 ///
 /// The last three stand in one line, and are given room in the order in which they came. While
 /// somebody is in the line all others are refused, so that nobody is overtaken. Room is given as a
-/// [`Permit`], which is kept for its owner: a post with it is not refused for want of room. Whoever
-/// is given room posts after what the events before have posted.
+/// [`Permit`], which is kept for its owner: a post with it is not refused for want of room.
+///
+/// Whoever has room, in whichever way, posts after all that was posted before the room was made: by
+/// the event that made it, and by those before it on its core. So an event that begins publishes
+/// what its core has posted until then, as [`Cx::flush`] does.
 ///
 /// ```
 /// use mely::{Backlog, Bounded, BoundedError, Color, Colored, Cores, Cx, Handler, Permit, Runtime};
@@ -73,7 +88,7 @@ use std::time::Duration;
 ///         room.post(cx, line).unwrap();
 ///         log.state().post(cx, move |log, _cx| finish.finish(log.clone()));
 ///     };
-///     log.on_room(cx, ROOM.on_value(Color::from(7), on_room));
+///     log.on_room(cx, ROOM.on_value(Color::from(7), on_room)).unwrap();
 /// })?;
 /// assert_eq!(lines, "one two three");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -86,8 +101,12 @@ struct BoundedCell<T: Send + 'static> {
     state: Colored<T>,
     backlog: Backlog,
     permits: Permits<Bounded<T>>,
+    /// Events that wait, if any are shed.
+    queued: AtomicUsize,
     /// Events shed.
     shed: AtomicU64,
+    /// Posts that found no room.
+    refused: AtomicU64,
 }
 
 impl<T: Send + 'static> Bounded<T> {
@@ -102,7 +121,9 @@ impl<T: Send + 'static> Bounded<T> {
                 state,
                 backlog,
                 permits,
+                queued: AtomicUsize::new(0),
                 shed: AtomicU64::new(0),
+                refused: AtomicU64::new(0),
             }),
         }
     }
@@ -128,9 +149,17 @@ impl<T: Send + 'static> Bounded<T> {
         self.cell.permits.in_line()
     }
 
-    /// How many events were shed so far, with a drop callback or without.
+    /// How many events were shed so far, with a drop callback or without. Of all bounded colors of
+    /// a runtime: [`Stats::events_shed`](crate::Stats::events_shed).
     pub fn shed(&self) -> u64 {
         self.cell.shed.load(Ordering::Relaxed)
+    }
+
+    /// How often somebody was refused so far for want of room: [`BoundedError::NoRoom`] and
+    /// [`TimedOut`](BoundedError::TimedOut), and nothing from [`try_reserve`](Self::try_reserve).
+    /// Of all bounded colors of a runtime: [`Stats::events_refused`](crate::Stats::events_refused).
+    pub fn refused(&self) -> u64 {
+        self.cell.refused.load(Ordering::Relaxed)
     }
 
     /// Posts `f` to the state's color, as [`Colored::try_post`] does, if there is room.
@@ -140,15 +169,16 @@ impl<T: Send + 'static> Bounded<T> {
     ///
     /// # Errors
     /// [`BoundedError::NoRoom`] if as many events wait as may, or others wait for room; else as
-    /// [`Colored::try_post`]. All give the closure back.
+    /// [`Colored::try_post`]. [`BoundedError::Ended`] also where there is no room. All give the
+    /// closure back.
     pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), BoundedError<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        match self.try_reserve() {
+        match self.take() {
             Some(permit) => Ok(permit.post(by, f)?),
-            None => Err(BoundedError::NoRoom(f)),
+            None => Err(self.no_room(by, f)),
         }
     }
 
@@ -166,9 +196,9 @@ impl<T: Send + 'static> Bounded<T> {
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        match self.try_reserve() {
+        match self.take() {
             Some(permit) => Ok(permit.post_as(by, handler, f)?),
-            None => Err(BoundedError::NoRoom(f)),
+            None => Err(self.no_room(by, f)),
         }
     }
 
@@ -211,15 +241,19 @@ impl<T: Send + 'static> Bounded<T> {
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
         S: FnOnce(&mut T, &mut Cx, Shed) + Send + 'static,
     {
-        match self.try_reserve() {
+        match self.take() {
             Some(permit) => Ok(permit.post_or(by, handler, f, shed)?),
-            None => Err(BoundedError::NoRoom((f, shed))),
+            None => Err(self.no_room(by, (f, shed))),
         }
     }
 
-    /// Room for one event, if there is some now.
+    /// Room for one event, if there is some now. None also after the end of the run: a post tells.
     pub fn try_reserve(&self) -> Option<Permit<T>> {
-        self.cell.permits.take().then(|| Permit::of(self.clone()))
+        let permit = self.take();
+        if permit.is_none() {
+            self.count_refused();
+        }
+        permit
     }
 
     /// Posts `callback` with a [`Permit`] as soon as there is room, once: for who was refused. At
@@ -227,67 +261,140 @@ impl<T: Send + 'static> Bounded<T> {
     ///
     /// It is an event of the callback's color, in the runtime of `by`, which may be another one
     /// than the state's: that one is kept from ending until then. Also at the builder's limit of
-    /// queued events, and after the runtime was asked to stop.
+    /// queued events, and after the runtime was asked to stop. By a [`Hold`](crate::Hold) and in
+    /// its color, it goes past what waits for the hold.
     ///
-    /// Those who wait are called in the order in which they came, with those who wait by
-    /// [`reserve`](Self::reserve) and [`post_wait`](Self::post_wait). Nothing is missed between a
-    /// refusal and this call.
+    /// Those who wait are given room in the order in which they came, together with those who wait
+    /// by [`reserve`](Self::reserve) and [`post_wait`](Self::post_wait). The callbacks are then
+    /// events like others, posted by whoever made the room: they may run in another order. Nothing
+    /// is missed between a refusal and this call.
     ///
-    /// If the run of `by` has ended or is cut short, the callback is dropped and the next one in
-    /// the line gets the room. A run does not wait for room that was promised to somebody outside
-    /// of it, who keeps a [`Permit`].
-    pub fn on_room<P, F>(&self, by: &P, callback: Callback<F>)
+    /// If the run of `by` ends or is cut short meanwhile, the callback is dropped and the next one
+    /// in the line gets the room. A run does not wait for its own callbacks in the line: if all that
+    /// is missing is room that somebody outside keeps, as a [`Permit`], it ends, and the callbacks
+    /// are dropped when that room is given back.
+    ///
+    /// # Errors
+    /// [`BoundedError::NoRoom`] if as many stand in the line as may ([`Backlog::line`]), and
+    /// [`BoundedError::Ended`] if the run of `by` has ended. Both give the callback back.
+    pub fn on_room<P, F>(
+        &self,
+        by: &P,
+        callback: Callback<F>,
+    ) -> Result<(), BoundedError<Callback<F>>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut Cx, Permit<T>) + Send + 'static,
     {
-        let Callback { handler, color, f } = callback;
         let poster = by.to_poster();
         // Of the same runtime, the events that wait keep it.
-        let stays = posts_to(by, self.inner());
-        let keep_alive = (!stays).then(|| poster.keep_alive());
-        let deliver = move |bounded: Bounded<T>| {
-            let _until_it_is_posted = keep_alive;
-            if !stays {
-                bounded.cell.state.poster().publish();
-            }
+        let kept = match posts_to(by, self.inner()) {
+            true => (!poster.inner.quiesce.refuses(Until::End)).then_some(None),
+            false => poster.keep_alive().ok().map(Some),
+        };
+        let Some(keep_alive) = kept else {
+            return Err(BoundedError::Ended(callback));
+        };
+        let Callback { handler, color, f } = callback;
+        let through = by.through(color);
+        let post = move |f: F, bounded: Bounded<T>| {
             let with_permit = |(f, bounded): (F, Bounded<T>)| {
                 let permit = Permit::of(bounded);
-                move |cx: &mut Cx| f(cx, permit)
+                move |cx: &mut Cx| match through {
+                    Some(Through(hold)) => {
+                        arrive(cx, handler, hold, false, |cx: &mut Cx| f(cx, permit))
+                    }
+                    None => f(cx, permit),
+                }
             };
-            let parts = (f, bounded);
-            let posted = poster.post_wrapped_until(Until::End, handler, color, parts, with_permit);
-            match posted {
-                Ok(()) => None,
+            let sort = through.map_or(Sort::ORDINARY, |_| Sort::PASSING);
+            let (until, parts) = (Until::End, (f, bounded));
+            match poster.post_sort_until(until, handler, color, parts, sort, with_permit) {
+                Ok(()) => Ok(()),
                 Err(PostError::Full(parts)) => {
                     let event = with_permit(parts);
-                    drop(poster.post_own_until(Until::End, handler, color, event));
-                    None
+                    drop(poster.post_own_sort_until(until, handler, color, event, sort));
+                    Ok(())
                 }
-                Err(PostError::Ended((f, bounded))) => {
-                    // The permit is given back if the drop panics.
-                    let permit = Permit::of(bounded);
-                    drop(f);
-                    Some(permit.into_handle())
-                }
+                Err(PostError::Ended(parts)) => Err(parts),
             }
         };
-        if let Some(deliver) = self.cell.permits.join(Box::new(deliver))
-            && let Some(refused) = deliver(self.clone())
-        {
-            drop(Permit::of(refused));
+        let (permits, line_max) = (&self.cell.permits, self.cell.backlog.line_max());
+        let joined = permits.join((f, post, keep_alive), line_max, |(f, post, keep_alive)| {
+            Box::new(move |bounded| {
+                let _until_it_is_posted = keep_alive;
+                let posted = post(f, bounded);
+                posted.map_err(|(f, _)| Undelivered(catching(|| drop(f)).err()))
+            })
+        });
+        match joined {
+            Joined::Waits => Ok(()),
+            Joined::Free((f, post, _)) => post(f, self.clone()).map_err(|(f, handle)| {
+                drop(Permit::of(handle));
+                BoundedError::Ended(Callback::new(handler, color, f))
+            }),
+            Joined::Full((f, ..)) => {
+                self.count_refused();
+                Err(BoundedError::NoRoom(Callback::new(handler, color, f)))
+            }
         }
+    }
+
+    /// A permit, if one is free.
+    fn take(&self) -> Option<Permit<T>> {
+        self.cell.permits.take().then(|| Permit::of(self.clone()))
     }
 
     fn inner(&self) -> &Arc<Inner> {
         &self.cell.state.poster().inner
     }
 
+    /// Why a post by `by` that has found no room is refused. Counts it, if that is why.
+    fn no_room<F>(&self, by: &(impl Post + ?Sized), f: F) -> BoundedError<F> {
+        let inner = self.inner();
+        if inner.quiesce.refuses(until_of(by, inner)) {
+            return BoundedError::Ended(f);
+        }
+        self.count_refused();
+        BoundedError::NoRoom(f)
+    }
+
+    fn count_refused(&self) {
+        self.cell.refused.fetch_add(1, Ordering::Relaxed);
+        let inner = self.inner();
+        let here = worker::lend_current(Arc::as_ptr(inner), (), |worker, ()| {
+            counters(&worker.core).refused.add(1);
+        });
+        if here.is_err() {
+            inner.refused_outside.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// The caller's permit is given back.
     fn give_back(&self) {
-        let publish = || self.cell.state.poster().publish();
-        self.cell.permits.give_back(|| self.clone(), publish);
+        // Before anybody can have it, by whichever way.
+        if !fault("room before what was posted") {
+            worker::publish_current();
+        }
+        if let Some(panic) = self.cell.permits.give_back(|| self.clone()) {
+            self.panic_apart(panic);
+        }
     }
+
+    /// What somebody in the line has panicked with is no fault of the event that makes room: it is
+    /// an event of its own. After the end it is the caller's.
+    fn panic_apart(&self, panic: Panic) {
+        if self.inner().ended() && !panicking() {
+            resume_unwind(panic);
+        }
+        let (poster, color) = (self.cell.state.poster(), self.cell.state.color());
+        let event = move |_cx: &mut Cx| -> () { resume_unwind(panic) };
+        drop(poster.post_own_until(Until::End, Some(&GIVES_ROOM), color, event));
+    }
+}
+
+fn counters(core: &Core) -> &CoreCounters {
+    &core.shared.cores[core.id as usize].stats
 }
 
 impl<T: Send + 'static> Clone for Bounded<T> {
@@ -312,7 +419,10 @@ impl<T: Send + 'static> fmt::Debug for Bounded<T> {
 /// Room for one event of a [`Bounded`] color, kept for whoever has this.
 ///
 /// Dropped without a post, the room goes to the next in the line. One that is kept for long, or
-/// leaked, is room that nobody uses: it holds others up, and no run.
+/// leaked, is room that nobody uses. It keeps no run from ending by itself; who waits for its room
+/// may: a task that waits by [`Bounded::reserve`] keeps its run, and a callback that waits in
+/// another runtime than the state's ([`Bounded::on_room`]) keeps that one, until they have room or
+/// the [deadline](crate::Builder::drain_deadline) has come.
 #[must_use = "dropped, its room goes to somebody else"]
 pub struct Permit<T: Send + 'static> {
     /// None when it was made a mere handle.
@@ -428,14 +538,23 @@ impl<T: Send + 'static> Permit<T> {
         G: FnOnce(&mut Cx) + Send + 'static,
     {
         let bounded = self.bounded().clone();
-        let posted_ns = match bounded.cell.backlog.sheds() {
+        let backlog = bounded.cell.backlog;
+        let posted_ns = match backlog.sheds() {
             true => bounded.inner().now_ns(),
             false => 0,
         };
         // Refused, it is dropped here and not inside of the runtime: somebody in the line may be
         // posted to.
         let mut permit = Some(self);
-        let wrap = |f| event(permit.take().expect("called once"), posted_ns, f);
+        let wrap = |f| {
+            let permit = permit.take().expect("called once");
+            if backlog.sheds() {
+                // Until it begins. What never does has no runtime any more, and nobody asks.
+                let cell = &permit.bounded().cell;
+                cell.queued.fetch_add(1, Ordering::Relaxed);
+            }
+            event(permit, posted_ns, f)
+        };
         bounded.cell.state.post_wrapped(by, handler, f, wrap)
     }
 
@@ -443,14 +562,16 @@ impl<T: Send + 'static> Permit<T> {
     /// of the event if it is to be shed, which is counted.
     fn begin(self, cx: &Cx, posted_ns: u64) -> (Bounded<T>, Option<Shed>) {
         let bounded = self.into_handle();
-        let backlog = bounded.cell.backlog;
+        let cell = &bounded.cell;
+        let backlog = cell.backlog;
         let known = backlog.sheds().then(|| Shed {
             waited: cx.now().saturating_sub(Duration::from_nanos(posted_ns)),
-            behind: bounded.waiting() - 1,
+            behind: cell.queued.fetch_sub(1, Ordering::Relaxed) - 1,
         });
         let shed = known.filter(|event| backlog.refuses(event));
         if shed.is_some() {
-            bounded.cell.shed.fetch_add(1, Ordering::Relaxed);
+            cell.shed.fetch_add(1, Ordering::Relaxed);
+            counters(&cx.worker_ref().core).shed.add(1);
         }
         bounded.give_back();
         (bounded, shed)

@@ -20,10 +20,13 @@
 //! waits for the lock, and finds the waiter in the line.
 //!
 //! No code of the user's runs under the lock: wakers and callbacks are cloned, called and dropped
-//! outside of it. So it is never poisoned.
+//! outside of it. So it is never poisoned. What a waker or a callback that is dropped panics with is
+//! caught, since whoever gives the permit back has nothing to do with it.
 
+use crate::host::panics::catching;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, fault, first_look};
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::task::Waker;
@@ -32,18 +35,30 @@ use std::task::Waker;
 const WAITED: u64 = 1;
 const ONE_PERMIT: u64 = 2;
 
-/// Posts an event that has the permit, which is given as a handle of the bounded color. Gives the
-/// handle back if the event's runtime has ended: then the permit is the caller's again.
-pub(super) type DeliverPermit<H> = Box<dyn FnOnce(H) -> Option<H> + Send>;
+/// What user code has panicked with.
+pub(super) type Panic = Box<dyn Any + Send>;
+
+/// Posts an event that has the permit, which is given as a handle of the bounded color.
+pub(super) type DeliverPermit<H> = Box<dyn FnOnce(H) -> Result<(), Undelivered> + Send>;
+
+/// The event's runtime has ended: the permit is the caller's again. With what the drop of the
+/// callback panicked with.
+pub(super) struct Undelivered(pub(super) Option<Panic>);
 
 /// Who waits for a permit.
-pub(super) enum InLine<H> {
-    /// `stays`: polled in an event of the runtime whose color is bounded.
-    Future {
-        waker: Waker,
-        stays: bool,
-    },
+enum InLine<H> {
+    Future(Waker),
     Event(DeliverPermit<H>),
+}
+
+/// What becomes of an event that asks for a permit.
+pub(super) enum Joined<A> {
+    /// A permit was free, and the caller has it.
+    Free(A),
+    /// It stands in the line.
+    Waits,
+    /// As many stand in the line as may.
+    Full(A),
 }
 
 /// See the module text.
@@ -113,32 +128,32 @@ impl<H> Permits<H> {
     }
 
     /// The caller's permit is free, or that of whoever has waited longest. `handle` makes what
-    /// events are delivered with; `publish` is called before somebody outside of the runtime is
-    /// woken.
-    pub(super) fn give_back(&self, handle: impl Fn() -> H, publish: impl Fn()) {
+    /// events are delivered with. Returns what the first of the user's code that ran has panicked
+    /// with: a waker, or callbacks that were dropped.
+    #[must_use]
+    pub(super) fn give_back(&self, handle: impl Fn() -> H) -> Option<Panic> {
         let mut free = first_look(|| self.free.load(Ordering::Relaxed), 0);
         while free & WAITED == 0 || fault("line not looked at") {
             match self.swap(free, free + ONE_PERMIT) {
-                Ok(_) => return,
+                Ok(_) => return None,
                 Err(now) => free = now,
             }
         }
+        let mut panic = None;
+        // A loop, because many may wait for a permit when their runtime ends.
         while let Some(next) = self.next_in_line() {
             match next {
-                InLine::Future { waker, stays } => {
-                    if !stays {
-                        publish();
-                    }
-                    return waker.wake();
+                InLine::Future(waker) => {
+                    let woken = catching(|| waker.wake());
+                    return panic.or(woken.err());
                 }
-                // A loop, because many may wait for a permit when their runtime ends.
-                InLine::Event(deliver) => {
-                    if deliver(handle()).is_none() {
-                        return;
-                    }
-                }
+                InLine::Event(deliver) => match deliver(handle()) {
+                    Ok(()) => return panic,
+                    Err(Undelivered(dropped)) => panic = panic.or(dropped),
+                },
             }
         }
+        panic
     }
 
     /// Gives the caller's permit to the first in the line; to nobody, if there is none.
@@ -148,7 +163,7 @@ impl<H> Permits<H> {
             self.free.fetch_add(ONE_PERMIT, Ordering::AcqRel);
             return None;
         };
-        if matches!(next, InLine::Future { .. }) {
+        if matches!(next, InLine::Future(_)) {
             line.given.insert(ticket);
         }
         self.end_of_line(&line);
@@ -179,18 +194,28 @@ impl<H> Permits<H> {
         true
     }
 
-    /// Joins the line, with an event. Gives it back if a permit was free: the caller has both.
-    pub(super) fn join(&self, deliver: DeliverPermit<H>) -> Option<DeliverPermit<H>> {
+    /// Joins the line with the event that `deliver` makes of `parts`, unless a permit is free, or
+    /// `line_max` stand there already.
+    pub(super) fn join<A>(
+        &self,
+        parts: A,
+        line_max: usize,
+        deliver: impl FnOnce(A) -> DeliverPermit<H>,
+    ) -> Joined<A> {
         let mut line = self.line();
         if !self.begin_to_wait(&mut line) {
-            return Some(deliver);
+            return Joined::Free(parts);
         }
-        line.add(InLine::Event(deliver));
-        None
+        if line.waiting.len() >= line_max {
+            self.end_of_line(&line);
+            return Joined::Full(parts);
+        }
+        line.add(InLine::Event(deliver(parts)));
+        Joined::Waits
     }
 
     /// A future asks, with its ticket if it has one. True: the caller has a permit.
-    pub(super) fn poll(&self, ticket: &mut Option<u64>, waker: Waker, stays: bool) -> bool {
+    pub(super) fn poll(&self, ticket: &mut Option<u64>, waker: Waker) -> bool {
         if ticket.is_none() && self.take() {
             return true;
         }
@@ -203,11 +228,11 @@ impl<H> Permits<H> {
             Some(its) => its,
             None if !self.begin_to_wait(&mut line) => return true,
             None => {
-                *ticket = Some(line.add(InLine::Future { waker, stays }));
+                *ticket = Some(line.add(InLine::Future(waker)));
                 return false;
             }
         };
-        let before = line.waiting.insert(its, InLine::Future { waker, stays });
+        let before = line.waiting.insert(its, InLine::Future(waker));
         drop(line);
         drop(before);
         false
@@ -243,11 +268,11 @@ mod tests {
     use std::sync::mpsc::channel;
 
     fn poll(permits: &Permits<()>, ticket: &mut Option<u64>) -> bool {
-        permits.poll(ticket, Waker::noop().clone(), true)
+        permits.poll(ticket, Waker::noop().clone())
     }
 
     fn give_back(permits: &Permits<()>) {
-        permits.give_back(|| (), || ());
+        assert!(permits.give_back(|| ()).is_none(), "a panic");
     }
 
     #[test]
@@ -290,12 +315,15 @@ mod tests {
         let (tell, told) = channel();
         for i in 0..100_000 {
             let tell = tell.clone();
-            let refuses = i < 99_999;
             let deliver = move |()| {
                 tell.send(i).unwrap();
-                refuses.then_some(())
+                match i < 99_999 {
+                    true => Err(Undelivered(None)),
+                    false => Ok(()),
+                }
             };
-            assert!(permits.join(Box::new(deliver)).is_none());
+            let joined = permits.join((), usize::MAX, |()| Box::new(deliver));
+            assert!(matches!(joined, Joined::Waits));
         }
         give_back(&permits);
         assert!(told.try_iter().eq(0..100_000));

@@ -7,7 +7,7 @@ use crate::host::inner::Inner;
 use crate::host::quiesce::Until;
 use crate::host::worker;
 use crate::post::{Post, until_of};
-use crate::sync::{Arc, Condvar, Mutex, fault};
+use crate::sync::{Arc, Condvar, Mutex};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::PoisonError;
@@ -81,9 +81,9 @@ impl<T: Send + 'static> Bounded<T> {
     ///
     /// # Errors
     /// - [`BoundedError::TimedOut`] if no room has come in time.
-    /// - [`BoundedError::Ended`] when the runtime is asked to stop, also if that is while it waits.
-    ///   By a [`KeepAlive`](crate::KeepAlive) only if the run is cut short. If it is, by a panic or
-    ///   its deadline, whoever waits is told when the events that wait are dropped.
+    /// - [`BoundedError::Ended`] when the runtime is asked to stop, ends by itself or is cut short,
+    ///   also if that is while it waits. By a [`KeepAlive`](crate::KeepAlive) only if the run is cut
+    ///   short.
     /// - [`BoundedError::Inside`] in a handler of whatever runtime, at once.
     /// - [`BoundedError::Full`] at the builder's limit of queued events: for that nobody waits.
     ///
@@ -99,26 +99,23 @@ impl<T: Send + 'static> Bounded<T> {
         match self.wait(until_of(by, self.inner()), timeout) {
             Ok(permit) => Ok(permit.post(by, f)?),
             Err(NoPermit::Ended) => Err(BoundedError::Ended(f)),
-            Err(NoPermit::TimedOut) => Err(BoundedError::TimedOut(f)),
+            Err(NoPermit::TimedOut) => {
+                self.count_refused();
+                Err(BoundedError::TimedOut(f))
+            }
         }
     }
 
     /// Waits for a permit on this thread.
     fn wait(&self, until: Until, timeout: Duration) -> Result<Permit<T>, NoPermit> {
-        if let Some(permit) = self.try_reserve() {
+        if let Some(permit) = self.take() {
             return Ok(permit);
         }
         let deadline = Instant::now().checked_add(timeout);
         let asleep = Arc::new(Asleep::new());
         let waker = Waker::from(Arc::clone(&asleep));
         let inner = self.inner();
-        let _noted = match until {
-            Until::Stop if !fault("stop wakes nobody who waits for room") => {
-                Some(OnStop::note(inner, &waker).ok_or(NoPermit::Ended)?)
-            }
-            // Posts are accepted until all that waits has run, or was dropped.
-            Until::Stop | Until::End => None,
-        };
+        let _noted = Noted::new(inner, &waker);
         let mut reserve = self.reserve();
         loop {
             let polled = Pin::new(&mut reserve).poll(&mut Context::from_waker(&waker));
@@ -150,10 +147,7 @@ impl<T: Send + 'static> Future for Reserve<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit<T>> {
         let waker = context.waker().clone();
         let Reserve { bounded, ticket } = &mut *self;
-        // Whoever is woken there posts behind what the event that made room has posted.
-        let runtime = Arc::as_ptr(bounded.inner());
-        let stays = worker::lend_current(runtime, (), |_worker, ()| ()).is_ok();
-        match bounded.cell.permits.poll(ticket, waker, stays) {
+        match bounded.cell.permits.poll(ticket, waker) {
             true => Poll::Ready(Permit::of(bounded.clone())),
             false => Poll::Pending,
         }
@@ -218,22 +212,21 @@ impl Wake for Asleep {
     }
 }
 
-/// Who is woken when the end is asked for, for as long as this is there.
-struct OnStop<'a> {
+/// A thread is woken when the end is asked for and when it has come, for as long as this is there.
+struct Noted<'a> {
     inner: &'a Inner,
     key: usize,
 }
 
-impl<'a> OnStop<'a> {
-    /// None: it was asked for.
-    fn note(inner: &'a Inner, waker: &Waker) -> Option<OnStop<'a>> {
-        let key = inner.wake_when_stopping(None, waker.clone())?;
-        Some(OnStop { inner, key })
+impl<'a> Noted<'a> {
+    fn new(inner: &'a Inner, waker: &Waker) -> Noted<'a> {
+        let key = inner.wait_until_the_end(waker.clone());
+        Noted { inner, key }
     }
 }
 
-impl Drop for OnStop<'_> {
+impl Drop for Noted<'_> {
     fn drop(&mut self) {
-        self.inner.do_not_wake_when_stopping(self.key);
+        self.inner.end_of_waiting(self.key);
     }
 }

@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::sched::shared::Shared;
 use crate::sched::stats::CoreCounters;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Condvar, Mutex};
+use crate::sync::{Arc, Condvar, Mutex, fault, relaxed};
 use crossbeam_utils::CachePadded;
 use slab::Slab;
 use std::fmt;
@@ -86,6 +86,9 @@ pub(crate) struct Inner {
     /// Threads for blocking work.
     #[cfg(not(loom))]
     pub(crate) pool: super::pool::BlockingPool,
+    /// Refusals of bounded colors, by threads that are no cores. On a line of its own, for who is
+    /// refused may go on trying.
+    pub(crate) refused_outside: CachePadded<relaxed::AtomicU64>,
     /// Events dropped after the end.
     discarded: AtomicU64,
     pub(crate) attached: Box<dyn Attached>,
@@ -93,6 +96,8 @@ pub(crate) struct Inner {
     pub(crate) leftovers: Leftovers,
     /// Who is woken when the end is asked for.
     on_stop: Mutex<Slab<Waker>>,
+    /// Threads that wait for room in a color, which nobody may give any more.
+    waiting: Mutex<Slab<Waker>>,
 }
 
 // Nothing that is behind a lock: whoever formats may be the user, and post.
@@ -118,6 +123,7 @@ impl Inner {
             attached,
             leftovers: Leftovers::new(),
             on_stop: Mutex::new(Slab::new()),
+            waiting: Mutex::new(Slab::new()),
             shared,
             config,
             #[cfg(not(loom))]
@@ -126,6 +132,7 @@ impl Inner {
             virtual_clock: OnceLock::new(),
             outcome: Mutex::new(Outcome::default()),
             changed: Condvar::new(),
+            refused_outside: CachePadded::default(),
             discarded: AtomicU64::new(0),
         }
     }
@@ -142,6 +149,9 @@ impl Inner {
             self.outcome.lock().unwrap().stop_at = Some(Instant::now());
             self.changed.notify_all();
             self.shared.wake_all();
+            if !fault("stop wakes nobody who waits for room") {
+                self.wake_waiting();
+            }
             let wakers = std::mem::take(&mut *self.on_stop.lock().unwrap());
             // One that panics keeps no other from being woken.
             let wake = |(_, waker): (usize, Waker)| catching(|| waker.wake()).err();
@@ -173,6 +183,24 @@ impl Inner {
         drop(waker);
     }
 
+    /// Notes a thread that waits, by a waker of the runtime's own. It is woken when the end is asked
+    /// for and when it has come, unless that was before: the caller looks after this.
+    pub(crate) fn wait_until_the_end(&self, waker: Waker) -> usize {
+        self.waiting.lock().unwrap().insert(waker)
+    }
+
+    /// The thread that was noted under this key waits no more.
+    pub(crate) fn end_of_waiting(&self, key: usize) {
+        self.waiting.lock().unwrap().remove(key);
+    }
+
+    /// Has threads that wait look at the end, which was asked for or has come.
+    pub(crate) fn wake_waiting(&self) {
+        for (_, waker) in &*self.waiting.lock().unwrap() {
+            waker.wake_by_ref();
+        }
+    }
+
     /// A keep-alive is gone.
     pub(crate) fn drop_keep_alive(&self) {
         if self.quiesce.drop_keep_alive(self.config.exit_when_idle) {
@@ -187,6 +215,9 @@ impl Inner {
             core.progress.ask_to_look_up();
         }
         self.shared.wake_all();
+        if !fault("force wakes nobody who waits for room") {
+            self.wake_waiting();
+        }
         // Under the lock, so that the owner cannot look before and wait after.
         let _outcome = self.outcome.lock().unwrap();
         self.changed.notify_all();
@@ -249,7 +280,7 @@ impl Inner {
         self.sum(|of| of.tasks.get()).saturating_sub(over)
     }
 
-    fn sum(&self, of: fn(&CoreCounters) -> u64) -> u64 {
+    pub(super) fn sum(&self, of: fn(&CoreCounters) -> u64) -> u64 {
         let cores = self.shared.cores.iter();
         cores.map(|core| of(&core.stats)).sum()
     }

@@ -4,6 +4,7 @@ use super::inner::Inner;
 use crate::Color;
 use crate::sched::depth::{Depth, deepest};
 use crate::sched::stats::HistogramSum;
+use crate::sync::relaxed::Ordering;
 use crate::topology::Distance;
 use std::time::Duration;
 
@@ -31,6 +32,12 @@ pub struct Stats {
     /// Tasks that wait to be woken, or for the event that polls them again; see
     /// [`Cx::spawn`](crate::Cx::spawn). Exact between quanta.
     pub tasks: u64,
+    /// Events of bounded colors that were shed; see [`Bounded::shed`](crate::Bounded::shed), which
+    /// says it of one bound.
+    pub events_shed: u64,
+    /// Times somebody found no room in a bounded color, and did not wait for it or not long enough;
+    /// see [`Bounded::refused`](crate::Bounded::refused), which says it of one bound.
+    pub events_refused: u64,
     /// Blocking work; see [`Cx::blocking`](crate::Cx::blocking).
     pub blocking: BlockingStats,
     /// Bytes of event memory ever allocated: events are recycled, so this is a high-water mark.
@@ -209,6 +216,9 @@ impl Inner {
                 .max(shared.depot.in_use_min()),
             tasks: self.tasks_waiting(),
             events_boxed: self.events_boxed(),
+            events_shed: self.sum(|of| of.shed.get()),
+            events_refused: self.sum(|of| of.refused.get())
+                + self.refused_outside.load(Ordering::Relaxed),
             #[cfg(not(loom))]
             blocking: self.pool.stats(),
             #[cfg(loom)]

@@ -82,13 +82,29 @@ pub(crate) fn lend_current<A, R>(
     with: A,
     f: impl FnOnce(&mut Worker, A) -> R,
 ) -> Result<R, A> {
+    lend_current_if(|its| std::ptr::eq(its, inner), with, f)
+}
+
+/// Inside an event of whatever runtime, publishes what was posted there: somebody else is about to
+/// be told something, and what that one posts must not come before.
+pub(crate) fn publish_current() {
+    let _elsewhere = lend_current_if(|_its| true, (), |worker, ()| worker.publish());
+}
+
+/// Calls `f` if this thread's worker is of a runtime that will do.
+#[inline(always)]
+fn lend_current_if<A, R>(
+    will_do: impl FnOnce(*const Inner) -> bool,
+    with: A,
+    f: impl FnOnce(&mut Worker, A) -> R,
+) -> Result<R, A> {
     let current = CURRENT.try_with(Cell::get).ok().and_then(NonNull::new);
     let Some(mut worker) = current else {
         return Err(with);
     };
     // SAFETY: set by `enter` for as long as it has the worker, on this thread; exclusive as above.
     let worker = unsafe { worker.as_mut() };
-    if !std::ptr::eq(&*worker.inner, inner) {
+    if !will_do(&*worker.inner) {
         return Err(with);
     }
     Ok(f(worker, with))
@@ -310,6 +326,9 @@ fn rest(worker: &mut Worker, phase: Phase) -> Next {
             }
             Reported::Over => {
                 inner.shared.wake_all();
+                if !fault("end wakes nobody who waits for room") {
+                    inner.wake_waiting();
+                }
                 return Next::Leave;
             }
         }

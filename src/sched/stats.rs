@@ -26,6 +26,9 @@ pub(crate) struct CoreCounters {
     pub(crate) holds_settled: Counter,
     pub(crate) holds_dropped: Counter,
     pub(crate) put_aside: Counter,
+    /// Of colors with a bound.
+    pub(crate) shed: Counter,
+    pub(crate) refused: Counter,
     /// Tasks that had to wait, from then until they are over: each counts as an event meanwhile.
     pub(crate) tasks: Counter,
     pub(crate) tasks_over: Counter,

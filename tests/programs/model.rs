@@ -85,6 +85,31 @@ struct Event {
     canceled: bool,
     /// Canceled by somebody.
     may_not_fire: bool,
+    /// The bound that counts it.
+    bound: Option<usize>,
+}
+
+/// What is known of a bounded color.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(crate) events_max: usize,
+    pub(crate) depth_max: Option<usize>,
+    /// Its events that were accepted and have not begun.
+    queued: usize,
+    pub(crate) shed: u64,
+    pub(crate) refused: u64,
+}
+
+impl Bound {
+    pub(crate) fn new(events_max: usize, depth_max: Option<usize>) -> Bound {
+        Bound {
+            events_max,
+            depth_max,
+            queued: 0,
+            shed: 0,
+            refused: 0,
+        }
+    }
 }
 
 /// See the module text.
@@ -106,6 +131,7 @@ pub(crate) struct Model {
     pub(crate) for_several: u64,
     /// Those that were dropped: at some moment since they are over.
     let_go: Vec<HoldId>,
+    pub(crate) bounds: Vec<Bound>,
     outside: Known,
     pub(crate) panics: u64,
     /// The program has asked for the end: timers need not fire.
@@ -132,6 +158,7 @@ impl Model {
             way,
             canceled: false,
             may_not_fire: false,
+            bound: None,
         });
         self.events.len() - 1
     }
@@ -156,6 +183,41 @@ impl Model {
         }
     }
 
+    /// The post was accepted by this bound.
+    pub(crate) fn accept_bounded(&mut self, by: Option<Id>, id: Id, which: usize) {
+        self.events[id].bound = Some(which);
+        let bound = &mut self.bounds[which];
+        bound.queued += 1;
+        if bound.queued > bound.events_max {
+            let (queued, max) = (bound.queued, bound.events_max);
+            self.fail(format!("{queued} events wait where {max} may"));
+        }
+        self.accept(by, id);
+    }
+
+    /// The turn of an event comes, which is shed or not.
+    fn judge_shed(&mut self, id: Id, shed: bool) {
+        let Some(which) = self.events[id].bound else {
+            return;
+        };
+        let bound = &mut self.bounds[which];
+        bound.queued -= 1;
+        bound.shed += u64::from(shed);
+        let behind = bound.queued;
+        if shed != bound.depth_max.is_some_and(|max| behind > max) {
+            let what = if shed { "is" } else { "is not" };
+            self.fail(format!("event {id} {what} shed with {behind} behind it"));
+        }
+    }
+
+    /// The event is shed, in its turn.
+    pub(crate) fn shed(&mut self, id: Id, color: Color) {
+        self.judge_shed(id, true);
+        self.events[id].bound = None;
+        self.begin(id, color);
+        self.end(id, false);
+    }
+
     /// The event begins, in an event of this color.
     pub(crate) fn begin(&mut self, id: Id, color: Color) {
         let Event {
@@ -165,6 +227,7 @@ impl Model {
             canceled,
             ..
         } = self.events[id];
+        self.judge_shed(id, false);
         if state != State::Queued {
             self.fail(format!("event {id} begins and is {state:?}"));
         }
@@ -470,6 +533,31 @@ pub(crate) fn notices() {
     model.cancel(timer);
     model.begin(timer, SEVEN);
     assert!(broken(model).contains("canceled"));
+
+    let bounded = |events_max, depth_max| {
+        let mut model = Model::default();
+        model.bounds.push(Bound::new(events_max, depth_max));
+        let ids = [0, 1].map(|_| {
+            let id = model.offer(None, SEVEN, Way::Posted);
+            model.accept_bounded(None, id, 0);
+            id
+        });
+        (model, ids)
+    };
+    let (model, _) = bounded(1, None);
+    assert!(broken(model).contains("2 events wait where 1 may"));
+
+    let (mut model, [first, _]) = bounded(2, Some(1));
+    model.shed(first, SEVEN);
+    assert!(broken(model).contains("event 0 is shed with 1 behind it"));
+
+    let (mut model, [first, _]) = bounded(2, Some(0));
+    model.begin(first, SEVEN);
+    assert!(broken(model).contains("event 0 is not shed with 1 behind it"));
+
+    let (mut model, [_, second]) = bounded(2, None);
+    model.begin(second, SEVEN);
+    assert!(broken(model).contains("runs before event 0"));
 
     // Unlike a timer, a result comes also after the stop.
     let mut model = Model::default();

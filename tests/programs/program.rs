@@ -7,6 +7,9 @@ use proptest::prelude::*;
 /// Handlers by annotation; see `run::HANDLERS`.
 pub(crate) const HANDLERS: usize = 6;
 
+/// Bounded colors; see `run::bound`.
+pub(crate) const BOUNDS: usize = 3;
+
 /// A runtime, its first event, and what comes from outside.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
@@ -70,6 +73,14 @@ pub(crate) enum Act {
     DropTask(usize),
     /// Posts an event of these colors that has their states, or reads them.
     Together(Vec<u64>, bool, Vec<Act>),
+    /// Posts an event to one of the bounded colors, which may be refused or shed.
+    TryBounded(usize, Vec<Act>),
+    /// Waits for room in one of them, by a callback of this color that then posts an event there.
+    OnRoom(usize, u64, Vec<Act>),
+    /// The same by a task of this color.
+    Reserve(usize, u64, Vec<Act>),
+    /// Posts an event there with room that was given: what the two above do then.
+    UseRoom(Vec<Act>),
     /// Makes a keep-alive, which is kept outside.
     KeepAlive,
     /// Panics.
@@ -82,6 +93,8 @@ pub(crate) enum Act {
 #[derive(Clone, Debug)]
 pub(crate) enum Outside {
     Post(usize, u64, Vec<Act>),
+    /// Posts to one of the bounded colors.
+    TryBounded(usize, Vec<Act>),
     /// Through the latest keep-alive, if there is one.
     PostKept(usize, u64, Vec<Act>),
     /// Drops the latest keep-alive.
@@ -131,6 +144,11 @@ fn body() -> impl Strategy<Value = Vec<Act>> {
             2 => (color(), body()).prop_map(|(color, body)| Act::Blocking(color, body)),
             3 => (color(), stages()).prop_map(|(color, stages)| Act::Spawn(color, stages)),
             2 => stages().prop_map(Act::Until),
+            4 => (0..BOUNDS, body()).prop_map(|(which, body)| Act::TryBounded(which, body)),
+            3 => (0..BOUNDS, color(), body())
+                .prop_map(|(which, color, body)| Act::OnRoom(which, color, body)),
+            3 => (0..BOUNDS, color(), body())
+                .prop_map(|(which, color, body)| Act::Reserve(which, color, body)),
             3 => (vec(color(), 1..4), any::<bool>(), body())
                 .prop_map(|(colors, reads, body)| Act::Together(colors, reads, body)),
             2 => (0..50_000u32, color(), body())
@@ -155,6 +173,7 @@ fn outside() -> impl Strategy<Value = (u32, Outside)> {
     let what = prop_oneof![
         12 => (0..HANDLERS, color(), body())
             .prop_map(|(handler, color, body)| Outside::Post(handler, color, body)),
+        4 => (0..BOUNDS, body()).prop_map(|(which, body)| Outside::TryBounded(which, body)),
         3 => (0..HANDLERS, color(), body())
             .prop_map(|(handler, color, body)| Outside::PostKept(handler, color, body)),
         1 => Just(Outside::LetGo),

@@ -1,14 +1,15 @@
 //! Runs a program.
 
-use crate::model::{HoldId, Id, Model, Way};
-use crate::program::{Act, HANDLERS, Outside, Program};
+use crate::model::{Bound, HoldId, Id, Model, Way};
+use crate::program::{Act, BOUNDS, HANDLERS, Outside, Program};
 use mely::net::Timer;
 use mely::sim::SimError;
 use mely::sim::{self, Step};
 use mely::topology::{Shape, Topology};
 use mely::{
-    Blocking, BlockingError, Callback, Color, Colored, Cores, Cx, Handler, Hold, KeepAlive,
-    NoReply, OnPanic, PanicReport, PostError, RunError, Runtime, Task, sleep, with_cx, yield_now,
+    Backlog, Blocking, BlockingError, Bounded, BoundedError, Callback, Color, Colored, Cores, Cx,
+    Handler, Hold, KeepAlive, NoReply, OnPanic, PanicReport, Permit, Post, PostError, RunError,
+    Runtime, Shed, Task, sleep, with_cx, yield_now,
 };
 use std::collections::VecDeque;
 use std::panic;
@@ -36,6 +37,7 @@ static TABLE: [Handler; HANDLERS] = [
         .penalty(1_000),
 ];
 
+type Room = Arc<Mutex<Option<(usize, Permit<()>)>>>;
 type Timers = Arc<Mutex<Vec<(Id, Color, Timer)>>>;
 type Tasks = Arc<Mutex<Vec<(Stage, Task<()>)>>>;
 type Holds = Arc<Mutex<Vec<(HoldId, Hold)>>>;
@@ -49,6 +51,26 @@ struct Judge {
     kept: Arc<Mutex<Vec<KeepAlive>>>,
     works: Arc<Mutex<Vec<(Id, Blocking)>>>,
     tasks: Tasks,
+    /// Where a number of events may wait; empty if a post that finds the runtime full panics, which
+    /// would poison their states.
+    bounds: Arc<Vec<Bounded<()>>>,
+    /// Room that the event that begins next was given.
+    room: Room,
+}
+
+/// A bounded color: one is as wide as its number says, and the last sheds.
+fn bound(which: usize) -> Bound {
+    Bound::new(which + 1, (which + 1 == BOUNDS).then_some(1))
+}
+
+fn bounded(by: &impl Post, which: usize) -> Bounded<()> {
+    let bound = bound(which);
+    let backlog = Backlog::events(bound.events_max);
+    let backlog = match bound.depth_max {
+        Some(depth) => backlog.shed_deeper_than(depth),
+        None => backlog,
+    };
+    Bounded::new(Colored::new(by, Color::from(which as u64), ()), backlog)
 }
 
 /// How far a task is.
@@ -71,6 +93,51 @@ impl Judge {
         for (id, hold) in holds {
             self.model().let_go(id);
             drop(hold);
+        }
+    }
+
+    /// Posts an event to a bounded color, with room if there is some.
+    fn try_bounded<P: Post + ?Sized>(
+        &self,
+        (by, poster): (Option<Id>, &P),
+        which: usize,
+        room: Option<Permit<()>>,
+        mut acts: Vec<Act>,
+    ) {
+        let Some(bounded) = self.bounds.get(which) else {
+            return;
+        };
+        // It would poison the state.
+        acts.retain(|act| !matches!(act, Act::Panic));
+        let body = self.offer(by, bounded.state().color(), Way::Posted, acts);
+        let id = body.id;
+        let body = Arc::new(Mutex::new(Some(body)));
+        let its = Arc::clone(&body);
+        let take = |body: &Mutex<Option<Body>>| body.lock().unwrap().take().expect("taken once");
+        let run = move |(): &mut (), cx: &mut Cx| take(&body).run(cx);
+        let shed = move |(): &mut (), cx: &mut Cx, _: Shed| {
+            let body = take(&its);
+            body.judge.model().shed(body.id, cx.color());
+        };
+        let has_room = bounded.waiting() < bounded.backlog().events_max() && bounded.in_line() == 0;
+        let expected = room.is_some() || has_room;
+        let posted = match room {
+            Some(room) => room
+                .post_or(poster, &TABLE[0], run, shed)
+                .map_err(Into::into),
+            None => bounded.try_post_or(poster, &TABLE[0], run, shed),
+        };
+        match posted {
+            Ok(()) if expected => self.model().accept_bounded(by, id, which),
+            Err(BoundedError::NoRoom(refused)) if !expected => {
+                self.model().bounds[which].refused += 1;
+                drop(refused);
+            }
+            Err(BoundedError::Ended(refused)) => drop(refused),
+            posted => {
+                let what = format!("bound {which} says {posted:?}, expected room: {expected}");
+                self.model().fail(what);
+            }
         }
     }
 
@@ -143,6 +210,12 @@ impl Body {
             self.act(cx, act);
         }
         drop(running);
+    }
+
+    /// The same with room, which the first act takes.
+    fn run_with(self, cx: &mut Cx, which: usize, room: Permit<()>) {
+        *self.judge.room.lock().unwrap() = Some((which, room));
+        self.run(cx);
     }
 
     /// It in each of its colors.
@@ -377,6 +450,48 @@ impl Body {
                 }
             }
             Act::Together(colors, reads, acts) => self.together(cx, colors, reads, acts),
+            Act::TryBounded(which, acts) => {
+                self.judge
+                    .try_bounded((Some(self.id), cx), which, None, acts);
+            }
+            Act::OnRoom(which, color, acts) => {
+                let Some(bounded) = self.judge.bounds.get(which) else {
+                    return;
+                };
+                let color = Color::from(color);
+                let body = self.offer(color, Way::Result, vec![Act::UseRoom(acts)]);
+                let id = body.id;
+                let on_room = move |cx: &mut Cx, room| body.run_with(cx, which, room);
+                self.accepted(id);
+                let joined = bounded.on_room(cx, Callback::anonymous_value(color, on_room));
+                if let Err(BoundedError::NoRoom(_)) = joined {
+                    let what = format!("the line of bound {which} is said to be full");
+                    self.judge.model().fail(what);
+                }
+            }
+            Act::Reserve(which, color, acts) => {
+                let Some(bounded) = self.judge.bounds.get(which).cloned() else {
+                    return;
+                };
+                let color = Color::from(color);
+                let first = self.offer(color, Way::Posted, Vec::new());
+                let last = self.offer(color, Way::Result, vec![Act::UseRoom(acts)]);
+                let ids = (first.id, last.id);
+                let task = async move {
+                    with_cx(|cx| first.run(cx));
+                    let room = bounded.reserve().await;
+                    with_cx(|cx| last.run_with(cx, which, room));
+                };
+                cx.spawn(color, task).detach();
+                self.accepted(ids.0);
+                self.accepted(ids.1);
+            }
+            Act::UseRoom(acts) => {
+                let room = self.judge.room.lock().unwrap().take();
+                let (which, room) = room.expect("given to this event");
+                let by = (Some(self.id), &*cx);
+                self.judge.try_bounded(by, which, Some(room), acts);
+            }
             Act::KeepAlive => self.judge.kept.lock().unwrap().push(cx.keep_alive()),
             Act::Panic => panic::panic_any(ON_PURPOSE),
             Act::Stop => {
@@ -465,13 +580,15 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         ..Shape::default()
     };
     let topology = Topology::synthetic(shape).expect("a machine");
-    let judge = Judge {
+    let mut judge = Judge {
         model: Arc::default(),
         timers: Arc::default(),
         holds: Arc::default(),
         kept: Arc::default(),
         works: Arc::default(),
         tasks: Arc::default(),
+        bounds: Arc::default(),
+        room: Arc::default(),
     };
     let mut simulation = Runtime::builder()
         .topology(topology)
@@ -488,6 +605,12 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         .panic_hook(panic_hook(&judge, program))
         .simulate(seed)
         .expect("what a program asks for can be built");
+    let poster = simulation.poster();
+    if program.events_max > 1 {
+        let bounds = (0..BOUNDS).map(|which| bounded(&poster, which));
+        judge.bounds = Arc::new(bounds.collect());
+    }
+    judge.model().bounds.extend((0..BOUNDS).map(bound));
     let offer =
         |color: u64, acts: &[Act]| judge.offer(None, color.into(), Way::Posted, acts.to_vec());
     let accepted = |id: Id| judge.model().accept(None, id);
@@ -497,7 +620,6 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         .start(move |cx| first.run(cx))
         .map_err(|error| error.to_string())?;
     accepted(id);
-    let poster = simulation.poster();
     let mut outside: VecDeque<_> = program.outside.iter().collect();
     let panics_matter = || judge.model().panics > 0 && program.on_panic == OnPanic::Stop;
     let latest_kept = || judge.kept.lock().unwrap().pop();
@@ -549,6 +671,9 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
                     Err(refused) => drop(refused),
                 }
             }
+            Outside::TryBounded(which, acts) => {
+                judge.try_bounded((None, &poster), *which, None, acts.clone());
+            }
             Outside::PostKept(handler, color, acts) => {
                 let Some(keep_alive) = latest_kept() else {
                     continue;
@@ -576,6 +701,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         }
     }
     let result = simulation.end();
+    let stats = simulation.stats();
     drop(simulation);
     judge.timers.lock().unwrap().clear();
     judge.let_all_go();
@@ -584,6 +710,31 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     judge.tasks.lock().unwrap().clear();
     let panics_matter = panics_matter();
     let mut model = judge.model();
+    for (which, bounded) in judge.bounds.iter().enumerate() {
+        let (waiting, in_line) = (bounded.waiting(), bounded.in_line());
+        if (waiting, in_line) != (0, 0) {
+            model.fail(format!(
+                "bound {which} has {waiting} permits out at the end, and {in_line} in its line"
+            ));
+        }
+        let (told, counted) = (
+            (bounded.shed(), bounded.refused()),
+            (model.bounds[which].shed, model.bounds[which].refused),
+        );
+        if told != counted {
+            model.fail(format!(
+                "bound {which} counts {told:?}, which were {counted:?}"
+            ));
+        }
+    }
+    let sum = |of: fn(&Bound) -> u64| -> u64 { model.bounds.iter().map(of).sum() };
+    let counted = (sum(|bound| bound.shed), sum(|bound| bound.refused));
+    let told = (stats.events_shed, stats.events_refused);
+    if told != counted {
+        model.fail(format!(
+            "the runtime counts {told:?}, which were {counted:?}"
+        ));
+    }
     let left = model.judge(result.is_ok());
     match result {
         Ok(()) if panics_matter => return Err("a panic did not stop the runtime".into()),

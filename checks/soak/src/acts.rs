@@ -1,6 +1,7 @@
 //! The odd things that events do: placements, state, colors of one's own, timers, holds, tasks,
-//! several states at once, other runtimes.
+//! several states at once, bounded colors, other runtimes.
 
+use crate::bounds::use_bound;
 use crate::event::{Place, accepted, cross, post};
 use crate::server;
 use crate::ticket::Ticket;
@@ -18,7 +19,7 @@ use tokio::sync::oneshot;
 
 /// Does one of them; the caller is inside `at`.
 pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
-    match rng.u32(..21) {
+    match rng.u32(..23) {
         0 => {
             let color = world.sides[at.side].groups[at.group][rng.usize(..world.draw.colors)].color;
             cx.place(color, rng.usize(..cx.cores()));
@@ -36,6 +37,7 @@ pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand
         16 => drop_task(world, at),
         17 | 18 => together(cx, world, at, rng),
         19 => read(cx, world, at, rng),
+        20 | 21 => use_bound(cx, world, at, rng),
         _ => cross(world, at, rng),
     }
 }

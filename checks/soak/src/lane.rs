@@ -1,5 +1,6 @@
 //! Foreign threads: they come, post, and go; the next one of the lane goes on where they ended.
 
+use crate::bounds;
 use crate::event::{Event, Place, accepted};
 use crate::order::Stamp;
 use crate::ticket::Ticket;
@@ -41,6 +42,7 @@ fn live(world: &Arc<World>, lane: usize, sent: &mut [u32], rng: &mut fastrand::R
             1..10 => std::thread::yield_now(),
             10 => drop_state(world, rng),
             11 => place(world, rng),
+            12 => bounds::wait(world, rng),
             _ => {}
         }
         let at = Place {

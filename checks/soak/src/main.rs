@@ -7,15 +7,17 @@
 //! ```
 //!
 //! A round draws one or two runtimes from a seed (`draw`), lets foreign threads, handlers, timers
-//! and connections loose on them (`lane`, `event`, `acts`, `server`, `client`), ends them somehow
-//! (`round`), and asks the oracle (`world`, `ticket`, `order`) and the process (`process`) whether
-//! everything is as promised. The first violation ends the process with exit code 1, the seed and
-//! what was drawn (`verdict`); so does a round that hangs, with what is known of each core.
+//! and connections loose on them (`lane`, `event`, `acts`, `bounds`, `server`, `client`), ends them
+//! somehow (`round`), and asks the oracle (`world`, `ticket`, `order`) and the process (`process`)
+//! whether everything is as promised. The first violation ends the process with exit code 1, the
+//! seed and what was drawn (`verdict`); so does a round that hangs, with what is known of each
+//! core.
 //!
 //! A seed repeats what is drawn, not how the system schedules the threads: a violation may take
 //! several tries to come back.
 
 mod acts;
+mod bounds;
 mod client;
 mod draw;
 mod event;

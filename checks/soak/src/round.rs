@@ -1,5 +1,6 @@
 //! One round: runtimes are built, run, ended and dropped, and everything is accounted for.
 
+use crate::bounds::Bound;
 use crate::draw::{Draw, End, SideDraw};
 use crate::event::Place;
 use crate::options::Plant;
@@ -45,8 +46,9 @@ pub(crate) fn run(draw: Draw, plant: Option<Plant>, sums: &mut Sums) {
         std::mem::forget(std::fs::File::open("/dev/null"));
     }
     let runtimes: Vec<Runtime> = draw.sides.iter().map(build).collect();
-    for (side, runtime) in world.sides.iter().zip(&runtimes) {
+    for ((side, its), runtime) in world.sides.iter().zip(&draw.sides).zip(&runtimes) {
         let _ = side.poster.set(runtime.poster());
+        let _ = side.bounds.set(Bound::all(&runtime.poster(), its.cores));
         verdict::watch(runtime.poster());
     }
     verdict::phase("running");
@@ -181,6 +183,8 @@ fn account(world: Arc<World>, ran: &[Ran], panics: u64, sums: &mut Sums) {
             holders - 1
         ));
     };
+    let bounds = world.sides.iter().filter_map(|side| side.bounds.get());
+    bounds.flatten().for_each(|bound| bound.must_be_empty());
     let tickets = world.book.sums();
     let left: Option<u64> = ran.iter().map(|ran| ran.left).sum();
     if left.is_some_and(|left| tickets.dropped > left) {

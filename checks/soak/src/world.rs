@@ -1,5 +1,6 @@
 //! What the events of a round share.
 
+use crate::bounds::Bound;
 use crate::draw::Draw;
 use crate::options::Plant;
 use crate::order::Cell;
@@ -38,6 +39,7 @@ pub(crate) struct Side {
     pub(crate) listener: Mutex<Option<Listener>>,
     pub(crate) states: Vec<Mutex<Option<Colored<State>>>>,
     pub(crate) timers: Mutex<Vec<Timer>>,
+    pub(crate) bounds: OnceLock<Vec<Arc<Bound>>>,
     /// Of tasks, for whoever drops them.
     pub(crate) tasks: Mutex<Vec<Task<()>>>,
 }
@@ -74,6 +76,7 @@ impl World {
             listener: Mutex::new(None),
             states: (0..STATES).map(|_| Mutex::new(None)).collect(),
             timers: Mutex::new(Vec::new()),
+            bounds: OnceLock::new(),
             tasks: Mutex::new(Vec::new()),
         };
         World {

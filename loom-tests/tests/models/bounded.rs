@@ -1,6 +1,6 @@
 //! Bounded colors: never more events than the bound, and nobody who waits for room is forgotten.
 
-use crate::support::{RUNS, within};
+use crate::support::{RUNS, SHORT, within};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Backlog, Bounded, BoundedError, Callback, Color, Colored, Cx, Permit};
@@ -114,11 +114,12 @@ fn register_and_give_back() {
         let permit = bounded.try_reserve().unwrap();
         let giving = thread::spawn(move || drop(permit));
         let (its, counted) = (bounded.clone(), ran.clone());
-        within(&world, &mut core, &crate::support::SHORT, move |cx| {
+        within(&world, &mut core, &SHORT, move |cx| {
             let on_room = move |cx: &mut Cx, room: Permit<()>| {
                 room.post(cx, counted.event()).unwrap();
             };
-            its.on_room(cx, Callback::anonymous_value(CALLS, on_room));
+            its.on_room(cx, Callback::anonymous_value(CALLS, on_room))
+                .unwrap();
         });
         giving.join().unwrap();
         world.stop();
@@ -150,6 +151,84 @@ fn wait_and_stop() {
         );
         drop((permit, refused));
         assert_eq!(bounded.waiting(), 0, "ORACLE: room given back");
+    });
+}
+
+/// The same, while the run is cut short. The permit is kept, and so tells nobody.
+#[test]
+fn wait_and_force() {
+    Model {
+        name: "bounded::wait_and_force",
+        preemptions_max: 3,
+        iterations_min: 10,
+    }
+    .explore(|| wait_for_the_end(World::new(Plan::cores(1)), World::force));
+}
+
+/// The same, while the runtime ends by itself.
+#[test]
+fn wait_and_end() {
+    Model {
+        name: "bounded::wait_and_end",
+        preemptions_max: 2,
+        iterations_min: 10,
+    }
+    .explore(|| {
+        let plan = Plan {
+            exit_when_idle: true,
+            ..Plan::cores(1)
+        };
+        wait_for_the_end(World::new(plan), |world| world.core(0).drive());
+    });
+}
+
+/// A foreign thread waits for room that is kept, while `ends` ends the run.
+fn wait_for_the_end(world: World, ends: impl FnOnce(&World)) {
+    let bounded = bounded(&world, 1);
+    let permit = bounded.try_reserve().unwrap();
+    let (its, poster) = (bounded.clone(), world.poster());
+    let waiting = thread::spawn(move || its.post_wait(&poster, FOR_EVER, |_, _| ()));
+    ends(&world);
+    let refused = waiting.join().unwrap();
+    assert!(
+        matches!(refused, Err(BoundedError::Ended(_))),
+        "ORACLE: accepted after the end"
+    );
+    drop((permit, refused));
+    assert_eq!(bounded.waiting(), 0, "ORACLE: room given back");
+}
+
+/// An event posts, the next one makes room: whoever waits for that posts behind.
+#[test]
+fn post_and_give_back() {
+    Model {
+        name: "bounded::post_and_give_back",
+        preemptions_max: 2,
+        iterations_min: 10,
+    }
+    .explore(|| {
+        let world = World::new(Plan::cores(1));
+        let bounded = bounded(&world, 1);
+        let (ran, first) = (Ran::default(), Ran::default());
+        let cause = ran.clone();
+        let posts = move |_: &mut (), cx: &mut Cx| {
+            let first = SHORT.on(CALLS, move |_cx: &mut Cx| {
+                cause.0.fetch_add(1, Ordering::Relaxed);
+            });
+            cx.post_callback(first);
+        };
+        let poster = world.poster();
+        bounded.state().post_as(&poster, &SHORT, posts).unwrap();
+        let nothing = |_: &mut (), _: &mut Cx| ();
+        bounded.try_post_as(&poster, &SHORT, nothing).unwrap();
+        let driven = core_of(&world);
+        bounded.post_wait(&poster, FOR_EVER, nothing).unwrap();
+        let seen = first.clone();
+        let second = move |_cx: &mut Cx| seen.0.store(ran.count(), Ordering::Relaxed);
+        poster.post(CALLS, second).unwrap();
+        world.stop();
+        driven.join().unwrap();
+        assert_eq!(first.count(), 1, "ORACLE: the post before the room");
     });
 }
 
@@ -224,6 +303,29 @@ fn finds_a_stop_that_wakes_nobody_who_waits_for_room() {
         "bounded::wait_and_stop",
         "stop wakes nobody who waits for room",
         &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_an_end_that_wakes_nobody_who_waits_for_room() {
+    must_fail(
+        "bounded::wait_and_force",
+        "force wakes nobody who waits for room",
+        &["deadlock"],
+    );
+    must_fail(
+        "bounded::wait_and_end",
+        "end wakes nobody who waits for room",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_room_before_what_was_posted() {
+    must_fail(
+        "bounded::post_and_give_back",
+        "room before what was posted",
+        &["ORACLE: the post before the room"],
     );
 }
 
