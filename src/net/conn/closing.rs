@@ -28,14 +28,14 @@ impl Conn {
             let after_received = std::mem::take(&mut colored.after_received);
             (colored.sending, (colored.on_data.take(), after_received))
         };
-        // The user's closure, in its color, with nothing borrowed.
-        drop(dropped);
         if !sending {
             self.go_home(cx);
         } else if at_once && let Some(driver) = Driver::of(&mut cx.worker().source) {
             // The send under way, on whichever ring, ends with an error; then we go home.
             driver.backend.shutdown(self.fd, How::Both);
         }
+        // The user's closures, in their color, with nothing borrowed. Last: they may panic.
+        drop(dropped);
     }
 
     /// Tells the home core to close; nothing of the color's is under way any more.
@@ -45,13 +45,14 @@ impl Conn {
             colored.phase = Phase::Closed;
             colored.take_callbacks()
         };
-        drop(dropped);
         let home = control(self.home());
         cx.post_own(home, move |cx: &mut Cx| {
             if let Some(driver) = Driver::of(&mut cx.worker().source) {
                 self.close_at_home(driver);
             }
         });
+        // Last: they may panic.
+        drop(dropped);
     }
 
     fn close_at_home(&self, driver: &mut Driver) {

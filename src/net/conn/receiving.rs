@@ -108,10 +108,12 @@ impl Conn {
             colored.on_data.take()
         };
         let Some(callback) = callback else { return };
-        let stream = self.call(cx, callback, ColorHalf::place_of_on_data, result);
+        let (stream, over) = self.call(cx, callback, ColorHalf::place_of_on_data, result);
         if last && stream.conn.in_color(cx).detached {
             stream.close(cx);
         }
+        // With nothing borrowed.
+        drop(over);
     }
 
     /// The receive is over; called by the home core's driver.
