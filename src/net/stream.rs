@@ -365,7 +365,8 @@ impl Stream {
         colored.visit(cx, bytes, |colored, bytes| colored.queued_bytes_max = bytes)
     }
 
-    /// Sends the end of the stream after what is queued. Receiving goes on.
+    /// Sends the end of the stream after what is queued. Receiving goes on. If sending fails, or
+    /// has failed, no end is sent: the peer would take what it got for all.
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
@@ -373,7 +374,7 @@ impl Stream {
         let now = {
             let mut colored = self.conn.colored.borrow(cx)?;
             colored.shutdown = true;
-            !colored.sending && colored.phase == Phase::Open
+            !colored.sending && !colored.broken && colored.phase == Phase::Open
         };
         if now && let Some(driver) = Driver::of(&mut cx.worker().source) {
             driver.backend.shutdown(self.conn.fd, How::Write);
@@ -428,7 +429,8 @@ impl Stream {
             conn.close(cx, at_once);
         } else {
             let (poster, color) = (conn.poster().clone(), conn.color());
-            let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, at_once));
+            let close = move |cx: &mut Cx| conn.close(cx, at_once);
+            let _ = poster.post_own_until(Until::End, None, color, close);
         }
     }
 }

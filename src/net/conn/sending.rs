@@ -125,16 +125,23 @@ impl Conn {
             shutdown,
             callback,
         } = drained;
-        if shutdown && let Some(driver) = Driver::of(&mut cx.worker().source) {
+        // What has failed does not end as if it were whole.
+        if shutdown
+            && result.is_ok()
+            && let Some(driver) = Driver::of(&mut cx.worker().source)
+        {
             driver.backend.shutdown(self.fd, How::Write);
         }
         if phase == Phase::Closing {
-            drop(callback);
             self.go_home(cx);
+            // Last: it may panic.
+            drop(callback);
             return;
         }
         if let Some(callback) = callback {
-            self.call(cx, callback, ColorHalf::place_of_on_drained, result);
+            let called = self.call(cx, callback, ColorHalf::place_of_on_drained, result);
+            // With nothing borrowed.
+            drop(called);
         }
     }
 }
