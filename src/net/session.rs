@@ -46,7 +46,8 @@ pub enum Then {
 /// When the connection is over, the session is dropped, in the color: after a method has returned
 /// [`Then::Close`] and what was queued has been sent; after [`Then::Abort`]; after the stream was
 /// closed by anybody. Between a close and the drop no method is called. If the peer does not read,
-/// a close lasts until somebody calls [`Link::abort`]. A session that has something to do at its
+/// a close lasts until somebody calls [`Link::abort`], or for the stream's
+/// [idle timeout](Stream::set_idle_timeout). A session that has something to do at its
 /// end in any case does it in its `Drop`.
 ///
 /// Sessions that are left when the run has ended are dropped with the runtime. No color runs then:
@@ -103,7 +104,8 @@ pub trait Session: Send + 'static {
     /// - `ECANCELED`: the runtime was asked to stop. What is returned means the same. The run then
     ///   waits for the connection, up to the builder's drain deadline: with [`Then::Close`] also
     ///   for a peer that does not read.
-    /// - Any other error: receiving or sending has failed. [`Then::Continue`] then means
+    /// - Any other error: receiving or sending has failed, or the peer has done nothing for the
+    ///   stream's [idle timeout](Stream::set_idle_timeout) (`TimedOut`). [`Then::Continue`] then means
     ///   [`Then::Close`]. If it was sending, what had arrived was given to [`data`](Self::data)
     ///   first.
     ///
