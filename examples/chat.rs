@@ -9,12 +9,9 @@
 //! it.
 
 use mely::net::{Acceptors, Lines, Link, RecvBuf, Session, Stream, Then};
-use mely::{Color, Colored, Cx, Handler, Poster, Runtime};
-use std::collections::HashMap;
+use mely::{Color, Colored, Cx, Handler, Hold, Poster, Runtime};
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::{io, mem};
+use std::{collections::HashMap, io, mem, net::SocketAddr, sync::Arc};
 
 static MEMBER: Handler = Handler::new("member");
 static ROOM: Handler = Handler::new("room");
@@ -22,6 +19,8 @@ static STOP: Handler = Handler::new("stop");
 
 const LINE_BYTES_MAX: usize = 1 << 10;
 const BEHIND_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a member's or a room's name, which all are told again and again. A longer one is cut.
+const NAME_MAX: usize = 32;
 
 /// Its members, by their colors.
 type Room = HashMap<Color, Seat>;
@@ -40,25 +39,23 @@ impl Seat {
     /// Whether the member keeps up.
     fn say(&mut self, cx: &mut Cx, text: &[u8]) -> bool {
         self.unsent.extend_from_slice(text);
-        let keeps_up = self.unsent.len() <= BEHIND_BYTES_MAX;
-        if !keeps_up {
-            self.link.post(cx, |_, cx, stream| stream.abort(cx));
+        if self.unsent.len() > BEHIND_BYTES_MAX {
+            self.link.abort(); // Also one who is being closed and does not read.
         } else if !self.busy {
             self.send(cx);
         }
-        keeps_up
+        self.unsent.len() <= BEHIND_BYTES_MAX
     }
 
     fn send(&mut self, cx: &mut Cx) {
         let batch = mem::take(&mut self.unsent);
         self.busy = !batch.is_empty();
-        let write = move |_: &mut Member, cx: &mut Cx, stream: &Stream| {
-            if stream.write(cx, batch).is_err() {
-                stream.abort(cx); // Behind in many rooms.
-            }
-        };
         if self.busy {
-            self.link.post(cx, write);
+            self.link.post(cx, move |_, cx, stream| {
+                if stream.write(cx, batch).is_err() {
+                    stream.abort(cx); // Behind in many rooms.
+                }
+            });
         }
     }
 }
@@ -104,18 +101,25 @@ impl Member {
         self.post(|room, _, me| drop(room.remove(&me)));
         self.say(&[b"* ", &self.name, b" left ", &self.room, b"\n"]);
     }
+
+    /// The next bytes of this member wait until its room has got all that the member has said.
+    fn wait(&self, hold: Hold) {
+        self.post(move |_, _, _| hold.resume(|_| ()));
+    }
 }
 
 impl Session for Member {
     fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
+        let cut = |name: &[u8]| name[..name.len().min(NAME_MAX)].to_vec();
         self.lines.push(&data);
         loop {
             match self.lines.next_line().map(|line| line.map(<[u8]>::to_vec)) {
                 Ok(Some(line)) => match line.split_at_checked(6) {
-                    Some((b"/name ", name)) => self.name = name.to_vec(),
+                    Some((b"/name ", name)) => self.name = cut(name),
                     Some((b"/join ", room)) => {
                         self.leave();
-                        self.room = room.to_vec();
+                        self.wait(cx.hold());
+                        self.room = cut(room);
                         self.join();
                     }
                     _ => self.say(&[&self.name, b": ", &line, b"\n"]),
@@ -127,15 +131,18 @@ impl Session for Member {
                 }
             }
         }
-        // The next bytes wait until the room has got all this.
-        let hold = cx.hold();
-        self.post(move |_, _, _| hold.resume(|_| ()));
+        self.wait(cx.hold());
         Then::Continue
     }
 
     fn drained(&mut self, _cx: &mut Cx, _stream: &Stream) -> Then {
         self.post(|room, cx, me| room.get_mut(&me).into_iter().for_each(|seat| seat.send(cx)));
         Then::Continue
+    }
+
+    fn end(&mut self, _cx: &mut Cx, _stream: &Stream, end: io::Result<()>) -> Then {
+        // At a stop, too: it would wait for clients to read.
+        end.map_or(Then::Abort, |()| Then::Close)
     }
 }
 
@@ -170,8 +177,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let addr = std::env::args().nth(1);
     let addr = addr.as_deref().unwrap_or("127.0.0.1:7000").parse()?;
     mely::net::raise_open_file_limit()?;
-    let runtime = Runtime::builder().build()?;
-    let served = runtime.run_until(move |cx, finish| {
+    let served = Runtime::builder().build()?.run_until(move |cx, finish| {
         let stop = finish.clone();
         let on_stop = STOP.on_each(Color::DEFAULT, move |_cx, ()| stop.finish(Ok(())));
         match cx.on_stop_signal(on_stop).and_then(|()| listen(cx, addr)) {

@@ -32,6 +32,11 @@ impl Session for Echo {
         let _ = stream.resume(cx);
         Then::Continue
     }
+
+    fn end(&mut self, _cx: &mut Cx, _stream: &Stream, end: io::Result<()>) -> Then {
+        // At a stop, too: it would wait for clients to read.
+        end.map_or(Then::Abort, |()| Then::Close)
+    }
 }
 
 /// Listens until a signal calls `stop`.

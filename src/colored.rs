@@ -12,6 +12,8 @@
 //! it drops the last handle: nobody else can then reach it.
 
 pub(crate) mod read;
+#[cfg(not(loom))]
+pub(crate) mod weak;
 
 use crate::ask::{Asked, Reply};
 use crate::callback::Callback;

@@ -216,7 +216,7 @@ impl std::error::Error for Refused {}
 impl Refused {
     /// Whether the event that runs may reach what belongs to this color of this runtime.
     #[inline(always)]
-    fn check(cx: &Cx, inner: &Arc<Inner>, color: Color) -> Result<(), Refused> {
+    pub(crate) fn check(cx: &Cx, inner: &Arc<Inner>, color: Color) -> Result<(), Refused> {
         let same_runtime = Arc::ptr_eq(inner, &cx.worker_ref().inner);
         if same_runtime && cx.color() == color {
             return Ok(());

@@ -164,6 +164,8 @@ pub use crate::bounded::{Bounded, Permit};
 pub use crate::callback::Callback;
 pub use crate::color::Color;
 pub use crate::colored::Colored;
+#[cfg(not(loom))]
+pub use crate::colored::weak::WeakColored;
 pub use crate::cx::Cx;
 pub use crate::handler::Handler;
 pub use crate::hold::Hold;

@@ -17,6 +17,10 @@ pub(crate) use std::sync::Arc;
 /// A count that means something: whoever drops the last handle acts on it.
 #[cfg(not(loom))]
 pub(crate) use std::sync::Arc as CountedArc;
+/// Does not count. Not modelled, since loom has none: who drops the last handle acts all the same,
+/// and what an upgrade returns is a handle, or nothing once that has happened.
+#[cfg(not(loom))]
+pub(crate) use std::sync::Weak as CountedWeak;
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]

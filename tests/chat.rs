@@ -174,3 +174,15 @@ fn a_line_that_is_too_long_ends_its_connection_only() {
         assert_eq!(ann.hear(), "ann: still here");
     });
 }
+
+/// Each is told to all with every line.
+#[test]
+fn names_are_cut() {
+    with_chat("long names", |addr| {
+        let (long, cut) = ("n".repeat(100), "n".repeat(32));
+        let mut ann = Client::join(addr, "ann", &cut);
+        // The room's name is cut as well: it is Ann's.
+        ann.say(&format!("/name {long}\n/join {long}\nhello"));
+        assert_eq!(ann.hear_until(&format!("{cut}: hello")).len(), 2);
+    });
+}

@@ -485,6 +485,44 @@ fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
     }
 }
 
+/// However many weak handles there are, and whoever drops the last one that is none.
+#[test]
+fn a_weak_handle_keeps_nothing() {
+    let _bound = Bound::new("a_weak_handle");
+    for _ in 0..if cfg!(miri) { 2 } else { 50 } {
+        let places = Arc::new(Mutex::new(Vec::new()));
+        let witness = Witness {
+            running: Arc::default(),
+            places: Arc::clone(&places),
+        };
+        let runtime = cores(2).build().unwrap();
+        let poster = runtime.poster();
+        let state = Colored::new(&poster, Color::from(6), witness);
+        let weak = state.downgrade();
+        assert_eq!(weak.upgrade().unwrap().color(), state.color());
+        let upgrading = weak.clone();
+        let thread = std::thread::spawn(move || {
+            // Until the last handle is gone, which may be one of these.
+            while upgrading.upgrade().is_some() {}
+            poster.post(Color::from(6), |cx| cx.stop()).unwrap();
+        });
+        runtime
+            .run(move |cx| {
+                let upgraded = state.downgrade().upgrade().unwrap();
+                drop(state);
+                upgraded.post(cx, |_, _| ());
+            })
+            .unwrap();
+        thread.join().unwrap();
+        assert!(weak.upgrade().is_none());
+        let places = places.lock().unwrap();
+        let [(thread, false)] = &places[..] else {
+            panic!("{places:?}");
+        };
+        assert!(thread.starts_with("mely-"), "{thread}");
+    }
+}
+
 #[test]
 fn after_the_end_the_state_is_dropped_in_place() {
     let _bound = Bound::new("after_the_end");

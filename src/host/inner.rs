@@ -292,8 +292,8 @@ impl Inner {
         // A `Drop` that panics keeps nothing else from being dropped.
         let events = catching(|| self.discard_events()).err();
         let tasks = self.leftovers.drop_all(ended);
-        self.attached.drop_callbacks(ended);
-        if let Some(panic) = events.or(tasks) {
+        let callbacks = self.attached.drop_callbacks(ended);
+        if let Some(panic) = events.or(tasks).or(callbacks) {
             resume_unwind(panic);
         }
     }

@@ -31,8 +31,9 @@ pub(crate) trait Source: Any + Debug {
 
 /// What a layer above keeps for as long as the runtime lives.
 pub(crate) trait Attached: Any + Debug + Send + Sync {
-    /// Drops all callbacks of the user's that are left.
-    fn drop_callbacks(&self, ended: &mut Ended<'_>);
+    /// Drops all callbacks of the user's that are left. Returns what the first panicked with.
+    #[must_use]
+    fn drop_callbacks(&self, ended: &mut Ended<'_>) -> Option<Box<dyn Any + Send>>;
 }
 
 /// A source that completes nothing, and its doorbell; nothing attached. For models and unit tests.
@@ -42,6 +43,7 @@ pub(crate) mod silence {
     use crate::sched::core::Core;
     use crate::sched::shared::Bell;
     use crate::sync::{Arc, Condvar, Mutex};
+    use std::any::Any;
 
     #[derive(Debug)]
     pub(crate) struct Silence {
@@ -94,7 +96,9 @@ pub(crate) mod silence {
 
     /// Nothing.
     impl Attached for () {
-        fn drop_callbacks(&self, _ended: &mut Ended<'_>) {}
+        fn drop_callbacks(&self, _ended: &mut Ended<'_>) -> Option<Box<dyn Any + Send>> {
+            None
+        }
     }
 }
 

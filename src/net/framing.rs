@@ -10,6 +10,7 @@ use std::io;
 ///
 /// A line ends with a line feed, or with a carriage return and a line feed; neither is part of the
 /// line. What is kept is at most one unfinished line, besides what was pushed and not yet taken.
+/// Space for more goes back when [`next_line`](Self::next_line) finds no whole line.
 ///
 /// ```
 /// use mely::net::Lines;
@@ -69,6 +70,7 @@ impl Lines {
         }
         if found.is_none() {
             self.searched = end;
+            self.unread.forget_taken();
             return Ok(None);
         }
         self.searched = 0;
@@ -87,7 +89,8 @@ impl Lines {
 ///
 /// The length is that of the frame without the length itself. What is kept is at most one
 /// unfinished frame, besides what was pushed and not yet taken; no space is set aside for what has
-/// only been announced.
+/// only been announced. Space for more goes back when [`next_frame`](Self::next_frame) finds no
+/// whole frame.
 ///
 /// ```
 /// use mely::net::LengthPrefixed;
@@ -155,6 +158,7 @@ impl LengthPrefixed {
     /// [`TooLong`] as soon as the length is there. It is told again each time.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, TooLong> {
         let Some(prefix) = self.unread.bytes().get(..self.prefix_bytes) else {
+            self.unread.forget_taken();
             return Ok(None);
         };
         let add = |length: u64, &byte: &u8| length << 8 | u64::from(byte);
@@ -168,6 +172,7 @@ impl LengthPrefixed {
         // The limit may be all that there is.
         let whole = self.prefix_bytes.saturating_add(frame_bytes);
         if self.unread.bytes().len() < whole {
+            self.unread.forget_taken();
             return Ok(None);
         }
         Ok(Some(&self.unread.take(whole)[self.prefix_bytes..]))
@@ -216,12 +221,16 @@ impl LengthPrefixed {
     }
 }
 
+/// Space that is kept for bytes to come, however few there are now. More goes back once nothing
+/// whole is left: one long message does not cost its connection space for ever.
+const KEPT_BYTES: usize = 16 << 10;
+
 /// Bytes that were pushed and not taken.
 #[derive(Clone, Debug, Default)]
 struct Unread {
     bytes: Vec<u8>,
-    /// Of these, the first ones are taken. They go with the next push: whoever took them may look
-    /// at them until then.
+    /// Of these, the first ones are taken. They go with the next push, or when nothing whole is
+    /// left: whoever took them may look at them until then.
     taken: usize,
 }
 
@@ -231,8 +240,16 @@ impl Unread {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..std::mem::take(&mut self.taken));
+        self.forget_taken();
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Forgets what was taken, and gives space back of which less than a quarter is used.
+    fn forget_taken(&mut self) {
+        self.bytes.drain(..std::mem::take(&mut self.taken));
+        if self.bytes.capacity() > KEPT_BYTES && self.bytes.len() < self.bytes.capacity() / 4 {
+            self.bytes.shrink_to(KEPT_BYTES);
+        }
     }
 
     fn take(&mut self, len: usize) -> &[u8] {
@@ -278,5 +295,37 @@ impl std::error::Error for TooLong {}
 impl From<TooLong> for io::Error {
     fn from(error: TooLong) -> io::Error {
         io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also of a connection on which nothing comes after the long one.
+    #[test]
+    fn a_long_message_leaves_no_space_behind() {
+        const LONG: usize = 1 << 20;
+        let mut lines = Lines::new(LONG);
+        lines.push(&[b'x'; LONG]);
+        assert_eq!(lines.next_line(), Ok(None));
+        lines.push(b"\nbegun");
+        assert_eq!(lines.next_line().unwrap().map(<[u8]>::len), Some(LONG));
+        assert_eq!(lines.next_line(), Ok(None));
+        assert!(lines.unread.bytes.capacity() <= KEPT_BYTES);
+        lines.push(b"\n");
+        assert_eq!(lines.next_line(), Ok(Some(&b"begun"[..])));
+        let mut frames = LengthPrefixed::big_endian(4, LONG);
+        let mut sent = Vec::new();
+        frames.prefix(&[7; LONG], &mut sent).unwrap();
+        for begun in [&b""[..], b"\0\0\0\x02h"] {
+            frames.push(&sent);
+            frames.push(begun);
+            assert_eq!(frames.next_frame().unwrap().map(<[u8]>::len), Some(LONG));
+            assert_eq!(frames.next_frame(), Ok(None));
+            assert!(frames.unread.bytes.capacity() <= KEPT_BYTES);
+        }
+        frames.push(b"i");
+        assert_eq!(frames.next_frame(), Ok(Some(&b"hi"[..])));
     }
 }

@@ -9,6 +9,7 @@
 use super::conn::Conn;
 use super::listener::Listening;
 use crate::host::inner::{Ended, Inner};
+use crate::host::panics::catching;
 use crate::host::source::Attached;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -73,28 +74,35 @@ impl Registry {
 }
 
 impl Attached for Registry {
-    fn drop_callbacks(&self, ended: &mut Ended<'_>) {
+    fn drop_callbacks(&self, ended: &mut Ended<'_>) -> Option<Box<dyn Any + Send>> {
+        let mut panic = None;
         for home in 0..self.conns.len() {
             for conn in self.of(home as u32) {
-                conn.drop_callbacks(ended);
+                let dropped = catching(|| conn.drop_callbacks(ended));
+                panic = panic.or(dropped.err());
             }
         }
         let listeners = std::mem::take(&mut *self.listeners.lock().unwrap());
         for listening in listeners.iter().filter_map(Weak::upgrade) {
-            listening.drop_callback();
+            let dropped = catching(|| listening.drop_callback());
+            panic = panic.or(dropped.err());
         }
+        panic
     }
 }
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::Registry;
+    use crate::net::tests::{listening, settle};
     use crate::net::{Acceptors, Incoming, RecvBuf, Stream};
     use crate::sim::Step;
     use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
     use std::io;
-    use std::sync::Weak;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
+    use std::sync::{Arc, Weak};
 
     static READ: Handler = Handler::new("read");
 
@@ -154,5 +162,41 @@ mod tests {
         let listeners = registry.listeners.lock().unwrap();
         let counts: Vec<_> = listeners.iter().map(Weak::strong_count).collect();
         assert!(counts.len() == 2 && !counts.contains(&0), "{counts:?}");
+    }
+
+    /// Counts drops, and each panics.
+    struct Bomb(Arc<AtomicUsize>);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            panic!("planted");
+        }
+    }
+
+    /// The callbacks own their streams: nobody else would ever drop them.
+    #[test]
+    fn a_callback_whose_drop_panics_keeps_no_other_from_being_dropped() {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let all = Arc::clone(&dropped);
+        let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+            let bomb = Bomb(Arc::clone(&all));
+            let stream = Arc::new(incoming.unwrap().open_unique());
+            cx.post(stream.color(), move |cx| {
+                let its = Arc::clone(&stream);
+                let read = move |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
+                    let _ = (&its, &bomb);
+                };
+                stream.on_data(cx, &READ, read).unwrap();
+            });
+        };
+        let on_accept = Callback::anonymous_each(Color::from(1), accept);
+        let (mut simulation, addr) = listening(Runtime::builder(), 1, on_accept);
+        let net = simulation.network().clone();
+        let _clients = [(); 3].map(|()| net.connect(addr).unwrap());
+        settle(&mut simulation);
+        assert_eq!(dropped.load(Ordering::Relaxed), 0);
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(simulation))).is_err());
+        assert_eq!(dropped.load(Ordering::Relaxed), 3);
     }
 }

@@ -6,14 +6,14 @@
 //! from the session back to the connection, and the state is dropped, in its color, with the
 //! callbacks.
 
-use super::conn::{Conn, Phase};
-use super::{Acceptors, Incoming, Listener, RecvBuf, Stream};
+use super::conn::{ColorHalf, Conn, Phase};
+use super::{Acceptors, Incoming, Listener, RecvBuf, Stream, is_canceled};
 use crate::callback::Callback;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::in_color::InColor;
 use crate::post::post_wrapped;
-use crate::{Color, Cx, Handler, Post, Refused};
+use crate::{Color, Cx, Handler, Post, PostError, Refused};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -45,8 +45,17 @@ pub enum Then {
 /// **The end.** [`end`](Self::end) is called at most once, and no [`data`](Self::data) after it.
 /// When the connection is over, the session is dropped, in the color: after a method has returned
 /// [`Then::Close`] and what was queued has been sent; after [`Then::Abort`]; after the stream was
-/// closed by anybody; with the runtime, if that ends first. Between a close and the drop no method
-/// is called. A session that has something to do at its end in any case does it in its `Drop`.
+/// closed by anybody. Between a close and the drop no method is called. If the peer does not read,
+/// a close lasts until somebody calls [`Link::abort`], or for the stream's
+/// [idle timeout](Stream::set_idle_timeout). A session that has something to do at its
+/// end in any case does it in its `Drop`.
+///
+/// Sessions that are left when the run has ended are dropped with the runtime. No color runs then:
+/// such a `Drop` is in no event, and on the thread that drops the runtime.
+///
+/// **Pause.** While the stream is paused ([`Stream::pause`]) neither bytes nor the end of the
+/// peer's stream come, but for what was received before. A stop is told all the same. If sending
+/// fails, the pause is over: what has arrived comes, and then the error.
 ///
 /// **Panics.** If a method panics, with
 /// [`OnPanic::DropEvent`](crate::OnPanic::DropEvent), the session is dropped and its connection is
@@ -92,9 +101,13 @@ pub trait Session: Send + 'static {
     ///   [`drained`](Self::drained) returns [`Then::Close`] or somebody closes the stream. Nobody
     ///   else does. With [`Then::Close`], which this method returns if it is not implemented, what
     ///   was written is sent, and then the connection is closed.
-    /// - `ECANCELED`: the runtime was asked to stop. What is returned means the same.
-    /// - Any other error: receiving or sending has failed. If it was sending, the connection is
-    ///   closed whatever is returned, and what had arrived was given to [`data`](Self::data) first.
+    /// - `ECANCELED`: the runtime was asked to stop. What is returned means the same. The run then
+    ///   waits for the connection, up to the builder's drain deadline: with [`Then::Close`] also
+    ///   for a peer that does not read.
+    /// - Any other error: receiving or sending has failed, or the peer has done nothing for the
+    ///   stream's [idle timeout](Stream::set_idle_timeout) (`TimedOut`). [`Then::Continue`] then means
+    ///   [`Then::Close`]. If it was sending, what had arrived was given to [`data`](Self::data)
+    ///   first.
     ///
     /// If sending fails after this call, the connection is closed and the session dropped.
     fn end(&mut self, cx: &mut Cx, stream: &Stream, end: io::Result<()>) -> Then {
@@ -147,11 +160,13 @@ impl<S: Session> Served<S> {
             // Its callbacks are events of its color.
             Err(_) => return,
         };
-        let is_broken = failure.is_some();
         let end = failure.map_or(end, Err);
+        // Otherwise nobody would ever hear of this connection again.
+        let may_stay = end.as_ref().map_or_else(is_canceled, |()| true);
         let then = self.lend(cx, |session, cx| session.end(cx, stream, end));
         match then {
-            Some(Then::Continue) if !is_broken => stream.conn.stay_open(cx),
+            Some(Then::Continue) if may_stay => stream.conn.stay_open(cx),
+            // A detached connection is closed after this call.
             then => stream.follow(cx, then),
         }
     }
@@ -183,19 +198,24 @@ impl<S: Session> Served<S> {
 /// `Clone + Send + Sync`. A session may have its own link.
 ///
 /// ```
-/// use mely::net::{Link, RecvBuf, Session, Stream, Then};
+/// use mely::net::{Link, RecvBuf, Session, Stream, Then, TimerGuard};
 /// use mely::{Cx, Handler};
 /// use std::time::Duration;
 /// static HURRY: Handler = Handler::new("hurry");
 ///
-/// struct Slow(Link<Slow>);
+/// struct Slow {
+///     link: Link<Slow>,
+///     hurry: Option<TimerGuard>,
+/// }
 ///
 /// impl Session for Slow {
 ///     fn data(&mut self, cx: &mut Cx, _stream: &Stream, _data: RecvBuf) -> Then {
-///         let hurry = self.0.on(&HURRY, |_slow, cx, stream| {
+///         let hurry = self.link.on(&HURRY, |_slow, cx, stream| {
 ///             let _ = stream.write(cx, "still there?\n");
 ///         });
-///         cx.timer(Duration::from_secs(10), hurry);
+///         // The timer before is canceled, and the last one when the session is dropped.
+///         let timer = cx.timer(Duration::from_secs(10), hurry);
+///         self.hurry = Some(timer.cancel_on_drop());
 ///         Then::Continue
 ///     }
 /// }
@@ -221,34 +241,71 @@ impl<S: Session> Link<S> {
     }
 
     /// Posts `f` to the connection's color, under the session's handler: it runs with the session
-    /// and the stream, in the runtime of the connection. If the connection is closed by then, `f`
-    /// is dropped instead, in that color; if it is gone already, `f` is dropped at once. If `f`
+    /// and the stream, in the runtime of the connection. If a close has begun by then, `f` is
+    /// dropped instead, in that color, also if the connection still waits for its peer to read
+    /// ([`abort`](Self::abort) ends that); if it is gone already, `f` is dropped at once. If `f`
     /// panics, that is as a panic of the session.
     ///
     /// Returns nothing with a [`Cx`], and with a [`Poster`] a `Result` that gives the closure back
     /// once the runtime was asked to stop, or at the builder's limit of queued events.
     ///
     /// # Panics
-    /// With a [`Cx`]: at the builder's limit of queued events.
+    /// With a [`Cx`]: at the builder's limit of queued events; and if the connection is of another
+    /// runtime that was asked to stop. [`try_post`](Self::try_post) or a `Poster` tell instead.
     pub fn post<P, F>(&self, by: &P, f: F) -> P::Posted<F>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut S, &mut Cx, &Stream) + Send + 'static,
+    {
+        P::posted(self.try_post(by, f))
+    }
+
+    /// Like [`post`](Self::post), and gives the closure back where that panics.
+    ///
+    /// # Errors
+    /// As [`Poster::post`].
+    pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), PostError<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut S, &mut Cx, &Stream) + Send + 'static,
     {
         if self.is_gone() {
             drop(f);
-            return P::posted(Ok(()));
+            return Ok(());
         }
         let handler = Some(self.handler);
         let wrap = |f| {
             let this = self.clone();
             move |cx: &mut Cx| this.lend(cx, f)
         };
-        P::posted(post_wrapped(by, &self.poster, handler, self.color, f, wrap))
+        post_wrapped(by, &self.poster, handler, self.color, f, wrap)
+    }
+
+    /// Closes the connection at once, from wherever that is called: what is queued is lost, also
+    /// what a [`Then::Close`] before would still have sent. The session is dropped in its color,
+    /// after the events that were posted there before, and none of its methods is called any more
+    /// but by these. Nothing happens if the connection is gone.
+    ///
+    /// Accepted also at the limit of queued events, and after a stop until the run has ended.
+    pub fn abort(&self) {
+        if self.is_gone() {
+            return;
+        }
+        let (conn, handler) = (Weak::clone(&self.conn), Some(self.handler));
+        let abort = move |cx: &mut Cx| {
+            if let Some(conn) = conn.upgrade() {
+                conn.close(cx, true);
+            }
+        };
+        // Refused once the end is decided: then the connection goes with the runtime.
+        let _ = self
+            .poster
+            .post_own_until(Until::End, handler, self.color, abort);
     }
 
     /// A callback that runs `f` with the session and the stream, in the connection's color and
-    /// under `handler`. If the connection is closed by then, `f` is dropped instead.
+    /// under `handler`. If a close has begun by then, `f` is dropped instead, as it is in another
+    /// runtime than the connection's.
     pub fn on<F>(
         &self,
         handler: &'static Handler,
@@ -284,7 +341,10 @@ impl<S: Session> Link<S> {
     where
         F: FnOnce(&mut S, &mut Cx, &Stream),
     {
-        // Not before: whoever drops the last of them is to be an event of this color.
+        // First: whoever drops the last of them is to be an event of this color.
+        if Refused::check(cx, &self.poster.inner, self.color).is_err() {
+            return;
+        }
         let (Some(conn), Some(served)) = (self.conn.upgrade(), self.served.upgrade()) else {
             return;
         };
@@ -340,8 +400,15 @@ impl Stream {
     }
 
     /// Serves the connection by the session that `open` returns, under `handler`; see [`Session`].
-    /// `open` is called now, before anything is received. From then on the connection lives on its
-    /// own, and callbacks that were set before are dropped.
+    /// `open` is called now. From then on the connection lives on its own.
+    ///
+    /// A stream that had callbacks before loses them, and what they were given does not come again.
+    /// The handler of an [`on_data`](Self::on_data) before stays the one of [`Session::data`] and
+    /// [`Session::end`].
+    ///
+    /// A stream whose end has come is not served: if it is closed or being closed, if `on_data` has
+    /// had its last call, or if sending has failed. Then `open` is dropped, and the connection
+    /// closed.
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color, with which the connection is closed and `open`
@@ -354,7 +421,13 @@ impl Stream {
         S: Session,
         F: FnOnce(&mut Cx, &Stream, &Link<S>) -> S,
     {
-        self.conn.colored.check(cx)?;
+        let is_over = |colored: &mut ColorHalf, ()| {
+            colored.phase != Phase::Open || colored.ended || colored.broken
+        };
+        if self.conn.colored.visit(cx, (), is_over)? {
+            // Dropped, the stream is closed.
+            return Ok(());
+        }
         let (color, poster) = (self.color(), self.conn.poster().clone());
         let seat = Seat {
             session: None,
@@ -536,12 +609,13 @@ impl Cx {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
-    use crate::Runtime;
-    use crate::net::SimClient;
     use crate::net::tests::{Drops, Witness, listening, settle};
+    use crate::net::{SimCall, SimClient};
     use crate::sim::Simulation;
-    use std::io::Write;
-    use std::sync::mpsc::channel;
+    use crate::{OnPanic, Runtime};
+    use std::io::{Read, Write};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
 
     static SERVE: Handler = Handler::new("serve");
 
@@ -601,5 +675,273 @@ mod tests {
             assert_eq!(net.open_count(), 2);
             assert!(link.is_gone());
         }
+    }
+
+    /// A simulated server of one core, whose connections are each served by what `open` returns,
+    /// and a client of it.
+    fn serving<S, F>(builder: crate::Builder, open: F) -> (Simulation, SimClient)
+    where
+        S: Session,
+        F: Fn(&mut Cx, &Stream, &Link<S>) -> S + Send + Sync + 'static,
+    {
+        let open = Arc::new(open);
+        let accept = move |_cx: &mut Cx, incoming: io::Result<Incoming>| {
+            let open = Arc::clone(&open);
+            incoming
+                .unwrap()
+                .serve(&SERVE, move |cx, stream, link| open(cx, stream, link));
+        };
+        let on_accept = Callback::anonymous_each(Color::from(1), accept);
+        let (mut simulation, addr) = listening(builder, 1, on_accept);
+        let client = simulation.network().connect(addr).unwrap();
+        settle(&mut simulation);
+        (simulation, client)
+    }
+
+    /// Says this much when it is spoken to, and is then closed; panics when it is dropped, if it is
+    /// to.
+    struct Says {
+        bytes: usize,
+        then: Then,
+        panics: bool,
+    }
+
+    impl Session for Says {
+        fn data(&mut self, cx: &mut Cx, stream: &Stream, _data: RecvBuf) -> Then {
+            stream.write(cx, vec![7; self.bytes]).unwrap();
+            self.then
+        }
+    }
+
+    impl Drop for Says {
+        fn drop(&mut self) {
+            assert!(!self.panics, "planted");
+        }
+    }
+
+    /// More than the simulated network takes for a client that does not read.
+    const MUCH: usize = 1 << 20;
+
+    /// The runtime's part is done first.
+    #[test]
+    fn a_session_whose_drop_panics_leaves_no_connection() {
+        type End = fn(&mut SimClient, &Link<Says>, &mut Simulation);
+        let speak: End = |client, _, _| client.write_all(b"!").unwrap();
+        let ends: [(usize, Then, End); 5] = [
+            (0, Then::Close, speak),
+            (0, Then::Abort, speak),
+            (MUCH, Then::Close, |client, _, simulation| {
+                client.write_all(b"!").unwrap();
+                let mut unread = MUCH;
+                while unread > 0 {
+                    settle(simulation);
+                    unread -= client.read(&mut vec![0; MUCH]).unwrap();
+                }
+            }),
+            (0, Then::Continue, |client, _, _| client.shutdown_write()),
+            (0, Then::Continue, |_, link, _| link.abort()),
+        ];
+        for (bytes, then, end) in ends {
+            let (give, link) = channel();
+            let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+            let builder = builder.panic_hook(|_| ());
+            let (mut simulation, mut client) = serving(builder, move |_, _, link| {
+                give.send(link.clone()).unwrap();
+                let panics = true;
+                Says {
+                    bytes,
+                    then,
+                    panics,
+                }
+            });
+            end(&mut client, &link.recv().unwrap(), &mut simulation);
+            settle(&mut simulation);
+            let panics = simulation.stats().cores[0].panics;
+            assert_eq!(panics, 1);
+            // The listener and the client's end.
+            assert_eq!(simulation.network().open_count(), 2);
+        }
+    }
+
+    /// Also when the runtime was asked to stop, from outside.
+    #[test]
+    fn a_close_that_waits_for_its_peer_is_ended_by_an_abort() {
+        for stops in [false, true] {
+            let (give, link) = channel();
+            let open = move |_: &mut Cx, _: &Stream, link: &Link<Says>| {
+                give.send(link.clone()).unwrap();
+                let (bytes, then, panics) = (MUCH, Then::Close, false);
+                Says {
+                    bytes,
+                    then,
+                    panics,
+                }
+            };
+            let (mut simulation, mut client) = serving(Runtime::builder(), open);
+            let (link, poster) = (link.recv().unwrap(), simulation.poster());
+            client.write_all(b"!").unwrap();
+            settle(&mut simulation);
+            // It is being closed: nothing else reaches it any more.
+            link.post(&poster, |_, _, _| unreachable!()).unwrap();
+            settle(&mut simulation);
+            assert!(!link.is_gone());
+            if stops {
+                poster.stop();
+            }
+            link.abort();
+            settle(&mut simulation);
+            assert!(link.is_gone());
+            // Far from the deadline of a stop.
+            assert!(simulation.now() < Duration::from_secs(1));
+            match stops {
+                true => simulation.end().unwrap(),
+                false => assert_eq!(simulation.network().open_count(), 2),
+            }
+        }
+    }
+
+    /// Counts its calls, and goes on whatever comes.
+    struct Stays(Sender<&'static str>);
+
+    impl Session for Stays {
+        fn data(&mut self, cx: &mut Cx, _stream: &Stream, _data: RecvBuf) -> Then {
+            self.0.send(cx.handler()).unwrap();
+            Then::Continue
+        }
+
+        fn end(&mut self, _cx: &mut Cx, _stream: &Stream, _end: io::Result<()>) -> Then {
+            self.0.send("end").unwrap();
+            Then::Continue
+        }
+    }
+
+    impl Drop for Stays {
+        fn drop(&mut self) {
+            let _ = self.0.send("dropped");
+        }
+    }
+
+    /// It would be there for ever: nobody hears of it again.
+    #[test]
+    fn a_connection_that_failed_does_not_stay_open() {
+        let (tell, told) = channel();
+        let builder = Runtime::builder();
+        let (mut simulation, client) = serving(builder, move |_, _, _| Stays(tell.clone()));
+        client.reset();
+        settle(&mut simulation);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), ["end", "dropped"]);
+        assert_eq!(simulation.network().open_count(), 1);
+    }
+
+    /// The peer would take what it has got for all.
+    #[test]
+    fn no_end_is_sent_when_sending_has_failed() {
+        // The shutdown before the failure, and after it.
+        for early in [true, false] {
+            let (give, link) = channel();
+            let (mut simulation, mut client) = serving(Runtime::builder(), move |_, _, link| {
+                give.send(link.clone()).unwrap();
+                Stays(channel().0)
+            });
+            let (link, poster) = (link.recv().unwrap(), simulation.poster());
+            let net = simulation.network().clone();
+            let write = move |_: &mut Stays, cx: &mut Cx, stream: &Stream| {
+                let failed = rustix::io::Errno::IO.raw_os_error();
+                net.fail_next(SimCall::Send, failed);
+                stream.write(cx, "lost").unwrap();
+                if early {
+                    stream.shutdown_write(cx).unwrap();
+                }
+            };
+            link.post(&poster, write).unwrap();
+            settle(&mut simulation);
+            let late = |_: &mut Stays, cx: &mut Cx, stream: &Stream| {
+                stream.shutdown_write(cx).unwrap();
+            };
+            link.post(&poster, late).unwrap();
+            settle(&mut simulation);
+            let read = client.read(&mut [0; 8]);
+            assert_eq!(read.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+    }
+
+    /// A callback of a link may be posted anywhere.
+    #[test]
+    fn a_link_does_nothing_in_another_runtime() {
+        let (give, link) = channel();
+        let (mut there, _client) = serving(Runtime::builder(), move |_, _, link| {
+            give.send(link.clone()).unwrap();
+            Stays(channel().0)
+        });
+        let link = link.recv().unwrap();
+        there.poster().stop();
+        settle(&mut there);
+        let mut here = Runtime::builder().simulate(2).unwrap();
+        here.run(move |cx| {
+            let never = |_: &mut Stays, _: &mut Cx, _: &Stream| unreachable!();
+            cx.post_callback(link.on(&SERVE, never));
+            // The other runtime takes no more; through `post` that would be a panic.
+            let refused = link.try_post(cx, never);
+            assert!(matches!(refused, Err(PostError::Ended(_))), "{refused:?}");
+            cx.stop();
+        })
+        .unwrap();
+    }
+
+    /// What the session of a stream tells that was used `before`, is served after `client` has done
+    /// something, and is then spoken to.
+    fn served_late(before: fn(&mut Cx, &Stream), client: fn(&SimClient)) -> Vec<&'static str> {
+        let (give, given): (_, Receiver<Stream>) = channel();
+        let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+            let (stream, give) = (incoming.unwrap().open_unique(), give.clone());
+            cx.post(stream.color(), move |cx| {
+                before(cx, &stream);
+                give.send(stream).unwrap();
+            });
+        };
+        let on_accept = Callback::anonymous_each(Color::from(1), accept);
+        let (mut simulation, addr) = listening(Runtime::builder(), 1, on_accept);
+        let net = simulation.network().clone();
+        let mut its = net.connect(addr).unwrap();
+        settle(&mut simulation);
+        client(&its);
+        settle(&mut simulation);
+        let stream = given.recv().unwrap();
+        let (color, (tell, told)) = (stream.color(), channel());
+        let serve = move |cx: &mut Cx| {
+            stream.serve(cx, &SERVE, |_, _, _| Stays(tell)).unwrap();
+        };
+        simulation.poster().post(color, serve).unwrap();
+        settle(&mut simulation);
+        let _ = its.write_all(b"!");
+        settle(&mut simulation);
+        let told: Vec<_> = told.try_iter().collect();
+        // The listener, the client's end, and the connection if it is served.
+        assert_eq!(net.open_count(), 2 + usize::from(!told.is_empty()));
+        told
+    }
+
+    #[test]
+    fn a_stream_can_be_served_late_unless_its_end_has_come() {
+        static BEFORE: Handler = Handler::new("before");
+        fn on_data(cx: &mut Cx, stream: &Stream) {
+            stream.on_data(cx, &BEFORE, |_, _, _| ()).unwrap();
+        }
+        let nothing = |_: &SimClient| ();
+        assert_eq!(served_late(|_, _| (), nothing), ["serve"]);
+        // The callback is replaced, and its handler stays.
+        assert_eq!(served_late(on_data, nothing), ["before"]);
+        assert_eq!(served_late(|_, _| (), SimClient::shutdown_write), ["end"]);
+        // Told of the end before, closed, and broken.
+        assert!(served_late(on_data, SimClient::shutdown_write).is_empty());
+        assert!(served_late(|cx, stream| stream.close(cx), nothing).is_empty());
+        let fails = |cx: &mut Cx, stream: &Stream| {
+            let driver = crate::net::driver_of(cx).unwrap();
+            driver
+                .backend
+                .shutdown(stream.conn.fd, crate::io::How::Write);
+            stream.write(cx, "refused").unwrap();
+        };
+        assert!(served_late(fails, nothing).is_empty());
     }
 }

@@ -15,6 +15,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A connection that has just been made and has no color yet.
 ///
@@ -208,6 +209,81 @@ impl Stream {
         Ok(())
     }
 
+    /// Ends the connection if its peer does nothing for `limit`: no bytes come, and the kernel
+    /// takes none. Then [`on_data`](Self::on_data) gets an error of the kind `TimedOut`, which is
+    /// its last call as any other error is. None, as at first: it may do nothing for ever. The time
+    /// begins with this call, and again with each that sets another limit.
+    ///
+    /// A stream that is [paused](Self::pause) and has nothing to send waits for this program, and
+    /// does not time out; nor does one that is not yet or no more received from. The time begins
+    /// anew when it is resumed, or written to. With bytes that the peer does not take it times out
+    /// also while it is paused. If there is nobody to be told, because a [`close`](Self::close) has
+    /// begun or `on_data` has had its last call, the connection is closed at once: so a close waits
+    /// no longer than the limit for a peer that does not read.
+    ///
+    /// Of what is written, a buffer counts when the kernel has taken the whole of it: give a slow
+    /// peer large ones in pieces. While the color is held, or in a long handler, the time goes on;
+    /// what has arrived by its end is received first. As any timer, it is noticed late by as much as
+    /// the core is inside a handler. After a stop no idle timeout is noticed: the builder's drain
+    /// deadline holds.
+    ///
+    /// It costs a reading of the clock for each piece that is received or sent, and an event once
+    /// per limit.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    ///
+    /// ```
+    /// use mely::net::{Acceptors, RecvBuf, Session, Stream, Then};
+    /// use mely::{Cx, Handler, Runtime};
+    /// use std::io::{self, Read};
+    /// use std::time::Duration;
+    /// static WAIT: Handler = Handler::new("wait");
+    ///
+    /// struct Waits;
+    ///
+    /// impl Session for Waits {
+    ///     fn data(&mut self, _cx: &mut Cx, _stream: &Stream, _data: RecvBuf) -> Then {
+    ///         Then::Continue
+    ///     }
+    ///     fn end(&mut self, cx: &mut Cx, stream: &Stream, end: io::Result<()>) -> Then {
+    ///         if end.is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+    ///             let _ = stream.write(cx, "too slow");
+    ///         }
+    ///         Then::Close
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let poster = runtime.poster();
+    /// let (tell, addr) = std::sync::mpsc::channel();
+    /// let client = std::thread::spawn(move || {
+    ///     let mut client = std::net::TcpStream::connect(addr.recv().unwrap())?;
+    ///     let mut heard = String::new();
+    ///     client.read_to_string(&mut heard)?;
+    ///     poster.stop();
+    ///     Ok::<_, io::Error>(heard)
+    /// });
+    /// runtime.run(move |cx| {
+    ///     let any = ([127, 0, 0, 1], 0).into();
+    ///     let open = |cx: &mut Cx, stream: &Stream, _: &_| {
+    ///         // Not refused: this is the connection's color.
+    ///         let _ = stream.set_idle_timeout(cx, Some(Duration::from_millis(5)));
+    ///         Waits
+    ///     };
+    ///     let listener = cx.serve(any, Acceptors::PerCore, &WAIT, open).expect("a free port");
+    ///     tell.send(listener.local_addr()).unwrap();
+    ///     listener.detach();
+    /// })?;
+    /// assert_eq!(client.join().unwrap()?, "too slow");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_idle_timeout(&self, cx: &mut Cx, limit: Option<Duration>) -> Result<(), Refused> {
+        self.conn.colored.check(cx)?;
+        self.conn.set_idle_timeout(cx, limit);
+        Ok(())
+    }
+
     /// From now on a stop of the runtime does not cancel this connection's receives: for protocols
     /// in which a peer has a say until the end. The run then waits for the connection to be closed,
     /// or for the peer to end it, up to the builder's drain deadline.
@@ -258,6 +334,7 @@ impl Stream {
 
     /// Arms or cancels the receive on the home core.
     fn receive(&self, cx: &mut Cx, wanted: bool) {
+        self.conn.note_wanted(cx, wanted);
         Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
             let worker = cx.worker();
             let Some(driver) = Driver::of(&mut worker.source) else {
@@ -365,7 +442,8 @@ impl Stream {
         colored.visit(cx, bytes, |colored, bytes| colored.queued_bytes_max = bytes)
     }
 
-    /// Sends the end of the stream after what is queued. Receiving goes on.
+    /// Sends the end of the stream after what is queued. Receiving goes on. If sending fails, or
+    /// has failed, no end is sent: the peer would take what it got for all.
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
@@ -373,7 +451,7 @@ impl Stream {
         let now = {
             let mut colored = self.conn.colored.borrow(cx)?;
             colored.shutdown = true;
-            !colored.sending && colored.phase == Phase::Open
+            !colored.sending && !colored.broken && colored.phase == Phase::Open
         };
         if now && let Some(driver) = Driver::of(&mut cx.worker().source) {
             driver.backend.shutdown(self.conn.fd, How::Write);
@@ -428,7 +506,8 @@ impl Stream {
             conn.close(cx, at_once);
         } else {
             let (poster, color) = (conn.poster().clone(), conn.color());
-            let _ = poster.post_own(color, move |cx: &mut Cx| conn.close(cx, at_once));
+            let close = move |cx: &mut Cx| conn.close(cx, at_once);
+            let _ = poster.post_own_until(Until::End, None, color, close);
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 impl Conn {
     /// Closes when what is queued has been sent, or at once.
     pub(in crate::net) fn close(self: Arc<Conn>, cx: &mut Cx, at_once: bool) {
-        let (sending, dropped) = {
+        let (sending, watched, dropped) = {
             let mut colored = self.in_color(cx);
             if colored.phase == Phase::Closed {
                 return;
@@ -26,16 +26,20 @@ impl Conn {
                 colored.queued_bytes -= queued;
             }
             let after_received = std::mem::take(&mut colored.after_received);
-            (colored.sending, (colored.on_data.take(), after_received))
+            let dropped = (colored.on_data.take(), after_received);
+            (colored.sending, colored.idle.is_some(), dropped)
         };
-        // The user's closure, in its color, with nothing borrowed.
-        drop(dropped);
         if !sending {
             self.go_home(cx);
         } else if at_once && let Some(driver) = Driver::of(&mut cx.worker().source) {
             // The send under way, on whichever ring, ends with an error; then we go home.
             driver.backend.shutdown(self.fd, How::Both);
+        } else if watched {
+            // From now on the peer is to read.
+            self.stir(cx);
         }
+        // The user's closures, in their color, with nothing borrowed. Last: they may panic.
+        drop(dropped);
     }
 
     /// Tells the home core to close; nothing of the color's is under way any more.
@@ -45,13 +49,15 @@ impl Conn {
             colored.phase = Phase::Closed;
             colored.take_callbacks()
         };
-        drop(dropped);
+        self.forget_idle(cx);
         let home = control(self.home());
         cx.post_own(home, move |cx: &mut Cx| {
             if let Some(driver) = Driver::of(&mut cx.worker().source) {
                 self.close_at_home(driver);
             }
         });
+        // Last: they may panic.
+        drop(dropped);
     }
 
     fn close_at_home(&self, driver: &mut Driver) {

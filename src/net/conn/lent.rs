@@ -42,14 +42,15 @@ impl ColorHalf {
 
 impl Conn {
     /// Calls a callback that was taken out of its place, in an event of the color, and gives it
-    /// back. Returns the stream that it was called with.
+    /// back. Returns the stream that it was called with, and the callback if it is not called any
+    /// more: for the caller to drop last, since that may panic.
     pub(super) fn call<R>(
         self: Arc<Conn>,
         cx: &mut Cx,
         callback: OnResult<R>,
         place: Field<R>,
         result: io::Result<R>,
-    ) -> Stream {
+    ) -> (Stream, Option<OnResult<R>>) {
         let stream = Stream {
             conn: self,
             owner: false,
@@ -62,8 +63,8 @@ impl Conn {
         if let Some(callback) = &mut lent.callback {
             callback(cx, &stream, result);
         }
-        lent.end(cx);
-        stream
+        let over = lent.end(cx);
+        (stream, over)
     }
 
     /// A call of the application's has panicked. Its state is in doubt: no more data for it, and
@@ -82,19 +83,18 @@ struct Lent<'a, R> {
 }
 
 impl<R> Lent<'_, R> {
-    /// The call is over: gives the callback back, unless another has taken its place meanwhile, or
-    /// there will be no other call.
-    fn end(mut self, cx: &mut Cx) {
+    /// The call is over: gives the callback back. Returns it if another has taken its place
+    /// meanwhile, or there will be no other call.
+    fn end(mut self, cx: &mut Cx) -> Option<OnResult<R>> {
         {
             let mut colored = self.conn.in_color(cx);
             if let Some(place @ None) = (self.place)(&mut colored) {
                 *place = self.callback.take();
             }
         }
-        // The user's closure, with nothing borrowed.
-        let callback = self.callback.take();
+        let over = self.callback.take();
         std::mem::forget(self);
-        drop(callback);
+        over
     }
 }
 

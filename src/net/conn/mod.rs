@@ -16,6 +16,7 @@
 //! | [`sending`] | the output queue |
 //! | [`closing`] | the end, and who keeps the connection until then |
 //! | [`lent`] | callbacks while they run |
+//! | [`idle`] | the idle timeout |
 //!
 //! A connection has two halves of state. The [*color half*](ColorHalf) (callbacks, output queue,
 //! phase) belongs to the connection's color, and is reached by showing the context of an event of
@@ -23,6 +24,7 @@
 //! reached by showing the token of that core's driver. [`confined`](super::confined) checks both.
 
 mod closing;
+mod idle;
 mod lent;
 mod receiving;
 mod sending;
@@ -30,6 +32,7 @@ mod sending;
 pub use self::receiving::AHEAD_BYTES_MAX;
 pub(super) use self::sending::Next;
 
+use self::idle::Idle;
 use self::lent::{AfterReceived, OnData, OnDrained};
 use super::confined::AtHome;
 use super::driver::control;
@@ -75,6 +78,9 @@ pub(super) struct ColorHalf {
     pub(super) detached: bool,
     /// `on_data` has had its last call.
     pub(super) ended: bool,
+    /// The application wants to receive.
+    receives: bool,
+    idle: Option<Box<Idle>>,
 }
 
 impl ColorHalf {
@@ -94,6 +100,8 @@ impl ColorHalf {
             broken: false,
             detached: false,
             ended: false,
+            receives: false,
+            idle: None,
         }
     }
 }

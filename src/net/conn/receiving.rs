@@ -98,20 +98,25 @@ impl Conn {
     /// Gives what was received to the application; an event of the color.
     fn deliver(self: Arc<Conn>, cx: &mut Cx, result: io::Result<RecvBuf>) {
         let last = result.as_ref().map_or(true, |data| data.is_empty());
-        let callback = {
+        let (callback, watched) = {
             let mut colored = self.in_color(cx);
             if colored.phase != Phase::Open {
                 return;
             }
             // From now on none is kept: what it holds may hold the connection.
             colored.ended |= last;
-            colored.on_data.take()
+            (colored.on_data.take(), colored.idle.is_some())
         };
+        if watched {
+            self.stir(cx);
+        }
         let Some(callback) = callback else { return };
-        let stream = self.call(cx, callback, ColorHalf::place_of_on_data, result);
+        let (stream, over) = self.call(cx, callback, ColorHalf::place_of_on_data, result);
         if last && stream.conn.in_color(cx).detached {
             stream.close(cx);
         }
+        // With nothing borrowed.
+        drop(over);
     }
 
     /// The receive is over; called by the home core's driver.

@@ -26,6 +26,8 @@ pub(in crate::net) struct Next {
     buf: SendBuf,
     /// What to say so under.
     handler: &'static Handler,
+    /// The connection has an idle timeout.
+    watched: bool,
 }
 
 /// What is to be done when nothing is left to send.
@@ -67,10 +69,15 @@ impl Conn {
     /// no operation and no completion, and leaves before this handler's turn ends. Whether that was
     /// all; what is left is an operation.
     fn try_send(self: &Arc<Conn>, cx: &mut Cx, next: Next) -> bool {
+        if next.watched {
+            self.stir(cx);
+        }
         let Some(driver) = Driver::of(&mut cx.worker().source) else {
             return false;
         };
-        let Next { mut buf, handler } = next;
+        let Next {
+            mut buf, handler, ..
+        } = next;
         let len = buf.len();
         let sent = driver.backend.send_now(self.fd, &buf);
         if sent == len {
@@ -91,6 +98,9 @@ impl Conn {
     ) {
         let color = this.color();
         core.post_own(Some(handler), color, move |cx: &mut Cx| {
+            if this.in_color(cx).idle.is_some() {
+                this.stir(cx);
+            }
             this.after_send(cx, len, result)
         });
     }
@@ -125,16 +135,23 @@ impl Conn {
             shutdown,
             callback,
         } = drained;
-        if shutdown && let Some(driver) = Driver::of(&mut cx.worker().source) {
+        // What has failed does not end as if it were whole.
+        if shutdown
+            && result.is_ok()
+            && let Some(driver) = Driver::of(&mut cx.worker().source)
+        {
             driver.backend.shutdown(self.fd, How::Write);
         }
         if phase == Phase::Closing {
-            drop(callback);
             self.go_home(cx);
+            // Last: it may panic.
+            drop(callback);
             return;
         }
         if let Some(callback) = callback {
-            self.call(cx, callback, ColorHalf::place_of_on_drained, result);
+            let called = self.call(cx, callback, ColorHalf::place_of_on_drained, result);
+            // With nothing borrowed.
+            drop(called);
         }
     }
 }
@@ -144,7 +161,12 @@ impl ColorHalf {
     pub(in crate::net) fn begin_send(&mut self, buf: SendBuf) -> Next {
         self.sending = true;
         let handler = self.drained_handler.unwrap_or(&SENT);
-        Next { buf, handler }
+        let watched = self.idle.is_some();
+        Next {
+            buf,
+            handler,
+            watched,
+        }
     }
 
     fn drained(&mut self) -> Drained {

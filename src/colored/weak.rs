@@ -1,0 +1,81 @@
+//! Handles that do not keep the state.
+
+use super::{Colored, ColoredCell};
+use crate::sync::{CountedArc, CountedWeak};
+use std::fmt;
+
+/// A handle to the state of a [`Colored`] that does not keep it: for caches, and for state that
+/// knows of the state which owns it.
+///
+/// `Clone + Send + Sync`. The drop of the last `Colored` drops the state in its color, however many
+/// of these there are; what is left for them is some memory, and nothing of the state's own.
+///
+/// ```
+/// use mely::{Color, Colored, Runtime, WeakColored};
+///
+/// struct Child {
+///     /// Who owns it: with a `Colored` neither would ever be dropped.
+///     parent: WeakColored<Parent>,
+/// }
+/// struct Parent {
+///     child: Option<Colored<Child>>,
+///     news: u32,
+/// }
+///
+/// let news = Runtime::builder().build()?.run_until(|cx, finish| {
+///     let parent = Colored::new(cx, Color::from(1), Parent { child: None, news: 0 });
+///     let child = Child { parent: parent.downgrade() };
+///     let child = Colored::new(cx, Color::from(2), child);
+///     child.post(cx, |child, cx| {
+///         // None once the parent is gone.
+///         if let Some(parent) = child.parent.upgrade() {
+///             parent.post(cx, |parent, _cx| parent.news += 1);
+///         }
+///     });
+///     let its = child.clone();
+///     parent.post(cx, |parent, _cx| parent.child = Some(its));
+///     child.post(cx, move |_, cx| {
+///         parent.post(cx, move |parent, _cx| finish.finish(parent.news));
+///     });
+/// })?;
+/// assert_eq!(news, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct WeakColored<T: Send + 'static> {
+    cell: CountedWeak<ColoredCell<T>>,
+}
+
+impl<T: Send + 'static> Colored<T> {
+    /// A handle that does not keep the state.
+    pub fn downgrade(&self) -> WeakColored<T> {
+        WeakColored {
+            cell: CountedArc::downgrade(&self.cell),
+        }
+    }
+}
+
+impl<T: Send + 'static> WeakColored<T> {
+    /// A handle that keeps the state; none if the last one has been dropped, also if the state
+    /// itself, whose drop is an event of its color, still waits for that.
+    ///
+    /// Whoever drops what this returns may be dropping the last handle: from any thread, the state
+    /// is dropped as [`Colored`] says.
+    pub fn upgrade(&self) -> Option<Colored<T>> {
+        let cell = self.cell.upgrade()?;
+        Some(Colored { cell })
+    }
+}
+
+impl<T: Send + 'static> Clone for WeakColored<T> {
+    fn clone(&self) -> Self {
+        WeakColored {
+            cell: CountedWeak::clone(&self.cell),
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for WeakColored<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakColored")
+    }
+}
