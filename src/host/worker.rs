@@ -155,6 +155,8 @@ impl Worker {
         self.core.end_search(false);
         let pokes = &shared.cores[id as usize].pokes;
         if !pokes.park() {
+            // Whoever has made work known since it began to search has woken nobody.
+            self.core.begin_awake();
             return false;
         }
         shared.sleepers.set(id);

@@ -303,8 +303,11 @@ impl Core {
     /// Wakes the nearest sleeper, unless somebody is already searching: who, once it has found
     /// something, looks whether there is more.
     pub(super) fn wake_one(&mut self) {
-        if self.shared.sleepers.any() && self.shared.searching.load(Ordering::Relaxed) == 0 {
-            wake_nearest(&self.shared, self.id, &mut self.bells);
+        if self.shared.sleepers.any()
+            && self.shared.searching.load(Ordering::Relaxed) == 0
+            && wake_nearest(&self.shared, self.id, &mut self.bells)
+        {
+            self.search.pass_on();
         }
     }
 

@@ -47,14 +47,15 @@ impl Sleepers {
     }
 }
 
-/// Wakes the sleeper nearest to `core`.
-pub(super) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
+/// Wakes the sleeper nearest to `core`; false if nobody sleeps.
+pub(super) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) -> bool {
     for &(other, _) in &shared.cores[core as usize].victims {
         if shared.sleepers.contains(other) && shared.cores[other as usize].pokes.unpark() {
             bells.push(other);
-            return;
+            return true;
         }
     }
+    false
 }
 
 /// A color was poked whose owner may be inside a long handler: wakes somebody to take it from

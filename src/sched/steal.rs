@@ -61,6 +61,13 @@ impl Search {
         }
     }
 
+    /// Another core was woken, which looks for more from now on.
+    pub(super) fn pass_on(&mut self) {
+        if self.state == Searching::Risen {
+            self.state = Searching::No;
+        }
+    }
+
     pub(super) fn is_counted(&self) -> bool {
         self.state == Searching::Counted
     }
@@ -70,8 +77,8 @@ impl Search {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Searching {
     No,
-    /// It has slept, and has run nothing since. Who woke it may have counted on it to search, but
-    /// mail of its own may come first.
+    /// It has slept, or was about to, and has run nothing since. Others may have counted on it to
+    /// search, but mail of its own may come first.
     Risen,
     /// It is one of those that [`Shared::searching`] counts.
     Counted,
@@ -145,6 +152,13 @@ impl Core {
         }
         self.search.state = Searching::Counted;
         true
+    }
+
+    /// This core was about to sleep, and others may count on it to search.
+    pub(crate) fn begin_awake(&mut self) {
+        if self.shared.policy.stealing {
+            self.search.state = Searching::Risen;
+        }
     }
 
     /// This core has found something to run, or will sleep.

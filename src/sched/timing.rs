@@ -16,7 +16,6 @@
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
-use super::steal::Searching;
 use crate::clock::Clock;
 use crate::event::tag::ProfileId;
 use crate::sync::atomic::{Ordering, fence};
@@ -94,7 +93,7 @@ impl TimedQuantum {
 impl Core {
     /// The core has slept.
     pub(crate) fn rise(&mut self) {
-        self.search.state = Searching::Risen;
+        self.begin_awake();
         if self.shared.vigil.at_once {
             return self.become_busy();
         }

@@ -65,22 +65,33 @@ pub(super) struct Machine {
 impl Machine {
     /// All cores share a cache of the first level.
     pub(super) fn flat(cores: usize, heuristics: Heuristics) -> Machine {
+        Machine::new(Machine::near(cores), true, heuristics)
+    }
+
+    /// Nobody steals.
+    fn apart(cores: usize) -> Machine {
+        Machine::new(Machine::near(cores), false, Heuristics::ALL)
+    }
+
+    fn near(cores: usize) -> Vec<Vec<(usize, Distance)>> {
         let near = |thief| (1..cores).map(move |i| ((thief + i) % cores, Distance::SharedL1));
-        Machine::new(
-            (0..cores).map(|core| near(core).collect()).collect(),
-            heuristics,
-        )
+        (0..cores).map(|core| near(core).collect()).collect()
     }
 
     fn on(topology: &Topology, heuristics: Heuristics) -> Machine {
         let victims = |core| topology.victims(core);
         Machine::new(
             (0..topology.cores().len()).map(victims).collect(),
+            true,
             heuristics,
         )
     }
 
-    fn new(victims: Vec<Vec<(usize, Distance)>>, heuristics: Heuristics) -> Machine {
+    fn new(
+        victims: Vec<Vec<(usize, Distance)>>,
+        stealing: bool,
+        heuristics: Heuristics,
+    ) -> Machine {
         let cores = victims.len();
         let numbered = |(core, distance)| (core as u32, distance);
         let shared = Arc::new(Shared::new(Setup {
@@ -91,7 +102,7 @@ impl Machine {
                 .map(|its| its.into_iter().map(numbered).collect())
                 .collect(),
             policy: Policy {
-                stealing: true,
+                stealing,
                 heuristics,
                 batch: 10,
                 // Where there are thieves, as if one were always idle.

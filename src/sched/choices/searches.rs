@@ -110,6 +110,31 @@ fn who_has_slept_looks_for_more_once_it_runs_something() {
     assert_eq!(wakes(&machine, 1), 1);
 }
 
+#[test]
+fn who_has_slept_wakes_one_only() {
+    let mut machine = Machine::flat(4, Heuristics::ALL);
+    sleep(&machine, 2);
+    sleep(&machine, 3);
+    machine.cores[1].rise();
+    // A burst of its own is made known, and wakes another, which looks for more from now on.
+    machine.busy(1, &[(takes(10_000), 1), (takes(10_000), 1)]);
+    assert_eq!(wakes(&machine, 1), 1);
+    assert_eq!(machine.cores[1].search.state, Searching::No);
+    machine.cores[1].end_search(true);
+    assert_eq!(wakes(&machine, 1), 1);
+}
+
+#[test]
+fn nobody_looks_for_more_where_nobody_steals() {
+    let mut machine = Machine::apart(4);
+    machine.cores[1].rise();
+    machine.busy(2, &[(takes(10_000), 1)]);
+    machine.shared.cores[2].progress.long(true);
+    sleep(&machine, 3);
+    machine.cores[1].end_search(true);
+    assert_eq!(wakes(&machine, 1), 0);
+}
+
 /// A thief that has taken several has some that wait: a quantum like any other begins.
 #[test]
 fn a_thief_that_took_more_than_it_runs_is_busy() {

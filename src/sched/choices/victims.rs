@@ -74,7 +74,11 @@ fn a_victim_is_worth_a_visit_from_the_steal_cost_of_its_distance_on() {
     let machine = || {
         let near = [(1, NEAR), (0, NEAR)].map(|near| vec![near, (2, FAR)]);
         let [zero, one] = near;
-        let machine = Machine::new(vec![zero, one, vec![(0, FAR), (1, FAR)]], Heuristics::ALL);
+        let machine = Machine::new(
+            vec![zero, one, vec![(0, FAR), (1, FAR)]],
+            true,
+            Heuristics::ALL,
+        );
         machine.cost(NEAR, 1_000);
         machine.cost(FAR, 5_000);
         for core in 0..3 {
