@@ -119,7 +119,7 @@ fn an_answer_lost_at_a_stop() {
         while outside.lock().unwrap().is_none() {
             simulation.step();
         }
-        // After so many steps the work is done, and the program is told to stop.
+        // The steps before which the work is done, and before which a stop is asked for.
         let [done_at, stopped_at] = [0, 1].map(|place| draw(seed, place));
         for step in 0..1_000 {
             if step == stopped_at {

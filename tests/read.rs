@@ -360,7 +360,7 @@ fn the_time_of_each_reader_is_learned_by_itself() {
         })
         .unwrap();
     let rows = poster.profile().handlers;
-    let read = |row: &&HandlerProfile| row.name.ends_with("::read::{{closure}}");
+    let read = |row: &&HandlerProfile| row.name.contains("::read_apart<");
     let read: Vec<u64> = rows.iter().filter(read).map(|row| row.events()).collect();
     assert_eq!(read, [20, 20], "{rows:?}");
 }

@@ -270,9 +270,9 @@ impl<T: Send + 'static> Bounded<T> {
     /// is missed between a refusal and this call.
     ///
     /// If the run of `by` ends or is cut short meanwhile, the callback is dropped and the next one
-    /// in the line gets the room. A run does not wait for its own callbacks in the line: if all that
-    /// is missing is room that somebody outside keeps, as a [`Permit`], it ends, and the callbacks
-    /// are dropped when that room is given back.
+    /// in the line gets the room. A run does not wait for its own callbacks in the line: if all
+    /// that is missing is room that somebody outside keeps, as a [`Permit`], it ends, and the
+    /// callbacks are dropped when that room is given back.
     ///
     /// # Errors
     /// [`BoundedError::NoRoom`] if as many stand in the line as may ([`Backlog::line`]), and

@@ -20,8 +20,8 @@
 //! waits for the lock, and finds the waiter in the line.
 //!
 //! No code of the user's runs under the lock: wakers and callbacks are cloned, called and dropped
-//! outside of it. So it is never poisoned. What a waker or a callback that is dropped panics with is
-//! caught, since whoever gives the permit back has nothing to do with it.
+//! outside of it. So it is never poisoned. What a waker or a callback that is dropped panics with
+//! is caught, since whoever gives the permit back has nothing to do with it.
 
 use crate::host::panics::catching;
 use crate::sync::atomic::{AtomicU64, Ordering};

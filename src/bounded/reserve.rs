@@ -82,8 +82,8 @@ impl<T: Send + 'static> Bounded<T> {
     /// # Errors
     /// - [`BoundedError::TimedOut`] if no room has come in time.
     /// - [`BoundedError::Ended`] when the runtime is asked to stop, ends by itself or is cut short,
-    ///   also if that is while it waits. By a [`KeepAlive`](crate::KeepAlive) only if the run is cut
-    ///   short.
+    ///   also if that is while it waits. By a [`KeepAlive`](crate::KeepAlive) only if the run is
+    ///   cut short.
     /// - [`BoundedError::Inside`] in a handler of whatever runtime, at once.
     /// - [`BoundedError::Full`] at the builder's limit of queued events: for that nobody waits.
     ///

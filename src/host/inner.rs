@@ -183,8 +183,8 @@ impl Inner {
         drop(waker);
     }
 
-    /// Notes a thread that waits, by a waker of the runtime's own. It is woken when the end is asked
-    /// for and when it has come, unless that was before: the caller looks after this.
+    /// Notes a thread that waits, by a waker of the runtime's own. It is woken when the end is
+    /// asked for and when it has come, unless that was before: the caller looks after this.
     pub(crate) fn wait_until_the_end(&self, waker: Waker) -> usize {
         self.waiting.lock().unwrap().insert(waker)
     }

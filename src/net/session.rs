@@ -105,9 +105,9 @@ pub trait Session: Send + 'static {
     ///   waits for the connection, up to the builder's drain deadline: with [`Then::Close`] also
     ///   for a peer that does not read.
     /// - Any other error: receiving or sending has failed, or the peer has done nothing for the
-    ///   stream's [idle timeout](Stream::set_idle_timeout) (`TimedOut`). [`Then::Continue`] then means
-    ///   [`Then::Close`]. If it was sending, what had arrived was given to [`data`](Self::data)
-    ///   first.
+    ///   stream's [idle timeout](Stream::set_idle_timeout) (`TimedOut`). [`Then::Continue`] then
+    ///   means [`Then::Close`]. If it was sending, what had arrived was given to
+    ///   [`data`](Self::data) first.
     ///
     /// If sending fails after this call, the connection is closed and the session dropped.
     fn end(&mut self, cx: &mut Cx, stream: &Stream, end: io::Result<()>) -> Then {

@@ -223,9 +223,9 @@ impl Stream {
     ///
     /// Of what is written, a buffer counts when the kernel has taken the whole of it: give a slow
     /// peer large ones in pieces. While the color is held, or in a long handler, the time goes on;
-    /// what has arrived by its end is received first. As any timer, it is noticed late by as much as
-    /// the core is inside a handler. After a stop no idle timeout is noticed: the builder's drain
-    /// deadline holds.
+    /// what has arrived by its end is received first. As any timer, it is noticed late by as much
+    /// as the core is inside a handler. After a stop no idle timeout is noticed: the builder's
+    /// drain deadline holds.
     ///
     /// It costs a reading of the clock for each piece that is received or sent, and an event once
     /// per limit.

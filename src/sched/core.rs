@@ -300,13 +300,15 @@ impl Core {
         }
     }
 
+    /// Whether a core sleeps, and none searches that would look for more.
+    pub(super) fn is_wake_due(&self) -> bool {
+        self.shared.sleepers.any() && self.shared.searching.load(Ordering::Relaxed) == 0
+    }
+
     /// Wakes the nearest sleeper, unless somebody is already searching: who, once it has found
     /// something, looks whether there is more.
     pub(super) fn wake_one(&mut self) {
-        if self.shared.sleepers.any()
-            && self.shared.searching.load(Ordering::Relaxed) == 0
-            && wake_nearest(&self.shared, self.id, &mut self.bells)
-        {
+        if self.is_wake_due() && wake_nearest(&self.shared, self.id, &mut self.bells) {
             self.search.pass_on();
         }
     }

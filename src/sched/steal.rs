@@ -182,8 +182,7 @@ impl Core {
             if !fault("thief's fence skipped") {
                 fence(Ordering::SeqCst);
             }
-            let others_search = searching.load(Ordering::Relaxed) > 0;
-            if !others_search && self.shared.sleepers.any() && self.is_more_to_steal() {
+            if self.is_wake_due() && self.is_more_to_steal() {
                 wake_nearest(&self.shared, self.id, &mut self.bells);
                 self.ring();
             }

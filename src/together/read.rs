@@ -3,21 +3,20 @@
 //! An event is posted to each of the colors, as for events of several colors ([`super`]). When its
 //! turn has come it begins to read the states of its color ([`crate::colored::read`]), or waits at
 //! the color's gate. The last one posts what was asked for to a color of its own. So readers run in
-//! parallel, and can be stolen, while the colors themselves wait. An event that reads one state does
-//! the same with nothing in common ([`Reader`]).
+//! parallel, and can be stolen, while the colors themselves wait. An event that reads one state
+//! does the same with nothing in common ([`Reader`]).
 
 use super::Target;
 use super::read_states::ReadStates;
 use super::read_states::sealed::ReadHandles;
 use crate::ask::{Asked, Reply, run_asked};
-use crate::colored::read::Reading;
 use crate::event::node::Sort;
 use crate::host::cx::accepted;
 use crate::host::poster::{PostError, Poster};
 use crate::post::{Post, until_of};
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
-use crate::{Colored, Cx, Handler, Refused};
+use crate::{Colored, Cx, Handler};
 
 /// Posts what reads.
 type Body<H> = Box<dyn FnOnce(&mut Cx, <H as ReadHandles>::Reads) + Send>;
@@ -63,6 +62,28 @@ impl<H: ReadHandles> Arrive for Readers<H> {
     }
 }
 
+/// Runs `f` with what is read, in a color of its own; then the reading is over.
+fn read_apart<V, R, F>(
+    cx: &mut Cx,
+    handler: Option<&'static Handler>,
+    asked: Option<Asked<R>>,
+    reading: V,
+    f: F,
+) where
+    V: Send + 'static,
+    R: Send + 'static,
+    F: FnOnce(&V, &mut Cx) -> R + Send + 'static,
+{
+    let own = cx.unique_color();
+    let color = own.color();
+    // Of a type of its own for each `f`, so that its time is learned by itself.
+    let event = move |cx: &mut Cx| {
+        run_asked(asked, cx, |cx| f(&reading, cx));
+        drop((reading, own));
+    };
+    cx.worker().core.post_own(handler, color, event);
+}
+
 /// Posts `f`, which reads all states, or gives it back. What it returns goes to `asked`.
 fn post_all<S, R, F>(
     target: Target<S::Handles>,
@@ -76,19 +97,12 @@ where
 {
     target.post(f, |handles, colors, f| {
         let body = move |cx: &mut Cx, reads: <S::Handles as ReadHandles>::Reads| {
-            let own = cx.unique_color();
-            let color = own.color();
-            // Of a type of its own for each `f`, so that its time is learned by itself.
-            let event = move |cx: &mut Cx| {
-                run_asked(asked, cx, |cx| {
-                    if let Some(refused) = <S::Handles as ReadHandles>::refused(&reads) {
-                        panic!("{refused}");
-                    }
-                    f(S::lend(&reads), cx)
-                });
-                drop((reads, own));
-            };
-            cx.worker().core.post_own(None, color, event);
+            read_apart(cx, None, asked, reads, move |reads, cx| {
+                if let Some(refused) = <S::Handles as ReadHandles>::refused(reads) {
+                    panic!("{refused}");
+                }
+                f(S::lend(reads), cx)
+            });
         };
         Arc::new(Readers {
             handles,
@@ -148,24 +162,17 @@ where
             return cx.worker().core.wait(None, place, again);
         };
         cx.worker().core.reads(place);
-        self.read(cx, reading);
-    }
-
-    /// Reads, or tells why not, in a color of its own.
-    fn read(self, cx: &mut Cx, reading: Result<Reading<T>, Refused>) {
-        let Reader {
-            handler, asked, f, ..
-        } = self;
-        let own = cx.unique_color();
-        let color = own.color();
-        let event = move |cx: &mut Cx| {
-            run_asked(asked, cx, |cx| match &reading {
+        let f = self.f;
+        read_apart(
+            cx,
+            self.handler,
+            self.asked,
+            reading,
+            |reading, cx| match reading {
                 Ok(reading) => f(reading.value(), cx),
                 Err(refused) => panic!("{refused}"),
-            });
-            drop((reading, own));
-        };
-        cx.worker().core.post_own(handler, color, event);
+            },
+        );
     }
 }
 

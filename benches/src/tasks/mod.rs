@@ -60,7 +60,7 @@ pub const ROWS: [Row; 16] = [
 const SPAWN_JOIN: &str = "spawned, 1,000 at a time, and awaited; bytes captured";
 const SPAWN_DETACHED: &str = "spawned, 1,000 at a time, and detached";
 
-const READ: &str = "a look at a table of so many words; every 16th changes it";
+const READ: &str = "a look at a table of this number of words; every 16th changes it";
 
 const fn row(name: &'static str, about: &'static str) -> Row {
     Row { name, about }

@@ -1,9 +1,8 @@
 //! Readers of a state: together, and never beside or before who has it alone.
 
-use crate::support::{RUNS, SHORT, settle, steps, within};
+use crate::support::{RUNS, settle, steps, world_with_gates};
 use loom::cell::UnsafeCell;
-use mely::model::{Plan, World};
-use mely::{Color, Colored, Poster, Stealing};
+use mely::{Color, Colored, Poster};
 use mely_loom_tests::{Model, must_fail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,14 +42,7 @@ type Posts = fn(&Poster, &Colored<State>, &Colored<State>, Arc<AtomicUsize>);
 /// events.
 fn explore(model: Model, posts: Posts, events: usize) {
     model.explore(move || {
-        let world = World::new(Plan {
-            stealing: Stealing::Off,
-            ..Plan::cores(2)
-        });
-        let (mut here, there) = (world.core(0), world.core(1));
-        // The gates are made by the first hold, behind a lock that loom does not see.
-        drop(within(&world, &mut here, &SHORT, |cx| cx.hold()));
-        here.step();
+        let (world, mut here, there) = world_with_gates();
         let poster = world.poster();
         let ran = Arc::new(AtomicUsize::new(0));
         let a = Colored::new(&poster, RUNS, State::new());

@@ -2,8 +2,8 @@
 
 use loom::sync::Notify;
 use loom::thread::{self, JoinHandle};
-use mely::model::{Core, World};
-use mely::{Color, Cx, Handler};
+use mely::model::{Core, Plan, World};
+use mely::{Color, Cx, Handler, Stealing};
 use mely_loom_tests::{Event, Oracle};
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,6 +59,19 @@ pub(crate) fn all_has_run<T>(world: impl Borrow<World>, parts: T, oracle: &Oracl
     world.borrow().assert_at_rest();
     drop(world);
     oracle.assert_no_leak();
+}
+
+/// A world of two cores that do not steal, in which there was a hold: a runtime's first makes the
+/// gates, behind a lock that loom does not see.
+pub(crate) fn world_with_gates() -> (World, Core, Core) {
+    let world = World::new(Plan {
+        stealing: Stealing::Off,
+        ..Plan::cores(2)
+    });
+    let (mut here, there) = (world.core(0), world.core(1));
+    drop(within(&world, &mut here, &SHORT, |cx| cx.hold()));
+    here.step();
+    (world, here, there)
 }
 
 /// A thread of its own that steps the core so often, and gives it back.

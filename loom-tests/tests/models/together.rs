@@ -1,9 +1,8 @@
 //! Events of several colors: sets that overlap do not wait for each other.
 
-use crate::support::{RUNS, SHORT, all_has_run, settle, steps, within};
+use crate::support::{RUNS, SHORT, all_has_run, settle, steps, world_with_gates};
 use loom::thread;
-use mely::model::{Plan, World};
-use mely::{Color, Colored, Cx, Stealing};
+use mely::{Color, Colored, Cx};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,14 +20,7 @@ fn opposite_orders() {
     }
     .explore(|| {
         let oracle = Oracle::new();
-        let world = World::new(Plan {
-            stealing: Stealing::Off,
-            ..Plan::cores(2)
-        });
-        let (mut here, there) = (world.core(0), world.core(1));
-        // The gates are made by the first hold, behind a lock that loom does not see.
-        drop(within(&world, &mut here, &SHORT, |cx| cx.hold()));
-        here.step();
+        let (world, mut here, there) = world_with_gates();
         let poster = world.poster();
         let ran = Arc::new(AtomicUsize::new(0));
         let a = Colored::new(&poster, RUNS, 0);
@@ -76,14 +68,7 @@ fn posts_before() {
         iterations_min: 20,
     }
     .explore(|| {
-        let world = World::new(Plan {
-            stealing: Stealing::Off,
-            ..Plan::cores(2)
-        });
-        let (mut here, there) = (world.core(0), world.core(1));
-        // The gates are made by the first hold, behind a lock that loom does not see.
-        drop(within(&world, &mut here, &SHORT, |cx| cx.hold()));
-        here.step();
+        let (world, mut here, there) = world_with_gates();
         let poster = world.poster();
         let ran = Arc::new(AtomicUsize::new(0));
         let a = Colored::new(&poster, RUNS, ());
