@@ -220,11 +220,7 @@ impl World {
                 Section::of_slot(shared, slot).is_unused(slot),
                 "ORACLE: slot {slot} is in use"
             );
-            assert_eq!(
-                at.wanted.load(Ordering::Relaxed),
-                0,
-                "ORACLE: a wish for slot {slot} is left"
-            );
+            assert!(!at.wish.any(), "ORACLE: a wish for slot {slot} is left");
         }
     }
 

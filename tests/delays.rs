@@ -31,6 +31,91 @@ fn tick(cx: &mut Cx, left: u32) {
     }
 }
 
+/// From outside, and the color is wherever a thief has taken it.
+#[test]
+fn what_hurries_does_not_wait_for_a_turn_of_each_color() {
+    for seed in 0..10 {
+        let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
+        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let ran = Log::default();
+        let logs = Arc::clone(&ran);
+        let works = move |cx: &mut Cx| {
+            for color in 1..=1_000 {
+                let its = Arc::clone(&logs);
+                let work = move |cx: &mut Cx| {
+                    log(&its, cx);
+                    sim::work(cx, Duration::from_micros(20));
+                };
+                cx.post_callback(UNKNOWN.on(Color::from(color), work));
+            }
+        };
+        simulation.start(works).unwrap();
+        while ran.lock().unwrap().len() < 100 {
+            simulation.step();
+        }
+        let poster = simulation.poster();
+        let (before, urgent) = (ran.lock().unwrap().len(), Color::from(4_001));
+        let logs = Arc::clone(&ran);
+        poster.post(urgent, move |cx| log(&logs, cx)).unwrap();
+        poster.hurry(urgent);
+        while simulation.step() != sim::Step::Ended {}
+        let ran = ran.lock().unwrap();
+        let at = ran.iter().position(|entry| entry.0 == 4_001).unwrap();
+        // Those whose quantum had begun, each of them alone in it.
+        assert!(
+            at - before < 4,
+            "{} others went before (seed {seed})",
+            at - before
+        );
+        assert_eq!(ran.len(), 1_001);
+    }
+}
+
+/// Each of twenty colors posts to itself and hurries; one does not.
+#[test]
+fn nothing_starves_behind_what_hurries() {
+    const EVENTS: u32 = 300;
+    const WAITS: u64 = 10;
+    fn goes_on(cx: &mut Cx, left: u32, ran: Log) {
+        log(&ran, cx);
+        sim::work(cx, Duration::from_micros(20));
+        if left > 0 {
+            let own = cx.color();
+            cx.post(own, move |cx| goes_on(cx, left - 1, ran));
+            if own.value() != WAITS {
+                cx.hurry(own);
+            }
+        }
+    }
+    for seed in 0..10 {
+        let builder = Runtime::builder().cores(Cores::Count(1)).color_slots(4096);
+        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let ran = Log::default();
+        let logs = Arc::clone(&ran);
+        let start = move |cx: &mut Cx| {
+            for color in 1..=21 {
+                let its = Arc::clone(&logs);
+                cx.post(Color::from(color), move |cx| goes_on(cx, EVENTS - 1, its));
+            }
+        };
+        simulation.run(start).unwrap();
+        let ran = ran.lock().unwrap();
+        // Its share of every second quantum, one in 21, but for the burst.
+        let mut counts = [0; 22];
+        let first_end = ran.iter().position(|&(color, _)| {
+            counts[color as usize] += 1;
+            color != WAITS && counts[color as usize] == EVENTS
+        });
+        let before = &ran[..first_end.unwrap()];
+        let had = before.iter().filter(|entry| entry.0 == WAITS).count();
+        assert!(
+            had * 45 > before.len(),
+            "{had} of {} turns (seed {seed})",
+            before.len()
+        );
+    }
+}
+
 /// On two cores: one long event of `handler` in color 2, and behind it on the same core this many
 /// short ones of colors of their own. `awake`: the other core wakes now and then. Returns when the
 /// long one ended, and when the short ones began.

@@ -1573,6 +1573,43 @@ fn settle(simulation: &mut Simulation) {
     while !matches!(simulation.step(), Step::Stalled | Step::Ended) {}
 }
 
+/// What comes in while a thousand colors wait: with them, or before them.
+#[test]
+fn what_an_urgent_stream_receives_goes_before_what_waits() {
+    for urgent in [false, true] {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let before = Arc::new(AtomicUsize::new(usize::MAX));
+        let (count, told) = (Arc::clone(&ran), Arc::clone(&before));
+        let (mut simulation, mut client) = simulated(move |cx, stream| {
+            let (count, told) = (Arc::clone(&count), Arc::clone(&told));
+            let read = move |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
+                told.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
+            };
+            stream.on_data(cx, &READ, read).unwrap();
+            stream.set_urgent(cx, urgent).unwrap();
+            stream.detach(cx).unwrap();
+        });
+        settle(&mut simulation);
+        let poster = simulation.poster();
+        for color in 1_000..2_000 {
+            let ran = Arc::clone(&ran);
+            let work = move |cx: &mut Cx| {
+                mely::sim::work(cx, Duration::from_micros(20));
+                ran.fetch_add(1, Ordering::Relaxed);
+            };
+            poster.post(Color::from(color), work).unwrap();
+        }
+        while ran.load(Ordering::Relaxed) < 10 {
+            simulation.step();
+        }
+        client.write_all(b"now").unwrap();
+        settle(&mut simulation);
+        assert_eq!(ran.load(Ordering::Relaxed), 1_000);
+        let before = before.load(Ordering::Relaxed);
+        assert_eq!(before < 100, urgent, "{before} went before");
+    }
+}
+
 #[test]
 fn calls_in_another_runtime_are_refused() {
     let (give, given) = channel();

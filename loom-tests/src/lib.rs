@@ -57,6 +57,7 @@
 //! | placement | `migration::place`: a color is placed elsewhere while it gets mail | 2 | `placed without a poke` |
 //! | | `migration::place_behind_a_poke`: from outside, while mail and its poke are under way | 3 | `mark only looked at` |
 //! | placement, against the outbox | `causal_order::placed_with_posts_waiting`: a color leaves a core on which its posts are not published yet | 3 | `colors leave before their posts` |
+//! | | `migration::place_and_hurry`: while another thread asks for its next turn | 3 | `wish written over another`; `wish without a poke` |
 //! | | `migration::place_running`: while it runs, the poke taken by a thief | 2 | `mail of a running color forgotten` |
 //! | placement, against a steal | `migration::place_and_steal`: the same while it is stolen, on three cores | 2 | `running mark ignored` |
 //! | two thieves on one victim | `stealing::two_thieves`: three colors, and what one thief links the other may find | 2 | `left in the core-queue` |

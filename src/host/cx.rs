@@ -186,7 +186,49 @@ impl Cx {
     /// # Panics
     /// If there is no such core.
     pub fn place(&self, color: Color, core: usize) {
-        sched::foreign::place(&self.worker_ref().core.shared, color, core);
+        sched::wish::place(&self.worker_ref().core.shared, color, core);
+    }
+
+    /// Asks for a color's next turn to come before those of the other colors of its core: for what
+    /// is urgent under load, as a health check, an administrator's connection or a cancellation.
+    ///
+    /// It is a hint. The color's core, wherever it is by then, finds the wish when it next takes
+    /// its mail, that is, after the event that runs and within a quantum (a few microseconds to
+    /// some tens), and puts the color before all that wait there. No order is changed within a
+    /// color: what was posted to it before goes first. A color with no event queued by then has
+    /// nothing to hurry, and the wish is gone; so post first. It is for one turn: if events are
+    /// left after it, the color waits for its next turn like any other.
+    ///
+    /// **Nothing starves.** A core grants one wish in two quanta, and up to 64 at once after a time
+    /// in which it has granted fewer. What it does not grant stays where it is in the queue, and is
+    /// counted: [`CoreStats::hurries_refused`](crate::CoreStats::hurries_refused).
+    ///
+    /// It costs some three atomic operations, and what this event has posted to other colors is
+    /// published if the color is another core's.
+    ///
+    /// ```
+    /// use mely::{Color, Cores, Cx, Handler, Runtime};
+    /// use std::sync::{Arc, Mutex};
+    /// static WORK: Handler = Handler::new("work");
+    ///
+    /// let ran = Arc::new(Mutex::new(Vec::new()));
+    /// let log = Arc::clone(&ran);
+    /// Runtime::builder().cores(Cores::Count(1)).build()?.run(move |cx| {
+    ///     for value in 1..=1_000 {
+    ///         let log = Arc::clone(&log);
+    ///         cx.post(WORK.on(Color::from(value), move |_| log.lock().unwrap().push(value)));
+    ///     }
+    ///     cx.hurry(Color::from(1_000));
+    ///     cx.stop();
+    /// })?;
+    /// assert_eq!(ran.lock().unwrap()[0], 1_000);
+    /// # Ok::<(), mely::Error>(())
+    /// ```
+    ///
+    /// The papers' callbacks had a priority that was a hint (libasync-smp's thesis, table 3.1);
+    /// there it was the callback's, here it is the color's.
+    pub fn hurry(&mut self, color: Color) {
+        self.worker().core.hurry(color);
     }
 
     /// A color that nobody else has; it starts on this core.

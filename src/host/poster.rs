@@ -9,6 +9,7 @@ use crate::event::maker::{Maker, Refusal};
 use crate::event::node::Sort;
 use crate::sched::foreign;
 use crate::sched::together::Arrive;
+use crate::sched::wish;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -270,7 +271,17 @@ impl Poster {
     /// # Panics
     /// If there is no such core.
     pub fn place(&self, color: Color, core: usize) {
-        foreign::place(&self.inner.shared, color, core);
+        wish::place(&self.inner.shared, color, core);
+    }
+
+    /// Asks for a color's next turn to come before those of other colors; see [`Cx::hurry`].
+    pub fn hurry(&self, color: Color) {
+        let here = lend_current(Arc::as_ptr(&self.inner), color, |worker, color| {
+            worker.core.hurry(color);
+        });
+        if let Err(color) = here {
+            wish::hurry(&self.inner.shared, color);
+        }
     }
 
     /// Asks the runtime to stop; see [`Cx::stop`].

@@ -104,6 +104,11 @@ pub struct CoreStats {
     pub holds_dropped: u64,
     /// Times an event was put aside because its color was held.
     pub events_put_aside: u64,
+    /// Colors of this core that were given the next turn on request
+    /// ([`Cx::hurry`](crate::Cx::hurry)).
+    pub hurries: u64,
+    /// Such requests that were not granted, because there had been too many before.
+    pub hurries_refused: u64,
     /// The processor the core's thread is pinned to, if it is.
     pub cpu: Option<u32>,
     steal_costs: HistogramSum,
@@ -271,6 +276,8 @@ impl Inner {
             holds: stats.holds.get(),
             holds_dropped: stats.holds_dropped.get(),
             events_put_aside: stats.put_aside.get(),
+            hurries: stats.hurries.get(),
+            hurries_refused: stats.hurries_refused.get(),
             cpu: self.config.pins.as_ref().map(|pins| pins[number]),
             steal_costs,
         }

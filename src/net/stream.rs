@@ -442,6 +442,18 @@ impl Stream {
         colored.visit(cx, bytes, |colored, bytes| colored.queued_bytes_max = bytes)
     }
 
+    /// Whether what is received hurries: its events have the connection's color take its next turn
+    /// before the other colors of its core, as by [`Cx::hurry`], whose limits hold. For the
+    /// connections that must be served under overload, as an administrator's. `false` by default.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn set_urgent(&self, cx: &mut Cx, urgent: bool) -> Result<(), Refused> {
+        self.conn.colored.visit(cx, (), |_, ()| ())?;
+        Arc::clone(&self.conn).set_urgent(cx, urgent);
+        Ok(())
+    }
+
     /// Sends the end of the stream after what is queued. Receiving goes on. If sending fails, or
     /// has failed, no end is sent: the peer would take what it got for all.
     ///

@@ -30,6 +30,7 @@ use super::shared::{CoreShared, Shared};
 use super::sleepers::wake_nearest;
 use super::steal::Search;
 use super::timing::Timing;
+use super::wish;
 use crate::clock::Clock;
 use crate::color::{MaybeSlot, SlotId};
 use crate::event::counts::Run;
@@ -274,6 +275,15 @@ impl Core {
         if self.outbox.len() >= self.outbox_due {
             self.flush_due();
         }
+    }
+
+    /// See [`Cx::hurry`].
+    pub(crate) fn hurry(&mut self, color: Color) {
+        // This core publishes its posts before it takes its mail. Another is not to look too soon.
+        if self.shared.slots.owner(self.shared.slots.map.slot(color)) != self.id {
+            self.flush();
+        }
+        wish::hurry(&self.shared, color);
     }
 
     #[inline(never)]

@@ -53,3 +53,4 @@ pub(crate) mod together;
 mod victim;
 pub(crate) mod vigil;
 mod waiting;
+pub(crate) mod wish;

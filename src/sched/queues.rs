@@ -5,6 +5,7 @@ use super::core_queue::CoreQueue;
 use super::limits::Limits;
 use super::poke::Chain;
 use super::stealing_queue::StealingQueue;
+use super::wish::Granted;
 
 /// What an event takes that is not worth stealing, in ns, roughly: the scheduler's part included,
 /// and memory that has gone cold.
@@ -24,6 +25,8 @@ pub(crate) struct Queues {
     /// Pokes of colors that were checked out when they came: their mail is for the core's own
     /// thread, at its next exchange or flush.
     pub(super) deferred: Chain,
+    /// Wishes for the next turn.
+    pub(super) granted: Granted,
 }
 
 impl Queues {
@@ -35,6 +38,7 @@ impl Queues {
             lasting_out: 0,
             events_out: 0,
             deferred: Chain::EMPTY,
+            granted: Granted::NONE,
         }
     }
 

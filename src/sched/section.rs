@@ -320,11 +320,20 @@ impl<'a> Section<'a> {
         } else if len > 0 {
             self.link(slot);
         }
-        let Some(target) = self.wish(slot) else {
+        let Some(wish) = self.guarded.colors.slot(slot).wish.take() else {
+            return true;
+        };
+        let Some(target) = wish.core.filter(|&target| target != self.core) else {
+            if wish.hurries && len > 0 {
+                self.hurry(slot);
+            }
             return true;
         };
         if len > 0 {
             self.unlink(slot);
+        }
+        if wish.hurries {
+            self.guarded.colors.slot(slot).wish.hurry();
         }
         // Gives the color, its events with it, to the other core, which links it when the poke
         // arrives.
@@ -335,16 +344,17 @@ impl<'a> Section<'a> {
         has_poke || fault("placed without a poke")
     }
 
-    /// The other core that somebody asked to place this color on, if any; the wish is fulfilled or
-    /// forgotten by the caller.
-    #[inline]
-    fn wish(&self, slot: SlotId) -> Option<u32> {
-        let at = self.guarded.colors.slot(slot);
-        if !at.is_wanted() {
-            return None;
+    /// Moves a queued color to the head of the core-queue, unless that was done too often.
+    #[cold]
+    fn hurry(&mut self, slot: SlotId) {
+        let stats = &self.shared.cores[self.core as usize].stats;
+        if !self.guarded.queues.granted.grant(stats.quanta.get()) {
+            return stats.hurries_refused.add(1);
         }
-        let target = u32::from(at.wanted.swap(0, Ordering::AcqRel).checked_sub(1)?);
-        (target != self.core).then_some(target)
+        stats.hurries.add(1);
+        self.unlink(slot);
+        self.guarded.colors.at(slot).state = State::Idle;
+        self.link_at(slot, QueueEnd::Head);
     }
 
     /// Returns a color that the core's own thread had checked out or stolen, and links it if it has

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! 0      8           12      14       16              44      45     46          48           64
-//! | mail | poke_next | owner | wanted | FIFO, its sums | state | band | endurance | four links |
+//! | mail | poke_next | owner |  wish  | FIFO, its sums | state | band | endurance | four links |
 //! |    any core writes these          |   whoever holds the owner's lock                      |
 //! ```
 //!
@@ -16,6 +16,7 @@
 //! slot when it was checked out.
 
 use super::color_queue::ColorQueue;
+use super::wish;
 use crate::color::{ColorMap, SlotId};
 use crate::event::node::Node;
 use crate::sync::UnsafeCell;
@@ -32,8 +33,8 @@ pub(crate) struct Slot {
     /// 0: core `slot mod cores`; else the owner plus one (a runtime has at most 512 cores).
     /// Changed only by whoever holds the present owner's lock, before that lock is released.
     owner: AtomicU16,
-    /// 0: none; else the core, plus one, that somebody asked to place this color on.
-    pub(crate) wanted: AtomicU16,
+    /// What was asked of the color: see [`super::wish`].
+    pub(crate) wish: wish::Word,
     /// The private part: see [`super::colors`].
     pub(super) queue: UnsafeCell<ColorQueue>,
 }
@@ -49,12 +50,6 @@ impl Slot {
         if self.owner.load(Ordering::Relaxed) == 0 {
             self.owner.store(core as u16 + 1, Ordering::Release);
         }
-    }
-
-    /// Whether somebody asked to place the color on a core.
-    #[inline(always)]
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed) != 0
     }
 
     /// Whether nothing was ever posted to the color. Such a line is not even there.
@@ -104,7 +99,7 @@ impl Slots {
                 mail: AtomicPtr::new(std::ptr::null_mut()),
                 poke_next: AtomicU32::new(0),
                 owner: AtomicU16::new(0),
-                wanted: AtomicU16::new(0),
+                wish: wish::Word::new(),
                 queue: UnsafeCell::new(ColorQueue::new()),
             })
             .collect();

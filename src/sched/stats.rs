@@ -26,6 +26,9 @@ pub(crate) struct CoreCounters {
     pub(crate) holds_settled: Counter,
     pub(crate) holds_dropped: Counter,
     pub(crate) put_aside: Counter,
+    /// Wishes for the next turn, granted and not. Written under the core's lock, also by thieves.
+    pub(crate) hurries: Counter,
+    pub(crate) hurries_refused: Counter,
     /// Of colors with a bound.
     pub(crate) shed: Counter,
     pub(crate) refused: Counter,

@@ -46,6 +46,7 @@ pub(crate) enum Act {
     Flush,
     /// Moves a color to a core.
     Place(u64, usize),
+    Hurry(u64),
     /// Sets a timer of this many ns.
     Timer(u32, u64, Vec<Act>),
     /// Cancels one of the timers that were set.
@@ -100,6 +101,7 @@ pub(crate) enum Outside {
     /// Drops the latest keep-alive.
     LetGo,
     Place(u64, usize),
+    Hurry(u64),
     Stop,
 }
 
@@ -114,6 +116,7 @@ fn leaf() -> impl Strategy<Value = Act> {
         6 => Just(Act::Pause),
         3 => Just(Act::Flush),
         4 => (color(), 0..64usize).prop_map(|(color, core)| Act::Place(color, core)),
+        3 => color().prop_map(Act::Hurry),
         6 => (1..30u8, 0..HANDLERS, color(), 0..8_000u32)
             .prop_map(|(count, handler, color, ns)| Act::Many(count, handler, color, ns)),
         2 => (0..8usize).prop_map(Act::Cancel),
@@ -178,6 +181,7 @@ fn outside() -> impl Strategy<Value = (u32, Outside)> {
             .prop_map(|(handler, color, body)| Outside::PostKept(handler, color, body)),
         1 => Just(Outside::LetGo),
         3 => (color(), 0..64usize).prop_map(|(color, core)| Outside::Place(color, core)),
+        2 => color().prop_map(Outside::Hurry),
         1 => Just(Outside::Stop),
     ];
     (0..60u32, what)

@@ -322,6 +322,7 @@ impl Body {
                 self.judge.model().signal(self.id);
             }
             Act::Place(color, core) => cx.place(Color::from(color), core % cx.cores()),
+            Act::Hurry(color) => cx.hurry(Color::from(color)),
             Act::Timer(ns, color, acts) => {
                 let color = Color::from(color);
                 let body = self.offer(color, Way::Timer, acts);
@@ -694,6 +695,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
             Outside::Place(color, core) => {
                 poster.place(Color::from(*color), core % program.cores);
             }
+            Outside::Hurry(color) => poster.hurry(Color::from(*color)),
             Outside::Stop => {
                 judge.model().stopped = true;
                 poster.stop();

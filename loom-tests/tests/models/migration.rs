@@ -261,6 +261,57 @@ fn place_behind_a_poke() {
     });
 }
 
+/// One thread places a color, and another one asks for its next turn: neither wish is lost, nor
+/// kept for later.
+#[test]
+fn place_and_hurry() {
+    Model {
+        name: "migration::place_and_hurry",
+        preemptions_max: 3,
+        iterations_min: 100,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut old = world.core(0);
+        let mut new = world.core(1);
+        oracle.event(0, 0).post_from(&world.poster(), &SHORT, MOVES);
+        let poster = world.poster();
+        let hurrying = thread::spawn(move || poster.hurry(MOVES));
+        let poster = world.poster();
+        let placing = thread::spawn(move || poster.place(MOVES, 1));
+        // The second returns the color.
+        old.step();
+        old.step();
+        hurrying.join().unwrap();
+        placing.join().unwrap();
+        settle(&mut [&mut old, &mut new]);
+        oracle.assert_ran(MOVES, &[(0, 1)]);
+        assert_eq!(world.owner(MOVES), 1, "ORACLE: not placed");
+        world.assert_at_rest();
+        drop((old, new, world));
+        oracle.assert_no_leak();
+    });
+}
+
+#[test]
+fn finds_a_wish_overwritten_by_another() {
+    must_fail(
+        "migration::place_and_hurry",
+        "wish written over another",
+        &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_a_wish_for_the_next_turn_not_announced() {
+    must_fail(
+        "migration::place_and_hurry",
+        "wish without a poke",
+        &["ORACLE"],
+    );
+}
+
 /// A color is placed elsewhere while it runs, and a thief consumes the poke that says so.
 #[test]
 fn place_running() {

@@ -114,6 +114,8 @@ struct HomeHalf {
     canceling: bool,
     /// The application wants to receive.
     wanted: bool,
+    /// What is received is to have the color's next turn.
+    urgent: bool,
     /// All bytes received.
     received_bytes: u64,
     /// Once this many bytes are received, an event under this handler is due.

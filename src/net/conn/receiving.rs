@@ -45,7 +45,7 @@ impl Conn {
         here: &mut Here,
         core: &mut Core,
     ) -> bool {
-        let (acknowledged, has_marks, is_far_ahead) = {
+        let (acknowledged, has_marks, is_far_ahead, is_urgent) = {
             let mut home = self.at_home.borrow(here);
             let acknowledged = match &result {
                 Err(error) if home.canceling && is_canceled(error) => {
@@ -57,7 +57,12 @@ impl Conn {
                     None
                 }
             };
-            (acknowledged, !home.marks.is_empty(), home.is_far_ahead())
+            (
+                acknowledged,
+                !home.marks.is_empty(),
+                home.is_far_ahead(),
+                home.urgent,
+            )
         };
         let (handler, color) = (self.read_handler.get().copied(), self.color());
         let this = Arc::clone(self);
@@ -80,7 +85,19 @@ impl Conn {
             };
             core.post_own(Some(&CAUGHT_UP), color, caught_up);
         }
+        if is_urgent {
+            core.hurry(color);
+        }
         is_far_ahead
+    }
+
+    /// Whether what is received from now on hurries.
+    pub(in crate::net) fn set_urgent(self: Arc<Conn>, cx: &mut Cx, urgent: bool) {
+        self.call_home(cx, move |conn, cx| {
+            if let Some(driver) = Driver::of(&mut cx.worker().source) {
+                conn.at_home.borrow(&mut driver.here).urgent = urgent;
+            }
+        });
     }
 
     /// The runtime is ending and receives no more for this connection; says so to the application,

@@ -1,7 +1,8 @@
 //! What is chosen: which victim and whether any ([`victims`], [`searches`]), which of its colors
 //! and how many ([`colors`]); what is kept at hand ([`kept`]), and what a core does between two
-//! quanta ([`exchange`]); which events are timed ([`timing`]), who is woken ([`wakes`]), and what
-//! is told of it all ([`reports`]). On cores that are stepped by hand, whose events do nothing; the
+//! quanta ([`exchange`]); which events are timed ([`timing`]), who is woken ([`wakes`]), who
+//! has the next turn because it was asked for ([`wishes`]), and what is told of it all
+//! ([`reports`]). On cores that are stepped by hand, whose events do nothing; the
 //! clock stands where the test puts it.
 
 mod colors;
@@ -12,6 +13,7 @@ mod searches;
 mod timing;
 mod victims;
 mod wakes;
+mod wishes;
 
 use super::color_queue::{Endurance, State};
 use super::core::Core;

@@ -7,6 +7,7 @@ use crate::event::tag::ProfileId;
 use crate::sched::depth::deepest;
 use crate::sched::foreign;
 use crate::sched::shared::Bell;
+use crate::sched::wish;
 
 #[test]
 fn the_deepest_colors_are_found_wherever_their_events_are() {
@@ -166,20 +167,21 @@ fn a_color_that_is_to_be_placed_has_its_core_called() {
             .shared
             .slots
             .at(machine.shared.slots.map.slot(color))
-            .is_wanted()
+            .wish
+            .any()
     };
     // Those of the runtime's own stay where they are.
-    foreign::place(&machine.shared, Color::control(0), 1);
+    wish::place(&machine.shared, Color::control(0), 1);
     assert!(!wanted(Color::control(0)));
     // It is there.
-    foreign::place(&machine.shared, color, 0);
+    wish::place(&machine.shared, color, 0);
     assert!(!wanted(color));
     assert_eq!(rings.load(Ordering::Relaxed), 0);
-    foreign::place(&machine.shared, color, 1);
+    wish::place(&machine.shared, color, 1);
     assert!(wanted(color));
     assert_eq!(rings.load(Ordering::Relaxed), 1);
     // And is to stay after all.
-    foreign::place(&machine.shared, color, 0);
+    wish::place(&machine.shared, color, 0);
     assert!(!wanted(color));
 }
 

@@ -1,0 +1,189 @@
+//! What is asked of a color: to go to a core ([`place`]), or to have the next turn ([`hurry`]).
+//!
+//! A *wish* is written into the color's slot, and its core is poked ([`super::mail`]). So it is
+//! found by who takes the core's mail, the core itself or a thief, and wherever the color is by
+//! then; what was posted before by the same thread is found with it. It costs nothing who makes
+//! none: a slot is searched for wishes when a poke is delivered, and at no other time.
+//!
+//! **Nothing starves.** Who has hurried is at the head of the core-queue, and all others are behind.
+//! So a core grants one such wish in two quanta, and at most [`BURST`] together after it has granted
+//! fewer: of any two quanta in a row that come after a burst, one takes the colors in the order in
+//! which they came. What it does not grant stays where it is in the queue.
+
+use super::mail;
+use super::poke;
+use super::shared::Shared;
+use crate::Color;
+use crate::color::SlotId;
+use crate::sync::atomic::{AtomicU16, Ordering};
+use crate::sync::fault;
+
+/// In the word of a wish: the color is to have the next turn. Beside it 0, or a core plus one.
+const HURRY: u16 = 1 << 15;
+
+/// Wishes for the next turn that a core grants together.
+pub(crate) const BURST: u64 = 64;
+/// Quanta that it takes until one more is granted.
+const QUANTA_EACH: u64 = 2;
+
+/// The word in a color's slot.
+#[derive(Debug)]
+pub(crate) struct Word(AtomicU16);
+
+/// What was wished for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    /// The core that the color is to go to.
+    pub(super) core: Option<u32>,
+    /// It is to have the next turn.
+    pub(super) hurries: bool,
+}
+
+impl Word {
+    #[cfg_attr(not(loom), allow(dead_code))]
+    pub(crate) fn new() -> Word {
+        Word(AtomicU16::new(0))
+    }
+
+    /// Whether there is a wish, as a plain look.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes the wish. Whoever made it has poked the caller since, or somebody for him.
+    #[inline]
+    pub(super) fn take(&self) -> Option<Wish> {
+        if !self.any() {
+            return None;
+        }
+        let word = self.0.swap(0, Ordering::AcqRel);
+        Some(Wish {
+            core: (word & !HURRY).checked_sub(1).map(u32::from),
+            hurries: word & HURRY != 0,
+        })
+    }
+
+    /// Asks for the next turn. The caller sees to it that the color's core is poked.
+    pub(super) fn hurry(&self) {
+        if fault("wish written over another") {
+            return self.0.store(HURRY, Ordering::Release);
+        }
+        self.0.fetch_or(HURRY, Ordering::Release);
+    }
+
+    /// Asks for a core, or for none.
+    fn place(&self, core: Option<u32>) {
+        let core = core.map_or(0, |core| core as u16 + 1);
+        let mut word = self.0.load(Ordering::Relaxed);
+        let (success, failure) = (Ordering::Release, Ordering::Relaxed);
+        while let Err(now) =
+            self.0
+                .compare_exchange_weak(word, word & HURRY | core, success, failure)
+        {
+            word = now;
+        }
+    }
+}
+
+/// What a core has granted lately.
+#[derive(Debug)]
+pub(super) struct Granted {
+    /// The quantum by which all that was granted is paid for.
+    paid_at: u64,
+}
+
+impl Granted {
+    pub(super) const NONE: Granted = Granted { paid_at: 0 };
+
+    /// Whether a wish for the next turn is granted, after this many quanta of the core.
+    pub(super) fn grant(&mut self, quanta: u64) -> bool {
+        let paid_at = self.paid_at.max(quanta) + QUANTA_EACH;
+        let is_granted = paid_at <= quanta + BURST * QUANTA_EACH;
+        if is_granted {
+            self.paid_at = paid_at;
+        }
+        is_granted
+    }
+}
+
+/// Asks for a color to be moved to a core; see [`Cx::place`](crate::Cx::place).
+pub(crate) fn place(shared: &Shared, color: Color, core: usize) {
+    let cores = shared.cores.len();
+    assert!(core < cores, "core {core} of a runtime with {cores} cores");
+    let slot = shared.slots.map.slot(color);
+    if shared.slots.map.is_control(slot) {
+        return;
+    }
+    let wish = &shared.slots.at(slot).wish;
+    if shared.slots.owner(slot) as usize == core {
+        // It is there already; but it must not leave for an earlier wish.
+        if wish.any() {
+            wish.place(None);
+        }
+        return;
+    }
+    wish.place(Some(core as u32));
+    poke(shared, slot);
+}
+
+/// Asks for a color's next turn to come before those of other colors; see
+/// [`Cx::hurry`](crate::Cx::hurry).
+pub(crate) fn hurry(shared: &Shared, color: Color) {
+    let slot = shared.slots.map.slot(color);
+    if shared.slots.map.is_control(slot) {
+        return;
+    }
+    shared.slots.at(slot).wish.hurry();
+    poke(shared, slot);
+}
+
+/// Sees to it that the wish is found.
+fn poke(shared: &Shared, slot: SlotId) {
+    if fault("wish without a poke") {
+        return;
+    }
+    if mail::mark_poked(&shared.slots, slot) {
+        let mut bells = Vec::new();
+        poke::send(shared, slot, &mut bells);
+        bells.into_iter().for_each(|core| shared.ring(core));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_and_the_next_turn_are_wished_for_apart() {
+        let word = Word::new();
+        assert_eq!(word.take(), None);
+        let wish = |core, hurries| Some(Wish { core, hurries });
+        word.place(Some(511));
+        word.hurry();
+        assert_eq!(word.take(), wish(Some(511), true));
+        assert_eq!(word.take(), None);
+        word.hurry();
+        word.place(Some(3));
+        word.place(None);
+        assert_eq!(word.take(), wish(None, true));
+        word.place(Some(0));
+        word.place(Some(1));
+        assert_eq!(word.take(), wish(Some(1), false));
+        word.place(Some(1));
+        word.place(None);
+        assert!(!word.any());
+    }
+
+    #[test]
+    fn one_is_granted_in_two_quanta_and_a_burst_after_a_pause() {
+        let mut granted = Granted::NONE;
+        let mut grants = |quanta, asked| (0..asked).filter(|_| granted.grant(quanta)).count();
+        assert_eq!(grants(0, 1_000), 64);
+        let later: usize = (1..=100).map(|quanta| grants(quanta, 3)).sum();
+        assert_eq!(later, 50);
+        assert_eq!(grants(110, 1_000), 5);
+        assert_eq!(grants(1_000, 1_000), 64);
+        assert_eq!(grants(1_000, 1), 0);
+    }
+}
