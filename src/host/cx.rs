@@ -207,22 +207,21 @@ impl Cx {
     /// published if the color is another core's.
     ///
     /// ```
-    /// use mely::{Color, Cores, Cx, Handler, Runtime};
+    /// use mely::{Color, Cores, Runtime};
     /// use std::sync::{Arc, Mutex};
-    /// static WORK: Handler = Handler::new("work");
     ///
     /// let ran = Arc::new(Mutex::new(Vec::new()));
     /// let log = Arc::clone(&ran);
     /// Runtime::builder().cores(Cores::Count(1)).build()?.run(move |cx| {
     ///     for value in 1..=1_000 {
     ///         let log = Arc::clone(&log);
-    ///         cx.post(WORK.on(Color::from(value), move |_| log.lock().unwrap().push(value)));
+    ///         cx.post(Color::from(value), move |_| log.lock().unwrap().push(value));
     ///     }
     ///     cx.hurry(Color::from(1_000));
     ///     cx.stop();
     /// })?;
     /// assert_eq!(ran.lock().unwrap()[0], 1_000);
-    /// # Ok::<(), mely::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// The papers' callbacks had a priority that was a hint (libasync-smp's thesis, table 3.1);
