@@ -1,6 +1,6 @@
 //! One reply of many.
 
-use super::reply::{Cancel, NoReply, Reply, ReplyCell};
+use super::reply::{Cancel, NoReply, Replies, Reply, ReplyCell};
 use crate::sync::{Arc, Mutex};
 use std::sync::PoisonError;
 
@@ -76,11 +76,11 @@ pub fn gather<R: Send + 'static>(
     for (number, reply) in replies.into_iter().enumerate() {
         let (cell, parts) = reply.into_parts();
         canceled.extend(parts);
-        canceled.push(Arc::<ReplyCell<R>>::clone(&cell));
+        canceled.push(Arc::<dyn Replies<R>>::clone(&cell));
         let gathering = Arc::clone(&gathering);
         let come = move |result| gathering.come(number, result);
         // Where the whole goes is not known yet.
-        cell.deliver(Box::new(come), false);
+        cell.cell().deliver(Box::new(come), false);
     }
     Reply::of_parts(whole, canceled, if same { first } else { 0 })
 }

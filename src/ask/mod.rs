@@ -5,7 +5,7 @@
 //! end, by its value; if it panics or is never run, by the reason. So nobody waits for nothing.
 
 mod gather;
-mod reply;
+pub(crate) mod reply;
 
 pub use self::gather::gather;
 pub use self::reply::{NoReply, Reply};
@@ -37,13 +37,10 @@ impl<R: Send + 'static> Asked<R> {
         (asked, Reply::of(cell, Arc::as_ptr(inner).addr()))
     }
 
-    /// This is what was asked for: of a future, which is not asked before whether anybody waits.
+    /// This is what was asked for: of work that was not asked before whether anybody waits.
     pub(crate) fn answer(mut self, cx: &mut Cx, value: R) {
         if let Some(cell) = self.cell.take() {
-            if cx.worker_ref().core.has_outbox() && cell.leaves() {
-                cx.publish();
-            }
-            cell.settle(Ok(value));
+            cell.answer(cx, value);
         }
     }
 

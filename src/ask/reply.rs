@@ -94,7 +94,7 @@ pub(crate) struct ReplyCell<R> {
 }
 
 impl<R> ReplyCell<R> {
-    pub(super) fn new() -> ReplyCell<R> {
+    pub(crate) fn new() -> ReplyCell<R> {
         ReplyCell {
             state: Mutex::new(ReplyState::Open(Waiter::Nobody)),
             come: Condvar::new(),
@@ -112,7 +112,7 @@ impl<R> ReplyCell<R> {
 
     /// Whether the reply may leave the runtime: to a thread, say, whose posts must not come before
     /// those of the event that was asked.
-    pub(super) fn leaves(&self) -> bool {
+    pub(crate) fn leaves(&self) -> bool {
         let stays = matches!(
             *self.state(),
             ReplyState::Canceled
@@ -124,7 +124,7 @@ impl<R> ReplyCell<R> {
     }
 
     /// This is the reply, if it is the first.
-    pub(super) fn settle(&self, result: Result<R, NoReply>) {
+    pub(crate) fn settle(&self, result: Result<R, NoReply>) {
         let mut state = self.state();
         if !matches!(*state, ReplyState::Open(_)) {
             drop(state);
@@ -151,6 +151,14 @@ impl<R> ReplyCell<R> {
             Waiter::Thread => self.come.notify_all(),
             Waiter::Nobody | Waiter::Deliver { .. } => {}
         }
+    }
+
+    /// Settles it with a value, in an event, whose posts come before those of who has the value.
+    pub(crate) fn answer(&self, cx: &mut Cx, value: R) {
+        if cx.worker_ref().core.has_outbox() && self.leaves() {
+            cx.publish();
+        }
+        self.settle(Ok(value));
     }
 
     /// The reply, if it has come.
@@ -186,7 +194,8 @@ impl<R> ReplyCell<R> {
 }
 
 /// What can be canceled.
-pub(super) trait Cancel: Send + Sync {
+pub(crate) trait Cancel: Send + Sync {
+    /// Nobody waits for the reply any more.
     fn cancel(&self);
 }
 
@@ -194,6 +203,20 @@ impl<R: Send> Cancel for ReplyCell<R> {
     fn cancel(&self) {
         let before = replace(&mut *self.state(), ReplyState::Canceled);
         drop(before);
+    }
+}
+
+/// What has the cell of a reply: the cell itself, or a task whose reply it is.
+pub(crate) trait Replies<R>: Cancel {
+    fn cell(&self) -> &ReplyCell<R>;
+
+    /// Has the task's future dropped, in its color, unless it is over before.
+    fn cancel_task(self: Arc<Self>) {}
+}
+
+impl<R: Send> Replies<R> for ReplyCell<R> {
+    fn cell(&self) -> &ReplyCell<R> {
+        self
     }
 }
 
@@ -219,9 +242,11 @@ impl<R: Send> Cancel for ReplyCell<R> {
 #[must_use = "dropped, it cancels what was asked"]
 pub struct Reply<R: Send + 'static> {
     /// None when it is given to `then` or `gather`.
-    cell: Option<Arc<ReplyCell<R>>>,
+    cell: Option<Arc<dyn Replies<R>>>,
     /// What else is canceled with it.
     parts: Vec<Arc<dyn Cancel>>,
+    /// Its drop cancels the task as well.
+    owns_task: bool,
     /// The address of the runtime of the event, 0 if there are several.
     runtime: usize,
     /// It has come, by a poll: nothing is left to cancel.
@@ -229,24 +254,32 @@ pub struct Reply<R: Send + 'static> {
 }
 
 impl<R: Send + 'static> Reply<R> {
-    pub(super) fn of(cell: Arc<ReplyCell<R>>, runtime: usize) -> Reply<R> {
-        Reply {
-            cell: Some(cell),
-            parts: Vec::new(),
-            runtime,
-            taken: false,
-        }
+    pub(super) fn of(cell: Arc<dyn Replies<R>>, runtime: usize) -> Reply<R> {
+        Reply::of_parts(cell, Vec::new(), runtime)
+    }
+
+    /// That of a task of this runtime.
+    pub(crate) fn of_task(task: Arc<dyn Replies<R>>, inner: &Arc<Inner>) -> Reply<R> {
+        let mut reply = Reply::of(task, Arc::as_ptr(inner).addr());
+        reply.owns_task = true;
+        reply
+    }
+
+    /// Dropped, it leaves the task alone.
+    pub(crate) fn disown(&mut self) {
+        self.owns_task = false;
     }
 
     /// One that cancels `parts`, too.
     pub(super) fn of_parts(
-        cell: Arc<ReplyCell<R>>,
+        cell: Arc<dyn Replies<R>>,
         parts: Vec<Arc<dyn Cancel>>,
         runtime: usize,
     ) -> Reply<R> {
         Reply {
             cell: Some(cell),
             parts,
+            owns_task: false,
             runtime,
             taken: false,
         }
@@ -257,13 +290,14 @@ impl<R: Send + 'static> Reply<R> {
     }
 
     /// The cell, and what is to be canceled with it: both are the caller's from now on.
-    pub(super) fn into_parts(mut self) -> (Arc<ReplyCell<R>>, Vec<Arc<dyn Cancel>>) {
+    pub(super) fn into_parts(mut self) -> (Arc<dyn Replies<R>>, Vec<Arc<dyn Cancel>>) {
         let cell = self.cell.take().expect("taken by what consumes it only");
         (cell, std::mem::take(&mut self.parts))
     }
 
     fn cell(&self) -> &ReplyCell<R> {
-        self.cell.as_ref().expect("taken by what consumes it only")
+        let cell = self.cell.as_ref();
+        cell.expect("taken by what consumes it only").cell()
     }
 
     /// The reply becomes an event of the callback's color, in the runtime of `cx`, which may be
@@ -290,7 +324,7 @@ impl<R: Send + 'static> Reply<R> {
             drop(poster.post_own_until(Until::End, handler, color, event));
             drop(keep_alive);
         };
-        cell.deliver(Box::new(deliver), stays);
+        cell.cell().deliver(Box::new(deliver), stays);
     }
 
     /// Waits for the reply.
@@ -399,8 +433,11 @@ impl<R: Send + 'static> Drop for Reply<R> {
         if self.taken {
             return;
         }
-        if let Some(cell) = &self.cell {
+        if let Some(cell) = self.cell.take() {
             cell.cancel();
+            if self.owns_task {
+                cell.cancel_task();
+            }
         }
         for part in &self.parts {
             part.cancel();

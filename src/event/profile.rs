@@ -444,9 +444,10 @@ pub(super) fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) ->
 
 /// The name of a type, without what a task ([`crate::task`]) wraps a future in.
 fn unwrapped(name: &'static str) -> &'static str {
-    let wrappers = ["mely::task::answer<", "mely::task::make<"];
+    let wrappers = ["Body<", "event<", "boxed_event<"];
     let inner = wrappers.iter().find_map(|wrapper| {
-        let inner = &name[name.find(wrapper)? + wrapper.len()..];
+        let (_, inner) = name.split_once("mely::task::body::")?;
+        let inner = inner.strip_prefix(wrapper)?;
         let (mut depth, mut before) = (1, ' ');
         let end = inner.find(|c| {
             match c {
@@ -469,9 +470,9 @@ mod tests {
 
     #[test]
     fn tasks_are_named_after_their_futures() {
-        let later = "mely::task::body::Body<mely::task::answer<a::main::{{closure}}>::{{closure}}>\
-                     ::schedule::{{closure}}";
-        let first = "mely::task::make<a::f<fn(u8) -> u8, b::C<d>>::{{closure}}>::{{closure}}";
+        let later = "mely::task::body::Body<a::main::{{closure}}>::schedule::{{closure}}";
+        let first =
+            "mely::task::body::event<a::f<fn(u8) -> u8, b::C<d>>::{{closure}}>::{{closure}}";
         assert_eq!(unwrapped(later), "a::main::{{closure}}");
         assert_eq!(unwrapped(first), "a::f<fn(u8) -> u8, b::C<d>>::{{closure}}");
         assert_eq!(unwrapped("a::main::{{closure}}"), "a::main::{{closure}}");

@@ -46,13 +46,12 @@ impl std::fmt::Display for PanicReport {
     }
 }
 
-/// Runs events; a panic of one becomes an error.
+/// Runs events, or other code of the user's; a panic becomes an error.
 #[inline(always)]
-pub(crate) fn catching(run: impl FnOnce()) -> Result<(), Box<dyn Any + Send>> {
+pub(crate) fn catching<R>(run: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
     // In a model a panic is a finding, of the model's or of loom's, and must reach loom.
     if cfg!(loom) {
-        run();
-        return Ok(());
+        return Ok(run());
     }
     catch_unwind(AssertUnwindSafe(run))
 }

@@ -1,4 +1,4 @@
-//! A task as its wakers see it: when it is polled, and when it is over.
+//! A task: when it is polled, when it is over, and the reply to who has spawned it.
 //!
 //! A task is polled by events of its color. `status` says what becomes of a wake:
 //!
@@ -18,17 +18,20 @@
 //! task is polled is not lost: the event that polls it finds the mark at its end, and posts itself
 //! again.
 //!
-//! **Who has the future.** The task's first event, until that has run. Then, while the task waits,
-//! the body's cell, which events of the color reach and nobody else; and while it is polled, the
+//! **Who has the future.** The task's first event, until that runs. Then, while the task waits, the
+//! body's cell, which events of the color reach and nobody else; and while it is polled, the
 //! event that polls it: so nothing is borrowed meanwhile, and code of the future's cannot find it.
 //!
 //! **What can never happen.** Two polls at once: both would be events of one color. A wake without
 //! a poll after it, unless the task is over. A run that ends while a task waits: from the first
-//! poll that did not finish it until it is over, it counts as an event posted and not executed. A
+//! poll that did not finish it until it is over, it counts as an event posted and not executed. An
+//! end without a reply: whoever drops the future settles it. A
 //! future that is dropped outside of its color, unless the run was cut short: then the runtime
 //! drops what waits, when no core runs any more ([`crate::host::leftovers`]).
 
 use super::ambient;
+use crate::ask::NoReply;
+use crate::ask::reply::{Cancel, Replies, ReplyCell};
 use crate::event::node::Sort;
 use crate::gate::HoldId;
 use crate::host::holding::arrive;
@@ -45,6 +48,7 @@ use crate::{Color, Cx, Handler};
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::panicking;
 
 /// An event that polls the task is queued, or due at the end of the present poll.
 const SCHEDULED: u32 = 1;
@@ -56,12 +60,77 @@ const CANCELED: u32 = 4;
 const OVER: u32 = 8;
 
 /// See the module text.
-pub(super) struct Body<F> {
+pub(super) struct Body<F: Future> {
     status: AtomicU32,
     handler: Option<&'static Handler>,
     /// Its events go through this hold.
     hold: Option<HoldId>,
     waiting: InColor<Option<Parked<F>>>,
+    /// What the future returns.
+    reply: ReplyCell<F::Output>,
+}
+
+/// What a task's first event has: the future, which is in a box or not.
+pub(super) struct First<F: Future, B> {
+    // Dropped in this order: the reply comes when the future is gone.
+    future: B,
+    unanswered: Unanswered<F>,
+}
+
+/// Settles the reply of a task whose first event is dropped instead of run.
+struct Unanswered<F: Future>(Option<Arc<Body<F>>>);
+
+impl<F: Future> Drop for Unanswered<F> {
+    fn drop(&mut self) {
+        if let Some(body) = self.0.take() {
+            body.reply.settle(Err(if panicking() {
+                NoReply::Panicked
+            } else {
+                NoReply::Dropped
+            }));
+        }
+    }
+}
+
+impl<F, B> First<F, B>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    pub(super) fn new(body: Arc<Body<F>>, future: B) -> First<F, B> {
+        First {
+            future,
+            unanswered: Unanswered(Some(body)),
+        }
+    }
+
+    fn begin(self, cx: &mut Cx, pin: impl FnOnce(B) -> Pin<Box<F>>) {
+        let First {
+            future,
+            mut unanswered,
+        } = self;
+        let future = pin(future);
+        if let Some(body) = unanswered.0.take() {
+            let waker = Waker::from(Arc::clone(&body));
+            body.poll(cx, future, waker, None);
+        }
+    }
+}
+
+/// The first event. What the future needs of memory is taken when it runs, and given back soon if
+/// the future does not wait.
+pub(super) fn event<F>(first: First<F, F>) -> impl FnOnce(&mut Cx) + Send + 'static
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    move |cx| first.begin(cx, Box::pin)
+}
+
+/// The same with a future that is in a box.
+pub(super) fn boxed_event<F>(first: First<F, Pin<Box<F>>>) -> impl FnOnce(&mut Cx) + Send + 'static
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    move |cx| first.begin(cx, |future| future)
 }
 
 /// A future that was polled before.
@@ -73,7 +142,10 @@ struct Parked<F> {
     key: usize,
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Body<F> {
+impl<F> Body<F>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
     /// A task whose first event is about to be posted.
     pub(super) fn new(
         poster: Poster,
@@ -86,16 +158,11 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
             handler,
             hold,
             waiting: InColor::new(poster, color, None),
+            reply: ReplyCell::new(),
         })
     }
 
-    /// The first event.
-    pub(super) fn begin(self: Arc<Self>, cx: &mut Cx, future: Pin<Box<F>>) {
-        let waker = Waker::from(Arc::clone(&self));
-        self.poll(cx, future, waker, None);
-    }
-
-    /// Any other event.
+    /// Any event but the first.
     fn go_on(self: Arc<Self>, cx: &mut Cx) {
         let waiting = self.waiting.borrow(cx).map(|mut waiting| waiting.take());
         // None: the runtime is gone, and dropped it.
@@ -116,14 +183,15 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
         // by an instruction that need not try again.
         let before = self.status.fetch_add(POLLED - SCHEDULED, Ordering::AcqRel);
         debug_assert!(before & SCHEDULED != 0 && before & (POLLED | OVER) == 0);
-        let mut polled = Poll::Ready(());
+        let mut result = Err(NoReply::Dropped);
         let mut panic = None;
         if before & CANCELED == 0 {
-            let poll = || polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-            panic = ambient::lend(cx, || catching(poll)).err();
-        }
-        if polled.is_pending() && panic.is_none() {
-            return self.wait(cx, future, waker, key);
+            let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
+            match ambient::lend(cx, || catching(poll)) {
+                Ok(Poll::Pending) => return self.wait(cx, future, waker, key),
+                Ok(Poll::Ready(value)) => result = Ok(value),
+                Err(payload) => panic = Some(payload),
+            }
         }
         self.status.fetch_or(OVER, Ordering::AcqRel);
         if let Some(key) = key {
@@ -132,8 +200,18 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
             // Dropped when the lock is free.
             let _this = worker.inner.leftovers.remove(self.color(), key);
         }
-        ambient::lend(cx, || drop((future, waker)));
-        if let Some(panic) = panic {
+        let dropped = ambient::lend(cx, || catching(|| drop((future, waker))));
+        let panic = panic.or(dropped.err());
+        let result = match panic {
+            Some(_) => Err(NoReply::Panicked),
+            None => result,
+        };
+        // Wakes who waits, or drops what nobody waits for: code of the user's.
+        let settled = catching(|| match result {
+            Ok(value) => self.reply.answer(cx, value),
+            Err(reason) => self.reply.settle(Err(reason)),
+        });
+        if let Some(panic) = panic.or(settled.err()) {
             resume_unwind(panic);
         }
     }
@@ -205,7 +283,10 @@ impl<F: Future<Output = ()> + Send + 'static> Body<F> {
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Wake for Body<F> {
+impl<F> Wake for Body<F>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
     fn wake(self: Arc<Self>) {
         if self.mark(SCHEDULED) {
             self.schedule();
@@ -219,14 +300,24 @@ impl<F: Future<Output = ()> + Send + 'static> Wake for Body<F> {
     }
 }
 
-/// What the owner of a task can do with it, whatever its future is.
-pub(super) trait Cancelable: Send + Sync {
-    /// Has the future dropped, in its color, unless it is over before.
-    fn cancel(self: Arc<Self>);
+impl<F> Cancel for Body<F>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    fn cancel(&self) {
+        self.reply.cancel();
+    }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Cancelable for Body<F> {
-    fn cancel(self: Arc<Self>) {
+impl<F> Replies<F::Output> for Body<F>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    fn cell(&self) -> &ReplyCell<F::Output> {
+        &self.reply
+    }
+
+    fn cancel_task(self: Arc<Self>) {
         if self.status.load(Ordering::Relaxed) & OVER != 0 {
             return;
         }
@@ -238,9 +329,16 @@ impl<F: Future<Output = ()> + Send + 'static> Cancelable for Body<F> {
     }
 }
 
-impl<F: Send> Leftover for Body<F> {
+impl<F: Future<Output: Send> + Send> Leftover for Body<F> {
     fn drop_after_the_end(&self, ended: &mut Ended<'_>) {
         let waiting = self.waiting.borrow_after_the_end(ended).take();
-        drop(waiting);
+        let dropped = catching(|| drop(waiting));
+        self.reply.settle(Err(match dropped {
+            Ok(()) => NoReply::Dropped,
+            Err(_) => NoReply::Panicked,
+        }));
+        if let Err(panic) = dropped {
+            resume_unwind(panic);
+        }
     }
 }

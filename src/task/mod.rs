@@ -12,9 +12,8 @@ mod body;
 #[cfg(not(loom))]
 pub(crate) mod time;
 
-use self::ambient::with_cx;
-use self::body::{Body, Cancelable};
-use crate::ask::{Asked, NoReply, Reply};
+use self::body::{Body, First, boxed_event, event};
+use crate::ask::{NoReply, Reply};
 use crate::callback::Callback;
 use crate::colored::Colored;
 use crate::event::node::Sort;
@@ -44,18 +43,6 @@ use std::time::Duration;
 #[must_use = "dropped, it cancels the task: `detach` lets it go on"]
 pub struct Task<T: Send + 'static> {
     reply: Reply<T>,
-    owner: CancelTask,
-}
-
-/// Cancels a task when it is dropped, unless that was detached.
-struct CancelTask(Option<Arc<dyn Cancelable>>);
-
-impl Drop for CancelTask {
-    fn drop(&mut self) {
-        if let Some(body) = self.0.take() {
-            body.cancel();
-        }
-    }
 }
 
 impl<T: Send + 'static> Task<T> {
@@ -66,8 +53,8 @@ impl<T: Send + 'static> Task<T> {
 
     /// The reply alone: dropped, it does not cancel the task. For [`gather`](crate::gather), say.
     pub fn into_reply(self) -> Reply<T> {
-        let Task { reply, mut owner } = self;
-        owner.0 = None;
+        let Task { mut reply } = self;
+        reply.disown();
         reply
     }
 
@@ -116,35 +103,25 @@ impl<T: Send + 'static> fmt::Debug for Task<T> {
     }
 }
 
-/// A future whose output is the reply to whoever spawned it.
-async fn answer<F>(future: F, asked: Asked<F::Output>)
-where
-    F: Future<Output: Send + 'static>,
-{
-    let output = future.await;
-    with_cx(|cx| asked.answer(cx, output));
-}
+/// A future of at most so many bytes lies in the task's first event until that runs. A larger one
+/// is not moved there and back.
+const IN_EVENT_BYTES: usize = 128;
 
-/// Makes a task of a future: its handle, and its first event.
-fn make<F>(
+/// Makes a task of a future, which is in a box or not: its handle, and what its first event runs.
+fn make<F, B>(
     poster: Poster,
     handler: Option<&'static Handler>,
     color: Color,
     hold: Option<HoldId>,
-    future: F,
-) -> (
-    Task<F::Output>,
-    impl FnOnce(&mut Cx) + Send + 'static + use<F>,
-)
+    future: B,
+) -> (Task<F::Output>, First<F, B>)
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let (asked, reply) = Asked::new(&poster.inner);
-    let future = Box::pin(answer(future, asked));
-    let body = Body::new(poster, handler, color, hold);
-    let owner = CancelTask(Some(Arc::clone(&body) as Arc<dyn Cancelable>));
-    let first = move |cx: &mut Cx| body.begin(cx, future);
-    (Task { reply, owner }, first)
+    let inner = Arc::clone(&poster.inner);
+    let body = Body::<F>::new(poster, handler, color, hold);
+    let reply = Reply::of_task(Arc::<Body<F>>::clone(&body), &inner);
+    (Task { reply }, First::new(body, future))
 }
 
 /// Spawns a task, or gives the future back.
@@ -160,11 +137,19 @@ where
 {
     let poster = by.to_poster();
     let mut task = None;
-    by.post_wrapped(handler, color, future, |future| {
-        let (made, first) = make(poster, handler, color, None, future);
-        task = Some(made);
-        first
-    })?;
+    if const { size_of::<F>() <= IN_EVENT_BYTES } {
+        by.post_wrapped(handler, color, future, |future| {
+            let (made, first) = make(poster, handler, color, None, future);
+            task = Some(made);
+            event(first)
+        })?;
+    } else {
+        by.post_wrapped(handler, color, future, |future| {
+            let (made, first) = make(poster, handler, color, None, Box::pin(future));
+            task = Some(made);
+            boxed_event(first)
+        })?;
+    }
     Ok(task.expect("what was posted was made"))
 }
 
@@ -175,8 +160,8 @@ pub(crate) fn spawn_own<F>(poster: &Poster, color: Color, future: F)
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let (task, first) = make(poster.clone(), None, color, None, future);
-    drop(poster.post_own_until(Until::End, None, color, first));
+    let (task, first) = make(poster.clone(), None, color, None, Box::pin(future));
+    drop(poster.post_own_until(Until::End, None, color, boxed_event(first)));
     task.detach();
 }
 
@@ -336,7 +321,8 @@ impl Hold {
             self.resume(|_cx| ());
             output
         };
-        let (task, first) = make(poster.clone(), None, color, Some(hold), future);
+        let (task, first) = make(poster.clone(), None, color, Some(hold), Box::pin(future));
+        let first = boxed_event(first);
         let event = move |cx: &mut Cx| arrive(cx, None, hold, false, first);
         // Refused if the run was cut short: then the future is dropped here.
         drop(poster.post_own_sort_until(Until::End, None, color, event, Sort::PASSING));
