@@ -78,6 +78,13 @@ struct Lendable<T> {
 }
 
 impl<T> Lendable<T> {
+    fn take(&mut self) -> Result<Box<T>, Refused> {
+        if self.poisoned {
+            return Err(Refused::Poisoned);
+        }
+        self.value.take().ok_or(Refused::Lent)
+    }
+
     fn put_back(&mut self, value: Box<T>, poisoned: bool) {
         self.value = Some(value);
         self.poisoned = poisoned;
@@ -389,13 +396,7 @@ impl<T: Send + 'static> Colored<T> {
     /// [`Refused`] says why not; `f` was not called.
     pub fn with<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> Result<R, Refused> {
         let state = &self.cell.state;
-        let value = {
-            let mut state = state.borrow(cx)?;
-            if state.poisoned {
-                return Err(Refused::Poisoned);
-            }
-            state.value.take().ok_or(Refused::Lent)?
-        };
+        let value = state.borrow(cx)?.take()?;
         let mut loan = Loan {
             state,
             cx,
@@ -417,13 +418,20 @@ impl<T: Send + 'static> Colored<T> {
         CountedArc::as_ptr(&self.cell).addr()
     }
 
+    /// Takes the state out, in an event of its color.
+    pub(crate) fn take(&self, cx: &mut Cx) -> Result<Lent<T>, Refused> {
+        self.cell.state.borrow(cx)?.take()
+    }
+
+    /// Puts it back, in the same event.
+    pub(crate) fn put_back(&self, cx: &mut Cx, value: Lent<T>, poisoned: bool) {
+        let mut state = self.cell.state.borrow(cx).expect("still the same event");
+        state.put_back(value, poisoned);
+    }
+
     /// Takes the state out of a color that is held.
     pub(crate) fn take_held(&self, held: &mut Held) -> Result<Lent<T>, Refused> {
-        let mut state = self.cell.state.borrow_held(held)?;
-        if state.poisoned {
-            return Err(Refused::Poisoned);
-        }
-        state.value.take().ok_or(Refused::Lent)
+        self.cell.state.borrow_held(held)?.take()
     }
 
     /// Puts it back.

@@ -44,6 +44,7 @@ use crate::event::node::Event;
 use crate::event::profile::Profiles;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, check, fault, relaxed};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -80,7 +81,8 @@ struct Level {
 #[derive(Debug)]
 struct Gate {
     color: Color,
-    levels: Vec<Level>,
+    /// One, nearly always: in the gate itself, so that a hold allocates nothing.
+    levels: SmallVec<[Level; 1]>,
     backlog: Fifo,
     /// The next event of the color to begin is one that was let go.
     let_go: bool,
@@ -93,7 +95,7 @@ impl Gate {
     fn new(color: Color) -> Gate {
         Gate {
             color,
-            levels: Vec::new(),
+            levels: SmallVec::new(),
             backlog: Fifo::EMPTY,
             let_go: false,
         }
@@ -173,6 +175,9 @@ impl WaitsAt {
     }
 }
 
+/// The gates of one slot: one, but where two colors that share the slot wait.
+type AtSlot = SmallVec<[Gate; 1]>;
+
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 const _: () = assert!(SHARDS.is_power_of_two());
 
@@ -183,7 +188,7 @@ pub(crate) struct Gates {
     /// For each slot, whether it has a gate; there from the first hold on. Written and read by
     /// whoever runs the slot.
     flags: OnceLock<Box<[AtomicBool]>>,
-    shards: [Mutex<BTreeMap<u32, Vec<Gate>>>; SHARDS],
+    shards: [Mutex<BTreeMap<u32, AtSlot>>; SHARDS],
     /// Holds that threads have ended that are no cores: for reports.
     pub(crate) ended_outside: relaxed::AtomicU64,
 }
@@ -350,7 +355,7 @@ impl Gates {
 
     /// Events that wait at all gates; for reports, and at limits.
     pub(crate) fn waiting(&self) -> u64 {
-        let of_shard = |gates: &BTreeMap<u32, Vec<Gate>>| -> u64 {
+        let of_shard = |gates: &BTreeMap<u32, AtSlot>| -> u64 {
             gates.values().flatten().map(Gate::waiting).sum()
         };
         let shards = self.shards.iter();

@@ -47,7 +47,8 @@ impl Shared {
         let mut made = None;
         let wrap = |f| arrival(made.insert(wrap(f)));
         let (first, _) = maker.make_if(profiles, handler, colors[0], f, sort, wrap, admit)?;
-        let mut events = vec![(colors[0], first)];
+        let mut events = Vec::with_capacity(colors.len());
+        events.push((colors[0], first));
         for &color in &colors[1..] {
             let event = arrival(made.as_ref().expect("the first was made"));
             let (event, _) = maker.make_own(profiles, handler, color, event, sort);

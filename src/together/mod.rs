@@ -1,13 +1,15 @@
 //! Events of several colors: one that has the states of all of them, and nobody else meanwhile.
 //!
 //! An event is posted to each of the colors, all of them in one place of the order
-//! ([`crate::sched::together`]). Each holds its color when its turn has come, and the last one runs
-//! what was asked for, with all of the states. Then the colors go on.
+//! ([`crate::sched::together`]). Each but the last holds its color when its turn has come, and the
+//! last one runs what was asked for, with all of the states. Then the colors go on. If all states
+//! are of one color there is nothing to wait for: an event is posted like any other.
 //!
 //! **What can never happen.** A state that somebody else has meanwhile: its color is held, from the
-//! event that was posted to it until the end. Two that wait for each other: of two such posts one
-//! comes first in all colors that they share, in whatever order they name them. A core that waits:
-//! the colors that are held already are put aside like any that are held ([`crate::gate`]).
+//! event that was posted to it until the end, or it is the color of the event that runs. Two that
+//! wait for each other: of two such posts one comes first in all colors that they share, in
+//! whatever order they name them. A core that waits: the colors that are held already are put aside
+//! like any that are held ([`crate::gate`]).
 //!
 //! (Verona's `when` has the same order, by a lock of two phases for each behavior; the Mely paper
 //! leaves events of several colors to future work.)
@@ -24,10 +26,10 @@ use crate::host::cx::accepted;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
 use crate::host::poster::{PostError, Poster};
+use crate::host::quiesce::Until;
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
-use std::collections::BTreeSet;
 
 type Body<H> = Box<dyn FnOnce(&mut Cx, &H, &mut Helds) + Send>;
 
@@ -48,21 +50,15 @@ impl<H: Handles> Arrive for Meeting<H> {
     const SORT: Sort = Sort::ORDINARY;
 
     fn arrive(self: Arc<Self>, cx: &mut Cx) {
-        let held = Held::take(cx);
-        if self.colors > 1 {
-            cx.publish();
-        }
+        cx.publish();
         let mut waiting = self.waiting.lock().unwrap();
-        waiting.helds.add(held);
-        if waiting.helds.len() < self.colors {
-            return;
+        if waiting.helds.len() + 1 < self.colors {
+            return waiting.helds.add(Held::take(cx));
         }
-        let mut helds = std::mem::replace(&mut waiting.helds, Helds::new());
+        let mut helds = std::mem::replace(&mut waiting.helds, Helds::none());
         let body = waiting.body.take().expect("the last one arrives once");
         drop(waiting);
-        if self.colors > 1 {
-            cx.worker().core.acts_for_all();
-        }
+        cx.worker().core.acts_for_all();
         body(cx, &self.handles, &mut helds);
     }
 }
@@ -70,6 +66,7 @@ impl<H: Handles> Arrive for Meeting<H> {
 /// States that are lent; put back when this is dropped.
 struct LoanOfAll<'a, H: TakeHandles> {
     handles: &'a H,
+    cx: &'a mut Cx,
     helds: &'a mut Helds,
     values: H::Values,
     poisoned: bool,
@@ -79,12 +76,39 @@ impl<H: TakeHandles> Drop for LoanOfAll<'_, H> {
     fn drop(&mut self) {
         let LoanOfAll {
             handles,
+            cx,
             helds,
             values,
             poisoned,
         } = self;
-        handles.put_back(helds, values, *poisoned);
+        handles.put_back(cx, helds, values, *poisoned);
     }
+}
+
+/// Runs `f` with all states, in an event of the one color that is not held. What it returns goes to
+/// `asked`.
+fn run<S, R, F>(asked: Option<Asked<R>>, f: F, cx: &mut Cx, handles: &S::Handles, helds: &mut Helds)
+where
+    S: States,
+    R: Send + 'static,
+    F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R,
+{
+    run_asked(asked, cx, |cx| {
+        let mut loan = LoanOfAll {
+            handles,
+            cx,
+            helds,
+            values: Default::default(),
+            poisoned: false,
+        };
+        if let Err(refused) = handles.take(loan.cx, loan.helds, &mut loan.values) {
+            panic!("{refused}");
+        }
+        loan.poisoned = true;
+        let result = f(S::lend(&mut loan.values), loan.cx);
+        loan.poisoned = false;
+        result
+    });
 }
 
 /// Several states of one runtime, and their colors.
@@ -100,28 +124,54 @@ impl<H: Handles> Target<H> {
     /// As [`Cx::with_all`].
     fn of(states: impl ToHandles<Handles = H>) -> Target<H> {
         let handles = states.handles();
-        let places = handles.places();
-        let Some(first) = places.first() else {
+        let mut places = handles.places();
+        let Some(inner) = places.first().map(|first| Arc::clone(first.inner)) else {
             panic!("an event of no states has no color");
         };
-        let mut addresses = BTreeSet::new();
-        for place in &places {
+        places.sort_unstable_by_key(|place| (place.color, place.address));
+        for pair in places.windows(2) {
             assert!(
-                Arc::ptr_eq(place.inner, first.inner),
+                Arc::ptr_eq(pair[0].inner, pair[1].inner),
                 "states of two runtimes cannot be had together"
             );
             assert!(
-                addresses.insert(place.address),
+                pair[0].address != pair[1].address,
                 "the same state twice, of color {}",
-                place.color
+                pair[0].color
             );
         }
-        let colors: BTreeSet<Color> = places.iter().map(|place| place.color).collect();
+        let mut colors: Vec<Color> = places.iter().map(|place| place.color).collect();
+        colors.dedup();
         Target {
-            inner: Arc::clone(first.inner),
-            colors: colors.into_iter().collect(),
+            inner,
+            colors,
             handles,
         }
+    }
+
+    /// The color of all states, if they have one.
+    fn one_color(&self) -> Option<Color> {
+        match self.colors[..] {
+            [color] => Some(color),
+            _ => None,
+        }
+    }
+
+    /// Posts to one color the event that `event` makes of the handles and `f`, or gives `f` back.
+    fn post_to<F, G>(
+        self,
+        color: Color,
+        sort: Sort,
+        f: F,
+        event: impl FnOnce(H, F) -> G,
+    ) -> Result<(), PostError<F>>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        // If it is refused, the last handles of the states are not dropped in there.
+        let mut handles = Some(self.handles);
+        let wrap = |f| event(handles.take().expect("wrapped once"), f);
+        Poster::of(&self.inner).post_sort_until(Until::Stop, None, color, f, sort, wrap)
     }
 
     /// Posts to each of the colors what `meeting` makes of the handles, the number of colors and
@@ -134,10 +184,17 @@ impl<H: Handles> Target<H> {
     where
         A: Arrive,
     {
+        if let Some(color) = self.one_color() {
+            let event = |handles, f| {
+                let arrives = meeting(handles, 1, f);
+                move |cx: &mut Cx| arrives.arrive(cx)
+            };
+            return self.post_to(color, A::SORT, f, event);
+        }
         let count = self.colors.len();
-        // If it is refused, the last handles of the states are not dropped in there.
-        let handles = self.handles.clone();
-        let wrap = |f| meeting(handles, count, f);
+        // As above.
+        let mut handles = Some(self.handles);
+        let wrap = |f| meeting(handles.take().expect("wrapped once"), count, f);
         Poster::of(&self.inner).post_together(None, &self.colors, f, wrap)
     }
 }
@@ -153,29 +210,21 @@ where
     R: Send + 'static,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
 {
+    if let Some(color) = target.one_color() {
+        let event = |handles, f| {
+            move |cx: &mut Cx| run::<S, R, F>(asked, f, cx, &handles, &mut Helds::none())
+        };
+        return target.post_to(color, Sort::ORDINARY, f, event);
+    }
     target.post(f, |handles, colors, f| {
         let body = move |cx: &mut Cx, handles: &S::Handles, helds: &mut Helds| {
-            run_asked(asked, cx, |cx| {
-                let mut loan = LoanOfAll {
-                    handles,
-                    helds,
-                    values: Default::default(),
-                    poisoned: false,
-                };
-                if let Err(refused) = handles.take(loan.helds, &mut loan.values) {
-                    panic!("{refused}");
-                }
-                loan.poisoned = true;
-                let result = f(S::lend(&mut loan.values), cx);
-                loan.poisoned = false;
-                result
-            });
+            run::<S, R, F>(asked, f, cx, handles, helds);
         };
         Arc::new(Meeting {
             colors,
             handles,
             waiting: Mutex::new(Gathered {
-                helds: Helds::new(),
+                helds: Helds::for_all_but_one_of(colors),
                 body: Some(Box::new(body)),
             }),
         })

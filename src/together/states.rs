@@ -1,12 +1,11 @@
 //! Which states an event has at once, and how they are lent to it.
 
-use crate::Color;
-use crate::Colored;
 use crate::colored::Lent;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
 use crate::in_color::Refused;
 use crate::sync::Arc;
+use crate::{Color, Colored, Cx};
 
 /// States that an event can have together: an array of references to [`Colored`]s of one type, a
 /// slice or a `Vec` of them, or a tuple of up to three references, of any types. See
@@ -15,12 +14,16 @@ pub trait States: sealed::States {}
 
 impl<S: sealed::States> States for S {}
 
-/// The colors that are held for an event.
+/// The colors that are held for an event, all but the one in which it runs.
 pub(crate) struct Helds(Vec<Held>);
 
 impl Helds {
-    pub(super) fn new() -> Helds {
+    pub(super) fn none() -> Helds {
         Helds(Vec::new())
+    }
+
+    pub(super) fn for_all_but_one_of(colors: usize) -> Helds {
+        Helds(Vec::with_capacity(colors - 1))
     }
 
     pub(super) fn add(&mut self, held: Held) {
@@ -31,10 +34,9 @@ impl Helds {
         self.0.len()
     }
 
-    /// That of this color, which is one of them.
-    fn of(&mut self, color: Color) -> &mut Held {
-        let of_color = self.0.iter_mut().find(|held| held.color() == color);
-        of_color.expect("each color of the states is held")
+    /// That of this color; none, if the event runs in it.
+    fn of(&mut self, color: Color) -> Option<&mut Held> {
+        self.0.iter_mut().find(|held| held.color() == color)
     }
 }
 
@@ -48,7 +50,7 @@ pub(crate) struct StatePlace<'a> {
 
 /// Handles of states, of whatever number.
 pub(crate) mod sealed {
-    use super::{Helds, Refused, StatePlace};
+    use super::{Cx, Helds, Refused, StatePlace};
 
     /// What is given as states.
     pub trait ToHandles {
@@ -77,9 +79,20 @@ pub(crate) mod sealed {
     pub trait TakeHandles: Handles {
         type Values: Default;
         /// Takes the values out. What was taken is in `values` also if one is refused.
-        fn take(&self, helds: &mut Helds, values: &mut Self::Values) -> Result<(), Refused>;
+        fn take(
+            &self,
+            cx: &mut Cx,
+            helds: &mut Helds,
+            values: &mut Self::Values,
+        ) -> Result<(), Refused>;
         /// Puts back what was taken.
-        fn put_back(&self, helds: &mut Helds, values: &mut Self::Values, poisoned: bool);
+        fn put_back(
+            &self,
+            cx: &mut Cx,
+            helds: &mut Helds,
+            values: &mut Self::Values,
+            poisoned: bool,
+        );
     }
 }
 
@@ -95,21 +108,28 @@ fn place<T: Send + 'static>(state: &Colored<T>) -> StatePlace<'_> {
 
 fn take<T: Send + 'static>(
     state: &Colored<T>,
+    cx: &mut Cx,
     helds: &mut Helds,
     value: &mut Option<Lent<T>>,
 ) -> Result<(), Refused> {
-    *value = Some(state.take_held(helds.of(state.color()))?);
+    *value = Some(match helds.of(state.color()) {
+        Some(held) => state.take_held(held),
+        None => state.take(cx),
+    }?);
     Ok(())
 }
 
 fn put_back<T: Send + 'static>(
     state: &Colored<T>,
+    cx: &mut Cx,
     helds: &mut Helds,
     value: &mut Option<Lent<T>>,
     poisoned: bool,
 ) {
-    if let Some(value) = value.take() {
-        state.put_back_held(helds.of(state.color()), value, poisoned);
+    let Some(value) = value.take() else { return };
+    match helds.of(state.color()) {
+        Some(held) => state.put_back_held(held, value, poisoned),
+        None => state.put_back(cx, value, poisoned),
     }
 }
 
@@ -152,15 +172,20 @@ impl<T: Send + 'static> Handles for Vec<Colored<T>> {
 impl<T: Send + 'static> TakeHandles for Vec<Colored<T>> {
     type Values = Vec<Option<Lent<T>>>;
 
-    fn take(&self, helds: &mut Helds, values: &mut Self::Values) -> Result<(), Refused> {
+    fn take(
+        &self,
+        cx: &mut Cx,
+        helds: &mut Helds,
+        values: &mut Self::Values,
+    ) -> Result<(), Refused> {
         values.resize_with(self.len(), || None);
         let mut each = self.iter().zip(values);
-        each.try_for_each(|(state, value)| take(state, helds, value))
+        each.try_for_each(|(state, value)| take(state, cx, helds, value))
     }
 
-    fn put_back(&self, helds: &mut Helds, values: &mut Self::Values, poisoned: bool) {
+    fn put_back(&self, cx: &mut Cx, helds: &mut Helds, values: &mut Self::Values, poisoned: bool) {
         for (state, value) in self.iter().zip(values) {
-            put_back(state, helds, value, poisoned);
+            put_back(state, cx, helds, value, poisoned);
         }
     }
 }
@@ -212,13 +237,24 @@ macro_rules! tuple {
         impl<$($state: Send + 'static),+> TakeHandles for ($(Colored<$state>,)+) {
             type Values = ($(Option<Lent<$state>>,)+);
 
-            fn take(&self, helds: &mut Helds, values: &mut Self::Values) -> Result<(), Refused> {
-                $(take(&self.$n, helds, &mut values.$n)?;)+
+            fn take(
+                &self,
+                cx: &mut Cx,
+                helds: &mut Helds,
+                values: &mut Self::Values,
+            ) -> Result<(), Refused> {
+                $(take(&self.$n, cx, helds, &mut values.$n)?;)+
                 Ok(())
             }
 
-            fn put_back(&self, helds: &mut Helds, values: &mut Self::Values, poisoned: bool) {
-                $(put_back(&self.$n, helds, &mut values.$n, poisoned);)+
+            fn put_back(
+                &self,
+                cx: &mut Cx,
+                helds: &mut Helds,
+                values: &mut Self::Values,
+                poisoned: bool,
+            ) {
+                $(put_back(&self.$n, cx, helds, &mut values.$n, poisoned);)+
             }
         }
 

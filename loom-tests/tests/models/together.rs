@@ -65,7 +65,7 @@ fn posts_before() {
     Model {
         name: "together::posts_before",
         preemptions_max: 2,
-        iterations_min: 20,
+        iterations_min: 10,
     }
     .explore(|| {
         let (world, mut here, there) = world_with_gates();
