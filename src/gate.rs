@@ -7,7 +7,7 @@
 //!
 //! **Who asks.** Nobody, until a runtime's first hold. That one marks all profiles
 //! ([`Profiles::gate`]), and from then on each event looks whether its slot has a gate, which is
-//! one byte. The events that a hold is ended by, and those that are posted through it, are never
+//! one word. The events that a hold is ended by, and those that are posted through it, are never
 //! marked: they *pass*, and find out by themselves what they may do ([`Gates::arrive`]).
 //!
 //! **By exact color.** Two colors may share a slot, and one of them may wait for the other. So a
@@ -33,8 +33,8 @@
 //! the hold counts as an event posted, which its last event executes.
 //!
 //! **Who may touch a gate.** Whoever runs the color: only there are levels added, and events put
-//! aside or let go. Gates lie in maps, one for each sixty-fourth of all slots, and a mutex guards
-//! each map. Beyond that a gate needs no protocol: it changes hands with its color, by whatever
+//! aside or let go. Gates lie in slabs, one for each sixty-fourth of all slots, and a mutex guards
+//! each slab. Beyond that a gate needs no protocol: it changes hands with its color, by whatever
 //! lock the color does.
 
 use crate::Color;
@@ -42,10 +42,10 @@ use crate::color::SlotId;
 use crate::event::fifo::Fifo;
 use crate::event::node::Event;
 use crate::event::profile::Profiles;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, check, fault, relaxed};
+use slab::Slab;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// One hold, of all that a runtime ever makes.
@@ -175,8 +175,12 @@ impl WaitsAt {
     }
 }
 
-/// The gates of one slot: one, but where two colors that share the slot wait.
-type AtSlot = SmallVec<[Gate; 1]>;
+/// The gates of a slot: one, but where two colors that share the slot wait.
+#[derive(Debug)]
+struct AtSlot {
+    slot: SlotId,
+    gates: SmallVec<[Gate; 1]>,
+}
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 const _: () = assert!(SHARDS.is_power_of_two());
@@ -185,10 +189,10 @@ const _: () = assert!(SHARDS.is_power_of_two());
 #[derive(Debug)]
 pub(crate) struct Gates {
     slots: usize,
-    /// For each slot, whether it has a gate; there from the first hold on. Written and read by
-    /// whoever runs the slot.
-    flags: OnceLock<Box<[AtomicBool]>>,
-    shards: [Mutex<BTreeMap<u32, AtSlot>>; SHARDS],
+    /// For each slot, where in its shard its gates are, plus one; 0 if it has none. There from the
+    /// first hold on. Written and read by whoever runs the slot.
+    places: OnceLock<Box<[AtomicU32]>>,
+    shards: [Mutex<Slab<AtSlot>>; SHARDS],
     /// Holds that threads have ended that are no cores: for reports.
     pub(crate) ended_outside: relaxed::AtomicU64,
 }
@@ -197,8 +201,8 @@ impl Gates {
     pub(crate) fn new(slots: usize) -> Gates {
         Gates {
             slots,
-            flags: OnceLock::new(),
-            shards: std::array::from_fn(|_| Mutex::new(BTreeMap::new())),
+            places: OnceLock::new(),
+            shards: std::array::from_fn(|_| Mutex::new(Slab::new())),
             ended_outside: relaxed::AtomicU64::new(0),
         }
     }
@@ -206,34 +210,42 @@ impl Gates {
     /// Whether any color of this slot has a gate. Asked by whoever runs the slot.
     #[inline]
     pub(crate) fn any_at(&self, slot: SlotId) -> bool {
-        self.flags
+        self.places
             .get()
-            .is_some_and(|flags| flags[slot.number() as usize].load(Ordering::Relaxed))
+            .is_some_and(|places| places[slot.number() as usize].load(Ordering::Relaxed) != 0)
     }
 
     /// Works on the gate of a color, which is made if there is none. It is taken away once no
     /// hold is out and nothing waits.
     fn with<R>(&self, slot: SlotId, color: Color, work: impl FnOnce(&mut Gate) -> R) -> R {
-        let number = slot.number();
-        let mut gates = self.shards[number as usize & (SHARDS - 1)].lock().unwrap();
-        let at_slot = gates.entry(number).or_default();
-        let at = match at_slot.iter().position(|gate| gate.color == color) {
+        let number = slot.number() as usize;
+        let place = &self.places.get().expect("there was a hold")[number];
+        let mut shard = self.shards[number & (SHARDS - 1)].lock().unwrap();
+        let key = match place.load(Ordering::Relaxed) {
+            0 => {
+                let gates = SmallVec::new();
+                let key = shard.insert(AtSlot { slot, gates });
+                place.store(key as u32 + 1, Ordering::Relaxed);
+                key
+            }
+            found => found as usize - 1,
+        };
+        let gates = &mut shard[key].gates;
+        let at = match gates.iter().position(|gate| gate.color == color) {
             Some(at) => at,
             None => {
-                at_slot.push(Gate::new(color));
-                at_slot.len() - 1
+                gates.push(Gate::new(color));
+                gates.len() - 1
             }
         };
-        let result = work(&mut at_slot[at]);
-        if at_slot[at].is_open() {
-            at_slot.swap_remove(at);
+        let result = work(&mut gates[at]);
+        if gates[at].is_open() {
+            gates.swap_remove(at);
         }
-        let any = !at_slot.is_empty();
-        if !any {
-            gates.remove(&number);
+        if gates.is_empty() {
+            shard.remove(key);
+            place.store(0, Ordering::Relaxed);
         }
-        let flags = self.flags.get().expect("there was a hold");
-        flags[number as usize].store(any, Ordering::Relaxed);
         result
     }
 
@@ -247,8 +259,8 @@ impl Gates {
         profiles: &Profiles,
     ) {
         profiles.gate();
-        self.flags
-            .get_or_init(|| (0..self.slots).map(|_| AtomicBool::new(false)).collect());
+        self.places
+            .get_or_init(|| (0..self.slots).map(|_| AtomicU32::new(0)).collect());
         self.with(slot, color, |gate| {
             check!(gate.is_shared() || !shared, "read while it is held");
             gate.levels.push(Level {
@@ -355,8 +367,9 @@ impl Gates {
 
     /// Events that wait at all gates; for reports, and at limits.
     pub(crate) fn waiting(&self) -> u64 {
-        let of_shard = |gates: &BTreeMap<u32, AtSlot>| -> u64 {
-            gates.values().flatten().map(Gate::waiting).sum()
+        let of_shard = |shard: &Slab<AtSlot>| -> u64 {
+            let gates = shard.iter().flat_map(|(_, at_slot)| &at_slot.gates);
+            gates.map(Gate::waiting).sum()
         };
         let shards = self.shards.iter();
         shards.map(|shard| of_shard(&shard.lock().unwrap())).sum()
@@ -366,8 +379,8 @@ impl Gates {
     pub(crate) fn depths(&self) -> Vec<(SlotId, Color, u64)> {
         let mut depths = Vec::new();
         for shard in &self.shards {
-            for (&slot, gates) in shard.lock().unwrap().iter() {
-                let of_gate = |gate: &Gate| (SlotId::of(slot), gate.color, gate.waiting());
+            for (_, AtSlot { slot, gates }) in shard.lock().unwrap().iter() {
+                let of_gate = |gate: &Gate| (*slot, gate.color, gate.waiting());
                 depths.extend(gates.iter().map(of_gate));
             }
         }
@@ -378,8 +391,9 @@ impl Gates {
     pub(crate) fn take_all(&self) -> Vec<Fifo> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            let mut gates = shard.lock().unwrap();
-            for gate in gates.values_mut().flatten() {
+            let mut shard = shard.lock().unwrap();
+            let gates = shard.iter_mut().flat_map(|(_, at_slot)| &mut at_slot.gates);
+            for gate in gates {
                 all.push(gate.backlog.take());
                 let levels = gate.levels.iter_mut();
                 all.extend(levels.map(|level| level.through.take()));
