@@ -424,6 +424,13 @@ impl Stream {
         Ok(())
     }
 
+    /// From now on [`on_drained`](Self::on_drained) is also called when a part of what is queued
+    /// has been sent, and more is left.
+    pub(super) fn tell_each_send(&self, cx: &Cx) -> Result<(), Refused> {
+        let colored = &self.conn.colored;
+        colored.visit(cx, (), |colored, ()| colored.tells_each_send = true)
+    }
+
     /// Bytes queued and not yet with the kernel.
     ///
     /// # Errors
@@ -498,6 +505,23 @@ impl Stream {
     /// Closes at once; what is queued is lost.
     pub fn abort(&self, cx: &mut Cx) {
         self.end(cx, true);
+    }
+
+    /// Closes at once, in its color, and tells the peer that this is no end: what the peer has got
+    /// may be a part.
+    pub(super) fn reset(&self, cx: &mut Cx) {
+        if let Ok(fd) = self.open_fd(cx) {
+            self.conn.owner.reset(fd);
+        }
+        self.abort(cx);
+    }
+
+    /// The same connection, which this does not own.
+    pub(super) fn borrowed(&self) -> Stream {
+        Stream {
+            conn: Arc::clone(&self.conn),
+            owner: false,
+        }
     }
 
     fn end(&self, cx: &mut Cx, at_once: bool) {
