@@ -189,6 +189,21 @@ impl World {
         }
     }
 
+    /// This many bytes, which come.
+    fn read(&mut self, client: &mut SimClient, len: usize) -> Vec<u8> {
+        let (mut bytes, mut space) = (Vec::new(), [0; 1 << 12]);
+        while bytes.len() < len {
+            let most = space.len().min(len - bytes.len());
+            match client.read(&mut space[..most]) {
+                Ok(0) => panic!("the end after {} bytes", bytes.len()),
+                Ok(some) => bytes.extend_from_slice(&space[..some]),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            self.settle();
+        }
+        bytes
+    }
+
     /// Writes until nothing more is taken. How many bytes that were.
     fn fill(&mut self, client: &mut SimClient) -> usize {
         let mut written = 0;
@@ -337,12 +352,21 @@ fn who_does_not_read_holds_a_bounded_number_of_bytes() {
             other.write_all(b"!").unwrap();
             world.settle();
             assert_eq!(this.read(&mut [0; 9]).unwrap(), 1);
-            // And it goes on where it was, again and again.
-            let (got, blocked) = world.rest(&mut other);
+            // It goes on with half of that, and not only when all is taken.
+            let mut got = world.read(&mut other, limit * 3 / 4);
+            let more = world.fill(&mut this);
+            if limit >= PIPE_BYTES_MAX {
+                assert!(more >= limit / 2, "{more} of {joint:?}");
+            }
+            let (rest, blocked) = world.rest(&mut other);
             assert_eq!(kind(&blocked), Some(ErrorKind::WouldBlock));
-            assert!(got == pattern(0..held + 2 * SOCKET_BYTES));
+            got.extend(rest);
+            let first = held + 2 * SOCKET_BYTES;
+            assert_eq!(got.len(), first + more);
+            assert!(got[..first] == pattern(0..first) && got[first..] == pattern(0..more));
+            // And again.
             let again = world.fill(&mut this) - 2 * SOCKET_BYTES;
-            assert!((limit - SOCKET_BYTES..=limit + AHEAD_BYTES_MAX).contains(&again));
+            assert!((limit / 2..=limit + AHEAD_BYTES_MAX).contains(&again));
             assert_eq!(world.rest(&mut other).0.len(), again + 2 * SOCKET_BYTES);
         }
     }
@@ -735,6 +759,19 @@ fn in_another_color_it_is_refused_and_both_are_closed() {
     // Dropped, and not told.
     assert!(world.told.try_recv().is_err());
     assert_eq!(world.net.open_count(), 3);
+}
+
+#[test]
+fn a_stream_of_another_runtime_is_refused() {
+    let (mut here, streams, tell) = unjoined(|_, _| ());
+    let (mut there, others, _) = unjoined(|_, _| ());
+    let (mut this, mut other) = (here.client(), there.client());
+    let streams = [streams.recv().unwrap(), others.recv().unwrap()];
+    let at = streams[0].color();
+    let refused = pipe_at(&mut here, at, streams, tell).unwrap_err();
+    assert_eq!(refused, Refused::OtherRuntime);
+    assert!(here.rest(&mut this).1.is_ok());
+    assert!(there.rest(&mut other).1.is_ok());
 }
 
 #[test]
