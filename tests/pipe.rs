@@ -191,15 +191,20 @@ impl World {
 
     /// This many bytes, which come.
     fn read(&mut self, client: &mut SimClient, len: usize) -> Vec<u8> {
-        let (mut bytes, mut space) = (Vec::new(), [0; 1 << 12]);
+        let (mut bytes, mut space, mut stalled) = (Vec::new(), [0; 1 << 12], false);
         while bytes.len() < len {
             let most = space.len().min(len - bytes.len());
             match client.read(&mut space[..most]) {
                 Ok(0) => panic!("the end after {} bytes", bytes.len()),
                 Ok(some) => bytes.extend_from_slice(&space[..some]),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    assert!(!std::mem::replace(&mut stalled, true), "{}", bytes.len());
+                    self.settle();
+                    continue;
+                }
             }
-            self.settle();
+            stalled = false;
         }
         bytes
     }
@@ -332,10 +337,11 @@ fn all_arrives_in_order_both_ways() {
     });
 }
 
-/// What the source has received and the destination has not taken, for several limits.
+/// What the source has received and the destination has not taken, for several limits: one of them
+/// above what a stream queues by itself.
 #[test]
 fn who_does_not_read_holds_a_bounded_number_of_bytes() {
-    for limit in [16 << 10, PIPE_BYTES_MAX, 1 << 20] {
+    for limit in [16 << 10, PIPE_BYTES_MAX, 2 << 20] {
         for joint in (Joint {
             limit,
             ..Joint::ORDINARY
@@ -358,16 +364,37 @@ fn who_does_not_read_holds_a_bounded_number_of_bytes() {
             if limit >= PIPE_BYTES_MAX {
                 assert!(more >= limit / 2, "{more} of {joint:?}");
             }
+            let all = held + 2 * SOCKET_BYTES + more;
+            let held = all - got.len() - 2 * SOCKET_BYTES;
+            assert!(held <= limit + AHEAD_BYTES_MAX, "{held} of {joint:?}");
             let (rest, blocked) = world.rest(&mut other);
             assert_eq!(kind(&blocked), Some(ErrorKind::WouldBlock));
             got.extend(rest);
-            let first = held + 2 * SOCKET_BYTES;
-            assert_eq!(got.len(), first + more);
+            let first = all - more;
+            assert_eq!(got.len(), all);
             assert!(got[..first] == pattern(0..first) && got[first..] == pattern(0..more));
             // And again.
             let again = world.fill(&mut this) - 2 * SOCKET_BYTES;
             assert!((limit / 2..=limit + AHEAD_BYTES_MAX).contains(&again));
             assert_eq!(world.rest(&mut other).0.len(), again + 2 * SOCKET_BYTES);
+        }
+    }
+}
+
+#[test]
+fn with_no_limit_to_speak_of_one_piece_goes_after_another() {
+    for joint in (Joint {
+        limit: 0,
+        ..Joint::ORDINARY
+    })
+    .both_colors()
+    {
+        let mut world = World::new(1, joint);
+        let [mut this, mut other] = world.pipe();
+        for _ in 0..5 {
+            this.write_all(&pattern(0..10_000)).unwrap();
+            world.settle();
+            assert!(world.read(&mut other, 10_000) == pattern(0..10_000));
         }
     }
 }
