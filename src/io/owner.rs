@@ -23,6 +23,16 @@ impl Owner {
         }
     }
 
+    /// Resets a connection, from anywhere: the peer gets an error instead of what it has not been
+    /// sent yet, and never an end. What is under way on the descriptor fails, and whoever has it
+    /// closes it as ever.
+    pub(crate) fn reset(&self, fd: Fd) {
+        match self {
+            Owner::Kernel => socket::reset(fd),
+            Owner::Sim(net) => net.reset(fd),
+        }
+    }
+
     /// Where a listener or connection is bound: the port that port 0 became.
     pub(crate) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
         match self {

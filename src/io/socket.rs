@@ -3,11 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, bind,
-    getpeername, getsockname, listen, socket_with, sockopt,
+    connect_unspec, getpeername, getsockname, listen, socket_with, sockopt,
 };
 
 use super::operation::is_about_one_connection;
@@ -106,6 +107,16 @@ pub(super) fn shutdown(fd: Fd, how: How) {
     };
     // ENOTCONN is the common answer, when the peer was faster.
     let _ = rustix::net::shutdown(fd.borrow(), how);
+}
+
+/// Resets a connection. An error (it was closed by the peer) changes nothing.
+pub(super) fn reset(fd: Fd) {
+    // If the second call is refused, because a thread of the kernel waits for the connection, the
+    // close will reset.
+    let _ = sockopt::set_socket_linger(fd.borrow(), Some(Duration::ZERO));
+    // And not by a close alone: that waits for a send under way, which only a shutdown would end,
+    // by sending an end.
+    let _ = connect_unspec(fd.borrow());
 }
 
 /// What the socket takes without waiting, since no connection blocks; 0 also for an error.

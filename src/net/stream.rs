@@ -217,9 +217,9 @@ impl Stream {
     /// A stream that is [paused](Self::pause) and has nothing to send waits for this program, and
     /// does not time out; nor does one that is not yet or no more received from. The time begins
     /// anew when it is resumed, or written to. With bytes that the peer does not take it times out
-    /// also while it is paused. If there is nobody to be told, because a [`close`](Self::close) has
-    /// begun or `on_data` has had its last call, the connection is closed at once: so a close waits
-    /// no longer than the limit for a peer that does not read.
+    /// also while it is paused. If `on_data` has had its last call, [`on_drained`](Self::on_drained)
+    /// gets the error, and the connection is closed at once. So is one that is being
+    /// [closed](Self::close): a close waits no longer than the limit for a peer that does not read.
     ///
     /// Of what is written, a buffer counts when the kernel has taken the whole of it: give a slow
     /// peer large ones in pieces. While the color is held, or in a long handler, the time goes on;
@@ -424,6 +424,13 @@ impl Stream {
         Ok(())
     }
 
+    /// From now on [`on_drained`](Self::on_drained) is also called when a part of what is queued
+    /// has been sent, and more is left.
+    pub(super) fn tell_each_send(&self, cx: &Cx) -> Result<(), Refused> {
+        let colored = &self.conn.colored;
+        colored.visit(cx, (), |colored, ()| colored.tells_each_send = true)
+    }
+
     /// Bytes queued and not yet with the kernel.
     ///
     /// # Errors
@@ -510,6 +517,23 @@ impl Stream {
     /// Closes at once; what is queued is lost.
     pub fn abort(&self, cx: &mut Cx) {
         self.end(cx, true);
+    }
+
+    /// Closes at once, in its color, and tells the peer that this is no end: what the peer has got
+    /// may be a part.
+    pub(super) fn reset(&self, cx: &mut Cx) {
+        if let Ok(fd) = self.open_fd(cx) {
+            self.conn.owner.reset(fd);
+        }
+        self.abort(cx);
+    }
+
+    /// The same connection, which this does not own.
+    pub(super) fn borrowed(&self) -> Stream {
+        Stream {
+            conn: Arc::clone(&self.conn),
+            owner: false,
+        }
     }
 
     fn end(&self, cx: &mut Cx, at_once: bool) {

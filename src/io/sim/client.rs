@@ -95,6 +95,11 @@ impl SimNet {
         self.with(|net| net.close(fd, false));
     }
 
+    /// Resets the connection of a descriptor of its own, which stays open.
+    pub(in crate::io) fn reset(&self, fd: Fd) {
+        self.with(|net| net.reset(fd));
+    }
+
     /// Where a descriptor of its own is bound.
     pub(in crate::io) fn local_addr_of(&self, fd: Fd) -> io::Result<SocketAddr> {
         Ok(self.with(|net| net.local_addr(fd))?)

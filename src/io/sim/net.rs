@@ -314,19 +314,37 @@ impl Net {
         self.version += 1;
     }
 
+    /// Ends a connection with an error for the peer; it stays to be closed.
+    pub(super) fn reset(&mut self, fd: Fd) {
+        self.version += 1;
+        let Ok(stream) = self.stream(fd) else { return };
+        stream.ended = true;
+        stream.write_shut = true;
+        stream.inbox.clear();
+        let Some(peer) = stream.peer.take() else {
+            return;
+        };
+        self.be_left(peer, true);
+    }
+
+    /// The other end of this one is gone.
+    fn be_left(&mut self, peer: Fd, reset: bool) {
+        let Ok(peer) = self.stream(peer) else { return };
+        peer.peer = None;
+        peer.ended = true;
+        if reset {
+            peer.reset = true;
+            peer.inbox.clear();
+        }
+    }
+
     /// Closes; with unread bytes, or by `reset`, the peer sees an error instead of the end.
     pub(super) fn close(&mut self, fd: Fd, reset: bool) {
         self.version += 1;
         match self.nodes.remove(&fd) {
             Some(Node::Stream(stream)) => {
                 let Some(peer) = stream.peer else { return };
-                let Ok(peer) = self.stream(peer) else { return };
-                peer.peer = None;
-                peer.ended = true;
-                if reset || !stream.inbox.is_empty() {
-                    peer.reset = true;
-                    peer.inbox.clear();
-                }
+                self.be_left(peer, reset || !stream.inbox.is_empty());
             }
             Some(Node::Listener { queue, .. }) => {
                 for waiting in queue {
@@ -470,6 +488,17 @@ mod tests {
         net.send(fd, b"unread").unwrap();
         net.close(peer, false);
         assert_eq!(net.recv(fd, &mut [0; 9]), Err(Errno::CONNRESET));
+        // As is one by an end that is yet to be closed, which itself has ended.
+        let (fd, peer) = pair(&mut net);
+        net.send(fd, b"unread").unwrap();
+        net.send(peer, b"unread").unwrap();
+        net.reset(fd);
+        net.reset(fd);
+        assert_eq!(net.recv(peer, &mut [0; 9]), Err(Errno::CONNRESET));
+        assert_eq!(net.recv(fd, &mut [0; 9]), Ok(0));
+        assert_eq!(net.send(fd, b"x"), Err(Errno::PIPE));
+        net.close(fd, false);
+        net.close(peer, false);
         // And a close after all was read is the end.
         let (fd, peer) = pair(&mut net);
         net.send(peer, b"read").unwrap();

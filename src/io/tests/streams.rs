@@ -152,6 +152,28 @@ pub(super) fn shut_down_by_us(make: Make<'_>) {
     world.backend.close(fd);
 }
 
+/// What is under way ends, and the peer never takes what it got for all.
+pub(super) fn reset_by_us(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (fd, mut client) = world.pair();
+    let ((recv, _), (send, _)) = (world.recv(fd), world.send(fd, vec![7; 16 << 20]));
+    world.quiet();
+    world.backend.owner().reset(fd);
+    let failed = world.sent(send).0.unwrap_err().kind();
+    let kinds = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
+    assert!(kinds.contains(&failed), "{failed}");
+    assert!(!world.next(recv).more);
+    let left = loop {
+        match world.read_end(&mut client) {
+            Ok(0) => panic!("an end"),
+            Ok(_) => {}
+            Err(error) => break error.kind(),
+        }
+    };
+    assert_eq!(left, ErrorKind::ConnectionReset);
+    world.backend.close(fd);
+}
+
 pub(super) fn peer_reset(make: Make<'_>) {
     let mut world = make(&Config::default());
     let (fd, client) = world.pair();

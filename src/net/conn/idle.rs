@@ -41,6 +41,11 @@ enum Look {
     Close,
 }
 
+fn timed_out(limit: Duration) -> io::Error {
+    let text = format!("nothing was received or sent for the limit of {limit:?}");
+    io::Error::new(io::ErrorKind::TimedOut, text)
+}
+
 impl ColorHalf {
     fn waits_for_peer(&self) -> bool {
         let receives = self.phase == Phase::Open && self.receives && !self.ended;
@@ -130,8 +135,36 @@ impl Conn {
             None => {}
             Some(Look::Again(left)) => self.set_idle_timer(cx, left),
             Some(Look::AskHome) => self.call_home(cx, Conn::ask_home),
-            Some(Look::Close) => self.close(cx, true),
+            Some(Look::Close) => self.give_up_sending(cx),
         }
+    }
+
+    /// Closes at once. Nobody hears of what is received any more, but somebody may hear of what is
+    /// sent.
+    fn give_up_sending(self: Arc<Conn>, cx: &mut Cx) {
+        let told = {
+            let mut colored = self.in_color(cx);
+            let limit = colored.idle.as_ref().map(|idle| idle.limit);
+            let callback = match colored.place_of_on_drained() {
+                Some(place) => place.take(),
+                None => None,
+            };
+            // Its last call.
+            colored.broken |= callback.is_some();
+            callback.zip(limit)
+        };
+        let called = told.map(|(callback, limit)| {
+            let this = Arc::clone(&self);
+            this.call(
+                cx,
+                callback,
+                ColorHalf::place_of_on_drained,
+                Err(timed_out(limit)),
+            )
+        });
+        self.close(cx, true);
+        // Last: it may panic.
+        drop(called);
     }
 
     /// Answers how much was received, behind that; on the home core.
@@ -180,9 +213,7 @@ impl Conn {
         if is_over || driver.draining {
             return;
         }
-        let text = format!("nothing was received or sent for the limit of {limit:?}");
-        let error = io::Error::new(io::ErrorKind::TimedOut, text);
-        self.received(Err(error), &mut driver.here, &mut worker.core);
+        self.received(Err(timed_out(limit)), &mut driver.here, &mut worker.core);
         // Which ends the receive under way.
         self.adjust(driver);
     }
@@ -372,6 +403,31 @@ mod tests {
         assert!(matches!(told[..], [("timed out", _)]), "{told:?}");
         assert!(is_gone, "a close waits no longer than the limit");
         assert!(server.simulation.now() < 3 * LIMIT);
+    }
+
+    /// Its own end has come before: nothing more is received.
+    #[test]
+    fn a_peer_that_ends_and_does_not_read_is_timed_out() {
+        let mut server = Server::new();
+        server.client.shutdown_write();
+        server.until(LIMIT / 2);
+        assert!(matches!(server.told.try_recv(), Ok(("end", _))));
+        server.post(|watched, cx, stream| {
+            let (tell, mut calls) = (watched.0.clone(), 0);
+            let drained = move |cx: &mut Cx, _: &Stream, sent: io::Result<()>| {
+                calls += 1;
+                let timed_out = sent.is_err_and(|error| error.kind() == ErrorKind::TimedOut);
+                let what = if timed_out && calls == 1 {
+                    "timed out"
+                } else {
+                    "drained"
+                };
+                tell.send((what, cx.now())).unwrap();
+            };
+            stream.on_drained(cx, &SERVE, drained).unwrap();
+            stream.write(cx, vec![7; MUCH]).unwrap();
+        });
+        server.times_out_after(LIMIT / 2);
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub(super) struct ColorHalf {
     pub(super) queued_bytes: usize,
     pub(super) queued_bytes_max: usize,
     pub(super) sending: bool,
+    /// `on_drained` is called after each send, and not only when all is sent.
+    pub(super) tells_each_send: bool,
     /// The end of the stream is to be sent after what is queued.
     pub(super) shutdown: bool,
     pub(super) broken: bool,
@@ -96,6 +98,7 @@ impl ColorHalf {
             queued_bytes: 0,
             queued_bytes_max: sending::QUEUED_MAX,
             sending: false,
+            tells_each_send: false,
             shutdown: false,
             broken: false,
             detached: false,

@@ -107,7 +107,7 @@ impl Conn {
 
     /// Goes on after a send; an event of the color.
     fn after_send(self: Arc<Conn>, cx: &mut Cx, len: usize, result: io::Result<()>) {
-        let (next, drained) = {
+        let (next, drained, partly) = {
             let mut colored = self.in_color(cx);
             colored.queued_bytes -= len;
             colored.sending = false;
@@ -117,12 +117,21 @@ impl Conn {
                 colored.queued_bytes = 0;
             }
             match colored.next() {
-                Some(buf) => (Some(colored.begin_send(buf)), None),
-                None => (None, Some(colored.drained())),
+                Some(buf) => {
+                    let tells = colored.tells_each_send && colored.phase == Phase::Open;
+                    let callback = tells.then(|| colored.on_drained.take()).flatten();
+                    (Some(colored.begin_send(buf)), None, callback)
+                }
+                None => (None, Some(colored.drained()), None),
             }
         };
         if let Some(next) = next {
-            self.start_send(cx, next);
+            Arc::clone(&self).start_send(cx, next);
+            if let Some(callback) = partly {
+                let called = self.call(cx, callback, ColorHalf::place_of_on_drained, Ok(()));
+                // With nothing borrowed.
+                drop(called);
+            }
         } else if let Some(drained) = drained {
             self.drained(cx, drained, result);
         }

@@ -1,0 +1,95 @@
+//! How do I join two connections? A TCP proxy: each client is piped to a connection to the target.
+//! `cargo run --release --example proxy -- 127.0.0.1:7000 127.0.0.1:8080`, and Ctrl-C stops it.
+//!
+//! A client and its connection to the target have one color, so what goes from one to the other
+//! stays on one core. Whoever does not read holds up its own pipe, which keeps a bounded number of
+//! bytes. A client that finds no place or no target is closed; one that does nothing for
+//! `IDLE_MAX` is reset, and its target with it.
+
+use mely::net::{Acceptors, Incoming, Piped, Stream};
+use mely::{Color, Cx, Handler, Runtime};
+use std::{env, io, net::SocketAddr, sync::Arc, time::Duration};
+
+static ACCEPT: Handler = Handler::new("accept");
+static CONNECTED: Handler = Handler::new("connected");
+static PIPED: Handler = Handler::new("piped");
+static STOP: Handler = Handler::new("stop");
+
+/// Clients at once, by default.
+const CLIENTS_MAX: usize = 10_000;
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Longer than any peer is silent that means well.
+const IDLE_MAX: Duration = Duration::from_secs(300);
+
+/// Connects to the target, and pipes the client to it. In the client's color.
+fn serve(cx: &mut Cx, client: Stream, target: SocketAddr, place: Arc<()>) -> io::Result<()> {
+    let color = client.color();
+    let peer = client.peer_addr(cx)?;
+    let connected = move |cx: &mut Cx, connection: io::Result<Incoming>| {
+        let done = PIPED.on_value(color, move |_cx, piped: Piped| {
+            if let Err(error) = piped.end {
+                let (there, back) = (piped.there_bytes, piped.back_bytes);
+                eprintln!("{peer}: {error}, after {there} bytes there and {back} back");
+            }
+            drop(place); // Whatever else happens, it is dropped with the callback.
+        });
+        match connection {
+            Ok(connection) => {
+                let connection = connection.open(color);
+                // None is refused: this is the color of both.
+                let _ = client.set_idle_timeout(cx, Some(IDLE_MAX));
+                let _ = connection.set_idle_timeout(cx, Some(IDLE_MAX));
+                let _ = client.pipe_to(cx, connection, done);
+            }
+            // The client is dropped, and so closed.
+            Err(error) => eprintln!("{peer}: no connection to {target}: {error}"),
+        }
+    };
+    cx.connect_within(target, CONNECT_MAX, CONNECTED.on_value(color, connected))
+}
+
+/// Listens until the runtime ends. Returns the address.
+pub(crate) fn listen(
+    cx: &mut Cx,
+    addr: SocketAddr,
+    target: SocketAddr,
+    clients_max: usize,
+) -> io::Result<SocketAddr> {
+    // Each client has a clone.
+    let places = Arc::new(());
+    let on_accept = ACCEPT.on_each(Color::DEFAULT, move |cx, client: io::Result<Incoming>| {
+        let Ok(client) = client else { return };
+        let place = Arc::clone(&places);
+        if Arc::strong_count(&places) <= clients_max + 1 {
+            let client = client.open_unique();
+            cx.post(client.color(), move |cx| {
+                if let Err(error) = serve(cx, client, target, place) {
+                    eprintln!("a client is closed: {error}");
+                }
+            });
+        }
+    });
+    let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
+    let addr = listener.local_addr();
+    listener.detach();
+    Ok(addr)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let addrs: Vec<String> = env::args().skip(1).collect();
+    let [addr, target] = &addrs[..] else {
+        return Err("usage: proxy LISTEN TARGET, both as 127.0.0.1:7000".into());
+    };
+    let (addr, target) = (addr.parse()?, target.parse()?);
+    mely::net::raise_open_file_limit()?;
+    let served = Runtime::builder().build()?.run_until(move |cx, finish| {
+        let stop = finish.clone();
+        let on_stop = STOP.on_each(Color::DEFAULT, move |_cx, ()| stop.finish(Ok(())));
+        let listening = listen(cx, addr, target, CLIENTS_MAX);
+        match listening.and_then(|addr| cx.on_stop_signal(on_stop).map(|()| addr)) {
+            Ok(addr) => println!("listening on {addr}"),
+            Err(error) => finish.finish(Err(error)),
+        }
+    })?;
+    Ok(served?)
+}
