@@ -185,8 +185,8 @@ impl Cx {
     /// is woken sees those posts in their places, and who looks by itself (`try_recv`) may overtake
     /// them, as [`Cx::flush`] says of threads.
     ///
-    /// Inside, [`with_cx`] gives the context. [`sleep`](crate::sleep), [`timeout`](crate::timeout),
-    /// [`Colored::call`], [`Reply`] and `Task` itself are futures.
+    /// Inside, [`with_cx`](crate::with_cx) gives the context. [`sleep`](crate::sleep),
+    /// [`timeout`](crate::timeout), [`Colored::call`], [`Reply`] and `Task` itself are futures.
     ///
     /// `let _ = cx.spawn(..)` drops the task, and so cancels it before its first poll.
     ///
@@ -282,7 +282,7 @@ impl Hold {
     /// So a request is answered before the next one of its connection begins, however often it
     /// waits. The future must not wait for an ordinary event of the held color, which waits for it
     /// ([`Colored::call`] of a state in that color, say): it reaches the color's state by
-    /// [`with_cx`].
+    /// [`with_cx`](crate::with_cx).
     ///
     /// Also at the limit of queued events. Dropping the task cancels it, and the color goes on when
     /// the future was dropped. A [deadline](Self::resume_after) ends the hold as always: what is
@@ -334,7 +334,7 @@ impl<T: Send + 'static> Colored<T> {
     /// Calls `f` with the state, in an event of its color, and returns what `f` returns: for
     /// futures, of whatever color or runtime. Posted at the first poll.
     ///
-    /// A task of the state's own color needs no event for it: see [`with_cx`].
+    /// A task of the state's own color needs no event for it: see [`with_cx`](crate::with_cx).
     ///
     /// ```
     /// use mely::{Color, Colored, Runtime};
