@@ -434,10 +434,11 @@ impl<R: Send + 'static> Drop for Reply<R> {
             return;
         }
         if let Some(cell) = self.cell.take() {
-            cell.cancel();
+            // First, because what is dropped with the reply may panic.
             if self.owns_task {
-                cell.cancel_task();
+                Arc::clone(&cell).cancel_task();
             }
+            cell.cancel();
         }
         for part in &self.parts {
             part.cancel();

@@ -194,17 +194,20 @@ impl Cx {
     ///
     /// It is a hint. The color's core, wherever it is by then, finds the wish when it next takes
     /// its mail, that is, after the event that runs and within a quantum (a few microseconds to
-    /// some tens), and puts the color before all that wait there. No order is changed within a
-    /// color: what was posted to it before goes first. A color with no event queued by then has
-    /// nothing to hurry, and the wish is gone; so post first. It is for one turn: if events are
-    /// left after it, the color waits for its next turn like any other.
+    /// some tens), and puts the color before all that wait there, for thieves too. No order is
+    /// changed within a color: what was posted to it before goes first. A color with no event
+    /// queued by then has nothing to hurry, and the wish is gone; so post first. It is for one
+    /// turn: if events are left after it, the color waits for its next turn like any other. If the
+    /// color runs when the wish comes, the turn after that is meant; if it is held, its events are
+    /// put aside in that turn. Colors that share a slot hurry together.
     ///
     /// **Nothing starves.** A core grants one wish in two quanta, and up to 64 at once after a time
-    /// in which it has granted fewer. What it does not grant stays where it is in the queue, and is
-    /// counted: [`CoreStats::hurries_refused`](crate::CoreStats::hurries_refused).
+    /// in which it has granted fewer; of several, those that asked first. What it does not grant
+    /// stays where it is in the queue, and is counted:
+    /// [`CoreStats::hurries_refused`](crate::CoreStats::hurries_refused).
     ///
-    /// It costs some three atomic operations, and what this event has posted to other colors is
-    /// published if the color is another core's.
+    /// It costs a [`flush`](Self::flush), if this event has posted to other colors, and some three
+    /// atomic operations.
     ///
     /// ```
     /// use mely::{Color, Cores, Runtime};

@@ -279,8 +279,8 @@ impl Core {
 
     /// See [`Cx::hurry`].
     pub(crate) fn hurry(&mut self, color: Color) {
-        // This core publishes its posts before it takes its mail. Another is not to look too soon.
-        if self.shared.slots.owner(self.shared.slots.map.slot(color)) != self.id {
+        // The wish may be found at once, by a thief or another core: what was posted goes first.
+        if self.has_outbox() {
             self.flush();
         }
         wish::hurry(&self.shared, color);

@@ -214,6 +214,7 @@ pub(super) fn take_mail(section: &mut Section<'_>, bells: &mut Vec<u32>) {
     deliver(section, deferred);
     let taken = section.take_pokes();
     deliver(section, taken);
+    section.hurry();
 }
 
 /// Most pokes that are sent at once.

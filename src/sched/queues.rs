@@ -6,6 +6,7 @@ use super::limits::Limits;
 use super::poke::Chain;
 use super::stealing_queue::StealingQueue;
 use super::wish::Granted;
+use crate::color::SlotId;
 
 /// What an event takes that is not worth stealing, in ns, roughly: the scheduler's part included,
 /// and memory that has gone cold.
@@ -25,7 +26,9 @@ pub(crate) struct Queues {
     /// Pokes of colors that were checked out when they came: their mail is for the core's own
     /// thread, at its next exchange or flush.
     pub(super) deferred: Chain,
-    /// Wishes for the next turn.
+    /// Colors that wish for the next turn, from when their pokes are delivered until all are; the
+    /// latest to ask is the first.
+    pub(super) hurried: Vec<SlotId>,
     pub(super) granted: Granted,
 }
 
@@ -38,6 +41,7 @@ impl Queues {
             lasting_out: 0,
             events_out: 0,
             deferred: Chain::EMPTY,
+            hurried: Vec::new(),
             granted: Granted::NONE,
         }
     }
@@ -67,7 +71,6 @@ impl Queues {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::color::SlotId;
     use crate::sched::color_queue::Endurance;
 
     /// What is worth stealing, the events besides, and for each color of its own that lasts as much

@@ -325,7 +325,7 @@ impl<'a> Section<'a> {
         };
         let Some(target) = wish.core.filter(|&target| target != self.core) else {
             if wish.hurries && len > 0 {
-                self.hurry(slot);
+                self.guarded.queues.hurried.push(slot);
             }
             return true;
         };
@@ -344,17 +344,35 @@ impl<'a> Section<'a> {
         has_poke || fault("placed without a poke")
     }
 
-    /// Moves a queued color to the head of the core-queue, unless that was done too often.
-    #[cold]
-    fn hurry(&mut self, slot: SlotId) {
-        let stats = &self.shared.cores[self.core as usize].stats;
-        if !self.guarded.queues.granted.grant(stats.quanta.get()) {
-            return stats.hurries_refused.add(1);
+    /// After pokes were delivered: moves the colors that wish for the next turn to the head of the
+    /// core-queue and of their bands, unless that was done too often. Who has asked first is first.
+    #[inline(always)]
+    pub(super) fn hurry(&mut self) {
+        if !self.guarded.queues.hurried.is_empty() {
+            self.hurry_all();
         }
-        stats.hurries.add(1);
-        self.unlink(slot);
-        self.guarded.colors.at(slot).state = State::Idle;
-        self.link_at(slot, QueueEnd::Head);
+    }
+
+    #[cold]
+    fn hurry_all(&mut self) {
+        let mut hurried = std::mem::take(&mut self.guarded.queues.hurried);
+        let shared = self.shared;
+        let stats = &shared.cores[self.core as usize].stats;
+        let quanta = stats.quanta.get();
+        let may = |_: &&SlotId| self.guarded.queues.granted.grant(quanta);
+        let granted = hurried.iter().rev().take_while(may).count();
+        stats.hurries.add(granted as u64);
+        let refused = hurried.len() - granted;
+        stats.hurries_refused.add(refused as u64);
+        for slot in hurried.drain(refused..) {
+            self.unlink(slot);
+            self.guarded.colors.at(slot).state = State::Idle;
+            self.link_at(slot, QueueEnd::Head);
+            let Queues { stealing_queue, .. } = &mut *self.guarded.queues;
+            stealing_queue.put_first(&mut self.guarded.colors, slot);
+        }
+        hurried.clear();
+        self.guarded.queues.hurried = hurried;
     }
 
     /// Returns a color that the core's own thread had checked out or stolen, and links it if it has

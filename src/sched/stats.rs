@@ -1,4 +1,5 @@
-//! A core's counters: written by its thread alone, read by anyone at any time.
+//! A core's counters: written by its thread alone, or under its lock, and read by anyone at any
+//! time.
 
 use crate::sync::relaxed::Counter;
 use mely_topology::Distance;
@@ -26,7 +27,7 @@ pub(crate) struct CoreCounters {
     pub(crate) holds_settled: Counter,
     pub(crate) holds_dropped: Counter,
     pub(crate) put_aside: Counter,
-    /// Wishes for the next turn, granted and not. Written under the core's lock, also by thieves.
+    /// Wishes for the next turn, granted and not. Written under the core's lock.
     pub(crate) hurries: Counter,
     pub(crate) hurries_refused: Counter,
     /// Of colors with a bound.

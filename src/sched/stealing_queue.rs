@@ -68,6 +68,16 @@ impl StealingQueue {
         self.len += 1;
     }
 
+    /// Puts a color at the head of its band, if it is in one.
+    pub(super) fn put_first(&mut self, colors: &mut Colors<'_>, id: SlotId) {
+        let band = colors.at(id).band;
+        if let Some(band) = band {
+            let list = &mut self.bands[band.index()];
+            list.remove(&mut colors.in_band(), id);
+            list.push_front(&mut colors.in_band(), id);
+        }
+    }
+
     /// Takes a color out of its band, if it is in one.
     #[inline(never)]
     pub(super) fn take_out(&mut self, colors: &mut Colors<'_>, id: SlotId) {

@@ -5,14 +5,16 @@
 //! then; what was posted before by the same thread is found with it. It costs nothing who makes
 //! none: a slot is searched for wishes when a poke is delivered, and at no other time.
 //!
-//! **Nothing starves.** Who has hurried is at the head of the core-queue, and all others are behind.
-//! So a core grants one such wish in two quanta, and at most [`BURST`] together after it has granted
-//! fewer: of any two quanta in a row that come after a burst, one takes the colors in the order in
-//! which they came. What it does not grant stays where it is in the queue.
+//! **Nothing starves.** Who has hurried is at the head of the core-queue, and of its band in the
+//! stealing-queue, and all others are behind. So a core grants one such wish in two quanta, and at
+//! most [`BURST`] together after it has granted fewer: of any two quanta in a row that come after a
+//! burst, one takes the colors in the order in which they came. Who has asked first is granted
+//! first. What is not granted stays where it is in the queue.
 
 use super::mail;
 use super::poke;
 use super::shared::Shared;
+use super::sleepers::rescue;
 use crate::Color;
 use crate::color::SlotId;
 use crate::sync::atomic::{AtomicU16, Ordering};
@@ -146,6 +148,7 @@ fn poke(shared: &Shared, slot: SlotId) {
     if mail::mark_poked(&shared.slots, slot) {
         let mut bells = Vec::new();
         poke::send(shared, slot, &mut bells);
+        rescue(shared, shared.slots.owner(slot), None, &mut bells);
         bells.into_iter().for_each(|core| shared.ring(core));
     }
 }

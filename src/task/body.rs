@@ -202,9 +202,13 @@ where
         }
         let dropped = ambient::lend(cx, || catching(|| drop((future, waker))));
         let panic = panic.or(dropped.err());
-        let result = match panic {
-            Some(_) => Err(NoReply::Panicked),
-            None => result,
+        let (panic, result) = match panic {
+            // A value that came before the panic goes first, and may panic as well.
+            Some(panic) => {
+                let also = catching(|| drop(result));
+                (Some(panic).or(also.err()), Err(NoReply::Panicked))
+            }
+            None => (None, result),
         };
         // Wakes who waits, or drops what nobody waits for: code of the user's.
         let settled = catching(|| match result {

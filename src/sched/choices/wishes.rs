@@ -24,11 +24,11 @@ fn who_hurries_has_the_next_turns_in_the_order_of_asking() {
     let queued = machine.busy(0, &[(takes(20), 1); 6]);
     hurry(&machine, queued[4]);
     hurry(&machine, queued[2]);
-    // What it has not published yet is there before it looks for wishes.
+    // What it has not published yet is published: a thief may be the one who finds the wish.
     let posted = machine.color(0, 9);
     machine.post(posted, 20);
     machine.cores[0].hurry(Color::from(posted));
-    assert!(machine.cores[0].has_outbox());
+    assert!(!machine.cores[0].has_outbox());
     machine.run();
     let [a, b, c, d, e, f] = queued[..] else {
         panic!()
@@ -104,6 +104,35 @@ fn a_color_that_is_placed_hurries_where_it_comes_to() {
     machine.run();
     assert_eq!(next(&mut machine), [moves, there[0], there[1], there[2]]);
     assert_eq!(counts(&machine), (1, 0));
+}
+
+/// Those that asked first, and the rest stays in its order.
+#[test]
+fn of_more_wishes_than_are_granted_the_first_ones_are() {
+    let mut machine = Machine::apart(1);
+    let queued = machine.busy(0, &[(takes(20), 1); 200]);
+    queued[100..]
+        .iter()
+        .for_each(|&color| hurry(&machine, color));
+    machine.run();
+    machine.cores[0].exchange();
+    assert_eq!(machine.checked_out(), &queued[100..164]);
+    assert_eq!(counts(&machine), (64, 36));
+    let rest = machine.queue();
+    assert_eq!(rest[..100], queued[..100]);
+    assert_eq!(rest[100..], queued[164..]);
+}
+
+/// A thief takes it first, too; and it keeps its place in its band if there is none to be had.
+#[test]
+fn who_hurries_is_stolen_first() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let queued = machine.busy(0, &[(takes(30_000), 1); 6]);
+    hurry(&machine, queued[4]);
+    take_mail(&mut Section::enter(&machine.shared, 0), &mut Vec::new());
+    assert_eq!(machine.queue()[0], queued[4]);
+    let stolen = machine.steal(1);
+    assert_eq!(stolen[0], queued[4]);
 }
 
 /// However many ask: of two quanta one goes by the order in which the colors came.
