@@ -71,6 +71,38 @@ fn what_hurries_does_not_wait_for_a_turn_of_each_color() {
     }
 }
 
+/// An event posts to a color of its own core and asks for its turn, then works on: a thief may come
+/// for the core's mail before it has published its posts.
+#[test]
+fn what_was_posted_before_it_hurries_is_found_with_the_wish() {
+    for seed in 0..100 {
+        let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
+        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let ran = Log::default();
+        let logs = Arc::clone(&ran);
+        let start = move |cx: &mut Cx| {
+            let posts = move |cx: &mut Cx| {
+                for color in 1..=300 {
+                    let its = Arc::clone(&logs);
+                    let event = SHORT.on(Color::from(2 * color), move |cx| log(&its, cx));
+                    cx.post_callback(event);
+                }
+                cx.flush();
+                let urgent = Color::from(4_000);
+                cx.post_callback(SHORT.on(urgent, move |cx| log(&logs, cx)));
+                cx.hurry(urgent);
+                sim::work(cx, Duration::from_micros(3));
+            };
+            cx.post_callback(SHORT.on(Color::from(2_000), posts));
+        };
+        simulation.run(start).unwrap();
+        let asked: u64 = (simulation.stats().cores.iter())
+            .map(|core| core.hurries + core.hurries_refused)
+            .sum();
+        assert_eq!((asked, ran.lock().unwrap().len()), (1, 301), "seed {seed}");
+    }
+}
+
 /// Each of twenty colors posts to itself and hurries; one does not.
 #[test]
 fn nothing_starves_behind_what_hurries() {

@@ -706,6 +706,43 @@ fn a_sleep_is_canceled_wherever_it_is_dropped() {
 }
 
 /// Each `Drop` of what is left is called, also if others panic.
+/// The future is ready, and both it and what it returns panic when they are dropped: one event has
+/// panicked, and who waits is told.
+#[test]
+fn a_future_and_its_value_may_both_panic_in_their_drops() {
+    static TOLD: Handler = Handler::new("told");
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("in a drop");
+        }
+    }
+    struct Ready(#[expect(dead_code)] Panics);
+    impl Future for Ready {
+        type Output = Panics;
+        fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Panics> {
+            Poll::Ready(Panics)
+        }
+    }
+    let _bound = Bound::new("a_future_and_its_value");
+    let builder = cores(1).on_panic(OnPanic::DropEvent);
+    let runtime = builder.exit_when_idle(true).build().unwrap();
+    let poster = runtime.poster();
+    let (tell, told) = channel();
+    runtime
+        .run(move |cx| {
+            let task = cx.spawn(HERE, Ready(Panics));
+            let told = move |_: &mut mely::Cx, reply: Result<Panics, NoReply>| {
+                tell.send(reply.err()).unwrap();
+            };
+            task.then(cx, TOLD.on_value(THERE, told));
+        })
+        .unwrap();
+    assert_eq!(told.recv(), Ok(Some(NoReply::Panicked)));
+    let panics: u64 = poster.stats().cores.iter().map(|core| core.panics).sum();
+    assert_eq!(panics, 1);
+}
+
 #[test]
 fn a_drop_that_panics_at_the_end_leaves_no_other_future() {
     let _bound = Bound::new("a_drop_that_panics");
