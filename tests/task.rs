@@ -717,7 +717,9 @@ fn a_future_and_its_value_may_both_panic_in_their_drops() {
             panic!("in a drop");
         }
     }
-    struct Ready(#[expect(dead_code)] Panics);
+    struct Ready {
+        _panics: Panics,
+    }
     impl Future for Ready {
         type Output = Panics;
         fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Panics> {
@@ -731,7 +733,7 @@ fn a_future_and_its_value_may_both_panic_in_their_drops() {
     let (tell, told) = channel();
     runtime
         .run(move |cx| {
-            let task = cx.spawn(HERE, Ready(Panics));
+            let task = cx.spawn(HERE, Ready { _panics: Panics });
             let told = move |_: &mut mely::Cx, reply: Result<Panics, NoReply>| {
                 tell.send(reply.err()).unwrap();
             };
