@@ -20,6 +20,13 @@ fn log(log: &Log, cx: &Cx) {
     log.lock().unwrap().push(entry);
 }
 
+/// Ends when it is idle.
+fn simulated(cores: usize, seed: u64) -> sim::Simulation {
+    let builder = Runtime::builder().cores(Cores::Count(cores));
+    let builder = builder.color_slots(4096).exit_when_idle(true);
+    builder.simulate(seed).unwrap()
+}
+
 /// Wakes its core every few us, so that it is seldom long asleep.
 fn tick(cx: &mut Cx, left: u32) {
     if left > 0 {
@@ -35,8 +42,7 @@ fn tick(cx: &mut Cx, left: u32) {
 #[test]
 fn what_hurries_does_not_wait_for_a_turn_of_each_color() {
     for seed in 0..10 {
-        let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
-        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let mut simulation = simulated(2, seed);
         let ran = Log::default();
         let logs = Arc::clone(&ran);
         let works = move |cx: &mut Cx| {
@@ -76,8 +82,7 @@ fn what_hurries_does_not_wait_for_a_turn_of_each_color() {
 #[test]
 fn what_was_posted_before_it_hurries_is_found_with_the_wish() {
     for seed in 0..100 {
-        let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
-        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let mut simulation = simulated(2, seed);
         let ran = Log::default();
         let logs = Arc::clone(&ran);
         let start = move |cx: &mut Cx| {
@@ -120,8 +125,7 @@ fn nothing_starves_behind_what_hurries() {
         }
     }
     for seed in 0..10 {
-        let builder = Runtime::builder().cores(Cores::Count(1)).color_slots(4096);
-        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let mut simulation = simulated(1, seed);
         let ran = Log::default();
         let logs = Arc::clone(&ran);
         let start = move |cx: &mut Cx| {
@@ -157,8 +161,7 @@ fn behind_a_long_one(
     short: u64,
     awake: bool,
 ) -> (Duration, Vec<Duration>) {
-    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
-    let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+    let mut simulation = simulated(2, seed);
     let shorts = Log::default();
     let long = Arc::new(Mutex::new(Duration::ZERO));
     let (log_of_shorts, end) = (Arc::clone(&shorts), Arc::clone(&long));
@@ -204,8 +207,7 @@ fn nothing_waits_behind_a_handler_that_is_known_or_feared_to_be_long() {
 #[test]
 fn posts_of_a_long_handler_do_not_wait_for_its_end_twice() {
     for seed in 0..20 {
-        let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
-        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let mut simulation = simulated(2, seed);
         let shorts = Log::default();
         let log_of_shorts = Arc::clone(&shorts);
         simulation

@@ -51,12 +51,7 @@ impl<R: Send + 'static> Asked<R> {
         }
         self.begun = true;
         let value = f(cx);
-        if self.cell.as_ref().is_some_and(|cell| cell.leaves()) {
-            cx.publish();
-        }
-        if let Some(cell) = self.cell.take() {
-            cell.settle(Ok(value));
-        }
+        self.answer(cx, value);
     }
 }
 
@@ -74,11 +69,10 @@ where
 impl<R: Send + 'static> Drop for Asked<R> {
     fn drop(&mut self) {
         if let Some(cell) = &self.cell {
-            // A future has no `begun`: what it panicked with is under way.
-            cell.settle(Err(if self.begun || std::thread::panicking() {
-                NoReply::Panicked
-            } else {
-                NoReply::Dropped
+            // What was not begun by `run` may have begun otherwise.
+            cell.settle(Err(match self.begun {
+                true => NoReply::Panicked,
+                false => NoReply::of_a_drop(),
             }));
         }
     }

@@ -40,6 +40,17 @@ pub enum NoReply {
     Full,
 }
 
+impl NoReply {
+    /// Why there is none, if what would settle it is dropped now.
+    pub(crate) fn of_a_drop() -> NoReply {
+        if std::thread::panicking() {
+            NoReply::Panicked
+        } else {
+            NoReply::Dropped
+        }
+    }
+}
+
 impl fmt::Display for NoReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -112,7 +123,7 @@ impl<R> ReplyCell<R> {
 
     /// Whether the reply may leave the runtime: to a thread, say, whose posts must not come before
     /// those of the event that was asked.
-    pub(crate) fn leaves(&self) -> bool {
+    fn leaves(&self) -> bool {
         let stays = matches!(
             *self.state(),
             ReplyState::Canceled

@@ -140,7 +140,7 @@ impl Watchdog {
                 });
             }
         }
-        bells.into_iter().for_each(|core| inner.shared.ring(core));
+        inner.shared.ring_all(bells);
     }
 }
 

@@ -178,13 +178,9 @@ impl Worker {
         !stay
     }
 
-    /// Publishes what the running event has posted to other colors, if anything waits for that.
-    //
-    // What was put into the checkout needs nothing: it is in its color already, before any mail.
+    /// Publishes what the running event has posted to other colors.
     pub(crate) fn publish(&mut self) {
-        if self.core.has_outbox() {
-            self.core.flush();
-        }
+        self.core.publish();
     }
 
     /// The wait is over.

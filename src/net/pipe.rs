@@ -18,9 +18,9 @@
 //! taken, less than a quarter is untold.
 //!
 //! **The end.** Whoever ends the second direction, or meets an error, ends the pipe
-//! ([`Pipe::finish`]): in its own color, and then in the other's. A flag decides between two that do
-//! so at once. An end whose connection is closed by somebody else loses its callbacks, and with them
-//! a [`Guard`], which ends the pipe. So no end stays open alone.
+//! ([`Pipe::finish`]): in its own color, and then in the other's. A flag decides between two that
+//! do so at once. An end whose connection is closed by somebody else loses its callbacks, and with
+//! them a [`Guard`], which ends the pipe. So no end stays open alone.
 //!
 //! **No ring of references lasts.** The callbacks of both connections have the pipe, and the pipe
 //! has the connections. But callbacks are dropped when their connection is closed, and when the
@@ -276,7 +276,7 @@ impl Pipe {
         }
     }
 
-    /// Pieces of this end that count for so many bytes are not ahead any more.
+    /// Pieces of this end are not ahead any more; together they count for this many bytes.
     fn taken(self: &Arc<Pipe>, cx: &mut Cx, side: Side, bytes: usize) {
         let resumes = {
             let mut state = self.state(cx, side);
@@ -359,8 +359,8 @@ impl Stream {
     ///
     /// The streams may be of different colors, and run on different cores. From now on both live on
     /// their own: their callbacks are replaced, and what was received and not given to a callback
-    /// yet is sent first; so is, on each, what was written before. `other` is taken over by an event
-    /// of its color, which is posted now.
+    /// yet is sent first; so is, on each, what was written before. `other` is taken over by an
+    /// event of its color, which is posted now.
     ///
     /// **Order.** Bytes are sent in the order in which they came, and none is lost or doubled.
     ///
@@ -376,17 +376,17 @@ impl Stream {
     /// the other direction goes on. After both ends, both connections are closed.
     ///
     /// **Errors.** If one of the two fails, both are reset: the peers get an error, and do not take
-    /// a part for the whole; what is queued is lost. [`Piped::end`] has the error: `TimedOut` if one
-    /// has an [idle timeout](Self::set_idle_timeout) and its peer did nothing for that long;
+    /// a part for the whole; what is queued is lost. [`Piped::end`] has the error: `TimedOut` if
+    /// one has an [idle timeout](Self::set_idle_timeout) and its peer did nothing for that long;
     /// `NotConnected` if the end of one had come before it was piped, or been sent; and
-    /// `ConnectionAborted` if somebody has closed one. Without an idle timeout a peer that does
-    /// not read keeps the pipe for as long as it likes. While a stream is paused its peer's error is
+    /// `ConnectionAborted` if somebody has closed one. Without an idle timeout a peer that does not
+    /// read keeps the pipe for as long as it likes. While a stream is paused its peer's error is
     /// not noticed.
     ///
-    /// **A stop** of the runtime ends receiving on both, as it does on any stream. What was received
-    /// before is sent, and then the ends; the run waits for that up to its drain deadline, also for
-    /// a peer that does not read. A stream that
-    /// [receives through the stop](Self::receive_through_stop) goes on until its peer's end.
+    /// **A stop** of the runtime ends receiving on both, as it does on any stream. What was
+    /// received before is sent, and then the ends; the run waits for that up to its drain deadline,
+    /// also for a peer that does not read. A stream that [receives through the
+    /// stop](Self::receive_through_stop) goes on until its peer's end.
     ///
     /// If the run is cut short, or the runtime dropped, `done` is dropped.
     ///
@@ -461,8 +461,8 @@ impl Stream {
         self.pipe_to_within(cx, other, PIPE_BYTES_MAX, done)
     }
 
-    /// Like [`pipe_to`](Self::pipe_to), with this limit of bytes for each direction. The limit is at
-    /// least one: with less than a piece, each piece waits until the one before it was sent.
+    /// Like [`pipe_to`](Self::pipe_to), with this limit of bytes for each direction. The limit is
+    /// at least one: with less than a piece, each piece waits until the one before it was sent.
     ///
     /// # Errors
     /// As [`pipe_to`](Self::pipe_to).

@@ -217,9 +217,10 @@ impl Stream {
     /// A stream that is [paused](Self::pause) and has nothing to send waits for this program, and
     /// does not time out; nor does one that is not yet or no more received from. The time begins
     /// anew when it is resumed, or written to. With bytes that the peer does not take it times out
-    /// also while it is paused. If `on_data` has had its last call, [`on_drained`](Self::on_drained)
-    /// gets the error, and the connection is closed at once. So is one that is being
-    /// [closed](Self::close): a close waits no longer than the limit for a peer that does not read.
+    /// also while it is paused. If `on_data` has had its last call,
+    /// [`on_drained`](Self::on_drained) gets the error, and the connection is closed at once. So is
+    /// one that is being [closed](Self::close): a close waits no longer than the limit for a peer
+    /// that does not read.
     ///
     /// Of what is written, a buffer counts when the kernel has taken the whole of it: give a slow
     /// peer large ones in pieces. While the color is held, or in a long handler, the time goes on;
@@ -456,7 +457,7 @@ impl Stream {
     /// # Errors
     /// [`Refused`] outside the connection's color.
     pub fn set_urgent(&self, cx: &mut Cx, urgent: bool) -> Result<(), Refused> {
-        self.conn.colored.visit(cx, (), |_, ()| ())?;
+        self.conn.colored.check(cx)?;
         Arc::clone(&self.conn).set_urgent(cx, urgent);
         Ok(())
     }

@@ -280,10 +280,17 @@ impl Core {
     /// See [`Cx::hurry`].
     pub(crate) fn hurry(&mut self, color: Color) {
         // The wish may be found at once, by a thief or another core: what was posted goes first.
+        self.publish();
+        wish::hurry(&self.shared, color);
+    }
+
+    /// Publishes what was posted to other colors, if anything waits for that.
+    //
+    // What was put into the checkout needs nothing: it is in its color already, before any mail.
+    pub(crate) fn publish(&mut self) {
         if self.has_outbox() {
             self.flush();
         }
-        wish::hurry(&self.shared, color);
     }
 
     #[inline(never)]

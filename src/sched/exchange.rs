@@ -214,7 +214,9 @@ pub(super) fn take_mail(section: &mut Section<'_>, bells: &mut Vec<u32>) {
     deliver(section, deferred);
     let taken = section.take_pokes();
     deliver(section, taken);
-    section.hurry();
+    if !section.queues().hurried.is_empty() {
+        section.hurry();
+    }
 }
 
 /// Most pokes that are sent at once.

@@ -12,13 +12,18 @@ use crate::event::node::Event;
 pub(crate) fn publish(shared: &Shared, color: Color, event: Event) {
     let mut bells = Vec::new();
     push(shared, shared.slots.map.slot(color), event, &mut bells);
-    bells.into_iter().for_each(|core| shared.ring(core));
+    shared.ring_all(bells);
 }
 
 /// Pushes an event into its color's mailbox, and sees to it that it is looked at.
 pub(super) fn push(shared: &Shared, slot: SlotId, event: Event, bells: &mut Vec<u32>) {
     if mail::push(&shared.slots, slot, event.into()) {
-        poke::send(shared, slot, bells);
-        rescue(shared, shared.slots.owner(slot), None, bells);
+        announce(shared, slot, bells);
     }
+}
+
+/// Sends a color's poke, which is the caller's to send, and sees to it that it is looked at.
+pub(super) fn announce(shared: &Shared, slot: SlotId, bells: &mut Vec<u32>) {
+    poke::send(shared, slot, bells);
+    rescue(shared, shared.slots.owner(slot), None, bells);
 }

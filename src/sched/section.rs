@@ -346,15 +346,8 @@ impl<'a> Section<'a> {
 
     /// After pokes were delivered: moves the colors that wish for the next turn to the head of the
     /// core-queue and of their bands, unless that was done too often. Who has asked first is first.
-    #[inline(always)]
-    pub(super) fn hurry(&mut self) {
-        if !self.guarded.queues.hurried.is_empty() {
-            self.hurry_all();
-        }
-    }
-
     #[cold]
-    fn hurry_all(&mut self) {
+    pub(super) fn hurry(&mut self) {
         let mut hurried = std::mem::take(&mut self.guarded.queues.hurried);
         let shared = self.shared;
         let stats = &shared.cores[self.core as usize].stats;
@@ -368,7 +361,7 @@ impl<'a> Section<'a> {
             self.unlink(slot);
             self.guarded.colors.at(slot).state = State::Idle;
             self.link_at(slot, QueueEnd::Head);
-            let Queues { stealing_queue, .. } = &mut *self.guarded.queues;
+            let stealing_queue = &mut self.guarded.queues.stealing_queue;
             stealing_queue.put_first(&mut self.guarded.colors, slot);
         }
         hurried.clear();

@@ -183,6 +183,11 @@ impl Shared {
         }
     }
 
+    /// Rings these doorbells, without any lock.
+    pub(crate) fn ring_all(&self, bells: Vec<u32>) {
+        bells.into_iter().for_each(|core| self.ring(core));
+    }
+
     /// Wakes every core, after the phase or the wave changed.
     pub(crate) fn wake_all(&self) {
         // Pairs with the fence of a core on its way to sleep: it sees the change, or we see it

@@ -70,7 +70,7 @@ impl Shared {
             foreign::push(self, self.slots.map.slot(color), event, &mut bells);
         }
         drop(alone);
-        bells.into_iter().for_each(|core| self.ring(core));
+        self.ring_all(bells);
     }
 }
 

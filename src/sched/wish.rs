@@ -11,10 +11,9 @@
 //! burst, one takes the colors in the order in which they came. Who has asked first is granted
 //! first. What is not granted stays where it is in the queue.
 
+use super::foreign::announce;
 use super::mail;
-use super::poke;
 use super::shared::Shared;
-use super::sleepers::rescue;
 use crate::Color;
 use crate::color::SlotId;
 use crate::sync::atomic::{AtomicU16, Ordering};
@@ -77,14 +76,8 @@ impl Word {
     /// Asks for a core, or for none.
     fn place(&self, core: Option<u32>) {
         let core = core.map_or(0, |core| core as u16 + 1);
-        let mut word = self.0.load(Ordering::Relaxed);
-        let (success, failure) = (Ordering::Release, Ordering::Relaxed);
-        while let Err(now) =
-            self.0
-                .compare_exchange_weak(word, word & HURRY | core, success, failure)
-        {
-            word = now;
-        }
+        let place = |word| Some(word & HURRY | core);
+        let _before = (self.0).fetch_update(Ordering::Release, Ordering::Relaxed, place);
     }
 }
 
@@ -147,9 +140,8 @@ fn poke(shared: &Shared, slot: SlotId) {
     }
     if mail::mark_poked(&shared.slots, slot) {
         let mut bells = Vec::new();
-        poke::send(shared, slot, &mut bells);
-        rescue(shared, shared.slots.owner(slot), None, &mut bells);
-        bells.into_iter().for_each(|core| shared.ring(core));
+        announce(shared, slot, &mut bells);
+        shared.ring_all(bells);
     }
 }
 

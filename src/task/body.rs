@@ -25,9 +25,9 @@
 //! **What can never happen.** Two polls at once: both would be events of one color. A wake without
 //! a poll after it, unless the task is over. A run that ends while a task waits: from the first
 //! poll that did not finish it until it is over, it counts as an event posted and not executed. An
-//! end without a reply: whoever drops the future settles it. A
-//! future that is dropped outside of its color, unless the run was cut short: then the runtime
-//! drops what waits, when no core runs any more ([`crate::host::leftovers`]).
+//! end without a reply: whoever drops the future settles it. A future that is dropped outside of its
+//! color, unless the run was cut short: then the runtime drops what waits, when no core runs any
+//! more ([`crate::host::leftovers`]).
 
 use super::ambient;
 use crate::ask::NoReply;
@@ -48,7 +48,6 @@ use crate::{Color, Cx, Handler};
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::panicking;
 
 /// An event that polls the task is queued, or due at the end of the present poll.
 const SCHEDULED: u32 = 1;
@@ -83,11 +82,7 @@ struct Unanswered<F: Future>(Option<Arc<Body<F>>>);
 impl<F: Future> Drop for Unanswered<F> {
     fn drop(&mut self) {
         if let Some(body) = self.0.take() {
-            body.reply.settle(Err(if panicking() {
-                NoReply::Panicked
-            } else {
-                NoReply::Dropped
-            }));
+            body.reply.settle(Err(NoReply::of_a_drop()));
         }
     }
 }
@@ -201,15 +196,12 @@ where
             let _this = worker.inner.leftovers.remove(self.color(), key);
         }
         let dropped = ambient::lend(cx, || catching(|| drop((future, waker))));
-        let panic = panic.or(dropped.err());
-        let (panic, result) = match panic {
+        panic = panic.or(dropped.err());
+        if panic.is_some() {
             // A value that came before the panic goes first, and may panic as well.
-            Some(panic) => {
-                let also = catching(|| drop(result));
-                (Some(panic).or(also.err()), Err(NoReply::Panicked))
-            }
-            None => (None, result),
-        };
+            let value = std::mem::replace(&mut result, Err(NoReply::Panicked));
+            panic = panic.or(catching(|| drop(value)).err());
+        }
         // Wakes who waits, or drops what nobody waits for: code of the user's.
         let settled = catching(|| match result {
             Ok(value) => self.reply.answer(cx, value),

@@ -103,7 +103,7 @@ impl<T: Send + 'static> fmt::Debug for Task<T> {
     }
 }
 
-/// A future of at most so many bytes lies in the task's first event until that runs. A larger one
+/// A future of at most this many bytes lies in the task's first event until that runs. A larger one
 /// is not moved there and back.
 const IN_EVENT_BYTES: usize = 128;
 

@@ -19,7 +19,7 @@ pub(crate) mod read_states;
 pub(crate) mod states;
 
 use self::states::sealed::{Handles, TakeHandles, ToHandles};
-use self::states::{Helds, States};
+use self::states::{Helds, InColors, States};
 use crate::ask::{Asked, Reply, run_asked};
 use crate::event::node::Sort;
 use crate::host::cx::accepted;
@@ -66,8 +66,7 @@ impl<H: Handles> Arrive for Meeting<H> {
 /// States that are lent; put back when this is dropped.
 struct LoanOfAll<'a, H: TakeHandles> {
     handles: &'a H,
-    cx: &'a mut Cx,
-    helds: &'a mut Helds,
+    by: InColors<'a>,
     values: H::Values,
     poisoned: bool,
 }
@@ -76,12 +75,11 @@ impl<H: TakeHandles> Drop for LoanOfAll<'_, H> {
     fn drop(&mut self) {
         let LoanOfAll {
             handles,
-            cx,
-            helds,
+            by,
             values,
             poisoned,
         } = self;
-        handles.put_back(cx, helds, values, *poisoned);
+        handles.put_back(by, values, *poisoned);
     }
 }
 
@@ -96,16 +94,15 @@ where
     run_asked(asked, cx, |cx| {
         let mut loan = LoanOfAll {
             handles,
-            cx,
-            helds,
+            by: InColors { cx, helds },
             values: Default::default(),
             poisoned: false,
         };
-        if let Err(refused) = handles.take(loan.cx, loan.helds, &mut loan.values) {
+        if let Err(refused) = handles.take(&mut loan.by, &mut loan.values) {
             panic!("{refused}");
         }
         loan.poisoned = true;
-        let result = f(S::lend(&mut loan.values), loan.cx);
+        let result = f(S::lend(&mut loan.values), loan.by.cx);
         loan.poisoned = false;
         result
     });

@@ -17,6 +17,12 @@ impl<S: sealed::States> States for S {}
 /// The colors that are held for an event, all but the one in which it runs.
 pub(crate) struct Helds(Vec<Held>);
 
+/// An event of several colors: its context, for the one in which it runs, and the others.
+pub(crate) struct InColors<'a> {
+    pub(super) cx: &'a mut Cx,
+    pub(super) helds: &'a mut Helds,
+}
+
 impl Helds {
     pub(super) fn none() -> Helds {
         Helds(Vec::new())
@@ -50,7 +56,7 @@ pub(crate) struct StatePlace<'a> {
 
 /// Handles of states, of whatever number.
 pub(crate) mod sealed {
-    use super::{Cx, Helds, Refused, StatePlace};
+    use super::{InColors, Refused, StatePlace};
 
     /// What is given as states.
     pub trait ToHandles {
@@ -79,20 +85,9 @@ pub(crate) mod sealed {
     pub trait TakeHandles: Handles {
         type Values: Default;
         /// Takes the values out. What was taken is in `values` also if one is refused.
-        fn take(
-            &self,
-            cx: &mut Cx,
-            helds: &mut Helds,
-            values: &mut Self::Values,
-        ) -> Result<(), Refused>;
+        fn take(&self, by: &mut InColors<'_>, values: &mut Self::Values) -> Result<(), Refused>;
         /// Puts back what was taken.
-        fn put_back(
-            &self,
-            cx: &mut Cx,
-            helds: &mut Helds,
-            values: &mut Self::Values,
-            poisoned: bool,
-        );
+        fn put_back(&self, by: &mut InColors<'_>, values: &mut Self::Values, poisoned: bool);
     }
 }
 
@@ -108,28 +103,26 @@ fn place<T: Send + 'static>(state: &Colored<T>) -> StatePlace<'_> {
 
 fn take<T: Send + 'static>(
     state: &Colored<T>,
-    cx: &mut Cx,
-    helds: &mut Helds,
+    by: &mut InColors<'_>,
     value: &mut Option<Lent<T>>,
 ) -> Result<(), Refused> {
-    *value = Some(match helds.of(state.color()) {
+    *value = Some(match by.helds.of(state.color()) {
         Some(held) => state.take_held(held),
-        None => state.take(cx),
+        None => state.take(by.cx),
     }?);
     Ok(())
 }
 
 fn put_back<T: Send + 'static>(
     state: &Colored<T>,
-    cx: &mut Cx,
-    helds: &mut Helds,
+    by: &mut InColors<'_>,
     value: &mut Option<Lent<T>>,
     poisoned: bool,
 ) {
     let Some(value) = value.take() else { return };
-    match helds.of(state.color()) {
+    match by.helds.of(state.color()) {
         Some(held) => state.put_back_held(held, value, poisoned),
-        None => state.put_back(cx, value, poisoned),
+        None => state.put_back(by.cx, value, poisoned),
     }
 }
 
@@ -172,20 +165,15 @@ impl<T: Send + 'static> Handles for Vec<Colored<T>> {
 impl<T: Send + 'static> TakeHandles for Vec<Colored<T>> {
     type Values = Vec<Option<Lent<T>>>;
 
-    fn take(
-        &self,
-        cx: &mut Cx,
-        helds: &mut Helds,
-        values: &mut Self::Values,
-    ) -> Result<(), Refused> {
+    fn take(&self, by: &mut InColors<'_>, values: &mut Self::Values) -> Result<(), Refused> {
         values.resize_with(self.len(), || None);
         let mut each = self.iter().zip(values);
-        each.try_for_each(|(state, value)| take(state, cx, helds, value))
+        each.try_for_each(|(state, value)| take(state, by, value))
     }
 
-    fn put_back(&self, cx: &mut Cx, helds: &mut Helds, values: &mut Self::Values, poisoned: bool) {
+    fn put_back(&self, by: &mut InColors<'_>, values: &mut Self::Values, poisoned: bool) {
         for (state, value) in self.iter().zip(values) {
-            put_back(state, cx, helds, value, poisoned);
+            put_back(state, by, value, poisoned);
         }
     }
 }
@@ -237,24 +225,13 @@ macro_rules! tuple {
         impl<$($state: Send + 'static),+> TakeHandles for ($(Colored<$state>,)+) {
             type Values = ($(Option<Lent<$state>>,)+);
 
-            fn take(
-                &self,
-                cx: &mut Cx,
-                helds: &mut Helds,
-                values: &mut Self::Values,
-            ) -> Result<(), Refused> {
-                $(take(&self.$n, cx, helds, &mut values.$n)?;)+
+            fn take(&self, by: &mut InColors<'_>, values: &mut Self::Values) -> Result<(), Refused> {
+                $(take(&self.$n, by, &mut values.$n)?;)+
                 Ok(())
             }
 
-            fn put_back(
-                &self,
-                cx: &mut Cx,
-                helds: &mut Helds,
-                values: &mut Self::Values,
-                poisoned: bool,
-            ) {
-                $(put_back(&self.$n, cx, helds, &mut values.$n, poisoned);)+
+            fn put_back(&self, by: &mut InColors<'_>, values: &mut Self::Values, poisoned: bool) {
+                $(put_back(&self.$n, by, &mut values.$n, poisoned);)+
             }
         }
 

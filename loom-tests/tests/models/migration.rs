@@ -4,7 +4,7 @@
 //! that handler ends. So once the color has moved, its new owner alone must find all of its events.
 
 use crate::support::{LONG, SHORT, WORTHY, settle, steps, within};
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 use mely::model::{Plan, World};
 use mely::{Color, Cx};
 use mely_loom_tests::{Model, Oracle, must_fail};
@@ -230,7 +230,32 @@ fn place_and_steal() {
     });
 }
 
-/// A foreign thread places a color whose poke, another thread's, is on its way already.
+/// A foreign thread places a color, beside one that does `other`, which has one event of thread
+/// `by` run in it.
+fn place_beside(by: u32, other: fn(&World, &Arc<Oracle>) -> JoinHandle<()>) -> impl Fn() {
+    move || {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut old = world.core(0);
+        let mut new = world.core(1);
+        let other = other(&world, &oracle);
+        let poster = world.poster();
+        let placing = thread::spawn(move || poster.place(MOVES, 1));
+        // The second returns the color.
+        old.step();
+        old.step();
+        other.join().unwrap();
+        placing.join().unwrap();
+        settle(&mut [&mut old, &mut new]);
+        oracle.assert_ran(MOVES, &[(by, 1)]);
+        assert_eq!(world.owner(MOVES), 1, "ORACLE: not placed");
+        world.assert_at_rest();
+        drop((old, new, world));
+        oracle.assert_no_leak();
+    }
+}
+
+/// Its poke, another thread's, is on its way already.
 #[test]
 fn place_behind_a_poke() {
     Model {
@@ -238,31 +263,13 @@ fn place_behind_a_poke() {
         preemptions_max: 3,
         iterations_min: 100,
     }
-    .explore(|| {
-        let oracle = Oracle::new();
-        let world = World::new(Plan::cores(2));
-        let mut old = world.core(0);
-        let mut new = world.core(1);
+    .explore(place_beside(1, |world, oracle| {
         let (poster, event) = (world.poster(), oracle.event(1, 0));
-        let posting = thread::spawn(move || event.post_from(&poster, &SHORT, MOVES));
-        let poster = world.poster();
-        let placing = thread::spawn(move || poster.place(MOVES, 1));
-        // The second returns the color.
-        old.step();
-        old.step();
-        posting.join().unwrap();
-        placing.join().unwrap();
-        settle(&mut [&mut old, &mut new]);
-        oracle.assert_ran(MOVES, &[(1, 1)]);
-        assert_eq!(world.owner(MOVES), 1, "ORACLE: not placed");
-        world.assert_at_rest();
-        drop((old, new, world));
-        oracle.assert_no_leak();
-    });
+        thread::spawn(move || event.post_from(&poster, &SHORT, MOVES))
+    }));
 }
 
-/// One thread places a color, and another one asks for its next turn: neither wish is lost, nor
-/// kept for later.
+/// Another thread asks for its next turn: neither wish is lost, nor kept for later.
 #[test]
 fn place_and_hurry() {
     Model {
@@ -270,28 +277,11 @@ fn place_and_hurry() {
         preemptions_max: 3,
         iterations_min: 100,
     }
-    .explore(|| {
-        let oracle = Oracle::new();
-        let world = World::new(Plan::cores(2));
-        let mut old = world.core(0);
-        let mut new = world.core(1);
-        oracle.event(0, 0).post_from(&world.poster(), &SHORT, MOVES);
+    .explore(place_beside(0, |world, oracle| {
         let poster = world.poster();
-        let hurrying = thread::spawn(move || poster.hurry(MOVES));
-        let poster = world.poster();
-        let placing = thread::spawn(move || poster.place(MOVES, 1));
-        // The second returns the color.
-        old.step();
-        old.step();
-        hurrying.join().unwrap();
-        placing.join().unwrap();
-        settle(&mut [&mut old, &mut new]);
-        oracle.assert_ran(MOVES, &[(0, 1)]);
-        assert_eq!(world.owner(MOVES), 1, "ORACLE: not placed");
-        world.assert_at_rest();
-        drop((old, new, world));
-        oracle.assert_no_leak();
-    });
+        oracle.event(0, 0).post_from(&poster, &SHORT, MOVES);
+        thread::spawn(move || poster.hurry(MOVES))
+    }));
 }
 
 #[test]

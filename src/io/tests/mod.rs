@@ -39,19 +39,20 @@ macro_rules! suite {
 }
 
 suite! {
-    streams: round_trip, large_send_to_a_slow_reader, pipelined_small_receives, end_of_stream, closed_at_once_after_the_end,
-        half_closed, shut_down_by_us, reset_by_us, peer_reset, reset_races_with_receive, send_to_a_closed_peer, send_of_nothing,
-        connect_and_talk, connect_refused, connect_to_nowhere, port_in_use, port_free_again, port_shared,
-        limit_is_kept, portions_of_all_sizes, answers_go_out_at_once,
-        sent_by_another_core, connections_by_the_thousand, many_at_once, accept_goes_on_after_dead_ones,
+    streams: round_trip, large_send_to_a_slow_reader, pipelined_small_receives, end_of_stream,
+        closed_at_once_after_the_end, half_closed, shut_down_by_us, reset_by_us, peer_reset,
+        reset_races_with_receive, send_to_a_closed_peer, send_of_nothing, connect_and_talk,
+        connect_refused, connect_to_nowhere, port_in_use, port_free_again, port_shared,
+        limit_is_kept, portions_of_all_sizes, answers_go_out_at_once, sent_by_another_core,
+        connections_by_the_thousand, many_at_once, accept_goes_on_after_dead_ones,
         misuse_is_noticed, descriptors_stay_here, what_needs_no_operation;
     cancel: cancel_accept, cancel_recv, cancel_readable, cancel_send, cancel_connect,
-        cancel_twice_and_late, cancel_with_more_to_read, cancel_races_with_receives, cancel_races_with_sends,
-        cancel_races_with_accepts,
-        dropped_with_everything_under_way;
-    full: more_completes_than_is_polled, those_who_send_much_keep_nobody_waiting, more_starts_than_is_polled;
-    starve: all_buffers_held, hung_up_while_starved, fewer_buffers_than_connections, buffers_outlive_the_backend,
-        canceled_while_starved, parked_once;
+        cancel_twice_and_late, cancel_with_more_to_read, cancel_races_with_receives,
+        cancel_races_with_sends, cancel_races_with_accepts, dropped_with_everything_under_way;
+    full: more_completes_than_is_polled, those_who_send_much_keep_nobody_waiting,
+        more_starts_than_is_polled;
+    starve: all_buffers_held, hung_up_while_starved, fewer_buffers_than_connections,
+        buffers_outlive_the_backend, canceled_while_starved, parked_once;
     sleep: doorbell_wakes_a_sleeper, doorbell_before_the_wait, doorbell_seen_by_a_poll,
         doorbell_coalesces, doorbell_outlives_the_backend, waits_as_long_as_told,
         readable_again_after_reading, a_buffer_that_nobody_waits_for_wakes_nobody;

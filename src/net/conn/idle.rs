@@ -145,10 +145,7 @@ impl Conn {
         let told = {
             let mut colored = self.in_color(cx);
             let limit = colored.idle.as_ref().map(|idle| idle.limit);
-            let callback = match colored.place_of_on_drained() {
-                Some(place) => place.take(),
-                None => None,
-            };
+            let callback = colored.place_of_on_drained().and_then(Option::take);
             // Its last call.
             colored.broken |= callback.is_some();
             callback.zip(limit)

@@ -107,7 +107,7 @@ impl Conn {
 
     /// Goes on after a send; an event of the color.
     fn after_send(self: Arc<Conn>, cx: &mut Cx, len: usize, result: io::Result<()>) {
-        let (next, drained, partly) = {
+        let next = {
             let mut colored = self.in_color(cx);
             colored.queued_bytes -= len;
             colored.sending = false;
@@ -120,20 +120,21 @@ impl Conn {
                 Some(buf) => {
                     let tells = colored.tells_each_send && colored.phase == Phase::Open;
                     let callback = tells.then(|| colored.on_drained.take()).flatten();
-                    (Some(colored.begin_send(buf)), None, callback)
+                    Ok((colored.begin_send(buf), callback))
                 }
-                None => (None, Some(colored.drained()), None),
+                None => Err(colored.drained()),
             }
         };
-        if let Some(next) = next {
-            Arc::clone(&self).start_send(cx, next);
-            if let Some(callback) = partly {
-                let called = self.call(cx, callback, ColorHalf::place_of_on_drained, Ok(()));
-                // With nothing borrowed.
-                drop(called);
+        match next {
+            Ok((next, callback)) => {
+                Arc::clone(&self).start_send(cx, next);
+                if let Some(callback) = callback {
+                    let called = self.call(cx, callback, ColorHalf::place_of_on_drained, Ok(()));
+                    // With nothing borrowed.
+                    drop(called);
+                }
             }
-        } else if let Some(drained) = drained {
-            self.drained(cx, drained, result);
+            Err(drained) => self.drained(cx, drained, result),
         }
     }
 
