@@ -151,6 +151,7 @@ mod prefetch;
 #[cfg(not(loom))]
 mod runtime;
 mod sched;
+mod shared;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sync;
@@ -184,7 +185,7 @@ pub use crate::post::Post;
 pub use crate::runtime::builder::{BuildError, Builder, Cores};
 #[cfg(not(loom))]
 pub use crate::runtime::{Finish, RunError, Runtime};
-pub use crate::sched::policy::{Heuristics, Stealing};
+pub use crate::shared::policy::{Heuristics, Stealing};
 pub use crate::task::Task;
 pub use crate::task::ambient::{NoContext, try_with_cx, with_cx};
 #[cfg(not(loom))]

@@ -28,7 +28,7 @@ use crate::host::worker;
 use crate::post::sealed::Through;
 use crate::post::{Post, posts_to, until_of};
 use crate::sched::core::Core;
-use crate::sched::stats::CoreCounters;
+use crate::shared::stats::CoreCounters;
 use crate::sync::relaxed::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, fault};
 use crate::{Colored, Cx, Handler};

@@ -5,9 +5,9 @@ use super::panics;
 use super::poster::{PostError, Poster};
 pub use super::unique::UniqueColor;
 use crate::callback::Callback;
-use crate::sched;
 use crate::sched::core::{Begun, Core};
 use crate::sched::step::Host;
+use crate::shared::wish;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -186,7 +186,7 @@ impl Cx {
     /// # Panics
     /// If there is no such core.
     pub fn place(&self, color: Color, core: usize) {
-        sched::wish::place(&self.worker_ref().core.shared, color, core);
+        wish::place(&self.worker_ref().core.shared, color, core);
     }
 
     /// Asks for a color's next turn to come before those of the other colors of its core: for what

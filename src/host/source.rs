@@ -7,7 +7,7 @@ use std::any::Any;
 use std::fmt::Debug;
 
 /// Where a core's completions come from, and what it sleeps on. The doorbell that ends a wait is
-/// hung up apart ([`crate::sched::shared::Bell`]).
+/// hung up apart ([`crate::shared::Bell`]).
 pub(crate) trait Source: Any + Debug {
     /// Turns completions into posts.
     fn reap(&mut self, core: &mut Core);
@@ -41,7 +41,7 @@ pub(crate) trait Attached: Any + Debug + Send + Sync {
 pub(crate) mod silence {
     use super::{Attached, Ended, Source};
     use crate::sched::core::Core;
-    use crate::sched::shared::Bell;
+    use crate::shared::Bell;
     use crate::sync::{Arc, Condvar, Mutex};
     use std::any::Any;
 
@@ -108,7 +108,7 @@ mod tests {
     use super::silence::Silence;
     use crate::clock::Clock;
     use crate::sched::core::Core;
-    use crate::sched::shared::Bell;
+    use crate::shared::Bell;
     use crate::sync::Arc;
     use crate::{Cores, Runtime};
     use std::time::Instant;

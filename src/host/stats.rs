@@ -3,7 +3,7 @@
 use super::inner::Inner;
 use crate::Color;
 use crate::sched::depth::{Depth, deepest};
-use crate::sched::stats::HistogramSum;
+use crate::shared::stats::HistogramSum;
 use crate::sync::relaxed::Ordering;
 use crate::topology::Distance;
 use std::time::Duration;

@@ -18,11 +18,11 @@
 //! And handlers over the limit of [`Builder::on_slow_handler`](crate::Builder::on_slow_handler) are
 //! told to the hook.
 //!
-//! While no core is busy the watchdog sleeps ([`crate::sched::vigil`]).
+//! While no core is busy the watchdog sleeps ([`crate::shared::vigil`]).
 
 use super::inner::Inner;
-use crate::sched::shared::Bell;
-use crate::sched::sleepers::relieve;
+use crate::shared::Bell;
+use crate::shared::sleepers::relieve;
 use std::sync::Weak;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //!
 //! [`step`] is a turn and what follows from it; [`drive`] is the thread that takes one step after
 //! the other. It goes on if anything ran. Otherwise it spins for a while, searching, and then
-//! sleeps by the protocol of [`crate::sched::sleepers`]: announce, fence, look again, wait. A
+//! sleeps by the protocol of [`crate::shared::sleepers`]: announce, fence, look again, wait. A
 //! wake-up takes the sleeper some 20 us and costs the waker 7 (the halt exit of a virtual
 //! processor), so it spins for a few of those first.
 

@@ -25,7 +25,7 @@ use crate::host::inner::{Ended, Inner};
 use crate::host::panics::PanicReport;
 use crate::host::poster::Poster;
 use crate::host::worker;
-use crate::sched::foreign;
+use crate::shared::foreign;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
 use std::fmt;

@@ -18,11 +18,11 @@
 //!   joins the checkout: so a color with events in the outbox is not here, or its post was refused;
 //!   and after a refusal nothing is put in until the exchange has published the outbox.
 
-use super::mail;
-use super::shared::Shared;
 use crate::color::SlotId;
 use crate::event::fifo::Fifo;
 use crate::event::node::Event;
+use crate::shared::Shared;
+use crate::shared::mail;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 
@@ -70,7 +70,7 @@ pub(crate) struct Checkout {
     /// What may still be put straight in, in ns of estimated time; negative: nothing, until the
     /// next exchange.
     room_ns: i64,
-    /// What is checked out alone is not put in either: see [`Limits`](super::limits::Limits).
+    /// What is checked out alone is not put in either: see [`crate::shared::limits::Limits`].
     alone_ns: u32,
     trial: Trial,
 }

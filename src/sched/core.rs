@@ -26,11 +26,8 @@
 use super::checkout::Checkout;
 use super::outbox::{OUTBOX_MAX, Outbox};
 use super::section::{Section, Worth};
-use super::shared::{CoreShared, Shared};
-use super::sleepers::wake_nearest;
 use super::steal::Search;
 use super::timing::Timing;
-use super::wish;
 use crate::clock::Clock;
 use crate::color::{MaybeSlot, SlotId};
 use crate::event::counts::Run;
@@ -41,6 +38,9 @@ use crate::event::profile::{WATCH_GATE, WATCH_TIMES};
 use crate::event::tag::{ProfileId, Tag};
 use crate::event::times::Times;
 use crate::prefetch;
+use crate::shared::sleepers::wake_nearest;
+use crate::shared::wish;
+use crate::shared::{CoreShared, Shared};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
@@ -114,7 +114,7 @@ pub(crate) struct Core {
     pub(crate) current: Current,
     /// What may be hidden from thieves: about a steal cost, in ns.
     pub(super) quantum_ns: u32,
-    /// [`Policy::batch`](super::policy::Policy).
+    /// [`Policy::batch`](crate::shared::policy::Policy).
     batch_max: u32,
     /// Events posted and executed by this core since it began.
     pub(crate) posted: u64,
@@ -302,7 +302,7 @@ impl Core {
     }
 
     /// Rings the doorbells that are due, and wakes a sleeper if there is enough to steal; see
-    /// [`super::sleepers`] for the protocol. Called without any lock.
+    /// [`crate::shared::sleepers`] for the protocol. Called without any lock.
     #[inline]
     pub(super) fn make_known(&mut self, worth: Worth) {
         let enough_ns = self.shared.wake_cost_ns;

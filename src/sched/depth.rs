@@ -5,11 +5,11 @@
 //! and knows how many were checked out. One color at a time, so that no core waits for more than a
 //! moment.
 
-use super::mail;
 use super::section::Section;
-use super::shared::Shared;
 use crate::Color;
 use crate::color::SlotId;
+use crate::shared::Shared;
+use crate::shared::mail;
 use std::collections::BTreeMap;
 
 /// What waits in a color slot.
@@ -30,7 +30,7 @@ impl Section<'_> {
         let (queued, taken) = (queue.fifo.len(), queue.taken());
         let color = queue.fifo.color();
         queue.end();
-        let (mailed, mailed_color) = mail::count(self, slot);
+        let (mailed, mailed_color) = mail::count(&mut self.guarded.colors, slot);
         Depth {
             slot,
             color: color.or(mailed_color),

@@ -4,13 +4,13 @@
 use super::checkout::Checkout;
 use super::core::Core;
 use super::levelling::compare;
-use super::mail;
 use super::outbox::{Outbox, Outgoing};
-use super::poke::{self, Chain};
 use super::section::{Append, Section};
-use super::sleepers::rescue;
 use crate::color::SlotId;
 use crate::event::fifo::Chunk;
+use crate::shared::mail;
+use crate::shared::poke::{self, Chain};
+use crate::shared::sleepers::rescue;
 use crate::sync::atomic::fence;
 use crate::sync::{atomic::Ordering, fault};
 use arrayvec::ArrayVec;

@@ -6,13 +6,13 @@
 //! same. And colors that post to themselves would stay where they started: a core with a single one
 //! of them is never idle again, whatever another core has. So every core now and then
 //! [compares](compare) itself with another, by the number of colors that last
-//! ([`super::color_queue::Endurance`]): however many events each of them has, it goes on.
+//! ([`crate::shared::color_queue::Endurance`]): however many events each of them has, it goes on.
 
 use super::core::Core;
-use super::queues::EVENT_NS;
 use super::section::Section;
-use super::shared::CoreShared;
 use super::steal::Loot;
+use crate::shared::CoreShared;
+use crate::shared::queues::EVENT_NS;
 use crate::sync::atomic::{Ordering, fence};
 
 impl Core {

@@ -2,11 +2,11 @@
 //!
 //! Only consecutive posts to one color become one chunk: regrouping would break causal order.
 
-use super::mail;
-use super::shared::Shared;
 use crate::color::SlotId;
 use crate::event::fifo::Chunk;
 use crate::event::node::Event;
+use crate::shared::Shared;
+use crate::shared::mail;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 

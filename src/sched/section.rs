@@ -7,17 +7,17 @@
 //! [`super::steal`] drive it. Which of its colors a thief gets is in [`super::victim`].
 
 use super::checkout::Taken;
-use super::color_queue::{ColorQueue, Endurance, State};
-use super::colors::Guarded;
-use super::core_queue::QueueEnd;
-use super::limits::Limits;
-use super::mail;
-use super::poke::Chain;
-use super::queues::Queues;
-use super::shared::Shared;
-use super::stealing_queue::Band;
 use crate::color::{MaybeSlot, SlotId};
 use crate::event::fifo::{Chunk, Fifo};
+use crate::shared::Shared;
+use crate::shared::color_queue::{ColorQueue, Endurance, State};
+use crate::shared::core_queue::QueueEnd;
+use crate::shared::limits::Limits;
+use crate::shared::mail;
+use crate::shared::poke::Chain;
+use crate::shared::queues::Queues;
+use crate::shared::slots::Guarded;
+use crate::shared::stealing_queue::Band;
 use crate::sync::atomic::Ordering;
 use crate::sync::{CellMut, check, fault};
 
@@ -89,12 +89,8 @@ impl<'a> Section<'a> {
 
     /// Takes the lock of the core that owns a color.
     pub(crate) fn of_slot(shared: &'a Shared, slot: SlotId) -> Section<'a> {
-        loop {
-            let section = Section::enter(shared, shared.slots.owner(slot));
-            if section.owns(slot) {
-                return section;
-            }
-        }
+        let guarded = Guarded::of_slot(shared, slot);
+        Section::with(shared, guarded.colors.core, guarded)
     }
 
     #[inline]
@@ -272,14 +268,6 @@ impl<'a> Section<'a> {
         if self.has_mail_before(slot) {
             mail::drain(&self.shared.slots, slot, events);
         }
-    }
-
-    /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no
-    /// list is looked at any more.
-    pub(crate) fn take_rest(&mut self, slot: SlotId) -> Fifo {
-        let mut queue = self.guarded.colors.at(slot);
-        mail::take_rest(&self.shared.slots, slot, &mut queue.fifo);
-        queue.fifo.take()
     }
 
     /// The pokes that [`deliver`](Self::deliver) left.

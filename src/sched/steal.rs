@@ -21,8 +21,8 @@ use super::checkout::Taken;
 use super::core::Core;
 use super::exchange::{check_out, take_mail};
 use super::section::Section;
-use super::shared::Shared;
-use super::sleepers::wake_nearest;
+use crate::shared::Shared;
+use crate::shared::sleepers::wake_nearest;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 use arrayvec::ArrayVec;
@@ -275,7 +275,7 @@ impl Core {
         };
         take_mail(&mut section, bells);
         let more = section.hand_over(*id, stuck, has_ns, loot);
-        // Once more, now that the new owner is published: see `super::poke`.
+        // Once more, now that the new owner is published: see `crate::shared::poke`.
         if !loot.is_empty()
             && !fault("second look after a steal skipped")
             && shared.cores[victim as usize].pokes.any_ordered()
@@ -324,7 +324,7 @@ impl Core {
     }
 
     /// The last look before sleeping: is there anything, here or at the others, that this core
-    /// should not sleep on? Comes after the fence of [`super::sleepers`].
+    /// should not sleep on? Comes after the fence of [`crate::shared::sleepers`].
     pub(crate) fn anything_to_do(&mut self) -> bool {
         let shared = &self.shared;
         if self.is_called() || self.has_outbox() {

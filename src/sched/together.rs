@@ -6,12 +6,12 @@
 //! appended first, and then its event like any post to itself.
 
 use super::core::Core;
-use super::foreign;
 use super::section::Section;
-use super::shared::Shared;
 use crate::color::SlotId;
 use crate::event::maker::{Maker, Refusal};
 use crate::event::node::{Event, Sort};
+use crate::shared::Shared;
+use crate::shared::foreign;
 use crate::sync::{Arc, MutexGuard, fault};
 use crate::{Color, Cx, Handler};
 

@@ -1,11 +1,11 @@
 //! Which colors a thief gets, and how they leave: under the victim's lock ([`super::section`]).
 
 use super::checkout::Taken;
-use super::color_queue::ColorQueue;
 use super::section::Section;
 use super::steal::Loot;
 use crate::color::SlotId;
 use crate::prefetch;
+use crate::shared::color_queue::ColorQueue;
 use crate::sync::fault;
 
 impl Section<'_> {

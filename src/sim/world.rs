@@ -18,7 +18,7 @@ use crate::net::Driver;
 use crate::runtime::threads::Late;
 #[cfg(debug_assertions)]
 use crate::sched::section::Section;
-use crate::sched::shared::Bell;
+use crate::shared::Bell;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{relaxed, yield_now};

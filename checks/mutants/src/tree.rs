@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What is broken unless files are named.
-pub(crate) const FILES: [&str; 14] = [
+pub(crate) const FILES: [&str; 15] = [
     "src/event",
+    "src/shared",
     "src/sched",
     "src/host",
     "src/runtime",

@@ -21,7 +21,7 @@ use crate::host::inner::Inner;
 use crate::host::source::Source;
 use crate::io::{Completion, Config, Done, EventSource, Fd, Op, Owner, Report, SendBuf, Token};
 use crate::sched::core::Core;
-use crate::sched::shared::Bell;
+use crate::shared::Bell;
 use crate::{Color, Handler};
 use slab::Slab;
 use std::any::Any;

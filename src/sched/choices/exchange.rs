@@ -5,7 +5,7 @@ use super::*;
 use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
-use crate::sched::{mail, poke};
+use crate::shared::{mail, poke};
 
 /// The other core sends core 0 an event.
 fn send(machine: &mut Machine, color: u64) {
@@ -17,6 +17,29 @@ fn send(machine: &mut Machine, color: u64) {
 fn sleep(machine: &Machine, core: usize) {
     assert!(machine.shared.cores[core].pokes.park());
     machine.shared.sleepers.set(core as u32);
+}
+
+/// Whoever sent a poke, or finds it, sends it on to where its color is.
+#[test]
+fn a_poke_follows_its_color() {
+    let machine = Machine::flat(2, Heuristics::ALL);
+    let shared = &machine.shared;
+    let [moves, stays] = [2, 4].map(SlotId::of);
+    let taken = |core: usize| -> Vec<SlotId> {
+        let mut pokes = shared.cores[core].pokes.take();
+        std::iter::from_fn(|| pokes.next(&shared.slots)).collect()
+    };
+    shared.slots.set_owner(moves, 1);
+    poke::send_all(shared, 0, &[moves, stays], &mut Vec::new());
+    assert_eq!([taken(0), taken(1)], [[stays], [moves]]);
+    // It leaves when its poke was sent.
+    shared.slots.set_owner(moves, 0);
+    poke::send_all(shared, 0, &[moves], &mut Vec::new());
+    shared.slots.set_owner(moves, 1);
+    let mut bells = Vec::new();
+    assert!(shared.cores[1].pokes.park());
+    take_mail(&mut Section::enter(shared, 0), &mut bells);
+    assert_eq!((bells, taken(1)), (vec![1], vec![moves]));
 }
 
 #[test]

@@ -5,9 +5,9 @@ use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
 use crate::sched::depth::deepest;
-use crate::sched::foreign;
-use crate::sched::shared::Bell;
-use crate::sched::wish;
+use crate::shared::Bell;
+use crate::shared::foreign;
+use crate::shared::wish;
 
 #[test]
 fn the_deepest_colors_are_found_wherever_their_events_are() {

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::sched::levelling::compare;
-use crate::sched::stats::HistogramSum;
 use crate::sched::steal::Searching;
+use crate::shared::stats::HistogramSum;
 
 /// A core goes to sleep to which nothing was sent.
 fn sleep(machine: &Machine, core: usize) {

@@ -1,7 +1,7 @@
 //! Who is woken for work that its core cannot see to, or does not know of.
 
 use super::*;
-use crate::sched::sleepers::{relieve, rescue};
+use crate::shared::sleepers::{relieve, rescue};
 
 /// Whose bells are rung, of four cores, of which core 0 has something to steal.
 fn rung(asleep: &[u32], wake: impl Fn(&mut Machine, &mut Vec<u32>)) -> Vec<u32> {

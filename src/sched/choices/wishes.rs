@@ -1,7 +1,7 @@
 //! Who has the next turn because somebody asked for it.
 
 use super::*;
-use crate::sched::wish;
+use crate::shared::wish;
 
 /// Colors that are queued on core 0, in this order, and what it checks out next.
 fn next(machine: &mut Machine) -> Vec<u64> {

@@ -1,13 +1,13 @@
 //! What a core's critical sections judge by: worked out now and then, because what steals cost
 //! moves slowly.
 
+use super::Shared;
 use super::color_queue::Endurance;
 use super::policy::Policy;
-use super::shared::Shared;
 use crate::color::{ColorMap, SlotId};
 
 /// The least quantum, in ns: some ten times what returning, flushing and checking out take.
-pub(super) const QUANTUM_MIN_NS: u32 = 600;
+pub(crate) const QUANTUM_MIN_NS: u32 = 600;
 /// The least quantum while nobody would steal what it hides, because no core is idle or stealing is
 /// off, in ns: who looks for work after it began, waits no longer than for a system call or two.
 pub(crate) const QUANTUM_BUSY_NS: u32 = 2_400;
@@ -21,9 +21,9 @@ pub(crate) struct Limits {
     pub(crate) worthy_ns: u32,
     /// What may be hidden from thieves at a time while there are any, in ns: what is not worth
     /// stealing, and at least enough to make up for taking the lock.
-    pub(super) quantum_ns: u32,
+    pub(crate) quantum_ns: u32,
     /// The same while nobody is idle.
-    pub(super) quantum_busy_ns: u32,
+    pub(crate) quantum_busy_ns: u32,
     /// An event that may last longer than a wake-up takes is checked out alone, in ns: what would
     /// wait behind it could be run sooner by a core that sleeps.
     pub(crate) alone_ns: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// With steals by the nearest thief that cost this much.
-    pub(super) fn new(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, map: ColorMap) -> Limits {
+    pub(crate) fn new(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, map: ColorMap) -> Limits {
         Limits {
             cost_ns,
             worthy_ns: policy.worthy_ns(cost_ns),
@@ -54,7 +54,7 @@ impl Limits {
 
     /// For how long a quantum that begins now may last, in ns.
     #[inline(always)]
-    pub(super) fn quantum_ns(&self, shared: &Shared) -> u32 {
+    pub(crate) fn quantum_ns(&self, shared: &Shared) -> u32 {
         // In models both are the same, and who is idle would only add to what there is to explore.
         if cfg!(loom) || shared.policy.stealing && shared.is_any_idle() {
             self.quantum_ns

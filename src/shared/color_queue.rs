@@ -11,8 +11,9 @@
 //! The private part belongs to whoever holds the lock of the owning core, always. Checking a color
 //! out moves its events out of the slot and into the checkout of the thread that will run them, and
 //! until it is returned the slot's FIFO stays empty: what comes meanwhile goes to the checkout or
-//! stays in the mailbox ([`super::checkout`]). An `Idle` color may hold events for a moment: one
-//! that was placed on another core is linked there when its poke arrives ([`super::section`]).
+//! stays in the mailbox ([`crate::sched::checkout`]). An `Idle` color may hold events for a moment:
+//! one that was placed on another core is linked there when its poke arrives
+//! ([`crate::sched::section`]).
 
 use super::list::Links;
 use super::queues::EVENT_NS;
@@ -88,9 +89,9 @@ pub(crate) struct ColorQueue {
     /// See [`Endurance`].
     pub(crate) endurance: Endurance,
     /// Its place in the core-queue; while it is checked out, see [`ColorQueue::taken`].
-    pub(super) core: Links,
+    pub(crate) core: Links,
     /// Its place in its band.
-    pub(super) in_band: Links,
+    pub(crate) in_band: Links,
 }
 
 impl ColorQueue {
@@ -122,7 +123,7 @@ impl ColorQueue {
     /// Takes the events out of a color that is in no list any more, or that the caller is about to
     /// unlink.
     #[inline(always)]
-    pub(super) fn check_out(&mut self) -> Fifo {
+    pub(crate) fn check_out(&mut self) -> Fifo {
         self.state = State::CheckedOut;
         self.core = Links::note(self.fifo.len());
         self.fifo.take()

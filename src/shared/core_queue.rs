@@ -4,8 +4,8 @@
 use super::color_queue::ColorQueue;
 #[cfg(any(test, debug_assertions, loom))]
 use super::color_queue::State;
-use super::colors::Colors;
 use super::list::List;
+use super::slots::Colors;
 use crate::color::SlotId;
 use crate::prefetch;
 
@@ -15,18 +15,18 @@ const SCOUTED_MIN: u32 = 1_024;
 const SCOUT_LEAD: u32 = 8;
 
 /// See the module text. What is summed here is kept up by the section that links
-/// ([`super::section`]).
+/// ([`crate::sched::section`]).
 #[derive(Debug)]
 pub(crate) struct CoreQueue {
     list: List,
     /// Colors in it.
-    pub(super) len: u32,
+    pub(crate) len: u32,
     /// Control colors among them, which no thief may take.
-    pub(super) controls: u32,
+    pub(crate) controls: u32,
     /// Events of all but the control colors.
-    pub(super) events: u64,
+    pub(crate) events: u64,
     /// Colors that last ([`super::color_queue::Endurance::lasts`]).
-    pub(super) lasting: u32,
+    pub(crate) lasting: u32,
     /// The color up to which memory was asked for, some way behind the head of a long queue. Each
     /// color is on a line of its own, which says where the next one is: they would be waited for
     /// one after the other.
@@ -35,13 +35,13 @@ pub(crate) struct CoreQueue {
 
 /// Where a color is put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QueueEnd {
+pub(crate) enum QueueEnd {
     Head,
     Tail,
 }
 
 impl CoreQueue {
-    pub(super) const EMPTY: CoreQueue = CoreQueue {
+    pub(crate) const EMPTY: CoreQueue = CoreQueue {
         list: List::EMPTY,
         len: 0,
         controls: 0,
@@ -57,19 +57,19 @@ impl CoreQueue {
     }
 
     #[inline(always)]
-    pub(super) fn head(&self) -> Option<SlotId> {
+    pub(crate) fn head(&self) -> Option<SlotId> {
         self.list.head()
     }
 
     /// The color after this one, for who has it at hand.
     #[inline(always)]
-    pub(super) fn after(&self, id: SlotId, queue: &ColorQueue) -> Option<SlotId> {
+    pub(crate) fn after(&self, id: SlotId, queue: &ColorQueue) -> Option<SlotId> {
         self.list.after(id, &queue.core)
     }
 
     /// Links a color.
     #[inline(always)]
-    pub(super) fn push(&mut self, colors: &mut Colors<'_>, id: SlotId, end: QueueEnd) {
+    pub(crate) fn push(&mut self, colors: &mut Colors<'_>, id: SlotId, end: QueueEnd) {
         let mut members = colors.in_core_queue();
         match end {
             QueueEnd::Tail => self.list.push_back(&mut members, id),
@@ -79,7 +79,7 @@ impl CoreQueue {
     }
 
     /// Unlinks a color.
-    pub(super) fn remove(&mut self, colors: &mut Colors<'_>, id: SlotId) {
+    pub(crate) fn remove(&mut self, colors: &mut Colors<'_>, id: SlotId) {
         let mut members = colors.in_core_queue();
         if self.scout == Some(id) {
             self.scout = self.list.next(&mut members, id);
@@ -90,14 +90,14 @@ impl CoreQueue {
 
     /// Unlinks all colors before `head`, this many, and leaves the scout there.
     #[inline(always)]
-    pub(super) fn begin_at(&mut self, head: Option<SlotId>, taken: u32, scout: Option<SlotId>) {
+    pub(crate) fn begin_at(&mut self, head: Option<SlotId>, taken: u32, scout: Option<SlotId>) {
         self.list.begin_at(head);
         self.len -= taken;
         self.scout = scout;
     }
 
     /// The first color that `f` wants, control colors included.
-    pub(super) fn find(
+    pub(crate) fn find(
         &self,
         colors: &mut Colors<'_>,
         mut f: impl FnMut(SlotId, &ColorQueue) -> bool,
@@ -115,7 +115,7 @@ impl CoreQueue {
 
     /// The color up to which memory was asked for, if the queue is long enough to ask.
     #[inline(always)]
-    pub(super) fn scout(&self, colors: &mut Colors<'_>) -> Option<SlotId> {
+    pub(crate) fn scout(&self, colors: &mut Colors<'_>) -> Option<SlotId> {
         if self.len < SCOUTED_MIN || self.scout.is_some() {
             return self.scout;
         }
@@ -129,7 +129,7 @@ impl CoreQueue {
 
     /// Asks for the first event of this color, and for the next color, which it returns.
     #[inline(always)]
-    pub(super) fn ask_for(&self, colors: &mut Colors<'_>, id: SlotId) -> Option<SlotId> {
+    pub(crate) fn ask_for(&self, colors: &mut Colors<'_>, id: SlotId) -> Option<SlotId> {
         let queue = colors.at(id);
         prefetch::line(queue.fifo.at());
         let next = self.after(id, &queue);
@@ -142,7 +142,7 @@ impl CoreQueue {
 
     /// Checks what is counted here against the list, whose members it returns.
     #[cfg(any(test, debug_assertions, loom))]
-    pub(super) fn assert_valid(
+    pub(crate) fn assert_valid(
         &self,
         colors: &mut Colors<'_>,
         is_control: impl Fn(SlotId) -> bool,
@@ -179,7 +179,7 @@ impl CoreQueue {
     }
 
     #[cfg(all(test, not(loom)))]
-    pub(super) fn scouted(&self) -> Option<SlotId> {
+    pub(crate) fn scouted(&self) -> Option<SlotId> {
         self.scout
     }
 }

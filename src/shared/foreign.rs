@@ -1,8 +1,8 @@
 //! How threads post that are no cores of the runtime.
 
+use super::Shared;
 use super::mail;
 use super::poke;
-use super::shared::Shared;
 use super::sleepers::rescue;
 use crate::Color;
 use crate::color::SlotId;
@@ -16,14 +16,14 @@ pub(crate) fn publish(shared: &Shared, color: Color, event: Event) {
 }
 
 /// Pushes an event into its color's mailbox, and sees to it that it is looked at.
-pub(super) fn push(shared: &Shared, slot: SlotId, event: Event, bells: &mut Vec<u32>) {
+pub(crate) fn push(shared: &Shared, slot: SlotId, event: Event, bells: &mut Vec<u32>) {
     if mail::push(&shared.slots, slot, event.into()) {
         announce(shared, slot, bells);
     }
 }
 
 /// Sends a color's poke, which is the caller's to send, and sees to it that it is looked at.
-pub(super) fn announce(shared: &Shared, slot: SlotId, bells: &mut Vec<u32>) {
+pub(crate) fn announce(shared: &Shared, slot: SlotId, bells: &mut Vec<u32>) {
     poke::send(shared, slot, bells);
     rescue(shared, shared.slots.owner(slot), None, bells);
 }

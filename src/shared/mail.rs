@@ -17,8 +17,7 @@
 //! owner ([`super::poke`]). Only who consumes that poke clears it. So at most one poke exists for a
 //! color, and a mailbox that is not empty has one.
 
-use super::section::Section;
-use super::slots::{Slot, Slots};
+use super::slots::{Colors, Slot, Slots};
 use crate::Color;
 use crate::color::SlotId;
 use crate::event::fifo::{Chunk, Fifo};
@@ -116,17 +115,17 @@ pub(crate) fn consume(slots: &Slots, slot: SlotId, fifo: &mut Fifo) {
 /// How many events are in the mailbox, and the color of the latest.
 ///
 /// # Panics
-/// If the section is not that of the color's owner.
-pub(crate) fn count(section: &mut Section<'_>, slot: SlotId) -> (u64, Option<Color>) {
-    assert!(section.owns(slot), "slot {slot} is another core's");
-    let word = section.shared.slots.at(slot).mail.load(Ordering::Acquire);
+/// If the color is not one of these.
+pub(crate) fn count(colors: &mut Colors<'_>, slot: SlotId) -> (u64, Option<Color>) {
+    assert!(colors.owns(slot), "slot {slot} is another core's");
+    let word = colors.slot(slot).mail.load(Ordering::Acquire);
     let (newest, _) = split(word);
     let (mut events, mut color) = (0, None);
     let mut last = newest;
     while let Some(node) = NonNull::new(last) {
-        // SAFETY: what is in a mailbox is taken out under the owner's lock only, which the section
-        // has (asserted), and whoever pushes touches nothing but what is pushed: so these nodes
-        // stay where they are, and nobody else looks at them. The chunk is only looked at, and
+        // SAFETY: what is in a mailbox is taken out under the owner's lock only, which is beside
+        // `colors` (asserted), and whoever pushes touches nothing but what is pushed: so these
+        // nodes stay where they are, and nobody else looks at them. The chunk is only looked at, and
         // stays where it is.
         let (mut chunk, older) = unsafe { Chunk::open(node) };
         events += u64::from(chunk.totals().count);

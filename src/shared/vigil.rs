@@ -14,7 +14,7 @@
 //! busy. Each fence is between the own word and the look at the other's, so at least one sees the
 //! other.
 
-use super::shared::CoreShared;
+use super::CoreShared;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::{Arc, fault};
 

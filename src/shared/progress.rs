@@ -28,7 +28,7 @@ impl Progress {
     /// at how far the runtime is.
     const LOOK_UP: u32 = 2;
 
-    pub(super) fn new() -> Progress {
+    pub(crate) fn new() -> Progress {
         Progress {
             attention: relaxed::AtomicU32::new(0),
             turns: AtomicU64::new(0),

@@ -1,8 +1,8 @@
 //! The stealing-queue: the colors of one core's core-queue that are worth a steal, in three bands
 //! of penalized time-left (Mely section IV-B). Within a band they are in no order of time.
 
-use super::colors::Colors;
 use super::list::List;
+use super::slots::Colors;
 use crate::color::SlotId;
 use crate::sync::fault;
 
@@ -33,33 +33,33 @@ impl Band {
 pub(crate) struct StealingQueue {
     bands: [List; BANDS],
     /// Colors in it.
-    pub(super) len: u32,
+    pub(crate) len: u32,
     /// Their summed time-left, in ns.
-    pub(super) worth_ns: u64,
+    pub(crate) worth_ns: u64,
 }
 
 impl StealingQueue {
-    pub(super) const EMPTY: StealingQueue = StealingQueue {
+    pub(crate) const EMPTY: StealingQueue = StealingQueue {
         bands: [List::EMPTY; BANDS],
         len: 0,
         worth_ns: 0,
     };
 
     /// The highest band that has any color.
-    pub(super) fn highest(&self) -> Option<Band> {
+    pub(crate) fn highest(&self) -> Option<Band> {
         let mut bands = Band::ALL.into_iter();
         bands.find(|&band| self.head(band).is_some())
     }
 
     /// The color of a band that has been there for longest.
     #[inline(always)]
-    pub(super) fn head(&self, band: Band) -> Option<SlotId> {
+    pub(crate) fn head(&self, band: Band) -> Option<SlotId> {
         self.bands[band.index()].head()
     }
 
     /// Puts a queued color into a band.
     #[inline(never)]
-    pub(super) fn put(&mut self, colors: &mut Colors<'_>, id: SlotId, band: Band) {
+    pub(crate) fn put(&mut self, colors: &mut Colors<'_>, id: SlotId, band: Band) {
         let mut queue = colors.at(id);
         queue.band = Some(band);
         self.worth_ns += u64::from(queue.worth_ns());
@@ -69,7 +69,7 @@ impl StealingQueue {
     }
 
     /// Puts a color at the head of its band, if it is in one.
-    pub(super) fn put_first(&mut self, colors: &mut Colors<'_>, id: SlotId) {
+    pub(crate) fn put_first(&mut self, colors: &mut Colors<'_>, id: SlotId) {
         let band = colors.at(id).band;
         if let Some(band) = band {
             let list = &mut self.bands[band.index()];
@@ -80,7 +80,7 @@ impl StealingQueue {
 
     /// Takes a color out of its band, if it is in one.
     #[inline(never)]
-    pub(super) fn take_out(&mut self, colors: &mut Colors<'_>, id: SlotId) {
+    pub(crate) fn take_out(&mut self, colors: &mut Colors<'_>, id: SlotId) {
         let mut queue = colors.at(id);
         let Some(band) = queue.band.take() else {
             return;
@@ -95,7 +95,7 @@ impl StealingQueue {
 
     /// Checks the bands against those colors of the core-queue that are in one.
     #[cfg(any(test, debug_assertions, loom))]
-    pub(super) fn assert_valid(&self, colors: &mut Colors<'_>, queued: &[SlotId]) {
+    pub(crate) fn assert_valid(&self, colors: &mut Colors<'_>, queued: &[SlotId]) {
         let mut expected: [Vec<SlotId>; BANDS] = Default::default();
         let (mut len, mut worth_ns) = (0, 0);
         for &id in queued {

@@ -14,13 +14,26 @@
 //! Both halves share the line on purpose: whoever touches one is about to touch the other. A color
 //! that runs is not affected by cores that post to it, because its events were moved out of the
 //! slot when it was checked out.
+//!
+//! The only door to the private parts are the [`Colors`] of a core, for whoever holds its lock.
+//! They are made with the lock's guard and stay beside it, in a [`Guarded`], until both are
+//! dropped; and they lend one private part at a time. So the compiler sees to it that none is
+//! borrowed twice, or without the lock. That a color is this core's is checked where it comes in
+//! ([`Colors::owns`]); members of the core's lists are its colors, and what it has checked out
+//! stays its color.
 
+use super::Shared;
 use super::color_queue::ColorQueue;
+use super::list::{Links, Members};
+use super::mail;
+use super::queues::Queues;
 use super::wish;
 use crate::color::{ColorMap, SlotId};
+use crate::event::fifo::Fifo;
 use crate::event::node::Node;
-use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering};
+use crate::sync::lock::Guard;
+use crate::sync::{CellMut, UnsafeCell};
 
 /// A color slot.
 #[repr(C, align(64))]
@@ -35,8 +48,8 @@ pub(crate) struct Slot {
     owner: AtomicU16,
     /// What was asked of the color: see [`super::wish`].
     pub(crate) wish: wish::Word,
-    /// The private part: see [`super::colors`].
-    pub(super) queue: UnsafeCell<ColorQueue>,
+    /// The private part: see [`Colors`].
+    queue: UnsafeCell<ColorQueue>,
 }
 
 #[cfg(not(loom))]
@@ -133,9 +146,9 @@ impl Slots {
 
     /// Publishes a new owner.
     ///
-    /// The caller holds the lock of the present owner (see [`super::section`]) and has done with
-    /// the private part, which from now on belongs to the new owner's lock. Release, so that who
-    /// learns of the new owner also sees what the old one left there.
+    /// The caller holds the lock of the present owner (see [`crate::sched::section`]) and has done
+    /// with the private part, which from now on belongs to the new owner's lock. Release, so that
+    /// who learns of the new owner also sees what the old one left there.
     pub(crate) fn set_owner(&self, slot: SlotId, core: u32) {
         self.at(slot)
             .owner
@@ -145,5 +158,128 @@ impl Slots {
     /// All of them.
     pub(crate) fn ids(&self) -> impl Iterator<Item = SlotId> + use<> {
         (0..self.map.slots() as u32).map(SlotId::of)
+    }
+}
+
+/// The lock of a core, held: its queues, and its colors.
+#[derive(Debug)]
+pub(crate) struct Guarded<'a> {
+    pub(crate) colors: Colors<'a>,
+    pub(crate) queues: Guard<'a, Queues>,
+}
+
+impl<'a> Guarded<'a> {
+    /// Waits for the lock of `core`.
+    #[inline(always)]
+    pub(crate) fn lock(shared: &'a Shared, core: u32) -> Guarded<'a> {
+        Guarded::with(shared, core, shared.cores[core as usize].lock.lock())
+    }
+
+    /// The lock of `core`, if it is free.
+    #[inline(always)]
+    pub(crate) fn try_lock(shared: &'a Shared, core: u32) -> Option<Guarded<'a>> {
+        let queues = shared.cores[core as usize].lock.try_lock()?;
+        Some(Guarded::with(shared, core, queues))
+    }
+
+    /// Waits for the lock of the core that owns a color.
+    pub(crate) fn of_slot(shared: &'a Shared, slot: SlotId) -> Guarded<'a> {
+        loop {
+            let guarded = Guarded::lock(shared, shared.slots.owner(slot));
+            if guarded.colors.owns(slot) {
+                return guarded;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn with(shared: &'a Shared, core: u32, queues: Guard<'a, Queues>) -> Guarded<'a> {
+        let colors = Colors {
+            slots: &shared.slots,
+            table: shared.slots.table(),
+            core,
+        };
+        Guarded { colors, queues }
+    }
+}
+
+// So that the compiler lets nobody take the colors out of it.
+impl Drop for Guarded<'_> {
+    fn drop(&mut self) {}
+}
+
+/// The colors of one core; see the module text.
+#[derive(Debug)]
+pub(crate) struct Colors<'a> {
+    slots: &'a Slots,
+    table: Table<'a>,
+    pub(crate) core: u32,
+}
+
+impl<'a> Colors<'a> {
+    /// The public part of any slot.
+    #[inline(always)]
+    pub(crate) fn slot(&self, id: SlotId) -> &'a Slot {
+        self.table.at(id)
+    }
+
+    /// Whether the color belongs to this core: stable while the lock is held.
+    #[inline(always)]
+    pub(crate) fn owns(&self, id: SlotId) -> bool {
+        self.slots.owner_of(id, self.slot(id)) == self.core
+    }
+
+    /// The private part of a color of this core.
+    #[inline(always)]
+    pub(crate) fn at(&mut self, id: SlotId) -> CellMut<'_, ColorQueue> {
+        // Not in models, where one more look at the owner would hide that another is missing.
+        debug_assert!(self.owns(id), "slot {id} is not core {}'s", self.core);
+        // SAFETY: beside this is the lock of the core that owns the color, held, which nobody
+        // else can make another core's meanwhile (`Slots::set_owner`). No other borrow lives: this
+        // one borrows all of the core's colors.
+        unsafe { self.slot(id).queue.borrow_mut() }
+    }
+
+    /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no
+    /// list is looked at any more.
+    pub(crate) fn take_rest(&mut self, id: SlotId) -> Fifo {
+        let slots = self.slots;
+        let mut queue = self.at(id);
+        mail::take_rest(slots, id, &mut queue.fifo);
+        queue.fifo.take()
+    }
+
+    /// The colors as members of the core-queue.
+    #[inline(always)]
+    pub(crate) fn in_core_queue(&mut self) -> InCoreQueue<'_, 'a> {
+        InCoreQueue(self)
+    }
+
+    /// The colors as members of a band.
+    #[inline(always)]
+    pub(crate) fn in_band(&mut self) -> InBand<'_, 'a> {
+        InBand(self)
+    }
+}
+
+/// See [`Colors::in_core_queue`].
+#[derive(Debug)]
+pub(crate) struct InCoreQueue<'c, 'a>(&'c mut Colors<'a>);
+
+impl Members for InCoreQueue<'_, '_> {
+    #[inline(always)]
+    fn links<R>(&mut self, id: SlotId, f: impl FnOnce(&mut Links) -> R) -> R {
+        f(&mut self.0.at(id).core)
+    }
+}
+
+/// See [`Colors::in_band`].
+#[derive(Debug)]
+pub(crate) struct InBand<'c, 'a>(&'c mut Colors<'a>);
+
+impl Members for InBand<'_, '_> {
+    #[inline(always)]
+    fn links<R>(&mut self, id: SlotId, f: impl FnOnce(&mut Links) -> R) -> R {
+        f(&mut self.0.at(id).in_band)
     }
 }

@@ -16,7 +16,7 @@
 //! than that, and one wake-up at a time is under way; who was woken wakes the next if there is
 //! still more than it can do.
 
-use super::shared::Shared;
+use super::Shared;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::fault;
 
@@ -48,7 +48,7 @@ impl Sleepers {
 }
 
 /// Wakes the sleeper nearest to `core`; false if nobody sleeps.
-pub(super) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) -> bool {
+pub(crate) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) -> bool {
     for &(other, _) in &shared.cores[core as usize].victims {
         if shared.sleepers.contains(other) && shared.cores[other as usize].pokes.unpark() {
             bells.push(other);
@@ -60,7 +60,7 @@ pub(super) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) -> 
 
 /// A color was poked whose owner may be inside a long handler: wakes somebody to take it from
 /// there.
-pub(super) fn rescue(shared: &Shared, owner: u32, waker: Option<u32>, bells: &mut Vec<u32>) {
+pub(crate) fn rescue(shared: &Shared, owner: u32, waker: Option<u32>, bells: &mut Vec<u32>) {
     if !shared.policy.stealing || Some(owner) == waker || fault("nobody sent to the rescue") {
         return;
     }

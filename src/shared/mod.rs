@@ -1,16 +1,50 @@
-//! What all cores of a runtime share.
+//! What the cores of a runtime share: the queues that Mely's paper draws, under a lock for each
+//! core, and the words that cores write to each other without one. What a core does with them is in
+//! [`crate::sched`], which is above, and which nothing here names.
+//!
+//! **Under a core's lock** are its queues ([`queues`]): [`core_queue`] is its colors in the order
+//! of their turns, [`stealing_queue`] those of them that are worth a steal, by what [`policy`] says
+//! and [`limits`] works out. [`color_queue`] is a color with its events ([`crate::event::fifo`]).
+//! All link through the colors by the one [`list`]. A color lies in one of the [`slots`].
+//!
+//! **Without a lock**: [`mail`] is how events reach a color on another core, [`poke`] how that core
+//! is told, [`wish`] what else is asked of a color, and [`foreign`] how threads post that are no
+//! cores. A core shows what it has to give in its [`hint`], and what it is doing in its
+//! [`progress`]. [`sleepers`] is how cores sleep and are woken, and [`vigil`] how the watchdog is.
+//! [`stats`] is what they count.
+//!
+//! What can never happen: published events that no list, mailbox, poke, checkout or loot leads to;
+//! mail without a poke; a core asleep that has mail; a change of owner without the old owner's
+//! lock.
 
-use super::hint::Hint;
-use super::limits::Limits;
-use super::poke::Pokes;
-use super::policy::Policy;
-use super::progress::Progress;
-use super::queues::Queues;
-use super::section::Section;
-use super::sleepers::Sleepers;
-use super::slots::Slots;
-use super::stats::CoreCounters;
-use super::vigil::Vigil;
+pub(crate) mod color_queue;
+pub(crate) mod core_queue;
+pub(crate) mod foreign;
+mod hint;
+pub(crate) mod limits;
+mod list;
+pub(crate) mod mail;
+pub(crate) mod poke;
+pub(crate) mod policy;
+mod progress;
+pub(crate) mod queues;
+pub(crate) mod sleepers;
+pub(crate) mod slots;
+pub(crate) mod stats;
+pub(crate) mod stealing_queue;
+pub(crate) mod vigil;
+pub(crate) mod wish;
+
+use self::hint::Hint;
+use self::limits::Limits;
+use self::poke::Pokes;
+use self::policy::Policy;
+use self::progress::Progress;
+use self::queues::Queues;
+use self::sleepers::Sleepers;
+use self::slots::{Guarded, Slots};
+use self::stats::CoreCounters;
+use self::vigil::Vigil;
 use crate::color::{ColorMap, HashKey};
 use crate::event::counts::Counts;
 use crate::event::fifo::Fifo;
@@ -36,7 +70,7 @@ pub(crate) struct CoreShared {
     pub(crate) pokes: CachePadded<Pokes>,
     pub(crate) hint: CachePadded<Hint>,
     pub(crate) progress: CachePadded<Progress>,
-    /// See [`super::vigil`].
+    /// See [`self::vigil`].
     pub(crate) busy: CachePadded<AtomicBool>,
     pub(crate) stats: CachePadded<CoreCounters>,
     pub(crate) counts: Counts,
@@ -57,8 +91,8 @@ pub(crate) struct Shared {
     pub(crate) cores: Box<[Arc<CoreShared>]>,
     pub(crate) profiles: Profiles,
     pub(crate) gates: Gates,
-    /// Whoever has it posts to several colors at once; see [`super::together`].
-    pub(super) together: Mutex<()>,
+    /// Whoever has it posts to several colors at once; see [`crate::sched::together`].
+    pub(crate) together: Mutex<()>,
     pub(crate) depot: Arc<Depot>,
     /// What threads that are no cores make their events with.
     pub(crate) foreign: Makers,
@@ -78,7 +112,7 @@ pub(crate) struct Shared {
 /// Where a doorbell hangs. The lock is held for a copy only, also in models: loom need not see it.
 type Hook = RwLock<Option<std::sync::Arc<dyn Bell>>>;
 
-/// Wakes a sleeping core; see [`super::sleepers`] for who rings when.
+/// Wakes a sleeping core; see [`self::sleepers`] for who rings when.
 pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
     /// Makes the core's present or next wait return. Never lost; many may become one.
     fn ring(&self);
@@ -252,7 +286,7 @@ impl Shared {
             if self.slots.at(slot).was_never_used() {
                 continue;
             }
-            let fifo = Section::of_slot(self, slot).take_rest(slot);
+            let fifo = Guarded::of_slot(self, slot).colors.take_rest(slot);
             discarded += self.discard_all(fifo, &mut panic);
         }
         for fifo in self.gates.take_all() {

@@ -16,7 +16,7 @@ pub(crate) struct Hint {
 }
 
 impl Hint {
-    pub(super) fn new() -> Hint {
+    pub(crate) fn new() -> Hint {
         Hint {
             worth_ns: AtomicU64::new(0),
             stealable: AtomicU32::new(0),

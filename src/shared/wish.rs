@@ -11,9 +11,9 @@
 //! burst, one takes the colors in the order in which they came. Who has asked first is granted
 //! first. What is not granted stays where it is in the queue.
 
+use super::Shared;
 use super::foreign::announce;
 use super::mail;
-use super::shared::Shared;
 use crate::Color;
 use crate::color::SlotId;
 use crate::sync::atomic::{AtomicU16, Ordering};
@@ -33,11 +33,11 @@ pub(crate) struct Word(AtomicU16);
 
 /// What was wished for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(crate) struct Wish {
     /// The core that the color is to go to.
-    pub(super) core: Option<u32>,
+    pub(crate) core: Option<u32>,
     /// It is to have the next turn.
-    pub(super) hurries: bool,
+    pub(crate) hurries: bool,
 }
 
 impl Word {
@@ -54,7 +54,7 @@ impl Word {
 
     /// Takes the wish. Whoever made it has poked the caller since, or somebody for him.
     #[inline]
-    pub(super) fn take(&self) -> Option<Wish> {
+    pub(crate) fn take(&self) -> Option<Wish> {
         if !self.any() {
             return None;
         }
@@ -66,7 +66,7 @@ impl Word {
     }
 
     /// Asks for the next turn. The caller sees to it that the color's core is poked.
-    pub(super) fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         if fault("wish written over another") {
             return self.0.store(HURRY, Ordering::Release);
         }
@@ -83,16 +83,16 @@ impl Word {
 
 /// What a core has granted lately.
 #[derive(Debug)]
-pub(super) struct Granted {
+pub(crate) struct Granted {
     /// The quantum by which all that was granted is paid for.
     paid_at: u64,
 }
 
 impl Granted {
-    pub(super) const NONE: Granted = Granted { paid_at: 0 };
+    pub(crate) const NONE: Granted = Granted { paid_at: 0 };
 
     /// Whether a wish for the next turn is granted, after this many quanta of the core.
-    pub(super) fn grant(&mut self, quanta: u64) -> bool {
+    pub(crate) fn grant(&mut self, quanta: u64) -> bool {
         let paid_at = self.paid_at.max(quanta) + QUANTA_EACH;
         let is_granted = paid_at <= quanta + BURST * QUANTA_EACH;
         if is_granted {

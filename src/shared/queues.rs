@@ -16,20 +16,20 @@ pub(crate) const EVENT_NS: u64 = 100;
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) limits: Limits,
-    pub(super) core_queue: CoreQueue,
-    pub(super) stealing_queue: StealingQueue,
+    pub(crate) core_queue: CoreQueue,
+    pub(crate) stealing_queue: StealingQueue,
     /// Colors that last and are checked out: of what is shared with a thief, the core's own part.
-    pub(super) lasting_out: u32,
+    pub(crate) lasting_out: u32,
     /// Events that are checked out, without the one that runs. Kept only where the two-color rule
     /// holds.
-    pub(super) events_out: u64,
+    pub(crate) events_out: u64,
     /// Pokes of colors that were checked out when they came: their mail is for the core's own
     /// thread, at its next exchange or flush.
-    pub(super) deferred: Chain,
+    pub(crate) deferred: Chain,
     /// Colors that wish for the next turn, from when their pokes are delivered until all are; the
     /// latest to ask is the first.
-    pub(super) hurried: Vec<SlotId>,
-    pub(super) granted: Granted,
+    pub(crate) hurried: Vec<SlotId>,
+    pub(crate) granted: Granted,
 }
 
 impl Queues {
@@ -71,7 +71,7 @@ impl Queues {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sched::color_queue::Endurance;
+    use crate::shared::color_queue::Endurance;
 
     /// What is worth stealing, the events besides, and for each color of its own that lasts as much
     /// as is counted.

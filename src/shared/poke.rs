@@ -26,7 +26,7 @@
 //! takes the old owner's mail itself and sends each poke to where its color now is. Either way no
 //! poke stays behind the long handler of a core that no longer owns the color.
 
-use super::shared::Shared;
+use super::Shared;
 use super::slots::Slots;
 use crate::color::SlotId;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -194,10 +194,7 @@ pub(crate) fn send_all(shared: &Shared, core: u32, colors: &[SlotId], bells: &mu
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sched::choices::Machine;
-    use crate::sched::exchange::take_mail;
-    use crate::sched::policy::Heuristics;
-    use crate::sched::section::Section;
+    use crate::color::{ColorMap, HashKey};
 
     fn id(number: u32) -> SlotId {
         SlotId::of(number)
@@ -211,8 +208,8 @@ mod tests {
 
     #[test]
     fn pokes_are_a_chain_of_all_that_were_sent() {
-        let machine = Machine::flat(2, Heuristics::ALL);
-        let (slots, pokes) = (&machine.shared.slots, &machine.shared.cores[0].pokes);
+        let slots = &Slots::new(ColorMap::new(10, 2, HashKey::random()));
+        let pokes = Pokes::new();
         assert!(!pokes.any() && !pokes.any_ordered());
         assert!(!pokes.push(slots, &[id(2)]) && !pokes.push(slots, &[4, 6, 8].map(id)));
         assert!(pokes.any() && pokes.any_ordered() && !pokes.park());
@@ -229,22 +226,5 @@ mod tests {
             .for_each(|&slot| chain.add(slots, id(slot)));
         assert!(chain.any());
         assert_eq!(all(chain, slots), [6, 4, 2]);
-    }
-
-    /// Whoever sent it, or finds it, sends it on.
-    #[test]
-    fn a_poke_follows_its_color() {
-        let machine = Machine::flat(2, Heuristics::ALL);
-        let shared = &machine.shared;
-        shared.slots.set_owner(id(2), 1);
-        send_all(shared, 0, &[2, 4].map(id), &mut Vec::new());
-        assert_eq!(all(shared.cores[0].pokes.take(), &shared.slots), [4]);
-        assert_eq!(all(shared.cores[1].pokes.take(), &shared.slots), [2]);
-        assert!(!shared.cores[0].pokes.push(&shared.slots, &[id(2)]));
-        let mut bells = Vec::new();
-        assert!(shared.cores[1].pokes.park());
-        take_mail(&mut Section::enter(shared, 0), &mut bells);
-        assert_eq!(bells, [1]);
-        assert_eq!(all(shared.cores[1].pokes.take(), &shared.slots), [2]);
     }
 }
