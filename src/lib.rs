@@ -141,13 +141,13 @@ mod host;
 mod in_color;
 #[cfg(not(loom))]
 mod io;
+mod memory;
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod model;
 #[cfg(not(loom))]
 pub mod net;
 mod post;
-mod prefetch;
 #[cfg(not(loom))]
 mod runtime;
 mod sched;

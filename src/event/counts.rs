@@ -6,8 +6,8 @@
 //! writes.
 
 use super::tag::{PROFILES_MAX, ProfileId};
+use crate::memory::{self, Zeroed};
 use crate::sync::relaxed::Counter;
-use crossbeam_utils::CachePadded;
 
 /// The counters of one profile.
 #[derive(Debug, Default)]
@@ -20,14 +20,18 @@ pub(crate) struct Count {
 ///
 /// A flat table of zeroed memory, which the system provides page by page as profiles are used: a
 /// server's events change their handler each time, and a table of two levels took more instructions
-/// than the counting. Padded, because the neighbor in memory may be another core's.
+/// than the counting. (Not padded, though the neighbor in memory may be another core's: at its ends
+/// are profiles that hardly any program has.)
 #[derive(Debug)]
-pub(crate) struct Counts(Box<CachePadded<[Count; PROFILES_MAX]>>);
+pub(crate) struct Counts(Box<[Count; PROFILES_MAX]>);
+
+// SAFETY: two zero numbers.
+unsafe impl Zeroed for Count {}
 
 impl Counts {
     pub(crate) fn new() -> Counts {
-        // SAFETY: all-zero bytes are a valid `Count`: two zero numbers.
-        Counts(unsafe { Box::new_zeroed().assume_init() })
+        let counts = memory::zeroed(PROFILES_MAX).try_into();
+        Counts(counts.expect("as many as asked for"))
     }
 
     /// Those of a profile: for the core's thread to add to, for others to read.

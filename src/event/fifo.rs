@@ -184,7 +184,7 @@ impl Fifo {
         self.times().raw_ns()
     }
 
-    /// Where the first event is, for [`crate::prefetch`]; dangling if there is none.
+    /// Where the first event is, for [`crate::memory::prefetch`]; dangling if there is none.
     #[inline(always)]
     pub(crate) fn at(&self) -> *const Node {
         self.head

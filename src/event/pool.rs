@@ -24,7 +24,7 @@
 //! never goes round.
 
 use super::node::{Class, Empty, Owned, Room};
-use crate::prefetch;
+use crate::memory::prefetch;
 use crate::sync::relaxed::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, fault};
 use std::collections::VecDeque;
@@ -318,7 +318,7 @@ impl Pool {
                     let later = &list.ring[(list.head + AHEAD) % STOCK_MAX];
                     let later = later.as_ref().map_or(std::ptr::null_mut(), Owned::at);
                     for line in 0..class.node_bytes() / 64 {
-                        prefetch::line(later.cast::<[u8; 64]>().wrapping_add(line));
+                        prefetch(later.cast::<[u8; 64]>().wrapping_add(line));
                     }
                     node
                 }

@@ -10,7 +10,7 @@
 //! published.
 
 use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
-use super::tag::{PROFILES_MAX, ProfileId};
+use super::tag::{PROFILES_MAX, ProfileId, Tag};
 use super::times::Times;
 use crate::sync::atomic::{AtomicBool, AtomicPtr};
 use crate::sync::relaxed::{
@@ -60,7 +60,7 @@ pub(crate) const WATCH_GATE: u32 = 2;
 pub(crate) struct ClosureProfile {
     pub(crate) vtable: &'static Vtable,
     /// The vtable's, here to spare each event a load that the next one waits for.
-    pub(crate) run: unsafe fn(Event, &mut Cx),
+    run: unsafe fn(Event, &mut Cx),
     pub(crate) handler: Option<&'static Handler>,
     penalty: u32,
     mean_ns: AtomicU32,
@@ -300,7 +300,70 @@ impl ProfileOf<Boxed> {
     }
 }
 
+/// An event that has begun: its closure is to be run, once.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Begun {
+    event: Event,
+    run: unsafe fn(Event, &mut Cx),
+}
+
+impl Begun {
+    /// Runs the closure.
+    #[inline(always)]
+    pub(crate) fn run(self, cx: &mut Cx) {
+        // SAFETY: of the profile that the event names (`Profiles::begin`, which alone makes one).
+        unsafe { (self.run)(self.event, cx) };
+    }
+
+    /// It is not to run now.
+    pub(crate) fn into_event(self) -> Event {
+        self.event
+    }
+}
+
+/// A handler and the vtable of a closure type, by their addresses.
 pub(super) type Key = (usize, usize);
+
+/// A profile, and what it is of. Made by [`Profiles::intern`] alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interned {
+    key: Key,
+    id: ProfileId,
+}
+
+impl Interned {
+    /// Of no handler and closure type.
+    pub(super) const NONE: Interned = Interned {
+        key: (0, 0),
+        id: ProfileId::OVERFLOW,
+    };
+
+    #[inline(always)]
+    pub(super) fn key(self) -> Key {
+        self.key
+    }
+
+    pub(super) fn is_none(self) -> bool {
+        self.key == Interned::NONE.key
+    }
+
+    #[cfg(test)]
+    pub(super) fn id(self) -> ProfileId {
+        self.id
+    }
+
+    /// The profile, if it is one of events of this sort with closures of type `F`.
+    #[inline(always)]
+    pub(super) fn of<F>(self, sort: Sort) -> Option<ProfileOf<F>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let is_of_f = self.key.1 == std::ptr::from_ref(VtableOf::<F>::of(sort)).addr();
+        // SAFETY: `intern` made the profile with the vtable of the key, which is one of `F`'s.
+        is_of_f.then(|| unsafe { ProfileOf::new(self.id) })
+    }
+}
 
 /// All profiles of a runtime.
 #[derive(Debug)]
@@ -371,6 +434,24 @@ impl Profiles {
         unsafe { &*profile }
     }
 
+    /// Begins an event, which was made with these profiles. With it come the color's value, its tag,
+    /// and what is to be done before it runs ([`ClosureProfile::watch`]).
+    #[inline(always)]
+    pub(crate) fn begin(&self, mut event: Event) -> (Begun, u64, Tag, u32) {
+        let (color, tag) = event.color_and_tag();
+        let profile = self.get(tag.profile());
+        let run = profile.run;
+        (Begun { event, run }, color, tag, profile.watch())
+    }
+
+    /// Drops the closure of an event, which was made with these profiles.
+    pub(crate) fn discard(&self, mut event: Event) {
+        let (_, tag) = event.color_and_tag();
+        let discard = self.get(tag.profile()).vtable.discard;
+        // SAFETY: of the profile that the event names.
+        unsafe { discard(event) };
+    }
+
     /// From now on all events ask their color's gate before they begin, but for those that pass.
     ///
     /// An event that begins after the caller's, in the same color, knows of it: what this wrote
@@ -400,23 +481,32 @@ impl Profiles {
             .map(|id| (id, self.get(id)))
     }
 
+    /// The profile of a handler and closure type; none if the table is full.
     #[cold]
     pub(super) fn intern(
         &self,
         handler: Option<&'static Handler>,
         vtable: &'static Vtable,
-    ) -> ProfileId {
+    ) -> Interned {
         let key = key(handler, vtable);
+        let id = self.intern_key(key, handler, vtable);
+        id.map_or(Interned::NONE, |id| Interned { key, id })
+    }
+
+    fn intern_key(
+        &self,
+        key: Key,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) -> Option<ProfileId> {
         let mut known = self.known.lock().unwrap();
         if let Some(&id) = known.ids.get(&key)
             && !fault("registered anew")
         {
-            return id;
+            return Some(id);
         }
-        let Some(next) = ProfileId::new(known.ids.len() + ProfileId::FIRST) else {
-            // Not noted down: the program may go on making handlers for ever.
-            return ProfileId::OVERFLOW;
-        };
+        // Else it is not noted down: the program may go on making handlers for ever.
+        let next = ProfileId::new(known.ids.len() + ProfileId::FIRST)?;
         let profile = ClosureProfile::new(handler, vtable);
         if self.gated.load(Relaxed) && !fault("new profile not marked") {
             profile.gate();
@@ -426,11 +516,11 @@ impl Profiles {
             known.ids.insert(key, next);
             drop(known);
             self.table[next.index()].store(profile, Release);
-            return next;
+            return Some(next);
         }
         self.table[next.index()].store(profile, Release);
         known.ids.insert(key, next);
-        next
+        Some(next)
     }
 }
 
@@ -644,7 +734,7 @@ mod tests {
         });
         let vtable = vtable(|_| ());
         let profiles = Profiles::new();
-        let interned = |h| profiles.intern(Some(h), vtable);
+        let interned = |h| profiles.intern(Some(h), vtable).id();
         let ids: Vec<ProfileId> = HANDLERS.iter().map(interned).collect();
         assert_eq!(
             ids[PROFILES_MAX - ProfileId::FIRST - 1].index(),
@@ -656,6 +746,6 @@ mod tests {
             profiles.known.lock().unwrap().ids.len(),
             PROFILES_MAX - ProfileId::FIRST
         );
-        assert_eq!(profiles.intern(Some(&HANDLERS[5]), vtable), ids[5]);
+        assert_eq!(interned(&HANDLERS[5]), ids[5]);
     }
 }

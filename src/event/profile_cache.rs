@@ -1,13 +1,8 @@
 //! A thread's own way from a handler and closure type to its profile.
 
 use super::node::{ProfileOf, Sort, Vtable, VtableOf};
-use super::profile::{Key, Profiles, key};
-use super::tag::ProfileId;
+use super::profile::{Interned, Key, Profiles, key};
 use crate::{Cx, Handler};
-
-/// What was found of a key; of no handler and closure type if there is none.
-type Entry = (Key, ProfileId);
-const NO_ENTRY: Entry = ((0, 0), ProfileId::OVERFLOW);
 
 /// One thread's way from a handler and closure type to the profile: an open-addressed
 /// table that grows, behind a front of what was found last, so that the common post costs one probe
@@ -16,9 +11,9 @@ const NO_ENTRY: Entry = ((0, 0), ProfileId::OVERFLOW);
 pub(crate) struct ProfileCache {
     /// What was found last under each hash, for closures without a handler and with one: no
     /// pointer, no length and no second probe between a post and its profile.
-    anonymous: [Entry; RECENT],
-    handled: [Entry; RECENT],
-    entries: Box<[Entry]>,
+    anonymous: [Interned; RECENT],
+    handled: [Interned; RECENT],
+    entries: Box<[Interned]>,
     used: usize,
 }
 
@@ -30,9 +25,9 @@ const RECENT: usize = if cfg!(loom) { 64 } else { 512 };
 impl ProfileCache {
     pub(crate) fn new() -> ProfileCache {
         ProfileCache {
-            anonymous: [NO_ENTRY; RECENT],
-            handled: [NO_ENTRY; RECENT],
-            entries: vec![NO_ENTRY; 64].into(),
+            anonymous: [Interned::NONE; RECENT],
+            handled: [Interned::NONE; RECENT],
+            entries: vec![Interned::NONE; 64].into(),
             used: 0,
         }
     }
@@ -49,9 +44,8 @@ impl ProfileCache {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let id = self.find(profiles, handler, VtableOf::<F>::of(sort));
-        // SAFETY: found by a vtable of `F`'s, which is part of the key.
-        (id != ProfileId::OVERFLOW).then(|| unsafe { ProfileOf::new(id) })
+        let found = self.find(profiles, handler, VtableOf::<F>::of(sort));
+        found.of(sort)
     }
 
     #[inline(always)]
@@ -60,15 +54,16 @@ impl ProfileCache {
         profiles: &Profiles,
         handler: Option<&'static Handler>,
         vtable: &'static Vtable,
-    ) -> ProfileId {
+    ) -> Interned {
         let key = key(handler, vtable);
         let recent = match handler {
             None => &self.anonymous,
             Some(_) => &self.handled,
         };
-        let (found, id) = recent[recent_at(key)];
-        if found.1 == key.1 && (handler.is_none() || found.0 == key.0) {
-            return id;
+        let found = recent[recent_at(key)];
+        let (its_handler, its_vtable) = found.key();
+        if its_vtable == key.1 && (handler.is_none() || its_handler == key.0) {
+            return found;
         }
         self.find_slowly(profiles, handler, vtable)
     }
@@ -79,28 +74,28 @@ impl ProfileCache {
         profiles: &Profiles,
         handler: Option<&'static Handler>,
         vtable: &'static Vtable,
-    ) -> ProfileId {
+    ) -> Interned {
         let key = key(handler, vtable);
         let mask = self.entries.len() - 1;
         let mut at = hash(key) & mask;
-        let id = loop {
-            let (found, id) = self.entries[at];
-            if found == key {
-                break id;
+        let found = loop {
+            let entry = self.entries[at];
+            if entry.key() == key {
+                break entry;
             }
-            if found == NO_ENTRY.0 {
+            if entry.is_none() {
                 break self.insert(profiles, handler, vtable);
             }
             at = (at + 1) & mask;
         };
-        if id != ProfileId::OVERFLOW {
+        if !found.is_none() {
             let recent = match handler {
                 None => &mut self.anonymous,
                 Some(_) => &mut self.handled,
             };
-            recent[recent_at(key)] = (key, id);
+            recent[recent_at(key)] = found;
         }
-        id
+        found
     }
 
     #[cold]
@@ -109,30 +104,29 @@ impl ProfileCache {
         profiles: &Profiles,
         handler: Option<&'static Handler>,
         vtable: &'static Vtable,
-    ) -> ProfileId {
-        let id = profiles.intern(handler, vtable);
-        if id == ProfileId::OVERFLOW {
-            return id;
+    ) -> Interned {
+        let interned = profiles.intern(handler, vtable);
+        if interned.is_none() {
+            return interned;
         }
         if self.used * 2 >= self.entries.len() {
             let old = std::mem::take(&mut self.entries);
-            self.entries = vec![NO_ENTRY; old.len() * 2].into();
-            for &(key, id) in old.iter().filter(|(key, _)| *key != NO_ENTRY.0) {
-                self.place(key, id);
-            }
+            self.entries = vec![Interned::NONE; old.len() * 2].into();
+            let entries = old.iter().filter(|entry| !entry.is_none());
+            entries.for_each(|&entry| self.place(entry));
         }
-        self.place(key(handler, vtable), id);
+        self.place(interned);
         self.used += 1;
-        id
+        interned
     }
 
-    fn place(&mut self, key: Key, id: ProfileId) {
+    fn place(&mut self, entry: Interned) {
         let mask = self.entries.len() - 1;
-        let mut at = hash(key) & mask;
-        while self.entries[at].0 != NO_ENTRY.0 {
+        let mut at = hash(entry.key()) & mask;
+        while !self.entries[at].is_none() {
             at = (at + 1) & mask;
         }
-        self.entries[at] = (key, id);
+        self.entries[at] = entry;
     }
 }
 
@@ -155,6 +149,7 @@ mod tests {
     use super::*;
     use crate::Cx;
     use crate::event::node::VtableOf;
+    use crate::event::tag::ProfileId;
     use std::sync::LazyLock;
 
     fn vtable<F: FnOnce(&mut Cx) + Send + 'static>(_: F) -> &'static Vtable {
@@ -175,10 +170,10 @@ mod tests {
         let mut cache = ProfileCache::new();
         let found: Vec<ProfileId> = HANDLERS
             .iter()
-            .map(|h| cache.find(&profiles, Some(h), vtable))
+            .map(|h| cache.find(&profiles, Some(h), vtable).id())
             .collect();
         for (handler, expected) in HANDLERS.iter().zip(&found) {
-            assert_eq!(cache.find(&profiles, Some(handler), vtable), *expected);
+            assert_eq!(cache.find(&profiles, Some(handler), vtable).id(), *expected);
             assert!(std::ptr::eq(
                 profiles.get(*expected).handler.unwrap(),
                 handler
@@ -194,20 +189,24 @@ mod tests {
         let profiles = Profiles::new();
         let mut cache = ProfileCache::new();
         let vtables = [vtable(|_| ()), vtable(|_| ()), vtable(|_| ())];
-        let found = vtables.map(|vtable| cache.find(&profiles, None, vtable));
+        let found = vtables.map(|vtable| cache.find(&profiles, None, vtable).id());
         let [second, .., last] = [4, 5, 6, 7].map(|place| ProfileId::new(place).unwrap());
         assert_eq!(found.map(ProfileId::index), [4, 5, 6]);
         assert_eq!(
-            vtables.map(|vtable| cache.find(&profiles, None, vtable)),
+            vtables.map(|vtable| cache.find(&profiles, None, vtable).id()),
             found
         );
         static HANDLER: Handler = Handler::new("with");
-        assert_eq!(cache.find(&profiles, Some(&HANDLER), vtables[0]), last);
-        assert_eq!(cache.find(&profiles, None, vtables[0]), second);
+        assert_eq!(cache.find(&profiles, Some(&HANDLER), vtables[0]).id(), last);
+        assert_eq!(cache.find(&profiles, None, vtables[0]).id(), second);
         // At hand, the one without a handler and the one with.
         let at = [None, Some(&HANDLER)].map(|handler| key(handler, vtables[0]));
-        assert_eq!(cache.anonymous[recent_at(at[0])], (at[0], second));
-        assert_eq!(cache.handled[recent_at(at[1])], (at[1], last));
+        let entries = [
+            cache.anonymous[recent_at(at[0])],
+            cache.handled[recent_at(at[1])],
+        ];
+        assert_eq!(entries.map(Interned::key), at);
+        assert_eq!(entries.map(Interned::id), [second, last]);
     }
 
     #[test]

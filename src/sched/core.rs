@@ -34,10 +34,10 @@ use crate::event::counts::Run;
 use crate::event::fifo::Running;
 use crate::event::maker::Maker;
 use crate::event::node::{Empty, Event, Sort};
-use crate::event::profile::{WATCH_GATE, WATCH_TIMES};
+use crate::event::profile::{Begun, WATCH_GATE, WATCH_TIMES};
 use crate::event::tag::{ProfileId, Tag};
 use crate::event::times::Times;
-use crate::prefetch;
+use crate::memory::prefetch;
 use crate::shared::sleepers::wake_nearest;
 use crate::shared::wish;
 use crate::shared::{CoreShared, Shared};
@@ -78,23 +78,6 @@ pub(super) const NO_EVENT: Current = Current {
     tag: Tag::NONE,
     started_ns: None,
 };
-
-/// An event that has begun: its closure is to be run, once.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Begun {
-    pub(super) event: Event,
-    run: unsafe fn(Event, &mut Cx),
-}
-
-impl Begun {
-    /// Runs the closure.
-    #[inline(always)]
-    pub(crate) fn run(self, cx: &mut Cx) {
-        // SAFETY: `run` is of the profile that the event names (`Core::begin_event`).
-        unsafe { (self.run)(self.event, cx) };
-    }
-}
 
 /// See the module text.
 #[derive(Debug)]
@@ -270,7 +253,7 @@ impl Core {
             return self.outbox.join(event);
         }
         // By the time it is published the line will be here.
-        prefetch::line(self.shared.slots.at(slot));
+        prefetch(self.shared.slots.at(slot));
         self.outbox.put(slot, event);
         if self.outbox.len() >= self.outbox_due {
             self.flush_due();
@@ -402,28 +385,26 @@ impl Core {
         // SAFETY: `run_quantum`, the only caller in code that ships, saw that the turn is not over
         // or that the next color has begun; and a turn begins with events only: `Checkout::push`
         // takes no color without, and `Checkout::put` adds one.
-        let (mut event, times) = unsafe { self.running.pop() };
-        let (color, tag) = event.color_and_tag();
-        let profile = self.shared.profiles.get(tag.profile());
-        let run = profile.run;
-        let watch = profile.watch();
+        let (event, times) = unsafe { self.running.pop() };
+        let (mut begun, color, tag, watch) = self.shared.profiles.begin(event);
         self.current.color = color;
         if self.current.tag != tag {
             self.note(tag);
         }
         if (watch != 0) | self.own.progress.wants_attention() {
             if self.own.progress.is_asked_to_look_up() {
-                return self.do_not_begin(event, times);
+                return self.do_not_begin(begun.into_event(), times);
             }
             if watch & WATCH_GATE != 0 && self.is_gated() {
-                event = self.admit(event)?;
+                let event = self.admit(begun.into_event())?;
+                (begun, ..) = self.shared.profiles.begin(event);
             }
             let wanted = watch & WATCH_TIMES != 0;
             if wanted || self.own.progress.wants_attention() {
                 self.begin_timing(wanted, times.raw_ns());
             }
         }
-        Some(Begun { event, run })
+        Some(begun)
     }
 
     /// Puts an event back, and ends the quantum.
@@ -538,11 +519,8 @@ impl Core {
 
     /// Ends an event that has begun without running it.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn skip(&self, mut begun: Begun) {
-        let (_, tag) = begun.event.color_and_tag();
-        let vtable = self.shared.profiles.get(tag.profile()).vtable;
-        // SAFETY: the vtable of the profile that the event names.
-        unsafe { (vtable.discard)(begun.event) };
+    pub(super) fn skip(&self, begun: Begun) {
+        self.shared.profiles.discard(begun.into_event());
     }
 
     #[inline(always)]

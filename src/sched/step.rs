@@ -1,6 +1,7 @@
 //! The heart: one step of one core.
 
-use super::core::{Begun, Core};
+use super::core::Core;
+use crate::event::profile::Begun;
 
 /// Who has a core, runs its events, and knows where completions come from. The scheduler asks
 /// nothing else of what is above it.

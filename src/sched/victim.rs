@@ -4,7 +4,7 @@ use super::checkout::Taken;
 use super::section::Section;
 use super::steal::Loot;
 use crate::color::SlotId;
-use crate::prefetch;
+use crate::memory::prefetch;
 use crate::shared::color_queue::ColorQueue;
 use crate::sync::fault;
 
@@ -106,7 +106,7 @@ impl Section<'_> {
     fn move_to(&mut self, slot: SlotId, thief: u32, into: &mut Loot) {
         let taken = self.take_out(slot);
         // The thief reads the first event soon.
-        prefetch::line(taken.fifo.at());
+        prefetch(taken.fifo.at());
         // Published before the lock is released: from now on every poster and every poke goes to
         // the thief, and the slot's private part belongs to the thief's lock.
         if !fault("owner published after the unlock") {

@@ -7,7 +7,7 @@ use super::color_queue::State;
 use super::list::List;
 use super::slots::Colors;
 use crate::color::SlotId;
-use crate::prefetch;
+use crate::memory::prefetch;
 
 /// A core-queue with fewer colors is in some near cache.
 const SCOUTED_MIN: u32 = 1_024;
@@ -131,11 +131,11 @@ impl CoreQueue {
     #[inline(always)]
     pub(crate) fn ask_for(&self, colors: &mut Colors<'_>, id: SlotId) -> Option<SlotId> {
         let queue = colors.at(id);
-        prefetch::line(queue.fifo.at());
+        prefetch(queue.fifo.at());
         let next = self.after(id, &queue);
         queue.end();
         if let Some(next) = next {
-            prefetch::line(colors.slot(next));
+            prefetch(colors.slot(next));
         }
         next
     }

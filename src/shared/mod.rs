@@ -304,12 +304,9 @@ impl Shared {
     /// Drops the closures of all. One that panics keeps no other from being dropped.
     fn discard_all(&self, mut fifo: Fifo, panic: &mut Option<Box<dyn Any + Send>>) -> u64 {
         let mut discarded = 0;
-        while let Some(mut event) = fifo.pop() {
-            let (_, tag) = event.color_and_tag();
-            let vtable = self.profiles.get(tag.profile()).vtable;
-            // SAFETY: the vtable of the profile that the event names. No lock is held while the
-            // user's `Drop` runs.
-            let discard = || unsafe { (vtable.discard)(event) };
+        while let Some(event) = fifo.pop() {
+            // No lock is held while the user's `Drop` runs.
+            let discard = || self.profiles.discard(event);
             // In a model a panic is a finding.
             if cfg!(loom) {
                 discard();

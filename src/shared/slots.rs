@@ -31,6 +31,8 @@ use super::wish;
 use crate::color::{ColorMap, SlotId};
 use crate::event::fifo::Fifo;
 use crate::event::node::Node;
+#[cfg(not(loom))]
+use crate::memory::{self, Zeroed};
 use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering};
 use crate::sync::lock::Guard;
 use crate::sync::{CellMut, UnsafeCell};
@@ -71,6 +73,10 @@ impl Slot {
     }
 }
 
+// SAFETY: null pointers and zero numbers; and they mean an idle, empty color: `State::Idle` is 0.
+#[cfg(not(loom))]
+unsafe impl Zeroed for Slot {}
+
 /// The slots, at hand: reached through the runtime's shared part, the table's address would be read
 /// anew after each store.
 #[derive(Clone, Copy, Debug)]
@@ -103,9 +109,7 @@ unsafe impl Send for Slots {}
 impl Slots {
     pub(crate) fn new(map: ColorMap) -> Slots {
         #[cfg(not(loom))]
-        // SAFETY: all-zero bytes are a valid `Slot`: null pointers and zero
-        // numbers; and it means an idle, empty color: `State::Idle` is 0.
-        let slots = unsafe { Box::<[Slot]>::new_zeroed_slice(map.slots()).assume_init() };
+        let slots = memory::zeroed(map.slots());
         #[cfg(loom)]
         let slots = (0..map.slots())
             .map(|_| Slot {

@@ -1,0 +1,30 @@
+//! Memory: asked for before it is needed, and had without being written.
+
+/// Asks for the line at this address, without waiting for it: where the order of access is ours and
+/// not one that a processor guesses. Colors come scattered over their table, and nodes as they were
+/// freed.
+#[inline(always)]
+pub(super) fn prefetch<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch accesses nothing and is defined for any address; it is part of SSE,
+        // which x86-64 has.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
+/// What has a meaning when all its bytes are zero. The system provides such memory page by page, as
+/// it is used.
+///
+/// # Safety
+/// All-zero bytes are a valid value.
+pub(super) unsafe trait Zeroed {}
+
+/// This many values of all-zero bytes.
+pub(super) fn zeroed<T: Zeroed>(count: usize) -> Box<[T]> {
+    // SAFETY: by the trait's promise.
+    unsafe { Box::new_zeroed_slice(count).assume_init() }
+}
