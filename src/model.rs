@@ -10,7 +10,7 @@ use crate::host::inner::{Config, Inner};
 use crate::host::source::Source;
 use crate::host::source::silence::Silence;
 use crate::host::watchdog::WatchdogBell;
-use crate::host::worker::{Worker, drive, enter};
+use crate::host::worker::{Worker, drive};
 use crate::sched::section::Section;
 use crate::sched::step::{Stepped, step};
 use crate::shared::mail::has_any;
@@ -251,7 +251,7 @@ impl Core {
 
     /// One step. True if events ran.
     pub fn step(&mut self) -> bool {
-        enter(&mut self.0, |cx| step(cx, |_| ())) == Stepped::Ran
+        Cx::with(&mut *self.0, |cx| step(cx, |_| ())) == Stepped::Ran
     }
 }
 

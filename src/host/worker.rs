@@ -10,14 +10,12 @@ use super::inner::Inner;
 use super::source::Source;
 use crate::Cx;
 use crate::clock::Clock;
-use crate::cx::Behind;
+use crate::cx::{self, Behind};
 use crate::host::quiesce::{Phase, Reported};
 use crate::sched::core::Core;
 use crate::sched::step::{Stepped, step};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, fault, yield_now, yield_to_model};
-use std::cell::Cell;
-use std::ptr::NonNull;
 
 /// Pauses between two searches.
 const PAUSES: u32 = 16;
@@ -37,41 +35,25 @@ pub(crate) struct Worker {
 // SAFETY: the only one.
 unsafe impl Behind for Worker {}
 
-// The worker whose handler runs on this thread, for posters to recognize.
-#[cfg(not(loom))]
-crate::sync::thread_local! {
-    static CURRENT: Cell<*mut Worker> = const { Cell::new(std::ptr::null_mut()) };
-}
-// Loom's macro has no constant initializers.
-#[cfg(loom)]
-crate::sync::thread_local! {
-    static CURRENT: Cell<*mut Worker> = Cell::new(std::ptr::null_mut());
-}
-
-// How the runtime's own code reaches the worker of its thread. A context is a mere pointer, so that
-// a user's `&mut Cx` does not claim the worker exclusively: a poster used inside the handler goes
-// to the same worker. What makes each borrow exclusive is that it lives for one call into the
-// runtime, and that no such call runs user code, which might call again, while the borrow lives.
+// How the runtime's own code reaches the worker of its thread. What makes each borrow exclusive is
+// that it lives for one call into the runtime, and that no such call runs user code: see
+// `crate::cx`.
 impl Cx {
     /// The worker behind the context.
     #[inline(always)]
     pub(crate) fn worker(&mut self) -> &mut Worker {
-        // SAFETY: a worker, valid and this thread's, by `Cx::with` and `Behind`; exclusive as
-        // above.
-        unsafe { self.host().cast().as_mut() }
+        self.behind_mut()
     }
 
     #[inline(always)]
     pub(crate) fn worker_ref(&self) -> &Worker {
-        // SAFETY: as above.
-        unsafe { self.host().cast().as_ref() }
+        self.behind()
     }
 
     /// Calls `f`, which runs no user code, with the worker behind a context that is shared.
     #[inline(always)]
     pub(super) fn lend<R>(&self, f: impl FnOnce(&mut Worker) -> R) -> R {
-        // SAFETY: as above. The context is on its worker's thread, since it is not `Sync`.
-        f(unsafe { self.host().cast().as_mut() })
+        self.lend_behind(f)
     }
 }
 
@@ -98,27 +80,17 @@ fn lend_current_if<A, R>(
     with: A,
     f: impl FnOnce(&mut Worker, A) -> R,
 ) -> Result<R, A> {
-    let current = CURRENT.try_with(Cell::get).ok().and_then(NonNull::new);
-    let Some(mut worker) = current else {
-        return Err(with);
-    };
-    // SAFETY: set by `enter` for as long as it has the worker, on this thread; exclusive as above.
-    let worker = unsafe { worker.as_mut() };
-    if !will_do(&*worker.inner) {
-        return Err(with);
-    }
-    Ok(f(worker, with))
+    cx::lend_current(with, |worker: &mut Worker, with| {
+        if !will_do(&*worker.inner) {
+            return Err(with);
+        }
+        Ok(f(worker, with))
+    })
 }
 
 /// Whether this thread is inside an event of this runtime.
 pub(crate) fn is_inside(inner: &Arc<Inner>) -> bool {
     lend_current(Arc::as_ptr(inner), (), |_worker, ()| ()).is_ok()
-}
-
-/// Whether this thread is inside some runtime.
-#[cfg_attr(loom, allow(dead_code))]
-pub(crate) fn inside() -> bool {
-    CURRENT.with(|current| !current.get().is_null())
 }
 
 /// Whether a wait of this thread would block a core.
@@ -127,13 +99,13 @@ pub(crate) fn would_block() -> bool {
     if ASIDE.get() {
         return true;
     }
-    inside()
+    cx::has_host()
 }
 
 // This thread is a virtual core's, though it seems to be outside.
 #[cfg(feature = "sim")]
 crate::sync::thread_local! {
-    static ASIDE: Cell<bool> = const { Cell::new(false) };
+    static ASIDE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 impl Worker {
@@ -208,36 +180,7 @@ pub(crate) enum Next {
 
 /// Runs a core until the runtime has ended.
 pub(crate) fn drive(worker: &mut Worker) {
-    enter(worker, run_until_closed);
-}
-
-/// Makes this thread the worker's for the time of `f`.
-pub(crate) fn enter<R>(worker: &mut Worker, f: impl FnOnce(&mut Cx) -> R) -> R {
-    Cx::with(worker, |cx| {
-        let worker = cx.host().cast().as_ptr();
-        let _restore = Restore(CURRENT.with(|current| current.replace(worker)));
-        f(cx)
-    })
-}
-
-/// Who was this thread's worker before. Put back also by a panic (of a hook, say): what is dropped
-/// after it on this thread may post, and must not find a worker that is gone.
-struct Restore(*mut Worker);
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        CURRENT.with(|current| current.set(self.0));
-    }
-}
-
-/// Runs `f` as if this thread were inside no worker: while a virtual core is left in the middle of
-/// a step, others are on this thread.
-#[cfg(feature = "sim")]
-pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
-    let before = CURRENT.with(|current| current.replace(std::ptr::null_mut()));
-    let result = f();
-    CURRENT.with(|current| current.set(before));
-    result
+    Cx::with(worker, run_until_closed);
 }
 
 /// Runs `f` as if this thread were inside no worker, but for what would wait: for that, a virtual
@@ -245,7 +188,7 @@ pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
 #[cfg(feature = "sim")]
 pub(crate) fn aside<R>(f: impl FnOnce() -> R) -> R {
     ASIDE.set(true);
-    let result = outside(f);
+    let result = cx::outside(f);
     ASIDE.set(false);
     result
 }
@@ -389,7 +332,7 @@ mod tests {
 
         fn step_at(&mut self, now_ns: u64) -> Next {
             self.now_ns.store(now_ns, Ordering::Relaxed);
-            enter(&mut self.worker, |cx| go_on(cx, |_| ()))
+            Cx::with(&mut self.worker, |cx| go_on(cx, |_| ()))
         }
 
         fn post(&self) {
@@ -448,12 +391,12 @@ mod tests {
     #[test]
     fn a_core_that_is_left_is_not_this_threads_for_a_while() {
         let mut core = Solo::new();
-        assert!(!inside());
-        enter(&mut core.worker, |_cx| {
-            assert!(inside());
-            assert!(!outside(inside));
-            assert!(inside());
+        assert!(!cx::has_host());
+        Cx::with(&mut core.worker, |_cx| {
+            assert!(cx::has_host());
+            assert!(!cx::outside(cx::has_host));
+            assert!(cx::has_host());
         });
-        assert!(!inside());
+        assert!(!cx::has_host());
     }
 }

@@ -20,11 +20,11 @@ pub(crate) mod builder;
 pub(crate) mod threads;
 
 use self::builder::Builder;
+use crate::cx::has_host;
 use crate::event::node::Sort;
 use crate::host::inner::{Ended, Inner};
 use crate::host::panics::PanicReport;
 use crate::host::poster::Poster;
-use crate::host::worker;
 use crate::shared::foreign;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
@@ -284,7 +284,7 @@ impl Runtime {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        if worker::inside() {
+        if has_host() {
             return Err(RunError::Inside);
         }
         self.inner.pool.open(&self.inner).map_err(RunError::Start)?;

@@ -93,7 +93,7 @@ mod world;
 pub use self::check::check;
 
 use self::world::World;
-use crate::host::worker::inside;
+use crate::cx::has_host;
 use crate::net::SimNet;
 use crate::runtime::{Finish, threads::Late, threads::verdict};
 use crate::{BuildError, Builder, Cx, Poster, RunError, Runtime};
@@ -231,7 +231,7 @@ impl Simulation {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        if inside() {
+        if has_host() {
             return Err(SimError::Run(RunError::Inside));
         }
         if self.started || self.runtime.inner.ended() {
@@ -248,7 +248,7 @@ impl Simulation {
     /// # Panics
     /// See [`run`](Self::run); and inside a handler, of this or any other runtime.
     pub fn step(&mut self) -> Step {
-        assert!(!inside(), "a simulation is not stepped inside a handler");
+        assert!(!has_host(), "a simulation is not stepped inside a handler");
         let step = self.world.advance();
         self.world.fail_if_broken();
         step
@@ -262,7 +262,7 @@ impl Simulation {
     /// [`SimError::Again`] if it was asked before, and [`RunError::Inside`] in a handler of
     /// whatever runtime.
     pub fn end(&mut self) -> Result<(), SimError> {
-        if inside() {
+        if has_host() {
             return Err(SimError::Run(RunError::Inside));
         }
         if std::mem::replace(&mut self.over, true) {
@@ -341,7 +341,7 @@ impl Drop for Simulation {
     fn drop(&mut self) {
         // A handler must not go on inside another, nor while its thread unwinds, nor without the
         // thread's variables: then what is in the middle of a step is leaked.
-        if !std::thread::panicking() && world::can_run() && !inside() {
+        if !std::thread::panicking() && world::can_run() && !has_host() {
             // Reported to who asks.
             let _ = self.end();
         }

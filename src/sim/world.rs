@@ -9,10 +9,11 @@ use super::Step;
 use super::trace::Trace;
 use crate::Cx;
 use crate::clock::Clock;
+use crate::cx::outside;
 use crate::host::inner::Inner;
 use crate::host::quiesce::Phase;
 use crate::host::watchdog::{Watchdog, running as running_handler};
-use crate::host::worker::{Next, Worker, enter, go_on, outside};
+use crate::host::worker::{Next, Worker, go_on};
 use crate::io::Random;
 use crate::net::Driver;
 use crate::runtime::threads::Late;
@@ -279,7 +280,7 @@ impl World {
             }
             worker
         };
-        let next = enter(&mut worker, |cx| go_on(cx, |cx| self.between(cx)));
+        let next = Cx::with(&mut *worker, |cx| go_on(cx, |cx| self.between(cx)));
         if next == Next::Leave {
             // Not under the borrow: what it drops may be the user's.
             drop(worker);

@@ -29,7 +29,6 @@
 //! color, unless the run was cut short: then the runtime drops what waits, when no core runs any
 //! more ([`crate::host::leftovers`]).
 
-use super::ambient;
 use crate::ask::NoReply;
 use crate::ask::reply::{Cancel, Replies, ReplyCell};
 use crate::event::node::Sort;
@@ -182,7 +181,7 @@ where
         let mut panic = None;
         if before & CANCELED == 0 {
             let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
-            match ambient::lend(cx, || catching(poll)) {
+            match cx.lend_while(|| catching(poll)) {
                 Ok(Poll::Pending) => return self.wait(cx, future, waker, key),
                 Ok(Poll::Ready(value)) => result = Ok(value),
                 Err(payload) => panic = Some(payload),
@@ -195,7 +194,7 @@ where
             // Dropped when the lock is free.
             let _this = worker.inner.leftovers.remove(self.color(), key);
         }
-        let dropped = ambient::lend(cx, || catching(|| drop((future, waker))));
+        let dropped = cx.lend_while(|| catching(|| drop((future, waker))));
         panic = panic.or(dropped.err());
         if panic.is_some() {
             // A value that came before the panic goes first, and may panic as well.
