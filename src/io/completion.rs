@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 
 use super::{RecvBuf, SendBuf};
 
@@ -34,24 +34,6 @@ impl Fd {
     /// The number.
     pub(crate) fn raw(self) -> RawFd {
         self.0
-    }
-
-    /// The form that `rustix` takes.
-    pub(super) fn borrow(&self) -> BorrowedFd<'_> {
-        debug_assert!(self.0 >= 0, "{self:?} is not a descriptor");
-        // SAFETY: the number is not -1 (asserted). That it is open is the duty of the layer above,
-        // which closes only through `close` and uses no `Fd` afterwards; should it fail in that,
-        // the kernel answers EBADF or serves the number's new owner, and no memory is at stake:
-        // no mapping or buffer of this crate is keyed by a descriptor number.
-        unsafe { BorrowedFd::borrow_raw(self.0) }
-    }
-
-    /// Closes the descriptor.
-    pub(super) fn close(self) {
-        debug_assert!(self.0 >= 0, "{self:?} is not a descriptor");
-        // SAFETY: the contract makes the caller the owner and this call the last use. Should it
-        // lie, a descriptor of somebody else is closed, which is wrong but no memory is touched.
-        unsafe { rustix::io::close(self.0) }
     }
 }
 

@@ -81,6 +81,7 @@ mod completion;
 mod config;
 mod doorbell;
 mod epoll;
+mod kernel;
 mod ledger;
 mod limits;
 mod operation;

@@ -1,14 +1,14 @@
 //! The io_uring backend: the kernel completes, we keep the table.
 //!
 //! - `setup.rs`: the ring and its flags, and what is asked of the kernel;
-//! - `ops.rs`: operations into submission entries;
+//! - `ops.rs`: operations, and how they get into the queue of submissions;
 //! - `recv.rs`: receiving, which the kernel only announces;
 //! - `poll.rs`: completion entries into completions, and sleeping;
 //! - here: the state, and how it ends.
 //!
-//! All `unsafe` of this backend rests on one invariant: **what the kernel may touch is owned by the
-//! table (`ops`) until the terminal completion entry has been reaped**, and the table outlives the
-//! ring (`Drop`).
+//! What the kernel is promised (`../kernel.rs`) rests on one invariant: **what the kernel may touch
+//! is owned by the table (`ops`) until the terminal completion entry has been reaped**, and the
+//! table outlives the ring (`Drop`).
 
 mod ops;
 mod poll;
@@ -21,11 +21,12 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
-use io_uring::{IoUring, squeue};
+use io_uring::IoUring;
 
 pub(super) use self::setup::{FLAVORS, Flavor};
 use super::{
-    Completion, Config, Done, Doorbell, Home, Ledger, Op, Operation, Slab, operation::Terminal,
+    Completion, Config, Done, Doorbell, Home, Ledger, Op, Operation, Slab, kernel::Submission,
+    operation::Terminal,
 };
 
 /// The `user_data` of the doorbell's poll, of cancels. No key of the table has this low half.
@@ -43,8 +44,8 @@ pub(super) struct Uring {
     ring: IoUring,
     ops: Slab<Item>,
     home: Home,
-    /// Submission entries that found the queue full.
-    backlog: VecDeque<squeue::Entry>,
+    /// Submissions that found the queue full.
+    backlog: VecDeque<Submission>,
     /// Terminal completions that come from us and not from the kernel.
     ready: VecDeque<Completion>,
     /// Receives that may get something without hearing from the kernel; served in turn. May hold

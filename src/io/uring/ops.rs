@@ -1,23 +1,15 @@
-//! Operations into submission entries.
+//! Operations, and how they get into the queue of submissions.
 
 use std::io;
 use std::net::SocketAddr;
 
-use io_uring::{opcode, squeue, types};
-use rustix::event::PollFlags;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
-use std::os::fd::AsRawFd;
+use rustix::net::SocketFlags;
 
 use super::super::{
-    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::Terminal, socket,
+    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, kernel::Submission,
+    operation::Terminal, socket,
 };
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
-
-/// Let the kernel go on by itself after a short send, and no SIGPIPE.
-const SEND_FLAGS: i32 = (RecvFlags::WAITALL.bits() | SendFlags::NOSIGNAL.bits()) as i32;
-const ACCEPT_FLAGS: i32 = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK).bits() as i32;
-const POLL_IN: u32 = PollFlags::IN.bits() as u32;
-const POLL_RECV: u32 = PollFlags::IN.union(PollFlags::RDHUP).bits() as u32;
 
 impl Uring {
     pub(in crate::io) fn listen(
@@ -72,7 +64,7 @@ impl Uring {
 
     /// Asks the kernel to end what it has of this name.
     pub(super) fn disarm(&mut self, op: Op) {
-        self.push(opcode::AsyncCancel::new(op.0).build().user_data(CANCEL));
+        self.push(Submission::cancel(op, CANCEL));
     }
 
     pub(in crate::io) fn shutdown(&mut self, fd: Fd, how: How) {
@@ -107,24 +99,8 @@ impl Uring {
             return;
         };
         *armed = true;
-        let fd = types::Fd(operation.fd.raw());
-        let entry = match &operation.state {
-            State::Accept => opcode::AcceptMulti::new(fd).flags(ACCEPT_FLAGS).build(),
-            State::Recv => opcode::PollAdd::new(fd, POLL_RECV).multi(true).build(),
-            State::Readable => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
-            State::Send { buf, sent_bytes } => {
-                let rest = &buf[*sent_bytes..];
-                // The length is a u32; what is beyond goes out as after any short send.
-                let len = u32::try_from(rest.len()).unwrap_or(i32::MAX as u32);
-                opcode::Send::new(fd, rest.as_ptr(), len)
-                    .flags(SEND_FLAGS)
-                    .build()
-            }
-            State::Connect { addr } => {
-                opcode::Connect::new(fd, addr.as_ptr().cast(), addr.addr_len()).build()
-            }
-        };
-        self.push(entry.user_data(op.0));
+        let submission = Submission::of(op, operation);
+        self.push(submission);
     }
 
     /// One multishot poll for the life of the ring.
@@ -132,42 +108,29 @@ impl Uring {
         let Some(fd) = self.doorbell.watched() else {
             return;
         };
-        let fd = types::Fd(fd.as_raw_fd());
-        self.push(
-            opcode::PollAdd::new(fd, POLL_IN)
-                .multi(true)
-                .build()
-                .user_data(DOORBELL),
-        );
+        let submission = Submission::watch(fd, DOORBELL);
+        self.push(submission);
     }
 
-    /// Queues an entry. With the queue full it waits in the backlog for the next poll.
-    pub(super) fn push(&mut self, entry: squeue::Entry) {
-        if !self.backlog.is_empty() || !self.try_push(&entry) {
-            self.backlog.push_back(entry);
+    /// Queues a submission. With the queue full it waits in the backlog for the next poll.
+    fn push(&mut self, submission: Submission) {
+        if !self.backlog.is_empty() || !submission.push(&mut self.ring) {
+            self.backlog.push_back(submission);
         }
     }
 
     /// From the backlog into the queue, in order, submitting as often as it fills, unless the
     /// kernel takes nothing (it wants its completions reaped first).
     pub(super) fn flush_backlog(&mut self) {
-        while let Some(entry) = self.backlog.pop_front() {
-            if self.try_push(&entry) {
+        while let Some(submission) = self.backlog.pop_front() {
+            if submission.push(&mut self.ring) {
                 continue;
             }
-            self.backlog.push_front(entry);
+            self.backlog.push_front(submission);
             if !matches!(self.ring.submit(), Ok(1..)) {
                 // The next poll submits again and reports what is more than a passing refusal.
                 return;
             }
         }
-    }
-
-    fn try_push(&mut self, entry: &squeue::Entry) -> bool {
-        // SAFETY: what the entry points to (the bytes of a send, the address of a connect) is owned
-        // by the operation in the table that its `user_data` names, at a stable address, until the
-        // terminal completion is reaped; `Uring::drop` sees to it at the end. Cancels, polls
-        // and accepts point to nothing.
-        unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 }

@@ -1,0 +1,89 @@
+//! What the kernel is promised, and no compiler can check: whose a descriptor's number is, and that
+//! memory stays where the kernel was told that it is.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::event::PollFlags;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+
+use super::{Fd, Op, Operation, State};
+
+/// Let the kernel go on by itself after a short send, and no SIGPIPE.
+const SEND_FLAGS: i32 = (RecvFlags::WAITALL.bits() | SendFlags::NOSIGNAL.bits()) as i32;
+const ACCEPT_FLAGS: i32 = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK).bits() as i32;
+const POLL_IN: u32 = PollFlags::IN.bits() as u32;
+const POLL_RECV: u32 = PollFlags::IN.union(PollFlags::RDHUP).bits() as u32;
+
+impl Fd {
+    /// The form that `rustix` takes.
+    pub(super) fn borrow(&self) -> BorrowedFd<'_> {
+        debug_assert!(self.0 >= 0, "{self:?} is not a descriptor");
+        // SAFETY: the number is not -1 (asserted). That it is open is the duty of the layer above,
+        // which closes only through `close` and uses no `Fd` afterwards; should it fail in that,
+        // the kernel answers EBADF or serves the number's new owner, and no memory is at stake:
+        // no mapping or buffer of this crate is keyed by a descriptor number.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+
+    /// Closes the descriptor.
+    pub(super) fn close(self) {
+        debug_assert!(self.0 >= 0, "{self:?} is not a descriptor");
+        // SAFETY: the contract makes the caller the owner and this call the last use. Should it
+        // lie, a descriptor of somebody else is closed, which is wrong but no memory is touched.
+        unsafe { rustix::io::close(self.0) }
+    }
+}
+
+/// A submission entry. It points to nothing, or to what the operation owns that its `user_data`
+/// names.
+#[derive(Debug)]
+pub(super) struct Submission(squeue::Entry);
+
+impl Submission {
+    /// Hands the kernel the operation `op` of a ring's table, of which it may read what
+    /// [`State`] owns.
+    pub(super) fn of(op: Op, operation: &Operation) -> Submission {
+        let fd = types::Fd(operation.fd.raw());
+        let entry = match &operation.state {
+            State::Accept => opcode::AcceptMulti::new(fd).flags(ACCEPT_FLAGS).build(),
+            State::Recv => opcode::PollAdd::new(fd, POLL_RECV).multi(true).build(),
+            State::Readable => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
+            State::Send { buf, sent_bytes } => {
+                let rest = &buf[*sent_bytes..];
+                // The length is a u32; what is beyond goes out as after any short send.
+                let len = u32::try_from(rest.len()).unwrap_or(i32::MAX as u32);
+                opcode::Send::new(fd, rest.as_ptr(), len)
+                    .flags(SEND_FLAGS)
+                    .build()
+            }
+            State::Connect { addr } => {
+                opcode::Connect::new(fd, addr.as_ptr().cast(), addr.addr_len()).build()
+            }
+        };
+        Submission(entry.user_data(op.0))
+    }
+
+    /// Asks the kernel to end what it has of this name.
+    pub(super) fn cancel(op: Op, user_data: u64) -> Submission {
+        let entry = opcode::AsyncCancel::new(op.0).build();
+        Submission(entry.user_data(user_data))
+    }
+
+    /// A multishot poll of a descriptor that is no connection's.
+    pub(super) fn watch(fd: BorrowedFd<'_>, user_data: u64) -> Submission {
+        let fd = types::Fd(fd.as_raw_fd());
+        let entry = opcode::PollAdd::new(fd, POLL_IN).multi(true).build();
+        Submission(entry.user_data(user_data))
+    }
+
+    /// Puts it into the ring's queue. False if that is full.
+    pub(super) fn push(&self, ring: &mut IoUring) -> bool {
+        // SAFETY: what the entry points to (the bytes of a send, the address of a connect) is owned
+        // by the operation that `of` was given, at a stable address (`State`). The ring's table has
+        // that operation until the terminal completion is reaped: only `Uring::finish` takes one
+        // out, when the kernel's last entry is reaped or the operation is not armed. `Uring::drop`
+        // sees to it at the end. The entries that `of` has not made point to nothing.
+        unsafe { ring.submission().push(&self.0) }.is_ok()
+    }
+}
