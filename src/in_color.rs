@@ -17,7 +17,9 @@
 //!    ([`crate::task`]), but not while anybody uses that.
 //! 3. *One hold.* While a color is held ([`Held`]) no event of it runs. Who has the hold has the
 //!    values of the color instead of its events.
-//! 4. *One end.* An [`Ended`] is given once for a runtime, when no core runs any more.
+//! 4. *One end.* An [`Ended`] is given once for a runtime, when no core runs any more. The values
+//!    that it is shown for (of a connection and of a task) are no states of a
+//!    [`Colored`](crate::Colored), and it is only for those that a hold is shown.
 //!
 //! The value goes from thread to thread with the color, so it is `Send`. The cell keeps its runtime
 //! alive, so no other can have its address.
@@ -173,7 +175,8 @@ impl<T> InColor<T> {
             "another runtime has ended"
         );
         // SAFETY: no core runs, so nobody has a context to show; this is the one proof of that, and
-        // it stays borrowed for as long as what is returned.
+        // it stays borrowed for as long as what is returned. Nobody shows a hold: one may outlast a
+        // run that was cut short, but no value is reached by holds and asked for here (4.).
         unsafe { self.value.borrow_mut() }
     }
 }
