@@ -68,7 +68,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The Mely paper's allocator (its section IV-C), for who has it:
-/// `cargo run --release -p sws --features tcmalloc`.
+/// `cargo run --release -p sws --features tcmalloc`. `apps/sws/allocators.sh` times it.
 #[cfg(feature = "tcmalloc")]
 #[global_allocator]
 static ALLOCATOR: tcmalloc::TCMalloc = tcmalloc::TCMalloc;
