@@ -331,7 +331,7 @@ impl ColorMap {
     /// The core a slot belongs to before anyone moved it: slot mod cores, as in the papers, and for
     /// a control slot its own core.
     #[inline]
-    pub(crate) fn home(&self, slot: SlotId) -> u32 {
+    pub(crate) fn first_owner(&self, slot: SlotId) -> u32 {
         if self.is_control(slot) {
             slot.number() - self.control_first().number()
         } else {
@@ -405,7 +405,7 @@ mod tests {
             for core in 0..cores {
                 let slot = map.slot(Color::control(core));
                 assert!(map.is_control(slot));
-                assert_eq!(map.home(slot), core as u32);
+                assert_eq!(map.first_owner(slot), core as u32);
                 assert!((slot.number() as usize) < map.slots());
             }
             // One of a runtime with more slots.

@@ -84,11 +84,12 @@
 //! | `sim` (with the feature `sim`) | the same runtime on virtual cores: one thread, one seed |
 //! | [`promises`], [`checks`] | what holds, and what makes sure of it |
 //!
-//! The crate itself: `event` is an event in memory, `sched` is the scheduler, pure, without
-//! threads, I/O or a clock; its `turn` is the whole algorithm on one screen. `runtime` has the
-//! threads that drive it, `io` the event sources behind one contract, `net` what turns their
-//! completions into colored events. All atomics, cells and locks of the protocols come through
-//! `sync`, so that the code which ships is the code that loom explores.
+//! The crate itself: `event` is an event in memory. `shared` has the papers' queues, and the words
+//! that cores write to each other. `sched` is the scheduler, pure, without threads, I/O or a clock;
+//! its `step` is the whole algorithm on one screen. `host` is a core's loop, `runtime` has the
+//! threads, `io` the event sources behind one contract, and `net` turns their completions into
+//! colored events. All atomics, cells and locks of the protocols come through `sync`, so that the
+//! code which ships is the code that loom explores.
 //!
 //! # Where it comes from
 //!
@@ -99,8 +100,9 @@
 //! the three heuristics. What is different here, and why:
 //!
 //! - Mely takes a core's lock for each event it pushes or pops. Here a core takes its own lock once
-//!   a quantum, checks out colors worth about one steal cost, and runs them without: by Mely's own
-//!   time-left rule, work shorter than the cost of stealing it is not worth stealing.
+//!   a quantum, and seldom besides, checks out colors worth about one steal cost, and runs them
+//!   without: by Mely's own time-left rule, work shorter than the cost of stealing it is not worth
+//!   stealing.
 //! - Mely pushes into another core's queue under that core's lock, with a race against migration
 //!   that the paper does not close. Here every color has a mailbox word that any core pushes onto,
 //!   and only an order-free poke goes to the owner.

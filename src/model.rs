@@ -13,7 +13,7 @@ use crate::host::watchdog::WatchdogBell;
 use crate::host::worker::{Worker, drive};
 use crate::sched::section::Section;
 use crate::sched::step::{Stepped, step};
-use crate::shared::mail::has_any;
+use crate::shared::mail::has_mail_or_poke;
 use crate::shared::policy::Policy;
 use crate::shared::{Bell, Setup, Shared};
 use crate::sync::atomic::Ordering;
@@ -213,7 +213,7 @@ impl World {
         for slot in shared.slots.ids() {
             let at = shared.slots.at(slot);
             assert!(
-                !has_any(at),
+                !has_mail_or_poke(at),
                 "ORACLE: slot {slot} has mail, or a poke's mark"
             );
             assert!(

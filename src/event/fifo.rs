@@ -385,7 +385,7 @@ impl Running {
 
     /// Gives back an event that was just popped and did not run.
     #[inline(never)]
-    pub(crate) fn put_front(&mut self, event: Event, times: Times) {
+    pub(crate) fn unpop(&mut self, event: Event, times: Times) {
         // Its link leads to the next event still, if there is one; else it is the tail still.
         self.head = event.into_node().at();
         self.len += 1;

@@ -102,7 +102,7 @@ impl ClosureProfile {
             surprise_max_ns: AtomicU32::new(0),
             wary: AtomicU32::new(0),
         };
-        profile.derive(samples, time_ns, 0, 0);
+        profile.update_estimate(samples, time_ns, 0, 0);
         profile
     }
 
@@ -189,7 +189,7 @@ impl ClosureProfile {
         let (mean_ns, deviation_ns) = (self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
         if samples > 0 && u64::from(self.tail_ns()) <= long_ns {
             let wary_ns = self.note_surprise(clamped(ns), clamped(long_ns));
-            self.derive(samples, mean_ns, deviation_ns, wary_ns);
+            self.update_estimate(samples, mean_ns, deviation_ns, wary_ns);
         }
     }
 
@@ -216,7 +216,7 @@ impl ClosureProfile {
     }
 
     /// Works out what events are judged by. `wary_ns`: what one has to be wary of, or 0.
-    fn derive(&self, samples: u32, mean_ns: u32, deviation_ns: u32, wary_ns: u32) {
+    fn update_estimate(&self, samples: u32, mean_ns: u32, deviation_ns: u32, wary_ns: u32) {
         let (raw_ns, tail_ns) = if samples == 0 {
             (UNKNOWN_NS, u32::MAX)
         } else {
@@ -244,7 +244,7 @@ impl ClosureProfile {
         if samples == 0 {
             self.mean_ns.store(ns, Relaxed);
             self.samples.store(1, Relaxed);
-            self.derive(1, ns, 0, 0);
+            self.update_estimate(1, ns, 0, 0);
             return;
         }
         let wary_ns = self.note_surprise(ns, long_ns);
@@ -270,7 +270,7 @@ impl ClosureProfile {
         self.mean_ns.store(mean, Relaxed);
         self.deviation_ns.store(deviation, Relaxed);
         self.samples.store(samples, Relaxed);
-        self.derive(samples, mean, deviation, wary_ns);
+        self.update_estimate(samples, mean, deviation, wary_ns);
     }
 }
 
@@ -434,8 +434,8 @@ impl Profiles {
         unsafe { &*profile }
     }
 
-    /// Begins an event, which was made with these profiles. With it come the color's value, its tag,
-    /// and what is to be done before it runs ([`ClosureProfile::watch`]).
+    /// Begins an event, which was made with these profiles. With it come the color's value, its
+    /// tag, and what is to be done before it runs ([`ClosureProfile::watch`]).
     #[inline(always)]
     pub(crate) fn begin(&self, mut event: Event) -> (Begun, u64, Tag, u32) {
         let (color, tag) = event.color_and_tag();

@@ -5,7 +5,7 @@ use super::inner::Inner;
 use super::worker::{Worker, lend_current};
 use crate::event::node::Sort;
 use crate::gate::{Arrival, HoldId};
-use crate::shared::foreign;
+use crate::shared::direct;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::{Color, Cx, Handler};
@@ -57,7 +57,7 @@ pub(crate) fn publish_last<F>(
     let (event, _) = shared
         .foreign
         .with(|maker| maker.make_own(&shared.profiles, handler, color, f, Sort::PASSING));
-    foreign::publish(shared, color, event);
+    direct::publish(shared, color, event);
 }
 
 /// A color that is held, by a hold that nobody else knows of and no deadline ends: no event of the

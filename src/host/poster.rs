@@ -8,7 +8,7 @@ use crate::callback::Callback;
 use crate::event::maker::{Maker, Refusal};
 use crate::event::node::Sort;
 use crate::sched::together::Arrive;
-use crate::shared::foreign;
+use crate::shared::direct;
 use crate::shared::wish;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
@@ -166,7 +166,7 @@ impl Poster {
             .foreign
             .with(|maker| maker.make_if(&shared.profiles, handler, color, f, sort, wrap, count));
         match made {
-            Ok((event, _)) => foreign::publish(shared, color, event),
+            Ok((event, _)) => direct::publish(shared, color, event),
             Err((f, Refusal::Full)) => return Err(PostError::Full(f)),
             Err((f, Refusal::NotAdmitted)) => return Err(PostError::Ended(f)),
         }
@@ -262,7 +262,7 @@ impl Poster {
         let (node, _) = shared
             .foreign
             .with(|maker| maker.make_own(&shared.profiles, handler, color, f, sort));
-        foreign::publish(shared, color, node);
+        direct::publish(shared, color, node);
         Ok(())
     }
 

@@ -157,7 +157,7 @@ pub struct ColorDepth {
     /// cores, or taken by the core that is running the color. What a handler posts to its own color
     /// counts once it has returned.
     pub events: u64,
-    /// The core has taken the color to run it.
+    /// A core has taken the color out of its queues: to run it, soon or now, or to steal it.
     pub running: bool,
 }
 

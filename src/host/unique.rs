@@ -189,8 +189,8 @@ mod tests {
         assert!(tickets.iter().all(|t| t.exclusive));
         let slots: HashSet<_> = tickets.iter().map(|t| map.slot(t.color())).collect();
         assert_eq!(slots.len(), map.issued_count() as usize);
-        assert_eq!(map.home(map.slot(tickets[0].color())), 0);
-        assert_eq!(map.home(map.slot(tickets[1].color())), 1);
+        assert_eq!(map.first_owner(map.slot(tickets[0].color())), 0);
+        assert_eq!(map.first_owner(map.slot(tickets[1].color())), 1);
         let extra = issued.take(0);
         assert!(!extra.exclusive);
         assert!(!tickets.iter().any(|t| t.color() == extra.color()));
@@ -210,7 +210,7 @@ mod tests {
             for round in 0..2 {
                 for core in 0..cores {
                     let ticket = issued.take(core);
-                    let home = map.home(map.slot(ticket.color()));
+                    let home = map.first_owner(map.slot(ticket.color()));
                     assert_eq!(home, core as u32, "{round} of {cores} cores");
                 }
             }
@@ -229,7 +229,7 @@ mod tests {
         let slot = |ticket: &Ticket| map.slot(ticket.color());
         let slots: HashSet<_> = shared.iter().map(slot).collect();
         assert_eq!(slots.len(), count as usize);
-        let homes = shared.iter().map(|ticket| map.home(slot(ticket)));
+        let homes = shared.iter().map(|ticket| map.first_owner(slot(ticket)));
         assert_eq!(homes.take_while(|&home| home == 0).count(), 6);
         // They are not given out as if they had a slot to themselves.
         issued.give_back(shared[0], 0);

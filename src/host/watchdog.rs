@@ -252,11 +252,13 @@ mod tests {
         fn runs(&self) {
             let progress = &self.runtime.inner.shared.cores[1].progress;
             progress.advance();
-            progress.running(Some(self.profile));
+            progress.set_running(Some(self.profile));
         }
 
         fn rests(&self) {
-            self.runtime.inner.shared.cores[1].progress.running(None);
+            self.runtime.inner.shared.cores[1]
+                .progress
+                .set_running(None);
         }
 
         /// It looks at its event source.
@@ -267,7 +269,7 @@ mod tests {
         /// Whether a look of the watchdog's asks the core to look up.
         fn is_asked(&mut self, now_ns: u64) -> bool {
             self.watchdog.look(&self.runtime.inner, now_ns);
-            self.runtime.inner.shared.cores[1].progress.looks_up()
+            self.runtime.inner.shared.cores[1].progress.answer_look_up()
         }
 
         fn suspected_ns(&self) -> u32 {

@@ -1,10 +1,10 @@
-//! A core's thread: turns, idling, and sleep.
+//! A core's thread: steps, idling, and sleep.
 //!
-//! [`step`] is a turn and what follows from it; [`drive`] is the thread that takes one step after
-//! the other. It goes on if anything ran. Otherwise it spins for a while, searching, and then
-//! sleeps by the protocol of [`crate::shared::sleepers`]: announce, fence, look again, wait. A
-//! wake-up takes the sleeper some 20 us and costs the waker 7 (the halt exit of a virtual
-//! processor), so it spins for a few of those first.
+//! [`go_on`] takes a [`step`] of the scheduler, and does what follows from it; [`drive`] is the
+//! thread that does so again and again. It goes on at once if anything ran. Otherwise it spins for
+//! a while, searching, and then sleeps by the protocol of [`crate::shared::sleepers`]: announce,
+//! fence, look again, wait. A wake-up takes the sleeper some 20 us and costs the waker 7 (the halt
+//! exit of a virtual processor), so it spins for a few of those first.
 
 use super::inner::Inner;
 use super::source::Source;
@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     pub(crate) core: Core,
     pub(crate) inner: Arc<Inner>,
     pub(crate) source: Box<dyn Source>,
-    /// When its turns began to find nothing.
+    /// When its steps began to find nothing.
     idle_since_ns: Option<u64>,
     /// The event source knows of the end.
     draining: bool,
@@ -221,7 +221,7 @@ pub(crate) fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     let phase = worker.inner.quiesce.phase();
     if phase == Phase::Over {
         // From here on it is in no handler, whatever ran last: who waits for it goes by that.
-        worker.core.rest();
+        worker.core.note_idle();
         return Next::Leave;
     }
     if phase == Phase::Draining && !std::mem::replace(&mut worker.draining, true) {
@@ -340,7 +340,7 @@ mod tests {
             poster.post(Color::from(1), |_cx| ()).unwrap();
         }
 
-        /// Whether it is marked as asleep: in the list of sleepers, and in its mailbox.
+        /// Whether it is marked as asleep: in the list of sleepers, and in the word of its pokes.
         fn marks(&self) -> (bool, bool) {
             let shared = &self.runtime.inner.shared;
             let pokes = &shared.cores[0].pokes;

@@ -3,7 +3,7 @@
 //! # The end of a run, in order
 //!
 //! 1. Somebody asks: `stop`, a panic, or (by option) there is nothing left to do.
-//! 2. Every core is woken, cancels what its event source waits for, and goes on with its turns:
+//! 2. Every core is woken, cancels what its event source waits for, and goes on with its steps:
 //!    what is queued, and what that posts, is run.
 //! 3. A core that has nothing left reports; two equal waves of reports close the runtime
 //!    ([`crate::host::quiesce`]). From then on posts are refused. While a
@@ -25,7 +25,7 @@ use crate::event::node::Sort;
 use crate::host::inner::{Ended, Inner};
 use crate::host::panics::PanicReport;
 use crate::host::poster::Poster;
-use crate::shared::foreign;
+use crate::shared::direct;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
 use std::fmt;
@@ -301,7 +301,7 @@ impl Runtime {
             )
         });
         self.inner.quiesce.owner_post();
-        foreign::publish(shared, Color::DEFAULT, event);
+        direct::publish(shared, Color::DEFAULT, event);
         let mut outcome = self.inner.outcome.lock().unwrap();
         outcome.running = true;
         // A stop that was asked for before counts from now: until now nobody could drain.

@@ -22,6 +22,7 @@ use crate::color::SlotId;
 use crate::event::fifo::Fifo;
 use crate::event::node::Event;
 use crate::shared::Shared;
+use crate::shared::color_queue::Taken;
 use crate::shared::mail;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
@@ -44,15 +45,6 @@ const INDEX_LEN: usize = 256;
 #[inline(always)]
 fn place(slot: SlotId) -> usize {
     slot.number() as usize % INDEX_LEN
-}
-
-/// A color that was taken out of its core's lists to be run, its events with it. There is one for
-/// each color that is checked out, and it is given back to a critical section ([`super::section`]).
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Taken {
-    pub(crate) slot: SlotId,
-    pub(crate) fifo: Fifo,
 }
 
 /// See the module text.
@@ -204,8 +196,8 @@ impl Checkout {
         let raw_ns = event.times().raw_ns();
         let profile = shared.profiles.get(event.color_and_tag().1.profile());
         self.room_ns -= i64::from(raw_ns);
-        let overtakes =
-            mail::has_any(shared.slots.at(slot)) && !fault("post to a kept color overtakes mail");
+        let overtakes = mail::has_mail_or_poke(shared.slots.at(slot))
+            && !fault("post to a kept color overtakes mail");
         // What is long, or not known yet, is not to have others wait behind it.
         if overtakes
             || self.room_ns < 0
@@ -298,17 +290,17 @@ impl Checkout {
             let (slot, fifo) = (*slot, fifo.take());
             give_back(Taken { slot, fifo }, true);
         }
-        let mut kept = None;
+        let mut turn = None;
         for (at, taken) in self.colors.drain(..).enumerate() {
             if Some(at) == running {
-                kept = Some(taken);
+                turn = Some(taken);
             } else if !waits[at] {
                 give_back(taken, false);
             }
         }
         self.turns.clear();
         self.begun = 0;
-        if let Some(taken) = kept {
+        if let Some(taken) = turn {
             self.colors.push(taken);
             self.turns.push(0);
             self.begun = 1;

@@ -1,21 +1,23 @@
 //! One core's side of the scheduler: what belongs to its thread alone.
 //!
 //! ```text
-//!     post to own color -----------> FIFO of the running color       (no atomics at all)
-//!     post to a color in the checkout -----> its FIFO in the checkout        (a look at its mailbox)
-//!     post to any other -----------> outbox --+
+//!     post to own color -------> FIFO of the running color      (no atomics at all)
+//!     post to one checked out -> its FIFO in the checkout       (a look at its mailbox)
+//!     post to any other -------> outbox ------+
 //!                                             |  exchange(): the one critical section of a quantum
 //!     checkout, run out ----------------------+--> return, flush, take mail, check out
 //!                                             |
 //!     checkout, next quantum <----------------+
 //! ```
 //!
-//! A core takes its own lock once a quantum. In it, in this order: colors are returned, but for
-//! those that are [kept](super::checkout); the outbox is published in program order; pokes are
-//! taken, and colors wanted elsewhere go; the next colors are checked out. Then it runs them with
-//! no read-modify-write at all. The exchange takes: one for the lock; one for each color of another
-//! core that was posted to; and one for the pokes to that core, if any of those colors had none
-//! under way.
+//! A core takes its own lock once a quantum; besides only to flush its outbox before the quantum
+//! ends, after a steal of several colors, and for levelling. In the exchange, in this order: colors
+//! are returned, but for those that are [kept](super::checkout); the outbox is published in program
+//! order; pokes are taken, and colors wanted elsewhere go; the next colors are checked out. Then it
+//! runs them with no read-modify-write, but for turns that are timed and events that are long.
+//! The exchange takes: one for the lock; one for each chunk that is pushed to a color of another
+//! core; one for each row of pokes to one core; one to take the core's own pokes, and one for the
+//! mailbox of each color that had a poke.
 //!
 //! **Causal order.** Posts to other colors leave the outbox in program order, or go to a color in
 //! the checkout when nothing for it is in the outbox; only consecutive posts to one color become
@@ -46,7 +48,7 @@ use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
 
 /// The batch threshold of a color while no other is waiting on its core.
-const BATCH_ALONE: u32 = if cfg!(loom) { 1 } else { 256 };
+const BATCH_UNDISTURBED: u32 = if cfg!(loom) { 1 } else { 256 };
 
 /// The event that runs.
 #[derive(Clone, Copy, Debug)]
@@ -240,9 +242,9 @@ impl Core {
         }
     }
 
-    /// Posts to another color. Apart from the self-post, the commonest post, whose few instructions
-    /// would otherwise save and restore the registers that this one needs. For the same reason the
-    /// rarer ways on from here are tail calls.
+    /// Posts to another color. Out of line: the self-post, which is the commonest, would otherwise
+    /// save and restore the registers that this one needs. The rarer ways on from here are tail
+    /// calls for the same reason.
     #[inline(never)]
     fn put_out(&mut self, slot: SlotId, event: Event) {
         let Err(event) = self.checkout.put(&self.shared, slot, event) else {
@@ -338,7 +340,7 @@ impl Core {
         if self.checkout.turns() == 1 && self.own.hint.queued() == 0 {
             // Nobody waits behind it. The time limit still holds, so that mail is not left for
             // longer than the quantum.
-            batch = batch.max(BATCH_ALONE);
+            batch = batch.max(BATCH_UNDISTURBED);
         }
         let Some(taken) = self.checkout.begin() else {
             self.current.slot = MaybeSlot::NONE;
@@ -410,7 +412,7 @@ impl Core {
     /// Puts an event back, and ends the quantum.
     #[cold]
     fn do_not_begin(&mut self, event: Event, times: Times) -> Option<Begun> {
-        self.running.put_front(event, times);
+        self.running.unpop(event, times);
         self.look_up();
         None
     }
@@ -424,7 +426,7 @@ impl Core {
         if let Some(timed) = &mut self.timing.quantum {
             timed.note(profile);
         }
-        self.own.progress.running(Some(profile));
+        self.own.progress.set_running(Some(profile));
         // All that began before this one were of the handler noted before.
         let begun = self.executed + self.running.begun() - 1;
         self.run.count(&self.own.counts, begun);
@@ -458,7 +460,7 @@ impl Core {
     /// how far the runtime is.
     #[inline(always)]
     pub(crate) fn looks_up(&mut self) {
-        if self.own.progress.looks_up() {
+        if self.own.progress.answer_look_up() {
             self.ran = false;
         }
     }
@@ -468,15 +470,15 @@ impl Core {
         self.own.stats.looks.add(1);
     }
 
-    /// Whether somebody has sent this core something since it found nothing: to be looked at as
-    /// often as possible, because the answer is on lines of its own that rarely change.
+    /// Whether somebody has sent this core something since it found nothing. Cheap to ask often:
+    /// the answer is on lines of its own that rarely change.
     #[inline]
     pub(crate) fn is_called(&self) -> bool {
         self.own.pokes.any() || self.own.hint.queued() > 0
     }
 
-    /// Whether this core ran something in its last turn: then what is queued goes before what
-    /// completed. Not after a long handler.
+    /// Whether this core's last step ran events, none of them long: then what is queued goes before
+    /// what completed.
     #[inline]
     pub(crate) fn has_run(&self) -> bool {
         self.ran
@@ -496,19 +498,19 @@ impl Core {
         reserved.saturating_sub(self.shared.gates.waiting() as usize)
     }
 
-    /// Whether nothing is checked out.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// Whether the checkout is empty.
+    pub(crate) fn has_empty_checkout(&self) -> bool {
         self.checkout.is_empty()
     }
 
-    /// Nothing to run: the event source is looked at in every turn.
-    pub(crate) fn rest(&mut self) {
+    /// Nothing to run: the event source is looked at in every step.
+    pub(crate) fn note_idle(&mut self) {
         self.run.count(&self.own.counts, self.executed);
         self.ran = false;
         if self.current.tag != Tag::NONE {
             self.current.tag = Tag::NONE;
             self.own.progress.advance();
-            self.own.progress.running(None);
+            self.own.progress.set_running(None);
         }
     }
 

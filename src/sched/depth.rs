@@ -1,9 +1,9 @@
 //! How many events wait in each color: for reports.
 //!
 //! They are in the color's FIFO and in its mailbox, put aside at a gate ([`crate::gate`]), or
-//! checked out by the core that owns it. Whoever holds the owner's lock may look at the first two,
-//! and knows how many were checked out. One color at a time, so that no core waits for more than a
-//! moment.
+//! checked out by the core that owns it; what is in an outbox nobody else sees. Whoever holds the
+//! owner's lock may look at the first two, and knows how many were checked out. One color at a
+//! time, so that no core waits for more than a moment.
 
 use super::section::Section;
 use crate::Color;

@@ -1,5 +1,5 @@
-//! What a core does under its own lock: once a quantum the [exchange](Core::exchange), and inside a
-//! long handler the [flush](Core::flush).
+//! What a core does under its own lock: once a quantum the [exchange](Core::exchange), and the
+//! [flush](Core::flush) whenever posts must be seen before the quantum ends.
 
 use super::checkout::Checkout;
 use super::core::Core;
@@ -79,7 +79,7 @@ impl Core {
             take_mail(&mut section, bells);
         }
 
-        self.quantum_ns = check_out(checkout, &mut section);
+        self.quantum_ns = fill_checkout(checkout, &mut section);
 
         let worth = section.write_hint();
         // A walk of all lists: affordable while they are short.
@@ -188,7 +188,7 @@ fn append_here(section: &mut Section<'_>, checkout: &mut Checkout, slot: SlotId,
 
 /// Checks out the next quantum. Returns how long it may last, in ns.
 #[inline(never)]
-pub(super) fn check_out(checkout: &mut Checkout, section: &mut Section<'_>) -> u32 {
+pub(super) fn fill_checkout(checkout: &mut Checkout, section: &mut Section<'_>) -> u32 {
     let quantum_ns = section.limits.quantum_ns(section.shared);
     let room = checkout.room();
     let room_ns = section.check_out(quantum_ns, room, |taken| checkout.push(taken));
@@ -215,7 +215,7 @@ pub(super) fn take_mail(section: &mut Section<'_>, bells: &mut Vec<u32>) {
     let taken = section.take_pokes();
     deliver(section, taken);
     if !section.queues().hurried.is_empty() {
-        section.hurry();
+        section.grant_wishes();
     }
 }
 

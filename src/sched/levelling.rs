@@ -23,7 +23,7 @@ impl Core {
         let (victim, _) = self.own.victims[rank];
         let hint = &self.shared.cores[victim as usize].hint;
         let events_ns = hint.events() * EVENT_NS;
-        // Where worth does not count, whatever there is, is worth as much as can be.
+        // Without the time-left heuristic the hint is `u64::MAX` or 0.
         let theirs_ns = hint.worth_ns().saturating_add(events_ns);
         let (ours_ns, lasting, lasting_ns) = {
             let section = Section::enter(&self.shared, self.id);
@@ -40,7 +40,7 @@ impl Core {
             let now_ns = self.clock.now_ns();
             let mut loot = Loot::new();
             if self.visit(rank, now_ns, has_ns, &mut loot) {
-                self.adopt(loot, false);
+                self.link_loot(loot, false);
             }
             // We may have raised the victim's hint by linking its mail: see `end_search`.
             fence(Ordering::SeqCst);

@@ -1,20 +1,20 @@
-//! The heart: pure scheduling. No threads, no I/O, no clock of its own.
+//! The scheduler. No threads, no I/O, no clock of its own.
 //!
-//! Read in this order: [`step`] is one step of one core; [`core`] is that core; [`exchange`] is
-//! what it does under its lock once a quantum: return, flush, take mail, check out; [`checkout`] is
-//! what it runs without the lock; [`section`] is the critical section, where colors are linked and
-//! change owner.
+//! Read in this order: [`step`] is one step of one core, and the heart of it all; [`core`] is that
+//! core; [`exchange`] is what it does under its lock once a quantum: return, flush, take mail,
+//! check out; [`checkout`] is what it runs without the lock; [`outbox`] what it has posted and not
+//! published yet; [`section`] is the critical section, where colors are linked and change owner.
 //!
 //! [`steal`] and [`victim`] are what an idle core does, [`levelling`] what a busy one does beside a
-//! busier, and [`timing`] how it knows what its handlers take. [`together`] posts to several colors
-//! at once. [`waiting`] is how a color is held: its events then ask a gate ([`crate::gate`]).
-//! [`depth`] is for reports.
+//! busier. [`timing`] is how a core knows what its handlers take, and what it does before a long
+//! one. [`together`] posts to several colors at once. [`holding`] is how a color is held: its
+//! events then ask a gate ([`crate::gate`]). [`depth`] is for reports.
 //!
 //! The papers' structures, and how cores reach each other, are in [`crate::shared`].
 //!
 //! What can never happen: two cores in one color; two events of a color out of the order of their
-//! posts; a color with events that no list, mailbox or checkout leads to; a core asleep with mail;
-//! a lock held while user code runs.
+//! posts; published events that no list, checkout, loot, mailbox or gate leads to; a core asleep
+//! while a poke of its is on the way; a lock held while user code runs.
 
 pub(crate) mod checkout;
 #[cfg(all(test, not(loom)))]
@@ -22,6 +22,7 @@ mod choices;
 pub(crate) mod core;
 pub(crate) mod depth;
 mod exchange;
+mod holding;
 mod levelling;
 pub(crate) mod outbox;
 pub(crate) mod section;
@@ -30,4 +31,3 @@ pub(crate) mod step;
 mod timing;
 pub(crate) mod together;
 mod victim;
-mod waiting;

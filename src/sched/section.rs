@@ -6,11 +6,10 @@
 //! taken, and answers with what could not be done, or with colors. [`super::exchange`] and
 //! [`super::steal`] drive it. Which of its colors a thief gets is in [`super::victim`].
 
-use super::checkout::Taken;
 use crate::color::{MaybeSlot, SlotId};
 use crate::event::fifo::{Chunk, Fifo};
 use crate::shared::Shared;
-use crate::shared::color_queue::{ColorQueue, Endurance, State};
+use crate::shared::color_queue::{ColorQueue, Endurance, State, Taken};
 use crate::shared::core_queue::QueueEnd;
 use crate::shared::limits::Limits;
 use crate::shared::mail;
@@ -61,7 +60,7 @@ impl Worth {
 
 /// What is being checked out.
 #[derive(Debug, Default)]
-struct CheckOut {
+struct CheckOutSum {
     quantum_ns: u64,
     /// Most colors.
     room: usize,
@@ -335,7 +334,7 @@ impl<'a> Section<'a> {
     /// After pokes were delivered: moves the colors that wish for the next turn to the head of the
     /// core-queue and of their bands, unless that was done too often. Who has asked first is first.
     #[cold]
-    pub(super) fn hurry(&mut self) {
+    pub(super) fn grant_wishes(&mut self) {
         let mut hurried = std::mem::take(&mut self.guarded.queues.hurried);
         let shared = self.shared;
         let stats = &shared.cores[self.core as usize].stats;
@@ -398,10 +397,11 @@ impl<'a> Section<'a> {
         self.link_at(slot, QueueEnd::Head);
     }
 
-    /// After a release, only `kept` may still be checked out: it is counted if it lasts.
-    pub(super) fn out_only(&mut self, kept: Option<SlotId>) {
+    /// After a release, only the `running` color may still be checked out: it is counted if it
+    /// lasts.
+    pub(super) fn out_only(&mut self, running: Option<SlotId>) {
         let lasts = |slot| self.guarded.colors.at(slot).endurance.lasts();
-        self.guarded.queues.lasting_out = kept.is_some_and(lasts).into();
+        self.guarded.queues.lasting_out = running.is_some_and(lasts).into();
     }
 
     /// Links a color that was checked out, or stolen for this core, and has events.
@@ -416,7 +416,7 @@ impl<'a> Section<'a> {
         slot
     }
 
-    /// A color that comes back: idle, and its events are where they were taken.
+    /// Marks a color that comes back as idle; its events are still where they were taken to.
     #[inline(always)]
     fn returned(&mut self, slot: SlotId) -> CellMut<'_, ColorQueue> {
         check!(
@@ -447,10 +447,10 @@ impl<'a> Section<'a> {
         room: usize,
         mut take: impl FnMut(Taken),
     ) -> i64 {
-        let mut sum = CheckOut {
+        let mut sum = CheckOutSum {
             quantum_ns: quantum_ns.into(),
             room,
-            ..CheckOut::default()
+            ..CheckOutSum::default()
         };
         let mut head = MaybeSlot::from(self.guarded.queues.core_queue.head());
         let mut scout = {
@@ -485,7 +485,7 @@ impl<'a> Section<'a> {
     /// Whether the head of the core-queue is to be checked out with what was taken before it: then
     /// it is added to the sum.
     #[inline(always)]
-    fn fits(&mut self, slot: SlotId, sum: &mut CheckOut) -> bool {
+    fn fits(&mut self, slot: SlotId, sum: &mut CheckOutSum) -> bool {
         let mut queue = self.guarded.colors.at(slot);
         let lasts = queue.endurance.lasts();
         if lasts {
@@ -540,7 +540,7 @@ impl<'a> Section<'a> {
             queue = self.guarded.colors.at(slot);
         }
         let next = self.guarded.queues.core_queue.after(slot, &queue);
-        let fifo = queue.check_out();
+        let fifo = queue.take_events();
         queue.end();
         take(Taken { slot, fifo });
         next.into()

@@ -10,18 +10,19 @@
 //! goes on with [`super::levelling`]. The cost does not depend on how many events are queued: a
 //! color moves with its whole FIFO. What is measured is the cost of a color.
 //!
-//! A victim is worth a visit if the time-left of its worthy colors exceeds the measured steal cost
-//! of that distance; or if it is *stuck*, that is, in an event that is long or expected to be, or
-//! seen in one turn for longer than a steal costs; and has any color or mail at all, which would
-//! otherwise wait for that event.
+//! A victim is worth a visit if the time-left of its worthy colors is at least the measured steal
+//! cost of that distance; or if it is *stuck* and has a color queued or a poke. It is stuck in an
+//! event that is long or expected to be, and if it was seen in one turn for longer than a steal
+//! costs. With the two-color rule only a poke counts. From a stuck victim without a worthy color
+//! half of its stealable colors are taken, and at most a round.
 //!
 //! A victim is a core, and has a *rank* among a thief's victims: 0 is the nearest.
 
-use super::checkout::Taken;
 use super::core::Core;
-use super::exchange::{check_out, take_mail};
+use super::exchange::{fill_checkout, take_mail};
 use super::section::Section;
 use crate::shared::Shared;
+use crate::shared::color_queue::Taken;
 use crate::shared::sleepers::wake_nearest;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
@@ -100,7 +101,7 @@ impl Core {
         }
         if loot.len() > 1 && !fault("stolen colors not shared out") {
             // Others should see what is more than a quantum.
-            self.adopt(loot, true);
+            self.link_loot(loot, true);
         } else {
             loot.into_iter().for_each(|taken| self.checkout.push(taken));
         }
@@ -108,7 +109,7 @@ impl Core {
     }
 
     /// Links what was stolen into our own core-queue. `run`: and checks out a quantum.
-    pub(super) fn adopt(&mut self, loot: Loot, run: bool) {
+    pub(super) fn link_loot(&mut self, loot: Loot, run: bool) {
         let Core {
             id,
             shared,
@@ -124,7 +125,7 @@ impl Core {
             take_mail(&mut section, bells);
         }
         if run {
-            self.quantum_ns = check_out(checkout, &mut section);
+            self.quantum_ns = fill_checkout(checkout, &mut section);
         }
         let worth = section.write_hint();
         let waits = section.queues().core_queue.len > 0;
@@ -257,7 +258,7 @@ impl Core {
         let Some(stuck) = self.tempting(rank, now_ns) else {
             return false;
         };
-        // Borrowed, not cloned: see `Core::flush`.
+        // Borrowed, not cloned: see `Core::exchange`.
         let Core {
             id,
             shared,

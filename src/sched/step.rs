@@ -1,10 +1,10 @@
-//! The heart: one step of one core.
+//! One step of one core: the algorithm.
 
 use super::core::Core;
 use crate::event::profile::Begun;
 
 /// Who has a core, runs its events, and knows where completions come from. The scheduler asks
-/// nothing else of what is above it.
+/// nothing else of the layers that use it.
 pub(crate) trait Host {
     fn core_mut(&mut self) -> &mut Core;
 
@@ -27,8 +27,8 @@ pub(crate) enum Stepped {
     Idle,
 }
 
-/// One step of one core: never blocks, and is what every driver calls: the thread loop, the loom
-/// models, the simulation of virtual cores. `between` is called after each event, for the
+/// One step of one core. Never blocks. Called by the thread loop, the loom models, and the
+/// simulation of virtual cores. `between` is called after each event, for the
 /// simulation, which lets other cores go on there.
 #[inline]
 pub(crate) fn step<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> Stepped {
@@ -37,13 +37,13 @@ pub(crate) fn step<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> 
     // Return what was checked out, flush the outbox, take mail, check out the next colors.
     host.core_mut().exchange();
     // Nothing of our own: take from the nearest that has too much.
-    if host.core_mut().is_idle() && !host.core_mut().steal() {
-        host.core_mut().rest();
+    if host.core_mut().has_empty_checkout() && !host.core_mut().steal() {
+        host.core_mut().note_idle();
         return Stepped::Idle;
     }
     // It is no longer one of the searching cores, if it was.
     host.core_mut().end_search(true);
-    // Run, with no lock held and no read-modify-write.
+    // Run, with no lock held.
     let executed = host.core_mut().executed;
     while host.catch(|host| run_quantum(host, &between)) {
         between(host);
@@ -53,7 +53,7 @@ pub(crate) fn step<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> 
     Stepped::Ran
 }
 
-/// Runs the events of each color of the checkout until it is empty or its batch is over.
+/// Gives each color of the checkout its turn, until none is left.
 #[inline]
 fn run_quantum<H: Host + ?Sized>(host: &mut H, between: &impl Fn(&mut H)) {
     loop {

@@ -2,17 +2,17 @@
 //!
 //! What such an event posts is published at once, post by post, because it might go on for long
 //! after. That costs several times the post. Events that are long *because* they post (a broadcast,
-//! say) are spared it: if a few in a row were over soon after their first post, for the number that
-//! they posted, their handler *posts in a row*. Of its next event the first
-//! post is published at once, and the rest together, at [`OUTBOX_MAX`] colors or at its end. If
+//! say) are spared it: if several events of a handler, one after the other, took little time for
+//! each post after the first, the handler *posts in a row*. Of its next event the first post is
+//! published at once, and the rest together, at [`OUTBOX_MAX`] colors or at its end. If
 //! that does take longer after all, its posts have waited, and the handler is no longer taken for
 //! one that posts in a row.
 //!
-//! **Surprises.** Most events are not timed, because that costs more than they do: and one that
-//! takes a thousand times what was thought has others wait behind it that an idle core could have
-//! run. So while another core is idle and anything waits, quanta are timed as wholes. When one took
-//! longer than two wake-ups, the handlers in it are suspected, and for a while their events are
-//! timed and checked out alone ([`crate::event::profile`]).
+//! **Surprises.** Most events are not timed: reading the clock costs more than they do. Such an
+//! event may still take a thousand times its estimate, and what waits behind it could have run on
+//! an idle core. So while another core is idle and anything waits, quanta are timed as wholes. When
+//! one took longer than two wake-ups, the handlers in it are suspected, and for a while their
+//! events are timed and checked out alone ([`crate::event::profile`]).
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
@@ -51,7 +51,7 @@ pub(super) struct Timing {
     pub(super) first_post: Option<(u64, u64)>,
     /// The quantum, if it is timed as a whole.
     pub(super) quantum: Option<TimedQuantum>,
-    /// Since when the core is awake, if it is not [busy](super::vigil) yet, in ns.
+    /// Since when the core is awake, if it is not [busy](crate::shared::vigil) yet, in ns.
     pub(super) fresh_since_ns: Option<u64>,
 }
 
@@ -78,7 +78,8 @@ pub(super) struct TimedQuantum {
     suspects: ArrayVec<ProfileId, SUSPECTS_MAX>,
 }
 
-/// For so long after a sleep a core watches itself: some of the watchdog's wake-ups.
+/// For so long after a sleep a core watches itself and leaves the watchdog asleep: several times
+/// what waking that costs.
 const FRESH_NS: u64 = 50_000;
 
 impl TimedQuantum {
@@ -117,7 +118,7 @@ impl Core {
     pub(super) fn sample(&mut self) {
         let timing = &mut self.timing;
         timing.sampling = !timing.sampling || timing.wary > 0 || timing.fresh_since_ns.is_some();
-        self.own.progress.sample(timing.sampling);
+        self.own.progress.set_sampled(timing.sampling);
         timing.until_sample = if timing.sampling {
             1
         } else {
@@ -141,7 +142,7 @@ impl Core {
     fn begin_timed(&mut self) {
         self.timing.quantum = Some(TimedQuantum {
             began_ns: self.clock.now_ns(),
-            // It is not noted again.
+            // `note` is called when the handler changes: not for the first event.
             suspects: ArrayVec::from_iter([self.current.profile()]),
         });
     }
@@ -169,7 +170,7 @@ impl Core {
             let raw_ns = raw_ns.max(profile.surprise_ns());
             let long = u64::from(raw_ns) >= self.shared.wake_cost_ns;
             if long {
-                self.own.progress.long(true);
+                self.own.progress.set_long(true);
             }
             let mut looked = false;
             if raw_ns >= self.quantum_ns {
@@ -238,7 +239,7 @@ impl Core {
         }
         self.outbox_due = OUTBOX_MAX;
         if self.own.progress.is_long() {
-            self.own.progress.long(false);
+            self.own.progress.set_long(false);
         }
         self.current.started_ns = None;
         if self

@@ -11,7 +11,7 @@ use crate::color::SlotId;
 use crate::event::maker::{Maker, Refusal};
 use crate::event::node::{Event, Sort};
 use crate::shared::Shared;
-use crate::shared::foreign;
+use crate::shared::direct;
 use crate::sync::{Arc, MutexGuard, fault};
 use crate::{Color, Cx, Handler};
 
@@ -58,18 +58,18 @@ impl Shared {
     }
 
     /// Nobody else posts to several colors meanwhile.
-    fn alone_together(&self) -> Option<MutexGuard<'_, ()>> {
+    fn lock_together(&self) -> Option<MutexGuard<'_, ()>> {
         (!fault("places taken one by one")).then(|| self.together.lock().unwrap())
     }
 
     /// Publishes events made by a foreign thread, at one place in all their colors.
     pub(crate) fn publish_together(&self, events: Vec<(Color, Event)>) {
         let mut bells = Vec::new();
-        let alone = self.alone_together();
+        let locked = self.lock_together();
         for (color, event) in events {
-            foreign::push(self, self.slots.map.slot(color), event, &mut bells);
+            direct::push(self, self.slots.map.slot(color), event, &mut bells);
         }
-        drop(alone);
+        drop(locked);
         self.ring_all(bells);
     }
 }
@@ -98,16 +98,16 @@ impl Core {
         self.flush();
         self.posted += events.len() as u64;
         let shared = Arc::clone(&self.shared);
-        let alone = shared.alone_together();
+        let locked = shared.lock_together();
         for (color, event) in events {
             let slot = shared.slots.map.slot(color);
             if self.current.slot.is(slot) {
                 self.append_behind_mail(slot, event);
             } else {
-                foreign::push(&shared, slot, event, &mut self.bells);
+                direct::push(&shared, slot, event, &mut self.bells);
             }
         }
-        drop(alone);
+        drop(locked);
         self.ring();
     }
 

@@ -1,27 +1,26 @@
 //! Which colors a thief gets, and how they leave: under the victim's lock ([`super::section`]).
 
-use super::checkout::Taken;
 use super::section::Section;
 use super::steal::Loot;
 use crate::color::SlotId;
 use crate::memory::prefetch;
-use crate::shared::color_queue::ColorQueue;
+use crate::shared::color_queue::{ColorQueue, Taken};
 use crate::sync::fault;
 
 impl Section<'_> {
     /// Unlinks a color and takes its events out.
     #[inline]
-    fn take_out(&mut self, slot: SlotId) -> Taken {
+    fn remove(&mut self, slot: SlotId) -> Taken {
         if !fault("left in the core-queue") {
             self.unlink(slot);
         }
-        let fifo = self.guarded.colors.at(slot).check_out();
+        let fifo = self.guarded.colors.at(slot).take_events();
         Taken { slot, fifo }
     }
 
-    /// Moves colors to `thief`, best first, as checked out by it: as many as `into` has room for,
-    /// until the thief, which has `has_ns` worth of its own, has as much as is left here. True if
-    /// more is due.
+    /// Moves colors to `thief`, from the head of the highest band, as checked out by it: as many as
+    /// `into` has room for, until the thief, which has `has_ns` worth of its own, has as much as is
+    /// left here. True if more is due.
     ///
     /// `stuck`: this core is in a long event, or has been in one turn for longer than a steal
     /// costs, so each of its colors is worth taking, whatever its time. (Not to libasync-smp, which
@@ -34,7 +33,7 @@ impl Section<'_> {
         into: &mut Loot,
     ) -> bool {
         let policy = &self.shared.policy;
-        if !policy.heuristics.bands() {
+        if !policy.heuristics.uses_stealing_queue() {
             if let Some(slot) = self.base_choice() {
                 self.move_to(slot, thief, into);
             }
@@ -46,7 +45,7 @@ impl Section<'_> {
         if let Some(band) = self.guarded.queues.stealing_queue.highest() {
             let mut thief_ns = has_ns;
             while let Some(slot) = self.guarded.queues.stealing_queue.head(band) {
-                if policy.needs_two_colors() && self.guarded.queues.colors() < 2 {
+                if policy.needs_two_colors() && self.guarded.queues.colors_with_events() < 2 {
                     return false;
                 }
                 let color_ns = self.guarded.colors.at(slot).load_ns();
@@ -79,8 +78,8 @@ impl Section<'_> {
     /// Where worth does not count: whether the rules let a thief take anything.
     #[inline(never)]
     pub(super) fn has_something_by_the_two_color_rule(&mut self) -> bool {
-        if self.shared.policy.heuristics.bands() {
-            return self.guarded.queues.colors() >= 2;
+        if self.shared.policy.heuristics.uses_stealing_queue() {
+            return self.guarded.queues.colors_with_events() >= 2;
         }
         // Soon found: of three colors one has fewer than half of the events.
         self.base_choice().is_some()
@@ -104,7 +103,7 @@ impl Section<'_> {
     }
 
     fn move_to(&mut self, slot: SlotId, thief: u32, into: &mut Loot) {
-        let taken = self.take_out(slot);
+        let taken = self.remove(slot);
         // The thief reads the first event soon.
         prefetch(taken.fifo.at());
         // Published before the lock is released: from now on every poster and every poke goes to

@@ -1,7 +1,7 @@
 //! A color's queue of events: the private part of its slot.
 //!
 //! ```text
-//!            append (owner or thief under the lock)          check out (same)
+//!            append (owner or thief, under the lock)         take (the same)
 //!   Idle ---------------------------------------> Queued -------------------> CheckedOut
 //!    ^                                              ^                              |
 //!    |                    something left            +------------------------------+
@@ -18,6 +18,7 @@
 use super::list::Links;
 use super::queues::EVENT_NS;
 use super::stealing_queue::Band;
+use crate::color::SlotId;
 use crate::event::fifo::Fifo;
 
 /// Where a color-queue is.
@@ -32,8 +33,8 @@ pub(crate) enum State {
     CheckedOut = 2,
 }
 
-/// For how long a color has run without ever being finished: about what its turns took, since it
-/// last had no events left.
+/// For how long a color has run without ever being finished: what its turns were estimated to take,
+/// since it last had no events left.
 ///
 /// What has lasted is expected to last as long again. A color that posts to itself has a single
 /// event queued, of some nanoseconds, whenever it is looked at: by that it would never be worth
@@ -77,6 +78,15 @@ impl Endurance {
     }
 }
 
+/// A color that was taken out of its core's lists, to be run or by a thief; its events with it.
+/// There is one for each color that is checked out, and it is given back under the owner's lock.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Taken {
+    pub(crate) slot: SlotId,
+    pub(crate) fifo: Fifo,
+}
+
 /// The private part of a color slot. All zero is an idle, empty queue.
 #[repr(C)]
 #[derive(Debug)]
@@ -89,7 +99,7 @@ pub(crate) struct ColorQueue {
     /// See [`Endurance`].
     pub(crate) endurance: Endurance,
     /// Its place in the core-queue; while it is checked out, see [`ColorQueue::taken`].
-    pub(crate) core: Links,
+    pub(crate) in_core_queue: Links,
     /// Its place in its band.
     pub(crate) in_band: Links,
 }
@@ -123,16 +133,16 @@ impl ColorQueue {
     /// Takes the events out of a color that is in no list any more, or that the caller is about to
     /// unlink.
     #[inline(always)]
-    pub(crate) fn check_out(&mut self) -> Fifo {
+    pub(crate) fn take_events(&mut self) -> Fifo {
         self.state = State::CheckedOut;
-        self.core = Links::note(self.fifo.len());
+        self.in_core_queue = Links::note(self.fifo.len());
         self.fifo.take()
     }
 
     /// With how many events it was checked out, if it is. For reports: it may have run some of
     /// them.
     pub(crate) fn taken(&self) -> Option<u32> {
-        (self.state == State::CheckedOut).then(|| self.core.noted())
+        (self.state == State::CheckedOut).then(|| self.in_core_queue.noted())
     }
 
     /// In no list and without events.
@@ -148,7 +158,7 @@ impl ColorQueue {
             state: State::Idle,
             band: None,
             endurance: Endurance::NONE,
-            core: Links::NONE,
+            in_core_queue: Links::NONE,
             in_band: Links::NONE,
         }
     }

@@ -61,10 +61,10 @@ impl CoreQueue {
         self.list.head()
     }
 
-    /// The color after this one, for who has it at hand.
+    /// The color after this one, for a caller that has its queue.
     #[inline(always)]
     pub(crate) fn after(&self, id: SlotId, queue: &ColorQueue) -> Option<SlotId> {
-        self.list.after(id, &queue.core)
+        self.list.after(id, &queue.in_core_queue)
     }
 
     /// Links a color.

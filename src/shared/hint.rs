@@ -4,7 +4,8 @@ use super::queues::Queues;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::relaxed;
 
-/// What there is to steal: read plainly by thieves and would-be sleepers, written under the lock.
+/// What there is to steal: read plainly by thieves and would-be sleepers; written
+/// under the lock, but for `asked`.
 #[derive(Debug)]
 pub(crate) struct Hint {
     worth_ns: AtomicU64,
@@ -75,7 +76,7 @@ impl Hint {
         self.lasting.load(Ordering::Relaxed)
     }
 
-    /// Asks the core to leave some of those in its core-queue, or no longer.
+    /// Asks the core to leave some of the colors that last in its core-queue, or no longer.
     pub(crate) fn ask(&self, asked: bool) {
         if self.is_asked() != asked {
             self.asked.store(asked.into(), Ordering::Relaxed);
@@ -86,7 +87,7 @@ impl Hint {
         self.asked.load(Ordering::Relaxed) != 0
     }
 
-    /// Stealable events, for the base algorithm's fullest-first order and for reports.
+    /// Stealable events: for the base algorithm's fullest-first order, for levelling, for reports.
     #[inline]
     pub(crate) fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)

@@ -9,7 +9,8 @@ use crate::color::{ColorMap, SlotId};
 /// The least quantum, in ns: some ten times what returning, flushing and checking out take.
 pub(crate) const QUANTUM_MIN_NS: u32 = 600;
 /// The least quantum while nobody would steal what it hides, because no core is idle or stealing is
-/// off, in ns: who looks for work after it began, waits no longer than for a system call or two.
+/// off, in ns. A core that becomes idle during such a quantum waits for its end, which takes about
+/// as long as one or two system calls.
 pub(crate) const QUANTUM_BUSY_NS: u32 = 2_400;
 
 /// See the module text.
@@ -24,10 +25,10 @@ pub(crate) struct Limits {
     pub(crate) quantum_ns: u32,
     /// The same while nobody is idle.
     pub(crate) quantum_busy_ns: u32,
-    /// An event that may last longer than a wake-up takes is checked out alone, in ns: what would
-    /// wait behind it could be run sooner by a core that sleeps.
+    /// What a wake-up costs, in ns. A color whose next event may take longer is checked out alone:
+    /// what would wait behind it could be run sooner by a core that sleeps.
     pub(crate) alone_ns: u32,
-    /// What a color that goes on and on is taken to last.
+    /// The most that [`Endurance`] counts up to.
     pub(crate) endurance_most: Endurance,
     /// The first control slot.
     pub(crate) controls_first: SlotId,

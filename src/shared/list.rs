@@ -59,7 +59,7 @@ impl List {
         members.links(id, |links| self.after(id, links))
     }
 
-    /// The member after this one, for who has its links at hand.
+    /// The member after this one, for a caller that has its links.
     #[inline(always)]
     pub(crate) fn after(&self, id: SlotId, links: &Links) -> Option<SlotId> {
         (!self.tail.is(id)).then_some(SlotId::of(links.next))
@@ -107,8 +107,8 @@ impl List {
         }
     }
 
-    /// Takes all members out before `head`, or all if there is none: at once, for who went through
-    /// them.
+    /// Takes all members out before `head`, or all if there is none: at once, for a caller that
+    /// went through them.
     #[inline(always)]
     pub(crate) fn begin_at(&mut self, head: Option<SlotId>) {
         self.head = head.into();

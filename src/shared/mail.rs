@@ -68,7 +68,7 @@ pub(crate) fn mark_poked(slots: &Slots, slot: SlotId) -> bool {
 
 /// Whether events wait in the mailbox, or a poke is on its way.
 #[inline(always)]
-pub(crate) fn has_any(slot: &Slot) -> bool {
+pub(crate) fn has_mail_or_poke(slot: &Slot) -> bool {
     !slot.mail.load(Ordering::Acquire).is_null()
 }
 
@@ -125,8 +125,8 @@ pub(crate) fn count(colors: &mut Colors<'_>, slot: SlotId) -> (u64, Option<Color
     while let Some(node) = NonNull::new(last) {
         // SAFETY: what is in a mailbox is taken out under the owner's lock only, which is beside
         // `colors` (asserted), and whoever pushes touches nothing but what is pushed: so these
-        // nodes stay where they are, and nobody else looks at them. The chunk is only looked at, and
-        // stays where it is.
+        // nodes stay where they are, and nobody else looks at them. The chunk is only looked at,
+        // and stays where it is.
         let (mut chunk, older) = unsafe { Chunk::open(node) };
         events += u64::from(chunk.totals().count);
         color = color.or_else(|| Some(chunk.color()));

@@ -1,6 +1,6 @@
 //! What the cores of a runtime share: the queues that Mely's paper draws, under a lock for each
 //! core, and the words that cores write to each other without one. What a core does with them is in
-//! [`crate::sched`], which is above, and which nothing here names.
+//! [`crate::sched`], a higher layer, which no code here names.
 //!
 //! **Under a core's lock** are its queues ([`queues`]): [`core_queue`] is its colors in the order
 //! of their turns, [`stealing_queue`] those of them that are worth a steal, by what [`policy`] says
@@ -8,18 +8,18 @@
 //! All link through the colors by the one [`list`]. A color lies in one of the [`slots`].
 //!
 //! **Without a lock**: [`mail`] is how events reach a color on another core, [`poke`] how that core
-//! is told, [`wish`] what else is asked of a color, and [`foreign`] how threads post that are no
-//! cores. A core shows what it has to give in its [`hint`], and what it is doing in its
-//! [`progress`]. [`sleepers`] is how cores sleep and are woken, and [`vigil`] how the watchdog is.
-//! [`stats`] is what they count.
+//! is told, [`wish`] what else is asked of a color, and [`direct`] how to post without an outbox. A
+//! core shows what it has to give in its [`hint`], and what it is doing in its [`progress`].
+//! [`sleepers`] is how cores sleep and are woken, and [`vigil`] how the watchdog does. [`stats`] is
+//! what they count.
 //!
-//! What can never happen: published events that no list, mailbox, poke, checkout or loot leads to;
-//! mail without a poke; a core asleep that has mail; a change of owner without the old owner's
-//! lock.
+//! What can never happen: published events that no list, checkout, loot, mailbox or gate leads to;
+//! mail without a poke; a core asleep while a poke of its is on the way; a change of owner without
+//! the old owner's lock.
 
 pub(crate) mod color_queue;
 pub(crate) mod core_queue;
-pub(crate) mod foreign;
+pub(crate) mod direct;
 mod hint;
 pub(crate) mod limits;
 mod list;
@@ -87,7 +87,7 @@ const STEAL_COST_MAX_NS: u32 = 20_000;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) slots: Slots,
-    /// Counted singly, so that each core's thread has its own at hand.
+    /// Each in an `Arc` of its own, so that a core's thread reaches its own directly.
     pub(crate) cores: Box<[Arc<CoreShared>]>,
     pub(crate) profiles: Profiles,
     pub(crate) gates: Gates,
@@ -103,7 +103,7 @@ pub(crate) struct Shared {
     /// like everything here that changes: the rest is what each core reads for each event.
     pub(crate) searching: CachePadded<AtomicU32>,
     steal_cost_ns: CachePadded<[relaxed::AtomicU32; Distance::COUNT]>,
-    /// What a wake-up costs: less than this in sight wakes nobody, in ns.
+    /// What a wake-up costs, in ns: nobody is woken for work that is worth less.
     pub(crate) wake_cost_ns: u64,
     /// One a core, hung up by its thread before it first sleeps; and the watchdog's.
     bells: Box<[Hook]>,

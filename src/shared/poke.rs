@@ -1,9 +1,9 @@
 //! A core's pokes: a word onto which anybody pushes them, and on which the core sleeps.
 //!
-//! A *poke* tells a core that a color of its has mail. It carries no order and no event, so it may
-//! be forwarded: a color that moved after the poke was sent gets it from its old owner, or from a
-//! thief that took the old owner's pokes. At most one poke exists for a color ([`super::mail`]), so
-//! pokes link through the slots themselves and nothing is allocated.
+//! A *poke* tells a core that one of its colors has mail. It carries no order and no event, so it
+//! may be forwarded: a color that moved after the poke was sent gets it from its old owner, or from
+//! a thief that took the old owner's pokes. At most one poke exists for a color ([`super::mail`]),
+//! so pokes link through the slots themselves and nothing is allocated.
 //!
 //! ```text
 //!            a poster's push                  the owner's, or a thief's, take
@@ -19,11 +19,11 @@
 //! it has to ring. A plain store of "awake" beside the list was shown by loom to lose a wake-up.
 //!
 //! **Poke against migration.** A poster reads the owner, pushes the poke to that core, then reads
-//! the owner again. A thief publishes the new owner, then looks at the victim's mailbox once more
-//! with a read-modify-write. In the order of the mailbox word either the push comes first, and the
+//! the owner again. A thief publishes the new owner, then looks at the victim's pokes once more
+//! with a read-modify-write. In the order of that word either the push comes first, and the
 //! thief finds the poke and forwards it; or the thief's look comes first, and then the push, an
 //! acquiring read-modify-write, makes the new owner visible to the poster's second read: the poster
-//! takes the old owner's mail itself and sends each poke to where its color now is. Either way no
+//! takes the old owner's pokes itself and sends each poke to where its color now is. Either way no
 //! poke stays behind the long handler of a core that no longer owns the color.
 
 use super::Shared;

@@ -12,7 +12,8 @@ use super::stealing_queue::Band;
 pub struct Heuristics {
     /// Victims by distance in the cache hierarchy instead of the fullest first (Mely §III-A).
     pub locality: bool,
-    /// Only colors whose queued work outweighs the measured cost of stealing it (Mely §III-B).
+    /// Only colors whose expected work outweighs the measured cost of stealing it (Mely §III-B),
+    /// and those of a core that is stuck in a long handler.
     pub time_left: bool,
     /// Prefers colors of handlers that drag little memory along (Mely §III-C).
     pub penalty: bool,
@@ -33,7 +34,7 @@ impl Heuristics {
     };
 
     /// Whether the stealing-queue is kept at all.
-    pub(crate) fn bands(self) -> bool {
+    pub(crate) fn uses_stealing_queue(self) -> bool {
         self.time_left || self.penalty
     }
 }
@@ -74,7 +75,7 @@ impl Policy {
     /// A color with less time-left than this is in no band, in ns.
     #[inline]
     pub(crate) fn worthy_ns(&self, steal_cost_ns: u64) -> u32 {
-        if !self.stealing || !self.heuristics.bands() {
+        if !self.stealing || !self.heuristics.uses_stealing_queue() {
             return u32::MAX;
         }
         if self.heuristics.time_left {
@@ -84,22 +85,27 @@ impl Policy {
         }
     }
 
-    /// The band of a color with these times, if it is worth stealing.
+    /// The band of a color of this worth, if it is worth stealing.
     ///
-    /// Worthy by its raw time, banded by its penalized time and never below the lowest band: a
+    /// Worthy by its worth, banded by its penalized time and never below the lowest band: a
     /// penalty is a preference, not a veto. Bands are \[1, 4), \[4, 16) and \[16, inf) steal costs.
     #[inline]
-    pub(crate) fn band(&self, raw_ns: u64, penalized_ns: u64, steal_cost_ns: u64) -> Option<Band> {
-        if !self.stealing || !self.heuristics.bands() {
+    pub(crate) fn band(
+        &self,
+        worth_ns: u64,
+        penalized_ns: u64,
+        steal_cost_ns: u64,
+    ) -> Option<Band> {
+        if !self.stealing || !self.heuristics.uses_stealing_queue() {
             return None;
         }
-        if self.heuristics.time_left && raw_ns < steal_cost_ns {
+        if self.heuristics.time_left && worth_ns < steal_cost_ns {
             return None;
         }
         let time_ns = if self.heuristics.penalty {
             penalized_ns
         } else {
-            raw_ns
+            worth_ns
         };
         Some(if time_ns >= 16 * steal_cost_ns {
             Band::High
@@ -111,8 +117,8 @@ impl Policy {
     }
 
     /// The two-color rule of the base algorithm: what runs cannot be stolen, so a victim needs
-    /// another color besides. The full algorithm takes a lone waiting color too, else it would
-    /// starve behind a long handler.
+    /// another color besides. With the time-left heuristic a thief takes a lone queued color too,
+    /// else that would starve behind a long handler.
     pub(crate) fn needs_two_colors(&self) -> bool {
         !self.heuristics.time_left
     }

@@ -5,7 +5,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::relaxed;
 
 /// How a core is getting on: a thief that sees it unchanged for a steal's cost knows that the core
-/// is inside one handler, without a clock on the core's side. And what it is asked for meanwhile.
+/// is inside one turn, without a clock on the core's side. And what it is asked for meanwhile.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Why the core does something before its next event: [`Progress::SAMPLE`],
@@ -43,8 +43,8 @@ impl Progress {
         self.attention.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the events of this turn are to be timed.
-    pub(crate) fn sample(&self, sample: bool) {
+    /// Says whether the events of this turn are to be timed.
+    pub(crate) fn set_sampled(&self, sample: bool) {
         if sample {
             self.attention.fetch_or(Progress::SAMPLE, Ordering::Relaxed);
         } else {
@@ -66,7 +66,7 @@ impl Progress {
     /// The core does look up: whoever asks from now on asks anew. Returns whether anybody had
     /// asked.
     #[inline(always)]
-    pub(crate) fn looks_up(&self) -> bool {
+    pub(crate) fn answer_look_up(&self) -> bool {
         // A read-modify-write, so that a question that comes at this moment is either answered now,
         // with what was written before it, or left.
         self.is_asked_to_look_up()
@@ -79,7 +79,7 @@ impl Progress {
 
     /// Notes what runs.
     #[inline]
-    pub(crate) fn running(&self, profile: Option<ProfileId>) {
+    pub(crate) fn set_running(&self, profile: Option<ProfileId>) {
         let noted = profile.map_or(0, |profile| profile.index() as u32 + 1);
         self.running.store(noted, Ordering::Relaxed);
     }
@@ -90,7 +90,7 @@ impl Progress {
         ProfileId::new(place as usize)
     }
 
-    /// The next color begins.
+    /// Counts one more; see `turns`.
     #[inline(always)]
     pub(crate) fn advance(&self) {
         // One writer: a load and a store.
@@ -101,7 +101,7 @@ impl Progress {
     }
 
     /// A handler known or feared to be long begins, or ends.
-    pub(crate) fn long(&self, long: bool) {
+    pub(crate) fn set_long(&self, long: bool) {
         self.advance();
         self.long.store(long.into(), Ordering::Release);
     }

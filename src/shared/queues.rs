@@ -8,8 +8,8 @@ use super::stealing_queue::StealingQueue;
 use super::wish::Granted;
 use crate::color::SlotId;
 
-/// What an event takes that is not worth stealing, in ns, roughly: the scheduler's part included,
-/// and memory that has gone cold.
+/// What is added to the estimate of each event where loads are compared, in ns, roughly: the
+/// scheduler's part of it, and memory that has gone cold.
 pub(crate) const EVENT_NS: u64 = 100;
 
 /// See the module text.
@@ -18,7 +18,7 @@ pub(crate) struct Queues {
     pub(crate) limits: Limits,
     pub(crate) core_queue: CoreQueue,
     pub(crate) stealing_queue: StealingQueue,
-    /// Colors that last and are checked out: of what is shared with a thief, the core's own part.
+    /// Colors that last and are checked out: the core's part when colors are shared with a thief.
     pub(crate) lasting_out: u32,
     /// Events that are checked out, without the one that runs. Kept only where the two-color rule
     /// holds.
@@ -26,8 +26,8 @@ pub(crate) struct Queues {
     /// Pokes of colors that were checked out when they came: their mail is for the core's own
     /// thread, at its next exchange or flush.
     pub(crate) deferred: Chain,
-    /// Colors that wish for the next turn, from when their pokes are delivered until all are; the
-    /// latest to ask is the first.
+    /// Colors that wish for the next turn: filled while pokes are delivered, and emptied by
+    /// `Section::grant_wishes` afterwards. The latest to ask is the first.
     pub(crate) hurried: Vec<SlotId>,
     pub(crate) granted: Granted,
 }
@@ -51,7 +51,9 @@ impl Queues {
         self.core_queue.lasting + self.lasting_out
     }
 
-    /// What the core has to do that a thief could, in ns, its own part included.
+    /// What the core has to do that a thief could, in ns: what its worthy colors are worth, some
+    /// for each stealable event queued, and for the colors that it runs what those are taken to
+    /// last.
     pub(crate) fn load_ns(&self) -> u64 {
         let events_ns = self.core_queue.events * EVENT_NS;
         self.stealing_queue.worth_ns + events_ns + self.lasting_ns(self.lasting_out)
@@ -62,8 +64,9 @@ impl Queues {
         u64::from(colors) * u64::from(self.limits.endurance_most.ns())
     }
 
-    /// Stealable colors that have events queued, as libasync-smp counts them: that which runs too.
-    pub(crate) fn colors(&self) -> u32 {
+    /// Stealable colors that have events queued, as libasync-smp counts them: what is checked out
+    /// is one more, if it is more than the event that runs.
+    pub(crate) fn colors_with_events(&self) -> u32 {
         self.core_queue.stealable() + u32::from(self.events_out > 0)
     }
 }

@@ -1,20 +1,22 @@
 //! Which cores sleep, and the protocol of sleeping.
 //!
-//! **To sleep**, a core (1) turns its mailbox word from `EMPTY` to `PARKED`; mail that came first
-//! makes this fail; (2) sets its bit here; (3) fences; (4) looks once more at what could be stolen
-//! from the others; (5) waits in the kernel for its doorbell, a completion or a timer.
+//! **To sleep**, a core (1) turns the word of its pokes from `EMPTY` to `PARKED`; a poke that came
+//! first makes this fail; (2) sets its bit here; (3) fences; (4) looks once more at what could be
+//! stolen from the others; (5) waits in the kernel for its doorbell, a completion or a timer.
 //!
 //! **To make work known**, a core (1) publishes its hint; (2) fences; (3) looks for a set bit; (4)
-//! turns that core's mailbox word from `PARKED` to `EMPTY`, and if it was the one who did, rings.
+//! turns the word of that core's pokes from `PARKED` to `EMPTY`, and if it was the one who did,
+//! rings. Steps 2 to 4 are needed only when the hint rises past what a wake-up costs.
 //!
 //! The two fences are each between the own write and the look at the other's, so at least one of
 //! the two sees the other: the sleeper finds the hint or the waker finds the sleeper. A poke needs
-//! neither: it goes into the mailbox word itself, which says whether to ring. Doorbells ring after
-//! unlocking, and a doorbell that rings before the wait makes the wait return at once.
+//! neither: it goes into the word of the pokes itself, which says whether to ring. Doorbells ring
+//! after unlocking, and a doorbell that rings before the wait makes the wait return at once.
 //!
-//! A wake-up costs the waker some 7 us here, more than a request: so the hint must promise more
-//! than that, and one wake-up at a time is under way; who was woken wakes the next if there is
-//! still more than it can do.
+//! A wake-up may cost the waker more than a request does. So the hint must promise at least
+//! [`Shared::wake_cost_ns`], and while a core searches, as each does that was just woken, nobody is
+//! woken: the search ends with another look, and if there is more than it can do, it wakes the
+//! next.
 
 use super::Shared;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};

@@ -6,7 +6,7 @@
 //! ```text
 //! 0      8           12      14       16              44      45     46          48           64
 //! | mail | poke_next | owner |  wish  | FIFO, its sums | state | band | endurance | four links |
-//! |    any core writes these          |   whoever holds the owner's lock                      |
+//! |  any core writes | (lock)|any core|             whoever holds the owner's lock            |
 //! ```
 //!
 //! The owner is read by any core, and written under the present owner's lock.
@@ -43,10 +43,11 @@ use crate::sync::{CellMut, UnsafeCell};
 pub(crate) struct Slot {
     /// The mailbox word: see [`super::mail`].
     pub(crate) mail: AtomicPtr<Node>,
-    /// Links a poked slot into the mailbox of a core: see [`super::poke`].
+    /// Links a poked slot into the pokes of a core: see [`super::poke`].
     pub(crate) poke_next: AtomicU32,
-    /// 0: core `slot mod cores`; else the owner plus one (a runtime has at most 512 cores).
-    /// Changed only by whoever holds the present owner's lock, before that lock is released.
+    /// 0: the first owner of the slot ([`ColorMap::first_owner`]); else the owner plus one (a
+    /// runtime has at most 512 cores). Changed only by whoever holds the present owner's lock,
+    /// before that lock is released.
     owner: AtomicU16,
     /// What was asked of the color: see [`super::wish`].
     pub(crate) wish: wish::Word,
@@ -139,11 +140,11 @@ impl Slots {
         self.owner_of(slot, self.at(slot))
     }
 
-    /// As [`owner`](Self::owner), for who has the slot at hand.
+    /// As [`owner`](Self::owner), for a caller that has the slot.
     #[inline(always)]
     pub(crate) fn owner_of(&self, slot: SlotId, at: &Slot) -> u32 {
         match at.owner.load(Ordering::Acquire) {
-            0 => self.map.home(slot),
+            0 => self.map.first_owner(slot),
             owner => u32::from(owner) - 1,
         }
     }
@@ -273,7 +274,7 @@ pub(crate) struct InCoreQueue<'c, 'a>(&'c mut Colors<'a>);
 impl Members for InCoreQueue<'_, '_> {
     #[inline(always)]
     fn links<R>(&mut self, id: SlotId, f: impl FnOnce(&mut Links) -> R) -> R {
-        f(&mut self.0.at(id).core)
+        f(&mut self.0.at(id).in_core_queue)
     }
 }
 

@@ -40,10 +40,10 @@ pub(crate) struct CoreCounters {
     pub(crate) steal_costs: Histogram,
 }
 
-/// Buckets of a [`Histogram`]: four an octave, from 1 ns to 4 s.
+/// Buckets of a [`Histogram`]: four an octave, from 4 ns to 4 s.
 const BUCKETS: usize = 128;
 
-/// HistogramSum by size, to within a fifth.
+/// Counts by size, to within a fifth.
 #[derive(Debug)]
 pub(crate) struct Histogram([Counter; BUCKETS]);
 

@@ -1,5 +1,6 @@
 //! The stealing-queue: the colors of one core's core-queue that are worth a steal, in three bands
-//! of penalized time-left (Mely section IV-B). Within a band they are in no order of time.
+//! of penalized time-left (Mely section IV-B). Within a band they are in the
+//! order in which they came, but for those that hurried, whatever their time-left.
 
 use super::list::List;
 use super::slots::Colors;
@@ -51,7 +52,7 @@ impl StealingQueue {
         bands.find(|&band| self.head(band).is_some())
     }
 
-    /// The color of a band that has been there for longest.
+    /// The first color of a band.
     #[inline(always)]
     pub(crate) fn head(&self, band: Band) -> Option<SlotId> {
         self.bands[band.index()].head()

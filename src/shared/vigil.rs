@@ -1,11 +1,12 @@
 //! When the watchdog looks.
 //!
-//! The watchdog ([`crate::host::watchdog`]) looks at the cores many times a millisecond. It
-//! sleeps while no core is *busy*; and a core is not busy for its first moments after a sleep,
-//! which are all there is to most of them in a server with little to do. Until then the core
-//! watches itself: it takes the time of each of its events, and looks up after one that was long.
-//! It becomes busy once it has been awake for longer, or if anything waits behind what it runs:
-//! because while that runs, only another could notice. If the watchdog is to tell of long handlers
+//! The watchdog ([`crate::host::watchdog`]) looks at the cores every
+//! [`Builder::watch_period`](crate::Builder::watch_period). It sleeps while no core is *busy*; and
+//! a core is not busy for its first moments after a sleep: in a server with little to do, few cores
+//! stay awake for longer. Until then the core watches itself: it takes the time of each of its
+//! events, and looks up after one that was long. It becomes busy once it has been awake for longer,
+//! or if anything waits behind what it runs: because while that runs, only another could notice. If
+//! the watchdog is to tell of long handlers
 //! ([`Builder::on_slow_handler`](crate::Builder::on_slow_handler)), a core is busy as soon as it
 //! wakes.
 //!

@@ -2,17 +2,17 @@
 //!
 //! A *wish* is written into the color's slot, and its core is poked ([`super::mail`]). So it is
 //! found by who takes the core's mail, the core itself or a thief, and wherever the color is by
-//! then; what was posted before by the same thread is found with it. It costs nothing who makes
-//! none: a slot is searched for wishes when a poke is delivered, and at no other time.
+//! then; what was posted before by the same thread is found with it. A color without a wish pays
+//! nothing: a slot is searched for wishes when a poke is delivered, and at no other time.
 //!
 //! **Nothing starves.** Who has hurried is at the head of the core-queue, and of its band in the
-//! stealing-queue, and all others are behind. So a core grants one such wish in two quanta, and at
-//! most [`BURST`] together after it has granted fewer: of any two quanta in a row that come after a
-//! burst, one takes the colors in the order in which they came. Who has asked first is granted
+//! stealing-queue, and all others are behind. So a core may grant one such wish in two quanta. It
+//! may save up what it did not grant, at most [`BURST`]: of any two quanta in a row that come after
+//! a burst, one takes the colors in the order in which they came. Who has asked first is granted
 //! first. What is not granted stays where it is in the queue.
 
 use super::Shared;
-use super::foreign::announce;
+use super::direct::announce;
 use super::mail;
 use crate::Color;
 use crate::color::SlotId;

@@ -121,8 +121,8 @@ pub struct Simulation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
-    /// This core took a turn, or a part of one.
-    Turn {
+    /// This core took a step, or a part of one.
+    Core {
         /// Its number.
         core: usize,
     },
@@ -186,8 +186,8 @@ impl Simulation {
         self.start(start)?;
         loop {
             match self.step() {
-                Step::Turn { .. } | Step::Waited if self.steps() < self.steps_max => {}
-                Step::Turn { .. } | Step::Waited => return Err(SimError::Endless(self.steps())),
+                Step::Core { .. } | Step::Waited if self.steps() < self.steps_max => {}
+                Step::Core { .. } | Step::Waited => return Err(SimError::Endless(self.steps())),
                 Step::Stalled => return Err(SimError::Stalled),
                 Step::Ended => return self.end(),
             }
@@ -242,7 +242,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// One step: a core that the seed decides goes on, to the end of its turn or to where it is
+    /// One step: a core that the seed decides goes on, to the end of its step or to where it is
     /// left.
     ///
     /// # Panics

@@ -185,7 +185,7 @@ impl World {
         if let Some(core) = self.choose() {
             self.take_time(core);
             self.resume(core);
-            return Step::Turn { core };
+            return Step::Core { core };
         }
         if self.cores.borrow().iter().all(|core| core.left) {
             return Step::Ended;

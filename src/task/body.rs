@@ -25,9 +25,9 @@
 //! **What can never happen.** Two polls at once: both would be events of one color. A wake without
 //! a poll after it, unless the task is over. A run that ends while a task waits: from the first
 //! poll that did not finish it until it is over, it counts as an event posted and not executed. An
-//! end without a reply: whoever drops the future settles it. A future that is dropped outside of its
-//! color, unless the run was cut short: then the runtime drops what waits, when no core runs any
-//! more ([`crate::host::leftovers`]).
+//! end without a reply: whoever drops the future settles it. A future that is dropped outside of
+//! its color, unless the run was cut short: then the runtime drops what waits, when no core runs
+//! any more ([`crate::host::leftovers`]).
 
 use crate::ask::NoReply;
 use crate::ask::reply::{Cancel, Replies, ReplyCell};

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Turns that ran something between two looks at the event source, unless one of them was long.
-const TURNS_MAX: u32 = 16;
+const STEPS_MAX: u32 = 16;
 /// Completions taken at once.
 const COMPLETIONS_MAX: usize = 256;
 /// Events beyond the limit, in the whole runtime, up to which completions may add to them.
@@ -90,7 +90,7 @@ pub(crate) struct Driver {
     pub(super) draining: bool,
     pub(super) core: u32,
     inner: Arc<Inner>,
-    turns: u32,
+    steps: u32,
     /// Who closes what the backend is not there to close.
     pub(super) owner: Owner,
 }
@@ -122,7 +122,7 @@ impl Driver {
             draining: false,
             core,
             inner: Arc::clone(inner),
-            turns: 0,
+            steps: 0,
             owner,
         };
         Ok((driver, report))
@@ -425,14 +425,14 @@ impl Driver {
 
 impl Source for Driver {
     /// What is already queued goes first, up to a bound: a core that is busy looks once in a number
-    /// of turns, and after each long one.
+    /// of steps, and after each long one.
     #[inline]
     fn reap(&mut self, core: &mut Core) {
-        self.turns += 1;
-        if core.has_run() && self.turns < TURNS_MAX {
+        self.steps += 1;
+        if core.has_run() && self.steps < STEPS_MAX {
             return;
         }
-        self.turns = 0;
+        self.steps = 0;
         self.look(core);
     }
 

@@ -217,7 +217,7 @@ fn of_a_stuck_victim_half_is_taken_whatever_it_is_worth() {
         // Or who says that it is inside a long handler.
         let mut machine = Machine::flat(cores, Heuristics::ALL);
         let all = machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
-        machine.shared.cores[0].progress.long(true);
+        machine.shared.cores[0].progress.set_long(true);
         assert_eq!(machine.steal(1), all[..1]);
         // Not one that goes on.
         let mut machine = Machine::flat(cores, Heuristics::ALL);
@@ -250,7 +250,7 @@ fn the_base_algorithm_takes_neither_a_lone_color_nor_the_majority() {
                 let queued: Vec<_> = queued.iter().map(|&events| (few, events)).collect();
                 let colors = machine.busy(0, &queued);
                 if stuck {
-                    machine.shared.cores[0].progress.long(true);
+                    machine.shared.cores[0].progress.set_long(true);
                 }
                 let stolen = machine.steal(1);
                 let expected: Vec<u64> = chosen.into_iter().map(|i| colors[i]).collect();
@@ -275,11 +275,11 @@ fn the_two_color_rule_holds_without_time_left() {
     for stuck in [false, true] {
         let mut machine = Machine::flat(2, without(false, true, false));
         machine.busy(0, &[(takes(20_000), 1)]);
-        machine.shared.cores[0].progress.long(stuck);
+        machine.shared.cores[0].progress.set_long(stuck);
         assert!(machine.steal(1).is_empty());
         let mut machine = Machine::flat(2, without(false, true, false));
         let colors = machine.busy(0, &[(takes(20), 1), (takes(20_000), 1)]);
-        machine.shared.cores[0].progress.long(stuck);
+        machine.shared.cores[0].progress.set_long(stuck);
         // The other one stays, though it is nearly all there is.
         assert_eq!(machine.steal(1), colors[1..]);
         assert!(machine.queued(0) == 1);
@@ -287,7 +287,7 @@ fn the_two_color_rule_holds_without_time_left() {
     // One that only its mail leads to, too.
     let mut machine = Machine::flat(3, without(false, true, false));
     machine.busy(0, &[]);
-    machine.shared.cores[0].progress.long(true);
+    machine.shared.cores[0].progress.set_long(true);
     let color = machine.color(0, 3);
     post(&mut machine.cores[2], takes(20_000), color);
     machine.cores[2].exchange();
@@ -323,7 +323,7 @@ fn control_colors_stay() {
     let of = &mut machine.cores[0];
     (0..10).for_each(|_| assert!(of.post(Some(takes(50_000)), control, |_cx| ()).is_ok()));
     of.flush();
-    machine.shared.cores[0].progress.long(true);
+    machine.shared.cores[0].progress.set_long(true);
     assert!(machine.steal(1).is_empty());
     // One behind it goes.
     let color = machine.color(0, 7);

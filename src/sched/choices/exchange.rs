@@ -182,7 +182,7 @@ fn what_a_long_handler_publishes_wakes_somebody() {
         let mut machine = Machine::flat(2, Heuristics::ALL);
         machine.busy(0, &[]);
         sleep(&machine, 1);
-        machine.shared.cores[0].progress.long(long);
+        machine.shared.cores[0].progress.set_long(long);
         let of = &mut machine.cores[0];
         assert!(of.post(Some(takes(20)), color, |_cx| ()).is_ok());
         assert_eq!(of.flush(), wakes);
@@ -192,7 +192,7 @@ fn what_a_long_handler_publishes_wakes_somebody() {
     // Nobody could come.
     let mut machine = Machine::flat(1, Heuristics::ALL);
     machine.busy(0, &[]);
-    machine.shared.cores[0].progress.long(true);
+    machine.shared.cores[0].progress.set_long(true);
     let color = machine.color(0, 9);
     machine.post(color, 20);
     assert!(!machine.cores[0].flush());
@@ -341,7 +341,7 @@ fn mail_without_its_poke_is_run_with_what_is_posted_here() {
     assert_eq!(machine.run(), [color]);
     poke::send(&machine.shared, slot(color), &mut Vec::new());
     machine.cores[0].exchange();
-    assert!(machine.cores[0].is_idle());
+    assert!(machine.cores[0].has_empty_checkout());
 }
 
 /// The mail is older, for all that the core knows.

@@ -135,7 +135,7 @@ fn nothing_is_kept_if_the_last_post_went_elsewhere() {
     let elsewhere = machine.color(1, 0);
     machine.post(elsewhere, 20);
     machine.cores[0].exchange();
-    assert!(machine.cores[0].is_idle());
+    assert!(machine.cores[0].has_empty_checkout());
 }
 
 /// Of colors that last, what others see is how many are here besides.

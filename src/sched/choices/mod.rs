@@ -227,7 +227,7 @@ impl Machine {
             assert_eq!(self.run(), [color]);
         }
         self.cores[0].exchange();
-        assert!(self.cores[0].is_idle());
+        assert!(self.cores[0].has_empty_checkout());
     }
 
     /// Begins and ends an event, whose closure has nothing to do; its color. None if the quantum is

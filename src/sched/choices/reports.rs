@@ -6,7 +6,7 @@ use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
 use crate::sched::depth::deepest;
 use crate::shared::Bell;
-use crate::shared::foreign;
+use crate::shared::direct;
 use crate::shared::wish;
 
 #[test]
@@ -66,7 +66,7 @@ fn each_handler_has_its_events_counted() {
     assert_eq!(counts(&machine), [3, 0]);
     machine.run();
     machine.cores[0].exchange();
-    machine.cores[0].rest();
+    machine.cores[0].note_idle();
     assert_eq!(counts(&machine), [3, 2]);
     // Of one that never lets another begin, now and then.
     while counts(&machine)[0] == 3 {
@@ -141,7 +141,7 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
             |f| f,
         );
         let Ok((node, _)) = made else { panic!() };
-        foreign::publish(&machine.shared, color, node);
+        direct::publish(&machine.shared, color, node);
     };
     assert!(machine.shared.cores[0].pokes.park());
     publish(&machine);
@@ -149,7 +149,7 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
     machine.cores[0].exchange();
     assert_eq!(machine.step(), Some(color.value()));
     // It is inside a long handler, and the other one sleeps.
-    machine.shared.cores[0].progress.long(true);
+    machine.shared.cores[0].progress.set_long(true);
     assert!(machine.shared.cores[1].pokes.park());
     machine.shared.sleepers.set(1);
     publish(&machine);

@@ -43,7 +43,7 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
             "behind a long handler",
             &|machine| {
                 machine.busy(2, &[(takes(20), 1)]);
-                machine.shared.cores[2].progress.long(true);
+                machine.shared.cores[2].progress.set_long(true);
             },
             true,
         ),
@@ -53,13 +53,13 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
                 let color = machine.color(2, 0);
                 machine.post(color, 20);
                 machine.cores[0].flush();
-                machine.shared.cores[2].progress.long(true);
+                machine.shared.cores[2].progress.set_long(true);
             },
             true,
         ),
         (
             "a long handler",
-            &|machine| machine.shared.cores[2].progress.long(true),
+            &|machine| machine.shared.cores[2].progress.set_long(true),
             false,
         ),
     ];
@@ -103,7 +103,7 @@ fn who_has_slept_looks_for_more_once_it_runs_something() {
     // It has something of its own, and does not come to search.
     machine.busy(1, &[(takes(1), 1)]);
     machine.cores[1].exchange();
-    assert!(!machine.cores[1].is_idle());
+    assert!(!machine.cores[1].has_empty_checkout());
     machine.busy(2, &[(takes(10_000), 1)]);
     sleep(&machine, 3);
     machine.cores[1].end_search(true);
@@ -129,7 +129,7 @@ fn nobody_looks_for_more_where_nobody_steals() {
     let mut machine = Machine::apart(4);
     machine.cores[1].rise();
     machine.busy(2, &[(takes(10_000), 1)]);
-    machine.shared.cores[2].progress.long(true);
+    machine.shared.cores[2].progress.set_long(true);
     sleep(&machine, 3);
     machine.cores[1].end_search(true);
     assert_eq!(wakes(&machine, 1), 0);
@@ -164,7 +164,7 @@ fn a_victim_that_sleeps_is_woken_for_what_is_left() {
 fn mail_of_a_victim_is_stolen_too() {
     let mut machine = Machine::flat(3, Heuristics::ALL);
     machine.busy(0, &[]);
-    machine.shared.cores[0].progress.long(true);
+    machine.shared.cores[0].progress.set_long(true);
     let color = machine.color(0, 5);
     post(&mut machine.cores[2], takes(20), color);
     machine.cores[2].flush();
@@ -178,7 +178,7 @@ fn mail_of_a_victim_is_stolen_too() {
 #[test]
 fn a_thief_in_vain_rings_for_what_it_forwards() {
     let mut machine = Machine::flat(4, Heuristics::ALL);
-    machine.shared.cores[0].progress.long(true);
+    machine.shared.cores[0].progress.set_long(true);
     let color = machine.color(0, 0);
     post(&mut machine.cores[3], takes(20), color);
     machine.cores[3].flush();

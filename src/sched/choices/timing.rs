@@ -147,11 +147,11 @@ fn what_runs_can_be_seen() {
     assert_eq!(machine.step(), None);
     machine.cores[0].exchange();
     let turns = machine.shared.cores[0].progress.turns();
-    machine.cores[0].rest();
+    machine.cores[0].note_idle();
     assert_eq!(runs(&machine), None);
     // Who finds nothing again has rested already.
     machine.cores[0].ran = true;
-    machine.cores[0].rest();
+    machine.cores[0].note_idle();
     assert!(!machine.cores[0].has_run());
     assert_eq!(machine.shared.cores[0].progress.turns(), turns + 1);
 }

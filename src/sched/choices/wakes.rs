@@ -20,7 +20,7 @@ fn rung(asleep: &[u32], wake: impl Fn(&mut Machine, &mut Vec<u32>)) -> Vec<u32> 
 fn a_poke_to_a_core_in_a_long_handler_wakes_the_nearest_sleeper() {
     let poked = |long: bool, waker| {
         move |machine: &mut Machine, bells: &mut Vec<u32>| {
-            machine.shared.cores[0].progress.long(long);
+            machine.shared.cores[0].progress.set_long(long);
             rescue(&machine.shared, 0, waker, bells);
         }
     };
@@ -63,7 +63,7 @@ fn who_was_woken_already_is_not_woken_again() {
 #[test]
 fn a_post_to_a_core_in_a_long_handler_wakes_somebody_for_it() {
     let mut machine = Machine::flat(3, Heuristics::ALL);
-    machine.shared.cores[1].progress.long(true);
+    machine.shared.cores[1].progress.set_long(true);
     assert!(machine.shared.cores[2].pokes.park());
     machine.shared.sleepers.set(2);
     let color = machine.color(1, 0);
@@ -79,7 +79,7 @@ fn a_long_handler_counts_as_progress() {
     let machine = Machine::flat(2, Heuristics::ALL);
     let progress = &machine.shared.cores[0].progress;
     let turns = progress.turns();
-    progress.long(true);
+    progress.set_long(true);
     assert_eq!((progress.turns(), progress.is_long()), (turns + 1, true));
 }
 

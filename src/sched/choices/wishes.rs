@@ -37,7 +37,7 @@ fn who_hurries_has_the_next_turns_in_the_order_of_asking() {
     assert_eq!(counts(&machine), (3, 0));
     assert_eq!(machine.run(), [e, c, posted, a, b, d, f]);
     machine.cores[0].exchange();
-    assert!(machine.cores[0].is_idle());
+    assert!(machine.cores[0].has_empty_checkout());
 }
 
 /// Its own events keep their order, and the wish is for one turn.

@@ -1,5 +1,5 @@
-//! What waits outside of all queues: a color that is held, whose events ask its gate
-//! ([`crate::gate`]); and tasks ([`crate::task`]).
+//! Holds as the scheduler sees them: to make and end one, and to ask the gate of a held color
+//! ([`crate::gate`]) before an event of it begins. And tasks that wait ([`crate::task`]).
 
 use super::core::Core;
 use crate::color::SlotId;
@@ -112,7 +112,7 @@ impl Core {
         arrival
     }
 
-    /// Parks the event that has just begun: `f` becomes an event that runs later in its stead.
+    /// Puts the event aside that has just begun: `f` becomes an event that runs later in its stead.
     pub(crate) fn wait<F>(&mut self, handler: Option<&'static Handler>, place: WaitsAt, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,

@@ -1,4 +1,5 @@
-//! How threads post that are no cores of the runtime.
+//! How to post without an outbox: for threads that are no cores of the runtime, and for what a core
+//! posts to several colors at once.
 
 use super::Shared;
 use super::mail;
@@ -8,7 +9,7 @@ use crate::Color;
 use crate::color::SlotId;
 use crate::event::node::Event;
 
-/// Publishes an event made by a foreign thread.
+/// Publishes an event.
 pub(crate) fn publish(shared: &Shared, color: Color, event: Event) {
     let mut bells = Vec::new();
     push(shared, shared.slots.map.slot(color), event, &mut bells);
