@@ -1,7 +1,7 @@
-//! The store of `examples/store.rs`, against clients that write bytes.
+//! The store of `examples/store/`, against clients that write bytes.
 
 mod common;
-#[path = "../examples/store.rs"]
+#[path = "../examples/store/main.rs"]
 #[allow(dead_code, reason = "its `main` is not called")]
 mod store;
 
@@ -136,8 +136,9 @@ fn what_is_wrong_is_an_error_and_the_connection_goes_on() {
 #[test]
 fn what_is_no_protocol_is_told_after_the_answers_and_ends_the_connection() {
     with_store("no protocol", |backend, addr, _| {
-        let long = [b'x'; 100 << 10];
-        let too_many = ["*1000000\r\n", &"$8\r\n12345678\r\n".repeat(400_000)].concat();
+        let long = vec![b'x'; 5 << 20];
+        let arg = format!("$524288\r\n{}\r\n", "x".repeat(512 << 10));
+        let too_big = ["*16384\r\n", &arg.repeat(9)].concat();
         for wrong in [
             &b"*x\r\n"[..],
             b"*-1\r\n",
@@ -148,7 +149,8 @@ fn what_is_no_protocol_is_told_after_the_answers_and_ends_the_connection() {
             b"*1\r\n$4194305\r\n",
             b"*1\r\n\r\n",
             &long,
-            too_many.as_bytes(),
+            b"*16385\r\n",
+            too_big.as_bytes(),
         ] {
             let mut client = Client::connect(backend, addr);
             client.write_all(b"PING\r\n").unwrap();

@@ -1,7 +1,8 @@
-//! The odd things that events do: placements, state, colors of one's own, timers, holds, tasks,
-//! several states at once, bounded colors, other runtimes.
+//! The odd things that events do: placements, hurry, state, colors of one's own, timers, holds,
+//! tasks, several states at once, bounded colors, late posts, other runtimes.
 
 use crate::bounds::use_bound;
+use crate::draw::End;
 use crate::event::{Place, accepted, cross, post};
 use crate::server;
 use crate::ticket::Ticket;
@@ -19,10 +20,10 @@ use tokio::sync::oneshot;
 
 /// Does one of them; the caller is inside `at`.
 pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
-    match rng.u32(..23) {
+    match rng.u32(..26) {
         0 => {
-            let color = world.sides[at.side].groups[at.group][rng.usize(..world.draw.colors)].color;
-            cx.place(color, rng.usize(..cx.cores()));
+            let core = rng.usize(..cx.cores());
+            cx.place(any_color(world, at, rng), core);
         }
         1 => cx.flush(),
         2 | 3 => new_state(cx, world, at, rng),
@@ -38,8 +39,36 @@ pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand
         17 | 18 => together(cx, world, at, rng),
         19 => read(cx, world, at, rng),
         20 | 21 => use_bound(cx, world, at, rng),
+        22 | 23 => cx.hurry(any_color(world, at, rng)),
+        24 => keep_alive(cx, world, at, rng),
         _ => cross(world, at, rng),
     }
+}
+
+/// A color of the same group.
+fn any_color(world: &World, at: Place, rng: &mut fastrand::Rng) -> Color {
+    world.sides[at.side].groups[at.group][rng.usize(..world.draw.colors)].color
+}
+
+/// A thread for blocking work posts later, also after a stop.
+fn keep_alive(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+    let Some(ticket) = Ticket::loose(world) else {
+        return;
+    };
+    let (alive, color) = (cx.keep_alive(), never_held(rng));
+    let late = Duration::from_micros(rng.u64(..300));
+    let side = &world.draw.sides[at.side];
+    // A run that is cut short refuses what comes later.
+    let to_its_end = side.on_panic == OnPanic::DropEvent && !matches!(side.end, End::Deadline(_));
+    let work = move || {
+        std::thread::sleep(late);
+        let posted = alive.post(color, move |_cx: &mut Cx| ticket.runs());
+        if matches!(posted, Err(PostError::Ended(_))) && to_its_end {
+            fail("a runtime that is kept alive has ended");
+        }
+    };
+    let done = Callback::anonymous_value(color, |_cx: &mut Cx, ()| ());
+    let _refused = cx.blocking(work, done);
 }
 
 /// A new `Colored` in the place of another, whose handle is dropped: the last one, or not.
@@ -48,7 +77,7 @@ fn new_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
         return;
     };
     let side = &world.sides[at.side];
-    let color = side.groups[at.group][rng.usize(..world.draw.colors)].color;
+    let color = any_color(world, at, rng);
     let state = State {
         color,
         inside: false,

@@ -41,7 +41,7 @@ fn live(world: &Arc<World>, lane: usize, sent: &mut [u32], rng: &mut fastrand::R
             0 => std::thread::sleep(Duration::from_micros(rng.u64(..500))),
             1..10 => std::thread::yield_now(),
             10 => drop_state(world, rng),
-            11 => place(world, rng),
+            11 => ask_for(world, rng),
             12 => bounds::wait(world, rng),
             _ => {}
         }
@@ -103,11 +103,16 @@ fn drop_state(world: &World, rng: &mut fastrand::Rng) {
     drop(dropped);
 }
 
-fn place(world: &World, rng: &mut fastrand::Rng) {
+/// Asks for a core for some color, or for its next turn.
+fn ask_for(world: &World, rng: &mut fastrand::Rng) {
     let side = rng.usize(..world.sides.len());
     let group = &world.sides[side].groups[rng.usize(..world.draw.groups)];
     if let Some(poster) = world.sides[side].poster.get() {
         let color = group[rng.usize(..group.len())].color;
-        poster.place(color, rng.usize(..world.draw.sides[side].cores));
+        if rng.bool() {
+            poster.hurry(color);
+        } else {
+            poster.place(color, rng.usize(..world.draw.sides[side].cores));
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::event::Place;
 use crate::verdict::{PLANTED, fail};
 use crate::world::World;
-use mely::net::{Incoming, RecvBuf, Stream};
+use mely::net::{Incoming, Piped, RecvBuf, Stream};
 use mely::{Callback, Color, Cx, Handler, OnPanic};
 use std::io;
 use std::sync::Arc;
@@ -65,6 +65,9 @@ pub(crate) fn start(cx: &mut Cx, world: &Arc<World>, side: usize) {
 
 fn open(cx: &mut Cx, world: &Arc<World>, side: usize, incoming: Incoming) {
     let number = incoming.fd() as u64;
+    if number % 7 == 3 {
+        return pass_on(cx, world, side, incoming);
+    }
     let stream = if number.is_multiple_of(2) {
         incoming.open_unique()
     } else {
@@ -88,6 +91,30 @@ fn open(cx: &mut Cx, world: &Arc<World>, side: usize, incoming: Incoming) {
             fail("refused in its own color");
         }
     });
+}
+
+/// Joins a connection with another one to the same server, which serves it.
+fn pass_on(cx: &mut Cx, world: &Arc<World>, side: usize, incoming: Incoming) {
+    let Some(&addr) = world.sides[side].addr.get() else {
+        return;
+    };
+    let stream = incoming.open_unique();
+    let color = stream.color();
+    let held = Arc::clone(world);
+    let done = Callback::anonymous_value(color, move |cx: &mut Cx, _piped: Piped| {
+        let _held = held;
+        if cx.color() != color {
+            fail("a pipe ends in another color");
+        }
+    });
+    let connected = move |cx: &mut Cx, other: io::Result<Incoming>| {
+        let Ok(other) = other else { return };
+        if stream.pipe_to(cx, other.open(color), done).is_err() {
+            fail("a pipe is refused in its own color");
+        }
+    };
+    // Refused when the runtime is ending.
+    let _ = cx.connect(addr, Callback::anonymous_value(color, connected));
 }
 
 fn serve(cx: &mut Cx, stream: &Stream, manner: u8, data: &[u8], panics: bool) {

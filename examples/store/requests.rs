@@ -1,0 +1,145 @@
+//! What a request of Redis's protocol looks like, what it does, and what it answers.
+
+use bytes::Bytes;
+use nom::bytes::streaming::take_until;
+use nom::character::streaming::{char, crlf, u32};
+use nom::combinator::verify;
+use nom::multi::{count, length_data};
+use nom::sequence::{delimited, terminated};
+use nom::{IResult, Parser};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{collections::HashMap, io::Write, time::Duration};
+
+/// More of them are more that run in parallel, and more events for several requests.
+pub(crate) const SHARDS: u64 = 4;
+/// Longer requests are not served, nor those with more arguments: what has come of a request is
+/// read anew when more comes.
+pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
+const ARGS_MAX: usize = 1 << 14;
+/// Of the answers to what was read at once. What is beyond is an error.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// The arguments of the first request: an array of them, or the words of a line.
+pub(crate) fn request(input: &[u8]) -> IResult<&[u8], Vec<&[u8]>> {
+    if input.first().is_some_and(|&byte| byte != b'*') {
+        let (input, line) = terminated(take_until("\n"), char('\n')).parse(input)?;
+        let words = line.split(u8::is_ascii_whitespace);
+        return Ok((input, words.filter(|word| !word.is_empty()).collect()));
+    }
+    let size = |sign, most| {
+        let number = delimited(char(sign), u32, crlf);
+        verify(number, move |&number| number as usize <= most)
+    };
+    let (input, args) = size('*', ARGS_MAX).parse(input)?;
+    let arg = terminated(length_data(size('$', REQUEST_BYTES_MAX)), crlf);
+    count(arg, args as usize).parse(input)
+}
+
+pub(crate) type Shard = HashMap<Box<[u8]>, Entry>;
+
+pub(crate) struct Entry {
+    value: Vec<u8>,
+    /// It is gone from then on, and removed when somebody asks for it.
+    end: Option<Duration>,
+}
+
+pub(crate) fn shard_of(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish() % SHARDS
+}
+
+/// Some shards, while an event has them.
+pub(crate) struct Store<'a> {
+    /// The numbers of the shards, as bits.
+    pub(crate) which: u64,
+    pub(crate) shards: Vec<&'a mut Shard>,
+    pub(crate) now: Duration,
+}
+
+impl Store<'_> {
+    fn shard(&mut self, key: &[u8]) -> &mut Shard {
+        let before = self.which & ((1 << shard_of(key)) - 1);
+        self.shards[before.count_ones() as usize]
+    }
+
+    fn get(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let now = self.now;
+        let shard = self.shard(key);
+        if shard.get(key)?.end.is_some_and(|end| end <= now) {
+            shard.remove(key);
+        }
+        shard.get_mut(key)
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8]) {
+        let (value, end) = (value.to_vec(), None);
+        self.shard(key).insert(key.into(), Entry { value, end });
+    }
+
+    /// Runs a request and writes its answer.
+    pub(crate) fn run(&mut self, request: &[Bytes], out: &mut Vec<u8>) -> Result<(), &'static str> {
+        const NO_NUMBER: &str = "value is not an integer or out of range";
+        let name = request[0].to_ascii_uppercase();
+        match (&name[..], &request[1..]) {
+            (b"PING", []) => out.extend(b"+PONG\r\n"),
+            (b"PING", [text]) => bulk(out, Some(text))?,
+            (b"COMMAND", _) | (b"CONFIG", [_, ..]) => out.extend(b"*0\r\n"),
+            (b"GET", [key]) => bulk(out, self.get(key).map(|entry| &entry.value[..]))?,
+            (b"MGET", keys @ [_, ..]) => {
+                head(out, '*', keys.len() as i64);
+                for key in keys {
+                    bulk(out, self.get(key).map(|entry| &entry.value[..]))?;
+                }
+            }
+            (b"SET", pair @ [_, _]) | (b"MSET", pair @ [_, _, ..]) if pair.len() % 2 == 0 => {
+                pair.chunks(2).for_each(|pair| self.set(&pair[0], &pair[1]));
+                out.extend(b"+OK\r\n");
+            }
+            (b"INCR", [key]) => {
+                let old = self.get(key).map_or(Some(0), |entry| number(&entry.value));
+                let new = old.and_then(|old| old.checked_add(1)).ok_or(NO_NUMBER)?;
+                match self.get(key) {
+                    Some(entry) => entry.value = new.to_string().into(),
+                    None => self.set(key, new.to_string().as_bytes()),
+                }
+                head(out, ':', new);
+            }
+            (b"DEL", keys @ [_, ..]) => {
+                let mut del =
+                    |key| self.get(key).is_some() && self.shard(key).remove(key).is_some();
+                head(out, ':', keys.iter().filter(|key| del(key)).count() as i64);
+            }
+            (b"EXPIRE", [key, seconds]) => {
+                let seconds = number(seconds).ok_or(NO_NUMBER)?;
+                let end = self.now + Duration::from_secs(seconds.max(0) as u64);
+                let entry = self.get(key).map(|entry| entry.end = Some(end));
+                head(out, ':', entry.is_some() as i64);
+            }
+            _ => return Err("unknown command, or wrong number of arguments"),
+        }
+        Ok(())
+    }
+}
+
+fn number(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn head(out: &mut Vec<u8>, kind: char, number: i64) {
+    let _ = write!(out, "{kind}{number}\r\n");
+}
+
+fn bulk(out: &mut Vec<u8>, value: Option<&[u8]>) -> Result<(), &'static str> {
+    let Some(value) = value else {
+        out.extend(b"$-1\r\n");
+        return Ok(());
+    };
+    if out.len() + value.len() > ANSWER_BYTES_MAX {
+        return Err("too long an answer");
+    }
+    head(out, '$', value.len() as i64);
+    out.extend(value);
+    out.extend(b"\r\n");
+    Ok(())
+}
