@@ -36,6 +36,16 @@ const ROUND: usize = if cfg!(loom) { 2 } else { 32 };
 /// Colors that were stolen and are in no list yet.
 pub(crate) type Loot = ArrayVec<Taken, ROUND>;
 
+/// Why a victim is worth a visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Temptation {
+    /// It has worthy colors.
+    Worth,
+    /// It is in a long event, or has been in one turn for longer than a steal costs: each of its
+    /// colors is worth taking, whatever its time. (Not to libasync-smp, which knows no time.)
+    Stuck,
+}
+
 /// When a thief first saw a victim at its present turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sighting {
@@ -227,15 +237,15 @@ impl Core {
         })
     }
 
-    /// None: the victim of this rank has nothing for us. Else whether it is stuck.
-    fn tempting(&mut self, rank: usize, now_ns: u64) -> Option<bool> {
+    /// Whether the victim of this rank has anything for us, and why.
+    fn tempting(&mut self, rank: usize, now_ns: u64) -> Option<Temptation> {
         let shared = &self.shared;
         let (victim, distance) = self.own.victims[rank];
         let victim = &shared.cores[victim as usize];
         let cost_ns = shared.steal_cost_ns(distance);
         let sighting = &mut self.search.sightings[rank];
         if victim.hint.worth_ns() >= cost_ns {
-            return Some(false);
+            return Some(Temptation::Worth);
         }
         // By the two-color rule, what is not worth it may not be taken, stuck or not.
         let may_be_stuck = victim.hint.stealable() > 0 && !shared.policy.needs_two_colors();
@@ -250,12 +260,12 @@ impl Core {
             };
         }
         let stuck = victim.progress.is_long() || now_ns.saturating_sub(sighting.since_ns) > cost_ns;
-        stuck.then_some(true)
+        stuck.then_some(Temptation::Stuck)
     }
 
     /// Steals from the victim of this rank, if it tempts; this core has `has_ns` worth of its own.
     pub(super) fn visit(&mut self, rank: usize, now_ns: u64, has_ns: u64, loot: &mut Loot) -> bool {
-        let Some(stuck) = self.tempting(rank, now_ns) else {
+        let Some(why) = self.tempting(rank, now_ns) else {
             return false;
         };
         // Borrowed, not cloned: see `Core::exchange`.
@@ -275,7 +285,7 @@ impl Core {
             return false;
         };
         take_mail(&mut section, bells);
-        let more = section.hand_over(*id, stuck, has_ns, loot);
+        let more = section.hand_over(*id, why, has_ns, loot);
         // Once more, now that the new owner is published: see `crate::shared::poke`.
         if !loot.is_empty()
             && !fault("second look after a steal skipped")

@@ -1,7 +1,7 @@
 //! Which colors a thief gets, and how they leave: under the victim's lock ([`super::section`]).
 
 use super::section::Section;
-use super::steal::Loot;
+use super::steal::{Loot, Temptation};
 use crate::color::SlotId;
 use crate::memory::prefetch;
 use crate::shared::color_queue::{ColorQueue, Taken};
@@ -21,14 +21,10 @@ impl Section<'_> {
     /// Moves colors to `thief`, from the head of the highest band, as checked out by it: as many as
     /// `into` has room for, until the thief, which has `has_ns` worth of its own, has as much as is
     /// left here. True if more is due.
-    ///
-    /// `stuck`: this core is in a long event, or has been in one turn for longer than a steal
-    /// costs, so each of its colors is worth taking, whatever its time. (Not to libasync-smp, which
-    /// knows no time.)
-    pub(crate) fn hand_over(
+    pub(super) fn hand_over(
         &mut self,
         thief: u32,
-        stuck: bool,
+        why: Temptation,
         has_ns: u64,
         into: &mut Loot,
     ) -> bool {
@@ -63,7 +59,7 @@ impl Section<'_> {
             }
             return false;
         }
-        if stuck {
+        if why == Temptation::Stuck {
             let half = self.guarded.queues.core_queue.stealable().div_ceil(2);
             for _ in 0..half.min(into.remaining_capacity() as u32) {
                 let Some(slot) = self.find_stealable(|_| true) else {
