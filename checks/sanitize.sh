@@ -66,7 +66,7 @@ miri)
     nightly rust-src miri
     miri() { cargo +nightly miri test --target-dir "$target/miri" -p mely --no-fail-fast "$@"; }
     # Not the tests of choices: each has a table of its own, which Miri takes minutes to make.
-    miri --lib -- event:: sched:: host::unique io::pool io::buf --skip sched::choices "$@"
+    miri --lib -- event:: shared:: sched:: host::unique io::pool io::buf --skip sched::choices "$@"
     miri --test colored --test panics --test placement -- "$@"
     # Those that need no kernel and are small enough.
     miri --test limits --test shutdown -- \

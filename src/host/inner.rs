@@ -212,7 +212,7 @@ impl Inner {
     pub(crate) fn force(&self) {
         self.quiesce.force();
         for core in &self.shared.cores {
-            core.progress.ask_to_look_up();
+            core.progress.ask_to_leave();
         }
         self.shared.wake_all();
         if !fault("force wakes nobody who waits for room") {

@@ -104,6 +104,8 @@ pub(crate) struct Core {
     /// Events posted and executed by this core since it began.
     pub(crate) posted: u64,
     pub(crate) executed: u64,
+    /// What `executed` was when the core last looked up because it was asked.
+    looked_up_at: u64,
     /// The latest of them, which are not counted for their handler yet.
     pub(super) run: Run,
     pub(super) timing: Timing,
@@ -141,6 +143,7 @@ impl Core {
             batch_max: shared.policy.batch,
             posted: 0,
             executed: 0,
+            looked_up_at: u64::MAX,
             run: Run::new(),
             bells: Vec::new(),
             ran: false,
@@ -394,7 +397,7 @@ impl Core {
             self.note(tag);
         }
         if (watch != 0) | self.own.progress.wants_attention() {
-            if self.own.progress.is_asked_to_look_up() {
+            if self.own.progress.is_asked_to_look_up() && self.must_look_up() {
                 return self.do_not_begin(begun.into_event(), times);
             }
             if watch & WATCH_GATE != 0 && self.is_gated() {
@@ -407,6 +410,15 @@ impl Core {
             }
         }
         Some(begun)
+    }
+
+    /// Whether a core that is asked to look up does so before the event that was just taken. Not if
+    /// none has run since it did last: it would get nowhere if it were asked more often than it
+    /// takes steps.
+    #[cold]
+    fn must_look_up(&self) -> bool {
+        let begun = self.executed + self.running.begun() - 1;
+        begun != self.looked_up_at || self.own.progress.is_asked_to_leave()
     }
 
     /// Puts an event back, and ends the quantum.
@@ -462,6 +474,7 @@ impl Core {
     pub(crate) fn looks_up(&mut self) {
         if self.own.progress.answer_look_up() {
             self.ran = false;
+            self.looked_up_at = self.executed;
         }
     }
 

@@ -9,7 +9,7 @@ use crate::sync::relaxed;
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Why the core does something before its next event: [`Progress::SAMPLE`],
-    /// [`Progress::LOOK_UP`].
+    /// [`Progress::LOOK_UP`], [`Progress::LEAVE`].
     attention: relaxed::AtomicU32,
     /// Counts turns begun, long handlers begun and ended, and rests.
     turns: AtomicU64,
@@ -27,6 +27,8 @@ impl Progress {
     /// Somebody asks the core to *look up*: to end its quantum, and to look at its event source and
     /// at how far the runtime is.
     const LOOK_UP: u32 = 2;
+    /// The runtime was ended by force: no further event begins.
+    const LEAVE: u32 = 4;
 
     pub(crate) fn new() -> Progress {
         Progress {
@@ -57,6 +59,16 @@ impl Progress {
     pub(crate) fn ask_to_look_up(&self) {
         self.attention
             .fetch_or(Progress::LOOK_UP, Ordering::Release);
+    }
+
+    /// Asks the core to look up, and to begin nothing before.
+    pub(crate) fn ask_to_leave(&self) {
+        let leave = Progress::LEAVE | Progress::LOOK_UP;
+        self.attention.fetch_or(leave, Ordering::Release);
+    }
+
+    pub(crate) fn is_asked_to_leave(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) & Progress::LEAVE != 0
     }
 
     pub(crate) fn is_asked_to_look_up(&self) -> bool {

@@ -110,6 +110,39 @@ fn a_core_that_has_been_awake_for_long_is_busy() {
     }
 }
 
+/// A step may take longer than the watchdog's period: under Miri, say.
+#[test]
+fn a_core_that_is_asked_to_look_up_in_each_step_runs_one_event_in_each() {
+    let (mut machine, _) = Machine::with_colors(3);
+    let mut events_of_a_step = || {
+        machine.cores[0].looks_up();
+        machine.cores[0].exchange();
+        machine.shared.cores[0].progress.ask_to_look_up();
+        let (core, mut events) = (&mut machine.cores[0], 0);
+        while !core.is_turn_over() || core.next_color() {
+            if let Some(begun) = core.begin_event() {
+                core.skip(begun);
+                core.end_event();
+                events += 1;
+            }
+        }
+        events
+    };
+    // Nothing says when it looked up before the first one.
+    let events: Vec<u32> = (0..4).map(|_| events_of_a_step()).collect();
+    assert_eq!(events, [0, 1, 1, 1]);
+    // But none when it is to leave.
+    let (mut machine, _) = Machine::with_colors(3);
+    for _ in 0..3 {
+        machine.cores[0].looks_up();
+        machine.cores[0].exchange();
+        machine.shared.cores[0].progress.ask_to_leave();
+        assert!(machine.cores[0].next_color());
+        assert!(machine.cores[0].begin_event().is_none());
+        assert!(!machine.cores[0].next_color());
+    }
+}
+
 #[test]
 fn who_is_asked_to_look_up_gives_back_what_waits() {
     let (mut machine, colors) = Machine::with_colors(3);
