@@ -7,29 +7,19 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-5}
 requests=400000
-tmp=$(mktemp -d)
-server=
-cleanup() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null || true
-    rm -rf "$tmp"
-}
-trap cleanup EXIT
+. benches/rounds.sh
 cargo build -q --release --example store
 
-start() { # NAME CPUS: sets server, port
+begin() { # NAME CPUS: sets port
     if [ "$1" = redis ]; then
         port=7379
-        taskset -c "$2" redis-server --port $port --save '' --appendonly no --dir "$tmp" \
-            >"$tmp/out" &
+        start "$2" 'Ready to accept' \
+            redis-server --port $port --save '' --appendonly no --dir "$tmp"
     else
-        taskset -c "$2" target/release/examples/store 127.0.0.1:0 >"$tmp/out" &
+        start "$2" '^listening on ' target/release/examples/store 127.0.0.1:0
+        port=$(listening)
+        port=${port##*:}
     fi
-    server=$!
-    for _ in $(seq 100); do
-        grep -qE '^listening on |Ready to accept' "$tmp/out" && break
-        sleep 0.05
-    done
-    [ "$1" = redis ] || port=$(sed -n 's/^listening on .*://p' "$tmp/out")
 }
 
 ticks() { awk '{ print $14 + $15 }' "/proc/$server/stat"; }
@@ -37,7 +27,7 @@ ticks() { awk '{ print $14 + $15 }' "/proc/$server/stat"; }
 once() { # NAME CORES COMMAND PIPELINE
     local cpus load before
     [ "$2" = 1 ] && { cpus=0; load=1; } || { cpus=0,1; load=0,1; }
-    start "$1" $cpus
+    begin "$1" $cpus
     before=$(ticks)
     taskset -c $load redis-benchmark -h 127.0.0.1 -p "$port" -q -c 50 -n $requests -r 1000000 \
         -P "$4" -t "$3" >"$tmp/load" 2>"$tmp/errors"
@@ -45,12 +35,8 @@ once() { # NAME CORES COMMAND PIPELINE
         tail -1 >>"$tmp/$1.$2.$3.$4.rate"
     echo "$(($(ticks) - before)) $requests" | awk '{ print $1 * 10000 / $2 }' \
         >>"$tmp/$1.$2.$3.$4.cpu"
-    kill -INT $server
-    wait $server || true
-    server=
+    stop
 }
-
-median() { sort -g "$1" | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }
 
 echo '| cores | pipeline | command | redis-server | store | ratio | CPU us: redis-server | store |'
 echo '|---|---|---|---|---|---|---|---|'
@@ -62,9 +48,9 @@ for cores in 1 2; do
                 once store $cores $command $pipeline
             done
             at=$cores.$command.$pipeline
-            echo "$cores $pipeline $command $(median "$tmp/redis.$at.rate")" \
-                "$(median "$tmp/store.$at.rate") $(median "$tmp/redis.$at.cpu")" \
-                "$(median "$tmp/store.$at.cpu")" |
+            echo "$cores $pipeline $command $(median <"$tmp/redis.$at.rate")" \
+                "$(median <"$tmp/store.$at.rate") $(median <"$tmp/redis.$at.cpu")" \
+                "$(median <"$tmp/store.$at.cpu")" |
                 awk '{ printf "| %d | %d | %s | %.0f | %.0f | %.2f | %.2f | %.2f |\n", $1, $2, $3, $4, $5, $5 / $4, $6, $7 }'
         done
     done

@@ -5,13 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 pairs=${1:-24}
-tmp=$(mktemp -d)
-server=
-cleanup() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null || true
-    rm -rf "$tmp"
-}
-trap cleanup EXIT
+. benches/rounds.sh
 
 cargo build -q --release -p sws --features tcmalloc
 cp target/release/sws "$tmp/tcmalloc"
@@ -21,18 +15,10 @@ mkdir "$tmp/site"
 target/release/injector files "$tmp/site" --set one >"$tmp/out"
 
 once() { # ALLOCATOR: requests a second, CPU us a request
-    taskset -c 0 "$tmp/$1" --cores 1 --root "$tmp/site" --listen 127.0.0.1:0 >"$tmp/out" &
-    server=$!
-    for _ in $(seq 100); do
-        grep -q '^listening on ' "$tmp/out" && break
-        sleep 0.05
-    done
-    addr=$(sed -n 's/^listening on //p' "$tmp/out")
-    json=$(taskset -c 1 target/release/injector \
-        --target "$addr" --cores 1 --clients 64 --seconds 2 --pid "$server" --json | tail -1)
-    kill -INT "$server"
-    wait "$server"
-    server=
+    start 0 '^listening on ' "$tmp/$1" --cores 1 --root "$tmp/site" --listen 127.0.0.1:0
+    json=$(taskset -c 1 target/release/injector --target "$(listening)" --cores 1 --clients 64 \
+        --seconds 2 --pid "$server" --json | tail -1)
+    stop
     for field in errors requests_per_second server_cpu_us_per_request; do
         sed -n "s/.*\"$field\":\([0-9.e+-]*\).*/\1/p" <<<"$json"
     done | paste -s -d ' '
@@ -48,7 +34,6 @@ for _ in $(seq "$pairs"); do
     done
 done
 
-median() { sort -g | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }
 for what in rate cpu; do
     ratio=$(paste "$tmp/tcmalloc.$what" "$tmp/malloc.$what" | awk '{ print $1 / $2 }' | median)
     echo "$what: malloc $(median <"$tmp/malloc.$what"), tcmalloc $(median <"$tmp/tcmalloc.$what")," \

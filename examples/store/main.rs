@@ -4,7 +4,7 @@
 //!
 //! A key lies in one of a few shards, each the state of a color. A connection is a task. The
 //! requests that it has read at once are one event, which has the shards of all their keys: nobody
-//! sees one of them done and the next one not, and events without a shard in common run in parallel.
+//! sees one of them done and the next one not. Events without a shard in common run in parallel.
 
 mod requests;
 
@@ -23,6 +23,7 @@ static STOP: Handler = Handler::new("stop");
 /// What has come of a connection, and was not yet run.
 #[derive(Default)]
 struct Batch {
+    /// With their names in capitals.
     requests: Vec<Vec<Bytes>>,
     /// The shards of their keys.
     which: u64,
@@ -52,17 +53,18 @@ impl Batch {
         }
     }
 
-    fn add(&mut self, request: Vec<Bytes>) {
-        let Some((name, args)) = request.split_first() else {
+    fn add(&mut self, mut request: Vec<Bytes>) {
+        let Some(name) = request.first_mut() else {
             return;
         };
-        let (most, step) = match &name.to_ascii_uppercase()[..] {
+        *name = name.to_ascii_uppercase().into();
+        let (most, step) = match &name[..] {
             b"GET" | b"SET" | b"INCR" | b"EXPIRE" => (1, 1),
             b"DEL" | b"MGET" => (usize::MAX, 1),
             b"MSET" => (usize::MAX, 2),
             _ => (0, 1),
         };
-        let keys = args.iter().step_by(step).take(most);
+        let keys = request[1..].iter().step_by(step).take(most);
         self.which = keys.fold(self.which, |all, key| all | 1 << requests::shard_of(key));
         self.requests.push(request);
     }

@@ -77,11 +77,10 @@ impl Store<'_> {
         self.shard(key).insert(key.into(), Entry { value, end });
     }
 
-    /// Runs a request and writes its answer.
+    /// Runs a request, whose name is in capitals, and writes its answer.
     pub(crate) fn run(&mut self, request: &[Bytes], out: &mut Vec<u8>) -> Result<(), &'static str> {
         const NO_NUMBER: &str = "value is not an integer or out of range";
-        let name = request[0].to_ascii_uppercase();
-        match (&name[..], &request[1..]) {
+        match (&request[0][..], &request[1..]) {
             (b"PING", []) => out.extend(b"+PONG\r\n"),
             (b"PING", [text]) => bulk(out, Some(text))?,
             (b"COMMAND", _) | (b"CONFIG", [_, ..]) => out.extend(b"*0\r\n"),

@@ -417,8 +417,13 @@ impl Core {
     /// takes steps.
     #[cold]
     fn must_look_up(&self) -> bool {
-        let begun = self.executed + self.running.begun() - 1;
-        begun != self.looked_up_at || self.own.progress.is_asked_to_leave()
+        self.begun_before() != self.looked_up_at || self.own.progress.is_asked_to_leave()
+    }
+
+    /// Events that began before the one that was just taken.
+    #[inline(always)]
+    fn begun_before(&self) -> u64 {
+        self.executed + self.running.begun() - 1
     }
 
     /// Puts an event back, and ends the quantum.
@@ -440,8 +445,7 @@ impl Core {
         }
         self.own.progress.set_running(Some(profile));
         // All that began before this one were of the handler noted before.
-        let begun = self.executed + self.running.begun() - 1;
-        self.run.count(&self.own.counts, begun);
+        self.run.count(&self.own.counts, self.begun_before());
         self.run.profile = profile;
     }
 

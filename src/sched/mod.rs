@@ -14,7 +14,7 @@
 //!
 //! What can never happen: two cores in one color; two events of a color out of the order of their
 //! posts; published events that no list, checkout, loot, mailbox or gate leads to; a core asleep
-//! while a poke of its is on the way; a lock held while user code runs.
+//! while a poke is on its way to it; a lock held while user code runs.
 
 pub(crate) mod checkout;
 #[cfg(all(test, not(loom)))]

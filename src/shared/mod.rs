@@ -14,7 +14,7 @@
 //! what they count.
 //!
 //! What can never happen: published events that no list, checkout, loot, mailbox or gate leads to;
-//! mail without a poke; a core asleep while a poke of its is on the way; a change of owner without
+//! mail without a poke; a core asleep while a poke is on its way to it; a change of owner without
 //! the old owner's lock.
 
 pub(crate) mod color_queue;

@@ -225,7 +225,11 @@ macro_rules! tuple {
         impl<$($state: Send + 'static),+> TakeHandles for ($(Colored<$state>,)+) {
             type Values = ($(Option<Lent<$state>>,)+);
 
-            fn take(&self, by: &mut InColors<'_>, values: &mut Self::Values) -> Result<(), Refused> {
+            fn take(
+                &self,
+                by: &mut InColors<'_>,
+                values: &mut Self::Values,
+            ) -> Result<(), Refused> {
                 $(take(&self.$n, by, &mut values.$n)?;)+
                 Ok(())
             }
