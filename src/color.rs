@@ -164,6 +164,36 @@ impl From<u64> for Color {
     }
 }
 
+/// A core of a runtime, by its number from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub(crate) struct CoreId(u32);
+
+impl CoreId {
+    /// The core of this number.
+    #[inline(always)]
+    pub(crate) const fn of(number: usize) -> CoreId {
+        CoreId(number as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// Its place where there is one for each core.
+    #[inline(always)]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for CoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A color slot, by its number in the table of a runtime's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
@@ -331,12 +361,12 @@ impl ColorMap {
     /// The core a slot belongs to before anyone moved it: slot mod cores, as in the papers, and for
     /// a control slot its own core.
     #[inline]
-    pub(crate) fn first_owner(&self, slot: SlotId) -> u32 {
-        if self.is_control(slot) {
+    pub(crate) fn first_owner(&self, slot: SlotId) -> CoreId {
+        CoreId(if self.is_control(slot) {
             slot.number() - self.control_first().number()
         } else {
             slot.number() % self.cores
-        }
+        })
     }
 
     /// The one color that has this slot, if there is but one.
@@ -405,7 +435,7 @@ mod tests {
             for core in 0..cores {
                 let slot = map.slot(Color::control(core));
                 assert!(map.is_control(slot));
-                assert_eq!(map.first_owner(slot), core as u32);
+                assert_eq!(map.first_owner(slot), CoreId::of(core));
                 assert!((slot.number() as usize) < map.slots());
             }
             // One of a runtime with more slots.

@@ -38,7 +38,7 @@
 //! lock the color does.
 
 use crate::Color;
-use crate::color::SlotId;
+use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Fifo;
 use crate::event::node::Event;
 use crate::event::profile::Profiles;
@@ -57,8 +57,8 @@ impl HoldId {
     const CORE_BITS: u32 = 9;
 
     /// The `number`-th of a core.
-    pub(crate) fn new(core: u32, number: u64) -> HoldId {
-        HoldId(number << HoldId::CORE_BITS | u64::from(core))
+    pub(crate) fn new(core: CoreId, number: u64) -> HoldId {
+        HoldId(number << HoldId::CORE_BITS | u64::from(core.number()))
     }
 
     /// The core that made it.

@@ -5,6 +5,7 @@
 //! Nothing here takes part in a protocol. It builds, starts and looks.
 
 use crate::clock::Clock;
+use crate::color::CoreId;
 use crate::color::HashKey;
 use crate::host::inner::{Config, Inner};
 use crate::host::source::Source;
@@ -71,8 +72,9 @@ impl World {
             Stealing::Off => (false, Heuristics::NONE),
             Stealing::On(heuristics) => (true, heuristics),
         };
-        let cores = plan.cores as u32;
-        let others = |core| (1..cores).map(move |i| ((core + i) % cores, Distance::SharedL1));
+        let cores = plan.cores;
+        let other = move |core| (CoreId::of(core % cores), Distance::SharedL1);
+        let others = |core| (core + 1..core + cores).map(other);
         let shared = Shared::new(Setup {
             slot_bits: plan.slot_bits,
             hash_key: HashKey::from_seed(0),
@@ -117,10 +119,10 @@ impl World {
     }
 
     fn core_with(&self, id: usize, bell: Box<dyn Bell>, source: Box<dyn Source>) -> Core {
-        self.inner.shared.hang_bell(id as u32, bell);
+        self.inner.shared.hang_bell(CoreId::of(id), bell);
         let clock = Clock::Virtual(Arc::clone(&self.now_ns));
         let inner = Arc::clone(&self.inner);
-        Core(Box::new(Worker::new(inner, id as u32, clock, source)))
+        Core(Box::new(Worker::new(inner, CoreId::of(id), clock, source)))
     }
 
     /// Moves the clock, and then looks at the timers of `wire`, as a kernel does.
@@ -169,7 +171,7 @@ impl World {
     /// The core that owns a color.
     pub fn owner(&self, color: Color) -> usize {
         let slots = &self.inner.shared.slots;
-        slots.owner(slots.map.slot(color)) as usize
+        slots.owner(slots.map.slot(color)).index()
     }
 
     /// The profiles of a handler: one for each type of closure that was posted under it.
@@ -186,7 +188,7 @@ impl World {
     pub fn assert_valid(&self) {
         let shared = &self.inner.shared;
         for core in 0..shared.cores.len() {
-            Section::enter(shared, core as u32).assert_valid();
+            Section::enter(shared, CoreId::of(core)).assert_valid();
         }
     }
 
@@ -198,7 +200,7 @@ impl World {
     pub fn assert_at_rest(&self) {
         self.assert_valid();
         let shared = &self.inner.shared;
-        for (core, own) in (0..).zip(&shared.cores) {
+        for (core, own) in (0..).map(CoreId::of).zip(&shared.cores) {
             assert_eq!(
                 own.hint.queued(),
                 0,

@@ -394,7 +394,7 @@ impl<T: Send + 'static> Bounded<T> {
 }
 
 fn counters(core: &Core) -> &CoreCounters {
-    &core.shared.cores[core.id as usize].stats
+    &core.shared.core(core.id).stats
 }
 
 impl<T: Send + 'static> Clone for Bounded<T> {

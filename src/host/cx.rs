@@ -5,6 +5,7 @@ use super::panics;
 use super::poster::{PostError, Poster};
 pub use super::unique::UniqueColor;
 use crate::callback::Callback;
+use crate::color::CoreId;
 use crate::event::profile::Begun;
 use crate::sched::core::Core;
 use crate::sched::step::Host;
@@ -163,7 +164,11 @@ impl Cx {
 
     /// The core this handler runs on, from 0.
     pub fn core(&self) -> usize {
-        self.worker_ref().core.id as usize
+        self.core_id().index()
+    }
+
+    pub(crate) fn core_id(&self) -> CoreId {
+        self.worker_ref().core.id
     }
 
     /// The time since the runtime was built, by its own clock: the machine's monotonic one, or the

@@ -85,7 +85,7 @@ pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
     let worker = cx.worker();
     worker.core.end_event();
     let core = worker.core.id;
-    worker.core.shared.cores[core as usize].stats.panics.add(1);
+    worker.core.shared.core(core).stats.panics.add(1);
     let inner = worker.inner.clone();
     inner.panicked(report);
 }

@@ -54,6 +54,7 @@
 //! look at `keep_alives`. Whichever fence comes first, either the drop sees that the end was asked
 //! for, or the report sees that no keep-alive is left.
 
+use crate::color::CoreId;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, fault, first_look};
 
@@ -269,13 +270,13 @@ impl Quiesce {
 
     /// Core `core` has nothing to run, nothing under way in its event source, and has posted and
     /// executed this many events since it began.
-    pub(crate) fn report(&self, core: u32, posted: u64, executed: u64) -> Reported {
+    pub(crate) fn report(&self, core: CoreId, posted: u64, executed: u64) -> Reported {
         let mut waves = self.waves.lock().unwrap();
         if self.phase() == Phase::Over {
             return Reported::Over;
         }
         let report = (posted, executed);
-        match waves.reports[core as usize].replace(report) {
+        match waves.reports[core.index()].replace(report) {
             None => waves.missing -= 1,
             Some(before) if before == report => return Reported::Waiting,
             // It has run something since.
@@ -343,26 +344,26 @@ mod tests {
         assert!(quiesce.drain());
         assert!(!quiesce.drain());
         assert!(quiesce.refuses(Until::Stop), "to foreign posts");
-        assert_eq!(quiesce.report(0, 3, 3), Reported::Waiting);
-        assert_eq!(quiesce.report(0, 3, 3), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(0), 3, 3), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(0), 3, 3), Reported::Waiting);
         assert_eq!(quiesce.wave(), 0);
-        assert_eq!(quiesce.report(1, 1, 1), Reported::NextWave);
+        assert_eq!(quiesce.report(CoreId::of(1), 1, 1), Reported::NextWave);
         assert_eq!(quiesce.wave(), 1);
         // In the second wave core 1 has posted one more, which nobody has executed.
-        assert_eq!(quiesce.report(1, 2, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(0, 3, 3), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(1), 2, 1), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(0), 3, 3), Reported::Waiting);
         assert_eq!(
             quiesce.wave(),
             1,
             "nobody is woken as long as it is in flight"
         );
-        assert_eq!(quiesce.report(1, 2, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(0, 3, 4), Reported::NextWave);
-        assert_eq!(quiesce.report(0, 3, 4), Reported::Waiting);
-        assert_eq!(quiesce.report(1, 2, 1), Reported::NextWave);
-        assert_eq!(quiesce.report(0, 3, 4), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(1), 2, 1), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(0), 3, 4), Reported::NextWave);
+        assert_eq!(quiesce.report(CoreId::of(0), 3, 4), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(1), 2, 1), Reported::NextWave);
+        assert_eq!(quiesce.report(CoreId::of(0), 3, 4), Reported::Waiting);
         assert_eq!(quiesce.wave(), 3);
-        assert_eq!(quiesce.report(1, 2, 1), Reported::Over);
+        assert_eq!(quiesce.report(CoreId::of(1), 2, 1), Reported::Over);
         assert!(!quiesce.foreign_post(Until::Stop));
         assert_eq!(quiesce.phase(), Phase::Over);
     }
@@ -370,10 +371,10 @@ mod tests {
     #[test]
     fn whoever_reports_after_a_forced_end_is_told() {
         let quiesce = Quiesce::new(2);
-        assert_eq!(quiesce.report(0, 2, 1), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(0), 2, 1), Reported::Waiting);
         quiesce.force();
-        assert_eq!(quiesce.report(0, 2, 1), Reported::Over);
-        assert_eq!(quiesce.report(1, 0, 0), Reported::Over);
+        assert_eq!(quiesce.report(CoreId::of(0), 2, 1), Reported::Over);
+        assert_eq!(quiesce.report(CoreId::of(1), 0, 0), Reported::Over);
         assert!(quiesce.refuses(Until::Stop));
     }
 
@@ -393,21 +394,21 @@ mod tests {
         // A runtime that ends by itself: nobody has asked.
         let quiesce = Quiesce::new(1);
         assert!(quiesce.foreign_post(Until::Stop));
-        assert_eq!(quiesce.report(0, 0, 0), Reported::Waiting);
-        assert_eq!(quiesce.report(0, 0, 0), Reported::Waiting);
-        assert_eq!(quiesce.report(0, 0, 1), Reported::NextWave);
-        assert_eq!(quiesce.report(0, 0, 1), Reported::NextWave);
-        assert_eq!(quiesce.report(0, 0, 1), Reported::Over);
+        assert_eq!(quiesce.report(CoreId::of(0), 0, 0), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(0), 0, 0), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(0), 0, 1), Reported::NextWave);
+        assert_eq!(quiesce.report(CoreId::of(0), 0, 1), Reported::NextWave);
+        assert_eq!(quiesce.report(CoreId::of(0), 0, 1), Reported::Over);
     }
 
     #[test]
     fn what_a_core_runs_after_its_report_counts_in_the_same_wave() {
         let quiesce = Quiesce::new(2);
-        assert_eq!(quiesce.report(0, 1, 0), Reported::Waiting);
-        assert_eq!(quiesce.report(0, 1, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(1, 0, 0), Reported::NextWave);
-        assert_eq!(quiesce.report(0, 1, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(1, 0, 0), Reported::Over);
+        assert_eq!(quiesce.report(CoreId::of(0), 1, 0), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(0), 1, 1), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(1), 0, 0), Reported::NextWave);
+        assert_eq!(quiesce.report(CoreId::of(0), 1, 1), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(1), 0, 0), Reported::Over);
     }
 
     #[test]
@@ -418,8 +419,8 @@ mod tests {
         assert!(quiesce.foreign_post(Until::End));
         assert!(!quiesce.foreign_post(Until::Stop));
         for _ in 0..3 {
-            assert_eq!(quiesce.report(0, 0, 1), Reported::Waiting);
-            assert_eq!(quiesce.report(1, 0, 0), Reported::Waiting);
+            assert_eq!(quiesce.report(CoreId::of(0), 0, 1), Reported::Waiting);
+            assert_eq!(quiesce.report(CoreId::of(1), 0, 0), Reported::Waiting);
             assert_eq!(quiesce.wave(), 0);
         }
         quiesce.keep_alive();
@@ -427,8 +428,8 @@ mod tests {
         assert_eq!(quiesce.keep_alives(), 1);
         assert!(quiesce.drop_keep_alive(false));
         assert_eq!(quiesce.wave(), 1);
-        assert_eq!(quiesce.report(0, 0, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(1, 0, 0), Reported::Over);
+        assert_eq!(quiesce.report(CoreId::of(0), 0, 1), Reported::Waiting);
+        assert_eq!(quiesce.report(CoreId::of(1), 0, 0), Reported::Over);
         assert!(!quiesce.foreign_post(Until::End));
         assert!(!quiesce.keep_alive_from_outside());
         assert_eq!(quiesce.keep_alives(), 0);

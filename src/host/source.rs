@@ -107,6 +107,7 @@ mod tests {
     use super::Source;
     use super::silence::Silence;
     use crate::clock::Clock;
+    use crate::color::CoreId;
     use crate::sched::core::Core;
     use crate::shared::Bell;
     use crate::sync::Arc;
@@ -118,7 +119,7 @@ mod tests {
     fn a_wait_uses_up_the_ring() {
         let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
         let shared = Arc::clone(&runtime.inner.shared);
-        let core = Core::new(shared, 0, Clock::Real(Instant::now()));
+        let core = Core::new(shared, CoreId::of(0), Clock::Real(Instant::now()));
         let bell = Silence::new();
         let mut source = Arc::clone(&bell);
         for _ in 0..2 {

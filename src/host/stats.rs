@@ -191,7 +191,7 @@ impl Inner {
         let map = &self.shared.slots.map;
         let told = |depth: Depth| ColorDepth {
             color: depth.color.or_else(|| map.only_color(depth.slot)),
-            core: depth.core as usize,
+            core: depth.core.index(),
             events: depth.events,
             running: depth.running,
         };

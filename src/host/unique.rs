@@ -169,13 +169,14 @@ impl Drop for UniqueColor {
     fn drop(&mut self) {
         let slots = &self.inner.shared.slots;
         let owner = slots.owner(slots.map.slot(self.color()));
-        self.inner.issued.give_back(self.ticket, owner as usize);
+        self.inner.issued.give_back(self.ticket, owner.index());
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::color::CoreId;
     use crate::color::HashKey;
     use std::collections::HashSet;
 
@@ -189,8 +190,8 @@ mod tests {
         assert!(tickets.iter().all(|t| t.exclusive));
         let slots: HashSet<_> = tickets.iter().map(|t| map.slot(t.color())).collect();
         assert_eq!(slots.len(), map.issued_count() as usize);
-        assert_eq!(map.first_owner(map.slot(tickets[0].color())), 0);
-        assert_eq!(map.first_owner(map.slot(tickets[1].color())), 1);
+        assert_eq!(map.first_owner(map.slot(tickets[0].color())), CoreId::of(0));
+        assert_eq!(map.first_owner(map.slot(tickets[1].color())), CoreId::of(1));
         let extra = issued.take(0);
         assert!(!extra.exclusive);
         assert!(!tickets.iter().any(|t| t.color() == extra.color()));
@@ -211,7 +212,7 @@ mod tests {
                 for core in 0..cores {
                     let ticket = issued.take(core);
                     let home = map.first_owner(map.slot(ticket.color()));
-                    assert_eq!(home, core as u32, "{round} of {cores} cores");
+                    assert_eq!(home, CoreId::of(core), "{round} of {cores} cores");
                 }
             }
         }
@@ -230,7 +231,7 @@ mod tests {
         let slots: HashSet<_> = shared.iter().map(slot).collect();
         assert_eq!(slots.len(), count as usize);
         let homes = shared.iter().map(|ticket| map.first_owner(slot(ticket)));
-        assert_eq!(homes.take_while(|&home| home == 0).count(), 6);
+        assert_eq!(homes.take_while(|&home| home == CoreId::of(0)).count(), 6);
         // They are not given out as if they had a slot to themselves.
         issued.give_back(shared[0], 0);
         let last = issued.take(0);

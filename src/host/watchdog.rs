@@ -21,6 +21,7 @@
 //! While no core is busy the watchdog sleeps ([`crate::shared::vigil`]).
 
 use super::inner::Inner;
+use crate::color::CoreId;
 use crate::shared::Bell;
 use crate::shared::sleepers::relieve;
 use std::sync::Weak;
@@ -120,7 +121,7 @@ impl Watchdog {
             }
             if seen.running && looks == seen.looks {
                 shared.progress.ask_to_look_up();
-                relieve(&inner.shared, core as u32, &mut bells);
+                relieve(&inner.shared, CoreId::of(core), &mut bells);
                 if turns == seen.turns {
                     let ns = now_ns - seen.since_ns;
                     let profile = inner.shared.profiles.get(profile);

@@ -10,6 +10,7 @@ use super::inner::Inner;
 use super::source::Source;
 use crate::Cx;
 use crate::clock::Clock;
+use crate::color::CoreId;
 use crate::cx::{self, Behind};
 use crate::host::quiesce::{Phase, Reported};
 use crate::sched::core::Core;
@@ -109,7 +110,12 @@ crate::sync::thread_local! {
 }
 
 impl Worker {
-    pub(crate) fn new(inner: Arc<Inner>, id: u32, clock: Clock, source: Box<dyn Source>) -> Worker {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        id: CoreId,
+        clock: Clock,
+        source: Box<dyn Source>,
+    ) -> Worker {
         Worker {
             core: Core::new(Arc::clone(&inner.shared), id, clock),
             inner,
@@ -125,7 +131,7 @@ impl Worker {
         let shared = Arc::clone(&self.inner.shared);
         let id = self.core.id;
         self.core.end_search(false);
-        let pokes = &shared.cores[id as usize].pokes;
+        let pokes = &shared.core(id).pokes;
         if !pokes.park() {
             // Whoever has made work known since it began to search has woken nobody.
             self.core.begin_awake();
@@ -144,8 +150,8 @@ impl Worker {
             yield_to_model();
             self.rise();
         } else {
-            shared.cores[id as usize].stats.parks.add(1);
-            shared.vigil.end_busy(&shared.cores[id as usize]);
+            shared.core(id).stats.parks.add(1);
+            shared.vigil.end_busy(shared.core(id));
         }
         !stay
     }
@@ -161,7 +167,7 @@ impl Worker {
         let shared = &self.inner.shared;
         shared.sleepers.clear(self.core.id);
         // Fails if a poke or a waker was first, which is as good.
-        let _ = shared.cores[self.core.id as usize].pokes.unpark();
+        let _ = shared.core(self.core.id).pokes.unpark();
     }
 }
 
@@ -324,7 +330,7 @@ mod tests {
             let clock = Clock::Virtual(Arc::clone(&now_ns));
             let source = Box::new(Silence::new());
             Solo {
-                worker: Worker::new(inner, 0, clock, source),
+                worker: Worker::new(inner, CoreId::of(0), clock, source),
                 now_ns,
                 runtime,
             }
@@ -346,7 +352,7 @@ mod tests {
             let pokes = &shared.cores[0].pokes;
             let parked = pokes.unpark();
             assert!(!parked || pokes.park());
-            (shared.sleepers.contains(0), parked)
+            (shared.sleepers.contains(CoreId::of(0)), parked)
         }
     }
 

@@ -17,6 +17,7 @@
 //! The value goes from thread to thread with the token, so it is `Send`. The cell keeps its runtime
 //! alive, so no other can have its address.
 
+use crate::color::CoreId;
 use crate::host::inner::Inner;
 use crate::in_color::{Confined, Key};
 use crate::net::registry::Registry;
@@ -29,11 +30,11 @@ pub(super) struct AtHome<T>(Confined<OfCore, T>);
 /// The key of a value of a core of a runtime.
 struct OfCore {
     inner: Arc<Inner>,
-    core: u32,
+    core: CoreId,
 }
 
 /// The cores of a value and of the token that was shown for it.
-struct Elsewhere(u32, u32);
+struct Elsewhere(CoreId, CoreId);
 
 // SAFETY: one token fits, by the module text.
 unsafe impl Key for OfCore {
@@ -51,12 +52,12 @@ unsafe impl Key for OfCore {
 
 impl<T> AtHome<T> {
     /// A value of this core of the runtime.
-    pub(super) fn new(inner: Arc<Inner>, core: u32, value: T) -> AtHome<T> {
+    pub(super) fn new(inner: Arc<Inner>, core: CoreId, value: T) -> AtHome<T> {
         AtHome(Confined::with_key(OfCore { inner, core }, value))
     }
 
     /// The core whose driver reaches it.
-    pub(super) fn core(&self) -> u32 {
+    pub(super) fn core(&self) -> CoreId {
         self.0.key().core
     }
 
@@ -94,7 +95,7 @@ impl Elsewhere {
 // Neither `Clone` nor `Copy`, and made in `claim` only: see the module text.
 pub(super) struct Here {
     inner: Arc<Inner>,
-    core: u32,
+    core: CoreId,
 }
 
 impl Here {
@@ -102,7 +103,7 @@ impl Here {
     ///
     /// # Panics
     /// If it was claimed before: a runtime runs once, so a core has one driver.
-    pub(super) fn claim(inner: &Arc<Inner>, core: u32) -> Here {
+    pub(super) fn claim(inner: &Arc<Inner>, core: CoreId) -> Here {
         let is_first = Registry::of_runtime(inner).claim(core);
         assert!(is_first, "core {core} has a driver already");
         Here {
@@ -165,9 +166,9 @@ mod tests {
         let mut simulation = simulation();
         let inner = simulation.poster().inner;
         let asked = in_event(&mut simulation, COLOR, move |cx| {
-            let (core, cores) = (cx.core() as u32, cx.cores() as u32);
+            let (core, cores) = (cx.core(), cx.cores());
             let mut all: Vec<_> = (0..cores)
-                .map(|core| AtHome::new(Arc::clone(&inner), core, 0))
+                .map(|core| AtHome::new(Arc::clone(&inner), CoreId::of(core), 0))
                 .collect();
             let refused: Vec<_> = all.iter().map(|cell| is_refused(cell, cx)).collect();
             let values: Vec<_> = all.iter_mut().map(|cell| *cell.get_mut()).collect();
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn the_same_core_of_another_runtime_is_refused() {
         let inner = simulation().poster().inner;
-        let cells = [0, 1].map(|core| AtHome::new(Arc::clone(&inner), core, 0));
+        let cells = [0, 1].map(|core| AtHome::new(Arc::clone(&inner), CoreId::of(core), 0));
         let refused = in_event(&mut simulation(), COLOR, move |cx| {
             cells.map(|cell| is_refused(&cell, cx))
         });
@@ -195,12 +196,18 @@ mod tests {
     fn a_core_has_one_token() {
         let inner = simulation().poster().inner;
         for core in 0..2 {
-            let claim = || Here::claim(&inner, core);
+            let claim = || Here::claim(&inner, CoreId::of(core));
             assert!(catch_unwind(AssertUnwindSafe(claim)).is_err());
         }
         let runtime = Runtime::builder().cores(Cores::Count(2)).build().unwrap();
-        let claimed = [0, 1].map(|core| Here::claim(&runtime.inner, core));
-        assert_eq!(claimed.map(|here| here.core), [0, 1]);
-        assert!(catch_unwind(AssertUnwindSafe(|| Here::claim(&runtime.inner, 1))).is_err());
+        let claimed = [0, 1].map(|core| Here::claim(&runtime.inner, CoreId::of(core)));
+        assert_eq!(claimed.map(|here| here.core.index()), [0, 1]);
+        assert!(
+            catch_unwind(AssertUnwindSafe(|| Here::claim(
+                &runtime.inner,
+                CoreId::of(1)
+            )))
+            .is_err()
+        );
     }
 }

@@ -4,6 +4,7 @@ use super::driver::control;
 use super::timer::Timers;
 use super::{Driver, Incoming, Timer};
 use crate::callback::Callback;
+use crate::color::CoreId;
 use crate::io::{Fd, Owner};
 use crate::sched::core::Core;
 use crate::{Color, Cx, Handler};
@@ -47,7 +48,7 @@ impl Connecting {
     pub(super) fn connected(
         self,
         result: io::Result<Fd>,
-        home: u32,
+        home: CoreId,
         owner: &Owner,
         core: &mut Core,
     ) {
@@ -131,7 +132,7 @@ impl Cx {
                 driver.give_up_connecting(key);
             }
         };
-        let here = control(self.core() as u32);
+        let here = control(self.core_id());
         let timer = self.timer(limit, Callback::new(None, here, give_up));
         let connecting = super::driver_of(self)?.connecting(key);
         connecting.limit = Some((limit, timer));

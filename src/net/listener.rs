@@ -3,6 +3,7 @@
 use super::Incoming;
 use super::driver::control;
 use crate::callback::Callback;
+use crate::color::CoreId;
 use crate::host::poster::Poster;
 use crate::io::{Fd, ListenOptions, Owner};
 use crate::net::driver::Driver;
@@ -52,7 +53,7 @@ impl Listening {
     pub(super) fn accepted(
         this: Arc<Listening>,
         results: Vec<io::Result<Fd>>,
-        home: u32,
+        home: CoreId,
         owner: &Owner,
         core: &mut Core,
     ) {
@@ -136,7 +137,7 @@ impl Drop for Rest<'_> {
 pub struct Listener {
     listening: Arc<Listening>,
     local_addr: SocketAddr,
-    cores: Vec<u32>,
+    cores: Vec<CoreId>,
     detached: bool,
 }
 
@@ -177,14 +178,14 @@ impl Cx {
     where
         F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
-        let here = self.core() as u32;
-        let all = 0..self.cores() as u32;
+        let here = self.core_id();
+        let all = (0..self.cores()).map(CoreId::of);
         let poster = self.poster();
         let driver = super::driver_of(self)?;
         if driver.draining {
             return Err(super::ending());
         }
-        let cores: Vec<u32> = match acceptors {
+        let cores: Vec<CoreId> = match acceptors {
             // The simulated network has nothing like REUSEPORT.
             Acceptors::PerCore if matches!(driver.owner, Owner::Kernel) => all.collect(),
             _ => vec![here],

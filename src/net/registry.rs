@@ -8,6 +8,7 @@
 
 use super::conn::Conn;
 use super::listener::Listening;
+use crate::color::CoreId;
 use crate::host::inner::{Ended, Inner};
 use crate::host::panics::catching;
 use crate::host::source::Attached;
@@ -42,23 +43,23 @@ impl Registry {
     }
 
     /// True for the first caller, which is the core's one driver.
-    pub(super) fn claim(&self, core: u32) -> bool {
-        !self.claimed[core as usize].swap(true, Ordering::Relaxed)
+    pub(super) fn claim(&self, core: CoreId) -> bool {
+        !self.claimed[core.index()].swap(true, Ordering::Relaxed)
     }
 
     /// Notes a connection of this core, under the key that it is given back by.
-    pub(super) fn add(&self, home: u32, conn: Weak<Conn>) -> usize {
-        self.conns[home as usize].lock().unwrap().insert(conn)
+    pub(super) fn add(&self, home: CoreId, conn: Weak<Conn>) -> usize {
+        self.conns[home.index()].lock().unwrap().insert(conn)
     }
 
-    pub(super) fn remove(&self, home: u32, key: usize) {
+    pub(super) fn remove(&self, home: CoreId, key: usize) {
         // Dropped when the lock is free, though a weak reference runs nobody's code.
-        let _conn = self.conns[home as usize].lock().unwrap().remove(key);
+        let _conn = self.conns[home.index()].lock().unwrap().remove(key);
     }
 
     /// The connections whose home this core is.
-    pub(super) fn of(&self, home: u32) -> Vec<Arc<Conn>> {
-        let conns = self.conns[home as usize].lock().unwrap();
+    pub(super) fn of(&self, home: CoreId) -> Vec<Arc<Conn>> {
+        let conns = self.conns[home.index()].lock().unwrap();
         conns
             .iter()
             .filter_map(|(_, conn)| conn.upgrade())
@@ -77,7 +78,7 @@ impl Attached for Registry {
     fn drop_callbacks(&self, ended: &mut Ended<'_>) -> Option<Box<dyn Any + Send>> {
         let mut panic = None;
         for home in 0..self.conns.len() {
-            for conn in self.of(home as u32) {
+            for conn in self.of(CoreId::of(home)) {
                 let dropped = catching(|| conn.drop_callbacks(ended));
                 panic = panic.or(dropped.err());
             }

@@ -5,6 +5,7 @@
 //! [`super::conn`].
 
 use super::conn::{ColorHalf, Conn, Next, Phase};
+use crate::color::CoreId;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::unique::UniqueColor;
@@ -23,13 +24,13 @@ use std::time::Duration;
 #[must_use = "dropping it closes the connection"]
 pub struct Incoming {
     fd: Option<Fd>,
-    home: u32,
+    home: CoreId,
     owner: Owner,
     poster: Poster,
 }
 
 impl Incoming {
-    pub(super) fn new(fd: Fd, home: u32, owner: Owner, poster: Poster) -> Incoming {
+    pub(super) fn new(fd: Fd, home: CoreId, owner: Owner, poster: Poster) -> Incoming {
         Incoming {
             fd: Some(fd),
             home,
@@ -40,7 +41,7 @@ impl Incoming {
 
     /// The core that accepted the connection and receives for it.
     pub fn home(&self) -> usize {
-        self.home as usize
+        self.home.index()
     }
 
     /// The number of the descriptor, the papers' choice of a color.
@@ -73,13 +74,13 @@ impl Incoming {
     /// Gives the connection to a color of the runtime that made it, which is moved to the
     /// connection's home core.
     pub fn open(mut self, color: Color) -> Stream {
-        self.poster.place(color, self.home as usize);
+        self.poster.place(color, self.home.index());
         self.make(color, None)
     }
 
     /// Gives the connection a color of its own, on its home core, for as long as it lives.
     pub fn open_unique(mut self) -> Stream {
-        let unique = UniqueColor::issue(&self.poster.inner, self.home as usize);
+        let unique = UniqueColor::issue(&self.poster.inner, self.home.index());
         self.make(unique.color(), Some(unique))
     }
 
@@ -132,7 +133,7 @@ impl Stream {
 
     /// The core that receives for this connection.
     pub fn home(&self) -> usize {
-        self.conn.home() as usize
+        self.conn.home().index()
     }
 
     /// Who is at the other end.

@@ -2,6 +2,7 @@
 
 use super::driver::control;
 use crate::callback::Callback;
+use crate::color::CoreId;
 use crate::event::node::Sort;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
@@ -189,7 +190,7 @@ impl Timers {
 /// leaves the timer running; [`cancel_on_drop`](Self::cancel_on_drop) is for those who want it
 /// otherwise.
 pub struct Timer {
-    core: u32,
+    core: CoreId,
     place: Arc<Place>,
     poster: Poster,
 }
@@ -199,7 +200,7 @@ impl Timer {
     /// another color it may be running right now. Its closure is dropped in its color.
     pub fn cancel(self, cx: &mut Cx) {
         let ours = Arc::ptr_eq(&self.poster.inner, &cx.worker_ref().inner);
-        if ours && cx.core() as u32 == self.core {
+        if ours && cx.core_id() == self.core {
             self.place.cancel();
             Timer::remove(cx, &self.place);
         } else {
@@ -292,7 +293,7 @@ struct Repeating<F> {
     f: F,
     every_ns: u64,
     due_ns: u64,
-    core: u32,
+    core: CoreId,
     place: Arc<Place>,
     handler: Option<&'static Handler>,
     color: Color,
@@ -311,7 +312,7 @@ impl<F: FnMut(&mut Cx, ()) + Send + 'static> Repeating<F> {
         self.due_ns = self
             .due_ns
             .saturating_add(periods.saturating_mul(self.every_ns));
-        if cx.core() as u32 == self.core {
+        if cx.core_id() == self.core {
             return self.set(cx);
         }
         let core = control(self.core);
@@ -439,7 +440,7 @@ impl Timer {
     /// One of this core's, which is not set yet.
     fn here(cx: &mut Cx) -> Timer {
         Timer {
-            core: cx.core() as u32,
+            core: cx.core_id(),
             place: Arc::default(),
             poster: cx.poster(),
         }

@@ -1,7 +1,7 @@
 //! How a runtime is configured.
 
 use super::Runtime;
-use crate::color::{HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
+use crate::color::{CoreId, HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
 use crate::host::blocking::SlowBlocking;
 use crate::host::inner::{Config, Inner};
 use crate::host::panics::{OnPanic, PanicReport};
@@ -409,7 +409,7 @@ impl Builder {
 
 /// For each core the others by distance. With more cores than processors, core `i` is on processor
 /// `i mod available`, and who shares a processor is nearest.
-fn victims(topology: &Topology, cores: usize, available: usize) -> Vec<Vec<(u32, Distance)>> {
+fn victims(topology: &Topology, cores: usize, available: usize) -> Vec<Vec<(CoreId, Distance)>> {
     (0..cores)
         .map(|thief| {
             let here = thief % available;
@@ -419,7 +419,7 @@ fn victims(topology: &Topology, cores: usize, available: usize) -> Vec<Vec<(u32,
                     (processor..cores)
                         .step_by(available)
                         .filter(move |&core| processor < available && core != thief)
-                        .map(move |core| (core as u32, distance))
+                        .map(move |core| (CoreId::of(core), distance))
                 })
                 .collect()
         })
@@ -536,11 +536,11 @@ mod tests {
             for cores in 1..=9 {
                 for (thief, victims) in victims(&topology, cores, available).iter().enumerate() {
                     let mut others: Vec<_> =
-                        victims.iter().map(|&(core, _)| core as usize).collect();
+                        victims.iter().map(|&(core, _)| core.index()).collect();
                     others.sort_unstable();
                     let expected: Vec<_> = (0..cores).filter(|&core| core != thief).collect();
                     assert_eq!(others, expected, "{thief} of {cores} on {available}");
-                    let nearest = |core: u32| core as usize % available == thief % available;
+                    let nearest = |core: CoreId| core.index() % available == thief % available;
                     let shares = victims.iter().take_while(|&&(core, _)| nearest(core));
                     let shared = victims.iter().filter(|&&(core, _)| nearest(core));
                     assert_eq!(

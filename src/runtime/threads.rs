@@ -2,6 +2,7 @@
 
 use super::RunError;
 use crate::clock::Clock;
+use crate::color::CoreId;
 use crate::host::inner::{Inner, Outcome};
 use crate::host::watchdog::{Watchdog, WatchdogBell, running};
 use crate::host::worker::{Worker, drive};
@@ -259,15 +260,15 @@ fn begin(inner: &Arc<Inner>, core: usize) -> io::Result<Worker> {
         rustix::thread::sched_setaffinity(None, &set)?;
     }
     // The ring is made on the thread that uses it: the kernel holds us to that.
-    let (driver, report) = Driver::new(inner, core as u32)?;
+    let (driver, report) = Driver::new(inner, CoreId::of(core))?;
     inner.outcome.lock().unwrap().backends.push((core, report));
     inner
         .shared
-        .hang_bell(core as u32, Box::new(driver.doorbell()));
+        .hang_bell(CoreId::of(core), Box::new(driver.doorbell()));
     let clock = Clock::Real(inner.start);
     Ok(Worker::new(
         Arc::clone(inner),
-        core as u32,
+        CoreId::of(core),
         clock,
         Box::new(driver),
     ))

@@ -31,7 +31,7 @@ use super::section::{Section, Worth};
 use super::steal::Search;
 use super::timing::Timing;
 use crate::clock::Clock;
-use crate::color::{MaybeSlot, SlotId};
+use crate::color::{CoreId, MaybeSlot, SlotId};
 use crate::event::counts::Run;
 use crate::event::fifo::Running;
 use crate::event::maker::Maker;
@@ -84,7 +84,7 @@ pub(super) const NO_EVENT: Current = Current {
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) id: u32,
+    pub(crate) id: CoreId,
     pub(crate) shared: Arc<Shared>,
     /// This core's part of it.
     pub(super) own: Arc<CoreShared>,
@@ -110,7 +110,7 @@ pub(crate) struct Core {
     pub(super) run: Run,
     pub(super) timing: Timing,
     /// Cores whose doorbells are to be rung as soon as no lock is held.
-    pub(super) bells: Vec<u32>,
+    pub(super) bells: Vec<CoreId>,
     pub(super) search: Search,
     /// See [`Core::has_run`].
     pub(super) ran: bool,
@@ -126,12 +126,12 @@ pub(crate) struct Core {
 unsafe impl Send for Core {}
 
 impl Core {
-    pub(crate) fn new(shared: Arc<Shared>, id: u32, clock: Clock) -> Core {
+    pub(crate) fn new(shared: Arc<Shared>, id: CoreId, clock: Clock) -> Core {
         Core {
             id,
-            own: Arc::clone(&shared.cores[id as usize]),
+            own: Arc::clone(shared.core(id)),
             timing: Timing::new(&clock, shared.vigil.at_once),
-            search: Search::new(shared.cores[id as usize].victims.len()),
+            search: Search::new(shared.core(id).victims.len()),
             clock,
             maker: Maker::new(&shared.depot),
             outbox: Outbox::new(),

@@ -7,7 +7,7 @@
 
 use super::section::Section;
 use crate::Color;
-use crate::color::SlotId;
+use crate::color::{CoreId, SlotId};
 use crate::shared::Shared;
 use crate::shared::mail;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(crate) struct Depth {
     pub(crate) slot: SlotId,
     /// The color of one of the events, if any can be seen.
     pub(crate) color: Option<Color>,
-    pub(crate) core: u32,
+    pub(crate) core: CoreId,
     pub(crate) events: u64,
     pub(crate) running: bool,
 }

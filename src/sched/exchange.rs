@@ -6,7 +6,7 @@ use super::core::Core;
 use super::levelling::compare;
 use super::outbox::{Outbox, Outgoing};
 use super::section::{Append, Section};
-use crate::color::SlotId;
+use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
 use crate::shared::mail;
 use crate::shared::poke::{self, Chain};
@@ -157,7 +157,7 @@ fn publish(
     outbox: &mut Outbox,
     section: &mut Section<'_>,
     checkout: &mut Checkout,
-    bells: &mut Vec<u32>,
+    bells: &mut Vec<CoreId>,
 ) {
     let mut due = DuePokes {
         core: section.core,
@@ -202,7 +202,7 @@ pub(super) fn fill_checkout(checkout: &mut Checkout, section: &mut Section<'_>) 
 }
 
 /// Takes the core's pokes: links the colors that have mail, forwards what is not this core's.
-pub(super) fn take_mail(section: &mut Section<'_>, bells: &mut Vec<u32>) {
+pub(super) fn take_mail(section: &mut Section<'_>, bells: &mut Vec<CoreId>) {
     let mut deliver = |section: &mut Section<'_>, mut pokes: Chain| {
         while let Some(slot) = pokes.next(&section.shared.slots) {
             if !section.deliver(slot) && !fault("poke forwarded to nobody") {
@@ -225,7 +225,7 @@ const DUE_POKES_MAX: usize = if cfg!(loom) { 2 } else { 32 };
 /// Pokes that are due to one other core.
 #[derive(Debug)]
 struct DuePokes {
-    core: u32,
+    core: CoreId,
     colors: ArrayVec<SlotId, DUE_POKES_MAX>,
 }
 
@@ -237,10 +237,10 @@ impl DuePokes {
         section: &Section<'_>,
         slot: SlotId,
         mut chunk: Chunk,
-        bells: &mut Vec<u32>,
+        bells: &mut Vec<CoreId>,
     ) {
         let shared = section.shared;
-        let stats = &shared.cores[section.core as usize].stats;
+        let stats = &shared.core(section.core).stats;
         stats.posts_remote.add(chunk.totals().count.into());
         if mail::push(&shared.slots, slot, chunk) {
             let owner = shared.slots.owner(slot);
@@ -254,14 +254,14 @@ impl DuePokes {
 
     /// Sends what is due.
     #[inline]
-    fn send(&mut self, section: &Section<'_>, bells: &mut Vec<u32>) {
+    fn send(&mut self, section: &Section<'_>, bells: &mut Vec<CoreId>) {
         if !self.colors.is_empty() {
             self.send_all(section, bells);
         }
     }
 
     #[inline(never)]
-    fn send_all(&mut self, section: &Section<'_>, bells: &mut Vec<u32>) {
+    fn send_all(&mut self, section: &Section<'_>, bells: &mut Vec<CoreId>) {
         let shared = section.shared;
         poke::send_all(shared, self.core, &self.colors, bells);
         for &slot in &self.colors {

@@ -21,7 +21,7 @@ impl Core {
     pub(super) fn level(&mut self, rank: usize) {
         self.search.levelling = None;
         let (victim, _) = self.own.victims[rank];
-        let hint = &self.shared.cores[victim as usize].hint;
+        let hint = &self.shared.core(victim).hint;
         let events_ns = hint.events() * EVENT_NS;
         // Without the time-left heuristic the hint is `u64::MAX` or 0.
         let theirs_ns = hint.worth_ns().saturating_add(events_ns);
@@ -62,7 +62,7 @@ pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Op
     }
     let rank = (looks as usize).checked_rem(own.victims.len())?;
     let (victim, _) = own.victims[rank];
-    let hint = &section.shared.cores[victim as usize].hint;
+    let hint = &section.shared.core(victim).hint;
     let ours = section.queues().all_lasting();
     let more = has_clearly_more(hint.lasting(), ours);
     // All of them may fit into one quantum: then there is nothing to take unless it leaves some.

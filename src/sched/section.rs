@@ -6,7 +6,7 @@
 //! taken, and answers with what could not be done, or with colors. [`super::exchange`] and
 //! [`super::steal`] drive it. Which of its colors a thief gets is in [`super::victim`].
 
-use crate::color::{MaybeSlot, SlotId};
+use crate::color::{CoreId, MaybeSlot, SlotId};
 use crate::event::fifo::{Chunk, Fifo};
 use crate::shared::Shared;
 use crate::shared::color_queue::{ColorQueue, Endurance, State, Taken};
@@ -25,7 +25,7 @@ use crate::sync::{CellMut, check, fault};
 pub(crate) struct Section<'a> {
     pub(super) shared: &'a Shared,
     /// The core whose lock this is.
-    pub(super) core: u32,
+    pub(super) core: CoreId,
     pub(super) guarded: Guarded<'a>,
     /// A copy of what the queues say, at hand.
     pub(super) limits: Limits,
@@ -76,12 +76,12 @@ struct CheckOutSum {
 
 impl<'a> Section<'a> {
     /// Takes the lock of `core`.
-    pub(crate) fn enter(shared: &'a Shared, core: u32) -> Section<'a> {
+    pub(crate) fn enter(shared: &'a Shared, core: CoreId) -> Section<'a> {
         Section::with(shared, core, Guarded::lock(shared, core))
     }
 
     /// Takes the lock of `core` if it is free.
-    pub(crate) fn try_enter(shared: &'a Shared, core: u32) -> Option<Section<'a>> {
+    pub(crate) fn try_enter(shared: &'a Shared, core: CoreId) -> Option<Section<'a>> {
         let guarded = Guarded::try_lock(shared, core)?;
         Some(Section::with(shared, core, guarded))
     }
@@ -93,7 +93,7 @@ impl<'a> Section<'a> {
     }
 
     #[inline]
-    fn with(shared: &'a Shared, core: u32, guarded: Guarded<'a>) -> Section<'a> {
+    fn with(shared: &'a Shared, core: CoreId, guarded: Guarded<'a>) -> Section<'a> {
         Section {
             shared,
             core,
@@ -276,7 +276,7 @@ impl<'a> Section<'a> {
 
     /// The core's pokes.
     pub(super) fn take_pokes(&mut self) -> Chain {
-        self.shared.cores[self.core as usize].pokes.take()
+        self.shared.core(self.core).pokes.take()
     }
 
     /// Delivers a poke: appends the color's mail, if there is any, and links it; gives it away if
@@ -337,7 +337,7 @@ impl<'a> Section<'a> {
     pub(super) fn grant_wishes(&mut self) {
         let mut hurried = std::mem::take(&mut self.guarded.queues.hurried);
         let shared = self.shared;
-        let stats = &shared.cores[self.core as usize].stats;
+        let stats = &shared.core(self.core).stats;
         let quanta = stats.quanta.get();
         let may = |_: &&SlotId| self.guarded.queues.granted.grant(quanta);
         let granted = hurried.iter().rev().take_while(may).count();
@@ -553,7 +553,7 @@ impl<'a> Section<'a> {
         let lasting = self.guarded.queues.core_queue.lasting;
         let wakes = || self.guarded.queues.lasting_ns(lasting / 2) >= shared.wake_cost_ns;
         let wanted = shared.searching.load(Ordering::Relaxed) > 0
-            || shared.cores[self.core as usize].hint.is_asked()
+            || shared.core(self.core).hint.is_asked()
             || wakes() && shared.sleepers.any();
         if wanted {
             lasting.div_ceil(2)
@@ -575,7 +575,7 @@ impl<'a> Section<'a> {
     pub(crate) fn write_hint(&mut self) -> Worth {
         #[cfg(loom)]
         self.assert_valid();
-        let hint = &self.shared.cores[self.core as usize].hint;
+        let hint = &self.shared.core(self.core).hint;
         let policy = &self.shared.policy;
         let worth_ns = if policy.heuristics.time_left && policy.stealing {
             self.guarded.queues.stealing_queue.worth_ns

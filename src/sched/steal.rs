@@ -21,6 +21,7 @@
 use super::core::Core;
 use super::exchange::{fill_checkout, take_mail};
 use super::section::Section;
+use crate::color::CoreId;
 use crate::shared::Shared;
 use crate::shared::color_queue::Taken;
 use crate::shared::sleepers::wake_nearest;
@@ -206,7 +207,7 @@ impl Core {
         let enough_ns = self.shared.wake_cost_ns;
         self.own.hint.worth_ns() >= enough_ns
             || self.own.victims.iter().any(|&(victim, _)| {
-                let victim = &self.shared.cores[victim as usize];
+                let victim = &self.shared.core(victim);
                 victim.hint.worth_ns() >= enough_ns
                     || victim.progress.is_long()
                         && (victim.hint.stealable() > 0 || victim.pokes.any())
@@ -230,7 +231,7 @@ impl Core {
             return false;
         };
         (0..cores).any(|i| {
-            let core = ((fullest + i) % cores) as u32;
+            let core = CoreId::of((fullest + i) % cores);
             let mut victims = self.own.victims.iter();
             let rank = victims.position(|&(victim, _)| victim == core);
             rank.is_some_and(|rank| self.visit(rank, now_ns, 0, loot))
@@ -241,7 +242,7 @@ impl Core {
     fn tempting(&mut self, rank: usize, now_ns: u64) -> Option<Temptation> {
         let shared = &self.shared;
         let (victim, distance) = self.own.victims[rank];
-        let victim = &shared.cores[victim as usize];
+        let victim = &shared.core(victim);
         let cost_ns = shared.steal_cost_ns(distance);
         let sighting = &mut self.search.sightings[rank];
         if victim.hint.worth_ns() >= cost_ns {
@@ -289,7 +290,7 @@ impl Core {
         // Once more, now that the new owner is published: see `crate::shared::poke`.
         if !loot.is_empty()
             && !fault("second look after a steal skipped")
-            && shared.cores[victim as usize].pokes.any_ordered()
+            && shared.core(victim).pokes.any_ordered()
         {
             take_mail(&mut section, bells);
         }
@@ -350,8 +351,8 @@ impl Core {
 }
 
 /// Makes sure that `core` looks at its queue, whether it sleeps or is about to.
-fn nudge(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
-    let pokes = &shared.cores[core as usize].pokes;
+fn nudge(shared: &Shared, core: CoreId, bells: &mut Vec<CoreId>) {
+    let pokes = &shared.core(core).pokes;
     // The read-modify-write orders what we published before a later `park`, whose second look then
     // finds it.
     let _ = pokes.any_ordered();

@@ -2,7 +2,7 @@
 
 use super::section::Section;
 use super::steal::{Loot, Temptation};
-use crate::color::SlotId;
+use crate::color::{CoreId, SlotId};
 use crate::memory::prefetch;
 use crate::shared::color_queue::{ColorQueue, Taken};
 use crate::sync::fault;
@@ -23,7 +23,7 @@ impl Section<'_> {
     /// left here. True if more is due.
     pub(super) fn hand_over(
         &mut self,
-        thief: u32,
+        thief: CoreId,
         why: Temptation,
         has_ns: u64,
         into: &mut Loot,
@@ -98,7 +98,7 @@ impl Section<'_> {
         })
     }
 
-    fn move_to(&mut self, slot: SlotId, thief: u32, into: &mut Loot) {
+    fn move_to(&mut self, slot: SlotId, thief: CoreId, into: &mut Loot) {
         let taken = self.remove(slot);
         // The thief reads the first event soon.
         prefetch(taken.fifo.at());

@@ -6,7 +6,7 @@ use super::mail;
 use super::poke;
 use super::sleepers::rescue;
 use crate::Color;
-use crate::color::SlotId;
+use crate::color::{CoreId, SlotId};
 use crate::event::node::Event;
 
 /// Publishes an event.
@@ -17,14 +17,14 @@ pub(crate) fn publish(shared: &Shared, color: Color, event: Event) {
 }
 
 /// Pushes an event into its color's mailbox, and sees to it that it is looked at.
-pub(crate) fn push(shared: &Shared, slot: SlotId, event: Event, bells: &mut Vec<u32>) {
+pub(crate) fn push(shared: &Shared, slot: SlotId, event: Event, bells: &mut Vec<CoreId>) {
     if mail::push(&shared.slots, slot, event.into()) {
         announce(shared, slot, bells);
     }
 }
 
 /// Sends a color's poke, which is the caller's to send, and sees to it that it is looked at.
-pub(crate) fn announce(shared: &Shared, slot: SlotId, bells: &mut Vec<u32>) {
+pub(crate) fn announce(shared: &Shared, slot: SlotId, bells: &mut Vec<CoreId>) {
     poke::send(shared, slot, bells);
     rescue(shared, shared.slots.owner(slot), None, bells);
 }

@@ -45,7 +45,7 @@ use self::sleepers::Sleepers;
 use self::slots::{Guarded, Slots};
 use self::stats::CoreCounters;
 use self::vigil::Vigil;
-use crate::color::{ColorMap, HashKey};
+use crate::color::{ColorMap, CoreId, HashKey};
 use crate::event::counts::Counts;
 use crate::event::fifo::Fifo;
 use crate::event::makers::{self, Makers};
@@ -75,7 +75,7 @@ pub(crate) struct CoreShared {
     pub(crate) stats: CachePadded<CoreCounters>,
     pub(crate) counts: Counts,
     /// Other cores by distance, the nearest first.
-    pub(crate) victims: Vec<(u32, Distance)>,
+    pub(crate) victims: Vec<(CoreId, Distance)>,
 }
 
 /// The steal cost before anything was measured, in ns; and the bounds of what is believed.
@@ -124,7 +124,7 @@ pub(crate) struct Setup {
     pub(crate) slot_bits: u32,
     pub(crate) hash_key: HashKey,
     /// For each core the others by distance.
-    pub(crate) victims: Vec<Vec<(u32, Distance)>>,
+    pub(crate) victims: Vec<Vec<(CoreId, Distance)>>,
     pub(crate) policy: Policy,
     pub(crate) events_max: usize,
     pub(crate) wake_cost_ns: u64,
@@ -182,14 +182,20 @@ impl Shared {
         }
     }
 
+    /// What this core shows the others.
+    #[inline(always)]
+    pub(crate) fn core(&self, core: CoreId) -> &Arc<CoreShared> {
+        &self.cores[core.index()]
+    }
+
     /// Whether a core is idle: it searches, or sleeps.
     pub(crate) fn is_any_idle(&self) -> bool {
         self.searching.load(Ordering::Relaxed) > 0 || self.sleepers.any()
     }
 
     /// Gives a core its doorbell, once, before it first sleeps.
-    pub(crate) fn hang_bell(&self, core: u32, bell: Box<dyn Bell>) {
-        let before = self.bells[core as usize]
+    pub(crate) fn hang_bell(&self, core: CoreId, bell: Box<dyn Bell>) {
+        let before = self.bells[core.index()]
             .write()
             .unwrap()
             .replace(bell.into());
@@ -205,20 +211,20 @@ impl Shared {
     }
 
     /// The number of the watchdog's bell.
-    pub(crate) fn watchdog(&self) -> u32 {
-        self.cores.len() as u32
+    pub(crate) fn watchdog(&self) -> CoreId {
+        CoreId::of(self.cores.len())
     }
 
     /// Rings a core's doorbell, or the watchdog's. Whoever has none has never slept, or has left.
-    pub(crate) fn ring(&self, core: u32) {
-        let bell = self.bells[core as usize].read().unwrap().clone();
+    pub(crate) fn ring(&self, core: CoreId) {
+        let bell = self.bells[core.index()].read().unwrap().clone();
         if let Some(bell) = bell {
             bell.ring();
         }
     }
 
     /// Rings these doorbells, without any lock.
-    pub(crate) fn ring_all(&self, bells: Vec<u32>) {
+    pub(crate) fn ring_all(&self, bells: Vec<CoreId>) {
         bells.into_iter().for_each(|core| self.ring(core));
     }
 
@@ -231,7 +237,7 @@ impl Shared {
         }
         for (core, shared) in self.cores.iter().enumerate() {
             if shared.pokes.unpark() {
-                self.ring(core as u32);
+                self.ring(CoreId::of(core));
                 if fault("only one woken") {
                     return;
                 }
@@ -258,7 +264,7 @@ impl Shared {
     }
 
     /// What the critical sections of a core judge by, as of now.
-    pub(crate) fn limits(&self, core: u32) -> Limits {
+    pub(crate) fn limits(&self, core: CoreId) -> Limits {
         Limits::new(
             self.reference_cost_ns(core),
             &self.policy,
@@ -269,8 +275,8 @@ impl Shared {
 
     /// The steal cost that decides about worth and bands on this core: that of its nearest thief.
     #[inline]
-    pub(crate) fn reference_cost_ns(&self, core: u32) -> u64 {
-        match self.cores[core as usize].victims.first() {
+    pub(crate) fn reference_cost_ns(&self, core: CoreId) -> u64 {
+        match self.core(core).victims.first() {
             Some(&(_, distance)) => self.steal_cost_ns(distance),
             None => STEAL_COST_PRIOR_NS.into(),
         }

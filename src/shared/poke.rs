@@ -28,7 +28,7 @@
 
 use super::Shared;
 use super::slots::Slots;
-use crate::color::SlotId;
+use crate::color::{CoreId, SlotId};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{fault, first_look};
 
@@ -162,16 +162,16 @@ impl Chain {
 
 /// Sends the poke of `slot` to the core that owns the color; the module text has the argument.
 /// Cores whose doorbell must be rung are added to `bells`.
-pub(crate) fn send(shared: &Shared, slot: SlotId, bells: &mut Vec<u32>) {
+pub(crate) fn send(shared: &Shared, slot: SlotId, bells: &mut Vec<CoreId>) {
     send_all(shared, shared.slots.owner(slot), &[slot], bells);
 }
 
 /// Sends the pokes of several colors, at least one, to the core that owned them a moment ago: with
 /// one read-modify-write. If one of them has moved since, what lies there is sent on, each poke to
 /// where its color now is.
-pub(crate) fn send_all(shared: &Shared, core: u32, colors: &[SlotId], bells: &mut Vec<u32>) {
+pub(crate) fn send_all(shared: &Shared, core: CoreId, colors: &[SlotId], bells: &mut Vec<CoreId>) {
     let slots = &shared.slots;
-    let pokes = &shared.cores[core as usize].pokes;
+    let pokes = &shared.core(core).pokes;
     if pokes.push(slots, colors) {
         bells.push(core);
     }

@@ -19,6 +19,7 @@
 //! next.
 
 use super::Shared;
+use crate::color::CoreId;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::fault;
 
@@ -31,12 +32,12 @@ impl Sleepers {
         Sleepers((0..cores.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    pub(crate) fn set(&self, core: u32) {
-        self.0[core as usize / 64].fetch_or(1 << (core % 64), Ordering::AcqRel);
+    pub(crate) fn set(&self, core: CoreId) {
+        self.0[core.index() / 64].fetch_or(1 << (core.index() % 64), Ordering::AcqRel);
     }
 
-    pub(crate) fn clear(&self, core: u32) {
-        self.0[core as usize / 64].fetch_and(!(1 << (core % 64)), Ordering::AcqRel);
+    pub(crate) fn clear(&self, core: CoreId) {
+        self.0[core.index() / 64].fetch_and(!(1 << (core.index() % 64)), Ordering::AcqRel);
     }
 
     #[inline]
@@ -44,15 +45,15 @@ impl Sleepers {
         self.0.iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    pub(crate) fn contains(&self, core: u32) -> bool {
-        self.0[core as usize / 64].load(Ordering::Acquire) & (1 << (core % 64)) != 0
+    pub(crate) fn contains(&self, core: CoreId) -> bool {
+        self.0[core.index() / 64].load(Ordering::Acquire) & (1 << (core.index() % 64)) != 0
     }
 }
 
 /// Wakes the sleeper nearest to `core`; false if nobody sleeps.
-pub(crate) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) -> bool {
-    for &(other, _) in &shared.cores[core as usize].victims {
-        if shared.sleepers.contains(other) && shared.cores[other as usize].pokes.unpark() {
+pub(crate) fn wake_nearest(shared: &Shared, core: CoreId, bells: &mut Vec<CoreId>) -> bool {
+    for &(other, _) in &shared.core(core).victims {
+        if shared.sleepers.contains(other) && shared.core(other).pokes.unpark() {
             bells.push(other);
             return true;
         }
@@ -62,11 +63,16 @@ pub(crate) fn wake_nearest(shared: &Shared, core: u32, bells: &mut Vec<u32>) -> 
 
 /// A color was poked whose owner may be inside a long handler: wakes somebody to take it from
 /// there.
-pub(crate) fn rescue(shared: &Shared, owner: u32, waker: Option<u32>, bells: &mut Vec<u32>) {
+pub(crate) fn rescue(
+    shared: &Shared,
+    owner: CoreId,
+    waker: Option<CoreId>,
+    bells: &mut Vec<CoreId>,
+) {
     if !shared.policy.stealing || Some(owner) == waker || fault("nobody sent to the rescue") {
         return;
     }
-    let progress = &shared.cores[owner as usize].progress;
+    let progress = &shared.core(owner).progress;
     if progress.is_long() {
         // Pairs with the fence of a core on its way to sleep: it sees poke and handler, or we see
         // it asleep.
@@ -79,8 +85,8 @@ pub(crate) fn rescue(shared: &Shared, owner: u32, waker: Option<u32>, bells: &mu
 
 /// A core has been inside its quantum for longer than anybody thought: wakes somebody to take what
 /// waits there, if there is anything.
-pub(crate) fn relieve(shared: &Shared, core: u32, bells: &mut Vec<u32>) {
-    let stuck = &shared.cores[core as usize];
+pub(crate) fn relieve(shared: &Shared, core: CoreId, bells: &mut Vec<CoreId>) {
+    let stuck = &shared.core(core);
     let waits = stuck.hint.stealable() > 0 || stuck.pokes.any();
     if shared.policy.stealing && waits && shared.sleepers.any() {
         wake_nearest(shared, core, bells);
@@ -95,18 +101,18 @@ mod tests {
     fn each_core_has_a_bit() {
         const CORES: u32 = 130;
         let sleepers = Sleepers::new(CORES as usize);
-        let asleep = || (0..CORES).filter(|&core| sleepers.contains(core));
+        let asleep = || (0..CORES).filter(|&core| sleepers.contains(CoreId::of(core as usize)));
         assert!(!sleepers.any());
         for core in 0..CORES {
-            sleepers.set(core);
+            sleepers.set(CoreId::of(core as usize));
             assert!(sleepers.any());
             assert!(asleep().eq([core]), "core {core}");
-            sleepers.clear(core);
+            sleepers.clear(CoreId::of(core as usize));
             assert!(!sleepers.any());
         }
-        (0..CORES).for_each(|core| sleepers.set(core));
-        sleepers.clear(64);
+        (0..CORES).for_each(|core| sleepers.set(CoreId::of(core as usize)));
+        sleepers.clear(CoreId::of(64));
         assert_eq!(asleep().count(), CORES as usize - 1);
-        assert!(!sleepers.contains(64));
+        assert!(!sleepers.contains(CoreId::of(64)));
     }
 }

@@ -28,7 +28,7 @@ use super::list::{Links, Members};
 use super::mail;
 use super::queues::Queues;
 use super::wish;
-use crate::color::{ColorMap, SlotId};
+use crate::color::{ColorMap, CoreId, SlotId};
 use crate::event::fifo::Fifo;
 use crate::event::node::Node;
 #[cfg(not(loom))]
@@ -62,9 +62,10 @@ impl Slot {
     /// Writes down that `core` owns the color, which so far follows from the slot's number: to find
     /// that out takes a division. By that core, under its lock.
     #[inline(always)]
-    pub(crate) fn settle(&self, core: u32) {
+    pub(crate) fn settle(&self, core: CoreId) {
         if self.owner.load(Ordering::Relaxed) == 0 {
-            self.owner.store(core as u16 + 1, Ordering::Release);
+            self.owner
+                .store(core.number() as u16 + 1, Ordering::Release);
         }
     }
 
@@ -136,16 +137,16 @@ impl Slots {
 
     /// The core that owns the color: stable only for whoever holds that core's lock.
     #[inline(always)]
-    pub(crate) fn owner(&self, slot: SlotId) -> u32 {
+    pub(crate) fn owner(&self, slot: SlotId) -> CoreId {
         self.owner_of(slot, self.at(slot))
     }
 
     /// As [`owner`](Self::owner), for a caller that has the slot.
     #[inline(always)]
-    pub(crate) fn owner_of(&self, slot: SlotId, at: &Slot) -> u32 {
+    pub(crate) fn owner_of(&self, slot: SlotId, at: &Slot) -> CoreId {
         match at.owner.load(Ordering::Acquire) {
             0 => self.map.first_owner(slot),
-            owner => u32::from(owner) - 1,
+            owner => CoreId::of(usize::from(owner) - 1),
         }
     }
 
@@ -154,10 +155,10 @@ impl Slots {
     /// The caller holds the lock of the present owner (see [`crate::sched::section`]) and has done
     /// with the private part, which from now on belongs to the new owner's lock. Release, so that
     /// who learns of the new owner also sees what the old one left there.
-    pub(crate) fn set_owner(&self, slot: SlotId, core: u32) {
+    pub(crate) fn set_owner(&self, slot: SlotId, core: CoreId) {
         self.at(slot)
             .owner
-            .store(core as u16 + 1, Ordering::Release);
+            .store(core.number() as u16 + 1, Ordering::Release);
     }
 
     /// All of them.
@@ -176,14 +177,14 @@ pub(crate) struct Guarded<'a> {
 impl<'a> Guarded<'a> {
     /// Waits for the lock of `core`.
     #[inline(always)]
-    pub(crate) fn lock(shared: &'a Shared, core: u32) -> Guarded<'a> {
-        Guarded::with(shared, core, shared.cores[core as usize].lock.lock())
+    pub(crate) fn lock(shared: &'a Shared, core: CoreId) -> Guarded<'a> {
+        Guarded::with(shared, core, shared.core(core).lock.lock())
     }
 
     /// The lock of `core`, if it is free.
     #[inline(always)]
-    pub(crate) fn try_lock(shared: &'a Shared, core: u32) -> Option<Guarded<'a>> {
-        let queues = shared.cores[core as usize].lock.try_lock()?;
+    pub(crate) fn try_lock(shared: &'a Shared, core: CoreId) -> Option<Guarded<'a>> {
+        let queues = shared.core(core).lock.try_lock()?;
         Some(Guarded::with(shared, core, queues))
     }
 
@@ -198,7 +199,7 @@ impl<'a> Guarded<'a> {
     }
 
     #[inline(always)]
-    fn with(shared: &'a Shared, core: u32, queues: Guard<'a, Queues>) -> Guarded<'a> {
+    fn with(shared: &'a Shared, core: CoreId, queues: Guard<'a, Queues>) -> Guarded<'a> {
         let colors = Colors {
             slots: &shared.slots,
             table: shared.slots.table(),
@@ -218,7 +219,7 @@ impl Drop for Guarded<'_> {
 pub(crate) struct Colors<'a> {
     slots: &'a Slots,
     table: Table<'a>,
-    pub(crate) core: u32,
+    pub(crate) core: CoreId,
 }
 
 impl<'a> Colors<'a> {

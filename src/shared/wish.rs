@@ -15,7 +15,7 @@ use super::Shared;
 use super::direct::announce;
 use super::mail;
 use crate::Color;
-use crate::color::SlotId;
+use crate::color::{CoreId, SlotId};
 use crate::sync::atomic::{AtomicU16, Ordering};
 use crate::sync::fault;
 
@@ -35,7 +35,7 @@ pub(crate) struct Word(AtomicU16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wish {
     /// The core that the color is to go to.
-    pub(crate) core: Option<u32>,
+    pub(crate) core: Option<CoreId>,
     /// It is to have the next turn.
     pub(crate) hurries: bool,
 }
@@ -60,7 +60,9 @@ impl Word {
         }
         let word = self.0.swap(0, Ordering::AcqRel);
         Some(Wish {
-            core: (word & !HURRY).checked_sub(1).map(u32::from),
+            core: (word & !HURRY)
+                .checked_sub(1)
+                .map(|core| CoreId::of(core.into())),
             hurries: word & HURRY != 0,
         })
     }
@@ -74,8 +76,8 @@ impl Word {
     }
 
     /// Asks for a core, or for none.
-    fn place(&self, core: Option<u32>) {
-        let core = core.map_or(0, |core| core as u16 + 1);
+    fn place(&self, core: Option<CoreId>) {
+        let core = core.map_or(0, |core| core.number() as u16 + 1);
         let place = |word| Some(word & HURRY | core);
         let _before = (self.0).fetch_update(Ordering::Release, Ordering::Relaxed, place);
     }
@@ -111,14 +113,14 @@ pub(crate) fn place(shared: &Shared, color: Color, core: usize) {
         return;
     }
     let wish = &shared.slots.at(slot).wish;
-    if shared.slots.owner(slot) as usize == core {
+    if shared.slots.owner(slot).index() == core {
         // It is there already; but it must not leave for an earlier wish.
         if wish.any() {
             wish.place(None);
         }
         return;
     }
-    wish.place(Some(core as u32));
+    wish.place(Some(CoreId::of(core)));
     poke(shared, slot);
 }
 
@@ -154,18 +156,18 @@ mod tests {
         let word = Word::new();
         assert_eq!(word.take(), None);
         let wish = |core, hurries| Some(Wish { core, hurries });
-        word.place(Some(511));
+        word.place(Some(CoreId::of(511)));
         word.hurry();
-        assert_eq!(word.take(), wish(Some(511), true));
+        assert_eq!(word.take(), wish(Some(CoreId::of(511)), true));
         assert_eq!(word.take(), None);
         word.hurry();
-        word.place(Some(3));
+        word.place(Some(CoreId::of(3)));
         word.place(None);
         assert_eq!(word.take(), wish(None, true));
-        word.place(Some(0));
-        word.place(Some(1));
-        assert_eq!(word.take(), wish(Some(1), false));
-        word.place(Some(1));
+        word.place(Some(CoreId::of(0)));
+        word.place(Some(CoreId::of(1)));
+        assert_eq!(word.take(), wish(Some(CoreId::of(1)), false));
+        word.place(Some(CoreId::of(1)));
         word.place(None);
         assert!(!word.any());
     }

@@ -9,6 +9,7 @@ use super::Step;
 use super::trace::Trace;
 use crate::Cx;
 use crate::clock::Clock;
+use crate::color::CoreId;
 use crate::cx::outside;
 use crate::host::inner::Inner;
 use crate::host::quiesce::Phase;
@@ -296,7 +297,7 @@ impl World {
     #[cfg(debug_assertions)]
     fn check_lists(&self, stepped: usize) {
         let shared = &self.inner.shared;
-        let check = |core: usize| Section::enter(shared, core as u32).assert_valid();
+        let check = |core: usize| Section::enter(shared, CoreId::of(core)).assert_valid();
         let cores = shared.cores.len();
         let result = catch_unwind(AssertUnwindSafe(|| {
             if cores <= CHECK_ALL_MAX {
@@ -332,7 +333,7 @@ impl World {
         };
         for &(victim, distance) in &shared.cores[sleeper].victims {
             let enough_ns = shared.wake_cost_ns.max(shared.steal_cost_ns(distance));
-            let worth_ns = shared.cores[victim as usize].hint.worth_ns();
+            let worth_ns = shared.core(victim).hint.worth_ns();
             assert!(
                 worth_ns < enough_ns,
                 "core {sleeper} sleeps while core {victim} has {worth_ns} ns of work to share"
@@ -478,16 +479,16 @@ impl VirtualCore {
         now_ns: &Arc<relaxed::AtomicU64>,
         world: Weak<World>,
     ) -> VirtualCore {
-        let (driver, report) = Driver::new(inner, id as u32)
+        let (driver, report) = Driver::new(inner, CoreId::of(id))
             .expect("the simulated event source refuses nothing by default");
         inner.outcome.lock().unwrap().backends.push((id, report));
         let bell = Arc::new(VirtualBell(AtomicBool::new(false)));
         inner
             .shared
-            .hang_bell(id as u32, Box::new(Arc::clone(&bell)));
+            .hang_bell(CoreId::of(id), Box::new(Arc::clone(&bell)));
         let clock = Clock::Virtual(Arc::clone(now_ns));
         let source = Box::new(driver);
-        let worker = Worker::new(Arc::clone(inner), id as u32, clock, source);
+        let worker = Worker::new(Arc::clone(inner), CoreId::of(id), clock, source);
         let stack = DefaultStack::new(STACK_BYTES).expect("memory for a stack");
         let coroutine = Steps::with_stack(stack, move |yielder, ()| {
             let world = || world.upgrade().expect("the world resumes its cores");

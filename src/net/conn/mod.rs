@@ -36,6 +36,7 @@ use self::idle::Idle;
 use self::lent::{AfterReceived, OnData, OnDrained};
 use super::confined::AtHome;
 use super::driver::control;
+use crate::color::CoreId;
 use crate::host::poster::Poster;
 use crate::host::unique::UniqueColor;
 use crate::in_color::InColor;
@@ -159,7 +160,7 @@ impl Conn {
     /// A connection of this color that is at home on a core, noted in the registry.
     pub(super) fn new(
         fd: Fd,
-        home: u32,
+        home: CoreId,
         owner: Owner,
         poster: Poster,
         color: Color,
@@ -183,7 +184,7 @@ impl Conn {
     }
 
     /// The core that receives for it.
-    pub(super) fn home(&self) -> u32 {
+    pub(super) fn home(&self) -> CoreId {
         self.at_home.core()
     }
 
@@ -205,7 +206,7 @@ impl Conn {
         F: FnOnce(Arc<Conn>, &mut Cx) + Send + 'static,
     {
         // Only the connection's color calls, so what is read as zero stays so.
-        if cx.core() as u32 == self.home() && self.under_way.load(Ordering::Acquire) == 0 {
+        if cx.core_id() == self.home() && self.under_way.load(Ordering::Acquire) == 0 {
             f(self, cx);
             return;
         }

@@ -17,6 +17,7 @@ use super::listener::Listening;
 use super::registry::Registry;
 use super::signal::Watching;
 use super::timer::Timers;
+use crate::color::CoreId;
 use crate::host::inner::Inner;
 use crate::host::source::Source;
 use crate::io::{Completion, Config, Done, EventSource, Fd, Op, Owner, Report, SendBuf, Token};
@@ -88,7 +89,7 @@ pub(crate) struct Driver {
     /// Listeners that wait to accept again, and since when, in ns.
     resting: Vec<(u64, Arc<Listening>, Fd)>,
     pub(super) draining: bool,
-    pub(super) core: u32,
+    pub(super) core: CoreId,
     inner: Arc<Inner>,
     steps: u32,
     /// Who closes what the backend is not there to close.
@@ -97,7 +98,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Sets the event source of a core up, on its own thread.
-    pub(crate) fn new(inner: &Arc<Inner>, core: u32) -> io::Result<(Driver, Report)> {
+    pub(crate) fn new(inner: &Arc<Inner>, core: CoreId) -> io::Result<(Driver, Report)> {
         let choice = match &inner.config.backend {
             Some(choice) => choice.clone(),
             None => crate::io::Backend::from_env()?,
@@ -537,8 +538,8 @@ impl Bell for crate::io::Doorbell {
 }
 
 /// The color whose events run on `core` only.
-pub(super) fn control(core: u32) -> Color {
-    Color::control(core as usize)
+pub(super) fn control(core: CoreId) -> Color {
+    Color::control(core.index())
 }
 
 #[cfg(all(test, feature = "sim"))]

@@ -1,6 +1,7 @@
 //! Which colors leave a victim, and how many.
 
 use super::*;
+use crate::color::CoreId;
 
 #[test]
 fn the_highest_band_goes_first() {
@@ -101,7 +102,7 @@ fn colors_that_last_are_levelled_by_their_number() {
     let load_ns =
         |machine: &Machine, core| Section::enter(&machine.shared, core).queues().load_ns();
     assert!(
-        load_ns(&machine, 1) > load_ns(&machine, 0),
+        load_ns(&machine, CoreId::of(1)) > load_ns(&machine, CoreId::of(0)),
         "the test's own premise"
     );
     machine.cores[1].level(0);
@@ -345,7 +346,7 @@ fn control_colors_stay() {
 #[test]
 fn a_queued_color_that_grows_is_judged_anew() {
     let worthy = |machine: &Machine| {
-        Section::enter(&machine.shared, 0)
+        Section::enter(&machine.shared, CoreId::of(0))
             .queues()
             .stealing_queue
             .len
@@ -358,14 +359,14 @@ fn a_queued_color_that_grows_is_judged_anew() {
     machine.cores[0].flush();
     assert_eq!(worthy(&machine), 1);
     machine.cost(Distance::SharedL1, 5_000);
-    Section::enter(&machine.shared, 0).renew_limits();
+    Section::enter(&machine.shared, CoreId::of(0)).renew_limits();
     machine.post(color, 20);
     machine.cores[0].flush();
     assert_eq!(worthy(&machine), 0);
     // By mail too.
     post(&mut machine.cores[1], takes(9_000), color);
     machine.cores[1].flush();
-    let mut section = Section::enter(&machine.shared, 0);
+    let mut section = Section::enter(&machine.shared, CoreId::of(0));
     take_mail(&mut section, &mut Vec::new());
     section.write_hint();
     drop(section);

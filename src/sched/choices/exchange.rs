@@ -2,6 +2,7 @@
 
 use super::kept::Pair;
 use super::*;
+use crate::color::CoreId;
 use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
@@ -16,7 +17,7 @@ fn send(machine: &mut Machine, color: u64) {
 /// A core parks that nothing was sent to, and so can be woken.
 fn sleep(machine: &Machine, core: usize) {
     assert!(machine.shared.cores[core].pokes.park());
-    machine.shared.sleepers.set(core as u32);
+    machine.shared.sleepers.set(CoreId::of(core));
 }
 
 /// Whoever sent a poke, or finds it, sends it on to where its color is.
@@ -29,17 +30,17 @@ fn a_poke_follows_its_color() {
         let mut pokes = shared.cores[core].pokes.take();
         std::iter::from_fn(|| pokes.next(&shared.slots)).collect()
     };
-    shared.slots.set_owner(moves, 1);
-    poke::send_all(shared, 0, &[moves, stays], &mut Vec::new());
+    shared.slots.set_owner(moves, CoreId::of(1));
+    poke::send_all(shared, CoreId::of(0), &[moves, stays], &mut Vec::new());
     assert_eq!([taken(0), taken(1)], [[stays], [moves]]);
     // It leaves when its poke was sent.
-    shared.slots.set_owner(moves, 0);
-    poke::send_all(shared, 0, &[moves], &mut Vec::new());
-    shared.slots.set_owner(moves, 1);
+    shared.slots.set_owner(moves, CoreId::of(0));
+    poke::send_all(shared, CoreId::of(0), &[moves], &mut Vec::new());
+    shared.slots.set_owner(moves, CoreId::of(1));
     let mut bells = Vec::new();
     assert!(shared.cores[1].pokes.park());
-    take_mail(&mut Section::enter(shared, 0), &mut bells);
-    assert_eq!((bells, taken(1)), (vec![1], vec![moves]));
+    take_mail(&mut Section::enter(shared, CoreId::of(0)), &mut bells);
+    assert_eq!((bells, taken(1)), (vec![CoreId::of(1)], vec![moves]));
 }
 
 #[test]
@@ -100,12 +101,14 @@ fn of_two_that_ran_only_the_one_without_events_is_kept() {
 fn a_color_that_is_kept_has_lasted_no_longer() {
     let Pair { mut machine, a, .. } = Pair::on(2);
     let endurance = |machine: &Machine| {
-        let mut section = Section::enter(&machine.shared, 0);
+        let mut section = Section::enter(&machine.shared, CoreId::of(0));
         section.guarded.colors.at(slot(a)).endurance
     };
     assert_eq!(endurance(&machine), Endurance::NONE);
     let lasted = Endurance::NONE.and(5_000, Endurance::most(0));
-    (Section::enter(&machine.shared, 0).guarded.colors)
+    (Section::enter(&machine.shared, CoreId::of(0))
+        .guarded
+        .colors)
         .at(slot(a))
         .endurance = lasted;
     machine.post(a, 20);
@@ -159,7 +162,10 @@ fn posts_are_counted_when_they_are_published() {
 fn a_flush_takes_the_mail_that_thieves_left_and_no_other() {
     let Pair { mut machine, a, .. } = Pair::on(2);
     send(&mut machine, a);
-    take_mail(&mut Section::enter(&machine.shared, 0), &mut Vec::new());
+    take_mail(
+        &mut Section::enter(&machine.shared, CoreId::of(0)),
+        &mut Vec::new(),
+    );
     assert_eq!(machine.queue(), []);
     machine.cores[0].flush();
     assert_eq!(machine.queue(), [a]);
@@ -220,7 +226,7 @@ fn limits_are_worked_out_anew_now_and_then() {
         assert!(exchanges <= 16);
     }
     assert_eq!(machine.cores[0].own.stats.quanta.get(), 16);
-    let limits = Section::enter(&machine.shared, 0).limits;
+    let limits = Section::enter(&machine.shared, CoreId::of(0)).limits;
     assert_eq!(
         (limits.quantum_ns, limits.cost_ns),
         (cost_ns, cost_ns.into())
@@ -238,7 +244,7 @@ fn beside_one_that_lasts() -> Machine {
     let mut machine = Machine::flat(3, Heuristics::ALL);
     machine.busy(0, &[]);
     machine.run();
-    let mut section = Section::enter(&machine.shared, 2);
+    let mut section = Section::enter(&machine.shared, CoreId::of(2));
     section.guarded.queues.lasting_out = 9;
     section.write_hint();
     drop(section);
@@ -256,7 +262,7 @@ fn found_after(machine: &mut Machine, busy: bool) -> u64 {
     }
     assert_eq!(machine.cores[0].search.levelling, Some(1));
     assert!(machine.shared.cores[2].hint.is_asked());
-    Section::enter(&machine.shared, 2)
+    Section::enter(&machine.shared, CoreId::of(2))
         .guarded
         .queues
         .lasting_out = 0;
@@ -271,7 +277,7 @@ fn a_core_compares_itself_with_each_victim_in_turn() {
     assert_eq!(found_after(&mut beside_one_that_lasts(), true), 16);
     // The other victim has its turn first.
     let mut machine = beside_one_that_lasts();
-    let mut section = Section::enter(&machine.shared, 2);
+    let mut section = Section::enter(&machine.shared, CoreId::of(2));
     let lasting = std::mem::take(&mut section.guarded.queues.lasting_out);
     section.write_hint();
     drop(section);
@@ -282,7 +288,7 @@ fn a_core_compares_itself_with_each_victim_in_turn() {
         machine.cores[0].ran = true;
         machine.cores[0].exchange();
     }
-    let mut section = Section::enter(&machine.shared, 2);
+    let mut section = Section::enter(&machine.shared, CoreId::of(2));
     section.guarded.queues.lasting_out = lasting;
     section.write_hint();
     drop(section);
@@ -411,7 +417,7 @@ fn the_scout_stays_in_the_queue() {
     }
     machine.cores[0].flush();
     machine.cores[0].exchange();
-    let mut section = Section::enter(&machine.shared, 0);
+    let mut section = Section::enter(&machine.shared, CoreId::of(0));
     let scout = section
         .guarded
         .queues
@@ -442,7 +448,7 @@ fn a_core_compares_itself_with_one_victim_at_a_time() {
         machine.cores[0].exchange();
         assert_eq!(machine.cores[0].search.levelling, Some(0));
     }
-    Section::enter(&machine.shared, 2)
+    Section::enter(&machine.shared, CoreId::of(2))
         .guarded
         .queues
         .lasting_out = 0;
@@ -455,7 +461,7 @@ fn lasting(colors: usize, takes_ns: u64) -> Machine {
         let color = machine.color(0, i);
         machine.post(color, takes_ns);
         machine.cores[0].flush();
-        let mut section = Section::enter(&machine.shared, 0);
+        let mut section = Section::enter(&machine.shared, CoreId::of(0));
         set_endurance(
             &mut section,
             slot(color),
@@ -468,7 +474,7 @@ fn lasting(colors: usize, takes_ns: u64) -> Machine {
 #[test]
 fn a_color_that_lasts_is_worth_a_steal() {
     let machine = lasting(1, 20);
-    let section = Section::enter(&machine.shared, 0);
+    let section = Section::enter(&machine.shared, CoreId::of(0));
     assert_eq!(
         (
             section.guarded.queues.stealing_queue.len,
@@ -486,7 +492,7 @@ fn half_of_the_colors_that_last_are_left_for_whoever_wants_some() {
         prepare(&machine);
         machine.cores[0].exchange();
         let taken = machine.checked_out().len();
-        let section = Section::enter(&machine.shared, 0);
+        let section = Section::enter(&machine.shared, CoreId::of(0));
         assert_eq!(section.guarded.queues.lasting_out as usize, taken);
         taken
     };
@@ -494,7 +500,7 @@ fn half_of_the_colors_that_last_are_left_for_whoever_wants_some() {
         machine.shared.searching.fetch_add(1, Ordering::Relaxed);
     };
     let asked = |machine: &Machine| machine.shared.cores[0].hint.ask(true);
-    let asleep = |machine: &Machine| machine.shared.sleepers.set(1);
+    let asleep = |machine: &Machine| machine.shared.sleepers.set(CoreId::of(1));
     assert_eq!([1, 5, 6].map(|colors| taken(colors, &|_| ())), [1, 5, 6]);
     let prepare: [&dyn Fn(&Machine); 3] = [&searching, &asked, &asleep];
     for prepare in prepare {
@@ -507,7 +513,7 @@ fn a_color_that_lasts_and_does_not_fit_is_not_counted_as_out() {
     let mut machine = lasting(3, 400);
     machine.cores[0].exchange();
     assert_eq!(machine.checked_out().len(), 1);
-    let section = Section::enter(&machine.shared, 0);
+    let section = Section::enter(&machine.shared, CoreId::of(0));
     assert_eq!(
         (
             section.guarded.queues.core_queue.lasting,
@@ -539,9 +545,9 @@ fn a_quantum_is_longer_while_nobody_is_idle() {
     shared
         .searching
         .fetch_sub(1, crate::sync::atomic::Ordering::Relaxed);
-    shared.sleepers.set(1);
+    shared.sleepers.set(CoreId::of(1));
     assert_eq!(now(), [700, 5_000]);
-    shared.sleepers.clear(1);
+    shared.sleepers.clear(CoreId::of(1));
     assert_eq!(now(), [2_400, 5_000]);
 }
 
@@ -633,7 +639,7 @@ fn a_color_with_events_left_has_lasted() {
         machine.cores[0].exchange();
         machine.run();
         machine.cores[0].exchange();
-        let mut section = Section::enter(&machine.shared, 0);
+        let mut section = Section::enter(&machine.shared, CoreId::of(0));
         assert_eq!(
             section.guarded.colors.at(slot).endurance.ns(),
             lasted_ns,

@@ -1,6 +1,7 @@
 //! What a core has at hand: what is put straight in, what is kept, and what is given back.
 
 use super::*;
+use crate::color::CoreId;
 
 /// A core on which two colors post to each other: `b` runs, and `a`, whose events ran out, is kept.
 pub(super) struct Pair {
@@ -147,7 +148,7 @@ fn a_flush_leaves_out_only_the_running_color() {
         colors.iter().for_each(|&color| machine.post(color, 20));
         machine.cores[0].flush();
         for &color in &colors[usize::from(!lasts)..] {
-            let mut section = Section::enter(&machine.shared, 0);
+            let mut section = Section::enter(&machine.shared, CoreId::of(0));
             set_endurance(
                 &mut section,
                 slot(color),
@@ -157,7 +158,7 @@ fn a_flush_leaves_out_only_the_running_color() {
         machine.cores[0].exchange();
         assert_eq!(machine.step(), Some(colors[0]));
         let lasting = |machine: &Machine| {
-            let section = Section::enter(&machine.shared, 0);
+            let section = Section::enter(&machine.shared, CoreId::of(0));
             (
                 section.guarded.queues.core_queue.lasting,
                 section.guarded.queues.lasting_out,
@@ -236,14 +237,14 @@ fn a_flush_of_nothing_does_nothing() {
     machine.post(color, 20);
     machine.cores[0].exchange();
     assert_eq!(machine.step(), Some(color));
-    Section::enter(&machine.shared, 0)
+    Section::enter(&machine.shared, CoreId::of(0))
         .guarded
         .queues
         .core_queue
         .events = 7;
     machine.cores[0].flush();
     assert_eq!(machine.shared.cores[0].hint.events(), 0);
-    Section::enter(&machine.shared, 0)
+    Section::enter(&machine.shared, CoreId::of(0))
         .guarded
         .queues
         .core_queue
@@ -346,7 +347,7 @@ fn who_is_still_kept_is_found_in_its_new_place() {
 fn who_is_kept_has_finished() {
     let Pair { mut machine, a, .. } = Pair::on(2);
     let endurance = |machine: &Machine, set: Option<Endurance>| {
-        let mut section = Section::enter(&machine.shared, 0);
+        let mut section = Section::enter(&machine.shared, CoreId::of(0));
         let mut queue = section.guarded.colors.at(slot(a));
         if let Some(endurance) = set {
             queue.endurance = endurance;

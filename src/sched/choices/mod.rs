@@ -19,6 +19,7 @@ use super::core::Core;
 use super::exchange::take_mail;
 use super::section::Section;
 use crate::clock::Clock;
+use crate::color::CoreId;
 use crate::color::{HashKey, SlotId};
 use crate::shared::color_queue::{Endurance, State};
 use crate::shared::limits::{Limits, QUANTUM_BUSY_NS, QUANTUM_MIN_NS};
@@ -95,7 +96,7 @@ impl Machine {
         heuristics: Heuristics,
     ) -> Machine {
         let cores = victims.len();
-        let numbered = |(core, distance)| (core as u32, distance);
+        let numbered = |(core, distance)| (CoreId::of(core), distance);
         let shared = Arc::new(Shared::new(Setup {
             // Each color that is used here has a slot of its own.
             slot_bits: if cores > 16 { 16 } else { 13 },
@@ -121,7 +122,7 @@ impl Machine {
         let now_ns = Arc::new(AtomicU64::new(1_000_000));
         let core = |id| {
             let clock = Clock::Virtual(Arc::clone(&now_ns));
-            Core::new(Arc::clone(&shared), id as u32, clock)
+            Core::new(Arc::clone(&shared), CoreId::of(id), clock)
         };
         Machine {
             cores: (0..cores).map(core).collect(),
@@ -132,7 +133,7 @@ impl Machine {
 
     /// Core 0 takes up what steals cost by now.
     fn renew(&mut self) {
-        let mut section = Section::enter(&self.shared, 0);
+        let mut section = Section::enter(&self.shared, CoreId::of(0));
         section.renew_limits();
         let quantum_ns = section.limits.quantum_ns(&self.shared);
         drop(section);
@@ -173,7 +174,7 @@ impl Machine {
             let color = self.color(core, i);
             (0..events).for_each(|_| post(&mut self.cores[core], handler, color));
             self.cores[core].flush();
-            let mut section = Section::enter(&self.shared, core as u32);
+            let mut section = Section::enter(&self.shared, CoreId::of(core));
             let most = section.limits.endurance_most;
             set_endurance(&mut section, slot(color), most);
             section.write_hint();
@@ -187,7 +188,7 @@ impl Machine {
         of.end_search(found);
         let taken: Vec<u64> = of.checkout.slots().map(color_of).collect();
         assert_eq!(found, !taken.is_empty());
-        let queued = Section::enter(&self.shared, thief as u32).queued_slots();
+        let queued = Section::enter(&self.shared, CoreId::of(thief)).queued_slots();
         taken
             .into_iter()
             .chain(queued.into_iter().map(u64::from))
@@ -202,7 +203,7 @@ impl Machine {
     }
 
     fn queued(&self, core: usize) -> usize {
-        Section::enter(&self.shared, core as u32)
+        Section::enter(&self.shared, CoreId::of(core))
             .queued_slots()
             .len()
     }
@@ -260,7 +261,7 @@ impl Machine {
     }
 
     fn queue(&self) -> Vec<u64> {
-        let queued = Section::enter(&self.shared, 0).queued_slots();
+        let queued = Section::enter(&self.shared, CoreId::of(0)).queued_slots();
         queued.into_iter().map(u64::from).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! What is counted, and where events are found.
 
 use super::*;
+use crate::color::CoreId;
 use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
@@ -20,7 +21,7 @@ fn the_deepest_colors_are_found_wherever_their_events_are() {
     machine.cores[0].flush();
     let found = |machine: &Machine, most| {
         let all = deepest(&machine.shared, most).into_iter();
-        all.map(|of| (of.color, of.events, of.core, of.running))
+        all.map(|of| (of.color, of.events, of.core.index(), of.running))
             .collect::<Vec<_>>()
     };
     let queued = |i: usize| (Some(Color::from(colors[i])), 1 + i as u64 / 2, 0, false);
@@ -116,7 +117,7 @@ impl Bell for Rings {
 
 impl Machine {
     /// Gives a core, or the watchdog, a bell.
-    fn hang(&self, core: u32) -> Arc<AtomicU64> {
+    fn hang(&self, core: CoreId) -> Arc<AtomicU64> {
         let rings = Rings::default();
         let count = Arc::clone(&rings.0);
         self.shared.hang_bell(core, Box::new(rings));
@@ -127,7 +128,7 @@ impl Machine {
 #[test]
 fn a_foreign_post_calls_its_core_or_somebody_for_it() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    let rings = [0, 1].map(|core| machine.hang(core));
+    let rings = [0, 1].map(|core| machine.hang(CoreId::of(core)));
     let rung = || rings.each_ref().map(|rings| rings.load(Ordering::Relaxed));
     let mut maker = Maker::new(&machine.shared.depot);
     let color = Color::from(machine.color(0, 0));
@@ -151,7 +152,7 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
     // It is inside a long handler, and the other one sleeps.
     machine.shared.cores[0].progress.set_long(true);
     assert!(machine.shared.cores[1].pokes.park());
-    machine.shared.sleepers.set(1);
+    machine.shared.sleepers.set(CoreId::of(1));
     publish(&machine);
     assert_eq!(rung(), [1, 1]);
 }
@@ -159,7 +160,7 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
 #[test]
 fn a_color_that_is_to_be_placed_has_its_core_called() {
     let machine = Machine::flat(2, Heuristics::ALL);
-    let rings = machine.hang(0);
+    let rings = machine.hang(CoreId::of(0));
     assert!(machine.shared.cores[0].pokes.park());
     let color = Color::from(machine.color(0, 0));
     let wanted = |color| {

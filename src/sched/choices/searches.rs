@@ -1,6 +1,7 @@
 //! Who looks for work, what it does when it has found some, and what it takes from whom.
 
 use super::*;
+use crate::color::CoreId;
 use crate::sched::levelling::compare;
 use crate::sched::steal::Searching;
 use crate::shared::stats::HistogramSum;
@@ -8,7 +9,7 @@ use crate::shared::stats::HistogramSum;
 /// A core goes to sleep to which nothing was sent.
 fn sleep(machine: &Machine, core: usize) {
     assert!(machine.shared.cores[core].pokes.park());
-    machine.shared.sleepers.set(core as u32);
+    machine.shared.sleepers.set(CoreId::of(core));
 }
 
 fn wakes(machine: &Machine, core: usize) -> u64 {
@@ -182,7 +183,7 @@ fn a_thief_in_vain_rings_for_what_it_forwards() {
     let color = machine.color(0, 0);
     post(&mut machine.cores[3], takes(20), color);
     machine.cores[3].flush();
-    machine.shared.slots.set_owner(slot(color), 2);
+    machine.shared.slots.set_owner(slot(color), CoreId::of(2));
     assert!(machine.shared.cores[2].pokes.park());
     assert!(machine.steal(1).is_empty());
     assert_eq!(wakes(&machine, 1), 1);
@@ -202,12 +203,15 @@ fn a_thief_takes_the_mail_that_was_left() {
     machine.cores[1].exchange();
     post(&mut machine.cores[0], takes(21), mailed);
     machine.cores[0].flush();
-    take_mail(&mut Section::enter(&machine.shared, 1), &mut Vec::new());
+    take_mail(
+        &mut Section::enter(&machine.shared, CoreId::of(1)),
+        &mut Vec::new(),
+    );
     assert!(machine.cores[1].next_color());
     let event = machine.cores[1].begin_event().unwrap();
     machine.cores[1].skip(event);
     assert!(!machine.cores[1].next_color());
-    let mut section = Section::enter(&machine.shared, 1);
+    let mut section = Section::enter(&machine.shared, CoreId::of(1));
     machine.cores[1]
         .checkout
         .end_turns(false, |taken| section.give_back(taken));
@@ -229,7 +233,7 @@ fn a_core_levels_with_a_victim_that_has_more() {
         }
         machine.cores[1].search.levelling = Some(2);
         let victim = machine.cores[1].own.victims[2].0;
-        assert_eq!(victim, 0);
+        assert_eq!(victim, CoreId::of(0));
         machine.cores[1].level(2);
         let taken = machine.queued(1) - ours.len();
         assert_eq!(machine.cores[1].search.levelling, None);
@@ -291,15 +295,18 @@ fn a_victim_has_clearly_more_that_lasts() {
             section.guarded.queues.lasting_out = colors;
             section.write_hint();
         };
-        lasting(0, ours);
-        lasting(1, theirs);
+        lasting(CoreId::of(0), ours);
+        lasting(CoreId::of(1), theirs);
         let own = &machine.cores[0].own;
-        let found = compare(&Section::enter(&machine.shared, 0), own, 0);
+        let found = compare(&Section::enter(&machine.shared, CoreId::of(0)), own, 0);
         assert_eq!(found, more.then_some(0), "{ours} and {theirs}");
         assert_eq!(machine.shared.cores[1].hint.is_asked(), more);
-        [0, 1].iter().for_each(|&core| lasting(core, 0));
+        [0, 1].iter().for_each(|&core| lasting(CoreId::of(core), 0));
     }
     let alone = Machine::flat(1, Heuristics::ALL);
     let own = &alone.cores[0].own;
-    assert_eq!(compare(&Section::enter(&alone.shared, 0), own, 0), None);
+    assert_eq!(
+        compare(&Section::enter(&alone.shared, CoreId::of(0)), own, 0),
+        None
+    );
 }

@@ -1,6 +1,7 @@
 //! Which victim is visited and by whom, and who is woken.
 
 use super::*;
+use crate::color::CoreId;
 
 #[test]
 fn the_nearest_victim_goes_first() {
@@ -82,7 +83,7 @@ fn a_victim_is_worth_a_visit_from_the_steal_cost_of_its_distance_on() {
         machine.cost(NEAR, 1_000);
         machine.cost(FAR, 5_000);
         for core in 0..3 {
-            Section::enter(&machine.shared, core).renew_limits();
+            Section::enter(&machine.shared, CoreId::of(core)).renew_limits();
         }
         machine
     };
@@ -148,7 +149,7 @@ fn the_nearest_sleeper_is_woken_if_the_work_is_worth_it_and_nobody_searches() {
                     let core = &machine.shared.cores[core];
                     assert!(core.pokes.park());
                 }
-                (sleeper..cores).for_each(|core| machine.shared.sleepers.set(core as u32));
+                (sleeper..cores).for_each(|core| machine.shared.sleepers.set(CoreId::of(core)));
                 if searching {
                     assert!(!machine.cores[1].steal() && machine.cores[1].search.is_counted());
                 }

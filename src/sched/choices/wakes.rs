@@ -1,27 +1,28 @@
 //! Who is woken for work that its core cannot see to, or does not know of.
 
 use super::*;
+use crate::color::CoreId;
 use crate::shared::sleepers::{relieve, rescue};
 
 /// Whose bells are rung, of four cores, of which core 0 has something to steal.
-fn rung(asleep: &[u32], wake: impl Fn(&mut Machine, &mut Vec<u32>)) -> Vec<u32> {
+fn rung(asleep: &[usize], wake: impl Fn(&mut Machine, &mut Vec<CoreId>)) -> Vec<usize> {
     let mut machine = Machine::flat(4, Heuristics::ALL);
     machine.busy(0, &[(takes(20), 1)]);
     for &core in asleep {
-        assert!(machine.shared.cores[core as usize].pokes.park());
-        machine.shared.sleepers.set(core);
+        assert!(machine.shared.core(CoreId::of(core)).pokes.park());
+        machine.shared.sleepers.set(CoreId::of(core));
     }
     let mut bells = Vec::new();
     wake(&mut machine, &mut bells);
-    bells
+    bells.into_iter().map(CoreId::index).collect()
 }
 
 #[test]
 fn a_poke_to_a_core_in_a_long_handler_wakes_the_nearest_sleeper() {
-    let poked = |long: bool, waker| {
-        move |machine: &mut Machine, bells: &mut Vec<u32>| {
+    let poked = |long: bool, waker: Option<usize>| {
+        move |machine: &mut Machine, bells: &mut Vec<CoreId>| {
             machine.shared.cores[0].progress.set_long(long);
-            rescue(&machine.shared, 0, waker, bells);
+            rescue(&machine.shared, CoreId::of(0), waker.map(CoreId::of), bells);
         }
     };
     for waker in [None, Some(1), Some(3)] {
@@ -35,17 +36,21 @@ fn a_poke_to_a_core_in_a_long_handler_wakes_the_nearest_sleeper() {
 
 #[test]
 fn a_core_that_is_stuck_has_somebody_take_what_waits() {
-    let stuck = |machine: &mut Machine, bells: &mut Vec<u32>| relieve(&machine.shared, 0, bells);
+    let stuck = |machine: &mut Machine, bells: &mut Vec<CoreId>| {
+        relieve(&machine.shared, CoreId::of(0), bells)
+    };
     assert_eq!(rung(&[2, 3], stuck), [2]);
     assert_eq!(rung(&[], stuck), []);
-    let idle = |machine: &mut Machine, bells: &mut Vec<u32>| relieve(&machine.shared, 1, bells);
+    let idle = |machine: &mut Machine, bells: &mut Vec<CoreId>| {
+        relieve(&machine.shared, CoreId::of(1), bells)
+    };
     assert_eq!(rung(&[2, 3], idle), []);
     // Mail waits too.
-    let mailed = |machine: &mut Machine, bells: &mut Vec<u32>| {
+    let mailed = |machine: &mut Machine, bells: &mut Vec<CoreId>| {
         let color = machine.color(1, 0);
         post(&mut machine.cores[0], takes(20), color);
         machine.cores[0].flush();
-        relieve(&machine.shared, 1, bells);
+        relieve(&machine.shared, CoreId::of(1), bells);
     };
     assert_eq!(rung(&[2, 3], mailed), [2]);
 }
@@ -53,9 +58,9 @@ fn a_core_that_is_stuck_has_somebody_take_what_waits() {
 /// One that is listed and is awake by now is passed over.
 #[test]
 fn who_was_woken_already_is_not_woken_again() {
-    let stuck = |machine: &mut Machine, bells: &mut Vec<u32>| {
+    let stuck = |machine: &mut Machine, bells: &mut Vec<CoreId>| {
         assert!(machine.shared.cores[2].pokes.unpark());
-        relieve(&machine.shared, 0, bells);
+        relieve(&machine.shared, CoreId::of(0), bells);
     };
     assert_eq!(rung(&[2, 3], stuck), [3]);
 }
@@ -65,7 +70,7 @@ fn a_post_to_a_core_in_a_long_handler_wakes_somebody_for_it() {
     let mut machine = Machine::flat(3, Heuristics::ALL);
     machine.shared.cores[1].progress.set_long(true);
     assert!(machine.shared.cores[2].pokes.park());
-    machine.shared.sleepers.set(2);
+    machine.shared.sleepers.set(CoreId::of(2));
     let color = machine.color(1, 0);
     machine.post(color, 20);
     machine.cores[0].flush();

@@ -1,6 +1,7 @@
 //! Who has the next turn because somebody asked for it.
 
 use super::*;
+use crate::color::CoreId;
 use crate::shared::wish;
 
 /// Colors that are queued on core 0, in this order, and what it checks out next.
@@ -129,7 +130,10 @@ fn who_hurries_is_stolen_first() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let queued = machine.busy(0, &[(takes(30_000), 1); 6]);
     hurry(&machine, queued[4]);
-    take_mail(&mut Section::enter(&machine.shared, 0), &mut Vec::new());
+    take_mail(
+        &mut Section::enter(&machine.shared, CoreId::of(0)),
+        &mut Vec::new(),
+    );
     assert_eq!(machine.queue()[0], queued[4]);
     let stolen = machine.steal(1);
     assert_eq!(stolen[0], queued[4]);
