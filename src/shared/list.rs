@@ -174,6 +174,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig {
             failure_persistence: None,
+            cases: if cfg!(miri) { 4 } else { 256 },
             ..ProptestConfig::default()
         })]
 
