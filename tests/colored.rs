@@ -80,6 +80,7 @@ mod auto_traits {
 
 /// Posts to one color run in their order, with the state or without.
 #[test]
+#[cfg_attr(miri, ignore = "simulates: see checks/sanitize.sh")]
 fn posts_with_the_state_keep_their_place() {
     for seed in 0..5 {
         let ran = Arc::new(Mutex::new(Vec::new()));

@@ -385,6 +385,7 @@ fn a_hook_that_panics() {
 /// An end that is forced is seen before the next event, also inside a quantum of handlers that are
 /// known to be short, which nobody times.
 #[test]
+#[cfg_attr(miri, ignore = "simulates: see checks/sanitize.sh")]
 fn nothing_begins_after_a_panic_that_stops() {
     static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(20));
     let _bound = Bound::new("nothing_begins_after_a_panic_that_stops");
