@@ -429,9 +429,17 @@ impl Profiles {
     pub(crate) fn get(&self, id: ProfileId) -> &ClosureProfile {
         let profile = self.table[id.index()].load(Acquire);
         check!(!profile.is_null(), "{id:?} is not there");
-        // SAFETY: a `ProfileId` is handed out by `intern` after its entry was stored, and `known`
-        // keeps what entries lead to.
+        // SAFETY: a `ProfileId` is handed out by `intern` after its entry was stored, and comes to
+        // other threads with an event, by a lock or what is like it. `known` keeps what entries
+        // lead to.
         unsafe { &*profile }
+    }
+
+    /// The profile of an id that was not handed over with an event but read from a report of
+    /// another core's: none if this thread does not see it yet.
+    pub(crate) fn find(&self, id: ProfileId) -> Option<&ClosureProfile> {
+        let is_there = !self.table[id.index()].load(Acquire).is_null();
+        is_there.then(|| self.get(id))
     }
 
     /// Begins an event, which was made with these profiles. With it come the color's value, its
@@ -477,8 +485,7 @@ impl Profiles {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ProfileId, &ClosureProfile)> {
         (0..)
             .map_while(ProfileId::new)
-            .take_while(|id| !self.table[id.index()].load(Acquire).is_null())
-            .map(|id| (id, self.get(id)))
+            .map_while(|id| Some((id, self.find(id)?)))
     }
 
     /// The profile of a handler and closure type; none if the table is full.

@@ -22,6 +22,7 @@
 
 use super::inner::Inner;
 use crate::color::CoreId;
+use crate::event::profile::ClosureProfile;
 use crate::shared::Bell;
 use crate::shared::sleepers::relieve;
 use std::sync::Weak;
@@ -112,7 +113,7 @@ impl Watchdog {
         for (core, seen) in self.cores.iter_mut().enumerate() {
             let shared = &inner.shared.cores[core];
             let (looks, turns) = (shared.stats.looks.get(), shared.progress.turns());
-            let Some(profile) = shared.progress.profile() else {
+            let Some(profile) = profile_on(inner, core) else {
                 *seen = Seen::default();
                 continue;
             };
@@ -124,7 +125,6 @@ impl Watchdog {
                 relieve(&inner.shared, CoreId::of(core), &mut bells);
                 if turns == seen.turns {
                     let ns = now_ns - seen.since_ns;
-                    let profile = inner.shared.profiles.get(profile);
                     profile.suspect(ns, inner.shared.wake_cost_ns);
                 }
             }
@@ -135,7 +135,7 @@ impl Watchdog {
                 && !std::mem::replace(&mut seen.told, true)
             {
                 hook(&SlowHandler {
-                    handler: inner.shared.profiles.get(profile).name(),
+                    handler: profile.name(),
                     core,
                     running_for,
                 });
@@ -161,8 +161,14 @@ impl Bell for WatchdogBell {
 
 /// What a core is running now, for the report of a deadline that passed.
 pub(crate) fn running(inner: &Inner, core: usize) -> Option<&'static str> {
+    Some(profile_on(inner, core)?.name())
+}
+
+/// The profile of the event that a core runs: none between events, and none as long as this thread
+/// does not see that profile. What a core notes down orders nothing.
+fn profile_on(inner: &Inner, core: usize) -> Option<&ClosureProfile> {
     let profile = inner.shared.cores[core].progress.profile()?;
-    Some(inner.shared.profiles.get(profile).name())
+    inner.shared.profiles.find(profile)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -294,6 +300,17 @@ mod tests {
         assert!(!core.is_asked(7_000), "it has rested");
         core.runs();
         assert!(core.is_asked(8_000), "another color, and no look");
+    }
+
+    #[test]
+    fn a_profile_that_is_not_seen_yet_is_passed_over() {
+        let mut core = Watched::new();
+        let profiles = &core.runtime.inner.shared.profiles;
+        core.profile = ProfileId::new(profiles.iter().count()).unwrap();
+        core.runs();
+        assert!(!core.is_asked(1_000) && !core.is_asked(100_000_000));
+        assert_eq!(super::running(&core.runtime.inner, 1), None);
+        assert!(core.told.lock().unwrap().is_empty());
     }
 
     #[test]
