@@ -7,7 +7,6 @@ use nom::combinator::verify;
 use nom::multi::{count, length_data};
 use nom::sequence::{delimited, terminated};
 use nom::{IResult, Parser};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::{collections::HashMap, io::Write, time::Duration};
 
 /// More of them are more that run in parallel, and more events for several requests.
@@ -19,12 +18,15 @@ const ARGS_MAX: usize = 1 << 14;
 /// Of the answers to what was read at once. What is beyond is an error.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// The arguments of the first request: an array of them, or the words of a line.
-pub(crate) fn request(input: &[u8]) -> IResult<&[u8], Vec<&[u8]>> {
+/// The arguments of the first request: an array of them, or the words of a line. `input` is a part
+/// of `bytes`.
+pub(crate) fn request<'a>(input: &'a [u8], bytes: &Bytes) -> IResult<&'a [u8], Vec<Bytes>> {
+    let shared = |arg: &[u8]| bytes.slice_ref(arg);
     if input.first().is_some_and(|&byte| byte != b'*') {
         let (input, line) = terminated(take_until("\n"), char('\n')).parse(input)?;
         let words = line.split(u8::is_ascii_whitespace);
-        return Ok((input, words.filter(|word| !word.is_empty()).collect()));
+        let words = words.filter(|word| !word.is_empty());
+        return Ok((input, words.map(shared).collect()));
     }
     let size = |sign, most| {
         let number = delimited(char(sign), u32, crlf);
@@ -32,7 +34,7 @@ pub(crate) fn request(input: &[u8]) -> IResult<&[u8], Vec<&[u8]>> {
     };
     let (input, args) = size('*', ARGS_MAX).parse(input)?;
     let arg = terminated(length_data(size('$', REQUEST_BYTES_MAX)), crlf);
-    count(arg, args as usize).parse(input)
+    count(arg.map(shared), args as usize).parse(input)
 }
 
 pub(crate) type Shard = HashMap<Box<[u8]>, Entry>;
@@ -43,10 +45,10 @@ pub(crate) struct Entry {
     end: Option<Duration>,
 }
 
+/// By FNV-1a: an attacker might choose keys of one shard, but not of one place in its table.
 pub(crate) fn shard_of(key: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    hasher.finish() % SHARDS
+    let fnv = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    u64::from(key.iter().fold(0x811c_9dc5, fnv)) % SHARDS
 }
 
 /// Some shards, while an event has them.
@@ -72,9 +74,10 @@ impl Store<'_> {
         shard.get_mut(key)
     }
 
-    fn set(&mut self, key: &[u8], value: &[u8]) {
+    fn set(&mut self, key: &[u8], value: &[u8]) -> &mut Entry {
         let (value, end) = (value.to_vec(), None);
-        self.shard(key).insert(key.into(), Entry { value, end });
+        let entry = self.shard(key).entry(key.into());
+        entry.insert_entry(Entry { value, end }).into_mut()
     }
 
     /// Runs a request, whose name is in capitals, and writes its answer.
@@ -92,16 +95,20 @@ impl Store<'_> {
                 }
             }
             (b"SET", pair @ [_, _]) | (b"MSET", pair @ [_, _, ..]) if pair.len() % 2 == 0 => {
-                pair.chunks(2).for_each(|pair| self.set(&pair[0], &pair[1]));
+                for pair in pair.chunks(2) {
+                    self.set(&pair[0], &pair[1]);
+                }
                 out.extend(b"+OK\r\n");
             }
             (b"INCR", [key]) => {
-                let old = self.get(key).map_or(Some(0), |entry| number(&entry.value));
-                let new = old.and_then(|old| old.checked_add(1)).ok_or(NO_NUMBER)?;
-                match self.get(key) {
-                    Some(entry) => entry.value = new.to_string().into(),
-                    None => self.set(key, new.to_string().as_bytes()),
-                }
+                let entry = match self.get(key) {
+                    Some(entry) => entry,
+                    None => self.set(key, b"0"),
+                };
+                let new = number(&entry.value).and_then(|old| old.checked_add(1));
+                let new = new.ok_or(NO_NUMBER)?;
+                entry.value.clear();
+                let _ = write!(entry.value, "{new}");
                 head(out, ':', new);
             }
             (b"DEL", keys @ [_, ..]) => {
