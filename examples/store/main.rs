@@ -17,8 +17,8 @@ use mimalloc::MiMalloc;
 use requests::{REQUEST_BYTES_MAX, SHARDS, Shard, Store};
 use std::{io, io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
-/// A store is allocations, made on one core and freed on another: that takes an allocator for it, as
-/// redis-server brings one: with glibc's a SET of a new key takes a third longer.
+/// As redis-server brings an allocator of its own. With glibc's a SET of a new key takes a third
+/// longer.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
