@@ -47,7 +47,8 @@ fn measure_all(options: &Options) -> Result<(), String> {
         Some(n) => vec![n],
         None => (1..=available.min(2)).collect(),
     };
-    let rows = rows::select(&options.table, options.shape, &cores);
+    let shaped = |&shape| rows::select(&options.table, shape, &cores);
+    let rows: Vec<_> = options.shapes.iter().flat_map(shaped).collect();
     let thesis = thesis::TABLE.starts_with(&options.table);
     if rows.is_empty() && !thesis {
         return Err(format!(
@@ -78,10 +79,7 @@ fn measure_all(options: &Options) -> Result<(), String> {
         if let Some(absent) = schedulers::absent() {
             println!("{absent}\n");
         }
-        if let Some(bytes) = options.shape.closure_bytes {
-            println!("Closures of {bytes} bytes.\n");
-        }
-        if let Some(depth) = options.shape.depth {
+        if let Some(depth) = options.shapes[0].depth {
             println!("About {depth} events waiting.\n");
         }
         report::print_head();

@@ -1,6 +1,8 @@
-//! The main comparison as an SVG: a panel for each table, a bar for each scheduler.
+//! The main comparison as an SVG: a panel for each table, for each scheduler a bar, or one for each
+//! size of closures, below each other.
 
-use crate::measure::Measured;
+use crate::measure::{Figure, Measured};
+use crate::shape::OWN_BYTES;
 use std::fmt::Write;
 
 /// What is drawn, as far as it was measured.
@@ -22,16 +24,15 @@ const MARGIN: usize = 16;
 
 /// Draws each table with the most cores it was measured on.
 pub fn svg(rows: &[Measured]) -> String {
-    let panels: Vec<&Measured> = TABLES
+    let panels: Vec<Vec<&Measured>> = TABLES
         .into_iter()
         .filter_map(|name| {
-            let same = rows
-                .iter()
-                .filter(|measured| measured.row.table.name == name);
-            same.max_by_key(|measured| measured.row.cores)
+            let same = || rows.iter().filter(|of| of.row.table.name == name);
+            let cores = same().map(|measured| measured.row.cores).max()?;
+            Some(same().filter(|of| of.row.cores == cores).collect())
         })
         .collect();
-    let most = panels.iter().map(|panel| panel.figures.len()).max();
+    let most = panels.iter().map(|panel| panel[0].figures.len()).max();
     let panel_height = (most.unwrap_or(0) + 2) * ROW_HEIGHT;
     let width = COLUMNS * PANEL_WIDTH + 2 * MARGIN;
     let height = panels.len().div_ceil(COLUMNS) * panel_height + 2 * MARGIN;
@@ -41,10 +42,10 @@ pub fn svg(rows: &[Measured]) -> String {
          nanoseconds: less is better</title>\n\
          <rect class=\"page\" width=\"{width}\" height=\"{height}\"/>\n"
     );
-    for (i, measured) in panels.into_iter().enumerate() {
+    for (i, sizes) in panels.iter().enumerate() {
         let x = MARGIN + i % COLUMNS * PANEL_WIDTH;
         let y = MARGIN + i / COLUMNS * panel_height;
-        panel(&mut svg, measured, x, y);
+        panel(&mut svg, sizes, x, y);
     }
     svg + "</svg>\n"
 }
@@ -66,43 +67,55 @@ text { font: 13px system-ui, sans-serif; fill: #24292f; }
 }
 </style>";
 
-fn panel(svg: &mut String, measured: &Measured, x: usize, y: usize) {
-    let row = measured.row;
+/// Of one table, in all sizes of closures that it was measured with.
+fn panel(svg: &mut String, sizes: &[&Measured], x: usize, y: usize) {
+    let row = sizes[0].row;
     let cores = match row.cores {
         1 => "1 core".to_owned(),
         n => format!("{n} cores"),
     };
-    let title = format!("{}, {cores}, ns per event", row.table.name);
+    let bytes = |of: &&Measured| of.row.shape.closure_bytes.unwrap_or(OWN_BYTES).to_string();
+    let bytes = sizes.iter().map(bytes).collect::<Vec<_>>().join(", ");
+    let name = row.table.name;
+    let title = format!("{name}, {cores}, {bytes} bytes: ns per event");
     let y = y + ROW_HEIGHT;
     line(
         svg,
         format_args!("<text class=\"title\" x=\"{x}\" y=\"{y}\">{title}</text>"),
     );
-    let longest = measured.figures.iter().map(|figure| figure.ns.median);
+    let ns = |figure: &Figure| figure.ns.median;
+    let longest = sizes.iter().flat_map(|of| of.figures.iter().map(ns));
     let longest = longest.fold(f64::MIN_POSITIVE, f64::max);
-    for (i, figure) in measured.figures.iter().enumerate() {
+    for (i, figure) in sizes[0].figures.iter().enumerate() {
         let y = y + (i + 1) * ROW_HEIGHT;
-        let (name, ns) = (figure.scheduler, figure.ns.median);
+        let name = figure.scheduler;
+        let same = |of: &&Measured| of.figures.iter().find(|f| f.scheduler == name).map(ns);
+        let all: Vec<f64> = sizes.iter().filter_map(same).collect();
         let class = if name.starts_with("mely") {
             "bar mely"
         } else {
             "bar"
         };
         let left = x + NAME_WIDTH;
-        let (top, high) = (y - 12, ROW_HEIGHT - 6);
-        let wide = (ns / longest * BAR_WIDTH as f64).max(1.0);
-        let value = left as f64 + wide + 6.0;
+        let high = (ROW_HEIGHT - 6) / all.len();
+        let wide = |ns: f64| (ns / longest * BAR_WIDTH as f64).max(1.0);
         line(svg, format_args!("<text x=\"{x}\" y=\"{y}\">{name}</text>"));
+        for (i, &ns) in all.iter().enumerate() {
+            let (top, wide) = (y - 12 + i * high, wide(ns));
+            line(
+                svg,
+                format_args!(
+                    "<rect class=\"{class}\" x=\"{left}\" y=\"{top}\" width=\"{wide:.1}\" \
+                     height=\"{high}\" rx=\"2\"/>"
+                ),
+            );
+        }
+        let value = left as f64 + wide(all.iter().copied().fold(0.0, f64::max)) + 6.0;
+        let all: Vec<_> = all.iter().map(|ns| format!("{ns:.1}")).collect();
+        let all = all.join(", ");
         line(
             svg,
-            format_args!(
-                "<rect class=\"{class}\" x=\"{left}\" y=\"{top}\" width=\"{wide:.1}\" \
-                 height=\"{high}\" rx=\"2\"/>"
-            ),
-        );
-        line(
-            svg,
-            format_args!("<text class=\"value\" x=\"{value:.1}\" y=\"{y}\">{ns:.1}</text>"),
+            format_args!("<text class=\"value\" x=\"{value:.1}\" y=\"{y}\">{all}</text>"),
         );
     }
 }

@@ -12,8 +12,8 @@ pub struct Options {
     pub table: String,
     /// Only on this many cores.
     pub cores: Option<usize>,
-    /// How large closures are, and how many events wait.
-    pub shape: Shape,
+    /// How large closures are, one after the other, and how many events wait.
+    pub shapes: Vec<Shape>,
     /// How long to measure each figure.
     pub time: Duration,
     /// How many rounds; by default as many as fit the time.
@@ -31,7 +31,8 @@ pub const HELP: &str = "\
 Options, after `--`:
   --table A,B       only tables whose name begins with A or B
   --cores N         only on N cores
-  --closure BYTES   closures of 32, 64, 96 or 200 bytes, where a table has such; else of 16 to 24
+  --closure A,B     closures of 24, 32, 64, 96 or 200 bytes, where a table has such; 24 is what
+                    tables have of their own, at most
   --depth N         with about N events waiting, where a table says how many do
   --seconds S       how long to measure each figure, in all repetitions together; 1 by default
   --rounds N        interleaved repetitions of each figure; 7, or fewer if there is little time
@@ -57,7 +58,7 @@ impl Options {
         let mut options = Options {
             table: String::new(),
             cores: None,
-            shape: Shape::default(),
+            shapes: vec![Shape::default()],
             time: Duration::from_secs(1),
             rounds: None,
             schedulers: Vec::new(),
@@ -81,9 +82,24 @@ impl Options {
                     options.cores = Some(cores.ok_or(format!("--cores {text}: not a count"))?);
                 }
                 "--closure" => {
-                    options.shape.closure_bytes = Shape::of_words([&value()?, "0"])?.closure_bytes;
+                    let sizes = value()?;
+                    let depth = options.shapes[0].depth;
+                    let shape = |size| {
+                        let closure_bytes = Shape::closure_of(size)?;
+                        Ok(Shape {
+                            closure_bytes,
+                            depth,
+                        })
+                    };
+                    options.shapes = sizes.split(',').map(shape).collect::<Result<_, String>>()?;
                 }
-                "--depth" => options.shape.depth = Shape::of_words(["0", &value()?])?.depth,
+                "--depth" => {
+                    let depth = Shape::of_words(["0", &value()?])?.depth;
+                    options
+                        .shapes
+                        .iter_mut()
+                        .for_each(|shape| shape.depth = depth);
+                }
                 "--seconds" => {
                     let text = value()?;
                     let seconds = text.parse().ok().filter(|&s: &f64| s > 0.0);
@@ -130,10 +146,18 @@ mod tests {
         assert_eq!(options.rounds, Some(3));
         assert_eq!(options.chart, Some("c.svg".into()));
         assert_eq!(options.schedulers, ["a", "b"]);
-        assert_eq!(options.shape, Shape::default());
-        let shaped = parse("--closure 64 --depth 1000").unwrap().unwrap();
-        let shape = shaped.shape;
-        assert_eq!((shape.closure_bytes, shape.depth), (Some(64), Some(1_000)));
+        assert_eq!(options.shapes, [Shape::default()]);
+        for line in [
+            "--closure 24,64 --depth 1000",
+            "--depth 1000 --closure 24,64",
+        ] {
+            let shaped = parse(line).unwrap().unwrap().shapes;
+            let shapes = shaped
+                .iter()
+                .map(|shape| (shape.closure_bytes, shape.depth));
+            let shapes: Vec<_> = shapes.collect();
+            assert_eq!(shapes, [(None, Some(1_000)), (Some(64), Some(1_000))]);
+        }
         assert!(options.json);
         assert!(parse("--help").unwrap().is_none());
     }
@@ -142,6 +166,7 @@ mod tests {
     fn refuses_nonsense() {
         for line in [
             "--closure 33",
+            "--closure 64,",
             "--depth x",
             "--cores 0",
             "--cores",

@@ -17,8 +17,8 @@ pub fn print(measured: &Measured) {
     for (i, figure) in measured.figures.iter().enumerate() {
         let ns = figure.ns;
         let (table, cores) = match i {
-            0 => (row.table.name, row.cores.to_string()),
-            _ => ("", String::new()),
+            0 => (row.name(), row.cores.to_string()),
+            _ => (String::new(), String::new()),
         };
         println!(
             "{table:<11} {cores:>5}  {:<17} {:>8.2} {:>15} {:>8.2} {:>7} {:>8.2}  {}",
@@ -86,6 +86,9 @@ fn json(measured: &Measured, figure: &Figure) -> String {
     object.text("table", measured.row.table.name);
     object.text("scheduler", figure.scheduler);
     object.number("cores", measured.row.cores as f64);
+    if let Some(bytes) = measured.row.shape.closure_bytes {
+        object.number("closure_bytes", bytes as f64);
+    }
     object.number("ns_per_event", ns.median);
     object.number("ns_per_event_min", ns.min);
     object.number("ns_per_event_max", ns.max);

@@ -18,6 +18,16 @@ pub struct Row {
     pub cores: usize,
 }
 
+impl Row {
+    /// The table's name, with the size of closures if that is not the table's own.
+    pub fn name(&self) -> String {
+        match self.shape.closure_bytes {
+            Some(bytes) => format!("{}/{bytes}", self.table.name),
+            None => self.table.name.to_owned(),
+        }
+    }
+}
+
 /// All tables, in the order in which they are printed.
 pub fn tables() -> impl Iterator<Item = &'static Table> {
     TABLES.iter().copied().flatten()

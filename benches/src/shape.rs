@@ -5,8 +5,9 @@ use crate::{Context, Outside};
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};
 
-/// Sizes of closures that can be asked for, in bytes. (Without being asked, closures are as the
-/// workloads write them: of 16 to 24 bytes.)
+/// Closures as the workloads write them, of 16 to 24 bytes: at most this.
+pub const OWN_BYTES: usize = 24;
+/// Other sizes of closures that can be asked for, in bytes.
 pub const CLOSURE_BYTES: [usize; 4] = [32, 64, 96, 200];
 
 /// See the module text. None: as the table says.
@@ -19,6 +20,21 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// The size of closures that a user asks for.
+    ///
+    /// # Errors
+    /// What is no size there is.
+    pub fn closure_of(size: &str) -> Result<Option<usize>, String> {
+        if size == OWN_BYTES.to_string() {
+            return Ok(None);
+        }
+        let shape = Shape::of_words([size, "0"])?;
+        shape
+            .closure_bytes
+            .ok_or_else(|| format!("closures of {size} bytes"))?;
+        Ok(shape.closure_bytes)
+    }
+
     /// For the command line of a run: 0 for none.
     pub fn words(self) -> [String; 2] {
         [
