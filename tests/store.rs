@@ -139,8 +139,10 @@ fn what_is_no_protocol_is_told_after_the_answers_and_ends_the_connection() {
         let long = vec![b'x'; 5 << 20];
         let arg = format!("$524288\r\n{}\r\n", "x".repeat(512 << 10));
         let too_big = ["*16384\r\n", &arg.repeat(9)].concat();
+        let words = ["MGET", &" a".repeat(1 << 14), "\n"].concat();
         for wrong in [
-            &b"*x\r\n"[..],
+            words.as_bytes(),
+            b"*x\r\n",
             b"*-1\r\n",
             b"*99999999999999999999\r\n",
             b"*1\r\n4\r\nPING\r\n",

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use nom::bytes::streaming::take_until;
 use nom::character::streaming::{char, crlf, u32};
 use nom::combinator::verify;
+use nom::error::{Error, ErrorKind};
 use nom::multi::{count, length_data};
 use nom::sequence::{delimited, terminated};
 use nom::{IResult, Parser};
@@ -25,8 +26,12 @@ pub(crate) fn request<'a>(input: &'a [u8], bytes: &Bytes) -> IResult<&'a [u8], V
     if input.first().is_some_and(|&byte| byte != b'*') {
         let (input, line) = terminated(take_until("\n"), char('\n')).parse(input)?;
         let words = line.split(u8::is_ascii_whitespace);
-        let words = words.filter(|word| !word.is_empty());
-        return Ok((input, words.map(shared).collect()));
+        let words = words.filter(|word| !word.is_empty()).take(ARGS_MAX + 1);
+        let words: Vec<_> = words.map(shared).collect();
+        return match words.len() <= ARGS_MAX {
+            true => Ok((input, words)),
+            false => Err(nom::Err::Failure(Error::new(input, ErrorKind::TooLarge))),
+        };
     }
     let size = |sign, most| {
         let number = delimited(char(sign), u32, crlf);
@@ -48,7 +53,9 @@ pub(crate) struct Entry {
 /// By FNV-1a: an attacker might choose keys of one shard, but not of one place in its table.
 pub(crate) fn shard_of(key: &[u8]) -> u64 {
     let fnv = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    u64::from(key.iter().fold(0x811c_9dc5, fnv)) % SHARDS
+    let hash = key.iter().fold(0x811c_9dc5, fnv);
+    // The low bits know only the low bits of each byte.
+    u64::from(hash ^ hash >> 16) % SHARDS
 }
 
 /// Some shards, while an event has them.
