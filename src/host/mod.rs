@@ -1,7 +1,7 @@
 //! What drives [`crate::sched`] on each core, and what handlers and other threads reach it by.
 //!
 //! On a core: [`worker`] is its thread's loop, [`source`] what it waits for, [`cx`] the context
-//! that handlers are given. From elsewhere: [`poster`] posts, [`quiesce`] ends, [`keep_alive`] puts
+//! that handlers are given, [`spin`] how long it looks for work before it sleeps. From elsewhere: [`poster`] posts, [`quiesce`] ends, [`keep_alive`] puts
 //! the end off, [`holding`] lets a color wait, [`watchdog`] looks after cores that are in one
 //! handler for long. [`blocking`] is work that handlers give to the threads of the [`pool`].
 //! [`inner`] is what they share, [`leftovers`] what is dropped when all is over. [`stats`] and
@@ -22,6 +22,7 @@ pub(crate) mod profile;
 mod profile_text;
 pub(crate) mod quiesce;
 pub(crate) mod source;
+mod spin;
 pub(crate) mod stats;
 pub(crate) mod unique;
 pub(crate) mod watchdog;

@@ -2,12 +2,13 @@
 //!
 //! [`go_on`] takes a [`step`] of the scheduler, and does what follows from it; [`drive`] is the
 //! thread that does so again and again. It goes on at once if anything ran. Otherwise it spins for
-//! a while, searching, and then sleeps by the protocol of [`crate::shared::sleepers`]: announce,
+//! a while ([`super::spin`]), searching, and then sleeps by the protocol of [`crate::shared::sleepers`]: announce,
 //! fence, look again, wait. A wake-up takes the sleeper some 20 us and costs the waker 7 (the halt
 //! exit of a virtual processor), so it spins for a few of those first.
 
 use super::inner::Inner;
 use super::source::Source;
+use super::spin::Spin;
 use crate::Cx;
 use crate::clock::Clock;
 use crate::color::CoreId;
@@ -27,8 +28,7 @@ pub(crate) struct Worker {
     pub(crate) core: Core,
     pub(crate) inner: Arc<Inner>,
     pub(crate) source: Box<dyn Source>,
-    /// When its steps began to find nothing.
-    idle_since_ns: Option<u64>,
+    spin: Spin,
     /// The event source knows of the end.
     draining: bool,
 }
@@ -118,9 +118,9 @@ impl Worker {
     ) -> Worker {
         Worker {
             core: Core::new(Arc::clone(&inner.shared), id, clock),
+            spin: Spin::new(inner.config.spin_ns),
             inner,
             source,
-            idle_since_ns: None,
             draining: false,
         }
     }
@@ -148,6 +148,7 @@ impl Worker {
                 || self.source.has_work());
         if stay {
             yield_to_model();
+            self.spin.stays();
             self.rise();
         } else {
             shared.core(id).stats.parks.add(1);
@@ -163,6 +164,7 @@ impl Worker {
 
     /// The wait is over.
     pub(crate) fn rise(&mut self) {
+        self.spin.has_slept(self.core.clock.now_ns());
         self.core.rise();
         let shared = &self.inner.shared;
         shared.sleepers.clear(self.core.id);
@@ -235,22 +237,18 @@ pub(crate) fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
         worker.source.begin_drain(&mut worker.core);
     }
     if ran == Stepped::Ran {
-        worker.idle_since_ns = None;
+        worker.spin.has_run();
         return Next::Step;
     }
-    let now_ns = worker.core.clock.now_ns();
-    let since_ns = *worker.idle_since_ns.get_or_insert(now_ns);
     // A runtime that looks for its end must not spin past it.
-    let spin_ns = if worker.draining {
-        0
-    } else {
-        worker.inner.config.spin_ns
-    };
-    if now_ns - since_ns < spin_ns {
+    if worker.spin.goes_on(worker.core.clock.now_ns()) && !worker.draining {
         return Next::Spin;
     }
-    worker.idle_since_ns = None;
-    rest(worker, phase)
+    let next = rest(worker, phase);
+    if next != Next::Wait {
+        worker.spin.stays();
+    }
+    next
 }
 
 /// Lies down, or, when the end is near, reports that this core has nothing left.
@@ -381,6 +379,7 @@ mod tests {
     #[test]
     fn a_core_sleeps_when_it_found_nothing_for_as_long_as_it_spins() {
         let mut core = Solo::new();
+        // It sleeps for no time at all, so it goes on spinning for as long.
         for begin_ns in [0, 10 * SPIN_NS] {
             assert_eq!(core.step_at(begin_ns), Next::Spin);
             let ran_ns = begin_ns + SPIN_NS / 2;

@@ -175,8 +175,10 @@ impl Builder {
         self
     }
 
-    /// How long an idle core searches and polls before it sleeps; 50 us by default, a few times
-    /// what a wake-up takes. Spinning burns the core; sleeping costs whoever wakes it.
+    /// How long an idle core searches and polls before it sleeps, at most; 50 us by default, a few
+    /// times what a wake-up takes. Spinning burns the core; sleeping costs whoever wakes it. A core
+    /// whose sleeps turn out to be longer than this spins for less, down to nothing, until one is
+    /// shorter.
     pub fn spin(mut self, time: Duration) -> Builder {
         self.spin = time;
         self
