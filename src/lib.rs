@@ -110,6 +110,8 @@
 //!   cache.
 //! - Steal costs and handler times are measured, with annotations as priors; a lone color that
 //!   waits behind a long handler can be stolen too.
+//! - A core that posts a short event to a color of a core that sleeps takes that color over, which
+//!   costs less than to wake its owner.
 //! - There is no select callback of color 0: each core has a ring of its own.
 
 #![cfg_attr(

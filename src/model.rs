@@ -251,6 +251,18 @@ impl Core {
         self.0.core.become_busy();
     }
 
+    /// Announces that it sleeps, and looks again. False: there is something to do.
+    pub fn lie_down(&mut self) -> bool {
+        let quiesce = &self.0.inner.quiesce;
+        let (phase, wave) = (quiesce.phase(), quiesce.wave());
+        self.0.lie_down(phase, wave)
+    }
+
+    /// It is woken.
+    pub fn rise(&mut self) {
+        self.0.rise();
+    }
+
     /// One step. True if events ran.
     pub fn step(&mut self) -> bool {
         Cx::with(&mut *self.0, |cx| step(cx, |_| ())) == Stepped::Ran

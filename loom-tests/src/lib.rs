@@ -54,6 +54,8 @@
 //! | poke and forward, against a steal | `migration::poke`: the owner changes between a poster's look and its push; the old one never looks again | 3 | `second look after a steal skipped`; `owner not read again`; `poke forwarded to nobody` |
 //! | pokes of several colors | `migration::pokes_of_two_colors`: a poster takes back pokes that are not its own | 2 | `pokes of other colors lost` |
 //! | pokes sent at once | `migration::pokes_at_once`: the first of two colors is stolen meanwhile | 2 | `only the last owner read again` |
+//! | a takeover, against a poke | `takeover::poke`: a color of a sleeper is taken over while a foreign thread posts to it; the sleeper never looks again | 3 | `second look after a takeover skipped` |
+//! | a takeover, against the sleeper | `takeover::sleeper_rises`: the sleeper was woken, and posts to the color itself | 3 | `taken over while it is out` |
 //! | placement | `migration::place`: a color is placed elsewhere while it gets mail | 2 | `placed without a poke` |
 //! | | `migration::place_behind_a_poke`: from outside, while mail and its poke are under way | 3 | `mark only looked at` |
 //! | placement, against the outbox | `causal_order::placed_with_posts_waiting`: a color leaves a core on which its posts are not published yet | 3 | `colors leave before their posts` |

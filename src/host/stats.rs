@@ -76,6 +76,8 @@ pub struct CoreStats {
     pub posts_local: u64,
     /// Events posted to colors that other cores owned at that moment.
     pub posts_remote: u64,
+    /// Colors that this core took over from cores that slept, because it posted to them.
+    pub colors_taken_over: u64,
     /// Times the core took its lock to return, publish and check out.
     pub quanta: u64,
     /// Colors waiting in the core-queue now.
@@ -264,6 +266,7 @@ impl Inner {
             posts_local: (stats.posts.get())
                 .saturating_sub(stats.posts_remote.get() + stats.tasks.get()),
             posts_remote: stats.posts_remote.get(),
+            colors_taken_over: stats.taken_over.get(),
             quanta: stats.quanta.get(),
             colors_queued: core.hint.queued().into(),
             events_queued: core.hint.events(),

@@ -127,7 +127,7 @@ impl Worker {
 
     /// Announces and looks again; true if there is nothing to do but wait. `wave` and `phase` are
     /// what the caller acted upon.
-    fn lie_down(&mut self, phase: Phase, wave: u64) -> bool {
+    pub(crate) fn lie_down(&mut self, phase: Phase, wave: u64) -> bool {
         let shared = Arc::clone(&self.inner.shared);
         let id = self.core.id;
         self.core.end_search(false);

@@ -184,7 +184,8 @@ impl Builder {
         self
     }
 
-    /// What a wake-up costs: work worth less than this wakes nobody; 10 us by default.
+    /// What a wake-up costs: work worth less than this wakes nobody; 10 us by default. A core that
+    /// posts so little to a color of a core that sleeps takes the color over and runs it.
     pub fn wake_cost(mut self, time: Duration) -> Builder {
         self.wake_cost = time;
         self

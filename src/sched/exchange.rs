@@ -166,7 +166,13 @@ fn publish(
     for Outgoing { slot, chunk } in outbox.drain() {
         match section.append(slot, chunk) {
             Append::Done => {}
-            Append::Elsewhere(chunk) => due.post(section, slot, chunk, bells),
+            Append::Elsewhere(mut chunk) => {
+                if section.takes_over(slot, &mut chunk, bells) {
+                    append_idle(section, slot, chunk);
+                } else {
+                    due.post(section, slot, chunk, bells);
+                }
+            }
             Append::CheckedOut(chunk) => append_here(section, checkout, slot, chunk),
         }
     }
@@ -181,6 +187,12 @@ fn append_here(section: &mut Section<'_>, checkout: &mut Checkout, slot: SlotId,
         return section.append_to_running(slot, checkout.running(), chunk);
     }
     section.give_back(checkout.withdraw(slot));
+    append_idle(section, slot, chunk);
+}
+
+/// Appends a chunk to a color of this core that is not checked out.
+#[inline(never)]
+fn append_idle(section: &mut Section<'_>, slot: SlotId, chunk: Chunk) {
     let Append::Done = section.append(slot, chunk) else {
         unreachable!("it is here, and in no checkout");
     };

@@ -6,7 +6,7 @@
 //! published yet; [`section`] is the critical section, where colors are linked and change owner.
 //!
 //! [`steal`] and [`victim`] are what an idle core does, [`levelling`] what a busy one does beside a
-//! busier. [`timing`] is how a core knows what its handlers take, and what it does before a long
+//! busier; [`takeover`] takes from those that sleep. [`timing`] is how a core knows what its handlers take, and what it does before a long
 //! one. [`together`] posts to several colors at once. [`holding`] is how a color is held: its
 //! events then ask a gate ([`crate::gate`]). [`depth`] is for reports.
 //!
@@ -28,6 +28,7 @@ pub(crate) mod outbox;
 pub(crate) mod section;
 pub(crate) mod steal;
 pub(crate) mod step;
+mod takeover;
 mod timing;
 pub(crate) mod together;
 mod victim;

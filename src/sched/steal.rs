@@ -351,7 +351,7 @@ impl Core {
 }
 
 /// Makes sure that `core` looks at its queue, whether it sleeps or is about to.
-fn nudge(shared: &Shared, core: CoreId, bells: &mut Vec<CoreId>) {
+pub(super) fn nudge(shared: &Shared, core: CoreId, bells: &mut Vec<CoreId>) {
     let pokes = &shared.core(core).pokes;
     // The read-modify-write orders what we published before a later `park`, whose second look then
     // finds it.

@@ -11,6 +11,8 @@ pub(crate) struct CoreCounters {
     /// All posts, as of the last exchange.
     pub(crate) posts: Counter,
     pub(crate) posts_remote: Counter,
+    /// Colors taken over from cores that slept.
+    pub(crate) taken_over: Counter,
     pub(crate) quanta: Counter,
     /// Looks at the event source.
     pub(crate) looks: Counter,

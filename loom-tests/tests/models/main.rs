@@ -45,6 +45,8 @@ mod stealing;
 #[cfg(loom)]
 mod support;
 #[cfg(loom)]
+mod takeover;
+#[cfg(loom)]
 mod tasks;
 #[cfg(loom)]
 mod together;

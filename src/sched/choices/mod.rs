@@ -1,6 +1,7 @@
 //! What is chosen: which victim and whether any ([`victims`], [`searches`]), which of its colors
 //! and how many ([`colors`]); what is kept at hand ([`kept`]), and what a core does between two
-//! quanta ([`exchange`]); which events are timed ([`timing`]), who is woken ([`wakes`]), who
+//! quanta ([`exchange`]); which events are timed ([`timing`]), who is woken ([`wakes`]) and
+//! whose colors are taken over instead ([`takeovers`]), who
 //! has the next turn because it was asked for ([`wishes`]), and what is told of it all
 //! ([`reports`]). On cores that are stepped by hand, whose events do nothing; the
 //! clock stands where the test puts it.
@@ -10,6 +11,7 @@ mod exchange;
 mod kept;
 mod reports;
 mod searches;
+mod takeovers;
 mod timing;
 mod victims;
 mod wakes;
