@@ -2,6 +2,7 @@
 
 use mely::sim;
 use mely::{Callback, Color, Cores, Cx, Handler, Runtime, Stealing};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,6 +35,59 @@ fn tick(cx: &mut Cx, left: u32) {
         let _ = cx.timer(
             Duration::from_micros(5),
             Callback::anonymous(Color::from(1), next),
+        );
+    }
+}
+
+/// A request of a color: three events that take their time, and then it is asked for the next one,
+/// by a color of its client. `longest`: how many others began between the post of one and its begin.
+fn request(cx: &mut Cx, begun: Arc<AtomicU32>, longest: Arc<AtomicU32>, posted_at: u32) {
+    static STEP: Handler = Handler::new("step").time(Duration::from_micros(2));
+    const REQUESTS: u32 = 6_000;
+    let begins = begun.fetch_add(1, Relaxed);
+    longest.fetch_max(begins - posted_at, Relaxed);
+    if begins >= REQUESTS {
+        return;
+    }
+    sim::work(cx, Duration::from_micros(2));
+    let color = cx.color();
+    let next = STEP.on(color, move |cx: &mut Cx| {
+        sim::work(cx, Duration::from_micros(2));
+        let last = STEP.on(color, move |cx: &mut Cx| {
+            sim::work(cx, Duration::from_micros(2));
+            let client = Color::from(1_000 + color.value());
+            cx.post_callback(SHORT.on(client, move |cx: &mut Cx| {
+                let now = begun.load(Relaxed);
+                cx.post_callback(STEP.on(color, move |cx| request(cx, begun, longest, now)));
+            }));
+        });
+        cx.post_callback(last);
+    });
+    cx.post_callback(next);
+}
+
+/// Two cores that are busy all the time take colors from each other. One that is taken does not
+/// begin to wait anew.
+#[test]
+fn nobody_is_passed_over_while_busy_cores_share_colors() {
+    const COLORS: u32 = 300;
+    for seed in 0..3 {
+        let [begun, longest] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+        let last = Arc::clone(&longest);
+        simulated(2, seed)
+            .run(move |cx| {
+                for color in 1..=COLORS {
+                    let (begun, longest) = (Arc::clone(&begun), Arc::clone(&longest));
+                    cx.post(Color::from(u64::from(color)), move |cx| {
+                        request(cx, begun, longest, 0);
+                    });
+                }
+            })
+            .unwrap();
+        let longest = last.load(Relaxed);
+        assert!(
+            longest < COLORS * 3 / 2,
+            "seed {seed}: {longest} others went before"
         );
     }
 }

@@ -1542,6 +1542,16 @@ fn simulated_accept<F>(serve: F) -> (Simulation, SimClient)
 where
     F: Fn(&mut Cx, Incoming) + Send + Sync + 'static,
 {
+    let (simulation, addr) = simulated_listener(serve);
+    let client = simulation.network().connect(addr);
+    (simulation, client.unwrap())
+}
+
+/// The same before anybody connects, and where it listens.
+fn simulated_listener<F>(serve: F) -> (Simulation, SocketAddr)
+where
+    F: Fn(&mut Cx, Incoming) + Send + Sync + 'static,
+{
     let mut simulation = Runtime::builder()
         .cores(Cores::Count(1))
         .simulate(3)
@@ -1556,8 +1566,7 @@ where
     };
     simulation.start(begin).unwrap();
     while simulation.step() != Step::Stalled {}
-    let client = simulation.network().connect(addr.recv().unwrap());
-    (simulation, client.unwrap())
+    (simulation, addr.recv().unwrap())
 }
 
 /// The same, with the connection in its color.
@@ -1608,6 +1617,34 @@ fn what_an_urgent_stream_receives_goes_before_what_waits() {
         let before = before.load(Ordering::Relaxed);
         assert_eq!(before < 100, urgent, "{before} went before");
     }
+}
+
+/// Also behind the colors of a thousand others.
+#[test]
+fn who_connects_does_not_wait_for_a_turn_of_each_color() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let before = Arc::new(AtomicUsize::new(usize::MAX));
+    let (count, told) = (Arc::clone(&ran), Arc::clone(&before));
+    let (mut simulation, addr) = simulated_listener(move |_cx, _incoming| {
+        told.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
+    });
+    let poster = simulation.poster();
+    for color in 1_000..2_000 {
+        let ran = Arc::clone(&ran);
+        let work = move |cx: &mut Cx| {
+            mely::sim::work(cx, Duration::from_micros(20));
+            ran.fetch_add(1, Ordering::Relaxed);
+        };
+        poster.post(Color::from(color), work).unwrap();
+    }
+    while ran.load(Ordering::Relaxed) < 10 {
+        simulation.step();
+    }
+    let _client = simulation.network().connect(addr).unwrap();
+    settle(&mut simulation);
+    assert_eq!(ran.load(Ordering::Relaxed), 1_000);
+    let before = before.load(Ordering::Relaxed);
+    assert!(before < 100, "{before} went before");
 }
 
 #[test]

@@ -65,6 +65,9 @@ impl Listening {
         core.post_own(handler, color, move |cx: &mut Cx| {
             Listening::hand_over(&this, results, cx);
         });
+        // Behind the colors of all that are connected already, with one turn in each round of
+        // theirs, who comes now would wait for many rounds.
+        core.hurry(color);
     }
 
     /// Calls the callback for each of these; an event of its color. If it panics, the rest are for

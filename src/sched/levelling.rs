@@ -12,7 +12,8 @@ use super::core::Core;
 use super::section::Section;
 use super::steal::Loot;
 use crate::shared::CoreShared;
-use crate::shared::queues::EVENT_NS;
+use crate::shared::hint::Hint;
+use crate::shared::queues::{EVENT_NS, Queues};
 use crate::sync::atomic::{Ordering, fence};
 
 impl Core {
@@ -25,13 +26,14 @@ impl Core {
         let events_ns = hint.events() * EVENT_NS;
         // Without the time-left heuristic the hint is `u64::MAX` or 0.
         let theirs_ns = hint.worth_ns().saturating_add(events_ns);
-        let (ours_ns, lasting, lasting_ns) = {
+        let (ours_ns, more_lasting, lasting_ns) = {
             let section = Section::enter(&self.shared, self.id);
-            let (queues, lasting) = (section.queues(), section.queues().all_lasting());
-            (queues.load_ns(), lasting, queues.lasting_ns(lasting))
+            let queues = section.queues();
+            let lasting_ns = queues.lasting_ns(queues.all_lasting());
+            (queues.load_ns(), has_more_lasting(hint, queues), lasting_ns)
         };
         // Colors that last are shared by their number: however many events each has, it goes on.
-        let has_ns = if has_clearly_more(hint.lasting(), lasting) {
+        let has_ns = if more_lasting {
             Some(lasting_ns)
         } else {
             (theirs_ns > ours_ns).then_some(ours_ns)
@@ -63,11 +65,18 @@ pub(super) fn compare(section: &Section<'_>, own: &CoreShared, looks: u64) -> Op
     let rank = (looks as usize).checked_rem(own.victims.len())?;
     let (victim, _) = own.victims[rank];
     let hint = &section.shared.core(victim).hint;
-    let ours = section.queues().all_lasting();
-    let more = has_clearly_more(hint.lasting(), ours);
+    let more = has_more_lasting(hint, section.queues());
     // All of them may fit into one quantum: then there is nothing to take unless it leaves some.
     hint.ask(more);
     more.then_some(rank)
+}
+
+/// Whether a victim has clearly more colors that last, and they have to share it with clearly more
+/// colors in all. (Where hundreds wait on both cores, it does not matter where the few are that
+/// happen to be in the middle of something.)
+fn has_more_lasting(theirs: &Hint, ours: &Queues) -> bool {
+    has_clearly_more(theirs.lasting(), ours.all_lasting())
+        && has_clearly_more(theirs.stealable().max(theirs.lasting()), ours.rivals())
 }
 
 /// Whether `theirs` is more than `ours` by enough to be worth a levelling.

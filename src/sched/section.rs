@@ -145,11 +145,13 @@ impl<'a> Section<'a> {
             stealing_queue,
             ..
         } = &mut *self.guarded.queues;
-        core_queue.push(&mut self.guarded.colors, slot, end);
         if is_control {
+            // What one color does for all connections would wait for all of them.
+            core_queue.push(&mut self.guarded.colors, slot, QueueEnd::Head);
             core_queue.controls += 1;
             return;
         }
+        core_queue.push(&mut self.guarded.colors, slot, end);
         core_queue.events += u64::from(len);
         if lasts {
             core_queue.lasting += 1;
@@ -390,8 +392,8 @@ impl<'a> Section<'a> {
         self.adopt(taken);
     }
 
-    /// Returns a color that was checked out and did not have its turn, to the head of the
-    /// core-queue.
+    /// Returns a color that was checked out, or stolen for this core, and did not have its turn, to
+    /// the head of the core-queue.
     pub(super) fn give_back_first(&mut self, taken: Taken) {
         let slot = self.returned_with(taken);
         self.link_at(slot, QueueEnd::Head);

@@ -119,7 +119,10 @@ impl Core {
         !self.checkout.is_empty()
     }
 
-    /// Links what was stolen into our own core-queue. `run`: and checks out a quantum.
+    /// Links what was stolen into our own core-queue. `run`: and checks out a quantum. Else it is
+    /// for a core that has other colors waiting: what was stolen has waited too, and goes before
+    /// them. (Behind them it would wait anew each time that it is stolen, and two busy cores may
+    /// take a color from each other again and again.)
     pub(super) fn link_loot(&mut self, loot: Loot, run: bool) {
         let Core {
             id,
@@ -129,8 +132,11 @@ impl Core {
             ..
         } = self;
         let mut section = Section::enter(shared, *id);
-        for stolen in loot {
-            section.adopt(stolen);
+        if run {
+            loot.into_iter().for_each(|stolen| section.adopt(stolen));
+        } else {
+            let last_first = loot.into_iter().rev();
+            last_first.for_each(|stolen| section.give_back_first(stolen));
         }
         if section.queues().deferred.any() {
             take_mail(&mut section, bells);

@@ -20,7 +20,7 @@
 pub(crate) mod color_queue;
 pub(crate) mod core_queue;
 pub(crate) mod direct;
-mod hint;
+pub(crate) mod hint;
 pub(crate) mod limits;
 mod list;
 pub(crate) mod mail;

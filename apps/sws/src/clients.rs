@@ -170,12 +170,16 @@ impl Clients {
         let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number, true);
         // Refused only once the runtime has ended, here and below.
         me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
+        // One color does this for all clients: with one turn in each round of theirs it would fall
+        // behind.
+        cx.hurry(ACCEPT_COLOR);
     }
 
     /// A connection has closed.
     pub(crate) fn closed(me: &Colored<Clients>, cx: &mut Cx, number: u64) {
         let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number, false);
         me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
+        cx.hurry(ACCEPT_COLOR);
     }
 
     /// DecClientAccepted: makes room for another client.

@@ -109,6 +109,17 @@ fn colors_that_last_are_levelled_by_their_number() {
     assert_eq!((machine.queued(0), machine.queued(1)), (11, 11));
 }
 
+/// What is taken by a core that has other colors waiting has waited too: it goes before them, in
+/// its order.
+#[test]
+fn what_a_busy_core_takes_does_not_wait_anew() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let theirs = machine.busy(1, &[(takes(5_000), 1); 10]);
+    let ours = machine.busy(0, &[(takes(5_000), 1); 2]);
+    machine.cores[0].level(0);
+    assert_eq!(machine.queue(), [&theirs[..4], &ours[..]].concat());
+}
+
 /// Where worth does not count, a hint says that there is as much as can be.
 #[test]
 fn what_is_due_is_levelled_where_worth_does_not_count() {

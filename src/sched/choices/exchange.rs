@@ -647,3 +647,19 @@ fn a_color_with_events_left_has_lasted() {
         );
     }
 }
+
+/// What one color does for all connections would wait for a turn of each of them.
+#[test]
+fn control_colors_have_the_next_turn() {
+    let mut machine = Machine::flat(1, Heuristics::ALL);
+    let colors = machine.busy(0, &[(takes(5_000), 1); 5]);
+    let of = &mut machine.cores[0];
+    assert!(
+        of.post(Some(takes(20)), Color::control(0), |_cx| ())
+            .is_ok()
+    );
+    of.flush();
+    let control = machine.shared.slots.map.slot(Color::control(0));
+    let queue = [&[color_of(control)], &colors[..]].concat();
+    assert_eq!(machine.queue(), queue);
+}

@@ -303,6 +303,20 @@ fn a_victim_has_clearly_more_that_lasts() {
         assert_eq!(machine.shared.cores[1].hint.is_asked(), more);
         [0, 1].iter().for_each(|&core| lasting(CoreId::of(core), 0));
     }
+    // Where many wait on both cores it does not matter where the few are that last.
+    for (ours, more) in [(10, true), (300, false)] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        machine.busy(0, &vec![(takes(20), 1); ours]);
+        machine.busy(1, &[(takes(20), 1); 200]);
+        let mut section = Section::enter(&machine.shared, CoreId::of(1));
+        section.guarded.queues.lasting_out = 9;
+        section.write_hint();
+        section.guarded.queues.lasting_out = 0;
+        drop(section);
+        let own = &machine.cores[0].own;
+        let found = compare(&Section::enter(&machine.shared, CoreId::of(0)), own, 0);
+        assert_eq!(found, more.then_some(0), "beside {ours}");
+    }
     let alone = Machine::flat(1, Heuristics::ALL);
     let own = &alone.cores[0].own;
     assert_eq!(
