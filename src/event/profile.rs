@@ -74,7 +74,7 @@ pub(crate) struct ClosureProfile {
     watch: AtomicU32,
     /// How many events did, one after the other: see [`ClosureProfile::posts_in_a_row`].
     in_a_row: AtomicU32,
-    /// The last event took so long, though its handler was taken for short; else 0.
+    /// The last event took so long, though by the mean it would have been short; else 0.
     surprise_ns: AtomicU32,
     /// The longest of such events lately, and for how many events that is remembered.
     surprise_max_ns: AtomicU32,
@@ -197,8 +197,15 @@ impl ClosureProfile {
     /// hits and misses, say, or data that has grown. A mean would take long to show that, and
     /// forget it soon. Returns what to be wary of, in ns.
     fn note_surprise(&self, ns: u32, long_ns: u32) -> u32 {
-        let expected_ns = tail_ns(self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
+        let (mean_ns, deviation_ns) = (self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
+        let expected_ns = tail_ns(mean_ns, deviation_ns);
         let surprises = ns > long_ns && expected_ns <= long_ns;
+        // After a few of them the tail is as long, and the mean still short.
+        let goes_on_ns = if ns > long_ns && mean_ns <= long_ns {
+            ns
+        } else {
+            0
+        };
         let (wary, max_ns) = (self.wary.load(Relaxed), self.surprise_max_ns.load(Relaxed));
         let (wary, max_ns) = if surprises {
             let events = (ns / SURPRISE_NS_PER_EVENT).clamp(WARY_MIN, WARY_MAX);
@@ -210,8 +217,7 @@ impl ClosureProfile {
         };
         self.wary.store(wary, Relaxed);
         self.surprise_max_ns.store(max_ns, Relaxed);
-        self.surprise_ns
-            .store(if surprises { ns } else { 0 }, Relaxed);
+        self.surprise_ns.store(goes_on_ns, Relaxed);
         max_ns
     }
 
@@ -724,9 +730,14 @@ mod tests {
             assert_eq!(events, 1_000_000 / SURPRISE_NS_PER_EVENT);
             assert!(!profile.wants_timing());
         }
-        // What is known to be long surprises nobody.
+        // What is known to be long surprises nobody. The tail knows of it before the mean does:
+        // until then the next one is expected to be as long.
         let profile = known();
-        (0..100).for_each(|_| timed(&profile));
+        for _ in 0..100 {
+            let short = u64::from(profile.estimate().raw_ns()) <= LONG_NS;
+            timed(&profile);
+            assert_eq!(profile.surprise_ns(), if short { 1_000_000 } else { 0 });
+        }
         assert!(profile.estimate().raw_ns() > 900_000);
         suspected(&profile);
         assert_eq!(profile.surprise_ns(), 0);
