@@ -54,7 +54,7 @@ impl Core {
             } else {
                 quanta
             };
-            self.search.levelling = compare(&section, own, looks);
+            self.search.levelling = compare(&section, own, looks, &mut self.search, &self.clock);
         }
 
         // Return. A last post, in the outbox, to a color of this core is a sign that there will be

@@ -62,6 +62,8 @@ pub(super) struct Search {
     pub(super) state: Searching,
     /// The victim, by its rank, to take a round from after this quantum.
     pub(super) levelling: Option<usize>,
+    /// When a color changes sides, if this core has had fewer than another.
+    pub(super) rotates_at_ns: Option<u64>,
 }
 
 impl Search {
@@ -70,6 +72,7 @@ impl Search {
             sightings: vec![Sighting::default(); victims],
             state: Searching::No,
             levelling: None,
+            rotates_at_ns: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::color::CoreId;
 use crate::sched::levelling::compare;
-use crate::sched::steal::Searching;
+use crate::sched::steal::{Search, Searching};
 use crate::shared::stats::HistogramSum;
 
 /// A core goes to sleep to which nothing was sent.
@@ -278,6 +278,47 @@ fn a_core_does_not_sleep_on_work() {
     assert!(alone.cores[0].anything_to_do());
 }
 
+/// Core 0 compares itself with another.
+fn compare_with(machine: &Machine, search: &mut Search, looks: u64) -> Option<usize> {
+    let Core { own, clock, .. } = &machine.cores[0];
+    let section = Section::enter(&machine.shared, CoreId::of(0));
+    compare(&section, own, looks, search, clock)
+}
+
+/// One that has fewer by one takes one in the end, and then it is the other's turn.
+#[test]
+fn colors_that_last_rotate_where_they_cannot_be_shared_evenly() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.lasting(0, &[(takes(20), 1); 2]);
+    machine.lasting(1, &[(takes(20), 1); 3]);
+    let mut search = Search::new(1);
+    let look = |machine: &Machine, search: &mut Search| {
+        let found = compare_with(machine, search, 0);
+        assert_eq!(machine.shared.cores[1].hint.is_asked(), found.is_some());
+        found
+    };
+    assert_eq!(look(&machine, &mut search), None);
+    machine.wait(1_999_999);
+    assert_eq!(look(&machine, &mut search), None);
+    machine.wait(1);
+    assert_eq!(look(&machine, &mut search), Some(0));
+    // It is as due until it has taken one.
+    assert_eq!(look(&machine, &mut search), Some(0));
+    machine.cores[0].search.rotates_at_ns = search.rotates_at_ns;
+    machine.cores[0].level(0);
+    assert_eq!([0, 1].map(|core| machine.queued(core)), [3, 2]);
+    // Not at once again, and never where they have the same.
+    assert_eq!(machine.cores[0].search.rotates_at_ns, None);
+    machine.cores[0].level(0);
+    assert_eq!([0, 1].map(|core| machine.queued(core)), [3, 2]);
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    machine.lasting(0, &[(takes(20), 1); 3]);
+    machine.lasting(1, &[(takes(20), 1); 3]);
+    machine.wait(10_000_000);
+    assert_eq!(look(&machine, &mut search), None);
+    assert_eq!(search.rotates_at_ns, None);
+}
+
 /// A quarter more, and more than one more.
 #[test]
 fn a_victim_has_clearly_more_that_lasts() {
@@ -297,8 +338,7 @@ fn a_victim_has_clearly_more_that_lasts() {
         };
         lasting(CoreId::of(0), ours);
         lasting(CoreId::of(1), theirs);
-        let own = &machine.cores[0].own;
-        let found = compare(&Section::enter(&machine.shared, CoreId::of(0)), own, 0);
+        let found = compare_with(&machine, &mut Search::new(1), 0);
         assert_eq!(found, more.then_some(0), "{ours} and {theirs}");
         assert_eq!(machine.shared.cores[1].hint.is_asked(), more);
         [0, 1].iter().for_each(|&core| lasting(CoreId::of(core), 0));
@@ -313,14 +353,9 @@ fn a_victim_has_clearly_more_that_lasts() {
         section.write_hint();
         section.guarded.queues.lasting_out = 0;
         drop(section);
-        let own = &machine.cores[0].own;
-        let found = compare(&Section::enter(&machine.shared, CoreId::of(0)), own, 0);
+        let found = compare_with(&machine, &mut Search::new(1), 0);
         assert_eq!(found, more.then_some(0), "beside {ours}");
     }
     let alone = Machine::flat(1, Heuristics::ALL);
-    let own = &alone.cores[0].own;
-    assert_eq!(
-        compare(&Section::enter(&alone.shared, CoreId::of(0)), own, 0),
-        None
-    );
+    assert_eq!(compare_with(&alone, &mut Search::new(0), 0), None);
 }
