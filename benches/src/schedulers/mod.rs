@@ -5,14 +5,18 @@ mod asio;
 mod bare_wake;
 mod boxes;
 mod crossbeam;
+mod deques;
 mod done;
+mod idle;
 pub mod libasync;
 mod mely;
 mod queue;
 mod rayon;
 mod smol;
 mod tokio;
+mod vyukov;
 
+use self::deques::Deques;
 use crate::{Workload, World};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -105,7 +109,8 @@ fn smp(stealing: bool, recycles: bool) -> Box<dyn Scheduler> {
 pub fn all() -> Vec<Box<dyn Scheduler>> {
     let modes = mely::MODES.iter().map(|mode| Box::new(*mode) as _);
     let peers: Vec<Box<dyn Scheduler>> = vec![
-        Box::new(crossbeam::Crossbeam),
+        Box::new(Deques::<crossbeam::Locked>::new()),
+        Box::new(Deques::<vyukov::Vyukov>::new()),
         Box::new(rayon::Rayon),
         Box::new(smol::Smol),
         Box::new(tokio::Tokio),

@@ -1,4 +1,4 @@
-//! rayon: a queue under a mutex for each color, taken out in batches by a task spawned on the pool.
+//! rayon: a queue under a lock for each color, taken out in batches by a task spawned on the pool.
 //!
 //! By `spawn_fifo`: `spawn` runs the newest task first, and an event that waits for others by
 //! posting itself again then starves them for ever.
@@ -9,7 +9,6 @@ use super::{Extras, Scheduler};
 use crate::{Context, Outside, Workload, World};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 type Job = Box<dyn FnOnce(&mut Cx) + Send>;
@@ -28,7 +27,6 @@ struct Cx {
 struct Worker {
     shared: Arc<Shared>,
     cx: Cx,
-    batch: VecDeque<Job>,
 }
 
 thread_local! {
@@ -40,7 +38,8 @@ fn run_color(color: u32) {
         // None once the run has ended: a color whose turn was over with its last event.
         let Some(worker) = worker else { return };
         let color_queue = &worker.shared.colors[color as usize];
-        if color_queue.run(&mut worker.batch, |job| job(&mut worker.cx)) {
+        // SAFETY: spawned once for each time that the color was to be handed on.
+        if unsafe { color_queue.run(|job| job(&mut worker.cx)) } {
             rayon::spawn_fifo(move || run_color(color));
         }
     });
@@ -126,7 +125,6 @@ impl Scheduler for Rayon {
                     shared: shared.clone(),
                     pool: pool.clone(),
                 },
-                batch: VecDeque::new(),
             }));
         });
         pool.spawn(move || {
