@@ -209,7 +209,7 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
     let rounds = options.rounds();
     // Before a runtime pins anybody.
     mely_bench::machine::detect();
-    let time = options.time / rounds as u32;
+    let time = options.time() / rounds as u32;
     println!("| cores | load | flood | others, in 1 s | p50, us | p99, us | flood, in 1 s |");
     println!("|---|---|---|---|---|---|---|");
     let all = 1..=mely_bench::machine::cores().min(2);

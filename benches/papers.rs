@@ -3,8 +3,9 @@
 //!
 //! `cargo bench -p mely-bench --bench papers -- --help`
 
+use mely_bench::measure::{self, Plan};
 use mely_bench::options::{HELP, Options};
-use mely_bench::{chart, machine, measure, report, rows, run, schedulers, thesis};
+use mely_bench::{chart, machine, report, rows, run, schedulers, thesis};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -49,6 +50,10 @@ fn measure_all(options: &Options) -> Result<(), String> {
     };
     let shaped = |&shape| rows::select(&options.table, shape, &cores);
     let rows: Vec<_> = options.shapes.iter().flat_map(shaped).collect();
+    let plan = Plan::new(
+        options.seconds.unwrap_or(Plan::DEFAULT_TIME),
+        options.rounds,
+    );
     let thesis = thesis::TABLE.starts_with(&options.table);
     if rows.is_empty() && !thesis {
         return Err(format!(
@@ -71,10 +76,14 @@ fn measure_all(options: &Options) -> Result<(), String> {
     if !options.json && !rows.is_empty() {
         println!(
             "ns per event over all cores together: median, least and most of {} interleaved \
-             repetitions; CPU time of the process per event; ratio to the \
-             floor: `boxes`, a loop a core over VecDeque<Box<dyn FnOnce>>, or of latencies `bare-wake`, \
-             an eventfd written to wake a thread; steals and parks of one repetition.\n",
-            options.rounds()
+             repetitions of {:.2} s, each after {:.2} s that are not counted; CPU time of the process \
+             per event; ratio to the floor: `boxes`, a loop a core over VecDeque<Box<dyn FnOnce>>, or \
+             of latencies `bare-wake`, an eventfd written to wake a thread; the speed of the first \
+             core, in ns for a multiplication and a rotation one after the other, 4 cycles; steals \
+             and parks of one repetition.\n",
+            plan.rounds,
+            plan.run.as_secs_f64(),
+            plan.warm_up.as_secs_f64(),
         );
         if let Some(absent) = schedulers::absent() {
             println!("{absent}\n");
@@ -86,7 +95,7 @@ fn measure_all(options: &Options) -> Result<(), String> {
     }
     let mut done = Vec::new();
     for row in rows {
-        let measured = measure::measure(row, &schedulers, options.time, options.rounds())?;
+        let measured = measure::measure(row, &schedulers, plan)?;
         if options.json {
             report::print_json(&measured);
         } else {

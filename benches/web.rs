@@ -67,7 +67,7 @@ fn run(options: &Options) -> Result<(), String> {
              and starved clients. On one core: the server has the first core and the injector \
              the second. shared: two workers, and the injector on both cores.{}\n",
             table::REPETITIONS,
-            options.time.as_secs_f64(),
+            options.time().as_secs_f64(),
             if programs.nginx.is_none() {
                 " nginx is not installed."
             } else {
@@ -77,7 +77,7 @@ fn run(options: &Options) -> Result<(), String> {
         table::print_head();
     }
     for row in rows {
-        table::measure(row, &programs, &dirs, options.time, options.json)?;
+        table::measure(row, &programs, &dirs, options.time(), options.json)?;
     }
     Ok(())
 }

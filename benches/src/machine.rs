@@ -1,5 +1,6 @@
 //! Pinning, and what the machine itself costs.
 
+use crate::workloads::spin;
 use mely::topology::Topology;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::OnceLock;
@@ -49,13 +50,18 @@ pub fn pin_to(cores: &[usize]) {
 }
 
 /// Pins a thread that is none of a scheduler's, the `number`-th of them, to a core that the
-/// scheduler leaves free, or else spreads them over its cores.
+/// scheduler leaves free, or else as [`pin_over`].
 pub fn pin_foreign(number: usize, scheduler_cores: usize) {
-    let free = cores() - scheduler_cores;
-    pin(match free {
-        0 => number % cores(),
-        _ => scheduler_cores + number % free,
-    });
+    match cores() - scheduler_cores {
+        0 => pin_over(number, scheduler_cores),
+        free => pin(scheduler_cores + number % free),
+    }
+}
+
+/// Pins a thread that is none of a scheduler's, the `number`-th of them, to one of the scheduler's
+/// cores.
+pub fn pin_over(number: usize, scheduler_cores: usize) {
+    pin(number % scheduler_cores);
 }
 
 /// CPU time of the whole process so far.
@@ -78,6 +84,19 @@ fn time_of(clock: libc::clockid_t) -> Duration {
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     assert_eq!(result, 0, "every Linux has the CPU time clocks");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// How fast a core is at this moment: what a multiplication and a rotation take one after the
+/// other, in ns. They are 4 cycles on the x86-64 processors of a decade, so 4 over this is the
+/// clock in GHz. A virtual processor has no other way to tell.
+pub fn step_ns(core: usize) -> f64 {
+    std::thread::scope(|scope| {
+        let timer = scope.spawn(move || {
+            pin(core);
+            spin::step_ns()
+        });
+        timer.join().expect("the timing thread does not panic")
+    })
 }
 
 #[repr(align(128))]

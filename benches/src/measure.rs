@@ -17,6 +17,43 @@ pub fn repetitions(time: Duration) -> usize {
     }
 }
 
+/// How each figure of the tables is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// Repetitions.
+    pub rounds: usize,
+    /// What each takes.
+    pub run: Duration,
+    /// What each takes before that, which is not counted.
+    pub warm_up: Duration,
+}
+
+/// A repetition is not shorter while there is time for it: what events cost whose memory has been
+/// used again and again shows late.
+const RUN_TIME_MIN: Duration = Duration::from_millis(500);
+const ROUNDS_MAX: usize = 7;
+
+impl Plan {
+    /// What a figure takes without its warm-ups, unless another time is asked for.
+    pub const DEFAULT_TIME: Duration = Duration::from_millis(1_500);
+
+    /// For this time in all repetitions together; in as many as are asked for, or as many as fit,
+    /// an odd number: the median is one of them.
+    pub fn new(time: Duration, rounds: Option<usize>) -> Plan {
+        let fitting = || {
+            let fitting = (time.as_nanos() / RUN_TIME_MIN.as_nanos()) as usize;
+            (fitting.clamp(1, ROUNDS_MAX) - 1) / 2 * 2 + 1
+        };
+        let rounds = rounds.unwrap_or_else(fitting);
+        let run = time / rounds as u32;
+        Plan {
+            rounds,
+            run,
+            warm_up: run / 2,
+        }
+    }
+}
+
 /// A median with its spread.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
@@ -64,6 +101,8 @@ pub struct Figure {
     pub ratio: Option<f64>,
     /// The median of the ratios to what the table has run beside each repetition.
     pub to_beside: Option<f64>,
+    /// What a step of the first core takes, beside each repetition.
+    pub step_ns: Spread,
     /// Only for several cores.
     pub line: Option<Line>,
     /// Of one repetition, on average; absent for who does not steal.
@@ -85,47 +124,51 @@ pub struct Measured {
     pub figures: Vec<Figure>,
 }
 
+/// Of a repetition that is too short.
+const TRIES_MAX: usize = 4;
+
 struct Entry<'a> {
     scheduler: &'a dyn Scheduler,
     events: u64,
     runs: Vec<Run>,
     beside_ns: Vec<f64>,
     line_ns: Vec<f64>,
+    step_ns: Vec<f64>,
 }
 
-/// Measures one row for about `time` a scheduler, in all repetitions together.
+/// Measures one row.
 ///
 /// # Errors
 /// A run that lost, repeated or reordered an event, or that failed otherwise.
 pub fn measure(
     row: Row,
     schedulers: &[Box<dyn Scheduler>],
-    time: Duration,
-    repetitions: usize,
+    plan: Plan,
 ) -> Result<Measured, String> {
     let mut entries = Vec::new();
     for scheduler in schedulers {
         if scheduler.runs(row.workload, row.cores) {
             entries.push(Entry {
                 scheduler: scheduler.as_ref(),
-                events: calibrate(row, scheduler.as_ref(), time / repetitions as u32)?,
+                events: calibrate(row, scheduler.as_ref(), plan)?,
                 runs: Vec::new(),
                 beside_ns: Vec::new(),
                 line_ns: Vec::new(),
+                step_ns: Vec::new(),
             });
         }
     }
-    for _ in 0..repetitions {
+    for _ in 0..plan.rounds {
         for entry in &mut entries {
+            entry.step_ns.push(machine::step_ns(0));
             if row.cores > 1 {
                 entry.line_ns.push(machine::line_transfer_ns(0, 1));
             }
-            let (name, events) = (entry.scheduler.name(), entry.events);
-            entry
-                .runs
-                .push(run::spawn(row, Which::Itself, name, events)?);
+            let run = entry.repeat(row, plan)?;
+            entry.runs.push(run);
             if row.table.beside.is_some() {
-                let beside = run::spawn(row, Which::Beside, name, events)?;
+                let (name, events) = (entry.scheduler.name(), entry.events);
+                let beside = run::spawn(row, Which::Beside, name, events, plan.warm_up)?;
                 entry.beside_ns.push(beside.ns());
             }
         }
@@ -144,6 +187,22 @@ pub fn measure(
 }
 
 impl Entry<'_> {
+    /// A repetition; again with more events if it was much too short, as where the machine was slow
+    /// when they were counted.
+    fn repeat(&mut self, row: Row, plan: Plan) -> Result<Run, String> {
+        let mut tries = 0;
+        loop {
+            let name = self.scheduler.name();
+            let run = run::spawn(row, Which::Itself, name, self.events, plan.warm_up)?;
+            tries += 1;
+            // What ends early beside another run is as long as it can be.
+            if run.took * 2 > plan.run || row.table.beside.is_some() || tries == TRIES_MAX {
+                return Ok(run);
+            }
+            self.events *= 2;
+        }
+    }
+
     fn times_ns(&self) -> Vec<f64> {
         self.runs.iter().map(Run::ns).collect()
     }
@@ -171,6 +230,7 @@ impl Entry<'_> {
             cpu_ns: median_of(&|run| run.cpu.as_nanos() as f64 / run.ran as f64),
             ratio,
             to_beside: (!self.beside_ns.is_empty()).then(|| ratio_to(&self.beside_ns)),
+            step_ns: Spread::of(self.step_ns.clone()),
             line: (!self.line_ns.is_empty()).then(|| Line {
                 ns: Spread::of(self.line_ns.clone()),
                 transfers: ratio_to(&self.line_ns),
@@ -193,21 +253,44 @@ fn percentiles(runs: &[Run]) -> Option<[u64; 2]> {
     Some([50, 99].map(|percent| samples[last * percent / 100]))
 }
 
-/// How many events take about `time`: found by a run that took at least half of it, so that a
+/// How many events a run takes: found by one that took at least half of its time, so that a
 /// thread which had to wait for its processor does not pass for events. Where another run goes
 /// beside it, the longer of the two counts: a scheduler that lets one chain run ahead ends the
 /// first of them early.
-fn calibrate(row: Row, scheduler: &dyn Scheduler, time: Duration) -> Result<u64, String> {
+fn calibrate(row: Row, scheduler: &dyn Scheduler, plan: Plan) -> Result<u64, String> {
+    let time = plan.warm_up + plan.run;
+    let run = |which, events| run::spawn(row, which, scheduler.name(), events, Duration::ZERO);
     let mut events = 2 * row.workload.colors_end(row.cores) as u64;
     loop {
-        let mut took = run::spawn(row, Which::Itself, scheduler.name(), events)?.took;
+        let mut took = run(Which::Itself, events)?.took;
         if row.table.beside.is_some() {
-            took = took.max(run::spawn(row, Which::Beside, scheduler.name(), events)?.took);
+            took = took.max(run(Which::Beside, events)?.took);
         }
         let more = time.as_secs_f64() / took.as_secs_f64();
         if more <= 2.0 {
             return Ok(((events as f64 * more) as u64).max(1));
         }
         events = (events as f64 * more.min(10.0)) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_half_a_second_while_there_is_time() {
+        let plan = |seconds, rounds| {
+            let plan = Plan::new(Duration::from_secs_f64(seconds), rounds);
+            assert_eq!(plan.warm_up, plan.run / 2);
+            (plan.rounds, plan.run.as_millis())
+        };
+        assert_eq!(plan(0.02, None), (1, 20));
+        assert_eq!(plan(0.5, None), (1, 500));
+        assert_eq!(plan(1.0, None), (1, 1_000));
+        assert_eq!(plan(1.5, None), (3, 500));
+        assert_eq!(plan(2.0, None), (3, 666));
+        assert_eq!(plan(7.0, None), (7, 1_000));
+        assert_eq!(plan(2.0, Some(2)), (2, 1_000));
     }
 }

@@ -14,8 +14,8 @@ pub struct Options {
     pub cores: Option<usize>,
     /// How large closures are, one after the other, and how many events wait.
     pub shapes: Vec<Shape>,
-    /// How long to measure each figure.
-    pub time: Duration,
+    /// How long to measure each figure, if that was asked for.
+    pub seconds: Option<Duration>,
     /// How many rounds; by default as many as fit the time.
     pub rounds: Option<usize>,
     /// Only these schedulers; all if empty.
@@ -34,17 +34,23 @@ Options, after `--`:
   --closure A,B     closures of 24, 32, 64, 96 or 200 bytes, where a table has such; 24 is what
                     tables have of their own, at most
   --depth N         with about N events waiting, where a table says how many do
-  --seconds S       how long to measure each figure, in all repetitions together; 1 by default
-  --rounds N        interleaved repetitions of each figure; 7, or fewer if there is little time
+  --seconds S       how long to measure each figure, in all repetitions together; 1.5 by default.
+                    Before each repetition it runs half as long without being measured
+  --rounds N        interleaved repetitions of each figure; as many as last half a second, 7 at most
   --schedulers A,B  only these
   --json            one JSON object a line instead of the table
   --chart FILE      also draws the main comparison, as far as it was measured, as an SVG
   --help            this";
 
 impl Options {
+    /// How long to measure each figure: what was asked for, or a second.
+    pub fn time(&self) -> Duration {
+        self.seconds.unwrap_or(Duration::from_secs(1))
+    }
+
     /// How many rounds: what was asked for, or what fits the time.
     pub fn rounds(&self) -> usize {
-        let fitting = || measure::repetitions(self.time);
+        let fitting = || measure::repetitions(self.time());
         self.rounds.unwrap_or_else(fitting)
     }
 
@@ -59,7 +65,7 @@ impl Options {
             table: String::new(),
             cores: None,
             shapes: vec![Shape::default()],
-            time: Duration::from_secs(1),
+            seconds: None,
             rounds: None,
             schedulers: Vec::new(),
             chart: None,
@@ -103,9 +109,8 @@ impl Options {
                 "--seconds" => {
                     let text = value()?;
                     let seconds = text.parse().ok().filter(|&s: &f64| s > 0.0);
-                    options.time = seconds
-                        .and_then(|s| Duration::try_from_secs_f64(s).ok())
-                        .ok_or(format!("--seconds {text}: not a time"))?;
+                    let seconds = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+                    options.seconds = Some(seconds.ok_or(format!("--seconds {text}: not a time"))?);
                 }
                 "--rounds" => {
                     let text = value()?;
@@ -142,7 +147,7 @@ mod tests {
         let options = options.unwrap().unwrap();
         assert_eq!(options.table, "chain");
         assert_eq!(options.cores, Some(2));
-        assert_eq!(options.time, Duration::from_millis(500));
+        assert_eq!(options.time(), Duration::from_millis(500));
         assert_eq!(options.rounds, Some(3));
         assert_eq!(options.chart, Some("c.svg".into()));
         assert_eq!(options.schedulers, ["a", "b"]);

@@ -39,7 +39,7 @@ pub fn print(measured: &Measured) {
 }
 
 fn notes(figure: &Figure) -> String {
-    let mut notes = Vec::new();
+    let mut notes = vec![format!("core {:.2} ns", figure.step_ns.median)];
     // A latency is not made of line transfers.
     if let (Some(line), None) = (figure.line, figure.latency_ns) {
         notes.push(format!(
@@ -51,7 +51,8 @@ fn notes(figure: &Figure) -> String {
         notes.push(format!("{ratio:.2} times the run beside"));
     }
     if let Some([p50, p99]) = figure.latency_ns {
-        notes.push(format!("p50 {p50} ns, p99 {p99} ns"));
+        let [p50, p99, cpu] = [p50 as f64, p99 as f64, figure.cpu_ns].map(|ns| ns / 1e3);
+        notes.push(format!("p50 {p50:.1} us, p99 {p99:.1} us, CPU {cpu:.1} us"));
     }
     notes.extend(
         figure
@@ -99,6 +100,7 @@ fn json(measured: &Measured, figure: &Figure) -> String {
     if let Some(ratio) = figure.ratio {
         object.number("ratio", ratio);
     }
+    object.number("step_ns", figure.step_ns.median);
     if let Some(line) = figure.line {
         object.number("line_transfers", line.transfers);
         object.number("line_transfer_ns", line.ns.median);

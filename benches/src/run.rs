@@ -12,17 +12,18 @@ use std::time::Duration;
 
 /// The argument that makes this program run one run; the others follow.
 pub const ARGUMENT: &str = "--run";
+const USAGE: &str = "--run TABLE Itself|Beside SCHEDULER CORES EVENTS WARM_UP_US BYTES DEPTH";
 /// No run is meant to take longer; it is given up then.
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What a run was.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// From the first post to the last event.
+    /// From the end of the warm-up to the last event.
     pub took: Duration,
     /// CPU time of the process meanwhile.
     pub cpu: Duration,
-    /// Events.
+    /// Events meanwhile.
     pub ran: u64,
     /// Latencies, if the workload takes any.
     pub samples_ns: Vec<u64>,
@@ -41,11 +42,18 @@ pub enum Which {
     Beside,
 }
 
-/// Runs about this many events of a row in a new process.
+/// Runs about this many events of a row in a new process, of which those of the first `warm_up` are
+/// not counted if there are others.
 ///
 /// # Errors
 /// A run that lost, repeated or reordered an event, or that failed otherwise.
-pub fn spawn(row: Row, which: Which, scheduler: &str, events: u64) -> Result<Run, String> {
+pub fn spawn(
+    row: Row,
+    which: Which,
+    scheduler: &str,
+    events: u64,
+    warm_up: Duration,
+) -> Result<Run, String> {
     let Row {
         table,
         shape,
@@ -57,6 +65,7 @@ pub fn spawn(row: Row, which: Which, scheduler: &str, events: u64) -> Result<Run
     let output = Command::new(this)
         .args([ARGUMENT, table.name, &format!("{which:?}"), scheduler])
         .args([cores.to_string(), events.to_string()])
+        .arg(warm_up.as_micros().to_string())
         .args(shape.words())
         .stderr(Stdio::inherit())
         .output()
@@ -73,13 +82,22 @@ pub fn spawn(row: Row, which: Which, scheduler: &str, events: u64) -> Result<Run
 /// # Errors
 /// As for [`spawn`].
 pub fn child(arguments: &[String]) -> Result<(), String> {
-    let [table, which, scheduler, cores, events, bytes, depth] = arguments else {
-        return Err(format!(
-            "{ARGUMENT} TABLE Itself|Beside SCHEDULER CORES EVENTS BYTES DEPTH"
-        ));
+    let [
+        table,
+        which,
+        scheduler,
+        cores,
+        events,
+        warm_up_us,
+        bytes,
+        depth,
+    ] = arguments
+    else {
+        return Err(USAGE.to_owned());
     };
     let number = |text: &str| text.parse().map_err(|_| format!("{text}: not a number"));
     let (cores, events) = (number(cores)? as usize, number(events)?);
+    let warm_up = Duration::from_micros(number(warm_up_us)?);
     let which = [Which::Itself, Which::Beside]
         .into_iter()
         .find(|w| format!("{w:?}") == *which)
@@ -92,6 +110,9 @@ pub fn child(arguments: &[String]) -> Result<(), String> {
     guard::guard(RUN_TIME_MAX);
     machine::detect();
     let world = workload.world(events, cores);
+    if !warm_up.is_zero() {
+        world.warm_up(warm_up);
+    }
     let extras = scheduler.run(workload, world, cores)?;
     let verdict = world.verdict()?;
     let values = workload.values(world, &verdict);

@@ -10,6 +10,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Cells of a cache line, two of which prefetchers fetch together.
@@ -45,6 +46,8 @@ pub struct World {
 #[derive(Debug, Default)]
 struct Times {
     began: Option<Moment>,
+    /// When the warm-up was over, and how many events had run by then.
+    warm: Option<(Moment, u64)>,
     ended: Option<Moment>,
     lengths: HashMap<u32, u32>,
     samples_ns: Vec<u64>,
@@ -68,12 +71,14 @@ impl Moment {
 /// A run of which every event has been accounted for.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// From the first post to the last event.
+    /// From the end of the warm-up, or the first post if there was none, to the last event.
     pub took: Duration,
     /// The CPU time of the whole process meanwhile.
     pub cpu: Duration,
-    /// Events.
+    /// Events meanwhile.
     pub ran: u64,
+    /// From the first post to the last event.
+    pub whole: Duration,
     /// What [`World::sample`] was told.
     pub samples_ns: Vec<u64>,
 }
@@ -165,12 +170,12 @@ impl World {
         cell.store(number + 1, Relaxed);
     }
 
-    /// An event of a padded world's `color` runs, the `number`-th of those that poster `from` (0 or
-    /// 1\) sent there; or the one that started everything, [`SEED`], which others may overtake.
+    /// An event of a padded world's `color` runs, the `number`-th of those that poster `from`, one
+    /// of a few, sent there; or the one that started everything, [`SEED`], which others may overtake.
     /// Returns how many events of `color` have run before.
     #[inline]
     pub fn relay(&self, color: u32, from: usize, number: u32) -> u32 {
-        debug_assert!(self.stride == CELLS_PER_LINE && from < 2);
+        debug_assert!(self.stride == CELLS_PER_LINE && from + 1 < CELLS_PER_LINE);
         let cell = self.cell(color);
         let ran = cell.load(Relaxed);
         cell.store(ran + 1, Relaxed);
@@ -204,6 +209,37 @@ impl World {
         self.times().began = Some(Moment::now());
     }
 
+    /// Counts from `warm_up` after the first post on, if the run lasts longer: memory has been
+    /// fetched and recycled by then. Another thread looks how many events have run, so that no
+    /// event has to.
+    pub fn warm_up(&'static self, warm_up: Duration) {
+        thread::spawn(move || {
+            loop {
+                let due = self.times().began.map(|began| began.at + warm_up);
+                // What begins again is waited for again.
+                match due.map(|due| due.saturating_duration_since(Instant::now())) {
+                    None => thread::sleep(Duration::from_millis(1)),
+                    Some(Duration::ZERO) => break,
+                    Some(left) => thread::sleep(left),
+                }
+            }
+            let before = Moment::now();
+            let ran = self.ran();
+            let took = before.at.elapsed();
+            let mut times = self.times();
+            if times.ended.is_none() {
+                let at = before.at + took / 2;
+                times.warm = Some((Moment { at, ..before }, ran));
+            }
+        });
+    }
+
+    /// Events so far.
+    fn ran(&self) -> u64 {
+        let colors = 0..self.colors as u32;
+        colors.map(|color| u64::from(self.passed(color))).sum()
+    }
+
     /// A part of the workload has ended. True for the last one: the run is over.
     pub fn end(&self) -> bool {
         let last = self.running.fetch_sub(1, AcqRel) == 1;
@@ -235,24 +271,27 @@ impl World {
     /// What is missing.
     pub fn verdict(&self) -> Result<Verdict, String> {
         let times = self.times();
-        let mut ran = 0;
         for color in 0..self.colors as u32 {
             let passed = self.passed(color);
             let length = times.lengths.get(&color).copied().unwrap_or(self.length);
             if passed != length {
                 return Err(format!("color {color} ran {passed} events of {length}"));
             }
-            ran += u64::from(passed);
         }
-        match (times.began, times.ended) {
-            (Some(began), Some(ended)) => Ok(Verdict {
-                took: ended.at - began.at,
-                cpu: ended.cpu.saturating_sub(began.cpu),
-                ran,
-                samples_ns: times.samples_ns.clone(),
-            }),
-            _ => Err("the run has not ended".to_owned()),
-        }
+        let (Some(began), Some(ended)) = (times.began, times.ended) else {
+            return Err("the run has not ended".to_owned());
+        };
+        let all = self.ran();
+        // Not if the last event ran meanwhile.
+        let warm = times.warm.filter(|&(_, before)| before < all);
+        let (from, before) = warm.unwrap_or((began, 0));
+        Ok(Verdict {
+            took: ended.at - from.at,
+            cpu: ended.cpu.saturating_sub(from.cpu),
+            ran: all - before,
+            whole: ended.at - began.at,
+            samples_ns: times.samples_ns.clone(),
+        })
     }
 }
 
@@ -293,6 +332,24 @@ mod tests {
         assert_eq!(error, "color 1 ran 1 events of 2");
         world.set_length(1, 1);
         assert_eq!(world.verdict().unwrap().ran, 3);
+    }
+
+    #[test]
+    fn what_warms_up_is_not_counted() {
+        let world: &World = Box::leak(Box::new(World::new(1, 3, 1, 1, true)));
+        world.warm_up(Duration::from_millis(20));
+        // Before the first post there is nothing to warm up.
+        thread::sleep(Duration::from_millis(40));
+        world.begin();
+        world.pass(0, 0);
+        while world.times().warm.is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        (1..3).for_each(|number| world.pass(0, number));
+        world.end();
+        let verdict = world.verdict().unwrap();
+        assert_eq!(verdict.ran, 2);
+        assert!(verdict.whole - verdict.took >= Duration::from_millis(20));
     }
 
     #[test]

@@ -277,7 +277,12 @@ fn measure_row(options: &Options, row: Row, cores: usize, rounds: usize) -> Resu
     let mut all: Vec<(&str, Vec<Run>)> = hosts(row, cores).map(|host| (host, vec![])).collect();
     for _ in 0..rounds {
         for (host, runs) in &mut all {
-            runs.push(spawn(row.name, host, cores, options.time / rounds as u32)?);
+            runs.push(spawn(
+                row.name,
+                host,
+                cores,
+                options.time() / rounds as u32,
+            )?);
         }
     }
     let mut text = String::new();

@@ -18,7 +18,7 @@ pub mod penalty;
 pub mod ping_pong;
 mod rounds;
 pub mod skew;
-mod spin;
+pub(crate) mod spin;
 pub mod unbalanced;
 pub mod wake;
 

@@ -17,19 +17,21 @@ pub(super) fn spin(iterations: u32) {
 
 /// How many iterations take so long on this machine, undisturbed.
 pub(super) fn iterations(ns: u64) -> u32 {
-    static PER_NS: OnceLock<f64> = OnceLock::new();
-    let per_ns = PER_NS.get_or_init(|| {
-        const ITERATIONS: u32 = 100_000;
-        let time = |_| {
-            let start = Instant::now();
-            spin(ITERATIONS);
-            start.elapsed().as_nanos() as f64
-        };
-        // The least: what disturbs only adds.
-        let least = (0..30).map(time).fold(f64::INFINITY, f64::min);
-        f64::from(ITERATIONS) / least
-    });
-    (ns as f64 * per_ns).round() as u32
+    static STEP_NS: OnceLock<f64> = OnceLock::new();
+    (ns as f64 / STEP_NS.get_or_init(step_ns)).round() as u32
+}
+
+/// What an iteration takes at this moment, undisturbed.
+pub(crate) fn step_ns() -> f64 {
+    const ITERATIONS: u32 = 100_000;
+    let time = |_| {
+        let start = Instant::now();
+        spin(ITERATIONS);
+        start.elapsed().as_nanos() as f64
+    };
+    // The least: what disturbs only adds.
+    let least = (0..30).map(time).fold(f64::INFINITY, f64::min);
+    least / f64::from(ITERATIONS)
 }
 
 /// The Mely paper's cycles (2.33 GHz, §V-A) in ns.

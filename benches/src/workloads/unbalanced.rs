@@ -271,9 +271,8 @@ impl Work for Unbalanced {
 
     fn values(self, world: &World, verdict: &Verdict) -> Vec<(&'static str, f64)> {
         let data = world.data::<Data>();
-        let events = f64::from(world.length) * f64::from(self.colors);
         let bare_ns = data.bare_ns();
-        let ideal_ns = bare_ns * events / data.rounds.cores() as f64;
+        let ideal_ns = bare_ns * verdict.ran as f64 / data.rounds.cores() as f64;
         vec![
             ("bare_ns_per_event", bare_ns),
             ("efficiency", ideal_ns / verdict.took.as_nanos() as f64),

@@ -65,7 +65,10 @@ impl Work for Wake {
 
     fn values(self, world: &World, verdict: &Verdict) -> Vec<(&'static str, f64)> {
         let poster_ns = world.data::<Poster>().cpu_ns.load(Relaxed);
-        let cpu = verdict.cpu.saturating_sub(Duration::from_nanos(poster_ns));
+        // It takes the same for each post.
+        let length = world.length_of(self.color(world.cores()));
+        let poster = Duration::from_nanos(poster_ns * verdict.ran / u64::from(length));
+        let cpu = verdict.cpu.saturating_sub(poster);
         let share = cpu.as_secs_f64() / verdict.took.as_secs_f64() / world.cores() as f64;
         vec![("busy_share", share)]
     }

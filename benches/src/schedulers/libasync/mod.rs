@@ -189,7 +189,7 @@ fn run<Q: Queues>(
                 .map_err(|_| "a handler panicked; its message is above".to_owned())
         })
     })?;
-    let took = world.verdict()?.took;
+    let took = world.verdict()?.whole;
     let queues = &runtime.queues;
     let lock_share = queues.waited().as_secs_f64() / (took.as_secs_f64() * cores as f64);
     Ok(Extras {
