@@ -48,8 +48,8 @@ fn measure_all(options: &Options) -> Result<(), String> {
         Some(n) => vec![n],
         None => (1..=available.min(2)).collect(),
     };
-    let shaped = |&shape| rows::select(&options.table, shape, &cores);
-    let rows: Vec<_> = options.shapes.iter().flat_map(shaped).collect();
+    let shaped = |shape| rows::select(&options.table, shape, &cores);
+    let rows: Vec<_> = options.shapes().into_iter().flat_map(shaped).collect();
     let plan = Plan::new(
         options.seconds.unwrap_or(Plan::DEFAULT_TIME),
         options.rounds,
@@ -80,16 +80,13 @@ fn measure_all(options: &Options) -> Result<(), String> {
              per event; ratio to the floor: `boxes`, a loop a core over VecDeque<Box<dyn FnOnce>>, or \
              of latencies `bare-wake`, an eventfd written to wake a thread; the speed of the first \
              core, in ns for a multiplication and a rotation one after the other, 4 cycles; steals \
-             and parks of one repetition.\n",
+             and parks of one repetition. bytes: of a closure. depth: events that wait.\n",
             plan.rounds,
             plan.run.as_secs_f64(),
             plan.warm_up.as_secs_f64(),
         );
         if let Some(absent) = schedulers::absent() {
             println!("{absent}\n");
-        }
-        if let Some(depth) = options.shapes[0].depth {
-            println!("About {depth} events waiting.\n");
         }
         report::print_head();
     }

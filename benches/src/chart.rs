@@ -2,7 +2,7 @@
 //! size of closures, below each other.
 
 use crate::measure::{Figure, Measured};
-use crate::shape::OWN_BYTES;
+use crate::shape::DEFAULT_BYTES;
 use std::fmt::Write;
 
 /// What is drawn, as far as it was measured.
@@ -27,7 +27,9 @@ pub fn svg(rows: &[Measured]) -> String {
     let panels: Vec<Vec<&Measured>> = TABLES
         .into_iter()
         .filter_map(|name| {
-            let same = || rows.iter().filter(|of| of.row.table.name == name);
+            let as_it_is =
+                |of: &&Measured| of.row.table.name == name && of.row.shape.depth.is_none();
+            let same = || rows.iter().filter(as_it_is);
             let cores = same().map(|measured| measured.row.cores).max()?;
             Some(same().filter(|of| of.row.cores == cores).collect())
         })
@@ -74,7 +76,13 @@ fn panel(svg: &mut String, sizes: &[&Measured], x: usize, y: usize) {
         1 => "1 core".to_owned(),
         n => format!("{n} cores"),
     };
-    let bytes = |of: &&Measured| of.row.shape.closure_bytes.unwrap_or(OWN_BYTES).to_string();
+    let bytes = |of: &&Measured| {
+        of.row
+            .shape
+            .closure_bytes
+            .unwrap_or(DEFAULT_BYTES)
+            .to_string()
+    };
     let bytes = sizes.iter().map(bytes).collect::<Vec<_>>().join(", ");
     let name = row.table.name;
     let title = format!("{name}, {cores}, {bytes} bytes: ns per event");

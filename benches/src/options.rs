@@ -12,8 +12,10 @@ pub struct Options {
     pub table: String,
     /// Only on this many cores.
     pub cores: Option<usize>,
-    /// How large closures are, one after the other, and how many events wait.
-    pub shapes: Vec<Shape>,
+    /// How large closures are, one after the other; none: as the table says.
+    pub closures: Vec<Option<usize>>,
+    /// How many events wait, one after the other; none: as the table says.
+    pub depths: Vec<Option<u32>>,
     /// How long to measure each figure, if that was asked for.
     pub seconds: Option<Duration>,
     /// How many rounds; by default as many as fit the time.
@@ -31,9 +33,10 @@ pub const HELP: &str = "\
 Options, after `--`:
   --table A,B       only tables whose name begins with A or B
   --cores N         only on N cores
-  --closure A,B     closures of 24, 32, 64, 96 or 200 bytes, where a table has such; 24 is what
-                    tables have of their own, at most
-  --depth N         with about N events waiting, where a table says how many do
+  --closure A,B     closures of 8, 24, 32, 64, 96 or 200 bytes: chain, hop, cross, fresh, scattered,
+                    fan-in, foreign and burst have all of them, 24 by default; the other tables have
+                    closures of 16 to 24 bytes and count as 24
+  --depth A,B       with about A events waiting, and with B: fan-in, foreign and burst
   --seconds S       how long to measure each figure, in all repetitions together; 1.5 by default.
                     Before each repetition it runs half as long without being measured
   --rounds N        interleaved repetitions of each figure; as many as last half a second, 7 at most
@@ -54,6 +57,17 @@ impl Options {
         self.rounds.unwrap_or_else(fitting)
     }
 
+    /// Each size of closures with each depth.
+    pub fn shapes(&self) -> Vec<Shape> {
+        let of_size = |&closure_bytes| {
+            self.depths.iter().map(move |&depth| Shape {
+                closure_bytes,
+                depth,
+            })
+        };
+        self.closures.iter().flat_map(of_size).collect()
+    }
+
     /// Reads the process's arguments. None: help was asked for.
     ///
     /// # Errors
@@ -64,7 +78,8 @@ impl Options {
         let mut options = Options {
             table: String::new(),
             cores: None,
-            shapes: vec![Shape::default()],
+            closures: vec![None],
+            depths: vec![None],
             seconds: None,
             rounds: None,
             schedulers: Vec::new(),
@@ -89,22 +104,13 @@ impl Options {
                 }
                 "--closure" => {
                     let sizes = value()?;
-                    let depth = options.shapes[0].depth;
-                    let shape = |size| {
-                        let closure_bytes = Shape::closure_of(size)?;
-                        Ok(Shape {
-                            closure_bytes,
-                            depth,
-                        })
-                    };
-                    options.shapes = sizes.split(',').map(shape).collect::<Result<_, String>>()?;
+                    let sizes = sizes.split(',').map(Shape::closure_of);
+                    options.closures = sizes.collect::<Result<_, _>>()?;
                 }
                 "--depth" => {
-                    let depth = Shape::of_words(["0", &value()?])?.depth;
-                    options
-                        .shapes
-                        .iter_mut()
-                        .for_each(|shape| shape.depth = depth);
+                    let depths = value()?;
+                    let depths = depths.split(',').map(Shape::depth_of);
+                    options.depths = depths.collect::<Result<_, _>>()?;
                 }
                 "--seconds" => {
                     let text = value()?;
@@ -151,17 +157,22 @@ mod tests {
         assert_eq!(options.rounds, Some(3));
         assert_eq!(options.chart, Some("c.svg".into()));
         assert_eq!(options.schedulers, ["a", "b"]);
-        assert_eq!(options.shapes, [Shape::default()]);
+        assert_eq!(options.shapes(), [Shape::default()]);
         for line in [
-            "--closure 24,64 --depth 1000",
-            "--depth 1000 --closure 24,64",
+            "--closure 24,8 --depth 10,1000",
+            "--depth 10,1000 --closure 24,8",
         ] {
-            let shaped = parse(line).unwrap().unwrap().shapes;
-            let shapes = shaped
-                .iter()
-                .map(|shape| (shape.closure_bytes, shape.depth));
-            let shapes: Vec<_> = shapes.collect();
-            assert_eq!(shapes, [(None, Some(1_000)), (Some(64), Some(1_000))]);
+            let shapes = parse(line).unwrap().unwrap().shapes().into_iter();
+            let shapes: Vec<_> = shapes.map(|of| (of.closure_bytes, of.depth)).collect();
+            assert_eq!(
+                shapes,
+                [
+                    (None, Some(10)),
+                    (None, Some(1_000)),
+                    (Some(8), Some(10)),
+                    (Some(8), Some(1_000))
+                ]
+            );
         }
         assert!(options.json);
         assert!(parse("--help").unwrap().is_none());
@@ -173,6 +184,8 @@ mod tests {
             "--closure 33",
             "--closure 64,",
             "--depth x",
+            "--depth 0",
+            "--depth 10,",
             "--cores 0",
             "--cores",
             "--rounds 0",

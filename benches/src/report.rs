@@ -6,8 +6,17 @@ use crate::schedulers::Steals;
 /// The table's head.
 pub fn print_head() {
     println!(
-        "{:<11} {:>5}  {:<17} {:>8} {:>15} {:>8} {:>7} {:>8}  notes",
-        "table", "cores", "scheduler", "ns/event", "min..max", "CPU ns", "ratio", "M/s"
+        "{:<19} {:>5} {:>5} {:>6}  {:<17} {:>8} {:>15} {:>8} {:>7} {:>8}  notes",
+        "table",
+        "cores",
+        "bytes",
+        "depth",
+        "scheduler",
+        "ns/event",
+        "min..max",
+        "CPU ns",
+        "ratio",
+        "M/s"
     );
 }
 
@@ -16,26 +25,34 @@ pub fn print(measured: &Measured) {
     let row = measured.row;
     for (i, figure) in measured.figures.iter().enumerate() {
         let ns = figure.ns;
-        let (table, cores) = match i {
-            0 => (row.name(), row.cores.to_string()),
-            _ => (String::new(), String::new()),
+        let head = match i {
+            0 => format!(
+                "{:<19} {:>5} {:>5} {:>6}",
+                row.table.name,
+                row.cores,
+                or_dash(row.closure_bytes()),
+                or_dash(row.shape.depth),
+            ),
+            _ => String::new(),
         };
         println!(
-            "{table:<11} {cores:>5}  {:<17} {:>8.2} {:>15} {:>8.2} {:>7} {:>8.2}  {}",
+            "{head:<38}  {:<17} {:>8.2} {:>15} {:>8.2} {:>7} {:>8.2}  {}",
             figure.scheduler,
             ns.median,
             format!("{:.2}..{:.2}", ns.min, ns.max),
             figure.cpu_ns,
-            figure
-                .ratio
-                .map_or_else(|| "-".to_owned(), |r| format!("{r:.2}")),
+            or_dash(figure.ratio.map(|ratio| format!("{ratio:.2}"))),
             1e3 / ns.median,
             notes(figure),
         );
     }
     for remark in row.table.remarks {
-        println!("{:19}{remark}", "");
+        println!("{:40}{remark}", "");
     }
+}
+
+fn or_dash(cell: Option<impl ToString>) -> String {
+    cell.map_or_else(|| "-".to_owned(), |cell| cell.to_string())
 }
 
 fn notes(figure: &Figure) -> String {
@@ -87,8 +104,11 @@ fn json(measured: &Measured, figure: &Figure) -> String {
     object.text("table", measured.row.table.name);
     object.text("scheduler", figure.scheduler);
     object.number("cores", measured.row.cores as f64);
-    if let Some(bytes) = measured.row.shape.closure_bytes {
+    if let Some(bytes) = measured.row.closure_bytes() {
         object.number("closure_bytes", bytes as f64);
+    }
+    if let Some(depth) = measured.row.shape.depth {
+        object.number("depth", f64::from(depth));
     }
     object.number("ns_per_event", ns.median);
     object.number("ns_per_event_min", ns.min);

@@ -2,7 +2,7 @@
 
 use crate::Workload;
 use crate::run::Which;
-use crate::shape::Shape;
+use crate::shape::{DEFAULT_BYTES, Shape};
 use crate::workloads::{TABLES, Table};
 
 /// A table on this many cores.
@@ -19,12 +19,10 @@ pub struct Row {
 }
 
 impl Row {
-    /// The table's name, with the size of closures if that is not the table's own.
-    pub fn name(&self) -> String {
-        match self.shape.closure_bytes {
-            Some(bytes) => format!("{}/{bytes}", self.table.name),
-            None => self.table.name.to_owned(),
-        }
+    /// The size of closures; none for tables that have theirs, of at most [`DEFAULT_BYTES`].
+    pub fn closure_bytes(&self) -> Option<usize> {
+        let bytes = self.shape.closure_bytes.unwrap_or(DEFAULT_BYTES);
+        self.workload.has_sizes().then_some(bytes)
     }
 }
 

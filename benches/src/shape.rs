@@ -5,10 +5,11 @@ use crate::{Context, Outside};
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};
 
-/// Closures as the workloads write them, of 16 to 24 bytes: at most this.
-pub const OWN_BYTES: usize = 24;
+/// Closures are of this size unless another one is asked for: a handler's reference and two words.
+/// Those of tables that have one shape are at most as large.
+pub const DEFAULT_BYTES: usize = 24;
 /// Other sizes of closures that can be asked for, in bytes.
-pub const CLOSURE_BYTES: [usize; 4] = [32, 64, 96, 200];
+pub const CLOSURE_BYTES: [usize; 5] = [8, 32, 64, 96, 200];
 
 /// See the module text. None: as the table says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,17 +26,27 @@ impl Shape {
     /// # Errors
     /// What is no size there is.
     pub fn closure_of(size: &str) -> Result<Option<usize>, String> {
-        if size == OWN_BYTES.to_string() {
-            return Ok(None);
+        match size.parse() {
+            Ok(DEFAULT_BYTES) => Ok(None),
+            Ok(bytes) if CLOSURE_BYTES.contains(&bytes) => Ok(Some(bytes)),
+            _ => Err(format!(
+                "closures of {size} bytes: there are {DEFAULT_BYTES} and {CLOSURE_BYTES:?}"
+            )),
         }
-        let shape = Shape::of_words([size, "0"])?;
-        shape
-            .closure_bytes
-            .ok_or_else(|| format!("closures of {size} bytes"))?;
-        Ok(shape.closure_bytes)
     }
 
-    /// For the command line of a run: 0 for none.
+    /// The number of events that a user wants to wait.
+    ///
+    /// # Errors
+    /// What is no number, or 0.
+    pub fn depth_of(depth: &str) -> Result<Option<u32>, String> {
+        let events = depth.parse().ok().filter(|&events: &u32| events > 0);
+        events
+            .map(Some)
+            .ok_or_else(|| format!("{depth}: not a number of events"))
+    }
+
+    /// For the command line of a run: 0 for what is as the table says.
     pub fn words(self) -> [String; 2] {
         [
             self.closure_bytes.unwrap_or(0).to_string(),
@@ -48,17 +59,15 @@ impl Shape {
     /// # Errors
     /// What is no number, or no size there is.
     pub fn of_words([bytes, depth]: [&str; 2]) -> Result<Shape, String> {
-        let closure_bytes = match bytes.parse() {
-            Ok(0) => None,
-            Ok(bytes) if CLOSURE_BYTES.contains(&bytes) => Some(bytes),
-            _ => return Err(format!("closures of {bytes} bytes: {CLOSURE_BYTES:?}")),
-        };
-        let depth = depth
-            .parse()
-            .map_err(|_| format!("{depth}: not a number of events"))?;
         Ok(Shape {
-            closure_bytes,
-            depth: (depth > 0).then_some(depth),
+            closure_bytes: match bytes {
+                "0" => None,
+                _ => Shape::closure_of(bytes)?,
+            },
+            depth: match depth {
+                "0" => None,
+                _ => Shape::depth_of(depth)?,
+            },
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Bursts: a handler posts 1,000 events to one color, which on several cores starts on another
 //! core; the last of them asks for the next burst.
 
-use super::{Table, Work, Workload, finish};
+use super::{Table, Work, Workload, finish, world};
 use crate::{Context, World};
 
 /// See the module text.
@@ -32,23 +32,23 @@ impl Work for Burst {
         2
     }
 
-    fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
+    fn start<C: Context + ?Sized>(self, cx: &mut C, _world: &'static World, _cores: &[usize]) {
         let events = self.events;
-        cx.post(POSTER, move |cx| burst(cx, world, 0, events));
+        cx.post(POSTER, move |cx| burst(cx, 0, events));
     }
 }
 
-fn burst<C: Context + ?Sized>(cx: &mut C, world: &'static World, number: u32, events: u32) {
-    world.pass(POSTER, number);
+fn burst<C: Context + ?Sized>(cx: &mut C, number: u32, events: u32) {
+    world().pass(POSTER, number);
     let first = number * events;
     for event in first..first + events - 1 {
-        cx.post(SINK, move |_| world.pass(SINK, event));
+        cx.post(SINK, move |_| world().pass(SINK, event));
     }
     cx.post(SINK, move |cx| {
-        let last = first + events - 1;
-        world.pass(SINK, last);
-        if last + 1 < world.length {
-            cx.post(POSTER, move |cx| burst(cx, world, number + 1, events));
+        let (world, end) = (world(), (number + 1) * events);
+        world.pass(SINK, end - 1);
+        if end < world.length {
+            cx.post(POSTER, move |cx| burst(cx, number + 1, events));
         } else {
             finish(cx, world);
         }

@@ -1,6 +1,6 @@
 //! Chains: each event posts its successor to its own color.
 
-use super::{Table, Work, Workload, finish};
+use super::{Table, Work, Workload, finish, world};
 use crate::{Context, World};
 
 /// See the module text.
@@ -40,15 +40,16 @@ impl Work for Chain {
 
     fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         for color in world.colors_on(cores) {
-            cx.post(color, move |cx| chain(cx, world, color, 0));
+            cx.post(color, move |cx| chain(cx, color, 0));
         }
     }
 }
 
-fn chain<C: Context + ?Sized>(cx: &mut C, world: &'static World, color: u32, number: u32) {
+fn chain<C: Context + ?Sized>(cx: &mut C, color: u32, number: u32) {
+    let world = world();
     world.pass(color, number);
     if number + 1 < world.length {
-        cx.post(color, move |cx| chain(cx, world, color, number + 1));
+        cx.post(color, move |cx| chain(cx, color, number + 1));
     } else {
         finish(cx, world);
     }

@@ -1,4 +1,4 @@
-//! Fan-in: two producers, handlers or foreign threads, post to the same colors by turns. What is
+//! Fan-in: a few producers, handlers or foreign threads, post to the same colors by turns. What is
 //! under way is bounded: a producer is at most two windows ahead of what has been acknowledged, by
 //! the last event of each window.
 //!
@@ -6,11 +6,17 @@
 //! windows follow from each other, all in its color. The first two are one event's: posted as two
 //! events by `start`, which is no event, the first could have run on another core, and with it the
 //! window that its last event asks for, before `start` had posted the second.
+//!
+//! **Foreign threads** are beside the scheduler, on the cores that it leaves free, or over it, on
+//! its own cores. Each posts the same number of events. When the first of several has posted all
+//! of its, the table says how far the least has come: a thread whose posts others' starve is behind
+//! then.
 
-use super::{Table, Work, Workload, finish};
+use super::{Table, Work, Workload, finish, world};
+use crate::world::Verdict;
 use crate::{Context, Outside, World, machine};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::thread::{self, Thread};
 
 /// See the module text.
@@ -18,16 +24,43 @@ use std::thread::{self, Thread};
 pub struct FanIn {
     /// Where events go.
     pub sinks: usize,
-    /// Foreign threads produce, not handlers.
-    pub foreign: bool,
+    /// Who posts them.
+    pub producers: Producers,
     /// Events of a window, a power of two.
     pub window: u32,
+}
+
+/// Who posts.
+#[derive(Clone, Copy, Debug)]
+pub enum Producers {
+    /// Two handlers.
+    Handlers,
+    /// This many foreign threads.
+    Threads(usize, Place),
+}
+
+/// Where foreign threads run.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// On cores that the scheduler leaves free.
+    Beside,
+    /// On the scheduler's cores.
+    Over,
+}
+
+impl Producers {
+    fn count(self) -> usize {
+        match self {
+            Producers::Handlers => 2,
+            Producers::Threads(threads, _) => threads,
+        }
+    }
 }
 
 impl FanIn {
     /// With about `depth` events under way.
     pub fn deep(self, depth: u32) -> FanIn {
-        let window = (depth / (PRODUCERS as u32 * AHEAD)).max(1);
+        let window = (depth / (self.producers.count() as u32 * AHEAD)).max(1);
         FanIn {
             window: 1 << window.ilog2(),
             ..self
@@ -35,172 +68,286 @@ impl FanIn {
     }
 }
 
-const fn handlers(sinks: usize) -> Option<Workload> {
-    producers(sinks, false)
-}
-
-const fn threads(sinks: usize) -> Option<Workload> {
-    producers(sinks, true)
-}
-
-const fn producers(sinks: usize, foreign: bool) -> Option<Workload> {
+const fn to(sinks: usize, producers: Producers) -> Option<Workload> {
     Some(Workload::FanIn(FanIn {
         sinks,
-        foreign,
+        producers,
         window: WINDOW,
     }))
 }
 
-/// The tables of this workload.
+const fn handlers(sinks: usize) -> Option<Workload> {
+    to(sinks, Producers::Handlers)
+}
+
+fn beside(threads: usize, sinks: usize, cores: usize) -> Option<Workload> {
+    if cores < machine::cores() {
+        to(sinks, Producers::Threads(threads, Place::Beside))
+    } else {
+        None
+    }
+}
+
+const fn over(threads: usize, sinks: usize) -> Option<Workload> {
+    to(sinks, Producers::Threads(threads, Place::Over))
+}
+
+/// The tables of this workload: `foreign2-64` is 2 threads that post to 64 colors.
 pub const TABLES: &[Table] = &[
     Table::new("fan-in1", |_| handlers(1)),
     Table::new("fan-in64", |_| handlers(64)),
     Table::new("fan-in4096", |_| handlers(4_096)),
-    Table::new("foreign1", |_| threads(1)),
-    Table::new("foreign64", |_| threads(64)),
-    Table::new("foreign4096", |_| threads(4_096)),
+    Table::new("foreign1-1", |cores| beside(1, 1, cores)),
+    Table::new("foreign2-1", |cores| beside(2, 1, cores)),
+    Table::new("foreign4-1", |cores| beside(4, 1, cores)),
+    Table::new("foreign1-64", |cores| beside(1, 64, cores)),
+    Table::new("foreign2-64", |cores| beside(2, 64, cores)),
+    Table::new("foreign4-64", |cores| beside(4, 64, cores)),
+    Table::new("foreign1-4096", |cores| beside(1, 4_096, cores)),
+    Table::new("foreign2-4096", |cores| beside(2, 4_096, cores)),
+    Table::new("foreign4-4096", |cores| beside(4, 4_096, cores)),
+    Table::new("foreign1-1-over", |_| over(1, 1)),
+    Table::new("foreign2-1-over", |_| over(2, 1)),
+    Table::new("foreign4-1-over", |_| over(4, 1)),
+    Table::new("foreign1-64-over", |_| over(1, 64)),
+    Table::new("foreign2-64-over", |_| over(2, 64)),
+    Table::new("foreign4-64-over", |_| over(4, 64)),
+    Table::new("foreign1-4096-over", |_| over(1, 4_096)),
+    Table::new("foreign2-4096-over", |_| over(2, 4_096)),
+    Table::new("foreign4-4096-over", |_| over(4, 4_096)).remarks(&[
+        "Least thread: what the slowest had posted when the first was done, over the mean of all.",
+    ]),
 ];
 
-const PRODUCERS: usize = 2;
 /// Events of a window, unless another depth is asked for.
 const WINDOW: u32 = 1_024;
 /// Windows that are under way.
 const AHEAD: u32 = 2;
 
-/// The foreign producers, to be told how many of their windows have run.
-#[derive(Default)]
+/// What the producers and the sinks share.
 struct Windows {
     /// Events of each.
     events: u32,
-    producers: [Acknowledged; PRODUCERS],
+    /// The foreign threads, to be told how many of their windows have run.
+    producers: Vec<Producer>,
+    /// What [`Work::values`] says of them.
+    least_share: OnceLock<f64>,
 }
 
 #[derive(Default)]
 #[repr(align(128))]
-struct Acknowledged {
-    windows: AtomicU32,
+struct Producer {
+    /// Windows that have run.
+    ran: AtomicU32,
+    /// Windows that it has posted.
+    posted: AtomicU32,
     thread: OnceLock<Thread>,
 }
 
 impl Work for FanIn {
     fn world(self, events: u64, cores: usize) -> World {
+        let producers = self.producers.count();
         // Whole windows, and as many to each color.
         let unit = (self.sinks as u64).max(u64::from(self.window));
-        let posts = (events / PRODUCERS as u64)
-            .next_multiple_of(unit)
-            .min((u64::from(u32::MAX) / 2 / unit) * unit);
-        let length = (posts * PRODUCERS as u64 / self.sinks as u64) as u32;
+        let most = u64::from(u32::MAX) / producers as u64 / unit * unit;
+        let posts = (events / producers as u64).next_multiple_of(unit).min(most);
+        let length = (posts * producers as u64 / self.sinks as u64) as u32;
         World::new(self.sinks, length, self.sinks, cores, true).with(Windows {
             events: self.window,
-            ..Windows::default()
+            producers: (0..producers).map(|_| Producer::default()).collect(),
+            least_share: OnceLock::new(),
         })
     }
 
     fn colors_end(self, cores: usize) -> usize {
-        self.sinks.next_multiple_of(cores) + PRODUCERS
+        self.sinks.next_multiple_of(cores) + self.producers.count()
     }
 
     fn separable(self, cores: usize) -> bool {
-        cores == 1 && !self.foreign
+        cores == 1 && matches!(self.producers, Producers::Handlers)
     }
 
     fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
-        for from in 0..PRODUCERS as u32 {
-            if self.foreign {
-                let outside = cx.outside();
-                let cores = cores.len();
-                thread::spawn(move || produce_outside(&outside, world, from, cores));
-            } else {
-                cx.post(producer_color(world, from), move |cx| {
-                    let first = 0..AHEAD.min(windows(world));
-                    first.for_each(|window| produce(cx, world, from, window));
-                });
+        for from in 0..self.producers.count() as u16 {
+            match self.producers {
+                Producers::Handlers => cx.post(producer_color(world, from), move |cx| {
+                    let first = 0..AHEAD.min(windows(super::world()));
+                    first.for_each(|window| produce(cx, from, window));
+                }),
+                Producers::Threads(_, place) => {
+                    let outside = cx.outside();
+                    let cores = cores.len();
+                    thread::spawn(move || {
+                        match place {
+                            Place::Beside => machine::pin_foreign(from.into(), cores),
+                            Place::Over => machine::pin_over(from.into(), cores),
+                        }
+                        produce_outside(&outside, from);
+                    });
+                }
             }
+        }
+    }
+
+    fn values(self, world: &World, _: &Verdict) -> Vec<(&'static str, f64)> {
+        match self.producers {
+            Producers::Threads(2.., _) => {
+                let share = world.data::<Windows>().least_share.get();
+                vec![("least_thread", *share.expect("all threads have posted"))]
+            }
+            _ => Vec::new(),
         }
     }
 }
 
 /// The color of a handler that produces: on a core of its own, if there are several.
-fn producer_color(world: &World, from: u32) -> u32 {
-    world.colors().next_multiple_of(world.cores()) as u32 + from
-}
-
-fn window_events(world: &World) -> u32 {
-    world.data::<Windows>().events
+fn producer_color(world: &World, from: u16) -> u32 {
+    world.colors().next_multiple_of(world.cores()) as u32 + u32::from(from)
 }
 
 /// Windows of each producer.
 fn windows(world: &World) -> u32 {
-    let events = u64::from(world.length) * world.colors() as u64;
-    (events / PRODUCERS as u64 / u64::from(window_events(world))) as u32
+    let Windows {
+        events, producers, ..
+    } = world.data::<Windows>();
+    let all = u64::from(world.length) * world.colors() as u64;
+    (all / producers.len() as u64 / u64::from(*events)) as u32
 }
 
-fn produce<C: Context + ?Sized>(cx: &mut C, world: &'static World, from: u32, window: u32) {
-    for (color, number, last) in window_of(world, window) {
+/// Color, number and whether it is the last, of the events of a window.
+fn window_of(world: &World, window: u32) -> impl Iterator<Item = (u16, u32, bool)> + use<> {
+    let sinks = world.colors() as u32;
+    let events = world.data::<Windows>().events;
+    let first = window * events;
+    let last = first + events - 1;
+    (first..=last).map(move |event| ((event % sinks) as u16, event / sinks, event == last))
+}
+
+/// The window of an event, by its color and number.
+fn window_with(world: &World, color: u16, number: u32) -> u32 {
+    let event = number * world.colors() as u32 + u32::from(color);
+    event / world.data::<Windows>().events
+}
+
+fn produce<C: Context + ?Sized>(cx: &mut C, from: u16, window: u32) {
+    for (color, number, last) in window_of(world(), window) {
+        // Closures of 8 bytes.
         if last {
-            cx.post(color, move |cx| {
-                sink(cx, world, color, from, number);
+            cx.post(color.into(), move |cx| {
+                sink(cx, color, from, number);
+                let world = world();
+                let next = window_with(world, color, number) + AHEAD;
                 // Only what is still to run: the run may be over, and peers gone with it.
-                if window + AHEAD < windows(world) {
-                    cx.post(producer_color(world, from), move |cx| {
-                        produce(cx, world, from, window + AHEAD);
-                    });
+                if next < windows(world) {
+                    let producer = producer_color(world, from);
+                    cx.post(producer, move |cx| produce(cx, from, next));
                 }
             });
         } else {
-            cx.post(color, move |cx| sink(cx, world, color, from, number));
+            cx.post(color.into(), move |cx| sink(cx, color, from, number));
         }
     }
 }
 
-/// Color, number and whether it is the last, of the events of a window.
-fn window_of(world: &World, window: u32) -> impl Iterator<Item = (u32, u32, bool)> {
-    let sinks = world.colors() as u32;
-    let first = window * window_events(world);
-    let last = first + window_events(world) - 1;
-    (first..=last).map(move |event| (event % sinks, event / sinks, event == last))
-}
-
-fn sink<C: Context + ?Sized>(
-    cx: &mut C,
-    world: &'static World,
-    color: u32,
-    from: u32,
-    number: u32,
-) {
-    let ran = world.relay(color, from as usize, number);
+fn sink<C: Context + ?Sized>(cx: &mut C, color: u16, from: u16, number: u32) {
+    let world = world();
+    let ran = world.relay(color.into(), from.into(), number);
     if ran + 1 == world.length {
         finish(cx, world);
     }
 }
 
-fn produce_outside<C, O>(outside: &O, world: &'static World, from: u32, cores: usize)
+fn produce_outside<C, O>(outside: &O, from: u16)
 where
     C: Context + ?Sized,
     O: Outside<C>,
 {
-    machine::pin_foreign(from as usize, cores);
-    let acknowledged = &world.data::<Windows>().producers[from as usize];
-    acknowledged.thread.get_or_init(thread::current);
+    let world = world();
+    let all = world.data::<Windows>();
+    let producer = &all.producers[usize::from(from)];
+    producer.thread.get_or_init(thread::current);
     for window in 0..windows(world) {
-        while acknowledged.windows.load(Acquire) + AHEAD <= window {
+        while producer.ran.load(Acquire) + AHEAD <= window {
             thread::park();
         }
+        if window + 1 == windows(world) {
+            all.least_share.get_or_init(|| least_share(all));
+        }
         for (color, number, last) in window_of(world, window) {
+            // Closures of 8 bytes.
             if last {
-                outside.post(color, move |cx: &mut C| {
-                    // Not a store: windows end on different colors, so not always in order.
-                    acknowledged.windows.fetch_max(window + 1, Release);
-                    if let Some(thread) = acknowledged.thread.get() {
-                        thread.unpark();
-                    }
-                    sink(cx, world, color, from, number);
+                outside.post(color.into(), move |cx: &mut C| {
+                    acknowledge(color, from, number);
+                    sink(cx, color, from, number);
                 });
             } else {
-                outside.post(color, move |cx: &mut C| {
-                    sink(cx, world, color, from, number)
+                outside.post(color.into(), move |cx: &mut C| {
+                    sink(cx, color, from, number);
                 });
             }
         }
+        producer.posted.store(window + 1, Relaxed);
+    }
+}
+
+/// A window has run.
+fn acknowledge(color: u16, from: u16, number: u32) {
+    let world = world();
+    let producer = &world.data::<Windows>().producers[usize::from(from)];
+    let window = window_with(world, color, number);
+    // Not a store: windows end on different colors, so not always in order.
+    producer.ran.fetch_max(window + 1, Release);
+    if let Some(thread) = producer.thread.get() {
+        thread.unpark();
+    }
+}
+
+/// What the least of the producers has posted, over the mean.
+fn least_share(windows: &Windows) -> f64 {
+    let posted = windows.producers.iter().map(|of| of.posted.load(Relaxed));
+    let (least, sum) = posted.fold((u32::MAX, 0), |(least, sum), posted| {
+        (least.min(posted), sum + u64::from(posted))
+    });
+    if sum == 0 {
+        // One window each: too short to tell.
+        return 1.0;
+    }
+    f64::from(least) * windows.producers.len() as f64 / sum as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_events_window_is_found_by_its_color_and_number() {
+        for sinks in [1, 64, 4_096] {
+            let Some(Workload::FanIn(fan_in)) = over(4, sinks) else {
+                panic!("the table is of this workload");
+            };
+            for depth in [10, 65_536] {
+                let world = fan_in.deep(depth).world(100_000, 2);
+                for window in 0..windows(&world) {
+                    let mut last = window_of(&world, window).filter(|&(_, _, last)| last);
+                    let (color, number, _) = last.next().expect("it has events");
+                    assert_eq!(window_with(&world, color, number), window);
+                    assert!(last.next().is_none());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_share_is_that_of_the_thread_that_is_behind() {
+        let producers = [8, 2, 5].map(|posted| Producer {
+            posted: AtomicU32::new(posted),
+            ..Producer::default()
+        });
+        let windows = Windows {
+            events: 1,
+            producers: producers.into(),
+            least_share: OnceLock::new(),
+        };
+        assert_eq!(least_share(&windows), 0.4);
     }
 }

@@ -2,7 +2,7 @@
 //! poster for each core, to the colors of that core: in their order, in which a processor guesses
 //! what memory comes next, or scattered, as requests come in.
 
-use super::{Table, Work, Workload, finish};
+use super::{Table, Work, Workload, finish, world};
 use crate::{Context, World};
 
 /// See the module text.
@@ -34,6 +34,7 @@ const STRIDE: u64 = 12_289;
 impl Work for Fresh {
     fn world(self, events: u64, cores: usize) -> World {
         assert!(!(self.colors as u64).is_multiple_of(STRIDE));
+        assert!(self.colors <= usize::from(u16::MAX), "see `end_round`");
         let stride = if self.scattered { STRIDE } else { 1 };
         World::for_events(events, self.colors, cores, cores, false).with(stride)
     }
@@ -51,7 +52,7 @@ impl Work for Fresh {
             let core = core as u32;
             // To a color that none of the events has: the posts are not self-posts.
             cx.post(poster_color(world, core), move |cx| {
-                round(cx, world, core, 0);
+                round(cx, core, 0);
             });
         }
     }
@@ -78,42 +79,38 @@ fn colors_from(world: &World, core: u32, from: u32) -> impl Iterator<Item = u32>
     })
 }
 
-fn round<C: Context + ?Sized>(cx: &mut C, world: &'static World, core: u32, number: u32) {
-    let mut posted = 0;
+fn round<C: Context + ?Sized>(cx: &mut C, core: u32, number: u32) {
+    let world = world();
+    let mut posted: u16 = 0;
     for color in colors_from(world, core, 0) {
-        cx.post(color, move |_| world.pass(color, number));
+        cx.post(color, move |_| super::world().pass(color, number));
         posted += 1;
     }
     // Rounds may overlap by a few events on several cores; each color still has its order. Only
     // after the last round nothing may be left, so that is looked at from the first color on.
     let last = number + 1 == world.length;
     let from = if last { 0 } else { posted - 1 };
-    let cores = world.cores() as u32;
-    cx.post(poster_color(world, core) + cores, move |cx| {
-        end_round(cx, world, core, number, from);
-    });
+    post_end(cx, core as u16, number, from);
+}
+
+fn post_end<C: Context + ?Sized>(cx: &mut C, core: u16, number: u32, from: u16) {
+    let world = world();
+    let color = poster_color(world, core.into()) + world.cores() as u32;
+    cx.post(color, move |cx| end_round(cx, core, number, from));
 }
 
 /// Posted after all events of a round, so usually it runs after them. Where it does not, some of
 /// them are on another core, and it looks again. The colors before the `from`-th are known to have
-/// run.
-fn end_round<C: Context + ?Sized>(
-    cx: &mut C,
-    world: &'static World,
-    core: u32,
-    number: u32,
-    from: u32,
-) {
-    let cores = world.cores() as u32;
-    let behind = colors_from(world, core, from).position(|color| world.passed(color) <= number);
-    if let Some(at) = behind {
-        let from = from + at as u32;
-        cx.post(poster_color(world, core) + cores, move |cx| {
-            end_round(cx, world, core, number, from);
-        });
+/// run. Its arguments have 8 bytes.
+fn end_round<C: Context + ?Sized>(cx: &mut C, core: u16, number: u32, from: u16) {
+    let world = world();
+    let mut colors = colors_from(world, core.into(), from.into());
+    if let Some(at) = colors.position(|color| world.passed(color) <= number) {
+        post_end(cx, core, number, from + at as u16);
     } else if number + 1 < world.length {
+        let core = core.into();
         cx.post(poster_color(world, core), move |cx| {
-            round(cx, world, core, number + 1);
+            round(cx, core, number + 1);
         });
     } else {
         finish(cx, world);

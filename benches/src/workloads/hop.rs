@@ -1,8 +1,8 @@
-//! Hops: each event posts its successor to another color, `step` or three times as far on; as many
-//! are under way as there are colors. With as many cores as `step` all stay on their core, and with
-//! `step` 1 every post goes to the next core.
+//! Hops: each event posts its successor to another color, a step or three on; as many are under way
+//! as there are colors. With a step over all cores they stay on their core, and with a step of 1
+//! every post goes to the next core.
 
-use super::{Table, Work, Workload, finish};
+use super::{Table, Work, Workload, finish, world};
 use crate::world::SEED;
 use crate::{Context, World};
 
@@ -11,20 +11,23 @@ use crate::{Context, World};
 pub struct Hop {
     /// As many events are under way.
     pub colors: usize,
-    /// How far the next color is; colors are numbered round the cores.
-    pub step: usize,
+    /// To the next core, not on the own one. Colors are numbered round the cores.
+    pub across: bool,
 }
 
-const fn own_core(colors: usize, cores: usize) -> Option<Workload> {
+const fn own_core(colors: usize) -> Option<Workload> {
     Some(Workload::Hop(Hop {
         colors,
-        step: cores,
+        across: false,
     }))
 }
 
 const fn next_core(colors: usize, cores: usize) -> Option<Workload> {
     if cores > 1 {
-        Some(Workload::Hop(Hop { colors, step: 1 }))
+        Some(Workload::Hop(Hop {
+            colors,
+            across: true,
+        }))
     } else {
         None
     }
@@ -32,8 +35,8 @@ const fn next_core(colors: usize, cores: usize) -> Option<Workload> {
 
 /// The tables of this workload.
 pub const TABLES: &[Table] = &[
-    Table::new("hop16", |cores| own_core(16, cores)),
-    Table::new("hop1000", |cores| own_core(1_000, cores)),
+    Table::new("hop16", |_| own_core(16)),
+    Table::new("hop1000", |_| own_core(1_000)),
     Table::new("cross16", |cores| next_core(16, cores)),
     Table::new("cross1000", |cores| next_core(1_000, cores)),
 ];
@@ -47,26 +50,26 @@ impl Work for Hop {
         self.colors
     }
 
-    fn separable(self, cores: usize) -> bool {
-        self.step.is_multiple_of(cores)
+    fn separable(self, _cores: usize) -> bool {
+        !self.across
     }
 
     fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
-        let step = self.step as u16;
         for color in world.colors_on(cores) {
-            cx.post(color, move |cx| hop(cx, world, color, SEED, 0, step));
+            let color = color as u16;
+            if self.across {
+                cx.post(color.into(), move |cx| hop::<C, true>(cx, color, SEED, 0));
+            } else {
+                cx.post(color.into(), move |cx| hop::<C, false>(cx, color, SEED, 0));
+            }
         }
     }
 }
 
-fn hop<C: Context + ?Sized>(
-    cx: &mut C,
-    world: &'static World,
-    color: u32,
-    number: u32,
-    from: u16,
-    step: u16,
-) {
+/// Its arguments have 8 bytes.
+fn hop<C: Context + ?Sized, const ACROSS: bool>(cx: &mut C, color: u16, number: u32, from: u16) {
+    let world = world();
+    let color = u32::from(color);
     let ran = world.relay(color, usize::from(from), number);
     if ran + 1 < world.length {
         // By turns one step on and three, both of them to another core or neither. Events that meet
@@ -74,12 +77,15 @@ fn hop<C: Context + ?Sized>(
         // another workload. Each color has two posters, and from each it gets as many as it sends
         // to each.
         let to = ran as u16 & 1;
-        let mut next = color + u32::from(step) * (1 + 2 * u32::from(to));
+        let step = if ACROSS { 1 } else { world.cores() as u32 };
+        let mut next = color + step * (1 + 2 * u32::from(to));
         if next >= world.colors() as u32 {
             next -= world.colors() as u32;
         }
-        let number = ran / 2;
-        cx.post(next, move |cx| hop(cx, world, next, number, to, step));
+        let (next, number) = (next as u16, ran / 2);
+        cx.post(next.into(), move |cx| {
+            hop::<C, ACROSS>(cx, next, number, to);
+        });
     } else {
         finish(cx, world);
     }

@@ -23,11 +23,15 @@ pub mod unbalanced;
 pub mod wake;
 
 use self::burst::Burst;
+use self::fan_in::{Place, Producers};
 use crate::shape::{Packing, Shape};
 use crate::world::Verdict;
 use crate::{Context, World};
+use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::time::Instant;
 
 /// A workload. Copied about: it is only parameters.
@@ -130,11 +134,13 @@ macro_rules! workloads {
 
         impl Workload {
             /// As [`Work::world`]; leaked, for the life of the process, so that handlers can name
-            /// it by a plain reference.
+            /// it by a plain reference. It is what `world` says from now on.
             pub fn world(self, events: u64, cores: usize) -> &'static World {
-                Box::leak(Box::new(match self {
+                let world = Box::leak(Box::new(match self {
                     $(Workload::$name(work) => work.world(events, cores),)*
-                }))
+                }));
+                WORLD.store(world, Release);
+                world
             }
 
             /// As [`Work::colors_end`].
@@ -147,10 +153,14 @@ macro_rules! workloads {
             /// As [`Work::start`].
             pub fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
                 world.begin();
-                match CLOSURE_BYTES.load(Relaxed) {
-                    0 => match self {
+                if !self.has_sizes() {
+                    return match self {
                         $(Workload::$name(work) => work.start(cx, world, cores),)*
-                    },
+                    };
+                }
+                match CLOSURE_BYTES.load(Relaxed) {
+                    8 => self.start_packed(Packing::<C, 1>::of(cx), world, cores),
+                    0 => self.start_packed(Packing::<C, 3>::of(cx), world, cores),
                     32 => self.start_packed(Packing::<C, 4>::of(cx), world, cores),
                     64 => self.start_packed(Packing::<C, 8>::of(cx), world, cores),
                     96 => self.start_packed(Packing::<C, 12>::of(cx), world, cores),
@@ -204,6 +214,17 @@ workloads! {
     Busy(busy::Busy),
 }
 
+/// The world of the one run of this process.
+static WORLD: AtomicPtr<World> = AtomicPtr::new(ptr::null_mut());
+
+/// The world of what runs. Handlers of closures that may be of 8 bytes ask for it: they have no room
+/// for a reference.
+#[inline]
+pub(crate) fn world() -> &'static World {
+    // SAFETY: set by `Workload::world`, before anything is started in it, and leaked there.
+    unsafe { &*WORLD.load(Acquire) }
+}
+
 /// What [`Shape::closure_bytes`] says of the one run of this process, or 0.
 static CLOSURE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
@@ -213,20 +234,33 @@ pub fn set_closure_bytes(shape: Shape) {
 }
 
 impl Workload {
+    /// Whether foreign threads share the scheduler's cores all the time.
+    pub fn oversubscribes(self) -> bool {
+        let Workload::FanIn(fan_in) = self else {
+            return false;
+        };
+        matches!(fan_in.producers, Producers::Threads(_, Place::Over))
+    }
+
+    /// Whether its events can be of all sizes.
+    pub fn has_sizes(self) -> bool {
+        use Workload::{Burst, Chain, FanIn, Fresh, Hop};
+        matches!(self, Chain(_) | Hop(_) | Fresh(_) | FanIn(_) | Burst(_))
+    }
+
     /// The same in another shape, of which the size of closures is set apart
     /// ([`set_closure_bytes`]); none if it has none but its own.
     pub fn shaped(self, shape: Shape) -> Option<Workload> {
         match (self, shape.depth) {
-            _ if shape == Shape::default() => Some(self),
-            (Workload::Chain(_) | Workload::Hop(_) | Workload::Fresh(_), None) => Some(self),
-            (Workload::FanIn(_) | Workload::Burst(_), None) => Some(self),
+            _ if shape.closure_bytes.is_some() && !self.has_sizes() => None,
+            (_, None) => Some(self),
             (Workload::FanIn(fan_in), Some(depth)) => Some(Workload::FanIn(fan_in.deep(depth))),
             (Workload::Burst(_), Some(events)) => Some(Workload::Burst(Burst { events })),
             _ => None,
         }
     }
 
-    /// Those of which events can be of other sizes.
+    /// Those that have sizes.
     fn start_packed<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         match self {
             Workload::Chain(work) => work.start(cx, world, cores),

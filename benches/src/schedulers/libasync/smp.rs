@@ -243,7 +243,10 @@ impl Scheduler for LibasyncSmp {
     fn runs(&self, workload: Workload, cores: usize) -> bool {
         // On one core there is nobody to steal from.
         let stealing = cores > 1 || !self.stealing;
-        stealing && (self.recycles || matches!(workload, Workload::Affinity(_)))
+        // Its cores spin, for work and for locks: with other threads on them, those that it waits
+        // for get a processor once in a time slice.
+        let alone = !workload.oversubscribes();
+        alone && stealing && (self.recycles || matches!(workload, Workload::Affinity(_)))
     }
 
     fn run(
