@@ -18,7 +18,7 @@
 //!
 //! ```text
 //! valgrind --tool=callgrind --dump-instr=yes \
-//!     target/release/instructions --count chain16 --scheduler mely --events 1000000
+//!     target/release/instructions --count chain16 --closure 24 --scheduler mely --events 1000000
 //! callgrind_annotate --auto=yes callgrind.out.*
 //! ```
 //!
@@ -27,7 +27,7 @@
 use mely_bench::run::Which;
 use mely_bench::shape::Shape;
 use mely_bench::tasks::{self, Until};
-use mely_bench::{machine, rows, schedulers};
+use mely_bench::{machine, rows, schedulers, workloads};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -72,6 +72,8 @@ const TABLES: [&str; 8] = [
     "fresh50000",
     "scattered50000",
 ];
+/// Of closures, in bytes.
+const CLOSURES: [&str; 2] = ["24", "64"];
 const SCHEDULERS: [&str; 2] = ["boxes", "mely"];
 /// Rows of tasks, who runs them, and how many batches.
 const TASK_ROWS: [&str; 10] = [
@@ -98,18 +100,20 @@ fn main() -> ExitCode {
         [
             "--count",
             table,
+            "--closure",
+            bytes,
             "--scheduler",
             scheduler,
             "--events",
             events,
-        ] => count(table, scheduler, events),
+        ] => count(table, bytes, scheduler, events),
         ["--count-tasks", row, "--host", host, "--batches", batches] => {
             count_tasks(row, host, batches).map(|operations| println!("{operations}"))
         }
         ["tasks"] => tabulate_tasks(),
         _ if arguments.iter().any(|a| a.starts_with('-')) => {
             Err("usage: instructions [TABLE...]\n       \
-             instructions --count TABLE --scheduler NAME --events N\n       \
+             instructions --count TABLE --closure BYTES --scheduler NAME --events N\n       \
              instructions tasks\n       \
              instructions --count-tasks ROW --host NAME --batches N"
                 .to_owned())
@@ -127,9 +131,11 @@ fn main() -> ExitCode {
 }
 
 /// Runs this many events on one core.
-fn count(table: &str, scheduler: &str, events: &str) -> Result<(), String> {
-    let workload = rows::workload(table, Which::Itself, Shape::default(), 1)
-        .ok_or(format!("no table `{table}` on one core"))?;
+fn count(table: &str, bytes: &str, scheduler: &str, events: &str) -> Result<(), String> {
+    let shape = shape(bytes)?;
+    let workload = rows::workload(table, Which::Itself, shape, 1)
+        .ok_or(format!("no table `{table}` of {bytes} bytes on one core"))?;
+    workloads::set_closure_bytes(shape);
     let scheduler = schedulers::find(scheduler).ok_or(format!("no scheduler `{scheduler}`"))?;
     let events = events.parse().map_err(|_| format!("events: {events}"))?;
     schedulers::NO_WATCHDOG.store(true, Relaxed);
@@ -138,10 +144,24 @@ fn count(table: &str, scheduler: &str, events: &str) -> Result<(), String> {
     world.verdict().map(drop)
 }
 
+fn shape(bytes: &str) -> Result<Shape, String> {
+    Ok(Shape {
+        closure_bytes: Shape::closure_of(bytes)?,
+        ..Shape::default()
+    })
+}
+
 fn tabulate(tables: &[&str]) -> Result<(), String> {
-    println!("| table | {} | ratio |", SCHEDULERS.join(" | "));
-    println!("|---|{}---|", "---|".repeat(SCHEDULERS.len()));
-    for table in tables {
+    println!("| table | bytes | {} | ratio |", SCHEDULERS.join(" | "));
+    println!("|---|---|{}---|", "---|".repeat(SCHEDULERS.len()));
+    let rows = tables
+        .iter()
+        .flat_map(|table| CLOSURES.map(|bytes| (table, bytes)));
+    for (table, bytes) in rows {
+        // Some tables have closures of one size.
+        if rows::workload(table, Which::Itself, shape(bytes)?, 1).is_none() {
+            continue;
+        }
         let mut per_event = Vec::new();
         for scheduler in SCHEDULERS {
             let [few, many] = EVENTS.map(|events| {
@@ -149,6 +169,8 @@ fn tabulate(tables: &[&str]) -> Result<(), String> {
                 let arguments = [
                     "--count",
                     table,
+                    "--closure",
+                    bytes,
                     "--scheduler",
                     scheduler,
                     "--events",
@@ -160,7 +182,7 @@ fn tabulate(tables: &[&str]) -> Result<(), String> {
         }
         let cells: Vec<String> = per_event.iter().map(|n| format!("{n:.1}")).collect();
         let ratio = per_event[1] / per_event[0];
-        println!("| {table} | {} | {ratio:.2} |", cells.join(" | "));
+        println!("| {table} | {bytes} | {} | {ratio:.2} |", cells.join(" | "));
     }
     Ok(())
 }
