@@ -61,6 +61,11 @@ impl HoldId {
         HoldId(number << HoldId::CORE_BITS | u64::from(core.number()))
     }
 
+    /// As a number that no other hold has.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
     /// The core that made it.
     pub(crate) fn core(self) -> usize {
         (self.0 % (1 << HoldId::CORE_BITS)) as usize

@@ -18,6 +18,7 @@ pub struct Handler {
     name: &'static str,
     time_ns: u32,
     penalty: u32,
+    touches_bytes: Option<u64>,
 }
 
 /// The largest penalty; larger annotations are clamped.
@@ -30,6 +31,7 @@ impl Handler {
             name,
             time_ns: 0,
             penalty: 1,
+            touches_bytes: None,
         }
     }
 
@@ -59,6 +61,23 @@ impl Handler {
         self
     }
 
+    /// What of its color's data an event of this handler reads and writes, in bytes, about. The
+    /// scheduler does not go by it: it is for a recording ([`Builder::record`]), by which one asks
+    /// what the same events would do on another machine, where data has to be fetched from other
+    /// caches. Without it their data is taken to cost nothing.
+    ///
+    /// ```
+    /// use mely::Handler;
+    /// static SORT: Handler = Handler::new("sort").touches_bytes(64 << 10);
+    /// assert_eq!(SORT.annotated_bytes(), Some(65_536));
+    /// ```
+    ///
+    /// [`Builder::record`]: crate::Builder::record
+    pub const fn touches_bytes(mut self, bytes: u64) -> Handler {
+        self.touches_bytes = Some(bytes);
+        self
+    }
+
     /// The handler's name.
     pub const fn name(&self) -> &'static str {
         self.name
@@ -71,6 +90,11 @@ impl Handler {
         } else {
             Some(Duration::from_nanos(self.time_ns as u64))
         }
+    }
+
+    /// The annotated bytes, if any.
+    pub const fn annotated_bytes(&self) -> Option<u64> {
+        self.touches_bytes
     }
 
     /// The annotated penalty, 1 if none was given.

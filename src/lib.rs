@@ -152,6 +152,7 @@ pub mod model;
 #[cfg(not(loom))]
 pub mod net;
 mod post;
+mod record;
 #[cfg(not(loom))]
 mod runtime;
 mod sched;
@@ -185,6 +186,7 @@ pub use crate::host::stats::{BlockingStats, ColorDepth, CoreStats, Stats, StealS
 pub use crate::host::watchdog::SlowHandler;
 pub use crate::in_color::Refused;
 pub use crate::post::Post;
+pub use crate::record::{RecordingState, RecordingStats};
 #[cfg(not(loom))]
 pub use crate::runtime::builder::{BuildError, Builder, Cores};
 #[cfg(not(loom))]

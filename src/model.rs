@@ -88,6 +88,7 @@ impl World {
             events_max: 1 << 10,
             wake_cost_ns: WAKE_COST_NS,
             watch_at_once: false,
+            recorder: None,
         });
         let config = Config {
             on_panic: OnPanic::Stop,

@@ -511,7 +511,7 @@ mod tests {
 
     #[test]
     fn events_leave_in_the_order_of_their_arrival() {
-        let profiles = Profiles::new();
+        let profiles = Profiles::new(false);
         let mut maker = Maker::new(&Depot::new(5, 1));
         let mut make = |color| {
             let made = maker.make(

@@ -6,6 +6,7 @@ use super::profile::{Boxed, Profiles};
 use super::profile_cache::ProfileCache;
 use super::tag::ProfileId;
 use super::times::Times;
+use crate::record::Log;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 
@@ -30,6 +31,31 @@ impl Maker {
         Maker {
             pool: Pool::new(Arc::clone(depot)),
             cache: ProfileCache::new(),
+        }
+    }
+
+    /// From now on what is made is recorded.
+    pub(crate) fn record(&mut self, log: Log) {
+        self.cache.record(log);
+    }
+
+    /// What is made is recorded no more; what was is written to the file.
+    pub(crate) fn end_record(&mut self) {
+        self.cache.end_record();
+    }
+
+    /// Where the thread records, if it does.
+    #[inline]
+    pub(crate) fn log(&mut self) -> Option<&mut Log> {
+        self.cache.log()
+    }
+
+    /// The post that was recorded last comes to nothing.
+    #[cold]
+    #[inline(never)]
+    fn refuse_recorded(&mut self) {
+        if let Some(log) = self.log() {
+            log.refused();
         }
     }
 
@@ -73,7 +99,7 @@ impl Maker {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        let Some(profile) = self.cache.find_of::<G>(profiles, handler, sort) else {
+        let Some(profile) = self.cache.find_of::<G>(profiles, handler, color, sort) else {
             // Written out here: handed to a function, the closure would lie on the stack in every
             // post, and be read back before its parts have arrived there.
             let times = profiles.get(ProfileId::OVERFLOW).estimate();
@@ -88,7 +114,10 @@ impl Maker {
         // After the profile: before it, a post took 12 instructions more.
         match self.node_if(Class::of::<G>(), admit) {
             Ok(node) => Ok((node.fill(color, profile, times, wrap(f)), times)),
-            Err(refusal) => Err((f, refusal)),
+            Err(refusal) => {
+                self.refuse_recorded();
+                Err((f, refusal))
+            }
         }
     }
 
@@ -135,7 +164,7 @@ impl Maker {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let Some(profile) = self.cache.find_of::<F>(profiles, handler, sort) else {
+        let Some(profile) = self.cache.find_of::<F>(profiles, handler, color, sort) else {
             let times = profiles.get(ProfileId::OVERFLOW).estimate();
             let node = self.pool.depot.reserve(Class::of::<Boxed>());
             let f: Boxed = Box::new(f);

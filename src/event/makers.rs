@@ -6,6 +6,7 @@
 
 use super::maker::Maker;
 use super::pool::Depot;
+use crate::record::{Log, Recorder};
 use crate::sync::relaxed::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex};
 use crossbeam_utils::CachePadded;
@@ -28,16 +29,26 @@ pub(crate) struct Makers {
     /// Boxed, and each made when it is used: they are large.
     makers: Box<[CachePadded<MakerCell>]>,
     depot: Arc<Depot>,
+    /// What is made is recorded there, if anywhere.
+    recorder: Option<Arc<Recorder>>,
+    /// Makers that began to record.
+    recorded: AtomicUsize,
 }
 
 impl Makers {
     /// As many as [`count`] says.
-    pub(crate) fn new(events_max: usize, depot: &Arc<Depot>) -> Makers {
+    pub(crate) fn new(
+        events_max: usize,
+        depot: &Arc<Depot>,
+        recorder: Option<Arc<Recorder>>,
+    ) -> Makers {
         Makers {
             makers: (0..count(events_max))
                 .map(|_| CachePadded::new(Mutex::new(None)))
                 .collect(),
             depot: Arc::clone(depot),
+            recorder,
+            recorded: AtomicUsize::new(0),
         }
     }
 
@@ -65,7 +76,21 @@ impl Makers {
     #[cold]
     #[inline(never)]
     fn make(&self) -> Box<Maker> {
-        Box::new(Maker::new(&self.depot))
+        let mut maker = Box::new(Maker::new(&self.depot));
+        if let Some(recorder) = &self.recorder {
+            let nth = self.recorded.fetch_add(1, Relaxed);
+            maker.record(Log::of_outside(recorder, nth));
+        }
+        maker
+    }
+
+    /// Nothing more is recorded; what was is written to the file.
+    pub(crate) fn end_record(&self) {
+        for maker in &self.makers {
+            if let Some(maker) = &mut *maker.lock().unwrap() {
+                maker.end_record();
+            }
+        }
     }
 }
 
@@ -99,7 +124,7 @@ mod tests {
     fn no_thread_waits_while_a_maker_is_free() {
         let events_max = 3 * EVENTS_EACH;
         let depot = Depot::new(events_max, count(events_max));
-        let makers = Arc::new(Makers::new(events_max, &depot));
+        let makers = Arc::new(Makers::new(events_max, &depot, None));
         let (done, others) = channel();
         // This thread is in the first of three. One begins there too, and one elsewhere.
         makers.with_from(0, |_| {

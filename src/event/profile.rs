@@ -12,6 +12,7 @@
 use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId, Tag};
 use super::times::Times;
+use crate::record::{Cause, Definition};
 use crate::sync::atomic::{AtomicBool, AtomicPtr};
 use crate::sync::relaxed::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -59,7 +60,8 @@ pub(crate) const WATCH_GATE: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct ClosureProfile {
     pub(crate) vtable: &'static Vtable,
-    /// The vtable's, here to spare each event a load that the next one waits for.
+    /// The vtable's, here to spare each event a load that the next one waits for; of a runtime
+    /// that is recorded [`run_recorded`].
     run: unsafe fn(Event, &mut Cx),
     pub(crate) handler: Option<&'static Handler>,
     penalty: u32,
@@ -82,13 +84,17 @@ pub(crate) struct ClosureProfile {
 }
 
 impl ClosureProfile {
-    fn new(handler: Option<&'static Handler>, vtable: &'static Vtable) -> ClosureProfile {
+    fn new(
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+        recorded: bool,
+    ) -> ClosureProfile {
         let time = handler.and_then(Handler::annotated_time);
         let time_ns = time.map_or(0, |t| u32::try_from(t.as_nanos()).unwrap_or(u32::MAX));
         let samples = if time.is_some() { PRIOR_SAMPLES } else { 0 };
         let profile = ClosureProfile {
             vtable,
-            run: vtable.run,
+            run: if recorded { run_recorded } else { vtable.run },
             handler,
             penalty: handler.map_or(1, Handler::annotated_penalty),
             mean_ns: AtomicU32::new(time_ns),
@@ -117,6 +123,18 @@ impl ClosureProfile {
     pub(crate) fn name(&self) -> &'static str {
         self.handler
             .map_or_else(|| unwrapped((self.vtable.type_name)()), Handler::name)
+    }
+
+    /// What a recording says of it.
+    pub(crate) fn definition(&self) -> Definition {
+        let time = self.handler.and_then(Handler::annotated_time);
+        Definition {
+            name: self.name().to_owned(),
+            is_handler: self.handler.is_some(),
+            time_ns: time.map_or(0, |time| time.as_nanos() as u64),
+            penalty: self.penalty.into(),
+            touches_bytes: self.handler.and_then(Handler::annotated_bytes),
+        }
     }
 
     /// Mean and mean deviation in ns, if anything was measured.
@@ -280,6 +298,19 @@ impl ClosureProfile {
     }
 }
 
+/// Runs an event of a runtime that is recorded: what its vtable's `run` does, between two records.
+///
+/// # Safety
+/// The event's profile, which has the vtable of its closure, is one of the runtime's whose context
+/// this is.
+unsafe fn run_recorded(mut event: Event, cx: &mut Cx) {
+    let (color, tag) = event.color_and_tag();
+    let run = cx.worker().core.begin_recorded(color, tag);
+    // SAFETY: `run` is that of the profile which the event names, as the caller promises.
+    unsafe { run(event, cx) };
+    cx.worker().core.end_recorded(false);
+}
+
 /// What hardly any event will exceed that has this mean and mean deviation, in ns.
 fn tail_ns(mean_ns: u32, deviation_ns: u32) -> u32 {
     deviation_ns.saturating_mul(4).saturating_add(mean_ns)
@@ -354,7 +385,14 @@ impl Interned {
         self.key == Interned::NONE.key
     }
 
-    #[cfg(test)]
+    /// The same, for an event of this post.
+    pub(super) fn caused_by(self, cause: Cause) -> Interned {
+        Interned {
+            id: self.id.caused_by(cause),
+            ..self
+        }
+    }
+
     pub(super) fn id(self) -> ProfileId {
         self.id
     }
@@ -380,6 +418,7 @@ pub(crate) struct Profiles {
     known: Mutex<Known>,
     /// Set under that lock, once all profiles are marked.
     gated: AtomicBool,
+    recorded: bool,
 }
 
 #[derive(Debug, Default)]
@@ -400,8 +439,8 @@ impl Known {
 }
 
 impl Profiles {
-    /// With those of closures that find no profile left.
-    pub(crate) fn new() -> Profiles {
+    /// With those of closures that find no profile left. `recorded`: events are.
+    pub(crate) fn new(recorded: bool) -> Profiles {
         // Whatever the size of what is in the box.
         const fn boxed(reserved: bool, passes: bool) -> Vtable {
             Vtable {
@@ -421,12 +460,16 @@ impl Profiles {
         let table: Box<[_; PROFILES_MAX]> = table.try_into().expect("as many as collected");
         let mut known = Known::default();
         for (entry, vtable) in table.iter().zip(BOXED) {
-            entry.store(known.keep(ClosureProfile::new(None, vtable)), Release);
+            entry.store(
+                known.keep(ClosureProfile::new(None, vtable, recorded)),
+                Release,
+            );
         }
         Profiles {
             table,
             known: Mutex::new(known),
             gated: AtomicBool::new(false),
+            recorded,
         }
     }
 
@@ -520,7 +563,7 @@ impl Profiles {
         }
         // Else it is not noted down: the program may go on making handlers for ever.
         let next = ProfileId::new(known.ids.len() + ProfileId::FIRST)?;
-        let profile = ClosureProfile::new(handler, vtable);
+        let profile = ClosureProfile::new(handler, vtable, self.recorded);
         if self.gated.load(Relaxed) && !fault("new profile not marked") {
             profile.gate();
         }
@@ -595,9 +638,9 @@ mod tests {
 
     #[test]
     fn nothing_is_learned_before_it_is_measured() {
-        let annotated = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let annotated = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
         assert_eq!(annotated.learned(), None);
-        let unknown = ClosureProfile::new(None, vtable(|_| ()));
+        let unknown = ClosureProfile::new(None, vtable(|_| ()), false);
         assert_eq!(unknown.learned(), None);
         for profile in [&annotated, &unknown] {
             profile.record(500, 10_000);
@@ -609,7 +652,7 @@ mod tests {
 
     #[test]
     fn means_move_by_a_sixteenth() {
-        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
         (0..20).for_each(|_| profile.record(800, 10_000));
         for (ns, mean, deviation) in [(1_600, 850, 50), (0, 796, 100), (796, 796, 93)] {
             profile.record(ns, 10_000);
@@ -620,7 +663,7 @@ mod tests {
 
     #[test]
     fn whole_sixteenths_are_not_rounded() {
-        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
         (0..20).for_each(|_| profile.record(800, 10_000));
         profile.record(784, 10_000);
         assert_eq!(profile.learned(), Some((799, 1)));
@@ -635,7 +678,7 @@ mod tests {
             profile.record_posts(more, ns);
             profile.posts_in_a_row()
         };
-        let new = || ClosureProfile::new(None, vtable(|_| ()));
+        let new = || ClosureProfile::new(None, vtable(|_| ()), false);
         let profile = new();
         let seen = [8, 8, 8].map(|more| shows(&profile, more, 4_200));
         assert_eq!(seen, [false, false, true]);
@@ -658,21 +701,21 @@ mod tests {
     #[test]
     fn what_is_known_to_be_long_does_not_surprise() {
         // Nothing is known, so nothing surprises.
-        let unknown = ClosureProfile::new(None, vtable(|_| ()));
+        let unknown = ClosureProfile::new(None, vtable(|_| ()), false);
         unknown.suspect(50_000, 10_000);
         assert_eq!(unknown.surprise_ns(), 0);
         static TEN: Handler = Handler::new("ten").time(Duration::from_micros(10));
         for (long_ns, surprises) in [(9_999, false), (10_000, true)] {
-            let profile = ClosureProfile::new(Some(&TEN), vtable(|_| ()));
+            let profile = ClosureProfile::new(Some(&TEN), vtable(|_| ()), false);
             profile.suspect(50_000, long_ns);
             assert_eq!(profile.surprise_ns(), if surprises { 50_000 } else { 0 });
         }
         // One surprise after the other: by the first it is known.
-        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
         profile.suspect(50_000, 10_000);
         profile.suspect(90_000, 10_000);
         assert_eq!((profile.surprise_ns(), profile.tail_ns()), (50_000, 50_000));
-        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
         profile.record(10_000, 10_000);
         assert_eq!(profile.surprise_ns(), 0);
         profile.record(10_001, 10_000);
@@ -681,7 +724,7 @@ mod tests {
 
     #[test]
     fn annotation_is_the_prior_and_samples_move_it() {
-        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()));
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
         let estimate = profile.estimate();
         assert_eq!((estimate.raw_ns(), estimate.penalized_ns()), (800, 100));
         assert!(profile.tail_ns() <= 1_000);
@@ -695,7 +738,7 @@ mod tests {
 
     #[test]
     fn unknown_and_varying_handlers_have_a_long_tail() {
-        let profile = ClosureProfile::new(None, vtable(|_| ()));
+        let profile = ClosureProfile::new(None, vtable(|_| ()), false);
         assert!(profile.tail_ns() > 1_000);
         profile.record(50, 10_000);
         assert!(profile.tail_ns() <= 1_000);
@@ -709,7 +752,7 @@ mod tests {
     fn a_surprise_is_remembered_for_as_long_as_it_took() {
         const LONG_NS: u64 = 10_000;
         let known = || {
-            let profile = ClosureProfile::new(None, vtable(|_| ()));
+            let profile = ClosureProfile::new(None, vtable(|_| ()), false);
             (0..5_000).for_each(|_| profile.record(50, LONG_NS));
             assert!(!profile.wants_timing() && profile.tail_ns() < 100);
             profile
@@ -751,7 +794,7 @@ mod tests {
                 .collect()
         });
         let vtable = vtable(|_| ());
-        let profiles = Profiles::new();
+        let profiles = Profiles::new(false);
         let interned = |h| profiles.intern(Some(h), vtable).id();
         let ids: Vec<ProfileId> = HANDLERS.iter().map(interned).collect();
         assert_eq!(

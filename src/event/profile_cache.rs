@@ -2,49 +2,114 @@
 
 use super::node::{ProfileOf, Sort, Vtable, VtableOf};
 use super::profile::{Interned, Key, Profiles, key};
-use crate::{Cx, Handler};
+use crate::record::Log;
+use crate::{Color, Cx, Handler};
 
 /// One thread's way from a handler and closure type to the profile: an open-addressed
 /// table that grows, behind a front of what was found last, so that the common post costs one probe
 /// and no lock.
+///
+/// Of a thread that records its posts the front stays empty. So each post comes by the slow way,
+/// and is recorded there; whoever does not record has nothing to ask.
 #[derive(Debug)]
 pub(crate) struct ProfileCache {
-    /// What was found last under each hash, for closures without a handler and with one: no
-    /// pointer, no length and no second probe between a post and its profile.
-    anonymous: [Interned; RECENT],
-    handled: [Interned; RECENT],
+    front: Front,
+    recording: Option<Box<Recording>>,
     entries: Box<[Interned]>,
     used: usize,
 }
 
-/// Entries in each front of a [`ProfileCache`]. Two pairs that share an entry evict each other for
+/// What was found last under each hash, for closures without a handler and with one: no pointer, no
+/// length and no second probe between a post and its profile.
+#[derive(Debug)]
+struct Front {
+    anonymous: [Interned; RECENT],
+    handled: [Interned; RECENT],
+}
+
+/// Of a thread that records: its log, and what would be its front.
+#[derive(Debug)]
+struct Recording {
+    log: Log,
+    front: Front,
+}
+
+/// Entries in each half of a [`Front`]. Two pairs that share an entry evict each other for
 /// as long as they take turns, at forty instructions a post, and whether they share one is the
 /// linker's throw of the dice: a server's dozen pairs among 64 entries more often do than not.
 const RECENT: usize = if cfg!(loom) { 64 } else { 512 };
 
+impl Front {
+    const EMPTY: Front = Front {
+        anonymous: [Interned::NONE; RECENT],
+        handled: [Interned::NONE; RECENT],
+    };
+
+    /// What was found last under this key's hash: something else, maybe.
+    #[inline(always)]
+    fn recent(&self, handler: Option<&'static Handler>, key: Key) -> Interned {
+        let recent = match handler {
+            None => &self.anonymous,
+            Some(_) => &self.handled,
+        };
+        recent[recent_at(key)]
+    }
+
+    fn put(&mut self, handler: Option<&'static Handler>, key: Key, found: Interned) {
+        let recent = match handler {
+            None => &mut self.anonymous,
+            Some(_) => &mut self.handled,
+        };
+        recent[recent_at(key)] = found;
+    }
+}
+
 impl ProfileCache {
     pub(crate) fn new() -> ProfileCache {
         ProfileCache {
-            anonymous: [Interned::NONE; RECENT],
-            handled: [Interned::NONE; RECENT],
+            front: Front::EMPTY,
+            recording: None,
             entries: vec![Interned::NONE; 64].into(),
             used: 0,
         }
     }
 
-    /// The profile of events of this sort with closures of type `F`, under this handler; none if
-    /// the table is full.
+    /// From now on each post is recorded.
+    pub(super) fn record(&mut self, log: Log) {
+        let front = Front::EMPTY;
+        self.front = Front::EMPTY;
+        self.recording = Some(Box::new(Recording { log, front }));
+    }
+
+    /// Nothing is recorded any more.
+    pub(super) fn end_record(&mut self) {
+        self.recording = None;
+    }
+
+    /// Where the thread records, if it does.
+    #[inline]
+    pub(super) fn log(&mut self) -> Option<&mut Log> {
+        let recording = self.recording.as_ref();
+        if recording.is_some_and(|recording| recording.log.is_over()) {
+            self.end_record();
+        }
+        self.recording.as_mut().map(|recording| &mut recording.log)
+    }
+
+    /// The profile of the event of this sort, with a closure of type `F`, that is posted to `color`
+    /// under this handler; none if the table is full.
     #[inline(always)]
     pub(super) fn find_of<F>(
         &mut self,
         profiles: &Profiles,
         handler: Option<&'static Handler>,
+        color: Color,
         sort: Sort,
     ) -> Option<ProfileOf<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let found = self.find(profiles, handler, VtableOf::<F>::of(sort));
+        let found = self.find(profiles, handler, color, VtableOf::<F>::of(sort));
         found.of(sort)
     }
 
@@ -53,23 +118,62 @@ impl ProfileCache {
         &mut self,
         profiles: &Profiles,
         handler: Option<&'static Handler>,
+        color: Color,
         vtable: &'static Vtable,
     ) -> Interned {
         let key = key(handler, vtable);
-        let recent = match handler {
-            None => &self.anonymous,
-            Some(_) => &self.handled,
-        };
-        let found = recent[recent_at(key)];
+        let found = self.front.recent(handler, key);
         let (its_handler, its_vtable) = found.key();
         if its_vtable == key.1 && (handler.is_none() || its_handler == key.0) {
             return found;
         }
-        self.find_slowly(profiles, handler, vtable)
+        self.find_slowly(profiles, handler, color, vtable)
     }
 
     #[inline(never)]
     fn find_slowly(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        color: Color,
+        vtable: &'static Vtable,
+    ) -> Interned {
+        if self.log().is_some() {
+            return self.record_post(profiles, handler, color, vtable);
+        }
+        let found = self.find_behind(profiles, handler, vtable);
+        if !found.is_none() {
+            self.front.put(handler, key(handler, vtable), found);
+        }
+        found
+    }
+
+    /// The same of an event whose post is recorded.
+    fn record_post(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        color: Color,
+        vtable: &'static Vtable,
+    ) -> Interned {
+        let key = key(handler, vtable);
+        let front = self.recording.as_ref().map(|recording| &recording.front);
+        let recent = front.map(|front| front.recent(handler, key));
+        let found = match recent.filter(|recent| recent.key() == key) {
+            Some(found) => found,
+            None => self.find_behind(profiles, handler, vtable),
+        };
+        let Some(recording) = self.recording.as_mut().filter(|_| !found.is_none()) else {
+            return found;
+        };
+        recording.front.put(handler, key, found);
+        let id = found.id();
+        let definition = || profiles.get(id).definition();
+        found.caused_by(recording.log.post(id.index(), definition, color))
+    }
+
+    /// Looks behind the front.
+    fn find_behind(
         &mut self,
         profiles: &Profiles,
         handler: Option<&'static Handler>,
@@ -78,24 +182,16 @@ impl ProfileCache {
         let key = key(handler, vtable);
         let mask = self.entries.len() - 1;
         let mut at = hash(key) & mask;
-        let found = loop {
+        loop {
             let entry = self.entries[at];
             if entry.key() == key {
-                break entry;
+                return entry;
             }
             if entry.is_none() {
-                break self.insert(profiles, handler, vtable);
+                return self.insert(profiles, handler, vtable);
             }
             at = (at + 1) & mask;
-        };
-        if !found.is_none() {
-            let recent = match handler {
-                None => &mut self.anonymous,
-                Some(_) => &mut self.handled,
-            };
-            recent[recent_at(key)] = found;
         }
-        found
     }
 
     #[cold]
@@ -152,6 +248,8 @@ mod tests {
     use crate::event::tag::ProfileId;
     use std::sync::LazyLock;
 
+    const COLOR: Color = Color::DEFAULT;
+
     fn vtable<F: FnOnce(&mut Cx) + Send + 'static>(_: F) -> &'static Vtable {
         VtableOf::<F>::of(Sort::ORDINARY)
     }
@@ -166,14 +264,17 @@ mod tests {
                 .collect()
         });
         let vtable = vtable(|_| ());
-        let profiles = Profiles::new();
+        let profiles = Profiles::new(false);
         let mut cache = ProfileCache::new();
         let found: Vec<ProfileId> = HANDLERS
             .iter()
-            .map(|h| cache.find(&profiles, Some(h), vtable).id())
+            .map(|h| cache.find(&profiles, Some(h), COLOR, vtable).id())
             .collect();
         for (handler, expected) in HANDLERS.iter().zip(&found) {
-            assert_eq!(cache.find(&profiles, Some(handler), vtable).id(), *expected);
+            assert_eq!(
+                cache.find(&profiles, Some(handler), COLOR, vtable).id(),
+                *expected
+            );
             assert!(std::ptr::eq(
                 profiles.get(*expected).handler.unwrap(),
                 handler
@@ -186,24 +287,29 @@ mod tests {
 
     #[test]
     fn closures_without_a_handler_have_profiles_of_their_own() {
-        let profiles = Profiles::new();
+        let profiles = Profiles::new(false);
         let mut cache = ProfileCache::new();
         let vtables = [vtable(|_| ()), vtable(|_| ()), vtable(|_| ())];
-        let found = vtables.map(|vtable| cache.find(&profiles, None, vtable).id());
+        let found = vtables.map(|vtable| cache.find(&profiles, None, COLOR, vtable).id());
         let [second, .., last] = [4, 5, 6, 7].map(|place| ProfileId::new(place).unwrap());
         assert_eq!(found.map(ProfileId::index), [4, 5, 6]);
         assert_eq!(
-            vtables.map(|vtable| cache.find(&profiles, None, vtable).id()),
+            vtables.map(|vtable| cache.find(&profiles, None, COLOR, vtable).id()),
             found
         );
         static HANDLER: Handler = Handler::new("with");
-        assert_eq!(cache.find(&profiles, Some(&HANDLER), vtables[0]).id(), last);
-        assert_eq!(cache.find(&profiles, None, vtables[0]).id(), second);
+        assert_eq!(
+            cache
+                .find(&profiles, Some(&HANDLER), COLOR, vtables[0])
+                .id(),
+            last
+        );
+        assert_eq!(cache.find(&profiles, None, COLOR, vtables[0]).id(), second);
         // At hand, the one without a handler and the one with.
         let at = [None, Some(&HANDLER)].map(|handler| key(handler, vtables[0]));
         let entries = [
-            cache.anonymous[recent_at(at[0])],
-            cache.handled[recent_at(at[1])],
+            cache.front.anonymous[recent_at(at[0])],
+            cache.front.handled[recent_at(at[1])],
         ];
         assert_eq!(entries.map(Interned::key), at);
         assert_eq!(entries.map(Interned::id), [second, last]);

@@ -1,13 +1,23 @@
-//! What an event says of itself: the profile it counts under, and the kind of its color.
+//! What an event says of itself: the profile it counts under, the kind of its color, and, if it is
+//! recorded, its post.
+//!
+//! ```text
+//! | kind: 2 bits | post: 15 | not of an event: 1 | profile: 14 |
+//! ```
+//!
+//! The number of a profile may have that of a post above it: whoever makes an event of the profile
+//! gives it the post by that.
 
 use crate::color::ColorKind;
+use crate::record::Cause;
 
 /// The number of profiles a runtime keeps. Reached only by a program that makes handlers at run
 /// time without end; further closures are boxed and share the profile [`ProfileId::OVERFLOW`].
 pub(crate) const PROFILES_MAX: usize = if cfg!(any(loom, miri)) { 64 } else { 1 << 14 };
 const _: () = assert!(PROFILES_MAX.is_power_of_two());
 
-/// One of the runtime's profiles ([`super::profile::Profiles`]).
+/// One of the runtime's profiles ([`super::profile::Profiles`]); as an event is made of it, with the
+/// post that the event is of, if that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProfileId(u32);
 
@@ -30,6 +40,11 @@ impl ProfileId {
         }
     }
 
+    /// The same, for an event of this post.
+    pub(super) fn caused_by(self, cause: Cause) -> ProfileId {
+        ProfileId(self.0 | cause.bits() << Tag::CAUSE_SHIFT)
+    }
+
     /// Its place in the table. Masked, so that nothing is left to check.
     #[inline(always)]
     pub(crate) const fn index(self) -> usize {
@@ -37,12 +52,13 @@ impl ProfileId {
     }
 }
 
-/// The profile and the kind of the color, in one word.
+/// The profile, the post, and the kind of the color, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag(u32);
 
 impl Tag {
     const KIND_SHIFT: u32 = u32::BITS - ColorKind::BITS;
+    const CAUSE_SHIFT: u32 = Tag::KIND_SHIFT - Cause::BITS;
     /// Of no event.
     pub(crate) const NONE: Tag = Tag(PROFILES_MAX as u32);
 
@@ -61,6 +77,11 @@ impl Tag {
     pub(crate) fn kind(self) -> ColorKind {
         ColorKind::from_bits(self.0 >> Tag::KIND_SHIFT)
     }
+
+    /// The post, if it was recorded.
+    pub(crate) fn cause(self) -> Cause {
+        Cause::from_bits(self.0 >> Tag::CAUSE_SHIFT)
+    }
 }
 
-const _: () = assert!(PROFILES_MAX < 1 << Tag::KIND_SHIFT);
+const _: () = assert!(PROFILES_MAX < 1 << Tag::CAUSE_SHIFT);

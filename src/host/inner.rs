@@ -223,6 +223,14 @@ impl Inner {
         self.changed.notify_all();
     }
 
+    /// Ends the recording, if there is one. The cores have left, all but this number of them.
+    pub(crate) fn finish_recording(&self, cores_left: usize) {
+        if let Some(recorder) = &self.shared.recorder {
+            self.shared.foreign.end_record();
+            recorder.finish(cores_left);
+        }
+    }
+
     /// A handler has panicked. A hook that panics too ends the run, whatever [`OnPanic`] says.
     pub(crate) fn panicked(&self, mut report: PanicReport) {
         let mut stops = self.config.on_panic == OnPanic::Stop;

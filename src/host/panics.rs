@@ -83,6 +83,7 @@ pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
         message: message_of(payload),
     };
     let worker = cx.worker();
+    worker.core.end_recorded(true);
     worker.core.end_event();
     let core = worker.core.id;
     worker.core.shared.core(core).stats.panics.add(1);

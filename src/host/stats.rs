@@ -1,11 +1,11 @@
 //! A snapshot of what the runtime has done.
 
 use super::inner::Inner;
-use crate::Color;
 use crate::sched::depth::{Depth, deepest};
 use crate::shared::stats::HistogramSum;
 use crate::sync::relaxed::Ordering;
 use crate::topology::Distance;
+use crate::{Color, RecordingStats};
 use std::time::Duration;
 
 /// A snapshot of a runtime's counters. Each is read on its own while the cores go on, so sums over
@@ -40,6 +40,9 @@ pub struct Stats {
     pub events_refused: u64,
     /// Blocking work; see [`Cx::blocking`](crate::Cx::blocking).
     pub blocking: BlockingStats,
+    /// How far the recording is, if the run is recorded
+    /// ([`Builder::record`](crate::Builder::record)).
+    pub recording: Option<RecordingStats>,
     /// Bytes of event memory ever allocated: events are recycled, so this is a high-water mark.
     pub event_bytes: usize,
 }
@@ -230,6 +233,7 @@ impl Inner {
             blocking: self.pool.stats(),
             #[cfg(loom)]
             blocking: BlockingStats::default(),
+            recording: shared.recorder.as_ref().map(|recorder| recorder.stats()),
             event_bytes: shared.depot.bytes(),
         }
     }

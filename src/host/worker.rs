@@ -152,6 +152,7 @@ impl Worker {
             self.rise();
         } else {
             shared.core(id).stats.parks.add(1);
+            self.core.record_park();
             shared.vigil.end_busy(shared.core(id));
         }
         !stay

@@ -343,6 +343,8 @@ impl Drop for Runtime {
         if !self.inner.ended() {
             self.inner.force();
         }
+        // Of a runtime that never ran.
+        self.inner.finish_recording(0);
         let Some(mut ended) = Ended::of(&self.inner) else {
             // A core that is stuck in its handler still has its queues.
             return;

@@ -85,6 +85,7 @@ pub(crate) fn verdict(
     stuck: Vec<(usize, &'static str)>,
     blocking_stuck: Vec<&'static str>,
 ) -> Result<(), RunError> {
+    inner.finish_recording(stuck.len());
     let mut outcome = inner.outcome.lock().unwrap();
     outcome.running = !stuck.is_empty();
     let failure = outcome.failure.take();

@@ -40,6 +40,7 @@ use crate::event::profile::{Begun, WATCH_GATE, WATCH_TIMES};
 use crate::event::tag::{ProfileId, Tag};
 use crate::event::times::Times;
 use crate::memory::prefetch;
+use crate::record::Log;
 use crate::shared::sleepers::wake_nearest;
 use crate::shared::wish;
 use crate::shared::{CoreShared, Shared};
@@ -127,13 +128,17 @@ unsafe impl Send for Core {}
 
 impl Core {
     pub(crate) fn new(shared: Arc<Shared>, id: CoreId, clock: Clock) -> Core {
+        let mut maker = Maker::new(&shared.depot);
+        if let Some(recorder) = &shared.recorder {
+            maker.record(Log::of_core(recorder, id.index()));
+        }
         Core {
             id,
             own: Arc::clone(shared.core(id)),
             timing: Timing::new(&clock, shared.vigil.at_once),
             search: Search::new(shared.core(id).victims.len()),
             clock,
-            maker: Maker::new(&shared.depot),
+            maker,
             outbox: Outbox::new(),
             outbox_due: OUTBOX_MAX,
             checkout: Checkout::new(),
@@ -322,6 +327,11 @@ impl Core {
         for core in self.bells.drain(..) {
             self.own.stats.wakes.add(1);
             self.shared.ring(core);
+            if let Some(log) = self.maker.log()
+                && core != self.shared.watchdog()
+            {
+                log.wake(core.index());
+            }
         }
     }
 

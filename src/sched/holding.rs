@@ -27,6 +27,7 @@ impl Core {
         }
         let (gates, profiles) = (&self.shared.gates, &self.shared.profiles);
         gates.hold(slot, color, hold, shared, profiles);
+        self.record_hold(hold, shared);
         hold
     }
 
@@ -109,6 +110,9 @@ impl Core {
         let (slot, color) = self.running_color();
         let (arrival, next) = self.shared.gates.arrive(slot, color, hold, ends);
         self.let_go(next);
+        if ends && matches!(arrival, Arrival::Runs) {
+            self.record_hold_over(hold);
+        }
         arrival
     }
 
@@ -117,6 +121,7 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
+        self.record_wait();
         let (slot, color) = self.running_color();
         let profiles = &self.shared.profiles;
         let sort = if place.passes() {

@@ -25,6 +25,7 @@ mod exchange;
 mod holding;
 mod levelling;
 pub(crate) mod outbox;
+mod recording;
 pub(crate) mod section;
 pub(crate) mod steal;
 pub(crate) mod step;

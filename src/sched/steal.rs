@@ -320,6 +320,7 @@ impl Core {
         }
         search.levelling = more.then_some(rank);
         let cost_ns = clock.now_ns() - start_ns;
+        self.record_steal(victim, distance, why, cost_ns, loot);
         self.record_loot(distance, cost_ns, loot);
         true
     }

@@ -94,6 +94,7 @@ impl TimedQuantum {
 impl Core {
     /// The core has slept.
     pub(crate) fn rise(&mut self) {
+        self.record_rise();
         self.begin_awake();
         if self.shared.vigil.at_once {
             return self.become_busy();

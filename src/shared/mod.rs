@@ -52,6 +52,7 @@ use crate::event::makers::{self, Makers};
 use crate::event::pool::Depot;
 use crate::event::profile::Profiles;
 use crate::gate::Gates;
+use crate::record::Recorder;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use crate::sync::lock::CoreLock;
 use crate::sync::relaxed;
@@ -105,6 +106,8 @@ pub(crate) struct Shared {
     steal_cost_ns: CachePadded<[relaxed::AtomicU32; Distance::COUNT]>,
     /// What a wake-up costs, in ns: nobody is woken for work that is worth less.
     pub(crate) wake_cost_ns: u64,
+    /// Where the run is recorded, if it is.
+    pub(crate) recorder: Option<Arc<Recorder>>,
     /// One a core, hung up by its thread before it first sleeps; and the watchdog's.
     bells: Box<[Hook]>,
 }
@@ -130,6 +133,8 @@ pub(crate) struct Setup {
     pub(crate) wake_cost_ns: u64,
     /// See [`Vigil::at_once`].
     pub(crate) watch_at_once: bool,
+    /// Where the run is recorded, if it is to be.
+    pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
 impl Shared {
@@ -165,10 +170,10 @@ impl Shared {
                     })
                 })
                 .collect(),
-            profiles: Profiles::new(),
+            profiles: Profiles::new(setup.recorder.is_some()),
             gates: Gates::new(map.slots()),
             together: Mutex::new(()),
-            foreign: Makers::new(setup.events_max, &depot),
+            foreign: Makers::new(setup.events_max, &depot, setup.recorder.clone()),
             depot,
             policy: setup.policy,
             sleepers: Sleepers::new(cores),
@@ -178,6 +183,7 @@ impl Shared {
                 relaxed::AtomicU32::new(STEAL_COST_PRIOR_NS)
             })),
             wake_cost_ns: setup.wake_cost_ns,
+            recorder: setup.recorder,
             bells: (0..=cores).map(|_| RwLock::new(None)).collect(),
         }
     }

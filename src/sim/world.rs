@@ -128,6 +128,9 @@ impl World {
         Rc::new_cyclic(|world| {
             let now_ns = Arc::new(relaxed::AtomicU64::new(0));
             let clock = Clock::Virtual(Arc::clone(&now_ns));
+            if let Some(recorder) = &inner.shared.recorder {
+                recorder.go_by(clock.clone());
+            }
             inner.virtual_clock.get_or_init(|| clock);
             let cores = 0..inner.shared.cores.len();
             World {

@@ -120,6 +120,7 @@ impl Machine {
             events_max: 1 << 20,
             wake_cost_ns: WAKE_COST_NS,
             watch_at_once: false,
+            recorder: None,
         }));
         let now_ns = Arc::new(AtomicU64::new(1_000_000));
         let core = |id| {

@@ -1,0 +1,210 @@
+//! The file of a recording, and its limit.
+
+use super::time::Time;
+#[cfg(feature = "sim")]
+use crate::clock::Clock;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use mely_recording::format::{End, Ended, Header, PAGE_BYTES, PAGE_HEADER_BYTES};
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// What the builder was told: where to, and how much.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) path: PathBuf,
+    pub(crate) bytes_max: u64,
+}
+
+/// How far a recording is: see [`Builder::record`](crate::Builder::record).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecordingStats {
+    /// Bytes written to the file so far. A thread writes when it has a page full (32 KiB), and at
+    /// the end.
+    pub bytes: u64,
+    /// Whether the recording goes on, and why not.
+    pub state: RecordingState,
+}
+
+/// Whether a recording goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecordingState {
+    /// It does.
+    Running,
+    /// The run is over, and all of it was recorded.
+    Complete,
+    /// The file has reached its limit. What came later is not recorded, and costs next to nothing.
+    AtTheLimit,
+    /// The file could not be written, for this reason. The recording is cut short.
+    Failed(String),
+}
+
+impl std::fmt::Display for RecordingState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RecordingState::Running => f.write_str("goes on"),
+            RecordingState::Complete => f.write_str("complete"),
+            RecordingState::AtTheLimit => f.write_str("ended at its limit"),
+            RecordingState::Failed(reason) => write!(f, "failed: {reason}"),
+        }
+    }
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    bytes_max: u64,
+    /// A simulation's is known once its clock is.
+    time: OnceLock<Time>,
+    /// Nothing more is to be recorded. Orders nothing: who sees it late, writes for longer.
+    over: AtomicBool,
+    sink: Mutex<Sink>,
+}
+
+#[derive(Debug)]
+struct Sink {
+    file: File,
+    /// Bytes written.
+    bytes: u64,
+    /// Bytes that logs may write and have not yet.
+    promised: u64,
+    pages: u64,
+    /// When a promise was refused.
+    limit_at_ns: Option<u64>,
+    failed: Option<String>,
+    /// The last page was written.
+    closed: bool,
+}
+
+/// The smallest file that says more than that it has ended.
+pub(crate) const BYTES_MIN: u64 = 1 << 20;
+
+impl Recorder {
+    /// Begins the file. The error is a sentence.
+    pub(crate) fn create(setting: &Setting, header: &Header) -> Result<Recorder, String> {
+        let path = setting.path.display();
+        if setting.bytes_max < BYTES_MIN {
+            let bytes = setting.bytes_max;
+            return Err(format!(
+                "a file of at most {bytes} bytes: at least {BYTES_MIN} are needed"
+            ));
+        }
+        let header_bytes = header.to_bytes();
+        let begun = File::create(&setting.path).and_then(|mut file| {
+            file.write_all(&header_bytes)?;
+            Ok(file)
+        });
+        let file = begun.map_err(|error| format!("cannot write `{path}`: {error}"))?;
+        let time = OnceLock::new();
+        if !header.simulated {
+            time.get_or_init(Time::begin);
+        }
+        Ok(Recorder {
+            bytes_max: setting.bytes_max,
+            time,
+            over: AtomicBool::new(false),
+            sink: Mutex::new(Sink {
+                file,
+                bytes: header_bytes.len() as u64,
+                promised: End::BYTES_MAX as u64,
+                pages: 0,
+                limit_at_ns: None,
+                failed: None,
+                closed: false,
+            }),
+        })
+    }
+
+    /// It is a simulation's, with this clock.
+    #[cfg(feature = "sim")]
+    pub(crate) fn go_by(&self, clock: Clock) {
+        let _ = self.time.set(Time::Virtual(clock));
+    }
+
+    pub(super) fn time(&self) -> &Time {
+        self.time.get_or_init(Time::begin)
+    }
+
+    /// Whether logs are to end.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Whether the file has room for one more page, which is then kept for the caller.
+    pub(super) fn promise_page(&self) -> bool {
+        let page = (PAGE_HEADER_BYTES + PAGE_BYTES) as u64;
+        let mut sink = self.sink.lock().unwrap();
+        let has_room = sink.bytes + sink.promised + page <= self.bytes_max;
+        if sink.closed || sink.failed.is_some() || !has_room {
+            let now_ns = self.time().now_ns();
+            sink.limit_at_ns.get_or_insert(now_ns);
+            self.over.store(true, Ordering::Relaxed);
+            return false;
+        }
+        sink.promised += page;
+        true
+    }
+
+    /// Writes a page that was promised. (After the last page nobody reads what comes.)
+    pub(super) fn write_page(&self, page: &[u8]) {
+        let mut sink = self.sink.lock().unwrap();
+        sink.promised -= (PAGE_HEADER_BYTES + PAGE_BYTES) as u64;
+        let is_empty = page.len() == PAGE_HEADER_BYTES;
+        if !is_empty && !sink.closed && self.write(&mut sink, page) {
+            sink.pages += 1;
+        }
+    }
+
+    fn write(&self, sink: &mut Sink, bytes: &[u8]) -> bool {
+        if sink.failed.is_some() {
+            return false;
+        }
+        match sink.file.write_all(bytes) {
+            Ok(()) => sink.bytes += bytes.len() as u64,
+            Err(error) => {
+                sink.failed = Some(error.to_string());
+                self.over.store(true, Ordering::Relaxed);
+            }
+        }
+        sink.failed.is_none()
+    }
+
+    /// Ends the file, once; all logs have written what they had, but for those of `cores_left`
+    /// cores that have not left.
+    pub(crate) fn finish(&self, cores_left: usize) {
+        let mut sink = self.sink.lock().unwrap();
+        if std::mem::replace(&mut sink.closed, true) {
+            return;
+        }
+        self.over.store(true, Ordering::Relaxed);
+        let end = End {
+            why: match sink.limit_at_ns {
+                Some(_) => Ended::AtTheLimit,
+                None => Ended::WithTheRun,
+            },
+            at_ns: sink.limit_at_ns.unwrap_or_else(|| self.time().now_ns()),
+            pages: sink.pages,
+            cores_left: cores_left as u64,
+        };
+        let _told = self.write(&mut sink, &end.to_bytes());
+    }
+
+    pub(crate) fn stats(&self) -> RecordingStats {
+        let sink = self.sink.lock().unwrap();
+        let state = match (&sink.failed, sink.limit_at_ns, sink.closed) {
+            (Some(reason), ..) => RecordingState::Failed(reason.clone()),
+            (None, Some(_), _) => RecordingState::AtTheLimit,
+            (None, None, true) => RecordingState::Complete,
+            (None, None, false) => RecordingState::Running,
+        };
+        RecordingStats {
+            bytes: sink.bytes,
+            state,
+        }
+    }
+}
