@@ -39,6 +39,8 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
+    /// Its logs contradict each other.
+    Contradiction(&'static str),
     /// A log names a handler that it has not defined.
     #[non_exhaustive]
     UndefinedHandler {
@@ -100,6 +102,7 @@ impl fmt::Display for Error {
                 "cores left behind in their handlers, with what they had recorded last: {cores}"
             ),
             Error::Damaged { at, what } => write!(f, "damaged at byte {at}: {what}"),
+            Error::Contradiction(what) => write!(f, "its logs contradict each other: {what}"),
             Error::UndefinedHandler { log, profile } => {
                 write!(f, "{log} names handler {profile}, which it has not defined")
             }

@@ -14,6 +14,9 @@ mod error;
 mod log;
 mod model;
 mod read;
+mod summary;
+mod table;
+mod timeline;
 mod together;
 
 pub use crate::error::Error;
@@ -22,3 +25,7 @@ pub use crate::model::{
     By, ColorId, Event, EventId, Handler, HandlerId, Hold, Post, PostId, Recording, Relation,
     Sleep, Steal, Stolen, Wake, Write,
 };
+pub use crate::summary::{
+    CoreSummary, HandlerSummary, PostSummary, PostedBy, Quantiles, StealSummary, Summary,
+};
+pub use crate::timeline::Timeline;

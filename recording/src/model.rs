@@ -57,7 +57,6 @@ macro_rules! ids {
         pub struct $name(pub(crate) u32);
 
         impl $name {
-            #[allow(dead_code, reason = "not every kind of id is made of a place")]
             pub(crate) fn at(place: usize) -> $name {
                 $name(place as u32)
             }
@@ -206,6 +205,11 @@ pub struct Steal {
 }
 
 impl Steal {
+    /// When it was over, in ns since the beginning.
+    pub fn end_ns(&self) -> u64 {
+        self.begin_ns.saturating_add(self.cost_ns)
+    }
+
     /// Events that it brought.
     pub fn events(&self) -> u64 {
         let events = self.colors.iter().map(|stolen| stolen.events);

@@ -85,13 +85,12 @@ fn ids(logs: &[Log]) -> Vec<Vec<EventId>> {
 
 /// Holds with their ends, which other logs may tell.
 fn holds(logs: &[Log], ids: &[Vec<EventId>]) -> Result<Vec<Hold>, Error> {
-    let damaged = |what| Err(Error::Damaged { at: 0, what });
     let mut holds = Vec::new();
     let mut place_of = HashMap::new();
     for (log, ids) in logs.iter().zip(ids) {
         for (told, event, shared) in &log.holds {
             if place_of.insert(told.id, holds.len()).is_some() {
-                return damaged("two holds have one number");
+                return Err(Error::Contradiction("two holds have one number"));
             }
             holds.push(Hold {
                 color: log.events[*event].0.color,
@@ -107,7 +106,7 @@ fn holds(logs: &[Log], ids: &[Vec<EventId>]) -> Result<Vec<Hold>, Error> {
         if let Some(&place) = place_of.get(&told.id) {
             let hold: &mut Hold = &mut holds[place];
             if hold.to_ns.replace(told.at_ns.max(hold.from_ns)).is_some() {
-                return damaged("a hold is over twice");
+                return Err(Error::Contradiction("a hold is over twice"));
             }
         }
     }
@@ -141,10 +140,15 @@ fn bind(
     for (row, event) in events {
         // Those before are of events that have not begun.
         while posts.next_if(|&(its, _)| its < row).is_some() {}
-        let (event, id) = (event as usize, EventId(event));
+        let (event, id) = (event as usize, EventId::at(event as usize));
         if let Some((_, post)) = posts.next_if(|&(its, _)| its == row) {
-            recording.posts[post as usize].event = Some(id);
-            recording.events[event].cause = Some(PostId(post));
+            let begin_ns = recording.events[event].begin_ns;
+            let its = &mut recording.posts[post as usize];
+            its.event = Some(id);
+            // It was posted by then.
+            its.latest_ns = its.latest_ns.min(begin_ns).max(its.earliest_ns);
+            its.at_ns = its.at_ns.min(its.latest_ns);
+            recording.events[event].cause = Some(PostId::at(post as usize));
         } else if whole {
             let (handler, color) = named(recording, id);
             let begin_ns = recording.events[event].begin_ns;
@@ -178,7 +182,7 @@ fn look_for_circles(recording: &Recording) -> Result<(), Error> {
     // The walk that came by, from 1.
     let mut seen = vec![0u32; recording.events.len()];
     for walk in 1..=recording.events.len() as u32 {
-        let mut next = Some(EventId(walk - 1));
+        let mut next = Some(EventId::at(walk as usize - 1));
         while let Some(id) = next {
             let before = std::mem::replace(&mut seen[id.index()], walk);
             if before == walk {
