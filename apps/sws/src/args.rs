@@ -41,6 +41,8 @@ usage: sws [options]
                            the last answer (default 2000); it no longer counts as a client
   --finish-timeout-ms N    how long the requests under way may take to finish once SWS was
                            asked to stop (default 5000)
+  --record FILE            record the run in FILE, for mely-recording summary or timeline
+  --record-max-mib N       end the recording, and not the run, at N MiB (default 64)
   --help                   print this text
 
 The page /_mely shows what every core is doing.
@@ -107,6 +109,10 @@ pub(crate) struct Args {
     pub(crate) linger_timeout_ms: u64,
     /// How long what is under way may take once the server was asked to stop.
     pub(crate) finish_timeout_ms: u64,
+    /// Where the run is recorded; `None` is nowhere.
+    pub(crate) record: Option<PathBuf>,
+    /// How large that file may get.
+    pub(crate) record_mib_max: u64,
 }
 
 impl Default for Args {
@@ -124,6 +130,8 @@ impl Default for Args {
             header_timeout_ms: 10_000,
             linger_timeout_ms: 2_000,
             finish_timeout_ms: 5_000,
+            record: None,
+            record_mib_max: 64,
         }
     }
 }
@@ -167,6 +175,13 @@ where
             "max-site-mib" => {
                 let mib = count(&mut parser, &name)? as u64;
                 args.limits.bytes_max = mib.saturating_mul(1024 * 1024);
+            }
+            "record" => args.record = Some(parser.value().map_err(|e| e.to_string())?.into()),
+            "record-max-mib" => {
+                args.record_mib_max =
+                    value(&mut parser, &name, "a number from 1 to 1048576", |text| {
+                        text.parse().ok().filter(|n| (1..=1 << 20).contains(n))
+                    })?;
             }
             "max-files" => args.limits.entries_max = count(&mut parser, &name)?,
             "cores" => args.cores = Some(count(&mut parser, &name)?),
@@ -240,7 +255,8 @@ mod tests {
     fn everything_given() {
         let line = "--root www --listen [::1]:0 --cores 2 --max-clients=7 --stealing off \
             --accept single --backend epoll --idle-timeout-ms 5 --header-timeout-ms 6 \
-            --linger-timeout-ms 7 --max-site-mib 8 --max-files 9 --finish-timeout-ms 10";
+            --linger-timeout-ms 7 --max-site-mib 8 --max-files 9 --finish-timeout-ms 10 \
+            --record run.mely --record-max-mib 11";
         let expected = Args {
             root: Some("www".into()),
             limits: Limits {
@@ -258,6 +274,8 @@ mod tests {
             header_timeout_ms: 6,
             linger_timeout_ms: 7,
             finish_timeout_ms: 10,
+            record: Some("run.mely".into()),
+            record_mib_max: 11,
         };
         assert_eq!(serve(line), Ok(expected));
     }
@@ -299,6 +317,10 @@ mod tests {
             (
                 "--idle-timeout-ms 0",
                 "--idle-timeout-ms wants milliseconds from 1 to 86400000, not \"0\"",
+            ),
+            (
+                "--record-max-mib 0",
+                "--record-max-mib wants a number from 1 to 1048576, not \"0\"",
             ),
             ("--root", "missing argument for option '--root'"),
             ("--port 1", "invalid option '--port'"),

@@ -59,7 +59,7 @@ mod tests;
 mod voice;
 
 use mely::net::Backend;
-use mely::{RunError, Runtime, Stealing};
+use mely::{BuildError, RunError, Runtime, Stealing};
 use mely_apps_common::{cores, files, out};
 use server::Server;
 use std::error::Error;
@@ -141,7 +141,14 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
         args::Backend::IoUring => builder.backend(Backend::IoUring),
         args::Backend::Epoll => builder.backend(Backend::Epoll),
     };
-    let runtime = builder.build().map_err(|error| cores::refused(&error))?;
+    if let Some(file) = &args.record {
+        builder = builder.record(file, args.record_mib_max << 20);
+    }
+    let recorded = args.record.clone();
+    let runtime = builder.build().map_err(|error| match &error {
+        BuildError::Record(reason) => format!("--record: {reason}"),
+        error => cores::refused(error),
+    })?;
     let observer = runtime.poster();
     let listen = args.listen;
     let server: &'static Server = Box::leak(Box::new(Server::new(
@@ -167,7 +174,8 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     let figures = server.figures();
     let summary = summary::render(&figures);
     let profile = observer.profile();
-    let text = format!("{summary}\n{profile}{}", summary::STEAL_COST);
+    let recording = summary::recording(recorded.as_deref(), observer.stats().recording.as_ref());
+    let text = format!("{summary}\n{profile}{}{recording}", summary::STEAL_COST);
     if let Err(error) = out::print(&text) {
         // All the same a good end: what was served was served.
         out::say(NAME, format_args!("the summary is lost: {error}"));

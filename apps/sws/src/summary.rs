@@ -1,6 +1,8 @@
 //! The plain text that is printed at exit.
 
+use mely::{RecordingState, RecordingStats};
 use std::fmt::Write;
+use std::path::Path;
 
 use crate::figures::{Figures, duration, grouped, time_or_dash};
 
@@ -8,6 +10,22 @@ use crate::figures::{Figures, duration, grouped, time_or_dash};
 pub(crate) const STEAL_COST: &str = "\
 (steal cost: what the scheduler expects one color to cost, a moving average; a visit may take several)
 ";
+
+/// A line on the recording, if there is one.
+pub(crate) fn recording(file: Option<&Path>, stats: Option<&RecordingStats>) -> String {
+    let Some((file, RecordingStats { bytes, state, .. })) = file.zip(stats) else {
+        return String::new();
+    };
+    let way_out = match state {
+        RecordingState::AtTheLimit => " (--record-max-mib)",
+        _ => "",
+    };
+    format!(
+        "recording: {}, {} bytes, {state}{way_out}\n",
+        file.display(),
+        grouped(*bytes)
+    )
+}
 
 /// Renders `figures`, with a line end after each line.
 pub(crate) fn render(figures: &Figures) -> String {
