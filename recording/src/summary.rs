@@ -2,7 +2,7 @@
 
 use crate::format::Ended;
 use crate::model::{By, HandlerId, Recording, Relation};
-use crate::table::{Table, percent, time};
+use crate::table::{Table, percent, printable, time};
 use mely_topology::Distance;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Display, Formatter};
@@ -234,7 +234,7 @@ impl Recording {
             None => "cut short",
         };
         let simulated = if header.simulated { "simulated, " } else { "" };
-        let (cores, stealing) = (header.cores, &header.stealing);
+        let (cores, stealing) = (header.cores, printable(&header.stealing));
         let span = time(self.span_ns());
         let (events, colors) = (self.events.len(), self.colors.len());
         format!(
@@ -398,11 +398,12 @@ impl Summary {
         }
         write!(f, "\n{took}")?;
         for of in &self.handlers {
+            let name = printable(&of.name);
             if let Some(bytes) = of.touches_bytes {
-                writeln!(f, "{} touches {bytes} bytes an event", of.name)?;
+                writeln!(f, "{name} touches {bytes} bytes an event")?;
             }
             if of.panicked > 0 {
-                writeln!(f, "{} panicked {} times", of.name, of.panicked)?;
+                writeln!(f, "{name} panicked {} times", of.panicked)?;
             }
         }
         write!(f, "\n{waited}")

@@ -27,7 +27,7 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, names: &[&str], numbers: impl IntoIterator<Item = String>) {
-        let names = names.iter().map(|&name| name.to_owned());
+        let names = names.iter().map(|name| printable(name));
         self.rows.push(names.chain(numbers).collect());
     }
 }
@@ -61,6 +61,12 @@ impl Display for Table {
         }
         Ok(())
     }
+}
+
+/// A name, which may have come from anywhere, on one line.
+pub(crate) fn printable(name: &str) -> String {
+    let replaced = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    name.chars().map(replaced).collect()
 }
 
 /// The end of a name that is too long: the beginning of a closure's type is the crate.

@@ -539,7 +539,8 @@ impl Json<'_> {
         let (at, name) = (Us(at_ns), quoted(name));
         write!(
             self.out,
-            "{{\"ph\":\"{what}\",\"pid\":{PROCESS},\"tid\":0,\"id\":\"{id}\",\"ts\":{at},\
+            "{{\"ph\":\"{what}\",\"pid\":{PROCESS},\"tid\":0,\"id2\":{{\"local\":\"{id:#x}\"}},\
+             \"ts\":{at},\
              \"name\":{name},\"cat\":\"hold\",\"args\":{{{args}}}}}"
         )
     }

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::format::{Cause, End, Header};
 use crate::log::{Log, Names, Tag};
 use crate::model::{By, ColorId, Event, EventId, Hold, Post, PostId, Recording, Relation};
+use crate::table::printable;
 use std::collections::HashMap;
 
 /// An event may begin so much before its post by the clocks, in ns: processors' clocks are not
@@ -165,7 +166,7 @@ fn bind(
 /// What an event is called.
 fn named(recording: &Recording, event: EventId) -> (String, String) {
     let event = &recording[event];
-    let handler = recording[event.handler].name.clone();
+    let handler = printable(&recording[event.handler].name);
     (handler, recording[event.color].to_string())
 }
 

@@ -505,6 +505,34 @@ fn posts_that_are_alike_are_bound_in_their_order() {
     );
 }
 
+/// Found by the fuzzer: an error was of two lines.
+#[test]
+fn names_from_anywhere_stay_on_their_line() {
+    let name = "a\nb\u{1b}[2J";
+    let made = Made::new(1).page(
+        CORE_0,
+        0,
+        &[define(4, name), begin(4, 1, Cause::new(CORE_0, 0)), OVER],
+    );
+    let recording = Recording::read_what_is_there(&made.cut()).unwrap();
+    assert_eq!(recording.handlers[0].name, name);
+    let text = recording.summary().to_string();
+    assert!(
+        text.chars().all(|c| c == '\n' || !c.is_control()) && !text.contains("a\nb"),
+        "{text}"
+    );
+    let made = Made::new(1).page(
+        CORE_0,
+        0,
+        &[define(4, name), begin(4, 1, Cause::new(CORE_0, 0)), OVER],
+    );
+    let said = error(&made.end());
+    assert!(
+        said.starts_with("an event of handler `a\u{fffd}b\u{fffd}[2J` in color 1"),
+        "{said}"
+    );
+}
+
 /// A page has room for what it says that it has, and names are cut.
 #[test]
 fn long_names_are_cut_between_characters() {
@@ -524,22 +552,22 @@ fn long_names_are_cut_between_characters() {
 }
 
 proptest! {
-    /// Whatever the bytes, they are read or there is an error: no panic, and no run without end.
+    /// Whatever the bytes, they are read or there is an error: no panic, and no run without end. The
+    /// fuzzer (`checks/fuzz`) goes on from here.
     #[test]
-    fn damaged_files_never_panic(at in any::<prop::sample::Index>(), to in any::<u8>(), cut in any::<prop::sample::Index>()) {
+    fn damaged_files_are_read_or_refused(
+        at in any::<prop::sample::Index>(),
+        to in any::<u8>(),
+        cut in any::<prop::sample::Index>(),
+        pages in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         let mut bytes = small().end();
         let place = at.index(bytes.len());
         bytes[place] = to;
-        let cut = cut.index(bytes.len());
-        for bytes in [&bytes[..], &bytes[..cut]] {
-            for read in [Recording::read(bytes), Recording::read_what_is_there(bytes)].into_iter().flatten() {
-                let text = read.summary().to_string();
-                prop_assert!(!text.contains("NaN"));
-                let mut json = Vec::new();
-                read.timeline(mely_recording::Timeline::default(), &mut json).unwrap();
-                prop_assert!(serde_json::from_slice::<serde_json::Value>(&json).is_ok());
-            }
-        }
+        support::assert_sound(&bytes);
+        support::assert_sound(&bytes[..cut.index(bytes.len())]);
+        support::assert_sound(&support::of_pages(&pages));
+        support::assert_sound(&pages);
     }
 
     /// Records of any numbers come back as they were.

@@ -182,7 +182,12 @@ fn assert_well_formed(entries: &[Entry]) {
     // What is on no core's track ends where it began, once.
     let wide = |phase: &str| {
         let of = entries.iter().filter(|entry| entry.phase == phase);
-        let of = of.map(|entry| (entry.all["id"].as_str().unwrap().to_owned(), entry.begin_ns));
+        let of = of.map(|entry| {
+            (
+                entry.all["id2"]["local"].as_str().unwrap().to_owned(),
+                entry.begin_ns,
+            )
+        });
         of.collect::<BTreeMap<_, _>>()
     };
     let (begin, end) = (wide("b"), wide("e"));

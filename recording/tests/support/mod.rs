@@ -1,10 +1,11 @@
-//! Recordings made by hand.
+//! Recordings made by hand, and what holds of any bytes.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 #![allow(unreachable_pub, reason = "a module of each test program")]
 
 use mely_recording::format::{
     Cause, Color, ColorKind, Definition, End, Ended, Header, LogId, Page, Record,
 };
+use mely_recording::{Recording, Timeline};
 
 /// A file that is being made.
 pub struct Made {
@@ -104,6 +105,69 @@ pub fn arrival(profile: u32, value: u64) -> Record {
         profile,
         color: color(value),
         gap_ns: 10,
+    }
+}
+
+/// A file whose pages have these bytes, so that most of what is read are records. Each page begins
+/// with a byte for its log and one for its length.
+pub fn of_pages(mut bytes: &[u8]) -> Vec<u8> {
+    let mut made = Made::new(3);
+    while let [log, len, rest @ ..] = bytes {
+        let log = match log % 5 {
+            4 => LogId::outside(0),
+            core => LogId::core(usize::from(core)),
+        };
+        let (records, rest) = rest.split_at(rest.len().min(usize::from(*len)));
+        // The header that `Page` would have written, and these bytes.
+        let mut page = Page::new().close(log, 0).to_vec();
+        page[..4].copy_from_slice(&(records.len() as u32).to_le_bytes());
+        made.bytes.extend(page);
+        made.bytes.extend(records);
+        made.pages += 1;
+        bytes = rest;
+    }
+    made.end()
+}
+
+/// What holds of any bytes: they are read, or there is a sentence; and what is read is sound.
+pub fn assert_sound(bytes: &[u8]) {
+    let whole = Recording::read(bytes);
+    let rest = Recording::read_what_is_there(bytes);
+    if let Err(error) = &whole {
+        let text = error.to_string();
+        assert!(!text.is_empty() && !text.contains('\n'), "{text}");
+    }
+    if let Ok(whole) = &whole {
+        let rest = rest.as_ref().expect("what can be read whole can be read");
+        assert_eq!(whole.events.len(), rest.events.len());
+        assert!(whole.end.is_some());
+    }
+    let Ok(recording) = whole.or(rest) else {
+        return;
+    };
+    let mut posts = 0;
+    for (place, event) in recording.events.iter().enumerate() {
+        assert!(event.core < recording.header.cores);
+        assert!(event.end_ns() <= recording.last_ns);
+        posts += recording.posts_of(event).len();
+        if let Some(cause) = event.cause {
+            let post = &recording[cause];
+            assert_eq!(post.event.map(|event| event.index()), Some(place));
+            assert!(post.color == event.color && !post.refused);
+            assert!((post.earliest_ns..=post.latest_ns).contains(&post.at_ns));
+        }
+        let _ = recording.poster(event);
+    }
+    assert!(posts <= recording.posts.len());
+    assert!(recording.events.is_sorted_by_key(|event| event.begin_ns));
+    let text = recording.summary().to_string();
+    assert!(!text.contains("NaN") && !text.contains("inf%"), "{text}");
+    for arrows in [false, true] {
+        let mut options = Timeline::default();
+        options.posts = arrows;
+        let mut json = Vec::new();
+        recording.timeline(options, &mut json).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&json).unwrap();
     }
 }
 
