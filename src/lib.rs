@@ -151,6 +151,8 @@ mod memory;
 pub mod model;
 #[cfg(not(loom))]
 pub mod net;
+#[cfg(feature = "tracing")]
+mod notice;
 mod post;
 mod record;
 #[cfg(not(loom))]

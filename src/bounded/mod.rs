@@ -364,9 +364,13 @@ impl<T: Send + 'static> Bounded<T> {
         let inner = self.inner();
         let here = worker::lend_current(Arc::as_ptr(inner), (), |worker, ()| {
             counters(&worker.core).refused.add(1);
+            #[cfg(feature = "tracing")]
+            worker.core.tell_refused(self.cell.state.color(), "Backlog");
         });
         if here.is_err() {
             inner.refused_outside.fetch_add(1, Ordering::Relaxed);
+            #[cfg(feature = "tracing")]
+            crate::notice::tell_refused_outside(self.cell.state.color(), "Backlog");
         }
     }
 

@@ -167,7 +167,11 @@ impl Poster {
             .with(|maker| maker.make_if(&shared.profiles, handler, color, f, sort, wrap, count));
         match made {
             Ok((event, _)) => direct::publish(shared, color, event),
-            Err((f, Refusal::Full)) => return Err(PostError::Full(f)),
+            Err((f, Refusal::Full)) => {
+                #[cfg(feature = "tracing")]
+                crate::notice::tell_refused_outside(color, "events_max");
+                return Err(PostError::Full(f));
+            }
             Err((f, Refusal::NotAdmitted)) => return Err(PostError::Ended(f)),
         }
         Ok(())

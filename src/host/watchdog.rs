@@ -16,7 +16,7 @@
 //! - and the handler that it is inside of, if it was thought short, is not from now on.
 //!
 //! And handlers over the limit of [`Builder::on_slow_handler`](crate::Builder::on_slow_handler) are
-//! told to the hook.
+//! told to the hook, and, with the feature `tracing`, to subscribers.
 //!
 //! While no core is busy the watchdog sleeps ([`crate::shared::vigil`]).
 
@@ -63,6 +63,8 @@ pub(crate) struct Watchdog {
     idle_looks: u32,
 }
 
+/// What is slow for subscribers of `tracing`, unless the builder says.
+const SLOW: Duration = Duration::from_millis(10);
 /// Looks at cores of which none is busy before the watchdog sleeps: one that becomes busy has to
 /// wake it.
 const IDLE_LOOKS: u32 = 20;
@@ -130,19 +132,33 @@ impl Watchdog {
             }
             (seen.running, seen.looks, seen.turns) = (true, looks, turns);
             let running_for = Duration::from_nanos(now_ns - seen.since_ns);
-            if let Some((limit, hook)) = &inner.config.slow
-                && running_for >= *limit
-                && !std::mem::replace(&mut seen.told, true)
-            {
-                hook(&SlowHandler {
-                    handler: profile.name(),
-                    core,
-                    running_for,
-                });
+            let Some(limit) = slow_limit(inner) else {
+                continue;
+            };
+            if running_for >= limit && !std::mem::replace(&mut seen.told, true) {
+                #[cfg(feature = "tracing")]
+                {
+                    let running_ns = now_ns - seen.since_ns;
+                    let color = shared.progress.color();
+                    crate::notice::tell_slow(core, profile.name(), color, running_ns);
+                }
+                if let Some((_, hook)) = &inner.config.slow {
+                    hook(&SlowHandler {
+                        handler: profile.name(),
+                        core,
+                        running_for,
+                    });
+                }
             }
         }
         inner.shared.ring_all(bells);
     }
+}
+
+/// From when on a handler is slow, if that is to be told.
+fn slow_limit(inner: &Inner) -> Option<Duration> {
+    let limit = inner.config.slow.as_ref().map(|(limit, _)| *limit);
+    limit.or(cfg!(feature = "tracing").then_some(SLOW))
 }
 
 /// Wakes the watchdog.

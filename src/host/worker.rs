@@ -225,6 +225,8 @@ fn run_until_closed(cx: &mut Cx) {
 #[inline]
 pub(crate) fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     let ran = step(cx, between);
+    #[cfg(feature = "tracing")]
+    tell(cx);
     let worker = cx.worker();
     worker.core.looks_up();
     let phase = worker.inner.quiesce.phase();
@@ -250,6 +252,17 @@ pub(crate) fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
         worker.spin.stays();
     }
     next
+}
+
+/// Tells what the core has noted down. Not under a borrow of the worker: whoever listens is the
+/// user's code, and may post.
+#[cfg(feature = "tracing")]
+fn tell(cx: &mut Cx) {
+    let core = &mut cx.worker().core;
+    if !core.notices.is_empty() {
+        let (notices, core) = (std::mem::take(&mut core.notices), core.id.index());
+        notices.tell(core);
+    }
 }
 
 /// Lies down, or, when the end is near, reports that this core has nothing left.

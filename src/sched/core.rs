@@ -40,6 +40,8 @@ use crate::event::profile::{Begun, WATCH_GATE, WATCH_TIMES};
 use crate::event::tag::{ProfileId, Tag};
 use crate::event::times::Times;
 use crate::memory::prefetch;
+#[cfg(feature = "tracing")]
+use crate::notice::Notices;
 use crate::record::Log;
 use crate::shared::sleepers::wake_nearest;
 use crate::shared::wish;
@@ -117,6 +119,12 @@ pub(crate) struct Core {
     pub(super) ran: bool,
     /// Holds made on this core.
     pub(super) holds: u64,
+    /// What is to be told.
+    #[cfg(feature = "tracing")]
+    pub(crate) notices: Notices,
+    /// Since when the core sleeps, in ns.
+    #[cfg(feature = "tracing")]
+    pub(super) parked_at_ns: Option<u64>,
     /// What counted as posted and was no event, and is over: holds that a deadline has ended on
     /// this core, and tasks. They count as executed.
     pub(crate) settled: u64,
@@ -153,6 +161,10 @@ impl Core {
             bells: Vec::new(),
             ran: false,
             holds: 0,
+            #[cfg(feature = "tracing")]
+            notices: Notices::default(),
+            #[cfg(feature = "tracing")]
+            parked_at_ns: None,
             settled: 0,
             shared,
         }
@@ -201,9 +213,13 @@ impl Core {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (event, times) =
-            self.maker
-                .make(&self.shared.profiles, handler, color, f, sort, wrap)?;
+        let profiles = &self.shared.profiles;
+        let made = self.maker.make(profiles, handler, color, f, sort, wrap);
+        #[cfg(feature = "tracing")]
+        if made.is_err() {
+            self.tell_refused(color, "events_max");
+        }
+        let (event, times) = made?;
         self.put(color, event, times);
         Ok(())
     }
@@ -403,6 +419,10 @@ impl Core {
         let (event, times) = unsafe { self.running.pop() };
         let (mut begun, color, tag, watch) = self.shared.profiles.begin(event);
         self.current.color = color;
+        #[cfg(feature = "tracing")]
+        self.own
+            .progress
+            .set_color(Color::of_kind(tag.kind(), color));
         if self.current.tag != tag {
             self.note(tag);
         }

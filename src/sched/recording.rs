@@ -1,4 +1,5 @@
-//! What a core records, if its runtime is recorded ([`crate::record`]).
+//! What a core records, if its runtime is recorded ([`crate::record`]), and with the feature
+//! `tracing` tells ([`crate::notice`]).
 
 use super::core::Core;
 use super::steal::{Loot, Temptation};
@@ -6,6 +7,8 @@ use crate::color::CoreId;
 use crate::event::node::Event;
 use crate::event::tag::{ProfileId, Tag};
 use crate::gate::HoldId;
+#[cfg(feature = "tracing")]
+use crate::notice::{Notice, What};
 use crate::record;
 use crate::{Color, Cx};
 use mely_topology::Distance;
@@ -39,11 +42,20 @@ impl Core {
         if let Some(log) = self.maker.log() {
             log.park();
         }
+        #[cfg(feature = "tracing")]
+        {
+            self.parked_at_ns = Some(self.clock.now_ns());
+        }
     }
 
     pub(super) fn record_rise(&mut self) {
         if let Some(log) = self.maker.log() {
             log.rise();
+        }
+        #[cfg(feature = "tracing")]
+        if let Some(since_ns) = self.parked_at_ns.take() {
+            let slept_ns = self.clock.now_ns().saturating_sub(since_ns);
+            self.tell(None, What::Slept { slept_ns });
         }
     }
 
@@ -55,6 +67,8 @@ impl Core {
         cost_ns: u64,
         loot: &mut Loot,
     ) {
+        #[cfg(feature = "tracing")]
+        self.tell_steal(victim, distance, why, cost_ns, loot);
         let Some(log) = self.maker.log() else { return };
         let stolen = |taken: &mut crate::shared::color_queue::Taken| record::Loot {
             color: taken.fifo.color().expect("what is stolen has events"),
@@ -76,6 +90,11 @@ impl Core {
         if let Some(log) = self.maker.log() {
             log.hold(hold.number(), shared);
         }
+        #[cfg(feature = "tracing")]
+        {
+            let hold = hold.number();
+            self.tell(Some(self.current.color()), What::Held { hold, shared });
+        }
     }
 
     pub(super) fn record_wait(&mut self) {
@@ -87,6 +106,60 @@ impl Core {
     pub(super) fn record_hold_over(&mut self, hold: HoldId) {
         if let Some(log) = self.maker.log() {
             log.hold_over(hold.number());
+        }
+        #[cfg(feature = "tracing")]
+        {
+            let hold = hold.number();
+            self.tell(Some(self.current.color()), What::HoldOver { hold });
+        }
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl Core {
+    /// Notes down what is to be told of the color, by the handler that runs.
+    fn tell(&mut self, color: Option<Color>, what: What) {
+        if what.is_wanted() {
+            let profile = self.shared.profiles.get(self.current.profile());
+            self.notices.note(Notice {
+                core: self.id.index(),
+                handler: profile.name(),
+                color,
+                what,
+            });
+        }
+    }
+
+    /// A post to this color was refused, because of this limit.
+    #[cold]
+    pub(crate) fn tell_refused(&mut self, color: Color, limit: &'static str) {
+        self.tell(Some(color), What::Refused { limit });
+    }
+
+    fn tell_steal(
+        &mut self,
+        victim: CoreId,
+        distance: Distance,
+        why: Temptation,
+        cost_ns: u64,
+        loot: &mut Loot,
+    ) {
+        let what = What::Stole {
+            victim: victim.index(),
+            distance,
+            stuck: why == Temptation::Stuck,
+            cost_ns,
+            colors: loot.len(),
+            events: loot.iter().map(|taken| u64::from(taken.fifo.len())).sum(),
+        };
+        if let Some(first) = loot.first_mut().filter(|_| what.is_wanted()) {
+            let profile = self.shared.profiles.get(first.fifo.profile());
+            self.notices.note(Notice {
+                core: self.id.index(),
+                handler: profile.name(),
+                color: first.fifo.color(),
+                what,
+            });
         }
     }
 }

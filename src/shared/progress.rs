@@ -1,5 +1,7 @@
 //! What a core's thread tells between its critical sections.
 
+#[cfg(feature = "tracing")]
+use crate::color::{Color, ColorKind};
 use crate::event::tag::ProfileId;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::relaxed;
@@ -16,6 +18,9 @@ pub(crate) struct Progress {
     /// In a handler known or feared to be long. A hint of the core's own, which spares thieves the
     /// wait to find out.
     long: AtomicU32,
+    /// The color of the event that runs: its value, and its kind.
+    #[cfg(feature = "tracing")]
+    color: (relaxed::AtomicU64, relaxed::AtomicU32),
     /// The profile of the event that runs, plus one; 0 once the core found nothing to run. For
     /// reports and the watchdog.
     running: relaxed::AtomicU32,
@@ -35,6 +40,8 @@ impl Progress {
             attention: relaxed::AtomicU32::new(0),
             turns: AtomicU64::new(0),
             long: AtomicU32::new(0),
+            #[cfg(feature = "tracing")]
+            color: Default::default(),
             running: relaxed::AtomicU32::new(0),
         }
     }
@@ -100,6 +107,22 @@ impl Progress {
     pub(crate) fn profile(&self) -> Option<ProfileId> {
         let place = self.running.load(Ordering::Relaxed).checked_sub(1)?;
         ProfileId::new(place as usize)
+    }
+
+    /// Notes the color of what runs.
+    #[cfg(feature = "tracing")]
+    #[inline(always)]
+    pub(crate) fn set_color(&self, color: Color) {
+        self.color.0.store(color.value(), Ordering::Relaxed);
+        self.color.1.store(color.kind().bits(), Ordering::Relaxed);
+    }
+
+    /// The color of the event that runs. (Of one that has just begun, the value may be the one
+    /// before.)
+    #[cfg(feature = "tracing")]
+    pub(crate) fn color(&self) -> Color {
+        let kind = ColorKind::from_bits(self.color.1.load(Ordering::Relaxed));
+        Color::of_kind(kind, self.color.0.load(Ordering::Relaxed))
     }
 
     /// Counts one more; see `turns`.
