@@ -140,6 +140,12 @@ impl Drawing<'_> {
         span.begin_ns <= self.options.to_ns && span.end_ns >= self.options.from_ns
     }
 
+    /// The same for a steal, whose arrow has both its ends or neither.
+    fn is_steal_in(&self, steal: &Steal) -> bool {
+        let (begin_ns, end_ns) = (steal.begin_ns, steal.end_ns());
+        self.is_in(Span { begin_ns, end_ns })
+    }
+
     fn name_tracks(&mut self) -> io::Result<()> {
         let simulated = if self.recording.header.simulated {
             " (simulated)"
@@ -237,7 +243,7 @@ impl Drawing<'_> {
             let by = Track::Events.of(self.recording[by].core);
             let from_ns = from.nearest(post.at_ns);
             // Clocks are not exactly alike, and nothing leads back in time.
-            if from_ns <= to.begin_ns {
+            if from_ns <= to.begin_ns && self.is_in(from) {
                 self.json.arrow("s", number, by, from_ns, "post")?;
                 let of = Track::Events.of(event.core);
                 self.json.arrow("f", number, of, to.begin_ns, "post")?;
@@ -293,7 +299,7 @@ impl Drawing<'_> {
         for (number, (steal, end_ns)) in recording.steals.iter().zip(ends_ns).enumerate() {
             let span = Span::place(steal.begin_ns, end_ns, &mut free_ns[steal.victim]);
             arrows_ns.push(span.begin_ns);
-            if self.is_in(span) {
+            if self.is_steal_in(steal) {
                 let name = format!("core {} steals", steal.thief);
                 let (track, args) = (Track::StolenFrom.of(steal.victim), self.loot(steal));
                 self.json.slice(track, span, &name, "steal", &args)?;
@@ -330,7 +336,11 @@ impl Drawing<'_> {
                 Does::Write(write) => (write.core, begin_ns.saturating_add(write.took_ns)),
             };
             let span = Span::place(begin_ns, end_ns, &mut free_ns[core]);
-            if !self.is_in(span) {
+            let is_in = match does {
+                Does::Steal(_, steal) => self.is_steal_in(steal),
+                Does::Sleep(_) | Does::Write(_) => self.is_in(span),
+            };
+            if !is_in {
                 continue;
             }
             let track = Track::Scheduler.of(core);

@@ -297,4 +297,11 @@ fn a_part_of_a_run_is_drawn() {
             .map(|entry| entry.begin_ns)
             .all(|ns| (third..=2 * third).contains(&ns))
     );
+    // Wherever it begins and ends, no arrow has one end only.
+    options.posts = true;
+    for part in 0..50 {
+        options.from_ns = recording.last_ns * part / 50;
+        options.to_ns = recording.last_ns * (part + 1) / 50;
+        assert_well_formed(&self::entries(&recording, options));
+    }
 }
