@@ -4,6 +4,7 @@ use crate::client::{Client, PATIENCE};
 use crate::on_both;
 use crate::setup::Setup;
 use crate::site::Directory;
+use mely_recording::Recording;
 use rustix::process::Signal;
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
@@ -11,7 +12,11 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-on_both!(a_reader_of_the_first_line_only, a_full_disk);
+on_both!(
+    a_reader_of_the_first_line_only,
+    a_full_disk,
+    a_run_is_recorded
+);
 
 fn full() -> Stdio {
     File::options()
@@ -43,6 +48,28 @@ fn a_full_disk(backend: &str) {
     assert_eq!(exit.code, Some(0), "{exit:?}");
     assert!(!exit.err.contains("panicked"), "{exit:?}");
     assert!(exit.err.contains("No space left"), "{exit:?}");
+}
+
+fn a_run_is_recorded(backend: &str) {
+    let directory = Directory::new();
+    let file = directory.path().join("run.rec");
+    let record = ["--record", file.to_str().unwrap()];
+    let mut server = Setup::new(backend).args(&record).start();
+    let mut client = Client::connect(server.addr());
+    for _ in 0..100 {
+        assert_eq!(client.get("/").status(), 200);
+    }
+    let exit = server.end(Signal::TERM);
+    assert_eq!(exit.code, Some(0), "{exit:?}");
+    assert!(exit.out.contains(" bytes, complete\n"), "{exit:?}");
+    let summary = Recording::open(&file).unwrap().summary();
+    let of = |name: &str| summary.handlers.iter().find(|of| of.name == name);
+    assert_eq!(of("WriteResponse").map(|of| of.events), Some(100));
+
+    let exit = Setup::bare().args(&["--record", "/nowhere/run.rec"]).run();
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    assert!(exit.err.starts_with("sws: --record: "), "{exit:?}");
+    assert!(exit.err.contains("`/nowhere/run.rec`"), "{exit:?}");
 }
 
 #[test]
