@@ -210,6 +210,9 @@ pub mod promises {}
 #[doc = include_str!("../docs/checks.md")]
 pub mod checks {}
 
+#[doc = include_str!("../docs/recording.md")]
+pub mod recordings {}
+
 #[doc = include_str!("../docs/coming-from.md")]
 pub mod coming_from {}
 
