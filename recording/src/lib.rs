@@ -6,7 +6,7 @@
 //! Perfetto opens ([`Recording::timeline`]), and for whoever wants to know what the same events
 //! would do elsewhere: nothing is averaged. The program `mely-recording` prints both.
 //!
-//! mely itself writes by way of [`format`], so that the bytes are said once.
+//! mely itself writes by way of [`mod@format`], so that the bytes are said once.
 
 pub mod format;
 
