@@ -39,6 +39,8 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
+    /// It has more events and posts than can be told apart by 32 bits.
+    TooLong,
     /// Its logs contradict each other.
     Contradiction(&'static str),
     /// A log names a handler that it has not defined.
@@ -102,6 +104,9 @@ impl fmt::Display for Error {
                 "cores left behind in their handlers, with what they had recorded last: {cores}"
             ),
             Error::Damaged { at, what } => write!(f, "damaged at byte {at}: {what}"),
+            Error::TooLong => f.write_str(
+                "more than 4294967295 events and posts: record with a lower limit of bytes",
+            ),
             Error::Contradiction(what) => write!(f, "its logs contradict each other: {what}"),
             Error::UndefinedHandler { log, profile } => {
                 write!(f, "{log} names handler {profile}, which it has not defined")

@@ -400,11 +400,6 @@ impl Page {
         self.len + bytes <= PAGE_HEADER_BYTES + PAGE_BYTES
     }
 
-    /// Whether nothing was put into it.
-    pub fn is_empty(&self) -> bool {
-        self.len == PAGE_HEADER_BYTES
-    }
-
     /// Closes it, as the page of `log` whose first gap is since `from_ns`; returns what is to be
     /// written, and leaves it empty once that is over.
     pub fn close(&mut self, log: LogId, from_ns: u64) -> &[u8] {

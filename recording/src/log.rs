@@ -91,9 +91,6 @@ pub(crate) struct Log {
     pub(crate) holds_over: Vec<HoldTold>,
 }
 
-/// Most events of a log, and most posts: ids have 32 bits.
-const MOST: usize = u32::MAX as usize / 1_024;
-
 impl Log {
     pub(crate) fn new(id: LogId, cores: usize) -> Log {
         Log {
@@ -187,13 +184,9 @@ impl Log {
         Cause::new(self.id, self.posts.len() as u64)
     }
 
-    fn push_post(&mut self, post: Post, profile: u32) -> Result<(), Wrong> {
-        if self.posts.len() == MOST {
-            return Err(Wrong::Not("a log has more posts than can be read"));
-        }
+    fn push_post(&mut self, post: Post, profile: u32) {
         let cause = self.next_cause();
         self.posts.push((post, Tag { profile, cause }));
-        Ok(())
     }
 
     fn take(&mut self, names: &mut Names, record: Record) -> Result<(), Wrong> {
@@ -219,9 +212,6 @@ impl Log {
                 let core = self.core()?;
                 if self.open {
                     return Err(Wrong::Not("an event begins inside another"));
-                }
-                if self.events.len() == MOST {
-                    return Err(Wrong::Not("a log has more events than can be read"));
                 }
                 let posts = self.posts.len() as u32;
                 let event = Event {
@@ -273,7 +263,7 @@ impl Log {
                     self.told.push((self.posts.len(), after_ns));
                 }
                 let by = By::Event(EventId::at(place));
-                self.push_post(post(by, at_ns, handler, color, relation), profile)?;
+                self.push_post(post(by, at_ns, handler, color, relation), profile);
             }
             Record::Arrival {
                 profile,
@@ -290,7 +280,7 @@ impl Log {
                     None => By::Outside(self.id.as_outside()),
                 };
                 let color = names.color(color);
-                self.push_post(post(by, at_ns, handler, color, Relation::Other), profile)?;
+                self.push_post(post(by, at_ns, handler, color, Relation::Other), profile);
             }
             Record::Refused => match self.posts.last_mut() {
                 Some((post, _)) => post.refused = true,

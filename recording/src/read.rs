@@ -1,7 +1,7 @@
 //! From the bytes of a file to a [`Recording`].
 
 use crate::error::Error;
-use crate::format::{Fault, Input, MAGIC, Paged};
+use crate::format::{Fault, Input, MAGIC, PAGE_BYTES, Paged};
 use crate::log::{Log, Names};
 use crate::model::Recording;
 use crate::together::put_together;
@@ -35,6 +35,10 @@ impl Recording {
     }
 }
 
+/// Most events and posts of a recording: their ids have 32 bits, and a page that exceeds it has
+/// been read by then.
+const ENTRIES_MAX: usize = u32::MAX as usize - PAGE_BYTES;
+
 fn read(bytes: &[u8], whole: bool) -> Result<Recording, Error> {
     let mut input = Input::new(bytes);
     if bytes.len() >= MAGIC.len() && !bytes.starts_with(&MAGIC) || !MAGIC.starts_with(first(bytes))
@@ -61,6 +65,10 @@ fn read(bytes: &[u8], whole: bool) -> Result<Recording, Error> {
                 let log = logs.entry(id).or_insert_with(|| Log::new(id, header.cores));
                 log.begin_page(from_ns).map_err(damaged)?;
                 log.read(&mut names, records)?;
+                let entries = logs.values().map(|log| log.events.len() + log.posts.len());
+                if entries.sum::<usize>() > ENTRIES_MAX {
+                    return Err(Error::TooLong);
+                }
             }
             Ok(Paged::End(end)) => break Some(end),
             Err(Fault::Short) if whole => return Err(cut_short()),
