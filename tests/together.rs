@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
-use mely::{Callback, Color, Colored, Cx, NoReply, OnPanic, PostError, with_cx};
+use mely::{Callback, Color, Colored, Cx, Handler, NoReply, OnPanic, PostError, with_cx};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -387,4 +387,58 @@ fn what_was_posted_before_a_stop_runs_and_what_is_cut_short_is_dropped() {
     assert!(error.is_err());
     drop(kept);
     eventually("dropped", || alive.count() == 0);
+}
+
+/// Each closure has a row of its own in the profile, and its handler's name if it has one.
+#[test]
+fn each_has_a_name_and_a_time_of_its_own() {
+    let _bound = Bound::new("each_has_a_name");
+    static TRANSFER: Handler = Handler::new("transfer");
+    static REPORT: Handler = Handler::new("report");
+    let runtime = cores(1).exit_when_idle(true).build().unwrap();
+    let (poster, names) = (runtime.poster(), Arc::new(Mutex::new(Vec::new())));
+    let (by, seen) = (runtime.poster(), Arc::clone(&names));
+    runtime
+        .run(move |cx| {
+            let [a, b] = [1, 2].map(|color| Colored::new(cx, Color::from(color), 0u64));
+            for _ in 0..10 {
+                cx.with_all([&a, &b], |[a, _b], _cx| *a += 1);
+                cx.with_all([&a, &b], |[_a, b], _cx| *b += 1);
+            }
+            let note = || {
+                let seen = Arc::clone(&seen);
+                move |cx: &Cx| seen.lock().unwrap().push(cx.handler())
+            };
+            let (first, second, third, fourth) = (note(), note(), note(), note());
+            cx.with_all_as(&TRANSFER, (&a, &b), move |_, cx| first(cx));
+            by.with_all_as(&TRANSFER, [&a, &b], move |_, cx| second(cx))
+                .unwrap();
+            // Of one color it is one event.
+            cx.with_all_as(&TRANSFER, [&a], move |_, cx| third(cx));
+            cx.read_all_as(&REPORT, [&a, &b], move |[a, b], cx| {
+                assert_eq!((*a, *b), (10, 10));
+                fourth(cx);
+            });
+            let fifth = note();
+            by.read_all_as(&REPORT, (&a, &b), move |_, cx| fifth(cx))
+                .unwrap();
+        })
+        .unwrap();
+    let mut names = names.lock().unwrap().clone();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        ["report", "report", "transfer", "transfer", "transfer"]
+    );
+    let rows = poster.profile().handlers;
+    let of = |name: &str| -> u64 {
+        let rows = rows.iter().filter(|row| row.name == name);
+        rows.map(|row| row.events()).sum()
+    };
+    assert_eq!((of("transfer"), of("report")), (2 + 2 + 1, 2));
+    // Of each closure one for the first color's events, which can be refused, and one for the
+    // others'.
+    let unnamed = rows.iter().filter(|row| row.name.contains("Meeting<"));
+    let unnamed: Vec<u64> = unnamed.map(|row| row.events()).collect();
+    assert_eq!(unnamed, [10; 4], "{rows:?}");
 }

@@ -29,24 +29,33 @@ use crate::host::poster::{PostError, Poster};
 use crate::host::quiesce::Until;
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
-use crate::{Color, Cx};
-
-type Body<H> = Box<dyn FnOnce(&mut Cx, &H, &mut Helds) + Send>;
+use crate::{Color, Cx, Handler};
 
 /// What the events of all colors have in common.
-struct Meeting<H> {
+///
+/// It is of a type of its own for each `F`, so that the time of each is learned by itself.
+struct Meeting<H, R: Send + 'static, F> {
     colors: usize,
     handles: H,
-    waiting: Mutex<Gathered<H>>,
+    /// [`run`], of the states that the handles are of.
+    run: Run<H, R, F>,
+    waiting: Mutex<Gathered<R, F>>,
 }
 
-struct Gathered<H> {
+type Run<H, R, F> = fn(Option<Asked<R>>, F, &mut Cx, &H, &mut Helds);
+
+struct Gathered<R: Send + 'static, F> {
     helds: Helds,
     /// None once it runs.
-    body: Option<Body<H>>,
+    body: Option<(Option<Asked<R>>, F)>,
 }
 
-impl<H: Handles> Arrive for Meeting<H> {
+impl<H, R, F> Arrive for Meeting<H, R, F>
+where
+    H: Handles,
+    R: Send + 'static,
+    F: Send + 'static,
+{
     const SORT: Sort = Sort::ORDINARY;
 
     fn arrive(self: Arc<Self>, cx: &mut Cx) {
@@ -56,10 +65,10 @@ impl<H: Handles> Arrive for Meeting<H> {
             return waiting.helds.add(Held::take(cx));
         }
         let mut helds = std::mem::replace(&mut waiting.helds, Helds::none());
-        let body = waiting.body.take().expect("the last one arrives once");
+        let (asked, f) = waiting.body.take().expect("the last one arrives once");
         drop(waiting);
         cx.worker().core.acts_for_all();
-        body(cx, &self.handles, &mut helds);
+        (self.run)(asked, f, cx, &self.handles, &mut helds);
     }
 }
 
@@ -157,6 +166,7 @@ impl<H: Handles> Target<H> {
     /// Posts to one color the event that `event` makes of the handles and `f`, or gives `f` back.
     fn post_to<F, G>(
         self,
+        handler: Option<&'static Handler>,
         color: Color,
         sort: Sort,
         f: F,
@@ -168,13 +178,14 @@ impl<H: Handles> Target<H> {
         // If it is refused, the last handles of the states are not dropped in there.
         let mut handles = Some(self.handles);
         let wrap = |f| event(handles.take().expect("wrapped once"), f);
-        Poster::of(&self.inner).post_sort_until(Until::Stop, None, color, f, sort, wrap)
+        Poster::of(&self.inner).post_sort_until(Until::Stop, handler, color, f, sort, wrap)
     }
 
     /// Posts to each of the colors what `meeting` makes of the handles, the number of colors and
     /// `f`, or gives `f` back.
     fn post<F, A>(
         self,
+        handler: Option<&'static Handler>,
         f: F,
         meeting: impl FnOnce(H, usize, F) -> Arc<A>,
     ) -> Result<(), PostError<F>>
@@ -186,19 +197,20 @@ impl<H: Handles> Target<H> {
                 let arrives = meeting(handles, 1, f);
                 move |cx: &mut Cx| arrives.arrive(cx)
             };
-            return self.post_to(color, A::SORT, f, event);
+            return self.post_to(handler, color, A::SORT, f, event);
         }
         let count = self.colors.len();
         // As above.
         let mut handles = Some(self.handles);
         let wrap = |f| meeting(handles.take().expect("wrapped once"), count, f);
-        Poster::of(&self.inner).post_together(None, &self.colors, f, wrap)
+        Poster::of(&self.inner).post_together(handler, &self.colors, f, wrap)
     }
 }
 
 /// Posts `f`, which gets all states, or gives it back. What it returns goes to `asked`.
 fn post<S, R, F>(
     target: Target<S::Handles>,
+    handler: Option<&'static Handler>,
     asked: Option<Asked<R>>,
     f: F,
 ) -> Result<(), PostError<F>>
@@ -211,29 +223,31 @@ where
         let event = |handles, f| {
             move |cx: &mut Cx| run::<S, R, F>(asked, f, cx, &handles, &mut Helds::none())
         };
-        return target.post_to(color, Sort::ORDINARY, f, event);
+        return target.post_to(handler, color, Sort::ORDINARY, f, event);
     }
-    target.post(f, |handles, colors, f| {
-        let body = move |cx: &mut Cx, handles: &S::Handles, helds: &mut Helds| {
-            run::<S, R, F>(asked, f, cx, handles, helds);
-        };
+    target.post(handler, f, |handles, colors, f| {
         Arc::new(Meeting {
             colors,
             handles,
+            run: run::<S, R, F>,
             waiting: Mutex::new(Gathered {
                 helds: Helds::for_all_but_one_of(colors),
-                body: Some(Box::new(body)),
+                body: Some((asked, f)),
             }),
         })
     })
 }
 
-fn try_with_all<S, F>(states: S, f: F) -> Result<(), PostError<F>>
+fn try_with_all<S, F>(
+    handler: Option<&'static Handler>,
+    states: S,
+    f: F,
+) -> Result<(), PostError<F>>
 where
     S: States,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
 {
-    post::<S, (), F>(Target::of(states), None, f)
+    post::<S, (), F>(Target::of(states), handler, None, f)
 }
 
 fn ask_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
@@ -244,7 +258,7 @@ where
 {
     let target = Target::of(states);
     let (asked, reply) = Asked::new(&target.inner);
-    post::<S, R, F>(target, Some(asked), f)?;
+    post::<S, R, F>(target, None, Some(asked), f)?;
     Ok(reply)
 }
 
@@ -292,6 +306,38 @@ impl Cx {
         accepted(self.try_with_all(states, f));
     }
 
+    /// Like [`with_all`](Self::with_all), under a handler.
+    ///
+    /// There is an event under the handler for each of the colors, of which one runs `f`: so the
+    /// handler's [profile](crate::Profile) counts as many events, and their mean time is that of
+    /// all of them.
+    ///
+    /// ```
+    /// use mely::{Color, Colored, Handler, Runtime};
+    /// static TRANSFER: Handler = Handler::new("transfer");
+    /// let named = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let from = Colored::new(cx, Color::from(1), 100);
+    ///     let to = Colored::new(cx, Color::from(2), 0);
+    ///     cx.with_all_as(&TRANSFER, [&from, &to], move |[from, to], cx| {
+    ///         *from -= 30;
+    ///         *to += 30;
+    ///         finish.finish(cx.handler());
+    ///     });
+    /// })?;
+    /// assert_eq!(named, "transfer");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    pub fn with_all_as<S, F>(&self, handler: &'static Handler, states: S, f: F)
+    where
+        S: States,
+        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
+    {
+        accepted(try_with_all(Some(handler), states, f));
+    }
+
     /// Posts to several colors, or gives the closure back.
     ///
     /// # Errors
@@ -304,7 +350,7 @@ impl Cx {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        try_with_all(states, f)
+        try_with_all(None, states, f)
     }
 
     /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
@@ -335,7 +381,27 @@ impl Poster {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        try_with_all(states, f)
+        try_with_all(None, states, f)
+    }
+
+    /// Like [`with_all`](Self::with_all), under a handler; see [`Cx::with_all_as`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    pub fn with_all_as<S, F>(
+        &self,
+        handler: &'static Handler,
+        states: S,
+        f: F,
+    ) -> Result<(), PostError<F>>
+    where
+        S: States,
+        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
+    {
+        try_with_all(Some(handler), states, f)
     }
 
     /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.

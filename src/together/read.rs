@@ -87,6 +87,7 @@ fn read_apart<V, R, F>(
 /// Posts `f`, which reads all states, or gives it back. What it returns goes to `asked`.
 fn post_all<S, R, F>(
     target: Target<S::Handles>,
+    handler: Option<&'static Handler>,
     asked: Option<Asked<R>>,
     f: F,
 ) -> Result<(), PostError<F>>
@@ -95,9 +96,9 @@ where
     R: Send + 'static,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
 {
-    target.post(f, |handles, colors, f| {
+    target.post(None, f, |handles, colors, f| {
         let body = move |cx: &mut Cx, reads: <S::Handles as ReadHandles>::Reads| {
-            read_apart(cx, None, asked, reads, move |reads, cx| {
+            read_apart(cx, handler, asked, reads, move |reads, cx| {
                 if let Some(refused) = <S::Handles as ReadHandles>::refused(reads) {
                     panic!("{refused}");
                 }
@@ -116,12 +117,16 @@ where
     })
 }
 
-fn try_read_all<S, F>(states: S, f: F) -> Result<(), PostError<F>>
+fn try_read_all<S, F>(
+    handler: Option<&'static Handler>,
+    states: S,
+    f: F,
+) -> Result<(), PostError<F>>
 where
     S: ReadStates,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
 {
-    post_all::<S, (), F>(Target::of(states), None, f)
+    post_all::<S, (), F>(Target::of(states), handler, None, f)
 }
 
 fn ask_read_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
@@ -132,7 +137,7 @@ where
 {
     let target = Target::of(states);
     let (asked, reply) = Asked::new(&target.inner);
-    post_all::<S, R, F>(target, Some(asked), f)?;
+    post_all::<S, R, F>(target, None, Some(asked), f)?;
     Ok(reply)
 }
 
@@ -320,6 +325,29 @@ impl Cx {
         accepted(self.try_read_all(states, f));
     }
 
+    /// Like [`read_all`](Self::read_all), under a handler: that of the event which runs `f`.
+    ///
+    /// ```
+    /// use mely::{Color, Colored, Handler, Runtime};
+    /// static REPORT: Handler = Handler::new("report");
+    /// let named = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let [a, b] = [1, 2].map(|color| Colored::new(cx, Color::from(color), 50));
+    ///     cx.read_all_as(&REPORT, [&a, &b], move |[_a, _b], cx| finish.finish(cx.handler()));
+    /// })?;
+    /// assert_eq!(named, "report");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    pub fn read_all_as<S, F>(&self, handler: &'static Handler, states: S, f: F)
+    where
+        S: ReadStates,
+        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
+    {
+        accepted(try_read_all(Some(handler), states, f));
+    }
+
     /// Posts to several colors, or gives the closure back.
     ///
     /// # Errors
@@ -332,7 +360,7 @@ impl Cx {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        try_read_all(states, f)
+        try_read_all(None, states, f)
     }
 
     /// As [`read_all`](Self::read_all), and returns a handle for what `f` will return.
@@ -363,7 +391,27 @@ impl Poster {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        try_read_all(states, f)
+        try_read_all(None, states, f)
+    }
+
+    /// Like [`read_all`](Self::read_all), under a handler; see [`Cx::read_all_as`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    pub fn read_all_as<S, F>(
+        &self,
+        handler: &'static Handler,
+        states: S,
+        f: F,
+    ) -> Result<(), PostError<F>>
+    where
+        S: ReadStates,
+        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
+    {
+        try_read_all(Some(handler), states, f)
     }
 
     /// As [`read_all`](Self::read_all), and returns a handle for what `f` will return.
