@@ -3,10 +3,11 @@
 mod common;
 
 use common::{Alive, Bound, LONG, Payload, cores, eventually};
+use futures::FutureExt;
 use mely::sim::Step;
 use mely::{
-    Callback, Color, Colored, Handler, NoContext, NoReply, OnPanic, PostError, RunError, sleep,
-    stopping, timeout, try_with_cx, with_cx, yield_now,
+    Callback, Color, Colored, Cores, Cx, Handler, NoContext, NoReply, OnPanic, PostError, RunError,
+    Runtime, sleep, stopping, timeout, try_with_cx, with_cx, yield_now,
 };
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -214,6 +215,136 @@ fn dropped_it_is_canceled_in_its_color() {
         .unwrap();
     let drops: Vec<_> = drops.into_iter().collect();
     assert_eq!(drops, [Some(HERE); 4]);
+}
+
+/// Whoever cancels is told when the future is gone, whatever the task does at that moment.
+#[test]
+fn a_cancel_tells_when_the_future_is_gone() {
+    let _bound = Bound::new("a_cancel_tells");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let runtime = cores(2)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(|_| ())
+        .exit_when_idle(true)
+        .build()
+        .unwrap();
+    let told = runtime.run_until(move |cx, finish| {
+        let payload = || given.payload();
+        let left = given.clone();
+        let waits = |payload: Payload| async move {
+            let _payload = payload;
+            pending::<u32>().await
+        };
+        let waiting = cx.spawn(HERE, waits(payload()));
+        let outside = cx.spawn(HERE, waits(payload()));
+        let over = cx.spawn(HERE, async { 5 });
+        let panics = cx.spawn(HERE, async move {
+            struct PanicsWhenDropped;
+            impl Drop for PanicsWhenDropped {
+                fn drop(&mut self) {
+                    panic!("planted");
+                }
+            }
+            let _panics = PanicsWhenDropped;
+            pending::<()>().await;
+        });
+        cx.spawn(THERE, async move {
+            let not_begun = with_cx(|cx| {
+                // In its own color, which begins with it later.
+                let payload = left.payload();
+                let task = cx.spawn(THERE, async move {
+                    drop(payload);
+                    unreachable!("canceled before it began");
+                });
+                task.cancel()
+            });
+            assert_eq!(left.count(), 3);
+            let not_begun: Result<(), NoReply> = not_begun.await;
+            assert_eq!(left.count(), 2);
+            assert!(!waiting.is_finished());
+            let waiting = waiting.cancel().await;
+            assert_eq!(left.count(), 1);
+            // On a thread.
+            let (tell, told) = oneshot::channel();
+            thread::spawn(move || {
+                let canceled = outside.cancel().recv();
+                tell.send((canceled, left.count())).unwrap();
+            });
+            let outside = told.await.unwrap();
+            while !over.is_finished() {
+                yield_now().await;
+            }
+            let over = over.cancel().await;
+            let panics = panics.cancel().await;
+            finish.finish((not_begun, waiting, outside, over, panics));
+        })
+        .detach();
+    });
+    let canceled = NoReply::Canceled;
+    assert_eq!(
+        told.unwrap(),
+        (
+            Err(canceled),
+            Err(canceled),
+            (Err(canceled), 0),
+            Ok(5),
+            Err(NoReply::Panicked)
+        )
+    );
+    assert_eq!(alive.count(), 0);
+}
+
+/// What a canceled future posts when it is dropped comes before what the canceler then posts.
+#[test]
+fn what_a_canceled_future_posts_comes_before_what_the_canceler_posts() {
+    static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(100));
+    // Of another core than the task.
+    const LAST: Color = Color::new(8);
+    struct Posts(Arc<Mutex<Vec<&'static str>>>);
+    impl Drop for Posts {
+        fn drop(&mut self) {
+            let order = Arc::clone(&self.0);
+            let posts = move |_cx: &mut Cx| order.lock().unwrap().push("canceled");
+            with_cx(|cx| cx.post_callback(SHORT.on(LAST, posts)));
+        }
+    }
+    for seed in 0..200 {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let posts = Posts(Arc::clone(&order));
+        let mut simulation = Runtime::builder()
+            .cores(Cores::Count(2))
+            .simulate(seed)
+            .unwrap();
+        let poster = simulation.poster();
+        let (give, tasks) = channel();
+        let begin = move |cx: &mut Cx| {
+            let task = async move {
+                let _posts = posts;
+                pending::<()>().await;
+            };
+            give.send(cx.spawn_as(&SHORT, HERE, task)).unwrap();
+        };
+        simulation.start(begin).unwrap();
+        while simulation.step() != Step::Stalled {}
+        let mut reply = tasks.recv().unwrap().cancel();
+        // More to do, before the posts are published.
+        for color in (21..60).step_by(2) {
+            let more = SHORT.on(Color::from(color), |_cx| ());
+            poster.post_callback(more).unwrap();
+        }
+        let mut came = false;
+        while simulation.step() != Step::Stalled {
+            if !came && reply.try_recv() == Some(Err(NoReply::Canceled)) {
+                came = true;
+                let order = Arc::clone(&order);
+                let posts = move |_cx: &mut Cx| order.lock().unwrap().push("canceler");
+                poster.post(LAST, posts).unwrap();
+            }
+        }
+        let order = order.lock().unwrap().clone();
+        assert_eq!(order, ["canceled", "canceler"], "with seed {seed}");
+    }
 }
 
 #[test]
@@ -431,12 +562,16 @@ fn channels_and_combinators_work_as_they_are() {
             let parts = (0..9).map(|n| with_cx(|cx| cx.spawn(Color::from(n), async move { n })));
             let parts = futures::future::join_all(parts.collect::<Vec<_>>()).await;
             let more: u64 = parts.into_iter().map(Result::unwrap).sum();
-            finish.finish((sum, more));
+            // A panic that is the future's own business.
+            let fails = std::panic::AssertUnwindSafe(async { panic!("planted") }).catch_unwind();
+            let payload: Result<(), _> = fails.await;
+            let payload = payload.unwrap_err().downcast_ref() == Some(&"planted");
+            finish.finish((sum, more, payload));
         })
         .detach();
         drop(sender);
     });
-    assert_eq!(sum.unwrap(), (SENDERS * EACH * (EACH - 1) / 2, 36));
+    assert_eq!(sum.unwrap(), (SENDERS * EACH * (EACH - 1) / 2, 36, true));
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl<R: Send + 'static> Asked<R> {
     /// This is what was asked for: of work that was not asked before whether anybody waits.
     pub(crate) fn answer(mut self, cx: &mut Cx, value: R) {
         if let Some(cell) = self.cell.take() {
-            cell.answer(cx, value);
+            cell.answer(cx, Ok(value));
         }
     }
 

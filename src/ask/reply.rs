@@ -29,6 +29,8 @@ pub enum NoReply {
     Panicked,
     /// The event was dropped and not run: the run was cut short, or the runtime never ran.
     Dropped,
+    /// The task was canceled before it was over: see [`Task::cancel`](crate::Task::cancel).
+    Canceled,
     /// It has not come in time; it may still come.
     TimedOut,
     /// Waiting inside a handler would block its core, and with it perhaps the very color that is
@@ -56,6 +58,7 @@ impl fmt::Display for NoReply {
         f.write_str(match self {
             NoReply::Panicked => "the event that was asked panicked",
             NoReply::Dropped => "the run ended before the event that was asked",
+            NoReply::Canceled => "the task was canceled",
             NoReply::TimedOut => "no reply has come in time",
             NoReply::Inside => "waiting inside a handler would block its core: use `then`",
             NoReply::Taken => "the reply was taken before",
@@ -164,12 +167,17 @@ impl<R> ReplyCell<R> {
         }
     }
 
-    /// Settles it with a value, in an event, whose posts come before those of who has the value.
-    pub(crate) fn answer(&self, cx: &mut Cx, value: R) {
+    /// Settles it in an event, whose posts come before those of who has the reply.
+    pub(crate) fn answer(&self, cx: &mut Cx, result: Result<R, NoReply>) {
         if cx.worker_ref().core.has_outbox() && self.leaves() {
             cx.publish();
         }
-        self.settle(Ok(value));
+        self.settle(result);
+    }
+
+    /// Whether it was settled.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
     }
 
     /// The reply, if it has come.
@@ -306,7 +314,14 @@ impl<R: Send + 'static> Reply<R> {
         (cell, std::mem::take(&mut self.parts))
     }
 
-    fn cell(&self) -> &ReplyCell<R> {
+    /// Cancels the task that it is the reply of.
+    pub(crate) fn cancel_task(&self) {
+        if let Some(cell) = &self.cell {
+            Arc::clone(cell).cancel_task();
+        }
+    }
+
+    pub(crate) fn cell(&self) -> &ReplyCell<R> {
         let cell = self.cell.as_ref();
         cell.expect("taken by what consumes it only").cell()
     }
@@ -414,7 +429,7 @@ impl<R: Send + 'static> Future for Reply<R> {
 
     /// Ready with [`NoReply::Taken`] if it was before.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.cell().settled.load(Ordering::Acquire) {
+        if self.cell().is_settled() {
             let result = ReplyCell::take(&mut self.cell().state());
             if let Some(result) = result {
                 self.taken = true;

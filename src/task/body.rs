@@ -177,7 +177,7 @@ where
         // by an instruction that need not try again.
         let before = self.status.fetch_add(POLLED - SCHEDULED, Ordering::AcqRel);
         debug_assert!(before & SCHEDULED != 0 && before & (POLLED | OVER) == 0);
-        let mut result = Err(NoReply::Dropped);
+        let mut result = Err(NoReply::Canceled);
         let mut panic = None;
         if before & CANCELED == 0 {
             let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
@@ -202,10 +202,7 @@ where
             panic = panic.or(catching(|| drop(value)).err());
         }
         // Wakes who waits, or drops what nobody waits for: code of the user's.
-        let settled = catching(|| match result {
-            Ok(value) => self.reply.answer(cx, value),
-            Err(reason) => self.reply.settle(Err(reason)),
-        });
+        let settled = catching(|| self.reply.answer(cx, result));
         if let Some(panic) = panic.or(settled.err()) {
             resume_unwind(panic);
         }

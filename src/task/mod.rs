@@ -39,7 +39,8 @@ use std::time::Duration;
 /// of a [`Reply`], with [`NoReply`] if it panicked or the run was cut short.
 ///
 /// Dropped, it cancels: the future is dropped in its color, at its next turn, unless it is over by
-/// then. [`detach`](Self::detach) lets it go on.
+/// then. So a task in the background that is to end with what it serves is kept by that.
+/// [`cancel`](Self::cancel) tells when the future is gone, [`detach`](Self::detach) lets it go on.
 #[must_use = "dropped, it cancels the task: `detach` lets it go on"]
 pub struct Task<T: Send + 'static> {
     reply: Reply<T>,
@@ -49,6 +50,41 @@ impl<T: Send + 'static> Task<T> {
     /// Lets the task go on, and drops what it returns, in its color.
     pub fn detach(self) {
         drop(self.into_reply());
+    }
+
+    /// Cancels the task as its drop does, and says when that is done: the reply comes when the
+    /// future was dropped. It is [`NoReply::Canceled`]; or what the future has returned, if it was
+    /// over before; or [`NoReply::Panicked`], if it has panicked, or panics when it is dropped.
+    ///
+    /// ```
+    /// use mely::{Color, NoReply, Runtime};
+    /// use std::sync::Arc;
+    /// let left = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let file = Arc::new("what the task has open");
+    ///     let its = Arc::clone(&file);
+    ///     let task = cx.spawn(Color::from(7), async move {
+    ///         let _its = its;
+    ///         std::future::pending::<()>().await;
+    ///     });
+    ///     cx.spawn(Color::from(8), async move {
+    ///         assert_eq!(task.cancel().await, Err(NoReply::Canceled));
+    ///         finish.finish(Arc::strong_count(&file));
+    ///     })
+    ///     .detach();
+    /// })?;
+    /// assert_eq!(left, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cancel(self) -> Reply<T> {
+        let reply = self.into_reply();
+        reply.cancel_task();
+        reply
+    }
+
+    /// Whether the task is over and its future gone: it has returned, has panicked, or was left by
+    /// a run that was cut short.
+    pub fn is_finished(&self) -> bool {
+        self.reply.cell().is_settled()
     }
 
     /// The reply alone: dropped, it does not cancel the task. For [`gather`](crate::gather), say.
@@ -192,10 +228,14 @@ impl Cx {
     ///
     /// A run does not end before its tasks, asked to or not: `Stats::tasks` counts those that wait.
     /// They do not count towards [`Builder::events_max`](crate::Builder::events_max).
-    /// A task that would go on for ever listens to [`stopping`](crate::stopping). If the run is cut
-    /// short, the futures that are left are dropped.
+    /// A task that would go on for ever listens to [`stopping`](crate::stopping), or is kept as a
+    /// [`Task`] by whoever needs it and dropped with that: no other task is in the background, not
+    /// for a run that ends when it is idle either. If the run is cut short, the futures that are
+    /// left are dropped.
     ///
-    /// A panic of the future is one of the event that polled it; the task is over then.
+    /// A panic of the future is one of the event that polled it, and what it panics with goes where
+    /// that of any event goes; the task is over then. Who would rather have the payload than the
+    /// event's panic wraps the future (`catch_unwind` of the crate `futures`).
     ///
     /// ```
     /// use mely::{Color, Runtime};
