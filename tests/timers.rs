@@ -573,3 +573,59 @@ fn a_poster_sets_timers() {
         );
     }
 }
+
+/// Before the run, by a thread during it, inside a handler; it keeps its times, and ends as any.
+#[test]
+fn a_poster_sets_intervals() {
+    let _bound = Bound::new("a_poster_sets_intervals");
+    let alive = Alive::default();
+    let runtime = cores(2).build().unwrap();
+    let poster = runtime.poster();
+    // Canceled before it has reached its core.
+    let held = alive.payload();
+    let never = Callback::anonymous_each(Color::from(1), move |_cx: &mut Cx, ()| {
+        let _held = &held;
+        unreachable!();
+    });
+    let canceled = poster.interval(Duration::from_millis(1), never).unwrap();
+    drop(canceled.cancel_on_drop());
+    let ticks = |last: u64, tell: std::sync::mpsc::Sender<u64>, held: common::Payload| {
+        let (begun, mut count) = (Instant::now(), 0);
+        Callback::anonymous_each(Color::from(2), move |cx: &mut Cx, ()| {
+            let _held = &held;
+            count += 1;
+            assert!(begun.elapsed() >= Duration::from_millis(count), "early");
+            assert_eq!(cx.color(), Color::from(2));
+            if count == last {
+                tell.send(last).unwrap();
+            }
+        })
+    };
+    let (tell, told) = std::sync::mpsc::channel();
+    let every = Duration::from_millis(1);
+    let first = poster.interval(every, ticks(3, tell.clone(), alive.payload()));
+    let (from_thread, inside) = (poster.clone(), poster.clone());
+    let (second, third) = (
+        ticks(4, tell.clone(), alive.payload()),
+        ticks(5, tell, alive.payload()),
+    );
+    let thread = std::thread::spawn(move || {
+        let second = from_thread.interval(every, second).unwrap();
+        let mut all: Vec<u64> = (0..3)
+            .map(|_| told.recv_timeout(common::LONG).unwrap())
+            .collect();
+        all.sort_unstable();
+        assert_eq!(all, [3, 4, 5]);
+        drop(first.unwrap().cancel_on_drop());
+        drop(second.cancel_on_drop());
+        from_thread.stop();
+    });
+    runtime
+        .run(move |_cx| drop(inside.interval(every, third).unwrap()))
+        .unwrap();
+    thread.join().unwrap();
+    assert_eq!(alive.count(), 0);
+    let again = Callback::anonymous_each(Color::from(3), |_cx: &mut Cx, ()| unreachable!());
+    let back = poster.interval(HOUR, again).unwrap_err();
+    assert!(matches!(back, mely::PostError::Ended(callback) if callback.color() == Color::from(3)));
+}

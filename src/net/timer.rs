@@ -300,6 +300,21 @@ struct Repeating<F> {
 }
 
 impl<F: FnMut(&mut Cx, ()) + Send + 'static> Repeating<F> {
+    /// Sets the timer for the first time, on its core.
+    fn begin(cx: &mut Cx, every_ns: u64, place: Arc<Place>, callback: Callback<F>) {
+        let Callback { handler, color, f } = callback;
+        let repeating = Repeating {
+            f,
+            every_ns,
+            due_ns: cx.worker().core.clock.now_ns().saturating_add(every_ns),
+            core: cx.core_id(),
+            place,
+            handler,
+            color,
+        };
+        repeating.set(cx);
+    }
+
     /// Runs, and sets the timer for the next time; an event of the color.
     fn fire(mut self, cx: &mut Cx) {
         (self.f)(cx, ());
@@ -407,22 +422,8 @@ impl Cx {
     where
         F: FnMut(&mut Cx, ()) + Send + 'static,
     {
-        assert!(
-            !every.is_zero(),
-            "an interval of no time: it would always be due"
-        );
-        let Callback { handler, color, f } = callback;
-        let (every_ns, timer) = (in_ns(every), Timer::here(self));
-        let repeating = Repeating {
-            f,
-            every_ns,
-            due_ns: self.worker().core.clock.now_ns().saturating_add(every_ns),
-            core: timer.core,
-            place: Arc::clone(&timer.place),
-            handler,
-            color,
-        };
-        repeating.set(self);
+        let (every_ns, timer) = (period_ns(every), Timer::here(self));
+        Repeating::begin(self, every_ns, Arc::clone(&timer.place), callback);
         timer
     }
 
@@ -466,6 +467,15 @@ impl Place {
     }
 }
 
+/// That of an interval.
+fn period_ns(every: Duration) -> u64 {
+    assert!(
+        !every.is_zero(),
+        "an interval of no time: it would always be due"
+    );
+    in_ns(every)
+}
+
 /// Three hundred years are for ever.
 fn in_ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos())
@@ -498,17 +508,61 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let slots = &self.inner.shared.slots;
-        let core = slots.owner(slots.map.slot(callback.color));
-        let timer = Timer {
-            core,
-            place: Arc::default(),
-            poster: self.clone(),
-        };
+        let timer = self.timer_of(callback.color);
         let its = Arc::clone(&timer.place);
         let wrap = |callback| move |cx: &mut Cx| its.set(cx, after, callback, Sort::ORDINARY);
-        self.post_wrapped(None, control(core), callback, wrap)?;
+        self.post_wrapped(None, control(timer.core), callback, wrap)?;
         Ok(timer)
+    }
+
+    /// Like [`Cx::interval`], from wherever a poster is; it begins as a [`timer`](Self::timer)
+    /// does.
+    ///
+    /// # Errors
+    /// As [`timer`](Self::timer).
+    ///
+    /// # Panics
+    /// If `every` is zero.
+    ///
+    /// ```
+    /// use mely::{Callback, Color, Runtime};
+    /// use std::time::Duration;
+    /// let runtime = Runtime::builder().build()?;
+    /// let mut ticks = 0;
+    /// let tick = Callback::anonymous_each(Color::from(3), move |cx, ()| {
+    ///     ticks += 1;
+    ///     if ticks == 3 {
+    ///         cx.stop();
+    ///     }
+    /// });
+    /// runtime.poster().interval(Duration::from_millis(1), tick)?;
+    /// runtime.run(|_cx| ())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn interval<F>(
+        &self,
+        every: Duration,
+        callback: Callback<F>,
+    ) -> Result<Timer, PostError<Callback<F>>>
+    where
+        F: FnMut(&mut Cx, ()) + Send + 'static,
+    {
+        let every_ns = period_ns(every);
+        let timer = self.timer_of(callback.color);
+        let its = Arc::clone(&timer.place);
+        let wrap = |callback| move |cx: &mut Cx| Repeating::begin(cx, every_ns, its, callback);
+        self.post_wrapped(None, control(timer.core), callback, wrap)?;
+        Ok(timer)
+    }
+
+    /// One that is to be set on the core on which this color is now.
+    fn timer_of(&self, color: Color) -> Timer {
+        let slots = &self.inner.shared.slots;
+        Timer {
+            core: slots.owner(slots.map.slot(color)),
+            place: Arc::default(),
+            poster: self.clone(),
+        }
     }
 }
 
