@@ -7,7 +7,7 @@ use common::{Alive, Bound, LONG, backends, cores, eventually};
 use futures::future::join;
 use futures::io::{AsyncReadExt, AsyncWriteExt, copy};
 use futures::{AsyncRead, AsyncWrite};
-use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect};
+use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect, connect_within};
 use mely::net::{Acceptors, Backend, Incoming, RecvBuf, SimClient, SimNet, Stream};
 use mely::sim::{Simulation, Step};
 use mely::{
@@ -822,6 +822,45 @@ fn connecting_fails_as_it_should() {
         });
         let expected = (ErrorKind::ConnectionRefused, true, CANCELED);
         assert_eq!(seen.unwrap(), expected, "{backend:?}");
+    }
+}
+
+/// What does not answer is given up at the limit, and keeps no run; what answers is connected.
+#[test]
+fn connecting_gives_up_at_its_limit() {
+    for backend in backends() {
+        let _bound = Bound::new("connecting_gives_up");
+        // Nobody accepts, and few are kept waiting.
+        let listener = TcpListener::bind(any_port()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let builder = on(&backend).exit_when_idle(true);
+        let seen = builder.build().unwrap().run_until(move |cx, finish| {
+            let tries = async move {
+                let limit = Duration::from_millis(50);
+                let mut connected = Vec::new();
+                let error = loop {
+                    let begun = with_cx(|cx| cx.now());
+                    match connect_within(addr, limit).await {
+                        Ok(stream) => connected.push(stream),
+                        Err(error) => {
+                            assert!(with_cx(|cx| cx.now()) - begun >= limit, "early");
+                            break error;
+                        }
+                    }
+                    assert!(
+                        connected.len() < 64,
+                        "the queue is longer than was asked for"
+                    );
+                };
+                finish.finish((error.kind(), error.to_string(), connected.len()));
+            };
+            cx.spawn(HERE, tries).detach();
+        });
+        let (kind, text, connected) = seen.unwrap();
+        assert_eq!(kind, ErrorKind::TimedOut, "{backend:?}");
+        assert_eq!(text, "not connected within the limit of 50ms");
+        assert!(connected > 0);
     }
 }
 

@@ -73,6 +73,6 @@ pub mod hyper;
 mod state;
 mod stream;
 
-pub use self::connect::connect;
+pub use self::connect::{connect, connect_within};
 pub use self::state::UNREAD_BYTES_MAX;
 pub use self::stream::{AsyncStream, QUEUED_BYTES_MAX};
