@@ -1327,11 +1327,80 @@ fn an_abort_waits_for_nothing() {
         with_server("an_abort", on(&backend), serve, move |addr| {
             let mut client = Client::connect(&at, addr);
             let mut got = Vec::new();
-            // Cut off, as an end or an error, although nothing was read until now.
+            // Cut off, although nothing was read until now, and not as if it were all.
             std::thread::sleep(Duration::from_millis(20));
-            let _ = client.read_to_end(&mut got);
+            let error = client.read_to_end(&mut got).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{at:?}");
             assert!(got.len() < BIG);
         });
+    }
+}
+
+/// What the kernel has taken arrives, and the end behind it.
+#[test]
+fn an_abort_with_nothing_queued_loses_nothing() {
+    for backend in backends() {
+        let at = backend.clone();
+        let serve = |cx: &mut Cx, incoming: Incoming| {
+            with_stream(cx, incoming, |cx, stream| {
+                stream.write(cx, "all of it").unwrap();
+                assert_eq!(stream.queued_bytes(cx), Ok(0));
+                stream.abort(cx);
+            });
+        };
+        with_server("an_abort_with_nothing", on(&backend), serve, move |addr| {
+            assert_eq!(Client::connect(&at, addr).rest(), b"all of it", "{at:?}");
+        });
+    }
+}
+
+/// A run that is cut short cuts answers off, and the peers are told.
+#[test]
+fn what_the_end_of_a_run_cuts_off_is_reset() {
+    for backend in all_backends() {
+        let _bound = common::Bound::new("what_the_end_of_a_run_cuts_off");
+        let builder = on(&backend).drain_deadline(Duration::from_millis(20));
+        let runtime = builder.build().unwrap();
+        let (tell, addr) = channel();
+        let (at, poster) = (backend.clone(), runtime.poster());
+        let client = std::thread::spawn(move || {
+            let addr = addr.recv().unwrap();
+            // One that reads nothing, and one that was sent everything.
+            let (mut cut, mut whole) = (Client::connect(&at, addr), Client::connect(&at, addr));
+            whole.write_all(b"?").unwrap();
+            assert_eq!(whole.exactly(2), b"ok");
+            cut.write_all(b"!").unwrap();
+            cut.exactly(1);
+            poster.stop();
+            (cut, whole)
+        });
+        let over = runtime.run(move |cx| {
+            let serve = |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                with_stream(cx, incoming.unwrap(), |cx, stream| {
+                    let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                        match data.as_deref() {
+                            Ok(b"?") => stream.write(cx, "ok").unwrap(),
+                            Ok(b"!") => stream.write(cx, pattern(BIG)).unwrap(),
+                            // Stays open, for the stop.
+                            _ => {}
+                        }
+                    };
+                    stream.on_data(cx, &READ, answer).unwrap();
+                    stream.detach(cx).unwrap();
+                });
+            };
+            let on_accept = Callback::anonymous_each(Color::from(1), serve);
+            let listener = cx
+                .listen(any_port(), Acceptors::PerCore, on_accept)
+                .unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+        });
+        assert!(matches!(over, Err(RunError::Deadline { .. })), "{over:?}");
+        let (mut cut, mut whole) = client.join().unwrap();
+        let error = cut.read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{backend:?}");
+        assert_eq!(whole.rest(), b"", "{backend:?}");
     }
 }
 

@@ -665,6 +665,11 @@ mod tests {
             settle(&mut simulation);
             let read = client.read(&mut [0; 8]);
             assert_eq!(read.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            let close = |_: &mut Stays, cx: &mut Cx, stream: &Stream| stream.close(cx);
+            link.post(&poster, close).unwrap();
+            settle(&mut simulation);
+            let read = client.read(&mut [0; 8]);
+            assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         }
     }
 

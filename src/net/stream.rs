@@ -511,12 +511,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Closes after what is queued has been sent. Callbacks are not called any more.
+    /// Closes after what is queued has been sent. Callbacks are not called any more. If sending
+    /// fails, the connection is reset, and its peer does not take what it has got for all.
     pub fn close(&self, cx: &mut Cx) {
         self.end(cx, false);
     }
 
-    /// Closes at once; what is queued is lost.
+    /// Closes at once. What is queued is lost; if anything is, the connection is reset, and its peer
+    /// does not take what it has got for all.
     pub fn abort(&self, cx: &mut Cx) {
         self.end(cx, true);
     }

@@ -3,6 +3,9 @@
 //! The home core frees the descriptor, and only when no operation is left on it anywhere: a close
 //! waits in its color for the send under way, then goes home, cancels the receive, waits for its
 //! end, and frees. A connection that nobody has a handle to is kept at home until then.
+//!
+//! A peer that was not sent all is told so: the connection is reset then
+//! ([`ColorHalf::broken`](super::ColorHalf)), since the peer would take an end for the end of all.
 
 use super::{Conn, Phase};
 use crate::Cx;
@@ -15,24 +18,29 @@ use std::sync::Arc;
 impl Conn {
     /// Closes when what is queued has been sent, or at once.
     pub(in crate::net) fn close(self: Arc<Conn>, cx: &mut Cx, at_once: bool) {
-        let (sending, watched, dropped) = {
+        let (sending, lost, watched, dropped) = {
             let mut colored = self.in_color(cx);
             if colored.phase == Phase::Closed {
                 return;
             }
             colored.phase = Phase::Closing;
+            let lost = at_once && colored.queued_bytes > 0;
+            colored.broken |= lost;
             if at_once {
                 let queued: usize = colored.queue.drain(..).map(|buf| buf.len()).sum();
                 colored.queued_bytes -= queued;
             }
             let after_received = std::mem::take(&mut colored.after_received);
             let dropped = (colored.on_data.take(), after_received);
-            (colored.sending, colored.idle.is_some(), dropped)
+            (colored.sending, lost, colored.idle.is_some(), dropped)
         };
         if !sending {
             self.go_home(cx);
         } else if at_once && let Some(driver) = Driver::of(&mut cx.worker().source) {
             // The send under way, on whichever ring, ends with an error; then we go home.
+            if lost {
+                self.owner.reset(self.fd);
+            }
             driver.backend.shutdown(self.fd, How::Both);
         } else if watched {
             // From now on the peer is to read.
@@ -44,11 +52,14 @@ impl Conn {
 
     /// Tells the home core to close; nothing of the color's is under way any more.
     pub(super) fn go_home(self: Arc<Conn>, cx: &mut Cx) {
-        let dropped = {
+        let (broken, dropped) = {
             let mut colored = self.in_color(cx);
             colored.phase = Phase::Closed;
-            colored.take_callbacks()
+            (colored.broken, colored.take_callbacks())
         };
+        if broken {
+            self.owner.reset(self.fd);
+        }
         self.forget_idle(cx);
         let home = control(self.home());
         cx.post_own(home, move |cx: &mut Cx| {
@@ -109,8 +120,16 @@ impl Drop for Conn {
     fn drop(&mut self) {
         Registry::of_runtime(&self.poster().inner).remove(self.home(), self.key);
         let closed = self.at_home.get_mut().closed;
-        if !closed {
-            self.owner.close(self.fd);
+        if closed {
+            return;
         }
+        let is_cut_off = {
+            let colored = self.colored.get_mut();
+            colored.broken || colored.queued_bytes > 0
+        };
+        if is_cut_off {
+            self.owner.reset(self.fd);
+        }
+        self.owner.close(self.fd);
     }
 }

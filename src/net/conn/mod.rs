@@ -68,7 +68,7 @@ pub(super) struct ColorHalf {
     pub(super) after_received: Vec<AfterReceived>,
     pub(super) drained_handler: Option<&'static Handler>,
     pub(super) queue: VecDeque<SendBuf>,
-    /// Bytes in `queue` and in the send under way.
+    /// Bytes in `queue`, and in the send under way if the kernel has not taken all of it at once.
     pub(super) queued_bytes: usize,
     pub(super) queued_bytes_max: usize,
     pub(super) sending: bool,
@@ -76,6 +76,8 @@ pub(super) struct ColorHalf {
     pub(super) tells_each_send: bool,
     /// The end of the stream is to be sent after what is queued.
     pub(super) shutdown: bool,
+    /// Sending has failed, or what is queued was lost by a close. Then the peer is told by a reset,
+    /// and never by an end, that what it has got is not all.
     pub(super) broken: bool,
     /// Nobody has a `Stream` that owns it: its home core keeps it until it is closed.
     pub(super) detached: bool,

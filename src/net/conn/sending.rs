@@ -45,11 +45,12 @@ impl Conn {
         if !self.try_send(cx, next) {
             return;
         }
-        // Until that event, what is written waits.
+        // The kernel has them. Until the event, what is written waits all the same.
+        self.in_color(cx).queued_bytes -= len;
         let color = self.color();
         let core = &mut cx.worker().core;
         core.post_own(Some(handler), color, move |cx: &mut Cx| {
-            self.after_send(cx, len, Ok(()))
+            self.after_send(cx, 0, Ok(()))
         });
     }
 
@@ -105,7 +106,8 @@ impl Conn {
         });
     }
 
-    /// Goes on after a send; an event of the color.
+    /// Goes on after a send, with which this many bytes are not queued any more; an event of the
+    /// color.
     fn after_send(self: Arc<Conn>, cx: &mut Cx, len: usize, result: io::Result<()>) {
         let next = {
             let mut colored = self.in_color(cx);
