@@ -50,6 +50,7 @@
 //! | core lock | `spin_lock::excludes_and_publishes`: the spin lock, two threads | 3 | `unlocked without a release` |
 //! | mailbox push and drain, against a steal | `post_and_steal::foreign_post`: a foreign thread posts to a color that is being stolen | 3 | `poke forwarded to nobody` |
 //! | owner publication, against a steal | `post_and_steal::own_post`: the victim posts to a color while it is stolen | 3 | `owner published after the unlock` |
+//! | publication alone, against a steal | `post_and_steal::published_alone`: the victim publishes what it has posted, and a color of its checkout waits for its turn | 3 | `published past the checkout` |
 //! | checkout and return, against post and thief | `post_and_return::foreign_post`: mail for a color that is on its way back, its poke consumed by a thief | 3 | `mail of a running color forgotten`; `running mark ignored` |
 //! | poke and forward, against a steal | `migration::poke`: the owner changes between a poster's look and its push; the old one never looks again | 3 | `second look after a steal skipped`; `owner not read again`; `poke forwarded to nobody` |
 //! | pokes of several colors | `migration::pokes_of_two_colors`: a poster takes back pokes that are not its own | 2 | `pokes of other colors lost` |
@@ -73,6 +74,7 @@
 //! | doorbell and park, one waker | `parking::post_to_parked`: poke against park | 3 | `parked stored`; `doorbell not rung` |
 //! | | `parking::hint_to_parked`: hint against a would-be sleeper | 2 | `waker's fence skipped`; `sleeper's fence skipped`; `second look before parking skipped` |
 //! | | `parking::post_by_a_long_handler`: a short event, posted by a long handler, against a would-be sleeper | 2 | `long handler's fence skipped` |
+//! | | `parking::published_before_a_long_handler`: a short event that was published alone, and a long one behind it, against a would-be sleeper | 2 | `what is published alone is not told` |
 //! | | `parking::hint_rises_again`: the same when a thief has emptied the hint before | 2 | `waker's fence skipped` |
 //! | doorbell and park, two wakers | `waking::two_pokers`: two foreign threads, who share one maker of events | 2 | `earlier pokes cut off` |
 //! | | `waking::poke_and_hint`: a core and a foreign thread | 1 | `awake stored` |

@@ -24,7 +24,7 @@ use crate::event::node::Event;
 use crate::shared::Shared;
 use crate::shared::color_queue::Taken;
 use crate::shared::mail;
-use crate::sync::fault;
+use crate::sync::{check, fault};
 use arrayvec::ArrayVec;
 
 /// Most colors a core takes at once.
@@ -232,7 +232,8 @@ impl Checkout {
     /// Gives back a kept color, before the quantum begins: there is an event for it.
     #[inline(never)]
     pub(super) fn withdraw(&mut self, slot: SlotId) -> Taken {
-        debug_assert!(self.turns.is_empty());
+        let begun = !self.turns.is_empty();
+        check!(!begun, "slot {slot} is withdrawn inside a quantum");
         // Not by the index, where another may have taken its place.
         let at = self.colors.iter().position(|taken| taken.slot == slot);
         let at = at.expect("what is checked out is here");

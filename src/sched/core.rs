@@ -297,7 +297,7 @@ impl Core {
     //
     // What was put into the checkout needs nothing: it is in its color already, before any mail.
     pub(crate) fn publish(&mut self) {
-        if self.has_outbox() {
+        if self.has_outbox() && !self.publish_outbox() {
             self.flush();
         }
     }

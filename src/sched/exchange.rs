@@ -1,5 +1,7 @@
-//! What a core does under its own lock: once a quantum the [exchange](Core::exchange), and the
-//! [flush](Core::flush) whenever posts must be seen before the quantum ends.
+//! What a core does under its own lock: once a quantum the [exchange](Core::exchange); the
+//! [flush](Core::flush) whenever posts must be seen before the quantum ends, and what is checked out
+//! with them; or the outbox alone is [published](Core::publish_outbox), before somebody is told
+//! something.
 
 use super::checkout::Checkout;
 use super::core::Core;
@@ -148,6 +150,41 @@ impl Core {
         }
         self.make_known(worth);
         false
+    }
+}
+
+impl Core {
+    /// Publishes the outbox as a [flush](Self::flush) does, and leaves the checkout as it is. False,
+    /// and nothing is done: something in the outbox is for a color that is checked out, or the
+    /// event that runs is a long one, behind which nothing is to wait.
+    #[inline(never)]
+    pub(super) fn publish_outbox(&mut self) -> bool {
+        let Core {
+            id,
+            shared,
+            own,
+            outbox,
+            checkout,
+            bells,
+            ..
+        } = self;
+        if own.progress.is_long() {
+            return false;
+        }
+        own.stats.posts.max(self.posted);
+        let mut section = Section::enter(shared, *id);
+        if outbox.slots().any(|slot| section.is_out(slot)) && !fault("published past the checkout")
+        {
+            return false;
+        }
+        publish(outbox, &mut section, checkout, bells);
+        if fault("what is published alone is not told") {
+            return true;
+        }
+        let worth = section.write_hint();
+        drop(section);
+        self.make_known(worth);
+        true
     }
 }
 

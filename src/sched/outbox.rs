@@ -45,6 +45,11 @@ impl Outbox {
         self.0.last().map(|last| last.slot)
     }
 
+    /// The colors that have posts in it.
+    pub(super) fn slots(&self) -> impl Iterator<Item = SlotId> {
+        self.0.iter().map(|outgoing| outgoing.slot)
+    }
+
     /// Adds an event. The caller publishes at [`OUTBOX_MAX`] at the latest.
     #[inline(always)]
     pub(super) fn put(&mut self, slot: SlotId, event: Event) {

@@ -208,6 +208,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Whether the color is checked out of this core.
+    pub(super) fn is_out(&mut self, slot: SlotId) -> bool {
+        self.owns(slot) && self.guarded.colors.at(slot).state == State::CheckedOut
+    }
+
     /// Appends a chunk to a color of this core that is not checked out.
     ///
     /// Drains the color's mailbox first: what lies there may have happened before this post.

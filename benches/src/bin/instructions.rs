@@ -76,7 +76,7 @@ const TABLES: [&str; 8] = [
 const CLOSURES: [&str; 2] = ["24", "64"];
 const SCHEDULERS: [&str; 2] = ["boxes", "mely"];
 /// Rows of tasks, who runs them, and how many batches.
-const TASK_ROWS: [&str; 10] = [
+const TASK_ROWS: [&str; 12] = [
     "spawn-join-8",
     "spawn-join-64",
     "spawn-join-200",
@@ -87,6 +87,8 @@ const TASK_ROWS: [&str; 10] = [
     "ping-pong-mpsc",
     "channel",
     "chain",
+    "relay",
+    "relay-bounded",
 ];
 const TASK_HOSTS: [&str; 3] = ["tokio-current", "mely-one", "mely-each"];
 const BATCHES: [u64; 2] = [10, 40];

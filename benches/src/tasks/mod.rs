@@ -14,8 +14,8 @@ use std::fmt::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use works::{
-    Batch, Chain, Channel, PingPongMpsc, PingPongNotify, Read, Sleep, SpawnDetached, SpawnJoin,
-    Yield,
+    Batch, Chain, Channel, PingPongMpsc, PingPongNotify, Read, Relay, Sleep, SpawnDetached,
+    SpawnJoin, Yield,
 };
 
 /// The argument that makes a program run one run; the others follow.
@@ -33,7 +33,7 @@ pub struct Row {
 }
 
 /// What is done, in the order of the table.
-pub const ROWS: [Row; 16] = [
+pub const ROWS: [Row; 18] = [
     row("spawn-join-8", SPAWN_JOIN),
     row("spawn-join-64", SPAWN_JOIN),
     row("spawn-join-200", SPAWN_JOIN),
@@ -56,8 +56,11 @@ pub const ROWS: [Row; 16] = [
     row("read-4096", READ),
     row("read-32768", READ),
     row("chain", "no task: a callback that posts to its own color"),
+    row("relay", RELAY),
+    row("relay-bounded", "the same with room for 64 in each color"),
 ];
 const SPAWN_JOIN: &str = "spawned, 1,000 at a time, and awaited; bytes captured";
+const RELAY: &str = "no task: one of 64 events that go round 1,000 colors";
 const SPAWN_DETACHED: &str = "spawned, 1,000 at a time, and detached";
 
 const READ: &str = "a look at a table of this number of words; every 16th changes it";
@@ -73,7 +76,7 @@ pub const ON_SEVERAL: [&str; 3] = ["tokio-multi", "mely-one", "mely-each"];
 
 /// Whether there is something to run.
 pub fn runs(row: &str, host: &str) -> bool {
-    row != "chain" || host == "mely-one"
+    !["chain", "relay", "relay-bounded"].contains(&row) || host == "mely-one"
 }
 
 /// What a run was.
@@ -127,6 +130,10 @@ pub fn run(row: &str, host: &str, cores: usize, until: Until) -> Result<Run, Str
     };
     match host {
         "mely-one" if row == "chain" => Mely::OneColor.run(cores, drive(Chain, until))?.checked(),
+        "mely-one" if row.starts_with("relay") => {
+            let relay = Relay::new(row == "relay-bounded");
+            Mely::OneColor.run(cores, drive(relay, until))?.checked()
+        }
         "mely-one" => run_by(Mely::OneColor, row, cores, until),
         "mely-each" => run_by(Mely::ColorEach, row, cores, until),
         "tokio-current" => run_by(tokio(true), row, cores, until),

@@ -1,7 +1,7 @@
 //! What the tasks do: written once, for any runtime that is a [`Host`].
 
 use super::hosts::{FIRST_COLOR, Host};
-use mely::{Color, Cx, with_cx};
+use mely::{Backlog, Bounded, Color, Colored, Cx, with_cx};
 use std::future::Future;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -318,5 +318,86 @@ impl Batch for Chain {
         });
         done.await.expect("the last event tells");
         events
+    }
+}
+
+/// No tasks, for comparison: events that go round many colors, as many at a time as a channel
+/// holds; by plain posts, or with a bound on each color. mely only.
+pub(super) struct Relay {
+    bounded: bool,
+    ring: Option<&'static [Bounded<()>]>,
+    left: &'static Left,
+}
+
+/// Colors in the ring: more than a core keeps at hand.
+const RING: usize = 1_000;
+
+impl Relay {
+    pub(super) fn new(bounded: bool) -> Relay {
+        // One process makes one of these.
+        let left = Box::leak(Box::default());
+        Relay {
+            bounded,
+            ring: None,
+            left,
+        }
+    }
+}
+
+/// An event on its way.
+#[derive(Clone, Copy)]
+struct Relayed {
+    bounded: bool,
+    ring: &'static [Bounded<()>],
+    place: usize,
+    posts_left: u64,
+    events_left: &'static Left,
+}
+
+impl Relayed {
+    fn pass(self, cx: &Cx) {
+        let event = move |_: &mut (), cx: &mut Cx| match self.posts_left {
+            1 => self.events_left.one_less(),
+            _ => self.next().pass(cx),
+        };
+        let color = &self.ring[self.place];
+        match self.bounded {
+            true => color.try_post(cx, event).expect("room for all"),
+            false => color.state().post(cx, event),
+        }
+    }
+
+    fn next(self) -> Relayed {
+        Relayed {
+            place: (self.place + 1) % RING,
+            posts_left: self.posts_left - 1,
+            ..self
+        }
+    }
+}
+
+impl Batch for Relay {
+    async fn run(&mut self) -> u64 {
+        let ring = *self.ring.get_or_insert_with(|| {
+            let color = |place| {
+                let color = Color::new(FIRST_COLOR + 1 + place as u64);
+                let state = with_cx(|cx| Colored::new(cx, color, ()));
+                Bounded::new(state, Backlog::events(CAPACITY))
+            };
+            Box::leak((0..RING).map(color).collect())
+        });
+        self.left.tasks.store(CAPACITY, Release);
+        for event in 0..CAPACITY {
+            let relayed = Relayed {
+                bounded: self.bounded,
+                ring,
+                place: event * (RING / CAPACITY),
+                posts_left: ROUNDS,
+                events_left: self.left,
+            };
+            with_cx(|cx| relayed.pass(cx));
+        }
+        self.left.none.notified().await;
+        CAPACITY as u64 * ROUNDS
     }
 }

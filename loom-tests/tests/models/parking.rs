@@ -3,7 +3,7 @@
 //! In each model somebody waits for an event to run, so that a wake-up that is lost is a deadlock,
 //! which loom reports.
 
-use crate::support::{Done, LONG, RUNS, SHORT, WORTHY, all_has_run, within};
+use crate::support::{Done, LONG, RUNS, SHORT, WORTHY, all_has_run, room_in, within};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx, Handler};
@@ -93,6 +93,39 @@ fn post_and_wait(waits: &'static Handler, posted: &'static Handler) {
     driven.join().unwrap();
     oracle.assert_ran(OTHER, &[(0, 1)]);
     all_has_run(world, busy, &oracle);
+}
+
+/// An event publishes a short one alone, and the next one of its color is long, and waits for it:
+/// the core that sleeps, or is about to, must come and take it.
+#[test]
+fn published_before_a_long_handler() {
+    Model {
+        name: "parking::published_before_a_long_handler",
+        preemptions_max: 2,
+        iterations_min: 300,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut busy = world.core(0);
+        let mut sleeper = world.core(1);
+        let (_bounded, room) = room_in(&world, THIRD);
+        let done = Done::of(1);
+        let event = done.after(oracle.event(0, 0));
+        let start = move |cx: &mut Cx| {
+            event.post(cx, &SHORT, OTHER);
+            drop(room);
+            cx.post_callback(LONG.on(RUNS, move |_cx: &mut Cx| done.wait()));
+        };
+        world.poster().post_callback(SHORT.on(RUNS, start)).unwrap();
+        let driven = thread::spawn(move || sleeper.drive());
+        busy.step();
+        world.stop();
+        busy.drive();
+        driven.join().unwrap();
+        oracle.assert_ran(OTHER, &[(0, 1)]);
+        all_has_run(world, busy, &oracle);
+    });
 }
 
 /// The hint rises, a thief takes everything, and the hint rises again while the thief is on its way
@@ -330,6 +363,15 @@ fn finds_a_second_look_skipped() {
     must_fail(
         "parking::hint_to_parked",
         "second look before parking skipped",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_what_is_published_alone_and_not_told() {
+    must_fail(
+        "parking::published_before_a_long_handler",
+        "what is published alone is not told",
         &["deadlock"],
     );
 }

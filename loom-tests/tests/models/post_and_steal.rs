@@ -3,11 +3,11 @@
 //! Core 0 is inside an event; a worthy color waits in its core-queue; core 1 comes to steal it
 //! while core 0, or a foreign thread, posts more.
 
-use crate::support::{SHORT, WORTHY, settle, steps, within};
+use crate::support::{LONG, RUNS, SHORT, WORTHY, room_in, settle, steps, within};
 use mely::Color;
 use mely::model::{Plan, World};
 use mely_loom_tests::{Model, Oracle, must_fail};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 const STOLEN: Color = Color::new(2);
 
@@ -81,6 +81,59 @@ fn foreign_post() {
         drop((victim, thief, world));
         oracle.assert_no_leak();
     });
+}
+
+/// The victim's own posts, published alone, while a color of its checkout waits for its turn: that
+/// one stays, and the event behind it comes after.
+#[test]
+fn published_alone() {
+    const DUE: Color = Color::new(4);
+    Model {
+        name: "post_and_steal::published_alone",
+        preemptions_max: 3,
+        iterations_min: 200,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut victim = world.core(0);
+        let thief = world.core(1);
+        // To give room back publishes.
+        let (bounded, room) = room_in(&world, RUNS);
+        let (more_bounded, more) = room_in(&world, RUNS);
+        let seen = Arc::clone(&oracle);
+        let (give, thread) = mpsc::channel();
+        let start = oracle.event(3, 0).then(move |cx| {
+            seen.event(0, 0).post(cx, &WORTHY, STOLEN);
+            give.send(steps(thief, 2)).unwrap();
+            drop(room);
+            seen.event(0, 1).post(cx, &WORTHY, STOLEN);
+            // Not put into the checkout, since it is long: this one takes a flush.
+            seen.event(2, 0).post(cx, &LONG, DUE);
+            drop(more);
+            seen.event(0, 2).post(cx, &WORTHY, STOLEN);
+        });
+        // The latest poke is the first to be taken.
+        oracle.event(1, 0).post_from(&world.poster(), &SHORT, DUE);
+        start.post_from(&world.poster(), &SHORT, RUNS);
+        victim.step();
+        let mut thief = thread.recv().unwrap().join().unwrap();
+        settle(&mut [&mut victim, &mut thief]);
+        oracle.assert_ran(STOLEN, &[(0, 3)]);
+        oracle.assert_ran(DUE, &[(1, 1), (2, 1)]);
+        world.assert_at_rest();
+        drop((victim, thief, world, bounded, more_bounded));
+        oracle.assert_no_leak();
+    });
+}
+
+#[test]
+fn finds_what_is_published_past_the_checkout() {
+    must_fail(
+        "post_and_steal::published_alone",
+        "published past the checkout",
+        &["ORACLE", "is withdrawn inside a quantum"],
+    );
 }
 
 #[test]

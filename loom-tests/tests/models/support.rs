@@ -3,7 +3,7 @@
 use loom::sync::Notify;
 use loom::thread::{self, JoinHandle};
 use mely::model::{Core, Plan, World};
-use mely::{Color, Cx, Handler, Stealing};
+use mely::{Backlog, Bounded, Color, Colored, Cx, Handler, Permit, Stealing};
 use mely_loom_tests::{Event, Oracle};
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -72,6 +72,14 @@ pub(crate) fn world_with_gates() -> (World, Core, Core) {
     drop(within(&world, &mut here, &SHORT, |cx| cx.hold()));
     here.step();
     (world, here, there)
+}
+
+/// A color with a bound, and room in it: dropped inside an event, that publishes what the event has
+/// posted.
+pub(crate) fn room_in(world: &World, color: Color) -> (Bounded<()>, Permit<()>) {
+    let bounded = Bounded::new(Colored::new(&world.poster(), color, ()), Backlog::events(1));
+    let room = bounded.try_reserve().expect("there is room for one");
+    (bounded, room)
 }
 
 /// A thread of its own that steps the core so often, and gives it back.

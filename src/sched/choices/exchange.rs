@@ -663,3 +663,50 @@ fn control_colors_have_the_next_turn() {
     let queue = [&[color_of(control)], &colors[..]].concat();
     assert_eq!(machine.queue(), queue);
 }
+
+/// What is published alone leaves the checkout where it is.
+#[test]
+fn a_publication_leaves_the_checkout_as_it_is() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, c] = [0, 1, 2].map(|i| machine.color(0, i));
+    machine.settle(&[a, b, c]);
+    for color in [a, b] {
+        machine.post(color, 20);
+    }
+    machine.cores[0].exchange();
+    assert_eq!(machine.step(), Some(a));
+    machine.post(c, 20);
+    assert!(machine.cores[0].has_outbox());
+    machine.cores[0].publish();
+    assert!(!machine.cores[0].has_outbox());
+    assert_eq!(machine.queue(), [c]);
+    assert_eq!(machine.shared.cores[0].hint.queued(), 1);
+    // What is at hand is, and takes events.
+    machine.post(b, 20);
+    assert!(!machine.cores[0].has_outbox());
+    assert_eq!(machine.run(), [b, b]);
+    machine.cores[0].exchange();
+    assert_eq!(machine.run(), [c]);
+}
+
+/// What is for a color of the checkout, and could not be put in there, takes a flush: behind what
+/// the color has already.
+#[test]
+fn a_publication_for_a_color_of_the_checkout_is_a_flush() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, c] = [0, 1, 2].map(|i| machine.color(0, i));
+    machine.settle(&[a, b, c]);
+    for color in [a, b] {
+        machine.post(color, 20);
+    }
+    machine.cores[0].exchange();
+    assert_eq!(machine.step(), Some(a));
+    machine.post(c, 20);
+    machine.post(b, 5_000);
+    machine.cores[0].publish();
+    assert!(!machine.cores[0].has_outbox());
+    assert_eq!(machine.queue(), [b, c]);
+    assert_eq!(machine.run(), [0; 0]);
+    machine.cores[0].exchange();
+    assert_eq!(machine.run(), [b, b]);
+}
