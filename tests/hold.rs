@@ -3,9 +3,12 @@
 mod common;
 
 use common::{Alive, Bound, cores};
+use mely::sim::{Simulation, Step};
 use mely::{
     Callback, Color, Colored, Cores, Cx, Handler, Hold, NoReply, PostError, RunError, Runtime,
+    Stealing,
 };
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -630,4 +633,86 @@ fn a_held_connection_does_not_keep_others_from_being_received() {
     drop((hold, held, other));
     poster.stop();
     server.join().unwrap().unwrap();
+}
+
+/// With what waits in it: what is posted meanwhile waits there, and all of it runs on the core that
+/// was asked for.
+#[test]
+fn a_held_color_can_be_placed() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+        let mut simulation = builder.simulate(seed).unwrap();
+        let ran_on = |log: &Log, what: &'static str| {
+            let log = log.clone();
+            move |cx: &mut Cx| log.add(format!("{what} on {}", cx.core()))
+        };
+        let first = move |cx: &mut Cx| {
+            let from = cx.core();
+            all.add(format!("held on {from}"));
+            let hold = cx.hold();
+            cx.post(HELD, ran_on(&all, "before"));
+            let move_it = move |cx: &mut Cx| {
+                cx.place(HELD, 1 - from);
+                cx.post(HELD, ran_on(&all, "meanwhile"));
+                let resumed = ran_on(&all, "resumed");
+                let resume = move |_cx: &mut Cx| hold.resume(resumed);
+                let later = Duration::from_micros(100);
+                cx.timer(later, Callback::anonymous(OTHER, resume));
+            };
+            let later = Duration::from_micros(100);
+            cx.timer(later, Callback::anonymous(OTHER, move_it));
+        };
+        simulation.run(move |cx| cx.post(HELD, first)).unwrap();
+        log.assert(&["held on 1", "resumed on 0", "before on 0", "meanwhile on 0"]);
+    }
+}
+
+/// However much waits in it, and however long that takes: it is nothing to steal, and nobody wakes
+/// for it.
+#[test]
+fn what_waits_for_a_hold_makes_nobody_steal_or_wake() {
+    static LONG_ONE: Handler = Handler::new("long").time(Duration::from_millis(1));
+    for seed in 0..30 {
+        let builder = Runtime::builder().cores(Cores::Count(2));
+        let mut simulation = builder.simulate(seed).unwrap();
+        let (give, take) = channel();
+        let first = move |cx: &mut Cx| {
+            give.send(cx.hold()).unwrap();
+            for _ in 0..100 {
+                cx.post_callback(LONG_ONE.on(HELD, |_cx| ()));
+            }
+        };
+        let start = move |cx: &mut Cx| cx.post(HELD, first);
+        simulation.start(start).unwrap();
+        let settle = |simulation: &mut Simulation| {
+            let mut steps = (0..10_000).map(|_| simulation.step());
+            let at_rest = steps.any(|step| matches!(step, Step::Stalled | Step::Ended));
+            assert!(at_rest, "seed {seed}: they go on looking");
+        };
+        settle(&mut simulation);
+        let sums = |simulation: &Simulation| {
+            let stats = simulation.stats();
+            let steals = stats.cores.iter().flat_map(|core| &core.steals);
+            let won: u64 = steals.map(|steals| steals.won).sum();
+            let of = |of: fn(&mely::CoreStats) -> u64| stats.cores.iter().map(of).sum::<u64>();
+            (won, of(|core| core.wakes), of(|core| core.events_put_aside))
+        };
+        let (won, wakes, put_aside) = sums(&simulation);
+        assert_eq!((won, put_aside), (0, 100), "seed {seed}");
+        // Others come and go beside it.
+        let poster = simulation.poster();
+        for round in 0..20 {
+            poster.post(OTHER, |_cx| ()).unwrap();
+            settle(&mut simulation);
+            let (won, more, still) = sums(&simulation);
+            assert_eq!((won, still), (0, 100), "seed {seed}");
+            assert!(more <= wakes + 2 * (round + 1), "seed {seed}: {more}");
+        }
+        take.recv().unwrap().resume(|cx| cx.stop());
+        settle(&mut simulation);
+        assert_eq!(simulation.stats().events_waiting, 0);
+    }
 }

@@ -100,6 +100,7 @@
 //! | | `together::posts_before`: an event of one of the colors posts to the other, and then both do | 2 | `mail left behind by the last` |
 //! | readers, against each other | `readers::join_and_leave`: a state is read on one core while one more comes on the other, and a writer | 2 | `reader joins after the last`; `value kept by a reader that goes` |
 //! | readers, against a writer | `readers::behind_a_writer`: a writer of two states that are read, and a reader behind it | 2 | `reader before who waits`; `reader beside a hold` |
+//! | readers and a writer, against a steal | `readers::stolen`: a state is read, written and read again while its color is stolen | 1 | `reader before who waits` |
 //! | an end that waits | `keep_alive::post_and_drop`: a foreign thread posts through the only keep-alive and drops it, while the end is asked for | 3 | `keep-alive not looked at`; `nobody woken by the last keep-alive`; `no new wave after the last keep-alive` |
 //! | | `keep_alive::drop_against_stop`: the only keep-alive is dropped while another thread asks for the end | 3 | `last keep-alive's fence skipped`; `report's fence skipped` |
 //! | | `keep_alive::made_outside`: a foreign thread makes one, and posts through it, while a runtime ends by itself | 3 | `kept without the lock` |

@@ -1,8 +1,8 @@
 //! Readers of a state: together, and never beside or before who has it alone.
 
-use crate::support::{RUNS, settle, steps, world_with_gates};
+use crate::support::{RUNS, SHORT, WORTHY, settle, steps, within, world_with_gates};
 use loom::cell::UnsafeCell;
-use mely::{Color, Colored, Poster};
+use mely::{Color, Colored, Cx, Heuristics, Poster, Stealing};
 use mely_loom_tests::{Model, must_fail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ type Posts = fn(&Poster, &Colored<State>, &Colored<State>, Arc<AtomicUsize>);
 /// events.
 fn explore(model: Model, posts: Posts, events: usize) {
     model.explore(move || {
-        let (world, mut here, there) = world_with_gates();
+        let (world, mut here, there) = world_with_gates(Stealing::Off);
         let poster = world.poster();
         let ran = Arc::new(AtomicUsize::new(0));
         let a = Colored::new(&poster, RUNS, State::new());
@@ -132,6 +132,61 @@ fn behind_a_writer() {
         assert!(read.is_ok() && written.is_ok());
     }
     explore(model, posts, 2);
+}
+
+/// A state is read and written, and its color stolen meanwhile.
+#[test]
+fn stolen() {
+    const STOLEN: Color = Color::new(2);
+    let model = Model {
+        name: "readers::stolen",
+        preemptions_max: 1,
+        iterations_min: 200,
+    };
+    model.explore(|| {
+        let stealing = Stealing::On(Heuristics::ALL);
+        let (world, mut here, there) = world_with_gates(stealing);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let state = Colored::new(&world.poster(), STOLEN, State::new());
+        let counts = [(); 3].map(|()| Arc::clone(&ran));
+        let posts = move |cx: &mut Cx| {
+            let [before, writes, after] = counts;
+            state.read_as(cx, &WORTHY, move |state, _cx| {
+                assert_eq!(state.read(), 0, "ORACLE: written before");
+                before.fetch_add(1, Ordering::Relaxed);
+            });
+            state.post_as(cx, &WORTHY, move |state, _cx| {
+                state.write();
+                writes.fetch_add(1, Ordering::Relaxed);
+            });
+            cx.flush();
+            let stealing = steps(there, 3);
+            state.read_as(cx, &WORTHY, move |state, _cx| {
+                assert_eq!(state.read(), 1, "ORACLE: not written before");
+                after.fetch_add(1, Ordering::Relaxed);
+            });
+            stealing
+        };
+        let stealing = within(&world, &mut here, &SHORT, posts);
+        here.step();
+        here.step();
+        let mut there = stealing.join().unwrap();
+        settle(&mut [&mut here, &mut there]);
+        let ran = ran.load(Ordering::Relaxed);
+        assert_eq!(ran, 3, "ORACLE: not all ran");
+        assert_eq!(world.events_left(), 0);
+        drop((here, there));
+        world.assert_at_rest();
+    });
+}
+
+#[test]
+fn finds_reader_before_who_waits_when_stolen() {
+    must_fail(
+        "readers::stolen",
+        "reader before who waits",
+        &["ORACLE", "already lent"],
+    );
 }
 
 #[test]

@@ -61,11 +61,11 @@ pub(crate) fn all_has_run<T>(world: impl Borrow<World>, parts: T, oracle: &Oracl
     oracle.assert_no_leak();
 }
 
-/// A world of two cores that do not steal, in which there was a hold: a runtime's first makes the
+/// A world of two cores, which steal or not, in which there was a hold: a runtime's first makes the
 /// gates, behind a lock that loom does not see.
-pub(crate) fn world_with_gates() -> (World, Core, Core) {
+pub(crate) fn world_with_gates(stealing: Stealing) -> (World, Core, Core) {
     let world = World::new(Plan {
-        stealing: Stealing::Off,
+        stealing,
         ..Plan::cores(2)
     });
     let (mut here, there) = (world.core(0), world.core(1));

@@ -2,7 +2,7 @@
 
 use crate::support::{RUNS, SHORT, all_has_run, settle, steps, world_with_gates};
 use loom::thread;
-use mely::{Color, Colored, Cx};
+use mely::{Color, Colored, Cx, Stealing};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ fn opposite_orders() {
     }
     .explore(|| {
         let oracle = Oracle::new();
-        let (world, mut here, there) = world_with_gates();
+        let (world, mut here, there) = world_with_gates(Stealing::Off);
         let poster = world.poster();
         let ran = Arc::new(AtomicUsize::new(0));
         let a = Colored::new(&poster, RUNS, 0);
@@ -68,7 +68,7 @@ fn posts_before() {
         iterations_min: 10,
     }
     .explore(|| {
-        let (world, mut here, there) = world_with_gates();
+        let (world, mut here, there) = world_with_gates(Stealing::Off);
         let poster = world.poster();
         let ran = Arc::new(AtomicUsize::new(0));
         let a = Colored::new(&poster, RUNS, ());
