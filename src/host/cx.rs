@@ -184,10 +184,9 @@ impl Cx {
 
     /// Moves a color to a core, its queued events with it: as soon as its present core, or a thief,
     /// takes that core's mail, and if it runs, when its turn ends. (A turn or two later, if it has
-    /// only just come to that core.) It may be stolen from there like any other color, or taken
-    /// over by a core that posts to it while that one sleeps (unless [`Stealing::Off`]).
-    ///
-    /// [`Stealing::Off`]: crate::Stealing::Off
+    /// only just come to that core.) It may be stolen from there like any other color. But a short
+    /// post to it wakes the core that it is on: it is not taken over, as others are, by the core
+    /// that posts.
     ///
     /// A color that nobody placed or took is on core `slot mod cores`; a small value's slot is the
     /// value.

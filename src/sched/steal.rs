@@ -47,8 +47,8 @@ pub(super) enum Temptation {
     Stuck,
 }
 
-/// When a thief first saw a victim at its present turn.
-#[derive(Clone, Copy, Debug, Default)]
+/// When a thief first saw that anything waits for a victim at its present turn.
+#[derive(Clone, Copy, Debug)]
 struct Sighting {
     turns: u64,
     since_ns: u64,
@@ -58,7 +58,7 @@ struct Sighting {
 #[derive(Debug)]
 pub(super) struct Search {
     /// One for each victim.
-    sightings: Vec<Sighting>,
+    sightings: Vec<Option<Sighting>>,
     pub(super) state: Searching,
     /// The victim, by its rank, to take a round from after this quantum.
     pub(super) levelling: Option<usize>,
@@ -69,7 +69,7 @@ pub(super) struct Search {
 impl Search {
     pub(super) fn new(victims: usize) -> Search {
         Search {
-            sightings: vec![Sighting::default(); victims],
+            sightings: vec![None; victims],
             state: Searching::No,
             levelling: None,
             rotates_at_ns: None,
@@ -250,8 +250,8 @@ impl Core {
     /// Whether the victim of this rank has anything for us, and why.
     fn tempting(&mut self, rank: usize, now_ns: u64) -> Option<Temptation> {
         let shared = &self.shared;
-        let (victim, distance) = self.own.victims[rank];
-        let victim = &shared.core(victim);
+        let (id, distance) = self.own.victims[rank];
+        let victim = &shared.core(id);
         let cost_ns = shared.steal_cost_ns(distance);
         let sighting = &mut self.search.sightings[rank];
         if victim.hint.worth_ns() >= cost_ns {
@@ -260,16 +260,21 @@ impl Core {
         // By the two-color rule, what is not worth it may not be taken, stuck or not.
         let may_be_stuck = victim.hint.stealable() > 0 && !shared.policy.needs_two_colors();
         if !may_be_stuck && !victim.pokes.any() {
+            *sighting = None;
             return None;
         }
         let turns = victim.progress.turns();
-        if turns != sighting.turns {
-            *sighting = Sighting {
-                turns,
-                since_ns: now_ns,
-            };
-        }
-        let stuck = victim.progress.is_long() || now_ns.saturating_sub(sighting.since_ns) > cost_ns;
+        let seen = sighting.filter(|seen| seen.turns == turns);
+        let since_ns = seen.map_or(now_ns, |seen| seen.since_ns);
+        *sighting = Some(Sighting { turns, since_ns });
+        // One that sleeps has been rung, and is given the time to wake up: else it would for nothing.
+        let patience_ns = if shared.sleepers.contains(id) {
+            cost_ns.max(shared.wake_cost_ns)
+        } else {
+            cost_ns
+        };
+        let seen_ns = now_ns.saturating_sub(since_ns);
+        let stuck = victim.progress.is_long() || seen_ns > patience_ns;
         stuck.then_some(Temptation::Stuck)
     }
 
@@ -317,6 +322,10 @@ impl Core {
         }
         if loot.is_empty() {
             return false;
+        }
+        if left == 0 {
+            // What comes next has not waited yet.
+            search.sightings[rank] = None;
         }
         search.levelling = more.then_some(rank);
         let cost_ns = clock.now_ns() - start_ns;

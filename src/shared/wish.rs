@@ -21,6 +21,8 @@ use crate::sync::fault;
 
 /// In the word of a wish: the color is to have the next turn. Beside it 0, or a core plus one.
 const HURRY: u16 = 1 << 15;
+/// Stays in the word, and is no wish: the color was placed, so nobody takes it over.
+const PLACED: u16 = 1 << 14;
 
 /// Wishes for the next turn that a core grants together.
 pub(crate) const BURST: u64 = 64;
@@ -49,7 +51,12 @@ impl Word {
     /// Whether there is a wish, as a plain look.
     #[inline(always)]
     pub(crate) fn any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
+        self.0.load(Ordering::Relaxed) & !PLACED != 0
+    }
+
+    /// Whether the color was placed some time.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & PLACED != 0
     }
 
     /// Takes the wish. Whoever made it has poked the caller since, or somebody for him.
@@ -58,9 +65,9 @@ impl Word {
         if !self.any() {
             return None;
         }
-        let word = self.0.swap(0, Ordering::AcqRel);
+        let word = self.0.fetch_and(PLACED, Ordering::AcqRel);
         Some(Wish {
-            core: (word & !HURRY)
+            core: (word & !(HURRY | PLACED))
                 .checked_sub(1)
                 .map(|core| CoreId::of(core.into())),
             hurries: word & HURRY != 0,
@@ -78,7 +85,7 @@ impl Word {
     /// Asks for a core, or for none.
     fn place(&self, core: Option<CoreId>) {
         let core = core.map_or(0, |core| core.number() as u16 + 1);
-        let place = |word| Some(word & HURRY | core);
+        let place = |word| Some(word & HURRY | PLACED | core);
         let _before = (self.0).fetch_update(Ordering::Release, Ordering::Relaxed, place);
     }
 }
@@ -115,7 +122,7 @@ pub(crate) fn place(shared: &Shared, color: Color, core: usize) {
     let wish = &shared.slots.at(slot).wish;
     if shared.slots.owner(slot).index() == core {
         // It is there already; but it must not leave for an earlier wish.
-        if wish.any() {
+        if wish.any() || !wish.is_placed() {
             wish.place(None);
         }
         return;

@@ -241,6 +241,17 @@ fn of_a_stuck_victim_half_is_taken_whatever_it_is_worth() {
     }
 }
 
+/// It has been rung, and would wake up for nothing.
+#[test]
+fn a_sleeper_is_stuck_after_a_wake_up_only() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let all = machine.busy(0, &[(takes(20), 1)]);
+    machine.shared.sleepers.set(CoreId::of(0));
+    assert!(machine.steal_after(1, WAKE_COST_NS).is_empty());
+    machine.wait(1);
+    assert_eq!(machine.steal(1), all);
+}
+
 #[test]
 fn the_base_algorithm_takes_neither_a_lone_color_nor_the_majority() {
     let few = takes(20);

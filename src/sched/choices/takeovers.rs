@@ -61,6 +61,16 @@ fn who_is_inside_a_long_event_wakes_the_owner() {
     assert_eq!(posts(Some(Heuristics::ALL), 100, long), WOKEN);
 }
 
+/// The program wants it there; also if it was there already.
+#[test]
+fn what_was_placed_wakes_its_core() {
+    let placed = |machine: &mut Machine| {
+        let color = machine.color(1, 0);
+        crate::shared::wish::place(&machine.shared, color.into(), 1);
+    };
+    assert_eq!(posts(Some(Heuristics::ALL), 100, placed), WOKEN);
+}
+
 #[test]
 fn the_owner_is_awake() {
     let awake = |machine: &mut Machine| {
