@@ -62,7 +62,7 @@ impl Makers {
     fn with_from<R>(&self, thread: usize, f: impl FnOnce(&mut Maker) -> R) -> R {
         let count = self.makers.len();
         let free = |i: usize| self.makers[(thread + i) % count].try_lock().ok();
-        let mut maker = match (0..count - 1).find_map(free) {
+        let mut maker = match (0..count).find_map(free) {
             Some(maker) => maker,
             None => self.makers[thread % count].lock().unwrap(),
         };
