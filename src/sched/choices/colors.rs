@@ -252,6 +252,33 @@ fn a_sleeper_is_stuck_after_a_wake_up_only() {
     assert_eq!(machine.steal(1), all);
 }
 
+/// What waited before is gone, with the victim still in the same turn: taken by another thief, and
+/// seen by a look at nothing, or by this one.
+#[test]
+fn what_comes_after_a_steal_has_not_waited() {
+    let posts = |machine: &mut Machine, core: usize, i: usize| {
+        let color = machine.color(core, i);
+        post(&mut machine.cores[core], takes(20), color);
+        machine.cores[core].flush();
+        color
+    };
+    let mut machine = Machine::flat(3, Heuristics::ALL);
+    let all = machine.busy(0, &[(takes(20), 1)]);
+    assert!(machine.steal(1).is_empty());
+    assert_eq!(machine.steal_after(2, STEAL_COST_NS + 1), all);
+    assert!(machine.steal(1).is_empty());
+    let next = posts(&mut machine, 0, 7);
+    assert_eq!(machine.steal_after(1, STEAL_COST_NS + 1), [next]);
+
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let all = machine.busy(1, &[(takes(20), 1)]);
+    assert_eq!(machine.steal_after(0, STEAL_COST_NS + 1), all);
+    assert_eq!(machine.run(), all);
+    machine.cores[0].exchange();
+    let next = posts(&mut machine, 1, 7);
+    assert_eq!(machine.steal_after(0, STEAL_COST_NS + 1), [next]);
+}
+
 #[test]
 fn the_base_algorithm_takes_neither_a_lone_color_nor_the_majority() {
     let few = takes(20);
