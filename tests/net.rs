@@ -1651,6 +1651,22 @@ fn settle(simulation: &mut Simulation) {
     while !matches!(simulation.step(), Step::Stalled | Step::Ended) {}
 }
 
+/// A thousand colors have an event of 20 us each, of which ten have run; `ran` counts them.
+fn a_thousand_wait(simulation: &mut Simulation, ran: &Arc<AtomicUsize>) {
+    let poster = simulation.poster();
+    for color in 1_000..2_000 {
+        let ran = Arc::clone(ran);
+        let work = move |cx: &mut Cx| {
+            mely::sim::work(cx, Duration::from_micros(20));
+            ran.fetch_add(1, Ordering::Relaxed);
+        };
+        poster.post(Color::from(color), work).unwrap();
+    }
+    while ran.load(Ordering::Relaxed) < 10 {
+        simulation.step();
+    }
+}
+
 /// What comes in while a thousand colors wait: with them, or before them.
 #[test]
 fn what_an_urgent_stream_receives_goes_before_what_waits() {
@@ -1668,18 +1684,7 @@ fn what_an_urgent_stream_receives_goes_before_what_waits() {
             stream.detach(cx).unwrap();
         });
         settle(&mut simulation);
-        let poster = simulation.poster();
-        for color in 1_000..2_000 {
-            let ran = Arc::clone(&ran);
-            let work = move |cx: &mut Cx| {
-                mely::sim::work(cx, Duration::from_micros(20));
-                ran.fetch_add(1, Ordering::Relaxed);
-            };
-            poster.post(Color::from(color), work).unwrap();
-        }
-        while ran.load(Ordering::Relaxed) < 10 {
-            simulation.step();
-        }
+        a_thousand_wait(&mut simulation, &ran);
         client.write_all(b"now").unwrap();
         settle(&mut simulation);
         assert_eq!(ran.load(Ordering::Relaxed), 1_000);
@@ -1697,18 +1702,7 @@ fn who_connects_does_not_wait_for_a_turn_of_each_color() {
     let (mut simulation, addr) = simulated_listener(move |_cx, _incoming| {
         told.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
     });
-    let poster = simulation.poster();
-    for color in 1_000..2_000 {
-        let ran = Arc::clone(&ran);
-        let work = move |cx: &mut Cx| {
-            mely::sim::work(cx, Duration::from_micros(20));
-            ran.fetch_add(1, Ordering::Relaxed);
-        };
-        poster.post(Color::from(color), work).unwrap();
-    }
-    while ran.load(Ordering::Relaxed) < 10 {
-        simulation.step();
-    }
+    a_thousand_wait(&mut simulation, &ran);
     let _client = simulation.network().connect(addr).unwrap();
     settle(&mut simulation);
     assert_eq!(ran.load(Ordering::Relaxed), 1_000);

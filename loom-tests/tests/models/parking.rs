@@ -75,9 +75,6 @@ fn post_by_a_long_handler() {
 /// must run.
 fn post_and_wait(waits: &'static Handler, posted: &'static Handler) {
     let oracle = Oracle::new();
-    let world = World::new(Plan::cores(2));
-    let mut busy = world.core(0);
-    let mut sleeper = world.core(1);
     let done = Done::of(1);
     let event = done.after(oracle.event(0, 0));
     let start = move |cx: &mut Cx| {
@@ -85,14 +82,28 @@ fn post_and_wait(waits: &'static Handler, posted: &'static Handler) {
         cx.flush();
         done.wait();
     };
-    world.poster().post_callback(waits.on(RUNS, start)).unwrap();
+    beside_a_sleeper(World::new(Plan::cores(2)), &oracle, waits, start);
+}
+
+/// Runs this event of the handler on one core. The other one sleeps, or is about to, and must run
+/// the only event of [`OTHER`].
+fn beside_a_sleeper<F>(world: World, oracle: &Oracle, handler: &'static Handler, start: F)
+where
+    F: FnOnce(&mut Cx) + Send + 'static,
+{
+    let mut busy = world.core(0);
+    let mut sleeper = world.core(1);
+    world
+        .poster()
+        .post_callback(handler.on(RUNS, start))
+        .unwrap();
     let driven = thread::spawn(move || sleeper.drive());
     busy.step();
     world.stop();
     busy.drive();
     driven.join().unwrap();
     oracle.assert_ran(OTHER, &[(0, 1)]);
-    all_has_run(world, busy, &oracle);
+    all_has_run(world, busy, oracle);
 }
 
 /// An event publishes a short one alone, and the next one of its color is long, and waits for it:
@@ -107,8 +118,6 @@ fn published_before_a_long_handler() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
-        let mut busy = world.core(0);
-        let mut sleeper = world.core(1);
         let (_bounded, room) = room_in(&world, THIRD);
         let done = Done::of(1);
         let event = done.after(oracle.event(0, 0));
@@ -117,14 +126,7 @@ fn published_before_a_long_handler() {
             drop(room);
             cx.post_callback(LONG.on(RUNS, move |_cx: &mut Cx| done.wait()));
         };
-        world.poster().post_callback(SHORT.on(RUNS, start)).unwrap();
-        let driven = thread::spawn(move || sleeper.drive());
-        busy.step();
-        world.stop();
-        busy.drive();
-        driven.join().unwrap();
-        oracle.assert_ran(OTHER, &[(0, 1)]);
-        all_has_run(world, busy, &oracle);
+        beside_a_sleeper(world, &oracle, &SHORT, start);
     });
 }
 
