@@ -138,8 +138,12 @@ impl ProfileCache {
         color: Color,
         vtable: &'static Vtable,
     ) -> Interned {
-        if self.log().is_some() {
-            return self.record_post(profiles, handler, color, vtable);
+        if self.log().is_some()
+            && let Some(mut recording) = self.recording.take()
+        {
+            let found = self.record_post(&mut recording, profiles, handler, color, vtable);
+            self.recording = Some(recording);
+            return found;
         }
         let found = self.find_behind(profiles, handler, vtable);
         if !found.is_none() {
@@ -151,21 +155,20 @@ impl ProfileCache {
     /// The same of an event whose post is recorded.
     fn record_post(
         &mut self,
+        recording: &mut Recording,
         profiles: &Profiles,
         handler: Option<&'static Handler>,
         color: Color,
         vtable: &'static Vtable,
     ) -> Interned {
         let key = key(handler, vtable);
-        let front = self.recording.as_ref().map(|recording| &recording.front);
-        let recent = front.map(|front| front.recent(handler, key));
-        let found = match recent.filter(|recent| recent.key() == key) {
-            Some(found) => found,
-            None => self.find_behind(profiles, handler, vtable),
-        };
-        let Some(recording) = self.recording.as_mut().filter(|_| !found.is_none()) else {
+        let mut found = recording.front.recent(handler, key);
+        if found.key() != key {
+            found = self.find_behind(profiles, handler, vtable);
+        }
+        if found.is_none() {
             return found;
-        };
+        }
         recording.front.put(handler, key, found);
         let id = found.id();
         let definition = || profiles.get(id).definition();

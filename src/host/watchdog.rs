@@ -93,19 +93,14 @@ impl Watchdog {
     /// From one look to the next.
     pub(crate) fn period(inner: &Inner) -> Duration {
         let period = inner.config.watch_period;
-        let limit = inner.config.slow.as_ref().map(|(limit, _)| *limit);
-        limit.map_or(period, |limit| period.min(limit / 4))
+        hook_limit(inner).map_or(period, |limit| period.min(limit / 4))
     }
 
     /// Looks at cores on which nothing moves, after which another one makes no difference.
     #[cfg(feature = "sim")]
     pub(crate) fn looks_max(inner: &Inner) -> u32 {
-        let limit = inner
-            .config
-            .slow
-            .as_ref()
-            .map(|(limit, _)| limit.as_nanos());
-        let looks = limit.unwrap_or(0) / Watchdog::period(inner).as_nanos();
+        let limit_ns = hook_limit(inner).map_or(0, |limit| limit.as_nanos());
+        let looks = limit_ns / Watchdog::period(inner).as_nanos();
         3 + u32::try_from(looks).unwrap_or(u32::MAX / 2)
     }
 
@@ -155,10 +150,14 @@ impl Watchdog {
     }
 }
 
+/// From when on the builder's hook is told of a handler, if there is one.
+fn hook_limit(inner: &Inner) -> Option<Duration> {
+    inner.config.slow.as_ref().map(|(limit, _)| *limit)
+}
+
 /// From when on a handler is slow, if that is to be told.
 fn slow_limit(inner: &Inner) -> Option<Duration> {
-    let limit = inner.config.slow.as_ref().map(|(limit, _)| *limit);
-    limit.or(cfg!(feature = "tracing").then_some(SLOW))
+    hook_limit(inner).or(cfg!(feature = "tracing").then_some(SLOW))
 }
 
 /// Wakes the watchdog.
