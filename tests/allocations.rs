@@ -1,4 +1,5 @@
-//! What is said to allocate nothing allocates nothing. A program of its own, whose allocator counts.
+//! What is said to allocate nothing allocates nothing. A program of its own, whose allocator
+//! counts.
 
 mod common;
 
@@ -17,8 +18,8 @@ thread_local! {
     static ALLOCATED: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: the system's allocator, asked as this one is asked. What counts allocates nothing, and has
-// no destructor.
+// SAFETY: the system's allocator, asked as this one is asked. What counts allocates nothing, and
+// has no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.set(ALLOCATED.get() + 1);

@@ -40,7 +40,8 @@ fn tick(cx: &mut Cx, left: u32) {
 }
 
 /// A request of a color: three events that take their time, and then it is asked for the next one,
-/// by a color of its client. `longest`: how many others began between the post of one and its begin.
+/// by a color of its client. `longest`: how many others began between the post of one and its
+/// begin.
 fn request(cx: &mut Cx, begun: Arc<AtomicU32>, longest: Arc<AtomicU32>, posted_at: u32) {
     static STEP: Handler = Handler::new("step").time(Duration::from_micros(2));
     const REQUESTS: u32 = 6_000;

@@ -171,8 +171,8 @@ impl World {
     }
 
     /// An event of a padded world's `color` runs, the `number`-th of those that poster `from`, one
-    /// of a few, sent there; or the one that started everything, [`SEED`], which others may overtake.
-    /// Returns how many events of `color` have run before.
+    /// of a few, sent there; or the one that started everything, [`SEED`], which others may
+    /// overtake. Returns how many events of `color` have run before.
     #[inline]
     pub fn relay(&self, color: u32, from: usize, number: u32) -> u32 {
         debug_assert!(self.stride == CELLS_PER_LINE && from + 1 < CELLS_PER_LINE);

@@ -295,8 +295,8 @@ impl Recording {
         &self.posts[event.posts()]
     }
 
-    /// Who posted an event, also if it has waited for a hold and posted itself again. None: its post
-    /// is not in the recording.
+    /// Who posted an event, also if it has waited for a hold and posted itself again. None: its
+    /// post is not in the recording.
     pub fn poster(&self, event: &Event) -> Option<By> {
         let mut by = self[event.cause?].by;
         while let By::Event(poster) = by

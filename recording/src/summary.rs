@@ -149,7 +149,7 @@ impl Quantiles {
     pub fn of(mut values: Vec<u64>) -> Quantiles {
         values.sort_unstable();
         let count = values.len();
-        // The smallest that so many of a hundred do not exceed.
+        // The smallest that this share of a hundred does not exceed.
         let at = |part: usize| {
             let rank = (count * part).div_ceil(100).saturating_sub(1);
             values.get(rank).copied().unwrap_or(0)

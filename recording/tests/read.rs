@@ -552,8 +552,8 @@ fn long_names_are_cut_between_characters() {
 }
 
 proptest! {
-    /// Whatever the bytes, they are read or there is an error: no panic, and no run without end. The
-    /// fuzzer (`checks/fuzz`) goes on from here.
+    /// Whatever the bytes, they are read or there is an error: no panic, and no run without end.
+    /// The fuzzer (`checks/fuzz`) goes on from here.
     #[test]
     fn damaged_files_are_read_or_refused(
         at in any::<prop::sample::Index>(),

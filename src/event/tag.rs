@@ -16,8 +16,8 @@ use crate::record::Cause;
 pub(crate) const PROFILES_MAX: usize = if cfg!(any(loom, miri)) { 64 } else { 1 << 14 };
 const _: () = assert!(PROFILES_MAX.is_power_of_two());
 
-/// One of the runtime's profiles ([`super::profile::Profiles`]); as an event is made of it, with the
-/// post that the event is of, if that is recorded.
+/// One of the runtime's profiles ([`super::profile::Profiles`]); as an event is made of it, with
+/// the post that the event is of, if that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProfileId(u32);
 

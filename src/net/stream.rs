@@ -517,8 +517,8 @@ impl Stream {
         self.end(cx, false);
     }
 
-    /// Closes at once. What is queued is lost; if anything is, the connection is reset, and its peer
-    /// does not take what it has got for all.
+    /// Closes at once. What is queued is lost; if anything is, the connection is reset, and its
+    /// peer does not take what it has got for all.
     pub fn abort(&self, cx: &mut Cx) {
         self.end(cx, true);
     }

@@ -1,6 +1,6 @@
 //! What a core does under its own lock: once a quantum the [exchange](Core::exchange); the
-//! [flush](Core::flush) whenever posts must be seen before the quantum ends, and what is checked out
-//! with them; or the outbox alone is [published](Core::publish_outbox), before somebody is told
+//! [flush](Core::flush) whenever posts must be seen before the quantum ends, and what is checked
+//! out with them; or the outbox alone is [published](Core::publish_outbox), before somebody is told
 //! something.
 
 use super::checkout::Checkout;
@@ -154,9 +154,9 @@ impl Core {
 }
 
 impl Core {
-    /// Publishes the outbox as a [flush](Self::flush) does, and leaves the checkout as it is. False,
-    /// and nothing is done: something in the outbox is for a color that is checked out, or the
-    /// event that runs is a long one, behind which nothing is to wait.
+    /// Publishes the outbox as a [flush](Self::flush) does, and leaves the checkout as it is.
+    /// False, and nothing is done: something in the outbox is for a color that is checked out, or
+    /// the event that runs is a long one, behind which nothing is to wait.
     #[inline(never)]
     pub(super) fn publish_outbox(&mut self) -> bool {
         let Core {

@@ -267,7 +267,8 @@ impl Core {
         let seen = sighting.filter(|seen| seen.turns == turns);
         let since_ns = seen.map_or(now_ns, |seen| seen.since_ns);
         *sighting = Some(Sighting { turns, since_ns });
-        // One that sleeps has been rung, and is given the time to wake up: else it would for nothing.
+        // One that sleeps has been rung, and is given the time to wake up: else it would for
+        // nothing.
         let patience_ns = if shared.sleepers.contains(id) {
             cost_ns.max(shared.wake_cost_ns)
         } else {

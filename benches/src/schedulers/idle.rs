@@ -1,10 +1,10 @@
 //! Workers that sleep, each until somebody wakes it by name.
 //!
-//! **Nothing is slept through.** A worker that goes to sleep says so, fences and looks once more for
-//! something to do. Whoever makes something ready looks for sleepers after a fence of its own: one
-//! of the two sees the other. Where the fence would cost more than all the rest, the maker looks
-//! without one, which misses a sleeper of the last few nanoseconds, and looks again after the next
-//! one it passes.
+//! **Nothing is slept through.** A worker that goes to sleep says so, fences and looks once more
+//! for something to do. Whoever makes something ready looks for sleepers after a fence of its own:
+//! one of the two sees the other. Where the fence would cost more than all the rest, the maker
+//! looks without one, which misses a sleeper of the last few nanoseconds, and looks again after the
+//! next one it passes.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::sync::{Mutex, MutexGuard};

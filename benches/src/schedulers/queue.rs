@@ -10,8 +10,8 @@ use std::cell::UnsafeCell;
 /// A turn of a color: as many events as Mely runs of one color in a row.
 pub(super) const TURN_EVENTS: usize = 10;
 
-/// A color, on a cache line of its own, as what several cores write must be; on one, since there may
-/// be many colors.
+/// A color, on a cache line of its own, as what several cores write must be; on one, since there
+/// may be many colors.
 #[repr(align(64))]
 pub(super) struct ColorQueue<J> {
     /// A spin lock, which one store opens, where the standard library's takes a second

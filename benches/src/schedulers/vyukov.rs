@@ -141,7 +141,7 @@ impl<C: 'static> Events<C> {
     #[inline]
     unsafe fn run(&self, cx: &mut C) -> bool {
         let mut counted = self.count.load(Acquire);
-        // SAFETY: in a turn, of which there is one at a time.
+        // SAFETY: in a turn, and a task has one turn at a time.
         let mut taken = unsafe { *self.taken.get() };
         let mut ran = 0;
         while ran < TURN_EVENTS {

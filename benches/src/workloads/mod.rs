@@ -217,8 +217,8 @@ workloads! {
 /// The world of the one run of this process.
 static WORLD: AtomicPtr<World> = AtomicPtr::new(ptr::null_mut());
 
-/// The world of what runs. Handlers of closures that may be of 8 bytes ask for it: they have no room
-/// for a reference.
+/// The world of what runs. Handlers of closures that may be of 8 bytes ask for it: they have no
+/// room for a reference.
 #[inline]
 pub(crate) fn world() -> &'static World {
     // SAFETY: set by `Workload::world`, before anything is started in it, and leaked there.
