@@ -42,17 +42,19 @@ nightly() {
 
 # What drives the scheduler, from the inside and from the outside.
 programs=(-p mely --lib)
-for name in colored limits panics placement shutdown stress timers watch; do
+for name in aio ask blocking bounded colored hold keep_alive limits panics pipe placement read serve \
+    shutdown stress surprises task timers together watch; do
     programs+=(--test "$name")
 done
 
 case $layer in
 thread)
     nightly rust-src
+    # Not 48 threads that do nothing but read one word: they wait for a lock of the sanitizer's own.
     RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
         TSAN_OPTIONS="suppressions=$PWD/.ci/tsan ${TSAN_OPTIONS:-}" \
         cargo +nightly test -Zbuild-std --target "$host" --target-dir "$target/thread" \
-        --no-fail-fast "${programs[@]}" -- "$@"
+        --no-fail-fast "${programs[@]}" -- --skip refused_posters "$@"
     ;;
 address)
     nightly
