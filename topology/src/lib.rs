@@ -32,6 +32,8 @@
 //! - [`Topology::detect`]: this machine, as far as this thread may use it.
 //!   [`Topology::from_sysfs`]: any recorded tree.
 //! - [`Topology::synthetic`] and [`Topology::flat`]: machines that nobody has at hand.
+//! - [`Topology::described`], [`Topology::recorded`], [`Topology::description`]: machines written
+//!   down in a few lines.
 //! - [`Topology::restrict`] and [`Topology::take`]: fewer cores of the same machine.
 //! - [`Distance`], [`Topology::distance`], [`Topology::victims`]: what it is all for.
 //! - [`Topology::picture`] and [`Topology::victim_table`]: for people.
@@ -54,6 +56,7 @@ compile_error!("mely and mely-topology run on Linux only: what they know of a ma
 
 mod affinity;
 mod cpulist;
+mod described;
 mod detect;
 mod distance;
 mod draft;
@@ -70,6 +73,7 @@ mod victims;
 mod warning;
 
 pub use cpulist::{CpuList, CpuListError};
+pub use described::DescriptionError;
 pub use distance::Distance;
 pub use error::Error;
 pub use model::{Cache, CacheKind, Core, NumaNode, Package, PhysicalCore, Topology};

@@ -13,8 +13,8 @@ use crate::read::{numbered_entries, read_text};
 use crate::warning::Warnings;
 use crate::{CpuList, Error, Topology};
 
-/// How many `cache/indexK` folders of a core are read. Real ones have four or five.
-const CACHES_MAX: usize = 16;
+/// How many caches of a core are read. Real ones have four or five.
+pub(crate) const CACHES_MAX: usize = 16;
 
 /// How many NUMA nodes are read: the most that Linux can be built with.
 const NODES_MAX: usize = 1024;
@@ -354,7 +354,7 @@ impl Reader {
 trait Parse<T>: Fn(&str) -> Result<T, String> {}
 impl<T, F: Fn(&str) -> Result<T, String>> Parse<T> for F {}
 
-fn parse_cpus(text: &str) -> Result<CpuList, String> {
+pub(crate) fn parse_cpus(text: &str) -> Result<CpuList, String> {
     text.parse()
         .map_err(|error: crate::CpuListError| error.to_string())
 }
@@ -370,20 +370,20 @@ fn cpus_with(cpu: u32) -> impl Parse<CpuList> {
     }
 }
 
-fn parse_number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+pub(crate) fn parse_number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     // `from_str` takes a plus sign; the kernel never writes one.
     let number = text.parse().ok().filter(|_| !text.starts_with('+'));
     number.ok_or_else(|| format!("{:?} is not a number that fits", excerpt(text)))
 }
 
-fn parse_level(text: &str) -> Result<u8, String> {
+pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
     match parse_number(text)? {
         level @ 1..=9 => Ok(level),
         level => Err(format!("{level} is not a cache level")),
     }
 }
 
-fn parse_kind(text: &str) -> Result<CacheKind, String> {
+pub(crate) fn parse_kind(text: &str) -> Result<CacheKind, String> {
     match text {
         "Data" => Ok(CacheKind::Data),
         "Instruction" => Ok(CacheKind::Instruction),
@@ -393,7 +393,7 @@ fn parse_kind(text: &str) -> Result<CacheKind, String> {
 }
 
 /// `48K`, `32M`, or plain bytes.
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, unit_bytes) = match text.char_indices().last() {
         Some((end, 'K')) => (&text[..end], 1 << 10),
         Some((end, 'M')) => (&text[..end], 1 << 20),

@@ -42,6 +42,15 @@ fn every_machine_has_the_expected_victims() {
     }
 }
 
+/// The reader of descriptions, and the tree that the same lines make.
+#[test]
+fn a_description_is_the_tree_that_it_stands_for() {
+    for name in Topology::recorded_names() {
+        let described = Topology::described(Topology::recorded(name).unwrap()).unwrap();
+        assert_eq!(described, Tree::of(name).read(), "{name}");
+    }
+}
+
 /// How many victims of the first core are at each distance, nearest first.
 fn counts(machine: &Topology, thief: usize) -> Vec<(Distance, usize)> {
     let victims = machine.victims(thief);
