@@ -1,0 +1,251 @@
+//! What costs time on a virtual core. Elsewhere, each of these does nothing.
+//!
+//! The types of [`crate::sync`] charge for themselves. This is for what has no type: handlers' work
+//! and the bytes they touch, instructions, waiting.
+
+use crate::costs::ps;
+use crate::memory::Kind;
+use crate::run::{charge, is_charged, look};
+use crate::world::{Flow, OUTSIDE, World};
+
+pub use crate::run::uncharged;
+
+/// Lines are of so many bytes.
+const LINE_BYTES: usize = 64;
+/// No less is on two lines.
+const UNIT_BYTES: usize = 16;
+
+/// The line at an address is read.
+#[inline]
+pub fn load<T: ?Sized>(at: *const T) {
+    if is_charged() {
+        access(at.addr(), Kind::Load);
+    }
+}
+
+/// The line at an address is read, and what comes next waits for it: a link of a list.
+#[inline]
+pub fn follow<T: ?Sized>(at: *const T) {
+    if is_charged() {
+        access(at.addr(), Kind::Follow);
+    }
+}
+
+/// The line at an address is written.
+#[inline]
+pub fn store<T: ?Sized>(at: *const T) {
+    if is_charged() {
+        access(at.addr(), Kind::Store);
+    }
+}
+
+/// A read-modify-write of the line at an address.
+#[inline]
+pub fn rmw<T: ?Sized>(at: *const T) {
+    if is_charged() {
+        access(at.addr(), Kind::Rmw);
+    }
+}
+
+#[inline(never)]
+fn access(address: usize, kind: Kind) {
+    charge(|world| world.access(address, kind));
+}
+
+/// All lines of an object are read.
+pub fn read<T: ?Sized>(of: &T) {
+    read_bytes(std::ptr::from_ref(of).cast(), size_of_val(of));
+}
+
+/// All lines of an object are written.
+pub fn write<T: ?Sized>(of: &T) {
+    write_bytes(std::ptr::from_ref(of).cast(), size_of_val(of));
+}
+
+/// These bytes are read.
+pub fn read_bytes(at: *const u8, bytes: usize) {
+    each_line(at, bytes, Kind::Load);
+}
+
+/// These bytes are written.
+pub fn write_bytes(at: *const u8, bytes: usize) {
+    each_line(at, bytes, Kind::Store);
+}
+
+fn each_line(at: *const u8, bytes: usize, kind: Kind) {
+    if !is_charged() || bytes == 0 {
+        return;
+    }
+    // An object begins a line if it is named, wherever it lies.
+    let end = at.addr() + bytes;
+    for address in (at.addr()..end).step_by(LINE_BYTES) {
+        access(address, kind);
+    }
+    if bytes > UNIT_BYTES {
+        access(end - 1, kind);
+    }
+}
+
+/// The line at an address is asked for early.
+#[inline]
+pub fn prefetch<T: ?Sized>(at: *const T) {
+    if is_charged() {
+        let address = at.addr();
+        charge(|world| world.prefetch(address));
+    }
+}
+
+/// A fence that all stores wait for.
+pub fn fence() {
+    charge(World::fence);
+}
+
+/// The lock at an address is released, by the store that the caller makes next.
+pub fn unlock<T: ?Sized>(at: *const T) {
+    if is_charged() {
+        let address = at.addr();
+        charge(|world| world.unlock(address));
+    }
+}
+
+/// Waits for the lock at an address, which another core holds. Returns false elsewhere than on a
+/// virtual core: the caller waits by its own means.
+pub fn wait_for_lock<T: ?Sized>(at: *const T) -> bool {
+    if !is_charged() {
+        return false;
+    }
+    let address = at.addr();
+    charge(|world| world.wait_for_lock(address));
+    true
+}
+
+/// A handler's work, in ns.
+pub fn work_ns(ns: u64) {
+    charge(|world| world.work(ps(ns as f64)));
+}
+
+/// A handler's work, in ns.
+pub fn work(ns: f64) {
+    charge(|world| world.work(ps(ns)));
+}
+
+/// An event is posted: what that takes besides its memory.
+#[inline]
+pub fn post() {
+    charge(|world| {
+        let takes = world.memory.costs.post;
+        world.spend(takes)
+    });
+}
+
+/// An event is run: what that takes besides its memory and its handler.
+#[inline]
+pub fn run() {
+    charge(|world| {
+        let takes = world.memory.costs.run;
+        world.spend(takes)
+    });
+}
+
+/// A color has its turn.
+#[inline]
+pub fn turn() {
+    charge(|world| {
+        let takes = world.memory.costs.turn;
+        world.spend(takes)
+    });
+}
+
+/// A core takes a step.
+#[inline]
+pub fn step() {
+    charge(|world| {
+        let takes = world.memory.costs.step;
+        world.spend(takes)
+    });
+}
+
+/// The time of this core since the beginning, in ns; reading it takes a while. None elsewhere.
+pub fn clock_ns() -> Option<u64> {
+    if !is_charged() {
+        return None;
+    }
+    charge(World::read_clock);
+    now_ns()
+}
+
+/// The time of this core, or between cores of the run, in ns, without any cost. None if this thread
+/// runs nothing.
+pub fn now_ns() -> Option<u64> {
+    look(|world| world.now_of(world.current) / 1000)
+}
+
+/// The number of this core, if it is a virtual one.
+pub fn core() -> Option<usize> {
+    look(|world| world.current).filter(|&core| core != OUTSIDE)
+}
+
+/// A pause in a loop that polls; elsewhere, the processor's.
+#[inline]
+pub fn pause() {
+    if is_charged() {
+        charge(World::pause);
+    } else {
+        std::hint::spin_loop();
+    }
+}
+
+/// A round of a loop that polls is over, which makes `pauses` pauses and looks at the lines
+/// `at_hand` in each of them. If the round found what the one before did, goes on when a line of it
+/// is written, or at `until_ns`.
+pub fn idle(pauses: u32, at_hand: [*const u8; 2], until_ns: u64) {
+    let at_hand = at_hand.map(|at| at.addr());
+    charge(|world| world.idle(pauses, &at_hand, until_ns.saturating_mul(1000)));
+}
+
+/// Sleeps in the kernel, until [`wake`] or this time in ns. May return early.
+pub fn sleep(until_ns: Option<u64>) {
+    charge(|world| world.sleep(until_ns.map(|ns| ns.saturating_mul(1000))));
+}
+
+/// Wakes a core that sleeps, or will: from another core, or between cores (by a tick).
+pub fn wake(core: usize) {
+    if is_charged() {
+        charge(|world| world.wake(core));
+    } else {
+        let _ = look(|world| {
+            let flow = world.wake(core);
+            debug_assert!(world.current != OUTSIDE || flow == Flow::Go);
+        });
+    }
+}
+
+/// Names the lines of an object, for reports: by a region, and an index in there.
+pub fn name<T: ?Sized>(of: &T, region: &str, index: usize) {
+    name_bytes(
+        std::ptr::from_ref(of).cast(),
+        size_of_val(of),
+        region,
+        index,
+    );
+}
+
+/// Names the lines of these bytes.
+pub fn name_bytes(at: *const u8, bytes: usize, region: &str, index: usize) {
+    let address = at.addr();
+    look(|world| {
+        world.names.name(address, bytes, region, index as u32);
+        let lines = world.names.len();
+        world.memory.grow(lines);
+    });
+}
+
+/// From now on it is counted what lines cost, and for how long.
+pub fn count_from_here() {
+    look(World::count_from_here);
+}
+
+/// Up to now it was counted.
+pub fn count_to_here() {
+    look(|world| world.counted_to = Some(world.now_of(world.current)));
+}

@@ -1,0 +1,184 @@
+//! The numbers of a machine as the hardware looks them up: in ps, by index.
+
+use crate::machine::{Key, Machine, Place, data_caches};
+use mely_topology::Distance;
+
+/// A thousandth of a ns, so that costs of less than one add up.
+pub(crate) type Ps = u64;
+
+/// A number of ns in ps.
+pub(crate) fn ps(ns: f64) -> Ps {
+    (ns * 1e3).round() as Ps
+}
+
+/// A cache on a core's way to memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hop {
+    /// Which cache.
+    pub(crate) cache: usize,
+    /// What a hit takes beyond one in the first cache.
+    pub(crate) hit: Ps,
+    /// The same for a line of a row.
+    pub(crate) row: Ps,
+}
+
+/// A cache.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheSpec {
+    pub(crate) lines: usize,
+    pub(crate) level: u8,
+    /// The cores behind it.
+    pub(crate) cores: Vec<usize>,
+}
+
+/// See the module text.
+#[derive(Clone, Debug)]
+pub(crate) struct Costs {
+    pub(crate) cores: usize,
+    pub(crate) caches: Vec<CacheSpec>,
+    /// Each core's caches, the nearest first.
+    pub(crate) paths: Vec<Vec<Hop>>,
+    /// Of each core, one word or more: its caches.
+    pub(crate) path_bits: Vec<u64>,
+    /// Words of a set of caches.
+    pub(crate) words: usize,
+    /// The core of which a cache is the first one.
+    pub(crate) first_of: Vec<Option<usize>>,
+    /// By two cores, the index of their distance.
+    distance: Vec<u8>,
+    /// By core and cache, the index of the distance to the nearest core behind it.
+    cache_distance: Vec<u8>,
+    pub(crate) node: Vec<usize>,
+    pub(crate) first_hit: Ps,
+    pub(crate) transfer: [Ps; Distance::COUNT],
+    pub(crate) transfer_row: [Ps; Distance::COUNT],
+    pub(crate) rmw: [Ps; Distance::COUNT],
+    pub(crate) handoff: [Ps; Distance::COUNT],
+    /// Of the own node, and of another.
+    pub(crate) memory: [Ps; 2],
+    pub(crate) memory_row: [Ps; 2],
+    pub(crate) waker: Ps,
+    pub(crate) sleeper: Ps,
+    pub(crate) clock: Ps,
+    pub(crate) pause: Ps,
+    pub(crate) post: Ps,
+    pub(crate) run: Ps,
+    pub(crate) turn: Ps,
+    pub(crate) step: Ps,
+    pub(crate) hold: Ps,
+}
+
+impl Costs {
+    pub(crate) fn of(machine: &Machine) -> Costs {
+        let topology = machine.topology();
+        let cores = topology.cores().len();
+        let caches: Vec<&mely_topology::Cache> = data_caches(topology).collect();
+        // In the topology, caches are told apart by their index among all.
+        let index_of = |of: usize| {
+            let cache = &topology.caches()[of];
+            caches.iter().position(|its| std::ptr::eq(*its, cache))
+        };
+        let get = |key: Key| ps(machine.ns(key));
+        let levels = machine.levels();
+        let first = Place::Cache(levels[0]);
+        let beyond = |hit: Ps, first: Ps| hit.saturating_sub(first);
+        let (first_hit, first_row) = (get(Key::Hit(first)), get(Key::Row(first)));
+        let path = |core: usize| -> Vec<Hop> {
+            let its = topology.cores()[core].caches.iter();
+            let its =
+                its.filter_map(|&of| index_of(of).map(|at| (at, topology.caches()[of].level)));
+            its.map(|(cache, level)| Hop {
+                cache,
+                hit: beyond(get(Key::Hit(Place::Cache(level))), first_hit),
+                row: beyond(get(Key::Row(Place::Cache(level))), first_row),
+            })
+            .collect()
+        };
+        let paths: Vec<Vec<Hop>> = (0..cores).map(path).collect();
+        let words = caches.len().div_ceil(64);
+        let mut path_bits = vec![0; cores * words];
+        let mut first_of = vec![None; caches.len()];
+        for (core, path) in paths.iter().enumerate() {
+            for hop in path {
+                path_bits[core * words + hop.cache / 64] |= 1 << (hop.cache % 64);
+            }
+            if let Some(hop) = path.first()
+                && caches[hop.cache].cores.len() == 1
+            {
+                first_of[hop.cache] = Some(core);
+            }
+        }
+        let mut distance = Vec::with_capacity(cores * cores);
+        for a in 0..cores {
+            distance.extend((0..cores).map(|b| topology.distance(a, b).index() as u8));
+        }
+        let mut cache_distance = Vec::with_capacity(cores * caches.len());
+        for core in 0..cores {
+            cache_distance.extend(caches.iter().map(|cache| {
+                let behind = cache.cores.iter().map(|&b| distance[core * cores + b]);
+                behind.min().expect("each cache has cores")
+            }));
+        }
+        let by_distance = |key: fn(Distance) -> Key| {
+            let mut all = [0; Distance::COUNT];
+            for (at, distance) in all.iter_mut().zip(Distance::ALL) {
+                let number = machine.numbers.get(&key(distance));
+                *at = number.map_or(0, |number| ps(number.amount));
+            }
+            all
+        };
+        let far = |key: fn(Place) -> Key, first: Ps| {
+            let near = get(key(Place::Memory));
+            let far = machine.numbers.get(&key(Place::FarMemory));
+            let far = far.map_or(near, |number| ps(number.amount));
+            [beyond(near, first), beyond(far, first)]
+        };
+        let spec = |cache: &&mely_topology::Cache| CacheSpec {
+            lines: (machine.ns(Key::Bytes(cache.level)) as usize / 64).max(1),
+            level: cache.level,
+            cores: cache.cores.clone(),
+        };
+        Costs {
+            cores,
+            caches: caches.iter().map(spec).collect(),
+            paths,
+            path_bits,
+            words,
+            first_of,
+            distance,
+            cache_distance,
+            node: topology.cores().iter().map(|core| core.node).collect(),
+            first_hit,
+            transfer: by_distance(Key::Transfer),
+            transfer_row: by_distance(Key::TransferRow),
+            rmw: by_distance(Key::Rmw),
+            handoff: by_distance(Key::Handoff),
+            memory: far(Key::Hit, first_hit),
+            memory_row: far(Key::Row, first_row),
+            waker: get(Key::Waker),
+            sleeper: get(Key::Sleeper),
+            clock: get(Key::Clock),
+            pause: get(Key::Pause),
+            post: get(Key::Post),
+            run: get(Key::Run),
+            turn: get(Key::Turn),
+            step: get(Key::Step),
+            hold: get(Key::Hold),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn distance(&self, a: usize, b: usize) -> usize {
+        self.distance[a * self.cores + b].into()
+    }
+
+    #[inline]
+    pub(crate) fn cache_distance(&self, core: usize, cache: usize) -> usize {
+        self.cache_distance[core * self.caches.len() + cache].into()
+    }
+
+    #[inline]
+    pub(crate) fn path_of(&self, core: usize) -> &[u64] {
+        &self.path_bits[core * self.words..(core + 1) * self.words]
+    }
+}

@@ -1,0 +1,46 @@
+//! A machine made of numbers: code runs on its virtual cores, and time follows from what each access
+//! to memory, each lock and each wake-up costs there.
+//!
+//! loom runs the code that ships under every order; this runs it under a clock. A program imports
+//! its atomics, cells and locks from one place, and in a build of its own that place has those of
+//! [`sync`], which are std's with a charge. What has no type of its own is charged by [`charge`].
+//! Outside of a [`run`] all of it is std's.
+//!
+//! # What is modeled
+//!
+//! - *Lines* of 64 bytes: which caches have one, and which core may write it. A transfer takes what
+//!   the distance of the two cores takes. One transfer of a line at a time; copies for readers are
+//!   made side by side.
+//! - *Caches* of the sizes of the machine: sets of eight, the oldest leaves.
+//! - *Stores* do not wait for their lines; read-modify-writes, fences and the 49th store do.
+//! - *Rows*: lines one behind the other, up or down, are read ahead. Lines that are asked for early
+//!   come meanwhile.
+//! - *Locks*: who waits has a copy of the line, which the holder's writes have to take away. On
+//!   release the seed draws one.
+//! - *Polling*: a round that hits only lines that the core has, and makes no read-modify-write, is
+//!   not repeated until one of the lines is written.
+//! - *Sleep*: what it costs to wake, and what it takes to be woken.
+//! - *Chance*, by the seed: who gets a line or a lock that several wait for, when in its round a
+//!   poller looks, one part in 64 of what work takes.
+//!
+//! # What is not
+//!
+//! Instructions, but by the numbers for a post, a run, a turn and a step; branch prediction;
+//! translation of addresses; bandwidth of memory and of interconnects; hyper-threads that slow each
+//! other down; frequency; the kernel's scheduler; other programs.
+
+mod costs;
+mod file;
+mod machine;
+mod memory;
+mod names;
+mod report;
+mod run;
+mod world;
+
+pub mod charge;
+pub mod sync;
+
+pub use machine::{CACHE_BYTES_MAX, CORES_MAX, Key, Machine, MachineError, NS_MAX, Number, Place};
+pub use report::{CoreUse, LineCost, Report};
+pub use run::{Body, Options, Stopped, is_charged, run};

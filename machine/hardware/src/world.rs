@@ -1,0 +1,477 @@
+//! The cores of a machine while something runs on it: whose turn it is, and what each waits for.
+
+use crate::costs::{Costs, Ps, ps};
+use crate::machine::Machine;
+use crate::memory::{Access, Kind, Memory};
+use crate::names::Names;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// No core: what is looked at from outside.
+pub(crate) const OUTSIDE: usize = usize::MAX;
+/// Work takes this part of its time more or less, by chance: equal costs resonate.
+const JITTER: u64 = 64;
+/// Addresses that a core which polls looks at in each pause.
+const AT_HAND_MAX: usize = 4;
+
+/// What a core does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Runs, or will at its time.
+    Runs,
+    /// Waits for a line that is on its way to another core.
+    WaitsForLine(u32),
+    /// Waits for the lock in a line.
+    WaitsForLock(u32),
+    /// Polls lines that it has, until one is taken from it.
+    Polls,
+    /// Sleeps in the kernel.
+    Sleeps,
+    /// Has ended.
+    Ended,
+}
+
+/// A virtual core, but for its clock and its caches.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) status: Status,
+    /// Its place in the queue; older ones of it mean nothing.
+    ticket: u64,
+    /// It was woken before it slept.
+    rung: bool,
+    /// It read the clock since the last pause.
+    read_clock: bool,
+    /// When its round of polling began.
+    round_at: Ps,
+    at_hand: [u32; AT_HAND_MAX],
+    /// When it began to wait for what it waits for.
+    waits_since: Ps,
+    pub(crate) worked: Ps,
+    pub(crate) slept: Ps,
+    pub(crate) polled: Ps,
+}
+
+/// What a core does after an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Goes on.
+    Go,
+    /// Lets others go first.
+    Leave,
+    /// Lets others go first, and makes the access again.
+    Again,
+}
+
+/// A turn in the queue: at this time, drawn among equals, which ticket, whose.
+type Turn = Reverse<(Ps, u32, u64, usize)>;
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) memory: Memory,
+    pub(crate) names: Names,
+    pub(crate) cores: Vec<Core>,
+    queue: BinaryHeap<Turn>,
+    tickets: u64,
+    /// Who runs.
+    pub(crate) current: usize,
+    /// Up to here it may.
+    limit: Ps,
+    /// And nobody any farther than this.
+    pub(crate) bound: Ps,
+    pub(crate) ahead: Ps,
+    random: fastrand::Rng,
+    /// Who waits for the lock in a line.
+    lock_queues: HashMap<u32, Vec<usize>>,
+    pub(crate) now: Ps,
+    pub(crate) switches: u64,
+    pub(crate) counted_from: Ps,
+    pub(crate) counted_to: Option<Ps>,
+}
+
+impl World {
+    pub(crate) fn new(machine: &Machine, seed: u64, ahead_ns: Option<f64>) -> World {
+        let costs = Costs::of(machine);
+        let ahead = ahead_ns.map_or(costs.hold, ps);
+        let core = |_| Core {
+            status: Status::Runs,
+            ticket: 0,
+            rung: false,
+            read_clock: false,
+            round_at: 0,
+            at_hand: [u32::MAX; AT_HAND_MAX],
+            waits_since: 0,
+            worked: 0,
+            slept: 0,
+            polled: 0,
+        };
+        let mut world = World {
+            cores: (0..costs.cores).map(core).collect(),
+            memory: Memory::new(costs),
+            names: Names::new(),
+            queue: BinaryHeap::new(),
+            tickets: 0,
+            current: OUTSIDE,
+            limit: 0,
+            bound: Ps::MAX,
+            ahead,
+            random: fastrand::Rng::with_seed(seed),
+            lock_queues: HashMap::new(),
+            now: 0,
+            switches: 0,
+            counted_from: 0,
+            counted_to: None,
+        };
+        for core in 0..world.cores.len() {
+            world.queue_at(core, 0, true);
+        }
+        world
+    }
+
+    /// Only the first of them run anything.
+    pub(crate) fn keep_queued(&mut self, cores: usize) {
+        self.queue.retain(|&Reverse((.., core))| core < cores);
+    }
+
+    #[inline]
+    fn clock(&mut self) -> &mut Ps {
+        &mut self.memory.cores[self.current].now
+    }
+
+    pub(crate) fn now_of(&self, core: usize) -> Ps {
+        self.memory.cores.get(core).map_or(self.now, |its| its.now)
+    }
+
+    /// A number below `end`, or 0.
+    fn draw(&mut self, end: Ps) -> Ps {
+        if end == 0 { 0 } else { self.random.u64(0..end) }
+    }
+
+    /// Queues a core; `drawn`: after whoever has what it wants, and by chance among others that
+    /// want it.
+    fn queue_at(&mut self, core: usize, at: Ps, drawn: bool) {
+        self.tickets += 1;
+        self.cores[core].ticket = self.tickets;
+        let rank = if drawn { self.random.u32(1..) } else { 0 };
+        self.queue.push(Reverse((at, rank, self.tickets, core)));
+        if self.current != OUTSIDE && core != self.current {
+            self.limit = self.limit.min(at.saturating_add(self.ahead));
+        }
+    }
+
+    /// Who goes next, and may from now on; none if nobody can.
+    pub(crate) fn next(&mut self) -> Option<usize> {
+        loop {
+            let &Reverse((at, _, ticket, core)) = self.queue.peek()?;
+            self.queue.pop();
+            if self.cores[core].ticket != ticket {
+                continue;
+            }
+            self.now = self.now.max(at);
+            match self.cores[core].status {
+                Status::WaitsForLine(line) => {
+                    let its = *self.memory.line(line);
+                    if its.free_at > at && its.user != core as u16 {
+                        // Somebody else was first.
+                        self.queue_at(core, its.free_at, true);
+                        continue;
+                    }
+                    let waited = at - self.cores[core].waits_since;
+                    self.memory.waited(line, waited);
+                }
+                Status::Polls => {
+                    let since = self.memory.cores[core].now;
+                    self.cores[core].polled += at.saturating_sub(since);
+                }
+                Status::Sleeps => {
+                    let since = self.memory.cores[core].now;
+                    self.cores[core].slept += at.saturating_sub(since);
+                }
+                Status::Runs | Status::WaitsForLock(_) | Status::Ended => {}
+            }
+            self.cores[core].status = Status::Runs;
+            let clock = &mut self.memory.cores[core].now;
+            *clock = at.max(*clock);
+            self.current = core;
+            let next = self.queue.peek().map_or(Ps::MAX, |turn| turn.0.0);
+            self.limit = next.saturating_add(self.ahead).min(self.bound);
+            self.switches += 1;
+            return Some(core);
+        }
+    }
+
+    /// When the next turn is.
+    pub(crate) fn next_at(&mut self) -> Option<Ps> {
+        loop {
+            let &Reverse((at, _, ticket, core)) = self.queue.peek()?;
+            if self.cores[core].ticket == ticket {
+                return Some(at);
+            }
+            self.queue.pop();
+        }
+    }
+
+    /// After the current core's clock went on.
+    #[inline]
+    fn flow(&mut self) -> Flow {
+        if !self.memory.robbed.is_empty() {
+            self.see_to_robbed();
+        }
+        if *self.clock() <= self.limit {
+            return Flow::Go;
+        }
+        self.leave()
+    }
+
+    #[cold]
+    fn leave(&mut self) -> Flow {
+        let (core, at) = (self.current, *self.clock());
+        self.queue_at(core, at, false);
+        Flow::Leave
+    }
+
+    /// Accesses the line at an address.
+    #[inline]
+    pub(crate) fn access(&mut self, address: usize, kind: Kind) -> Flow {
+        let line = self.names.at(address);
+        self.memory.grow(self.names.len());
+        match self.memory.access(self.current, line, kind) {
+            Access::Done => self.flow(),
+            Access::Busy(until) => self.wait_for_line(line, until),
+        }
+    }
+
+    #[cold]
+    fn wait_for_line(&mut self, line: u32, until: Ps) -> Flow {
+        let (core, now) = (self.current, *self.clock());
+        self.cores[core].status = Status::WaitsForLine(line);
+        self.cores[core].waits_since = now;
+        self.queue_at(core, until, true);
+        Flow::Again
+    }
+
+    /// Cores whose first caches have lost lines: who polls goes on, who waits for the lock there
+    /// looks.
+    #[cold]
+    fn see_to_robbed(&mut self) {
+        let now = *self.clock();
+        let mut seen = 0;
+        // Who looks at a lock may rob others in turn.
+        while let Some(&(core, line)) = self.memory.robbed.get(seen) {
+            seen += 1;
+            let core = usize::from(core);
+            match self.cores[core].status {
+                Status::Polls => self.go_on_polling(core, line, now),
+                Status::WaitsForLock(its) if its == line => self.memory.look(core, line),
+                _ => {}
+            }
+        }
+        self.memory.robbed.clear();
+    }
+
+    /// A core that polls has lost a line, which it sees at some moment of its next round.
+    fn go_on_polling(&mut self, core: usize, line: u32, now: Ps) {
+        let its = &self.cores[core];
+        let since = self.memory.cores[core].now;
+        let round = if its.at_hand.contains(&line) {
+            self.memory.costs.pause
+        } else {
+            since - its.round_at
+        };
+        let at = now.max(self.memory.line(line).free_at).max(since) + self.draw(round);
+        // Of two lines that it lost the first one counts.
+        self.cores[core].status = Status::Runs;
+        self.cores[core].polled += at - since;
+        self.queue_at(core, at, false);
+    }
+
+    pub(crate) fn fence(&mut self) -> Flow {
+        self.memory.fence(self.current);
+        self.flow()
+    }
+
+    pub(crate) fn prefetch(&mut self, address: usize) -> Flow {
+        let line = self.names.at(address);
+        self.memory.grow(self.names.len());
+        self.memory.prefetch(self.current, line);
+        self.flow()
+    }
+
+    /// Instructions, in ps.
+    #[inline]
+    pub(crate) fn spend(&mut self, time: Ps) -> Flow {
+        *self.clock() += time;
+        self.flow()
+    }
+
+    /// A handler's work.
+    pub(crate) fn work(&mut self, time: Ps) -> Flow {
+        let by = time / JITTER;
+        let time = time - by / 2 + self.draw(by);
+        let core = self.current;
+        self.cores[core].worked += time;
+        self.memory.cores[core].quiet = false;
+        self.spend(time)
+    }
+
+    /// The time of the core that asks, which takes a while.
+    pub(crate) fn read_clock(&mut self) -> Flow {
+        self.cores[self.current].read_clock = true;
+        let takes = self.memory.costs.clock;
+        self.spend(takes)
+    }
+
+    /// A pause in a loop that polls. After a round of hits nothing will be different until a line
+    /// is taken away.
+    pub(crate) fn pause(&mut self) -> Flow {
+        if self.memory.cores[self.current].quiet && !self.cores[self.current].read_clock {
+            self.poll(None)
+        } else {
+            let pause = self.memory.costs.pause;
+            self.end_round(pause)
+        }
+    }
+
+    /// The same for a loop that reads the clock, makes `pauses` a round, looks at these lines in
+    /// each of them, and would do something else at `until`.
+    pub(crate) fn idle(&mut self, pauses: u32, at_hand: &[usize], until: Ps) -> Flow {
+        let pause = self.memory.costs.pause * u64::from(pauses);
+        if !self.memory.cores[self.current].quiet {
+            return self.end_round(pause);
+        }
+        let core = self.current;
+        self.cores[core].at_hand = [u32::MAX; AT_HAND_MAX];
+        for (at, &address) in at_hand.iter().take(AT_HAND_MAX).enumerate() {
+            self.cores[core].at_hand[at] = self.names.at(address);
+        }
+        self.poll(Some(until))
+    }
+
+    fn end_round(&mut self, pause: Ps) -> Flow {
+        let (core, jitter) = (self.current, self.draw(pause / 8));
+        let now = *self.clock() + pause + jitter;
+        self.cores[core].polled += pause + jitter;
+        *self.clock() = now;
+        self.cores[core].round_at = now;
+        self.cores[core].read_clock = false;
+        self.memory.cores[core].quiet = true;
+        self.flow()
+    }
+
+    fn poll(&mut self, until: Option<Ps>) -> Flow {
+        let core = self.current;
+        let now = *self.clock();
+        self.cores[core].status = Status::Polls;
+        self.cores[core].read_clock = false;
+        // Queued nowhere, or until then.
+        self.tickets += 1;
+        self.cores[core].ticket = self.tickets;
+        if let Some(until) = until {
+            self.queue_at(core, until.max(now + 1), false);
+        }
+        Flow::Leave
+    }
+
+    /// Waits for the lock in the line at an address, whose holder has it for the moment.
+    pub(crate) fn wait_for_lock(&mut self, address: usize) -> Flow {
+        let line = self.names.at(address);
+        let core = self.current;
+        self.cores[core].status = Status::WaitsForLock(line);
+        self.cores[core].waits_since = *self.clock();
+        self.tickets += 1;
+        self.cores[core].ticket = self.tickets;
+        self.lock_queues.entry(line).or_default().push(core);
+        Flow::Leave
+    }
+
+    /// A lock is released: the seed draws who of those that wait gets it.
+    pub(crate) fn unlock(&mut self, address: usize) -> Flow {
+        let line = self.names.at(address);
+        self.memory.grow(self.names.len());
+        if self.lock_queues.is_empty() {
+            let _ = self.memory.access(self.current, line, Kind::Store);
+            return self.flow();
+        }
+        let _ = self.memory.access(self.current, line, Kind::Store);
+        if let Some(queue) = self.lock_queues.get_mut(&line) {
+            let at = self.random.usize(0..queue.len());
+            let to = queue.swap_remove(at);
+            if queue.is_empty() {
+                self.lock_queues.remove(&line);
+            }
+            let distance = self.memory.costs.distance(self.current, to);
+            // The read-modify-write that takes it comes on top.
+            let takes =
+                self.memory.costs.handoff[distance].saturating_sub(self.memory.costs.rmw[0]);
+            let at = self.memory.line(line).free_at.max(*self.clock()) + takes;
+            let waited = at.saturating_sub(self.cores[to].waits_since);
+            self.memory.waited(line, waited);
+            self.memory.hand_over(line, to, at);
+            self.cores[to].status = Status::Runs;
+            self.queue_at(to, at, false);
+        }
+        self.flow()
+    }
+
+    /// Sleeps in the kernel until it is woken, or until this time.
+    pub(crate) fn sleep(&mut self, until: Option<Ps>) -> Flow {
+        let core = self.current;
+        if std::mem::take(&mut self.cores[core].rung) {
+            return self.flow();
+        }
+        let now = *self.clock();
+        self.cores[core].status = Status::Sleeps;
+        self.tickets += 1;
+        self.cores[core].ticket = self.tickets;
+        if let Some(until) = until {
+            self.queue_at(core, until.max(now), false);
+        }
+        Flow::Leave
+    }
+
+    /// Wakes a core, from a core or from outside.
+    pub(crate) fn wake(&mut self, core: usize) -> Flow {
+        let (from, outside) = (self.current, self.current == OUTSIDE);
+        if self.cores[core].status != Status::Sleeps {
+            self.cores[core].rung = true;
+            // Nobody has to be woken: that is not counted.
+            return if outside { Flow::Go } else { self.flow() };
+        }
+        let now = if outside {
+            self.now
+        } else {
+            self.memory.cores[from].now
+        };
+        let sleeper = self.memory.costs.sleeper;
+        let sleeper = sleeper - sleeper / JITTER / 2 + self.draw(sleeper / JITTER);
+        let since = self.memory.cores[core].now;
+        self.cores[core].slept += (now + sleeper).saturating_sub(since);
+        self.cores[core].status = Status::Runs;
+        self.queue_at(core, now + sleeper, false);
+        if outside {
+            return Flow::Go;
+        }
+        let waker = self.memory.costs.waker;
+        self.memory.cores[from].quiet = false;
+        self.spend(waker)
+    }
+
+    /// From now on it is counted what lines cost.
+    pub(crate) fn count_from_here(&mut self) {
+        self.memory.forget_costs();
+        self.counted_from = self.now_of(self.current);
+        self.counted_to = None;
+    }
+
+    /// What a core does, in words.
+    pub(crate) fn describe(&self, core: usize) -> String {
+        match self.cores[core].status {
+            Status::Runs => "runs".into(),
+            Status::WaitsForLine(line) => format!("waits for the line {}", self.names.text(line)),
+            Status::WaitsForLock(line) => format!("waits for the lock {}", self.names.text(line)),
+            Status::Polls => "polls lines that nobody writes".into(),
+            Status::Sleeps => "sleeps".into(),
+            Status::Ended => "has ended".into(),
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! What runs on virtual cores costs what the machine's file says, and is the same for the same
+//! seed.
+
+use mely_hardware::sync::{Arc, AtomicBool, AtomicU64, Mutex};
+use mely_hardware::{Body, Key, Machine, Options, Place, Report, charge, run};
+use mely_topology::Distance;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+fn epyc(cores: usize) -> Machine {
+    Machine::shipped("epyc-2x64").unwrap().take(cores).unwrap()
+}
+
+fn go(machine: &Machine, seed: u64, bodies: Vec<Body>) -> Report {
+    run(machine, Options::new(seed), bodies).unwrap()
+}
+
+fn body(f: impl FnOnce() + 'static) -> Body {
+    Box::new(f)
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Line(AtomicU64);
+
+fn lines(count: usize) -> Rc<Vec<Line>> {
+    let lines: Vec<Line> = (0..count).map(|_| Line::default()).collect();
+    Rc::new(lines)
+}
+
+/// What `f` takes, in ns.
+fn takes(f: impl FnOnce()) -> f64 {
+    let start = charge::now_ns().unwrap();
+    f();
+    (charge::now_ns().unwrap() - start) as f64
+}
+
+#[track_caller]
+fn assert_near(is: f64, expected: f64) {
+    assert!(
+        (is - expected).abs() <= 0.01 * expected + 1.0,
+        "{is}, not {expected}"
+    );
+}
+
+#[test]
+fn a_core_alone_transfers_nothing() {
+    let its = lines(3_000);
+    let report = go(
+        &epyc(8),
+        1,
+        vec![body(move || {
+            for round in 0..10 {
+                for line in &*its {
+                    line.0.store(round, Release);
+                    assert_eq!(line.0.load(Acquire), round);
+                    line.0.fetch_add(1, Relaxed);
+                }
+                charge::work_ns(1_000);
+            }
+        })],
+    );
+    assert_eq!(report.transfers(), 0);
+    assert!(report.lines.iter().all(|line| line.waited_ns == 0.0));
+}
+
+#[test]
+fn levels_cost_what_the_file_says() {
+    let machine = epyc(1);
+    let (ns, hit) = (|key| machine.ns(key), |place| machine.ns(Key::Hit(place)));
+    let first = hit(Place::Cache(1));
+    // In no order: no rows.
+    for (kilobytes, place) in [
+        (8, Place::Cache(1)),
+        (128, Place::Cache(2)),
+        (6 << 10, Place::Cache(3)),
+    ] {
+        let count = kilobytes * 1024 / 64;
+        let its = lines(count * 2);
+        let expected = (hit(place) - first) * count as f64;
+        go(
+            &machine,
+            1,
+            vec![body(move || {
+                let pass =
+                    || (0..count).for_each(|i| drop(its[(i * 7919) % count].0.load(Relaxed)));
+                // From memory, and then from where they fit.
+                pass();
+                let took = takes(pass);
+                assert!(
+                    (took - expected).abs() <= 0.1 * expected + 1.0,
+                    "{took}, not {expected}"
+                );
+            })],
+        );
+    }
+    // In a row, from memory.
+    let its = lines(10_000);
+    let row = ns(Key::Row(Place::Memory)) - ns(Key::Row(Place::Cache(1)));
+    go(
+        &machine,
+        1,
+        vec![body(move || {
+            charge::name_bytes(its.as_ptr().cast(), size_of_val(&its[..]), "lines", 0);
+            charge::read_bytes(its.as_ptr().cast(), 3 * 64);
+            let bytes = 5_000 * 128;
+            let took = takes(|| charge::read_bytes(std::ptr::from_ref(&its[2]).cast(), bytes));
+            assert_near(took, 10_000.0 * row);
+        })],
+    );
+}
+
+/// Two cores that hand lines to each other, `far` cores apart.
+fn over(far: usize, f: impl FnOnce(&Line, &dyn Fn()) + 'static) -> Report {
+    let its = lines(3);
+    let other = Rc::clone(&its);
+    let mut bodies = vec![body(move || {
+        let turns = std::cell::Cell::new(0);
+        let writes = || {
+            turns.set(turns.get() + 1);
+            its[1].0.store(turns.get(), Release);
+            while its[2].0.load(Acquire) < turns.get() {
+                charge::pause();
+            }
+        };
+        f(&its[0], &writes);
+        its[1].0.store(u64::MAX, Release);
+    })];
+    bodies.extend((1..far).map(|_| body(|| ())));
+    bodies.push(body(move || {
+        let mut seen = 0;
+        loop {
+            let now = other[1].0.load(Acquire);
+            if now == u64::MAX {
+                return;
+            }
+            if now > seen {
+                seen = now;
+                other[0].0.store(now, Release);
+                charge::fence();
+                other[2].0.store(now, Release);
+            } else {
+                charge::pause();
+            }
+        }
+    }));
+    go(&epyc(far + 1), 1, bodies)
+}
+
+#[test]
+fn transfers_cost_what_their_distance_does() {
+    let machine = Machine::shipped("epyc-2x64").unwrap();
+    for (far, distance) in [
+        (7, Distance::SharedL3),
+        (20, Distance::SameNode),
+        (100, Distance::SameMachine),
+    ] {
+        let (transfer, rmw) = (
+            machine.ns(Key::Transfer(distance)),
+            machine.ns(Key::Rmw(distance)),
+        );
+        let own = machine.ns(Key::Rmw(Distance::SameCore));
+        over(far, move |line, others_turn| {
+            for _ in 0..10 {
+                others_turn();
+                charge::work_ns(1_000);
+                assert_near(takes(|| drop(line.0.load(Acquire))), transfer);
+                assert_near(takes(|| drop(line.0.load(Acquire))), 0.0);
+                others_turn();
+                charge::work_ns(1_000);
+                assert_near(takes(|| drop(line.0.fetch_add(1, Relaxed))), rmw);
+                assert_near(takes(|| drop(line.0.fetch_add(1, Relaxed))), own);
+                others_turn();
+                charge::work_ns(1_000);
+                // A store goes on, and who needs it done waits.
+                assert_near(takes(|| line.0.store(1, Relaxed)), 0.0);
+                assert_near(takes(charge::fence), transfer + own);
+            }
+        });
+    }
+}
+
+/// What is asked for early comes meanwhile.
+#[test]
+fn a_prefetch_overlaps() {
+    let far = 20;
+    let transfer = epyc(64).ns(Key::Transfer(Distance::SameNode));
+    over(far, move |line, others_turn| {
+        for early in [0, 40, 400] {
+            others_turn();
+            charge::work_ns(1_000);
+            charge::prefetch(line);
+            charge::work_ns(early);
+            let rest = (transfer - early as f64).max(0.0);
+            assert_near(takes(|| drop(line.0.load(Acquire))), rest);
+        }
+    });
+}
+
+/// Writes what is beside what another core writes.
+fn sharing(apart: usize) -> Report {
+    #[repr(align(128))]
+    struct Both([AtomicU64; 16]);
+    let both = Rc::new(Both(std::array::from_fn(|_| AtomicU64::new(0))));
+    let bodies = [0, apart].map(|at| {
+        let both = Rc::clone(&both);
+        body(move || {
+            charge::name(&*both, "both", 0);
+            for _ in 0..1_000 {
+                both.0[at].fetch_add(1, Relaxed);
+                charge::work_ns(100);
+            }
+        })
+    });
+    go(&epyc(2), 3, bodies.into())
+}
+
+#[test]
+fn false_sharing_is_seen_and_named() {
+    let together = sharing(7);
+    assert_eq!(together.lines[0].name, "both[0].0");
+    assert!(together.lines[0].transfers > 900, "{:?}", together.lines[0]);
+    let apart = sharing(8);
+    assert_eq!(apart.transfers(), 0);
+    assert!(together.ns > 1.05 * apart.ns);
+}
+
+/// The time, what lines cost, and the order in which cores had a lock.
+fn contended(seed: u64) -> (Report, Vec<usize>) {
+    let lock = Arc::new(Mutex::new(Vec::new()));
+    let bodies = (0..8).map(|core| {
+        let lock = lock.clone();
+        body(move || {
+            charge::name(&*lock, "lock", 0);
+            for _ in 0..100 {
+                let mut order = lock.lock().unwrap();
+                order.push(core);
+                charge::work_ns(20);
+                drop(order);
+                charge::work_ns(50);
+            }
+        })
+    });
+    let report = go(&epyc(8), seed, bodies.collect());
+    let order = lock.lock().unwrap().clone();
+    (report, order)
+}
+
+#[test]
+fn the_seed_draws_who_gets_a_lock_and_nobody_starves() {
+    let (report, order) = contended(5);
+    assert_eq!(contended(5), (report.clone(), order.clone()));
+    assert_ne!(contended(6).1, order);
+    assert!(
+        report
+            .lines
+            .iter()
+            .any(|line| line.name.starts_with("lock[0]"))
+    );
+    // While all want it, each core has its share.
+    let half = &order[..400];
+    for core in 0..8 {
+        let had = half.iter().filter(|&&its| its == core).count();
+        assert!(
+            (25..=75).contains(&had),
+            "core {core} had it {had} times of 400"
+        );
+    }
+    // No faster than it goes from one to the next, by a look in time or by a hand-over.
+    let machine = epyc(8);
+    let (rmw, handoff) = (
+        machine.ns(Key::Rmw(Distance::SharedL3)),
+        machine.ns(Key::Handoff(Distance::SharedL3)),
+    );
+    assert!(report.ns > 700.0 * (rmw + 20.0), "{}", report.ns);
+    assert!(
+        report.ns < 1_000.0 * (handoff + 20.0 + 25.0),
+        "{}",
+        report.ns
+    );
+}
+
+/// In another process the memory is elsewhere: names alone decide.
+#[test]
+fn the_same_seed_is_the_same_run_in_another_process() {
+    const CHILD: &str = "MELY_HARDWARE_TEST_CHILD";
+    let (report, order) = contended(9);
+    let told = format!("{report:?} {order:?}");
+    if std::env::var_os(CHILD).is_some() {
+        println!("told: {told}");
+        return;
+    }
+    for child in 0..2 {
+        let test = "the_same_seed_is_the_same_run_in_another_process";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(CHILD, "x".repeat(1 + 1_000 * child))
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(&format!("told: {told}\n")), "{text}");
+    }
+}
+
+#[test]
+fn who_polls_goes_on_when_its_line_is_written() {
+    let machine = epyc(2);
+    let transfer = machine.ns(Key::Transfer(Distance::SharedL3));
+    let (flag, other) = {
+        let its = lines(1);
+        (Rc::clone(&its), its)
+    };
+    let report = go(
+        &machine,
+        1,
+        vec![
+            body(move || {
+                charge::work_ns(1_000_000);
+                flag[0].0.store(1, Release);
+            }),
+            body(move || {
+                while other[0].0.load(Acquire) == 0 {
+                    charge::pause();
+                }
+                let late = charge::now_ns().unwrap() as f64 - 1_000_000.0;
+                let most = 2.0 * transfer + 30.0 + 1_000_000.0 / 128.0;
+                assert!(late.abs() < most, "{late}");
+            }),
+        ],
+    );
+    // Not round by round.
+    assert!(report.switches < 50, "{}", report.switches);
+    assert!(report.cores[1].polled_ns > 900_000.0);
+}
+
+#[test]
+fn to_wake_costs_and_to_be_woken_takes_a_while() {
+    let machine = epyc(2);
+    let (waker, sleeper) = (machine.ns(Key::Waker), machine.ns(Key::Sleeper));
+    go(
+        &machine,
+        1,
+        vec![
+            body(move || {
+                charge::work_ns(10_000);
+                assert_near(takes(|| charge::wake(1)), waker);
+            }),
+            body(move || {
+                charge::sleep(None);
+                let at = charge::now_ns().unwrap() as f64;
+                assert!(
+                    (at - 10_000.0 - sleeper).abs() < 0.02 * (10_000.0 + sleeper),
+                    "{at}"
+                );
+                // A wake-up that comes first is not lost, and a limit is kept.
+                charge::sleep(Some(at as u64 + 5_000));
+                assert_eq!(charge::now_ns().unwrap(), at as u64 + 5_000);
+                charge::wake(1);
+                charge::sleep(None);
+            }),
+        ],
+    );
+}
+
+#[test]
+fn what_does_not_end_is_given_up_with_what_each_waits_for() {
+    let its = Rc::new(AtomicBool::new(true));
+    let held = Rc::clone(&its);
+    let bodies = vec![
+        body(|| {
+            loop {
+                charge::work_ns(1_000);
+            }
+        }),
+        body(move || {
+            charge::name(&*held, "held", 3);
+            held.load(SeqCst);
+            held.wait_for_unlock();
+        }),
+        body(|| charge::sleep(None)),
+    ];
+    let options = Options {
+        ns_max: 1e6,
+        ..Options::new(77)
+    };
+    let stopped = run(&epyc(3), options, bodies).unwrap_err();
+    assert!(!stopped.stalled && stopped.at_ns >= 999_000);
+    let text = stopped.to_string();
+    let rest = "(seed 77); core 0 runs; core 1 waits for the lock held[3].0; core 2 sleeps";
+    assert!(
+        text.starts_with("given up after ") && text.ends_with(rest),
+        "{text}"
+    );
+    // The thread is free for the next.
+    let stalled = run(
+        &epyc(1),
+        Options::new(1),
+        vec![body(|| charge::sleep(None))],
+    )
+    .unwrap_err();
+    assert_eq!(
+        stalled.to_string(),
+        "nobody can go on after 0 ns of virtual time (seed 1); core 0 sleeps"
+    );
+}
+
+#[test]
+fn a_panic_comes_out_and_leaves_nothing() {
+    let caught = std::panic::catch_unwind(|| {
+        go(
+            &epyc(2),
+            1,
+            vec![body(|| charge::work_ns(5)), body(|| panic!("out"))],
+        );
+    });
+    assert_eq!(*caught.unwrap_err().downcast::<&str>().unwrap(), "out");
+    assert_eq!(charge::now_ns(), None);
+    let report = go(&epyc(1), 1, vec![body(|| charge::work_ns(1_000))]);
+    assert_near(report.ns, 1_000.0);
+}
+
+#[test]
+fn what_is_not_charged_costs_nothing() {
+    let its = lines(100);
+    let report = go(
+        &epyc(1),
+        1,
+        vec![body(move || {
+            charge::uncharged(|| {
+                its.iter()
+                    .for_each(|line| drop(line.0.fetch_add(1, SeqCst)))
+            });
+            assert_eq!(charge::now_ns(), Some(0));
+        })],
+    );
+    assert_eq!((report.accesses, report.ns), (0, 0.0));
+}
+
+#[test]
+fn ticks_come_between_cores() {
+    let ticks = Rc::new(std::cell::RefCell::new(Vec::new()));
+    let seen = Rc::clone(&ticks);
+    let options = Options {
+        tick: Some((1_000.0, Box::new(move |ns| seen.borrow_mut().push(ns)))),
+        ..Options::new(1)
+    };
+    run(
+        &epyc(1),
+        options,
+        vec![body(|| (0..10).for_each(|_| charge::work_ns(500)))],
+    )
+    .unwrap();
+    let ticks = ticks.borrow();
+    assert!(
+        ticks.iter().zip(1..).all(|(&ns, nth)| ns == nth * 1_000),
+        "{ticks:?}"
+    );
+    assert!((4..=5).contains(&ticks.len()), "{ticks:?}");
+}
+
+/// Stolen lines go to whoever asked, and none of many waits for ever.
+#[test]
+fn a_contended_line_goes_round() {
+    let counts = Rc::new([(); 16].map(|()| std::cell::Cell::new(0u64)));
+    let line = lines(1);
+    let bodies = (0..16).map(|core| {
+        let (counts, line) = (Rc::clone(&counts), Rc::clone(&line));
+        body(move || {
+            while charge::now_ns().unwrap() < 200_000 {
+                line[0].0.fetch_add(1, Relaxed);
+                counts[core].set(counts[core].get() + 1);
+                charge::work_ns(60);
+            }
+        })
+    });
+    go(&epyc(16), 11, bodies.collect());
+    let counts: Vec<u64> = counts.iter().map(|count| count.get()).collect();
+    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    assert!(most < &(2 * least), "{counts:?}");
+}
