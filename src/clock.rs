@@ -15,6 +15,9 @@ pub(crate) enum Clock {
         reason = "the driver of virtual cores and the loom models construct it"
     )]
     Virtual(Arc<AtomicU64>),
+    /// That of the virtual core of a machine that asks, or of the run that it belongs to.
+    #[cfg(feature = "machine")]
+    Machine,
 }
 
 impl Clock {
@@ -23,6 +26,11 @@ impl Clock {
         match self {
             Clock::Real(start) => start.elapsed().as_nanos() as u64,
             Clock::Virtual(now) => now.load(Ordering::Relaxed),
+            #[cfg(feature = "machine")]
+            Clock::Machine => {
+                let ns = mely_hardware::charge::clock_ns();
+                ns.or_else(mely_hardware::charge::now_ns).unwrap_or(0)
+            }
         }
     }
     /// What reading it takes, in ns, and so what two readings measure too much: the least of a few.

@@ -1,10 +1,13 @@
 //! Memory: asked for before it is needed, and had without being written.
 
+use crate::sync::charge;
+
 /// Asks for the line at this address, without waiting for it: where the order of access is ours and
 /// not one that a processor guesses. Colors come scattered over their table, and nodes as they were
 /// freed.
 #[inline(always)]
 pub(super) fn prefetch<T>(at: *const T) {
+    charge::prefetch(at);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -2,7 +2,9 @@
 //!
 //! Everything the scheduler's protocols rest on is imported from here. In an ordinary build these
 //! are std's types at no cost; under `--cfg loom` they are loom's, so that the models in
-//! `loom-tests/` explore the very code that ships.
+//! `loom-tests/` explore the very code that ships. With the feature `machine` they are those of
+//! `mely-hardware`, which are std's too, and on virtual cores take the time that they would take on
+//! a machine that is described by numbers. `charge` is for what has no type of its own.
 //!
 //! [`relaxed`] is the exception that proves the rule: counters and estimates that no protocol
 //! reads. They stay std atomics even under loom, because modelling a statistic would multiply the
@@ -11,36 +13,71 @@
 
 pub(crate) mod lock;
 
-/// Keeps what a runtime's threads share alive. std's also under loom: who drops the last handle
-/// does nothing that depends on it, and a branch at each clone would multiply the state space.
-pub(crate) use std::sync::Arc;
+#[cfg(loom)]
+use loom::sync as from;
+#[cfg(all(feature = "machine", not(loom)))]
+use mely_hardware::sync as from;
+#[cfg(not(any(loom, feature = "machine")))]
+use std::sync as from;
+
 /// A count that means something: whoever drops the last handle acts on it.
-#[cfg(not(loom))]
-pub(crate) use std::sync::Arc as CountedArc;
+pub(crate) use from::Arc as CountedArc;
 /// Does not count. Not modelled, since loom has none: who drops the last handle acts all the same,
 /// and what an upgrade returns is a handle, or nothing once that has happened.
 #[cfg(not(loom))]
-pub(crate) use std::sync::Weak as CountedWeak;
-#[cfg(not(loom))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+pub(crate) use from::Weak as CountedWeak;
+pub(crate) use from::{Condvar, Mutex, MutexGuard};
+/// Keeps what a runtime's threads share alive. std's also under loom: who drops the last handle
+/// does nothing that depends on it, and a branch at each clone would multiply the state space.
+pub(crate) use std::sync::Arc;
 #[cfg(not(loom))]
 pub(crate) mod thread {
     pub(crate) use std::thread::{Builder, JoinHandle};
 }
-#[cfg(not(loom))]
 pub(crate) mod atomic {
-    pub(crate) use std::sync::atomic::{
+    pub(crate) use super::from::atomic::{
         AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
     };
 }
 
-#[cfg(loom)]
-pub(crate) use loom::sync::{Arc as CountedArc, Condvar, Mutex, MutexGuard};
-#[cfg(loom)]
-pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
-    };
+/// What costs time on a virtual core of a machine ([`mely_hardware`]), and nothing elsewhere.
+#[cfg(all(feature = "machine", not(loom)))]
+pub(crate) use mely_hardware::charge;
+#[cfg(not(all(feature = "machine", not(loom))))]
+pub(crate) mod charge {
+    #[inline(always)]
+    pub(crate) fn read_bytes(_: *const u8, _: usize) {}
+    #[inline(always)]
+    pub(crate) fn write_bytes(_: *const u8, _: usize) {}
+    #[inline(always)]
+    pub(crate) fn prefetch<T>(_: *const T) {}
+    #[inline(always)]
+    pub(crate) fn name_next(_: *const u8, _: usize, _: &str) {}
+    #[inline(always)]
+    pub(crate) fn post() {}
+    #[inline(always)]
+    pub(crate) fn run() {}
+    #[inline(always)]
+    pub(crate) fn turn() {}
+    #[inline(always)]
+    pub(crate) fn step() {}
+    #[inline(always)]
+    pub(crate) fn pause() {
+        std::hint::spin_loop();
+    }
+    #[inline(always)]
+    pub(crate) fn uncharged<R>(f: impl FnOnce() -> R) -> R {
+        f()
+    }
+}
+
+/// Clones a handle of what all cores share, for a while. The count is a line that all of them
+/// write.
+#[inline(always)]
+pub(crate) fn share<T>(of: &Arc<T>) -> Arc<T> {
+    #[cfg(all(feature = "machine", not(loom)))]
+    mely_hardware::charge::count_of(Arc::as_ptr(of), 2);
+    Arc::clone(of)
 }
 
 /// A seeded fault: true if the models ask for this one, by name, to see that they notice; always
@@ -81,8 +118,14 @@ pub(crate) use check;
 
 /// Atomics that carry statistics and estimates only; see the module text.
 pub(crate) mod relaxed {
-    use std::sync::atomic::Ordering::Relaxed;
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    #[cfg(all(feature = "machine", not(loom)))]
+    use mely_hardware::sync::atomic;
+    #[cfg(not(all(feature = "machine", not(loom))))]
+    use std::sync::atomic;
+
+    pub(crate) use atomic::Ordering;
+    use atomic::Ordering::Relaxed;
+    pub(crate) use atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
     /// A counter with one writer: adding is a load and a store, never a read-modify-write.
     #[derive(Debug, Default)]
@@ -123,6 +166,7 @@ pub(crate) use std::thread::yield_now;
 
 #[cfg(not(loom))]
 mod cell {
+    use super::charge;
     use std::marker::PhantomData;
     use std::ops::{Deref, DerefMut};
     use std::ptr::NonNull;
@@ -171,6 +215,7 @@ mod cell {
         type Target = T;
         #[inline(always)]
         fn deref(&self) -> &T {
+            charge::read_bytes(self.0.as_ptr().cast(), size_of::<T>());
             // SAFETY: exclusive for the guard's life by the contract of `borrow_mut`.
             unsafe { self.0.as_ref() }
         }
@@ -179,6 +224,7 @@ mod cell {
     impl<T> DerefMut for CellMut<'_, T> {
         #[inline(always)]
         fn deref_mut(&mut self) -> &mut T {
+            charge::write_bytes(self.0.as_ptr().cast(), size_of::<T>());
             // SAFETY: as above, and `self` is borrowed exclusively.
             unsafe { self.0.as_mut() }
         }

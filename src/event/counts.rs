@@ -34,6 +34,11 @@ impl Counts {
         Counts(counts.expect("as many as asked for"))
     }
 
+    #[cfg(feature = "machine")]
+    pub(crate) fn name_lines(&self, core: usize) {
+        crate::sync::charge::name(&self.0[..], "counts", core);
+    }
+
     /// Those of a profile: for the core's thread to add to, for others to read.
     #[inline]
     pub(crate) fn of(&self, profile: ProfileId) -> &Count {

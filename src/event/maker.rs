@@ -7,7 +7,7 @@ use super::profile_cache::ProfileCache;
 use super::tag::ProfileId;
 use super::times::Times;
 use crate::record::Log;
-use crate::sync::Arc;
+use crate::sync::{Arc, charge};
 use crate::{Color, Cx, Handler};
 
 /// What a thread makes events with: nodes, and the way to profiles.
@@ -99,6 +99,7 @@ impl Maker {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
+        charge::post();
         let Some(profile) = self.cache.find_of::<G>(profiles, handler, color, sort) else {
             // Written out here: handed to a function, the closure would lie on the stack in every
             // post, and be read back before its parts have arrived there.

@@ -52,6 +52,11 @@ impl Makers {
         }
     }
 
+    #[cfg(feature = "machine")]
+    pub(crate) fn name_lines(&self) {
+        crate::sync::charge::name(&self.makers[..], "maker", 0);
+    }
+
     /// With a maker that nobody else uses meanwhile.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Maker) -> R) -> R {

@@ -16,7 +16,7 @@
 
 use super::tag::{ProfileId, Tag};
 use super::times::Times;
-use crate::sync::{CellMut, UnsafeCell};
+use crate::sync::{CellMut, UnsafeCell, charge};
 use crate::{Color, Cx};
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};
@@ -298,6 +298,7 @@ impl Empty {
     fn store<S>(&mut self, stored: S) {
         assert!(!is_boxed::<S>(), "it would have no room");
         assert!(self.class == Class::of::<S>(), "a node of another class");
+        charge::write_bytes(self.node.closure::<S>().cast(), size_of::<S>());
         // SAFETY: owned; the class has room for an `S`, at a multiple of a word.
         unsafe { self.node.closure::<S>().write(stored) };
     }
@@ -369,6 +370,7 @@ impl Event {
     unsafe fn take<S>(mut self) -> (S, Empty) {
         // For loom, which sees cells only.
         self.header().end();
+        charge::read_bytes(self.0.closure::<S>().cast(), size_of::<S>());
         // SAFETY: written by `store::<S>`, as the caller promises, and read once.
         let stored = unsafe { self.0.closure::<S>().read() };
         let class = Class::of::<S>();

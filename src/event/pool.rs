@@ -26,7 +26,7 @@
 use super::node::{Class, Empty, Owned, Room};
 use crate::memory::prefetch;
 use crate::sync::relaxed::{AtomicUsize, Ordering::Relaxed};
-use crate::sync::{Arc, Mutex, fault};
+use crate::sync::{Arc, Mutex, charge, fault};
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -97,6 +97,7 @@ impl<const WORDS: usize> NodeSlab<WORDS> {
     /// With the nodes in it, in the order of their addresses.
     fn with_nodes() -> (Box<dyn Memory>, Vec<Empty>) {
         let places: Box<[_]> = (0..SLAB).map(|_| Room::<WORDS>::new()).collect();
+        charge::name_next(places.as_ptr().cast(), size_of_val(&places[..]), "node");
         let mut slab = NodeSlab(NonNull::from(Box::leak(places)));
         // SAFETY: just made, and not borrowed again: `drop` comes when nobody owns a node any more.
         let places = unsafe { slab.0.as_mut() };

@@ -17,7 +17,7 @@ use crate::sync::atomic::{AtomicBool, AtomicPtr};
 use crate::sync::relaxed::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use crate::sync::{Arc, Mutex, check, fault};
+use crate::sync::{Arc, Mutex, charge, check, fault};
 use crate::{Cx, Handler};
 use std::collections::HashMap;
 
@@ -433,6 +433,7 @@ impl Known {
     fn keep(&mut self, profile: ClosureProfile) -> *mut ClosureProfile {
         let profile = Arc::new(profile);
         let at = Arc::as_ptr(&profile).cast_mut();
+        charge::name_next(at.cast(), size_of::<ClosureProfile>(), "profile");
         self.profiles.push(profile);
         at
     }
@@ -482,6 +483,15 @@ impl Profiles {
         // other threads with an event, by a lock or what is like it. `known` keeps what entries
         // lead to.
         unsafe { &*profile }
+    }
+
+    #[cfg(feature = "machine")]
+    pub(crate) fn name_lines(&self) {
+        charge::name(&self.table[..], "profiles", 0);
+        let known = self.known.lock().unwrap();
+        for (at, profile) in known.profiles.iter().enumerate() {
+            charge::name(&**profile, "profile", at);
+        }
     }
 
     /// The profile of an id that was not handed over with an event but read from a report of
@@ -563,7 +573,8 @@ impl Profiles {
         }
         // Else it is not noted down: the program may go on making handlers for ever.
         let next = ProfileId::new(known.ids.len() + ProfileId::FIRST)?;
-        let profile = ClosureProfile::new(handler, vtable, self.recorded);
+        // On the stack so far.
+        let profile = charge::uncharged(|| ClosureProfile::new(handler, vtable, self.recorded));
         if self.gated.load(Relaxed) && !fault("new profile not marked") {
             profile.gate();
         }

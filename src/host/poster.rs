@@ -10,7 +10,7 @@ use crate::event::node::Sort;
 use crate::sched::together::Arrive;
 use crate::shared::direct;
 use crate::shared::wish;
-use crate::sync::Arc;
+use crate::sync::{Arc, share};
 use crate::{Color, Cx, Handler};
 use std::fmt;
 
@@ -39,15 +39,22 @@ use std::fmt;
 /// runtime.run(|_cx| ())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
 pub struct Poster {
     pub(crate) inner: Arc<Inner>,
 }
 
+impl Clone for Poster {
+    #[inline]
+    fn clone(&self) -> Poster {
+        Poster::of(&self.inner)
+    }
+}
+
 impl Poster {
+    #[inline]
     pub(crate) fn of(inner: &Arc<Inner>) -> Poster {
         Poster {
-            inner: Arc::clone(inner),
+            inner: share(inner),
         }
     }
 

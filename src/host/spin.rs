@@ -41,6 +41,14 @@ impl Spin {
         now_ns - since_ns < self.limit_ns
     }
 
+    /// When it does no longer, if nothing is found.
+    #[cfg(feature = "machine")]
+    pub(super) fn ends_ns(&self) -> u64 {
+        self.idle_since_ns
+            .unwrap_or(0)
+            .saturating_add(self.limit_ns)
+    }
+
     /// The core has slept.
     pub(super) fn has_slept(&mut self, now_ns: u64) {
         let Some(since_ns) = self.idle_since_ns.take() else {

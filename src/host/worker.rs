@@ -18,10 +18,10 @@ use crate::host::quiesce::{Phase, Reported};
 use crate::sched::core::Core;
 use crate::sched::step::{Stepped, step};
 use crate::sync::atomic::{Ordering, fence};
-use crate::sync::{Arc, fault, yield_now, yield_to_model};
+use crate::sync::{Arc, charge, fault, share, yield_now, yield_to_model};
 
 /// Pauses between two searches.
-const PAUSES: u32 = 16;
+pub(crate) const PAUSES: u32 = 16;
 
 /// What belongs to one core's thread.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl Worker {
     /// Announces and looks again; true if there is nothing to do but wait. `wave` and `phase` are
     /// what the caller acted upon.
     pub(crate) fn lie_down(&mut self, phase: Phase, wave: u64) -> bool {
-        let shared = Arc::clone(&self.inner.shared);
+        let shared = share(&self.inner.shared);
         let id = self.core.id;
         self.core.end_search(false);
         let pokes = &shared.core(id).pokes;
@@ -157,6 +157,13 @@ impl Worker {
             shared.vigil.end_busy(shared.core(id));
         }
         !stay
+    }
+
+    /// When a step will find something else though nobody writes anything: it has spun for long
+    /// enough, or a victim has been in one turn for too long.
+    #[cfg(feature = "machine")]
+    pub(crate) fn looks_again_ns(&self) -> u64 {
+        self.spin.ends_ns().min(self.core.looks_again_ns())
     }
 
     /// Publishes what the running event has posted to other colors.
@@ -268,7 +275,7 @@ fn tell(cx: &mut Cx) {
 
 /// Lies down, or, when the end is near, reports that this core has nothing left.
 fn rest(worker: &mut Worker, phase: Phase) -> Next {
-    let inner = Arc::clone(&worker.inner);
+    let inner = share(&worker.inner);
     let quiesce = &inner.quiesce;
     let wave = quiesce.wave();
     let ending = phase == Phase::Draining || inner.config.exit_when_idle;
@@ -312,7 +319,7 @@ fn relax(core: &Core, oversubscribed: bool) {
         if core.is_called() {
             return;
         }
-        std::hint::spin_loop();
+        charge::pause();
     }
 }
 

@@ -385,6 +385,26 @@ impl Builder {
         Ok((runtime, net))
     }
 
+    /// With the virtual cores of a machine, all of them.
+    #[cfg(feature = "machine")]
+    pub(crate) fn build_on_machine(
+        mut self,
+        topology: Topology,
+        seed: u64,
+    ) -> Result<Runtime, BuildError> {
+        use crate::net::{Backend, SimNet};
+        self.config.backend = Some(Backend::Sim(SimNet::new(seed)));
+        self.config.simulated = true;
+        self.cores = Cores::All;
+        self.pin = false;
+        self.build_on(topology, HashKey::from_seed(seed))
+    }
+
+    #[cfg(feature = "machine")]
+    pub(crate) fn chosen_cores(&self) -> Cores {
+        self.cores
+    }
+
     fn build_on(mut self, topology: Topology, hash_key: HashKey) -> Result<Runtime, BuildError> {
         if self.policy.batch == 0 || self.policy.batch > BATCH_MAX {
             return Err(BuildError::Batch(self.policy.batch));

@@ -7,10 +7,10 @@ use crate::host::inner::{Inner, Outcome};
 use crate::host::watchdog::{Watchdog, WatchdogBell, running};
 use crate::host::worker::{Worker, drive};
 use crate::net::Driver;
+use crate::sync::{Arc, MutexGuard};
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 

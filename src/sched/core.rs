@@ -47,7 +47,7 @@ use crate::shared::sleepers::wake_nearest;
 use crate::shared::wish;
 use crate::shared::{CoreShared, Shared};
 use crate::sync::atomic::{Ordering, fence};
-use crate::sync::{Arc, fault};
+use crate::sync::{Arc, charge, fault};
 use crate::{Color, Cx, Handler};
 
 /// The batch threshold of a color while no other is waiting on its core.
@@ -377,6 +377,7 @@ impl Core {
             return false;
         };
         debug_assert!(!taken.fifo.is_empty(), "a turn begins with events only");
+        charge::turn();
         self.current.slot = taken.slot.into();
         self.running.begin(&mut taken.fifo, batch, self.quantum_ns);
         self.own.progress.advance();
@@ -417,6 +418,7 @@ impl Core {
         // or that the next color has begun; and a turn begins with events only: `Checkout::push`
         // takes no color without, and `Checkout::put` adds one.
         let (event, times) = unsafe { self.running.pop() };
+        charge::run();
         let (mut begun, color, tag, watch) = self.shared.profiles.begin(event);
         self.current.color = color;
         #[cfg(feature = "tracing")]
@@ -522,6 +524,13 @@ impl Core {
     #[inline]
     pub(crate) fn is_called(&self) -> bool {
         self.own.pokes.any() || self.own.hint.queued() > 0
+    }
+
+    /// What [`is_called`](Self::is_called) looks at.
+    #[cfg(feature = "machine")]
+    pub(crate) fn called_at(&self) -> [*const u8; 2] {
+        let (pokes, hint) = (&raw const *self.own.pokes, &raw const *self.own.hint);
+        [pokes.cast(), hint.cast()]
     }
 
     /// Whether this core's last step ran events, none of them long: then what is queued goes before

@@ -14,6 +14,8 @@ use crate::shared::mail;
 use crate::shared::poke::{self, Chain};
 use crate::shared::sleepers::rescue;
 use crate::sync::atomic::fence;
+#[cfg(all(debug_assertions, not(loom)))]
+use crate::sync::charge;
 use crate::sync::{atomic::Ordering, fault};
 use arrayvec::ArrayVec;
 
@@ -87,7 +89,7 @@ impl Core {
         // A walk of all lists: affordable while they are short.
         #[cfg(all(debug_assertions, not(loom)))]
         if section.queues().core_queue.len <= 64 {
-            section.assert_valid();
+            charge::uncharged(|| section.assert_valid());
         }
         let waits = section.queues().core_queue.len > 0;
         drop(section);

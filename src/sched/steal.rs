@@ -64,6 +64,9 @@ pub(super) struct Search {
     pub(super) levelling: Option<usize>,
     /// When a color changes sides, if this core has had fewer than another.
     pub(super) rotates_at_ns: Option<u64>,
+    /// When the first victim will count as stuck, by the last search.
+    #[cfg(feature = "machine")]
+    stuck_at_ns: u64,
 }
 
 impl Search {
@@ -73,6 +76,8 @@ impl Search {
             state: Searching::No,
             levelling: None,
             rotates_at_ns: None,
+            #[cfg(feature = "machine")]
+            stuck_at_ns: u64::MAX,
         }
     }
 
@@ -223,8 +228,18 @@ impl Core {
             })
     }
 
+    /// When a search will find something else though nobody writes anything.
+    #[cfg(feature = "machine")]
+    pub(crate) fn looks_again_ns(&self) -> u64 {
+        self.search.stuck_at_ns
+    }
+
     fn search(&mut self, loot: &mut Loot) -> bool {
         let now_ns = self.clock.now_ns();
+        #[cfg(feature = "machine")]
+        {
+            self.search.stuck_at_ns = u64::MAX;
+        }
         if self.shared.policy.heuristics.locality {
             let ranks = 0..self.search.sightings.len();
             return ranks
@@ -274,6 +289,11 @@ impl Core {
         } else {
             cost_ns
         };
+        #[cfg(feature = "machine")]
+        {
+            let at_ns = since_ns.saturating_add(patience_ns).saturating_add(1);
+            self.search.stuck_at_ns = self.search.stuck_at_ns.min(at_ns);
+        }
         let seen_ns = now_ns.saturating_sub(since_ns);
         let stuck = victim.progress.is_long() || seen_ns > patience_ns;
         stuck.then_some(Temptation::Stuck)

@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use crate::event::profile::Begun;
+use crate::sync::charge;
 
 /// Who has a core, runs its events, and knows where completions come from. The scheduler asks
 /// nothing else of the layers that use it.
@@ -32,6 +33,7 @@ pub(crate) enum Stepped {
 /// simulation, which lets other cores go on there.
 #[inline]
 pub(crate) fn step<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> Stepped {
+    charge::step();
     // Completions of the event source become posts.
     host.reap();
     // Return what was checked out, flush the outbox, take mail, check out the next colors.

@@ -259,6 +259,11 @@ impl Shared {
             .into()
     }
 
+    #[cfg(feature = "machine")]
+    pub(crate) fn name_steal_costs(&self) {
+        crate::sync::charge::name(&self.steal_cost_ns, "steal_cost", 0);
+    }
+
     /// Records a successful steal: what each color of it took, in ns.
     pub(crate) fn record_steal(&self, distance: Distance, ns: u64) {
         let cell = &self.steal_cost_ns[distance.index()];

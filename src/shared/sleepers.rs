@@ -32,6 +32,11 @@ impl Sleepers {
         Sleepers((0..cores.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
+    #[cfg(feature = "machine")]
+    pub(crate) fn name_lines(&self) {
+        crate::sync::charge::name(&self.0[..], "sleepers", 0);
+    }
+
     pub(crate) fn set(&self, core: CoreId) {
         self.0[core.index() / 64].fetch_or(1 << (core.index() % 64), Ordering::AcqRel);
     }

@@ -161,6 +161,11 @@ impl Slots {
             .store(core.number() as u16 + 1, Ordering::Release);
     }
 
+    #[cfg(feature = "machine")]
+    pub(crate) fn name_lines(&self) {
+        crate::sync::charge::name(&self.slots[..], "slot", 0);
+    }
+
     /// All of them.
     pub(crate) fn ids(&self) -> impl Iterator<Item = SlotId> + use<> {
         (0..self.map.slots() as u32).map(SlotId::of)

@@ -87,10 +87,17 @@
 //! [`Builder::build`]: crate::Builder::build
 
 mod check;
+#[cfg(feature = "machine")]
+mod on_machine;
 mod trace;
 mod world;
 
 pub use self::check::check;
+#[cfg(feature = "machine")]
+pub use self::on_machine::OnMachine;
+/// Machines made of numbers, and what costs time on their virtual cores.
+#[cfg(feature = "machine")]
+pub use mely_hardware as machine;
 
 use self::world::World;
 use crate::cx::has_host;
@@ -354,14 +361,22 @@ impl Drop for Simulation {
 /// All virtual cores are on one thread: hold no lock here that another handler waits for.
 pub fn pause(cx: &mut Cx) {
     let _ = cx;
-    world::work(0);
+    work_ns(0);
 }
 
 /// Inside a handler of a simulation: work that takes `time`, in which others go on. Elsewhere, and
 /// while a panic unwinds, it does nothing. As for [`pause`], hold no lock.
 pub fn work(cx: &mut Cx, time: Duration) {
     let _ = cx;
-    world::work(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    work_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+}
+
+fn work_ns(ns: u64) {
+    #[cfg(feature = "machine")]
+    if mely_hardware::is_charged() {
+        return mely_hardware::charge::work_ns(ns);
+    }
+    world::work(ns);
 }
 
 /// Why a simulated run did not end well.
@@ -376,6 +391,10 @@ pub enum SimError {
     Again,
     /// Given up after this many steps; see [`Simulation::set_steps_max`].
     Endless(u64),
+    /// On a [machine](OnMachine): the virtual time was up, or no core could go on; with what each
+    /// waited for.
+    #[cfg(feature = "machine")]
+    Stopped(Box<mely_hardware::Stopped>),
 }
 
 impl fmt::Display for SimError {
@@ -390,6 +409,8 @@ impl fmt::Display for SimError {
             }
             SimError::Again => f.write_str("a simulation runs once"),
             SimError::Endless(steps) => write!(f, "given up after {steps} steps"),
+            #[cfg(feature = "machine")]
+            SimError::Stopped(stopped) => stopped.fmt(f),
         }
     }
 }
@@ -399,6 +420,8 @@ impl std::error::Error for SimError {
         match self {
             SimError::Run(error) => error.source(),
             SimError::Stalled | SimError::Again | SimError::Endless(_) => None,
+            #[cfg(feature = "machine")]
+            SimError::Stopped(stopped) => Some(&**stopped),
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) use modelled::{CoreLock, Guard};
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod spin {
     use crate::sync::atomic::{AtomicBool, Ordering};
-    use crate::sync::{CellMut, UnsafeCell, first_look};
+    use crate::sync::{CellMut, UnsafeCell, charge, first_look};
     use std::ops::{Deref, DerefMut};
 
     /// Spins before the first yield: some microseconds.
@@ -63,9 +63,13 @@ pub(crate) mod spin {
                 {
                     return guard;
                 }
+                #[cfg(all(feature = "machine", not(loom)))]
+                if self.held.wait_for_unlock() {
+                    continue;
+                }
                 spins += 1;
                 if spins < SPINS {
-                    std::hint::spin_loop();
+                    charge::pause();
                 } else {
                     crate::sync::yield_now();
                 }
@@ -132,6 +136,9 @@ pub(crate) mod spin {
             } else {
                 Ordering::Release
             };
+            #[cfg(all(feature = "machine", not(loom)))]
+            self.0.unlock(order);
+            #[cfg(not(all(feature = "machine", not(loom))))]
             self.0.store(false, order);
         }
     }

@@ -47,6 +47,14 @@ pub fn rmw<T: ?Sized>(at: *const T) {
     }
 }
 
+/// A reference count of this value is changed, `times` times.
+pub fn count_of<T>(value: *const T, times: usize) {
+    if is_charged() {
+        let at = crate::sync::count_of(value, align_of::<T>());
+        (0..times).for_each(|_| access(at.addr(), Kind::Rmw));
+    }
+}
+
 #[inline(never)]
 fn access(address: usize, kind: Kind) {
     charge(|world| world.access(address, kind));
@@ -228,6 +236,25 @@ pub fn name<T: ?Sized>(of: &T, region: &str, index: usize) {
         region,
         index,
     );
+}
+
+/// Names the line of the reference count of this value.
+pub fn name_count<T>(value: *const T, region: &str, index: usize) {
+    let at = crate::sync::count_of(value, align_of::<T>());
+    name_bytes(
+        at,
+        align_of::<T>().min(LINE_BYTES).max(UNIT_BYTES),
+        region,
+        index,
+    );
+}
+
+/// Names the lines of these bytes, by a region and the next index in there.
+pub fn name_next(at: *const u8, bytes: usize, region: &str) {
+    let index = look(|world| world.names.next_index(region));
+    if let Some(index) = index {
+        name_bytes(at, bytes, region, index as usize);
+    }
 }
 
 /// Names the lines of these bytes.

@@ -54,6 +54,8 @@ pub(crate) struct Names {
     /// Pages that were found last, and where they are.
     recent: Box<[(usize, u32)]>,
     regions: Vec<String>,
+    /// Of each region.
+    next_index: Vec<u32>,
     names: Vec<Name>,
     unnamed: u32,
 }
@@ -76,6 +78,7 @@ impl Names {
             by_page: HashMap::default(),
             recent: vec![(usize::MAX, 0); RECENT].into(),
             regions: vec!["unnamed".to_owned()],
+            next_index: vec![0],
             names: Vec::new(),
             unnamed: 0,
         }
@@ -167,9 +170,18 @@ impl Names {
         let known = self.regions.iter().rposition(|its| its == name);
         let at = known.unwrap_or_else(|| {
             self.regions.push(name.to_owned());
+            self.next_index.push(0);
             self.regions.len() - 1
         });
         at as u32
+    }
+
+    /// An index in a region that this has not returned before.
+    pub(crate) fn next_index(&mut self, region: &str) -> u32 {
+        let region = self.region(region);
+        let next = &mut self.next_index[region as usize];
+        *next += 1;
+        *next - 1
     }
 
     pub(crate) fn name_of(&self, line: u32) -> Name {

@@ -37,6 +37,8 @@ pub struct Options {
     pub around: fn(&dyn Fn()),
     /// Called every so many ns, between cores; costs nothing.
     pub tick: Option<(f64, Tick)>,
+    /// Called before any core begins: names lines.
+    pub setup: Body,
 }
 
 impl fmt::Debug for Options {
@@ -58,6 +60,7 @@ impl Options {
             ahead_ns: None,
             around: |leave| leave(),
             tick: None,
+            setup: Box::new(|| ()),
         }
     }
 }
@@ -185,7 +188,7 @@ impl Drop for Cleanup {
 /// Runs bodies on the first cores of a machine, one each, until all have returned.
 ///
 /// ```
-/// use mely_hardware::{Machine, Options, charge, run, sync::AtomicU64};
+/// use mely_hardware::{Machine, Options, charge, run, sync::atomic::AtomicU64};
 /// use std::rc::Rc;
 /// use std::sync::atomic::Ordering::Relaxed;
 ///
@@ -209,7 +212,7 @@ impl Drop for Cleanup {
 ///
 /// # Panics
 /// If there are more bodies than cores, or inside another run; and with what a body panics with.
-pub fn run(machine: &Machine, options: Options, bodies: Vec<Body>) -> Result<Report, Stopped> {
+pub fn run(machine: &Machine, mut options: Options, bodies: Vec<Body>) -> Result<Report, Stopped> {
     let cores = machine.topology().cores().len();
     assert!(
         bodies.len() <= cores,
@@ -225,6 +228,7 @@ pub fn run(machine: &Machine, options: Options, bodies: Vec<Body>) -> Result<Rep
     world.keep_queued(bodies.len());
     WORLD.set(Some(Box::new(world)));
     AROUND.set(options.around);
+    std::mem::replace(&mut options.setup, Box::new(|| ()))();
     let mut virtual_cores: Vec<VirtualCore> = bodies.into_iter().map(virtual_core).collect();
     let result = drive(&mut virtual_cores, options);
     for core in virtual_cores {

@@ -1,7 +1,8 @@
 //! What runs on virtual cores costs what the machine's file says, and is the same for the same
 //! seed.
 
-use mely_hardware::sync::{Arc, AtomicBool, AtomicU64, Mutex};
+use mely_hardware::sync::atomic::{AtomicBool, AtomicU64};
+use mely_hardware::sync::{Arc, Mutex};
 use mely_hardware::{Body, Key, Machine, Options, Place, Report, charge, run};
 use mely_topology::Distance;
 use std::rc::Rc;

@@ -1,0 +1,307 @@
+//! A run on the virtual cores of a machine that a file describes.
+//!
+//! The workers are those of a run on threads, and so is what they do between two steps: they spin,
+//! and sleep. What differs is who lets them go on ([`mely_hardware::run`]), their clock, and that
+//! waiting is waiting in virtual time. The event source is the simulated one, which costs nothing
+//! unless something completes; the watchdog looks between cores, and costs nothing either.
+
+use super::SimError;
+use crate::clock::Clock;
+use crate::color::CoreId;
+use crate::cx::{has_host, outside};
+use crate::host::inner::Inner;
+use crate::host::quiesce::Phase;
+use crate::host::source::Source;
+use crate::host::watchdog::Watchdog;
+use crate::host::worker::{Next, PAUSES, Worker, go_on};
+use crate::net::Driver;
+use crate::runtime::threads::{Late, verdict};
+use crate::sched::core::Core;
+use crate::shared::{Bell, Shared};
+use crate::sync::Arc;
+use crate::{BuildError, Builder, Cores, Cx, Poster, RunError, Runtime};
+use mely_hardware::charge::{self, uncharged};
+use mely_hardware::{Body, Machine, Options, Report};
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+
+/// A runtime on the cores of a machine nobody needs to own; see
+/// [`Builder::simulate_on`](crate::Builder::simulate_on).
+pub struct OnMachine {
+    runtime: Runtime,
+    machine: Machine,
+    seed: u64,
+    ns_max: Option<f64>,
+    ahead_ns: Option<f64>,
+}
+
+impl Builder {
+    /// Builds the same runtime on virtual cores of `machine`, whose time follows from what each
+    /// access to memory, each lock and each wake-up costs there. The scheduler is the one that
+    /// ships, stealing, spinning and sleeping as it does on threads; what handlers take they say by
+    /// [`sim::work`](crate::sim::work), and which bytes they touch by
+    /// [`sim::machine::charge`](crate::sim::machine::charge).
+    ///
+    /// With [`Cores::All`] the runtime has all cores of the machine, else those that keep best
+    /// company. Topology, event source and pinning are the machine's, whatever the builder says.
+    /// The seed decides what is chance: see [`mely_hardware`].
+    ///
+    /// ```
+    /// use mely::sim::{self, machine::Machine};
+    /// use mely::{Color, Cores, Runtime};
+    /// use std::time::Duration;
+    ///
+    /// let machine = Machine::shipped("epyc-2x64").expect("it comes with the crate");
+    /// let busy_on = |cores: usize| -> Result<f64, Box<dyn std::error::Error>> {
+    ///     let builder = Runtime::builder().cores(Cores::Count(cores)).exit_when_idle(true);
+    ///     let report = builder.simulate_on(&machine, 7)?.run(|cx| {
+    ///         for color in 1..=64u64 {
+    ///             cx.post(Color::from(color), |cx| sim::work(cx, Duration::from_micros(100)));
+    ///         }
+    ///     })?;
+    ///     Ok(report.all_ns)
+    /// };
+    /// // 6.4 ms of work.
+    /// assert!((6.4e6..7.0e6).contains(&busy_on(1)?));
+    /// assert!(busy_on(16)? < 1.0e6);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`build`](Self::build); and [`BuildError::TooManyCores`] if the machine has fewer,
+    /// `oversubscribe` or not.
+    pub fn simulate_on(self, machine: &Machine, seed: u64) -> Result<OnMachine, BuildError> {
+        let available = machine.topology().cores().len();
+        let asked = match self.chosen_cores() {
+            Cores::All => available,
+            Cores::Count(cores) => cores,
+        };
+        let machine = match asked {
+            0 => return Err(BuildError::CoreCount(0)),
+            _ => machine.take(asked),
+        };
+        let machine = machine.map_err(|_| BuildError::TooManyCores { asked, available })?;
+        let runtime = self.build_on_machine(machine.topology().clone(), seed)?;
+        runtime.inner.virtual_clock.get_or_init(|| Clock::Machine);
+        Ok(OnMachine {
+            runtime,
+            machine,
+            seed,
+            ns_max: None,
+            ahead_ns: None,
+        })
+    }
+}
+
+impl OnMachine {
+    /// Gives a [`run`](Self::run) up after this much virtual time; an hour at first.
+    pub fn set_time_max(&mut self, time: std::time::Duration) {
+        self.ns_max = Some(time.as_nanos() as f64);
+    }
+
+    /// How far one core may run ahead of the others, in ns: the machine's hold window at first.
+    /// More is faster to simulate, and less exact.
+    pub fn set_ahead_ns(&mut self, ns: f64) {
+        self.ahead_ns = Some(ns);
+    }
+
+    /// A poster: what it posts before the run comes from outside.
+    pub fn poster(&self) -> Poster {
+        self.runtime.poster()
+    }
+
+    /// Runs `start` as the first event, in [`Color::DEFAULT`](crate::Color::DEFAULT), and every
+    /// event after it, until the runtime is asked to stop and has drained; as
+    /// [`Runtime::run`](crate::Runtime::run).
+    ///
+    /// # Errors
+    /// What a run on threads would end with; [`SimError::Stopped`] if the virtual time is up
+    /// before, or no core can go on: then what is in the middle is leaked.
+    ///
+    /// # Panics
+    /// If an assertion of the runtime's own fails, which is a bug of mely's.
+    pub fn run<F>(self, start: F) -> Result<Report, SimError>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        if has_host() {
+            return Err(SimError::Run(RunError::Inside));
+        }
+        let inner = Arc::clone(&self.runtime.inner);
+        let cores = inner.shared.cores.len();
+        let bodies = (0..cores).map(|core| body(&inner, core)).collect();
+        let late = Rc::new(Cell::new(None));
+        let mut options = Options::new(self.seed);
+        options.ns_max = self.ns_max.unwrap_or(options.ns_max);
+        options.ahead_ns = self.ahead_ns;
+        options.around = |leave| outside(leave);
+        options.tick = Some((
+            inner.config.watch_period.as_nanos() as f64,
+            watch(&inner, &late),
+        ));
+        // Kept until the verdict.
+        let runtime = Rc::new(self.runtime);
+        let its = Rc::clone(&runtime);
+        options.setup = Box::new(move || {
+            name_lines(&its.inner);
+            let begun = its.begin(start);
+            begun.expect("outside of any handler, a simulated runtime begins");
+        });
+        let report = mely_hardware::run(&self.machine, options, bodies).map_err(|stopped| {
+            // Cores in the middle keep what they have.
+            SimError::Stopped(Box::new(stopped))
+        })?;
+        verdict(&inner, late.get(), Vec::new(), Vec::new()).map_err(SimError::Run)?;
+        Ok(report)
+    }
+}
+
+impl fmt::Debug for OnMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnMachine")
+            .field("machine", &self.machine.name())
+            .field("cores", &self.runtime.inner.shared.cores.len())
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The doorbell of a virtual core.
+#[derive(Debug)]
+struct MachineBell(usize);
+
+impl Bell for MachineBell {
+    fn ring(&self) {
+        charge::wake(self.0);
+    }
+}
+
+/// What a core runs until the end.
+fn body(inner: &Arc<Inner>, core: usize) -> Body {
+    let id = CoreId::of(core);
+    let (driver, report) =
+        Driver::new(inner, id).expect("the simulated event source refuses nothing by default");
+    inner.outcome.lock().unwrap().backends.push((core, report));
+    inner.shared.hang_bell(id, Box::new(MachineBell(core)));
+    let source = Box::new(OffTheClock(driver));
+    let mut worker = Worker::new(Arc::clone(inner), id, Clock::Machine, source);
+    Box::new(move || {
+        Cx::with(&mut worker, run_until_closed);
+        // What is left is none of the run's.
+        uncharged(|| drop(worker));
+    })
+}
+
+fn run_until_closed(cx: &mut Cx) {
+    loop {
+        match go_on(cx, |_| ()) {
+            Next::Step => {}
+            Next::Spin => {
+                let worker = cx.worker();
+                let until_ns = worker.looks_again_ns();
+                charge::idle(PAUSES, worker.core.called_at(), until_ns);
+            }
+            Next::Wait => {
+                let worker = cx.worker();
+                charge::sleep(uncharged(|| worker.source.next_ns()));
+                worker.rise();
+            }
+            Next::Leave => break,
+        }
+    }
+}
+
+/// The simulated event source, charged for what it brings and not for looks in vain.
+#[derive(Debug)]
+struct OffTheClock(Driver);
+
+impl Source for OffTheClock {
+    fn reap(&mut self, core: &mut Core) {
+        let now_ns = charge::now_ns().unwrap_or(0);
+        let due = |source: &mut Driver| {
+            source.has_work() || source.next_ns().is_some_and(|at_ns| at_ns <= now_ns)
+        };
+        if uncharged(|| due(&mut self.0)) {
+            self.0.reap(core);
+        } else {
+            uncharged(|| self.0.reap(core));
+        }
+    }
+
+    fn has_work(&mut self) -> bool {
+        uncharged(|| self.0.has_work())
+    }
+
+    fn next_ns(&mut self) -> Option<u64> {
+        self.0.next_ns()
+    }
+
+    fn wait(&mut self, core: &Core) {
+        self.0.wait(core);
+    }
+
+    fn begin_drain(&mut self, core: &mut Core) {
+        uncharged(|| self.0.begin_drain(core));
+    }
+
+    fn is_quiet(&self) -> bool {
+        uncharged(|| self.0.is_quiet())
+    }
+}
+
+/// What the thread that called `run` does in a run on threads: the watchdog's looks, and the
+/// deadline for draining.
+fn watch(inner: &Arc<Inner>, late: &Rc<Cell<Option<Late>>>) -> mely_hardware::Tick {
+    let (inner, late) = (Arc::clone(inner), Rc::clone(late));
+    let mut watchdog = Watchdog::new(inner.shared.cores.len());
+    let mut stopping_since_ns = None;
+    Box::new(move |now_ns| {
+        let shared = &inner.shared;
+        if shared.vigil.any_busy(&shared.cores) {
+            watchdog.look(&inner, now_ns);
+        }
+        if inner.quiesce.phase() == Phase::Draining {
+            let since_ns = *stopping_since_ns.get_or_insert(now_ns);
+            if u128::from(now_ns - since_ns) >= inner.config.drain_deadline.as_nanos() {
+                late.set(Some(Late::now(&inner)));
+                inner.force();
+            }
+        }
+    })
+}
+
+/// Names the lines that cores share, the larger things first: what is named later counts.
+fn name_lines(inner: &Inner) {
+    charge::name(inner, "runtime", 0);
+    charge::name_count(inner, "references", 0);
+    charge::name_count(&*inner.shared, "references", 1);
+    charge::name(&*inner.quiesce, "quiesce", 0);
+    inner.shared.name_lines();
+}
+
+impl Shared {
+    /// As [`name_lines`].
+    fn name_lines(&self) {
+        charge::name(self, "shared", 0);
+        self.slots.name_lines();
+        self.profiles.name_lines();
+        charge::name(&self.gates, "gates", 0);
+        self.foreign.name_lines();
+        charge::name(&*self.depot, "depot", 0);
+        self.sleepers.name_lines();
+        charge::name(&self.vigil, "vigil", 0);
+        charge::name(&self.searching, "searching", 0);
+        self.name_steal_costs();
+        for (at, core) in self.cores.iter().enumerate() {
+            charge::name(&**core, "core", at);
+            charge::name(&core.lock, "lock", at);
+            charge::name(&core.pokes, "pokes", at);
+            charge::name(&core.hint, "hint", at);
+            charge::name(&core.progress, "progress", at);
+            charge::name(&core.busy, "busy", at);
+            charge::name(&core.stats, "stats", at);
+            core.counts.name_lines(at);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Runs on machines nobody owns: what is charged, and that it is the same each time.
+
+use mely::sim::machine::{Key, Machine, Report, charge};
+use mely::sim::{self, SimError};
+use mely::{Builder, Color, Colored, Cores, Cx, Runtime, Stealing};
+use std::time::Duration;
+
+fn epyc() -> Machine {
+    Machine::shipped("epyc-2x64").unwrap()
+}
+
+fn builder(cores: usize) -> Builder {
+    Runtime::builder()
+        .cores(Cores::Count(cores))
+        .exit_when_idle(true)
+}
+
+/// Posts to its own color and now and then to another, so many times.
+fn hop(cx: &mut Cx, color: u64, colors: u64, left: u32) {
+    sim::work(cx, Duration::from_nanos(300 + 17 * color));
+    if left > 0 {
+        let next = if left % 5 == 0 {
+            (color * 7 + 1) % colors
+        } else {
+            color
+        };
+        cx.post(Color::from(next), move |cx| hop(cx, next, colors, left - 1));
+    }
+}
+
+fn hops(cores: usize, seed: u64) -> Report {
+    let colors = 4 * cores as u64;
+    let run = builder(cores).simulate_on(&epyc(), seed).unwrap();
+    let start = move |cx: &mut Cx| {
+        (0..colors).for_each(|color| {
+            cx.post(Color::from(color), move |cx| hop(cx, color, colors, 60));
+        });
+    };
+    run.run(start).unwrap()
+}
+
+#[test]
+fn one_core_alone_transfers_nothing() {
+    let report = hops(1, 1);
+    assert_eq!(report.transfers(), 0, "{:?}", report.lines);
+    // And nobody has to wait for what only the simulation keeps.
+    assert!(report.lines.iter().all(|line| line.waited_ns == 0.0));
+    // Colors that stay where they are cost others nothing.
+    let run = builder(8)
+        .stealing(Stealing::Off)
+        .simulate_on(&epyc(), 1)
+        .unwrap();
+    let report = run
+        .run(|cx| {
+            (0..500)
+                .for_each(|_| cx.post(Color::from(8), |cx| sim::work(cx, Duration::from_micros(1))))
+        })
+        .unwrap();
+    let busy = report.regions();
+    let busy = busy
+        .iter()
+        .filter(|region| region.transfers > 100)
+        .collect::<Vec<_>>();
+    assert_eq!(busy, [] as [&_; 0]);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let report = hops(8, 3);
+    assert_eq!(hops(8, 3), report);
+    assert_ne!(hops(8, 4).all_ns, report.all_ns);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_in_another_process() {
+    const CHILD: &str = "MELY_MACHINE_TEST_CHILD";
+    let told = format!("told: {:?}\n", hops(6, 5));
+    if std::env::var_os(CHILD).is_some() {
+        print!("{told}");
+        return;
+    }
+    for child in 0..2 {
+        let test = "the_same_seed_is_the_same_run_in_another_process";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(CHILD, "x".repeat(1 + 1_000 * child))
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(&told), "{text}\nis not\n{told}");
+    }
+}
+
+/// What is counted by name is complete: else a hot line would be told of as nobody's.
+#[test]
+fn every_line_that_cores_share_has_a_name() {
+    let report = hops(16, 2);
+    let unnamed = report
+        .lines
+        .iter()
+        .filter(|line| line.name.starts_with("unnamed"));
+    let unnamed: u64 = unnamed.map(|line| line.transfers).sum();
+    assert_eq!(unnamed, 0, "{:?}", report.lines);
+    assert!(report.transfers() > 100);
+}
+
+#[test]
+fn cores_work_side_by_side_and_idle_ones_cost_nothing_to_simulate() {
+    let work = |cx: &mut Cx| {
+        for color in 1..=256 {
+            cx.post(Color::from(color), |cx| {
+                sim::work(cx, Duration::from_micros(200))
+            });
+        }
+    };
+    let report = builder(64)
+        .simulate_on(&epyc(), 1)
+        .unwrap()
+        .run(work)
+        .unwrap();
+    let ideal = 4.0 * 200_000.0;
+    assert!((ideal..2.0 * ideal).contains(&report.ns), "{}", report.ns);
+    // One that works, for long or longer, and 127 with nothing to do.
+    let idle = |ms| {
+        let run = builder(128).simulate_on(&epyc(), 1).unwrap();
+        let report = run
+            .run(move |cx| sim::work(cx, Duration::from_millis(ms)))
+            .unwrap();
+        assert!(
+            report.cores[64].slept_ns > 0.9e6 * ms as f64,
+            "{:?}",
+            report.cores[64]
+        );
+        report.switches
+    };
+    let (long, longer) = (idle(10), idle(1_000));
+    assert!(longer < long + 100, "{longer} {long}");
+}
+
+/// Data follows its color, and comes at the price of its lines.
+#[test]
+fn what_handlers_touch_is_charged() {
+    let touch = |to: u64| {
+        let run = builder(16)
+            .stealing(Stealing::Off)
+            .simulate_on(&epyc(), 1)
+            .unwrap();
+        let start = move |cx: &mut Cx| {
+            let data: &'static [u8] = Box::leak(vec![0u8; 64 * 1024].into());
+            charge::name(data, "data", 0);
+            let fill = move |cx: &mut Cx| {
+                charge::write(data);
+                cx.post(Color::from(to), move |_cx| charge::read(data));
+            };
+            cx.post(Color::from(16), fill);
+        };
+        run.run(start).unwrap()
+    };
+    let data = |report: &Report| {
+        report
+            .regions()
+            .into_iter()
+            .find(|region| region.name == "data")
+    };
+    let (same, other) = (data(&touch(32)).unwrap(), data(&touch(33)).unwrap());
+    assert_eq!(same.transfers, 0);
+    assert_eq!(other.transfers, 1_024);
+    let row = epyc().ns(Key::TransferRow(mely::topology::Distance::SharedL3));
+    assert!(
+        (1_000.0 * row..1_100.0 * row).contains(&other.waited_ns),
+        "{other:?}"
+    );
+}
+
+#[test]
+fn state_of_a_color_is_charged_where_it_is_used() {
+    let run = builder(2)
+        .stealing(Stealing::Off)
+        .simulate_on(&epyc(), 1)
+        .unwrap();
+    let start = |cx: &mut Cx| {
+        let state = Colored::new(cx, Color::from(3), [0u64; 64]);
+        state.post(cx, |state, _cx| state[0] = 1);
+        state.post(cx, |state, _cx| assert_eq!(state[0], 1));
+    };
+    assert!(run.run(start).is_ok());
+}
+
+#[test]
+fn a_livelock_is_given_up_with_the_cores_and_the_seed() {
+    fn again(cx: &mut Cx, color: u64) {
+        sim::work(cx, Duration::from_micros(1));
+        cx.post(Color::from(color), move |cx| again(cx, color));
+    }
+    let mut run = builder(4).simulate_on(&epyc(), 12).unwrap();
+    run.set_time_max(Duration::from_millis(2));
+    let Err(SimError::Stopped(stopped)) = run.run(|cx| again(cx, 1)) else {
+        panic!("it never ends");
+    };
+    assert!(!stopped.stalled && (2_000_000..2_100_000).contains(&stopped.at_ns));
+    assert_eq!((stopped.cores.len(), stopped.seed), (4, 12));
+    assert!(stopped.to_string().contains("; core 3 "), "{stopped}");
+}
+
+#[test]
+fn nothing_to_do_and_nobody_who_ends_it_is_told() {
+    let run = Runtime::builder()
+        .cores(Cores::Count(2))
+        .simulate_on(&epyc(), 1)
+        .unwrap();
+    let Err(SimError::Stopped(stopped)) = run.run(|_cx| ()) else {
+        panic!("nobody stops it");
+    };
+    assert!(stopped.stalled);
+    assert_eq!(stopped.cores, ["sleeps"; 2]);
+}
+
+#[test]
+fn a_machine_has_as_many_cores_as_it_has() {
+    let error = builder(129).simulate_on(&epyc(), 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "129 cores on 128 processors: set `oversubscribe` if that is meant"
+    );
+    assert!(builder(0).simulate_on(&epyc(), 1).is_err());
+}
+
+#[test]
+fn a_panic_ends_the_run_with_the_handlers_name() {
+    let run = builder(2).simulate_on(&epyc(), 1).unwrap();
+    let result = run.run(|cx| cx.post(Color::from(1), |_cx| panic!("a handler's")));
+    assert!(matches!(result, Err(SimError::Run(_))), "{result:?}");
+    // The thread is free for more.
+    assert!(hops(2, 1).ns > 0.0);
+}
