@@ -60,6 +60,8 @@ pub(crate) mod charge {
     #[inline(always)]
     pub(crate) fn turn() {}
     #[inline(always)]
+    pub(crate) fn queue() {}
+    #[inline(always)]
     pub(crate) fn step() {}
     #[inline(always)]
     pub(crate) fn pause() {

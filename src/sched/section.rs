@@ -18,7 +18,7 @@ use crate::shared::queues::Queues;
 use crate::shared::slots::Guarded;
 use crate::shared::stealing_queue::Band;
 use crate::sync::atomic::Ordering;
-use crate::sync::{CellMut, check, fault};
+use crate::sync::{CellMut, charge, check, fault};
 
 /// A core's lock, held. Dropping it unlocks.
 #[derive(Debug)]
@@ -132,6 +132,7 @@ impl<'a> Section<'a> {
     /// Links a color that has events into the core-queue, and into its band.
     #[inline(always)]
     fn link_at(&mut self, slot: SlotId, end: QueueEnd) {
+        charge::queue();
         self.guarded.colors.slot(slot).settle(self.core);
         let mut queue = self.guarded.colors.at(slot);
         debug_assert!(queue.state != State::Queued && !queue.fifo.is_empty());

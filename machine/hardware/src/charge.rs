@@ -164,6 +164,15 @@ pub fn turn() {
     });
 }
 
+/// A color is put into a core's queue, and will be taken out.
+#[inline]
+pub fn queue() {
+    charge(|world| {
+        let takes = world.memory.costs.queue;
+        world.spend(takes)
+    });
+}
+
 /// A core takes a step.
 #[inline]
 pub fn step() {

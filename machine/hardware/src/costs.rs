@@ -64,6 +64,7 @@ pub(crate) struct Costs {
     pub(crate) post: Ps,
     pub(crate) run: Ps,
     pub(crate) turn: Ps,
+    pub(crate) queue: Ps,
     pub(crate) step: Ps,
     pub(crate) hold: Ps,
 }
@@ -162,6 +163,7 @@ impl Costs {
             post: get(Key::Post),
             run: get(Key::Run),
             turn: get(Key::Turn),
+            queue: get(Key::Queue),
             step: get(Key::Step),
             hold: get(Key::Hold),
         }

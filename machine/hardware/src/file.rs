@@ -298,6 +298,7 @@ pub(crate) fn key(name: &str) -> Option<Key> {
         ["post"] => Key::Post,
         ["run"] => Key::Run,
         ["turn"] => Key::Turn,
+        ["queue"] => Key::Queue,
         ["step"] => Key::Step,
         ["hold"] => Key::Hold,
         _ => return None,

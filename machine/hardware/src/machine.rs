@@ -63,6 +63,8 @@ pub enum Key {
     Run,
     /// A turn of a color, in ns.
     Turn,
+    /// Putting a color into a core's queue and taking it out again, in ns.
+    Queue,
     /// A step of a core, in ns.
     Step,
     /// For how long a core that has a line may go on before others get it, in ns.
@@ -86,6 +88,7 @@ impl fmt::Display for Key {
             Key::Post => f.write_str("post"),
             Key::Run => f.write_str("run"),
             Key::Turn => f.write_str("turn"),
+            Key::Queue => f.write_str("queue"),
             Key::Step => f.write_str("step"),
             Key::Hold => f.write_str("hold"),
         }
@@ -212,6 +215,7 @@ impl Machine {
             Key::Post,
             Key::Run,
             Key::Turn,
+            Key::Queue,
             Key::Step,
             Key::Hold,
         ]);
