@@ -15,6 +15,9 @@
 //! machine.rs      pinning, CPU time, and the cost of moving a cache line
 //! options.rs      the command line
 //! tasks/          mely's tasks beside tokio's: hosts, workloads and table of their own
+//! sync.rs         where atomics, locks and the clock come from
+//! costs.rs        what handlers compute, in ns
+//! simulated.rs    runs on the virtual cores of a machine that a file describes
 //! shape.rs        how large closures are, and how many events wait
 //! ```
 //!
@@ -24,6 +27,7 @@
 
 pub mod chart;
 pub mod context;
+pub mod costs;
 pub mod guard;
 pub mod machine;
 pub mod measure;
@@ -33,6 +37,9 @@ pub mod rows;
 pub mod run;
 pub mod schedulers;
 pub mod shape;
+#[cfg(feature = "machine")]
+pub mod simulated;
+mod sync;
 pub mod tasks;
 pub mod thesis;
 pub mod web;

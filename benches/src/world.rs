@@ -5,13 +5,15 @@
 //! which panics and so fails the run. After the run every color must expect what it should. The
 //! cost is a load, a comparison and a store, the same for every scheduler.
 
+use crate::costs::Costs;
 use crate::machine;
+use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use crate::sync::{self, charge};
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Cells of a cache line, two of which prefetchers fetch together.
 const CELLS_PER_LINE: usize = 32;
@@ -55,17 +57,36 @@ struct Times {
 
 #[derive(Clone, Copy, Debug)]
 struct Moment {
-    at: Instant,
+    at: Duration,
     cpu: Duration,
 }
 
 impl Moment {
     fn now() -> Moment {
         Moment {
-            at: Instant::now(),
+            at: sync::now(),
             cpu: machine::cpu_time(),
         }
     }
+}
+
+/// What a handler computes takes a while where runs are simulated; elsewhere it computes.
+#[inline(always)]
+pub(crate) fn computes(which: fn(&Costs) -> f64) {
+    #[cfg(feature = "machine")]
+    crate::simulated::compute(which);
+    let _ = which;
+}
+
+/// Where runs are simulated, what lines cost counts from here, or up to here.
+fn counting(from_here: bool) {
+    #[cfg(feature = "machine")]
+    if from_here {
+        charge::count_from_here();
+    } else {
+        charge::count_to_here();
+    }
+    let _ = from_here;
 }
 
 /// A run of which every event has been accounted for.
@@ -162,6 +183,7 @@ impl World {
     /// Event `number` of `color` runs.
     #[inline]
     pub fn pass(&self, color: u32, number: u32) {
+        computes(|costs| costs.pass);
         let cell = self.cell(color);
         let expected = cell.load(Relaxed);
         if expected != number {
@@ -176,6 +198,7 @@ impl World {
     #[inline]
     pub fn relay(&self, color: u32, from: usize, number: u32) -> u32 {
         debug_assert!(self.stride == CELLS_PER_LINE && from + 1 < CELLS_PER_LINE);
+        computes(|costs| costs.relay);
         let cell = self.cell(color);
         let ran = cell.load(Relaxed);
         cell.store(ran + 1, Relaxed);
@@ -201,12 +224,17 @@ impl World {
 
     /// The first event is about to be posted. With several starters the first counts.
     pub fn begin(&self) {
-        self.times().began.get_or_insert_with(Moment::now);
+        charge::name(&self.cells[..], "cells", 0);
+        let now = Moment::now();
+        counting(true);
+        self.times().began.get_or_insert(now);
     }
 
     /// Sets the clock back to zero: what came before was to get ready. Not with several starters.
     pub fn begin_again(&self) {
-        self.times().began = Some(Moment::now());
+        let now = Moment::now();
+        counting(true);
+        self.times().began = Some(now);
     }
 
     /// Counts from `warm_up` after the first post on, if the run lasts longer: memory has been
@@ -217,7 +245,7 @@ impl World {
             loop {
                 let due = self.times().began.map(|began| began.at + warm_up);
                 // What begins again is waited for again.
-                match due.map(|due| due.saturating_duration_since(Instant::now())) {
+                match due.map(|due| due.saturating_sub(sync::now())) {
                     None => thread::sleep(Duration::from_millis(1)),
                     Some(Duration::ZERO) => break,
                     Some(left) => thread::sleep(left),
@@ -225,7 +253,7 @@ impl World {
             }
             let before = Moment::now();
             let ran = self.ran();
-            let took = before.at.elapsed();
+            let took = sync::now() - before.at;
             let mut times = self.times();
             if times.ended.is_none() {
                 let at = before.at + took / 2;
@@ -244,7 +272,9 @@ impl World {
     pub fn end(&self) -> bool {
         let last = self.running.fetch_sub(1, AcqRel) == 1;
         if last {
-            self.times().ended = Some(Moment::now());
+            let now = Moment::now();
+            counting(false);
+            self.times().ended = Some(now);
         }
         last
     }

@@ -129,6 +129,10 @@ impl Scheduler for Mely {
         if NO_WATCHDOG.load(Ordering::Relaxed) {
             builder = builder.watchdog(Duration::MAX);
         }
+        #[cfg(feature = "machine")]
+        if crate::simulated::is_set() {
+            return self.run_simulated(builder, workload, world, cores);
+        }
         let runtime = builder.build().map_err(|error| error.to_string())?;
         let observer = runtime.poster();
         runtime
@@ -136,6 +140,33 @@ impl Scheduler for Mely {
                 workload.start_all(cx, world, cores);
             })
             .map_err(|error| error.to_string())?;
+        Ok(self.extras(&observer, cores))
+    }
+}
+
+impl Mely {
+    #[cfg(feature = "machine")]
+    fn run_simulated(
+        &self,
+        builder: mely::Builder,
+        workload: Workload,
+        world: &'static World,
+        cores: usize,
+    ) -> Result<Extras, String> {
+        let setup = crate::simulated::setup();
+        let run = builder.simulate_on(&setup.machine, setup.seed);
+        let mut run = run.map_err(|error| error.to_string())?;
+        run.set_time_max(Duration::from_secs(60));
+        if let Some(ns) = setup.ahead_ns {
+            run.set_ahead_ns(ns);
+        }
+        let observer = run.poster();
+        let report = run.run(move |cx| workload.start_all(cx, world, cores));
+        crate::simulated::keep_report(report.map_err(|error| error.to_string())?);
+        Ok(self.extras(&observer, cores))
+    }
+
+    fn extras(&self, observer: &Poster, cores: usize) -> Extras {
         let stats = observer.stats();
         let mut steals = Steals::default();
         for core in &stats.cores {
@@ -148,9 +179,9 @@ impl Scheduler for Mely {
             }
         }
         let stealing = cores > 1 && self.stealing != Stealing::Off;
-        Ok(Extras {
+        Extras {
             steals: stealing.then_some(steals),
             ..Extras::default()
-        })
+        }
     }
 }

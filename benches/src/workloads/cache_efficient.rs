@@ -5,7 +5,8 @@
 use super::lines::Lines;
 use super::rounds::{self, ForkJoin, Rounds};
 use super::{Table, Work, Workload};
-use crate::world::{SEED, Verdict};
+use crate::sync::charge;
+use crate::world::{SEED, Verdict, computes};
 use crate::{Context, Note, World};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
@@ -40,6 +41,11 @@ type Half = Mutex<Vec<u32>>;
 fn halves(arrays: usize) -> &'static [[Half; 2]] {
     static HALVES: OnceLock<Vec<[Half; 2]>> = OnceLock::new();
     let half = || Mutex::new(vec![0; HALF]);
+    #[cfg(feature = "machine")]
+    if crate::simulated::is_set() {
+        // Of more cores than this machine has.
+        return Vec::leak((0..arrays).map(|_| [half(), half()]).collect());
+    }
     let halves = HALVES.get_or_init(|| {
         let pairs = crate::machine::cores().div_ceil(2);
         (0..ARRAYS * pairs).map(|_| [half(), half()]).collect()
@@ -84,6 +90,52 @@ fn number_at(array: u32, round: u32, i: u32) -> u32 {
     (array.rotate_left(24) ^ round.rotate_left(12) ^ i).wrapping_mul(0x9E37_79B1)
 }
 
+#[inline]
+fn fill(numbers: &mut [u32], array: u32, half: u32, round: u32) {
+    for (i, number) in (half * HALF as u32..).zip(numbers) {
+        *number = number_at(array, round, i);
+    }
+}
+
+/// What the handlers compute: filling a half, sorting it, merging two.
+pub(super) fn computations() -> [Box<dyn FnMut()>; 3] {
+    // Others each time, as in a run: a processor learns how numbers are sorted that it has sorted
+    // before.
+    const OTHERS: u32 = 64;
+    let half = |array: u32, half| {
+        let mut numbers = vec![0; HALF];
+        fill(&mut numbers, array, half, 0);
+        numbers
+    };
+    let mut filled = half(0, 0);
+    let unsorted: Vec<_> = (0..OTHERS).map(|array| half(array, 0)).collect();
+    let sorted = |array: u32, which| {
+        let mut numbers = half(array, which);
+        numbers.sort_unstable();
+        numbers
+    };
+    let sorted: Vec<_> = (0..OTHERS)
+        .map(|array| [0, 1].map(|half| sorted(array, half)))
+        .collect();
+    let (mut numbers, mut merged) = (half(0, 0), Vec::new());
+    let (mut round, mut nth, mut nth_merged) = (0, 0, 0);
+    [
+        Box::new(move || {
+            round += 1;
+            fill(&mut filled, 1, 0, round);
+        }),
+        Box::new(move || {
+            nth = (nth + 1) % OTHERS as usize;
+            numbers.copy_from_slice(&unsorted[nth]);
+            numbers.sort_unstable();
+        }),
+        Box::new(move || {
+            nth_merged = (nth_merged + 1) % OTHERS as usize;
+            merge(&sorted[nth_merged][0], &sorted[nth_merged][1], &mut merged);
+        }),
+    ]
+}
+
 fn a<X: Context + ?Sized>(
     cx: &mut X,
     world: &'static World,
@@ -99,9 +151,9 @@ fn a<X: Context + ?Sized>(
     );
     for half in 0..2 {
         let mut numbers = data.half(cx, array, half as usize);
-        for (i, number) in (half * HALF as u32..).zip(numbers.iter_mut()) {
-            *number = number_at(array, round, i);
-        }
+        fill(&mut numbers, array, half, round);
+        charge::write(&numbers[..]);
+        computes(|costs| costs.fill);
     }
     for half in 0..2 {
         let color = data.rounds.color(data.b_index(array, half));
@@ -121,7 +173,12 @@ fn b<X: Context + ?Sized>(
     let (array, half) = (array >> 1, array & 1);
     let index = data.b_index(array, half);
     world.pass(index, round);
-    data.half(cx, array, half as usize).sort_unstable();
+    let mut numbers = data.half(cx, array, half as usize);
+    numbers.sort_unstable();
+    charge::read(&numbers[..]);
+    charge::write(&numbers[..]);
+    computes(|costs| costs.sort);
+    drop(numbers);
     data.rounds.ended(cx, index);
     let from = array << 1 | half;
     let color = data.rounds.color(array);
@@ -141,6 +198,9 @@ fn c<X: Context + ?Sized>(
         let mut merged = data.merged[cx.core()].lock().expect("no panic while held");
         let halves = [data.half(cx, array, 0), data.half(cx, array, 1)];
         merge(&halves[0], &halves[1], &mut merged);
+        halves.iter().for_each(|half| charge::read(&half[..]));
+        charge::write(&merged[..]);
+        computes(|costs| costs.merge);
         assert!(merged.is_sorted() && merged.len() == 2 * HALF, "not merged");
         drop((merged, halves));
         rounds::end_chain(cx, world, data, array, round);
@@ -168,6 +228,11 @@ impl ForkJoin for Data {
     }
 
     fn fork<X: Context + ?Sized>(&'static self, cx: &mut X, world: &'static World, round: u32) {
+        if round == 0 {
+            for (at, half) in self.halves.iter().flatten().enumerate() {
+                charge::name(&half.lock().expect("no panic while held")[..], "halves", at);
+            }
+        }
         rounds::begin_chains(&self.rounds, self.arrays());
         for array in 0..self.arrays() {
             let color = self.rounds.color(array);

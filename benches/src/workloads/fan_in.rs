@@ -13,10 +13,10 @@
 //! then.
 
 use super::{Table, Work, Workload, finish, world};
+use crate::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use crate::world::Verdict;
 use crate::{Context, Outside, World, machine};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::thread::{self, Thread};
 
 /// See the module text.

@@ -5,8 +5,8 @@
 //! was another one counts its lines. That is exact and the same for every scheduler; what it leaves
 //! out is what a cache lost meanwhile for lack of room.
 
+use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 const LINE_BYTES: usize = 64;
 /// The core of a piece that nobody has touched.

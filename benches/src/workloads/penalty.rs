@@ -6,7 +6,8 @@
 use super::lines::Lines;
 use super::rounds::{self, ForkJoin, Rounds};
 use super::{Table, Work, Workload};
-use crate::world::Verdict;
+use crate::sync::charge;
+use crate::world::{Verdict, computes};
 use crate::{Context, Note, World};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -54,6 +55,40 @@ fn parts() -> &'static [Part] {
     })
 }
 
+#[inline]
+fn write_part(part: &Part, number: u64) {
+    for word in &part.0 {
+        word.store(number, Relaxed);
+    }
+}
+
+/// Reads what the parent wrote, and writes the number there.
+#[inline]
+fn read_part(part: &Part, parent: u64, number: u64) {
+    for line in part.0.chunks_exact(WORDS_PER_LINE) {
+        let word = &line[0];
+        assert!(word.load(Relaxed) == parent, "not what the parent wrote");
+        word.store(number, Relaxed);
+    }
+}
+
+/// What the handlers compute for a part: the parent's, and a child's.
+pub(super) fn computations() -> [Box<dyn FnMut()>; 2] {
+    let part = || Part(std::array::from_fn(|_| AtomicU64::new(0)));
+    let (written, read) = (part(), part());
+    let (mut number, mut parent) = (0, 0);
+    [
+        Box::new(move || {
+            number += 1;
+            write_part(&written, number);
+        }),
+        Box::new(move || {
+            read_part(&read, parent, parent + 1);
+            parent += 1;
+        }),
+    ]
+}
+
 struct Data {
     rounds: Rounds,
     parts: &'static [Part],
@@ -92,9 +127,10 @@ fn a<C: Context + ?Sized>(
 ) {
     world.pass(index, number);
     for part in index * PARTS..(index + 1) * PARTS {
-        for word in &data.touch(cx, part as usize).0 {
-            word.store(u64::from(number), Relaxed);
-        }
+        let part = data.touch(cx, part as usize);
+        write_part(part, u64::from(number));
+        charge::write(part);
+        computes(|costs| costs.write_part);
     }
     post_b(cx, world, data, index, number + 1);
 }
@@ -110,11 +146,10 @@ fn b<C: Context + ?Sized>(
     let nth = number % EVENTS - 1;
     let part = data.touch(cx, (index * PARTS + nth) as usize);
     let parent = u64::from(number - nth - 1);
-    for line in part.0.chunks_exact(WORDS_PER_LINE) {
-        let word = &line[0];
-        assert!(word.load(Relaxed) == parent, "not what the parent wrote");
-        word.store(u64::from(number), Relaxed);
-    }
+    charge::read(part);
+    charge::write(part);
+    computes(|costs| costs.read_part);
+    read_part(part, parent, u64::from(number));
     if nth + 1 < PARTS {
         post_b(cx, world, data, index, number + 1);
     } else {
@@ -139,6 +174,9 @@ impl ForkJoin for Data {
     }
 
     fn fork<C: Context + ?Sized>(&'static self, cx: &mut C, world: &'static World, round: u32) {
+        if round == 0 {
+            charge::name(self.parts, "parts", 0);
+        }
         rounds::begin_chains(&self.rounds, ARRAYS);
         let number = round * EVENTS;
         for index in 0..ARRAYS {

@@ -14,10 +14,10 @@
 //! efficient* on more than two cores, neither takes a division.
 
 use super::finish;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
 use crate::{Context, World};
 use crossbeam_utils::CachePadded;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
 
 /// What all rounds share.
 #[derive(Debug)]

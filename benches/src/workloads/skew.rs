@@ -4,9 +4,9 @@
 
 use super::spin::{iterations, spin};
 use super::{Table, Work, Workload, finish};
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::world::Verdict;
 use crate::{Context, World};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,10 @@ use std::time::Instant;
 /// Runs a chain of dependent multiplications.
 #[inline(never)]
 pub(super) fn spin(iterations: u32) {
+    #[cfg(feature = "machine")]
+    if mely_hardware::is_charged() {
+        return mely_hardware::charge::work_ns(iterations.into());
+    }
     let mut x = u64::from(iterations) | 1;
     for _ in 0..iterations {
         x = x.wrapping_mul(0x5851_F42D_4C95_7F2D).rotate_left(17);
@@ -17,6 +21,11 @@ pub(super) fn spin(iterations: u32) {
 
 /// How many iterations take so long on this machine, undisturbed.
 pub(super) fn iterations(ns: u64) -> u32 {
+    #[cfg(feature = "machine")]
+    if crate::simulated::is_set() {
+        // One a ns.
+        return ns as u32;
+    }
     static STEP_NS: OnceLock<f64> = OnceLock::new();
     (ns as f64 / STEP_NS.get_or_init(step_ns)).round() as u32
 }

@@ -13,9 +13,9 @@ use super::rounds::{self, ForkJoin, Rounds};
 use super::spin::{iterations, mely_ns, spin};
 use super::{Table, Work, Workload};
 use crate::machine::thread_cpu_time;
+use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::world::Verdict;
 use crate::{Context, Note, World};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]

@@ -3,10 +3,9 @@
 //! while it waits.
 
 use super::{Table, Work, Workload, finish, now_ns};
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::world::Verdict;
-use crate::{Context, Outside, World, machine};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread;
+use crate::{Context, Outside, World, machine, sync};
 use std::time::Duration;
 
 /// See the module text.
@@ -60,7 +59,7 @@ impl Work for Wake {
     fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         let outside = cx.outside();
         let cores = cores.len();
-        thread::spawn(move || self.post_all(&outside, world, cores));
+        sync::spawn(move || self.post_all(&outside, world, cores));
     }
 
     fn values(self, world: &World, verdict: &Verdict) -> Vec<(&'static str, f64)> {
@@ -90,7 +89,7 @@ impl Wake {
         let color = self.color(cores);
         let length = world.length_of(color);
         for number in 0..length {
-            thread::sleep(self.gap);
+            sync::sleep(self.gap);
             if number == 0 {
                 world.begin_again();
             }

@@ -43,4 +43,4 @@ pub mod sync;
 
 pub use machine::{CACHE_BYTES_MAX, CORES_MAX, Key, Machine, MachineError, NS_MAX, Number, Place};
 pub use report::{CoreUse, LineCost, Report};
-pub use run::{Body, Options, Stopped, Tick, is_charged, run};
+pub use run::{Body, Options, Stopped, Tick, begin, is_charged, run};

@@ -54,6 +54,10 @@ pub(crate) struct Line {
     pub(crate) user: u16,
     /// Until then nobody but its user gets it.
     pub(crate) free_at: Ps,
+    /// Who was its owner before, and until when that one has it still: whoever asks for a line takes
+    /// half of the way to be heard.
+    before: u16,
+    leaves_at: Ps,
 }
 
 /// What a line has cost.
@@ -228,6 +232,8 @@ impl Memory {
             owner: NOBODY,
             user: NOBODY,
             free_at: 0,
+            before: NOBODY,
+            leaves_at: 0,
         };
         self.lines.resize(lines, line);
         self.cost.resize(lines, Cost::default());
@@ -324,10 +330,20 @@ impl Memory {
         }
     }
 
+    /// Whether a core still has a line that another has asked for.
+    #[inline]
+    fn has_still(&self, core: usize, line: u32) -> bool {
+        let its = &self.lines[line as usize];
+        its.before == core as u16 && self.cores[core].now < its.leaves_at
+    }
+
     #[inline(never)]
     fn fetch(&mut self, core: usize, line: u32) -> Access {
         let now = self.cores[core].now;
         self.cores[core].quiet = false;
+        if self.has_still(core, line) {
+            return Access::Done;
+        }
         let its = self.lines[line as usize];
         if its.free_at > now && its.user != core as u16 {
             return Access::Busy(its.free_at);
@@ -358,6 +374,7 @@ impl Memory {
             cost.transfers += 1;
             cost.waited += takes;
             let its = &mut self.lines[line as usize];
+            (its.before, its.leaves_at) = (owner, start + takes / 2);
             (its.owner, its.user, its.free_at) = (NOBODY, core as u16, start + takes);
         } else {
             cost.missed += takes;
@@ -519,6 +536,9 @@ impl Memory {
     /// A store whose line is not here: the core goes on, and the line comes meanwhile.
     #[inline(never)]
     fn store_later(&mut self, core: usize, line: u32) {
+        if self.has_still(core, line) {
+            return;
+        }
         let its = self.lines[line as usize];
         let by_other = if its.user == core as u16 {
             0
@@ -530,7 +550,7 @@ impl Memory {
             .max(self.cores[core].drained_at)
             .max(by_other);
         let transfers = self.cost[line as usize].transfers;
-        let takes = self.own(core, line, false);
+        let takes = self.own(core, line, false, start);
         let transferred = self.cost[line as usize].transfers > transfers;
         let its = &mut self.lines[line as usize];
         its.free_at = start + takes;
@@ -545,9 +565,10 @@ impl Memory {
     }
 
     /// Makes the core the owner; returns what that takes.
-    fn own(&mut self, core: usize, line: u32, rmw: bool) -> Ps {
+    fn own(&mut self, core: usize, line: u32, rmw: bool, start: Ps) -> Ps {
         let row = self.cores[core].is_in_row(line);
         let had = self.nearest_own(core, line);
+        let owner = self.lines[line as usize].owner;
         let takes = match self.take(core, line) {
             Some(distance) => {
                 let takes = if rmw {
@@ -578,6 +599,9 @@ impl Memory {
         };
         self.fill(core, line, usize::MAX);
         let its = &mut self.lines[line as usize];
+        if owner != NOBODY && owner != core as u16 {
+            (its.before, its.leaves_at) = (owner, start + takes / 2);
+        }
         (its.owner, its.user) = (core as u16, core as u16);
         takes
     }
@@ -605,10 +629,13 @@ impl Memory {
         let its = self.lines[line as usize];
         let takes = if its.owner == core as u16 && self.has(line, self.first(core).cache) {
             self.costs.rmw[0]
+        } else if self.has_still(core, line) {
+            self.cores[core].now = now + self.costs.rmw[0];
+            return Access::Done;
         } else if its.free_at > now && its.user != core as u16 {
             return Access::Busy(its.free_at);
         } else {
-            self.own(core, line, true)
+            self.own(core, line, true, now)
         };
         let its = &mut self.lines[line as usize];
         its.user = core as u16;

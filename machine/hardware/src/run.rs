@@ -39,6 +39,8 @@ pub struct Options {
     pub tick: Option<(f64, Tick)>,
     /// Called before any core begins: names lines.
     pub setup: Body,
+    /// On which core of the machine each body runs; the first ones if none.
+    pub places: Option<Vec<usize>>,
 }
 
 impl fmt::Debug for Options {
@@ -61,6 +63,7 @@ impl Options {
             around: |leave| leave(),
             tick: None,
             setup: Box::new(|| ()),
+            places: None,
         }
     }
 }
@@ -100,6 +103,8 @@ impl fmt::Display for Stopped {
 impl std::error::Error for Stopped {}
 
 std::thread_local! {
+    /// Bodies that are to begin on cores that run none.
+    static BEGINNING: RefCell<Vec<Body>> = const { RefCell::new(Vec::new()) };
     /// Whether accesses of this thread are charged.
     static CHARGES: Cell<bool> = const { Cell::new(false) };
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
@@ -165,6 +170,15 @@ pub fn uncharged<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Begins a body on the next core of the machine that none runs on, as a thread of another program
+/// part would: from now on the run ends when it has returned, too.
+///
+/// # Panics
+/// If all cores have bodies; later, between two cores.
+pub fn begin(body: Body) {
+    BEGINNING.with_borrow_mut(|beginning| beginning.push(body));
+}
+
 type Steps = Coroutine<(), (), ()>;
 
 struct VirtualCore {
@@ -182,10 +196,11 @@ impl Drop for Cleanup {
         YIELDER.set(std::ptr::null());
         AROUND.set(leave_bare);
         WORLD.set(None);
+        BEGINNING.take();
     }
 }
 
-/// Runs bodies on the first cores of a machine, one each, until all have returned.
+/// Runs bodies on cores of a machine, one each, until all have returned.
 ///
 /// ```
 /// use mely_hardware::{Machine, Options, charge, run, sync::atomic::AtomicU64};
@@ -222,16 +237,19 @@ pub fn run(machine: &Machine, mut options: Options, bodies: Vec<Body>) -> Result
     assert!(look(|_| ()).is_none(), "a run inside of a run");
     let _cleanup = Cleanup;
     let mut world = World::new(machine, options.seed, options.ahead_ns);
-    for core in bodies.len()..cores {
-        world.cores[core].status = Status::Ended;
-    }
-    world.keep_queued(bodies.len());
+    let places = options.places.take();
+    let places = places.unwrap_or_else(|| (0..bodies.len()).collect());
+    assert_eq!(places.len(), bodies.len(), "a place for each body");
+    world.begin_at(&places);
     WORLD.set(Some(Box::new(world)));
     AROUND.set(options.around);
     std::mem::replace(&mut options.setup, Box::new(|| ()))();
-    let mut virtual_cores: Vec<VirtualCore> = bodies.into_iter().map(virtual_core).collect();
+    let mut virtual_cores: Vec<Option<VirtualCore>> = (0..cores).map(|_| None).collect();
+    for (&place, body) in places.iter().zip(bodies) {
+        virtual_cores[place] = Some(virtual_core(body));
+    }
     let result = drive(&mut virtual_cores, options);
-    for core in virtual_cores {
+    for core in virtual_cores.into_iter().flatten() {
         // Its stack holds what only it can drop.
         std::mem::forget(core.coroutine);
     }
@@ -250,7 +268,7 @@ fn virtual_core(body: Body) -> VirtualCore {
     }
 }
 
-fn drive(cores: &mut [VirtualCore], mut options: Options) -> Result<Report, Stopped> {
+fn drive(cores: &mut [Option<VirtualCore>], mut options: Options) -> Result<Report, Stopped> {
     let ps_max = if options.ns_max.is_finite() {
         ps(options.ns_max)
     } else {
@@ -258,8 +276,15 @@ fn drive(cores: &mut [VirtualCore], mut options: Options) -> Result<Report, Stop
     };
     let mut next_tick = options.tick.as_ref().map(|(every_ns, _)| ps(*every_ns));
     let mut in_vain = 0;
-    let mut left = cores.len();
+    let mut left = cores.iter().flatten().count();
     while left > 0 {
+        for body in BEGINNING.take() {
+            let at = cores.iter().position(Option::is_none);
+            let at = at.expect("the machine has a core for each body");
+            look(|world| world.begin_now(at));
+            cores[at] = Some(virtual_core(body));
+            left += 1;
+        }
         let next_at = look(World::next_at).flatten();
         if let (Some(tick_at), Some((every_ns, tick))) = (next_tick, &mut options.tick)
             && next_at.is_none_or(|at| at > tick_at)
@@ -268,17 +293,17 @@ fn drive(cores: &mut [VirtualCore], mut options: Options) -> Result<Report, Stop
             look(|world| world.now = world.now.max(tick_at));
             next_tick = Some(tick_at + ps(*every_ns).max(1));
             if in_vain > TICKS_IN_VAIN_MAX {
-                return Err(stopped(true, cores.len(), options.seed));
+                return Err(stopped(true, cores, options.seed));
             }
             tick(tick_at / 1000);
             continue;
         }
         in_vain = 0;
         match next_at {
-            None => return Err(stopped(true, cores.len(), options.seed)),
+            None => return Err(stopped(true, cores, options.seed)),
             Some(at) if at > ps_max => {
                 look(|world| world.now = at);
-                return Err(stopped(false, cores.len(), options.seed));
+                return Err(stopped(false, cores, options.seed));
             }
             Some(_) => {}
         }
@@ -286,7 +311,8 @@ fn drive(cores: &mut [VirtualCore], mut options: Options) -> Result<Report, Stop
         let Some(core) = look(World::next).flatten() else {
             continue;
         };
-        if resume(&mut cores[core]) {
+        let its = cores[core].as_mut().expect("who is queued has a body");
+        if resume(its) {
             left -= 1;
             look(|world| world.cores[core].status = Status::Ended);
         }
@@ -316,9 +342,10 @@ fn resume(core: &mut VirtualCore) -> bool {
     }
 }
 
-fn stopped(stalled: bool, cores: usize, seed: u64) -> Stopped {
+fn stopped(stalled: bool, cores: &[Option<VirtualCore>], seed: u64) -> Stopped {
     let told = look(|world| {
-        let cores = (0..cores).map(|core| world.describe(core)).collect();
+        let used = (0..cores.len()).filter(|&core| cores[core].is_some());
+        let cores = used.map(|core| world.describe(core)).collect();
         (world.now / 1000, cores)
     });
     let (at_ns, cores) = told.unwrap_or_default();

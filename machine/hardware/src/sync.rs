@@ -128,6 +128,34 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
     }
 }
 
+/// A mutex that is not poisoned. On a virtual core, a spin lock.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct SpinMutex<T: ?Sized>(Mutex<T>);
+
+impl<T> SpinMutex<T> {
+    /// Not locked.
+    pub const fn new(value: T) -> SpinMutex<T> {
+        SpinMutex(Mutex::new(value))
+    }
+}
+
+impl<T: ?Sized> SpinMutex<T> {
+    /// Waits for the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock, if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
 /// As std's; not for virtual cores, which are all on one thread.
 #[derive(Debug, Default)]
 pub struct Condvar(std::sync::Condvar);

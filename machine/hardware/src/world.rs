@@ -105,7 +105,7 @@ impl World {
             slept: 0,
             polled: 0,
         };
-        let mut world = World {
+        World {
             cores: (0..costs.cores).map(core).collect(),
             memory: Memory::new(costs),
             names: Names::new(),
@@ -121,16 +121,26 @@ impl World {
             switches: 0,
             counted_from: 0,
             counted_to: None,
-        };
-        for core in 0..world.cores.len() {
-            world.queue_at(core, 0, true);
         }
-        world
     }
 
-    /// Only the first of them run anything.
-    pub(crate) fn keep_queued(&mut self, cores: usize) {
-        self.queue.retain(|&Reverse((.., core))| core < cores);
+    /// These cores begin.
+    pub(crate) fn begin_at(&mut self, places: &[usize]) {
+        for core in 0..self.cores.len() {
+            self.cores[core].status = Status::Ended;
+        }
+        self.queue.clear();
+        for &core in places {
+            self.cores[core].status = Status::Runs;
+            self.queue_at(core, 0, true);
+        }
+    }
+
+    /// A core begins now.
+    pub(crate) fn begin_now(&mut self, core: usize) {
+        self.cores[core].status = Status::Runs;
+        let now = self.now;
+        self.queue_at(core, now, false);
     }
 
     #[inline]

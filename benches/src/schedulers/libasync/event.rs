@@ -7,9 +7,10 @@
 //! posts go one way.
 
 use super::{Queues, Worker};
+use crate::sync::{Mutex, MutexGuard, charge};
 use intrusive_collections::{LinkedListLink, intrusive_adapter};
 use std::mem::{MaybeUninit, align_of, size_of};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// What a workload's closures take, but for a few.
 type Words = [usize; 3];
@@ -54,20 +55,24 @@ impl<Q: Queues, F: FnOnce(&mut Worker<Q>) + Send + 'static> VtableOf<Q, F> {
 impl<Q: Queues> Event<Q> {
     fn new() -> Box<Event<Q>> {
         const { assert!(size_of::<Event<Q>>() == 64) };
-        Box::new(Event {
+        let event = Box::new(Event {
             link: LinkedListLink::new(),
             color: 0,
             priority: 0,
             vtable: None,
             closure: MaybeUninit::uninit(),
             time_ns: 0,
-        })
+        });
+        charge::name_next((&raw const *event).cast(), size_of::<Event<Q>>(), "event");
+        event
     }
 
     /// Runs the closure. The event is free before that, so that the closure's own first post finds
     /// it in the cache.
     #[inline]
     pub(super) fn run(mut self: Box<Self>, worker: &mut Worker<Q>) {
+        charge::run();
+        charge::read(&*self);
         let vtable = self.vtable.take().expect("a queued event has a closure");
         // SAFETY: the closure is of this vtable's type (`Pool::fill`), and nobody takes it again:
         // the vtable is gone from the event.
@@ -159,6 +164,8 @@ impl<Q: Queues> Pool<Q> {
     {
         assert!(fits::<F>());
         let mut event = self.free.pop().unwrap_or_else(|| self.more());
+        charge::post();
+        charge::write(&*event);
         event.color = color;
         event.time_ns = time_ns;
         // SAFETY: it fits, by the assertion above; the event is empty, so nothing is overwritten.

@@ -18,11 +18,12 @@ mod queue;
 pub(super) mod smp;
 
 use super::{Extras, Steals};
-use crate::{Context, Note, Outside, Workload, World, machine};
+use crate::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use crate::sync::{self, Mutex, charge};
+use crate::{Context, Note, Outside, Workload, World};
 use event::{Depot, Event, Pool};
 use queue::Kind;
-use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What makes a scheduler of the line: where callbacks wait, and which one a core runs next.
@@ -41,6 +42,9 @@ trait Queues: Sized + Send + Sync + 'static {
     fn place(&self, color: u32, core: usize) {
         let _ = (color, core);
     }
+
+    /// Names the lines of what it has, for runs on a machine that a file describes.
+    fn name(&self) {}
 
     /// How long cores waited for locks, altogether.
     fn waited(&self) -> Duration;
@@ -165,30 +169,24 @@ fn run<Q: Queues>(
         stopping: AtomicBool::new(false),
         outside: Mutex::new(Pool::new(depot.clone())),
     });
-    std::thread::scope(|scope| {
-        let worker = |core| Worker {
+    let its = runtime.clone();
+    let body = move |core| {
+        let mut worker = Worker {
             core,
             pool: Pool::new(depot.clone()),
-            runtime: runtime.clone(),
+            runtime: its.clone(),
         };
-        let threads: Vec<_> = (0..cores)
-            .map(|core| {
-                let mut worker = worker(core);
-                scope.spawn(move || {
-                    machine::pin(core);
-                    if core == 0 {
-                        workload.start_all(&mut worker, world, cores);
-                    }
-                    worker.run();
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| {
-            thread
-                .join()
-                .map_err(|_| "a handler panicked; its message is above".to_owned())
-        })
-    })?;
+        if core == 0 {
+            workload.start_all(&mut worker, world, cores);
+        }
+        worker.run();
+    };
+    let named = runtime.clone();
+    let name = move || {
+        charge::name(&*named, "runtime", 0);
+        named.queues.name();
+    };
+    sync::on_cores(cores, name, body)?;
     let took = world.verdict()?.whole;
     let queues = &runtime.queues;
     let lock_share = queues.waited().as_secs_f64() / (took.as_secs_f64() * cores as f64);

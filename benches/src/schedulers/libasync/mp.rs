@@ -13,9 +13,9 @@ use super::event::{Depot, Event, Pool};
 use super::queue::{EXAMINED, Kind, Lock, Place, Queue};
 use super::{Queues, Steals, stopping};
 use crate::schedulers::{Extras, Scheduler};
+use crate::sync::atomic::AtomicBool;
 use crate::{Workload, World};
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 struct Mp {

@@ -2,9 +2,10 @@
 
 use super::Queues;
 use super::event::{Event, Link};
+use crate::sync::{self, SpinMutex, SpinMutexGuard, charge};
 use intrusive_collections::LinkedList;
-use spin::mutex::{SpinMutex, SpinMutexGuard};
-use std::time::{Duration, Instant};
+use intrusive_collections::linked_list::CursorMut;
+use std::time::Duration;
 
 /// How many eligible callbacks a scheduler examines before it takes one: "a small integer" in the
 /// thesis, "the first few" in the paper.
@@ -43,19 +44,21 @@ impl<Q: Queues> Default for Queue<Q> {
 
 impl<Q: Queues> Queue<Q> {
     pub(super) fn insert(&mut self, event: Box<Event<Q>>, kind: Kind) {
-        match kind {
-            Kind::Cpucb => self.cpucbs.push_back(event),
-            Kind::Io => self.ios.push_back(event),
-        }
+        let list = match kind {
+            Kind::Cpucb => &mut self.cpucbs,
+            Kind::Io => &mut self.ios,
+        };
+        push_back(list, event);
     }
 
     /// From the left.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Place<Q>, &Event<Q>)> {
         let cpucbs = self.cpucbs.iter().map(|event| (Kind::Cpucb, event));
         let ios = self.ios.iter().map(|event| (Kind::Io, event));
-        cpucbs
-            .chain(ios)
-            .map(|(kind, event)| (Place { kind, event }, event))
+        cpucbs.chain(ios).map(|(kind, event)| {
+            charge::follow(event);
+            (Place { kind, event }, event)
+        })
     }
 
     /// Takes out an event.
@@ -69,7 +72,7 @@ impl<Q: Queues> Queue<Q> {
         };
         // SAFETY: the caller's promise.
         let mut cursor = unsafe { list.cursor_mut_from_ptr(place.event) };
-        cursor.remove().expect("a place is not the list's end")
+        take_out(&mut cursor).expect("a place is not the list's end")
     }
 
     /// Moves the `count` events of a color that this queue has to the right end of another: each to
@@ -83,9 +86,11 @@ impl<Q: Queues> Queue<Q> {
         ] {
             let mut cursor = from.front_mut();
             while let (Some(event), 1..) = (cursor.get(), count) {
+                charge::follow(event);
                 if event.color == color {
                     time_ns += u64::from(event.time_ns);
-                    to.push_back(cursor.remove().expect("the cursor is at an event"));
+                    let event = take_out(&mut cursor).expect("the cursor is at an event");
+                    push_back(to, event);
                     count -= 1;
                 } else {
                     cursor.move_next();
@@ -94,6 +99,25 @@ impl<Q: Queues> Queue<Q> {
         }
         Duration::from_nanos(time_ns)
     }
+}
+
+/// At the right end, whose event is linked to it.
+fn push_back<Q: Queues>(list: &mut LinkedList<Link<Q>>, event: Box<Event<Q>>) {
+    if let Some(last) = list.back().get() {
+        charge::store(last);
+    }
+    charge::store(&*event);
+    list.push_back(event);
+}
+
+/// Its neighbors are linked to each other.
+fn take_out<Q: Queues>(cursor: &mut CursorMut<'_, Link<Q>>) -> Option<Box<Event<Q>>> {
+    for neighbor in [cursor.peek_prev(), cursor.peek_next()] {
+        if let Some(neighbor) = neighbor.get() {
+            charge::store(neighbor);
+        }
+    }
+    cursor.remove()
 }
 
 /// A spinlock (the papers': one thread a core gains nothing from yielding) that knows how long was
@@ -123,9 +147,9 @@ impl<T> Lock<T> {
 
     #[cold]
     fn wait(&self) -> SpinMutexGuard<'_, Locked<T>> {
-        let start = Instant::now();
+        let start = sync::now();
         let mut guard = self.0.lock();
-        guard.waited += start.elapsed();
+        guard.waited += sync::now() - start;
         guard
     }
 }

@@ -29,11 +29,11 @@ use super::event::Event;
 use super::queue::{EXAMINED, Kind, Lock, Locked, Queue};
 use super::{Queues, Steals, stopping};
 use crate::schedulers::{Extras, Scheduler};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use crate::sync::{self, SpinMutexGuard, charge};
 use crate::{Workload, World};
 use crossbeam_utils::CachePadded;
-use spin::mutex::SpinMutexGuard;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 struct Smp {
     cores: Vec<CachePadded<Core>>,
@@ -115,7 +115,7 @@ impl Smp {
 
     /// Mely's Figure 2. True if anything was stolen.
     fn steal(&self, thief: usize) -> bool {
-        let start = Instant::now();
+        let start = sync::now();
         let n = self.cores.len();
         let fullest = (0..n).max_by_key(|&core| {
             let len = self.cores[core].len.load(Relaxed);
@@ -126,7 +126,7 @@ impl Smp {
             .any(|victim| self.steal_from(victim, thief, start))
     }
 
-    fn steal_from(&self, victim: usize, thief: usize, start: Instant) -> bool {
+    fn steal_from(&self, victim: usize, thief: usize, start: Duration) -> bool {
         let first = self.cores[victim.min(thief)].queue.lock();
         let second = self.cores[victim.max(thief)].queue.lock();
         let (mut own, mut from) = if thief < victim {
@@ -157,7 +157,7 @@ impl Smp {
         self.cores[thief].len.store(own.len, Relaxed);
         own.steals.won += 1;
         own.steals.colors += 1;
-        own.steals.cost += start.elapsed();
+        own.steals.cost += sync::now() - start;
         true
     }
 }
@@ -192,7 +192,7 @@ impl Queues for Smp {
                 if self.stealing && self.steal(core) {
                     break;
                 }
-                std::hint::spin_loop();
+                charge::pause();
             }
         }
     }
@@ -203,6 +203,14 @@ impl Queues for Smp {
         if idle && queue.of.current != Some(color) {
             self.owners[color as usize].store(core, Relaxed);
         }
+    }
+
+    fn name(&self) {
+        for (at, core) in self.cores.iter().enumerate() {
+            charge::name(core, "core", at);
+        }
+        charge::name(&self.owners[..], "map", 0);
+        charge::name(&self.pending[..], "pending", 0);
     }
 
     fn waited(&self) -> Duration {

@@ -138,12 +138,14 @@ macro_rules! fetches {
 }
 
 atomic!(AtomicBool, bool);
+atomic!(AtomicU8, u8);
 atomic!(AtomicU16, u16);
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 atomic!(AtomicUsize, usize);
 atomic!(AtomicPtr, *mut T, T);
 fetches!(AtomicBool, bool, fetch_or fetch_and fetch_xor);
+fetches!(AtomicU8, u8, fetch_or fetch_and fetch_add fetch_sub fetch_max);
 fetches!(AtomicU16, u16, fetch_or fetch_and fetch_add fetch_sub fetch_max);
 fetches!(AtomicU32, u32, fetch_or fetch_and fetch_add fetch_sub fetch_max);
 fetches!(AtomicU64, u64, fetch_or fetch_and fetch_add fetch_sub fetch_max);

@@ -1,0 +1,103 @@
+//! Where the rebuilt schedulers and the workloads have their atomics, locks and clock from: std's,
+//! or with the feature `machine` those that on virtual cores take the time of a machine that a file
+//! describes.
+
+use std::time::Duration;
+
+#[cfg(feature = "machine")]
+pub(crate) use mely_hardware::charge;
+#[cfg(feature = "machine")]
+pub(crate) use mely_hardware::sync::{
+    Mutex, MutexGuard, MutexGuard as SpinMutexGuard, SpinMutex, atomic,
+};
+#[cfg(not(feature = "machine"))]
+pub(crate) use spin::mutex::{SpinMutex, SpinMutexGuard};
+#[cfg(not(feature = "machine"))]
+pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+
+/// What has no type that charges for itself costs nothing here.
+#[cfg(not(feature = "machine"))]
+pub(crate) mod charge {
+    #[inline(always)]
+    pub(crate) fn follow<T>(_: *const T) {}
+    #[inline(always)]
+    pub(crate) fn store<T>(_: *const T) {}
+    #[inline(always)]
+    pub(crate) fn read<T: ?Sized>(_: &T) {}
+    #[inline(always)]
+    pub(crate) fn write<T: ?Sized>(_: &T) {}
+    #[inline(always)]
+    pub(crate) fn name<T: ?Sized>(_: &T, _: &str, _: usize) {}
+    #[inline(always)]
+    pub(crate) fn name_next(_: *const u8, _: usize, _: &str) {}
+    #[inline(always)]
+    pub(crate) fn post() {}
+    #[inline(always)]
+    pub(crate) fn run() {}
+    #[inline(always)]
+    pub(crate) fn pause() {
+        std::hint::spin_loop();
+    }
+}
+
+/// The time since some moment before the run; on a virtual core it takes a while to read.
+#[inline]
+pub(crate) fn now() -> Duration {
+    #[cfg(feature = "machine")]
+    if let Some(ns) = charge::clock_ns().or_else(charge::now_ns) {
+        return Duration::from_nanos(ns);
+    }
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    EPOCH.get_or_init(Instant::now).elapsed()
+}
+
+/// Begins a thread that is none of the scheduler's.
+pub(crate) fn spawn(f: impl FnOnce() + Send + 'static) {
+    #[cfg(feature = "machine")]
+    if mely_hardware::is_charged() {
+        return mely_hardware::begin(Box::new(f));
+    }
+    std::thread::spawn(f);
+}
+
+/// Leaves the processor for so long.
+pub(crate) fn sleep(time: Duration) {
+    #[cfg(feature = "machine")]
+    if let Some(now_ns) = charge::now_ns()
+        && mely_hardware::is_charged()
+    {
+        return charge::sleep(Some(now_ns + time.as_nanos() as u64));
+    }
+    std::thread::sleep(time);
+}
+
+/// Runs `body` for each core, by its number: on threads pinned to cores, or on virtual ones.
+///
+/// # Errors
+/// A core whose body panicked; or what stopped the virtual ones.
+pub(crate) fn on_cores(
+    cores: usize,
+    name: impl FnOnce() + 'static,
+    body: impl Fn(usize) + Clone + Send + 'static,
+) -> Result<(), String> {
+    #[cfg(feature = "machine")]
+    if crate::simulated::is_set() {
+        return crate::simulated::run(cores, name, body);
+    }
+    drop(name);
+    let threads: Vec<_> = (0..cores)
+        .map(|core| {
+            let body = body.clone();
+            std::thread::spawn(move || {
+                crate::machine::pin(core);
+                body(core);
+            })
+        })
+        .collect();
+    threads.into_iter().try_for_each(|thread| {
+        let joined = thread.join();
+        joined.map_err(|_| "a handler panicked; its message is above".to_owned())
+    })
+}
