@@ -28,6 +28,34 @@ pub fn cores() -> usize {
     processors().len()
 }
 
+/// Of each of a scheduler's cores, the others by distance, then by number, round about.
+///
+/// # Errors
+/// If the machine has fewer.
+pub fn nearest(scheduler_cores: usize) -> Result<Vec<Vec<usize>>, String> {
+    #[cfg(feature = "machine")]
+    if crate::simulated::is_set() {
+        let machine = crate::simulated::setup().machine.take(scheduler_cores);
+        let machine = machine.map_err(|error| error.to_string())?;
+        return Ok(by_distance(machine.topology(), scheduler_cores));
+    }
+    let topology = Topology::detect().map_err(|error| error.to_string())?;
+    let has = topology.cores().len();
+    if scheduler_cores > has {
+        return Err(format!("{scheduler_cores} cores on {has} processors"));
+    }
+    Ok(by_distance(&topology, scheduler_cores))
+}
+
+fn by_distance(topology: &Topology, cores: usize) -> Vec<Vec<usize>> {
+    let others = |core: usize| {
+        let mut others: Vec<_> = (1..cores).map(|by| (core + by) % cores).collect();
+        others.sort_by_key(|&other| topology.distance(core, other));
+        others
+    };
+    (0..cores).map(others).collect()
+}
+
 /// Pins the calling thread to a core, numbered as mely does.
 ///
 /// # Panics

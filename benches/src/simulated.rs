@@ -68,13 +68,10 @@ pub(crate) fn run(
     body: impl Fn(usize) + Clone + 'static,
 ) -> Result<(), String> {
     let setup = setup();
-    let have = setup.machine.topology().cores().len();
-    let take = |cores: usize| setup.machine.take(cores).map_err(|error| error.to_string());
-    let own = take(cores)?;
-    // One more, if there is one, for what is none of the scheduler's.
-    let machine = take((cores + 1).min(have).max(cores))?;
-    let own = own.topology().cores().iter();
-    let places = own.filter_map(|core| machine.topology().index_of(core.cpu));
+    let machine = setup
+        .machine
+        .take(cores)
+        .map_err(|error| error.to_string())?;
     let bodies = (0..cores).map(|core| {
         let body = body.clone();
         Box::new(move || body(core)) as Body
@@ -82,7 +79,6 @@ pub(crate) fn run(
     let mut options = Options::new(setup.seed);
     options.ns_max = NS_MAX;
     options.ahead_ns = setup.ahead_ns;
-    options.places = Some(places.collect());
     options.setup = Box::new(name);
     let report = mely_hardware::run(&machine, options, bodies.collect());
     keep_report(report.map_err(|stopped| stopped.to_string())?);

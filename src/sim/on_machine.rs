@@ -31,8 +31,6 @@ use std::rc::Rc;
 pub struct OnMachine {
     runtime: Runtime,
     machine: Machine,
-    /// Of each core of the runtime, its index in the machine.
-    places: Vec<usize>,
     seed: u64,
     ns_max: Option<f64>,
     ahead_ns: Option<f64>,
@@ -82,22 +80,13 @@ impl Builder {
         if asked == 0 {
             return Err(BuildError::CoreCount(0));
         }
-        let take = |cores| {
-            let part = machine.take(cores);
-            part.map_err(|_| BuildError::TooManyCores { asked, available })
-        };
-        let own = take(asked)?.topology().clone();
-        // One more, if there is one, for what is none of the runtime's.
-        let machine = take((asked + 1).min(available).max(asked))?;
-        let at = |cpu| machine.topology().index_of(cpu);
-        let places = own.cores().iter().filter_map(|core| at(core.cpu));
-        let places = places.collect();
-        let runtime = self.build_on_machine(own, seed)?;
+        let machine = machine.take(asked);
+        let machine = machine.map_err(|_| BuildError::TooManyCores { asked, available })?;
+        let runtime = self.build_on_machine(machine.topology().clone(), seed)?;
         runtime.inner.virtual_clock.get_or_init(|| Clock::Machine);
         Ok(OnMachine {
             runtime,
             machine,
-            places,
             seed,
             ns_max: None,
             ahead_ns: None,
@@ -141,14 +130,11 @@ impl OnMachine {
         }
         let inner = Arc::clone(&self.runtime.inner);
         let cores = inner.shared.cores.len();
-        let places = self.places.clone();
-        let bodies = (0..cores).map(|core| body(&inner, core, places[core]));
-        let bodies = bodies.collect();
+        let bodies = (0..cores).map(|core| body(&inner, core)).collect();
         let late = Rc::new(Cell::new(None));
         let mut options = Options::new(self.seed);
         options.ns_max = self.ns_max.unwrap_or(options.ns_max);
         options.ahead_ns = self.ahead_ns;
-        options.places = Some(places);
         options.around = |leave| outside(leave);
         options.tick = Some((
             inner.config.watch_period.as_nanos() as f64,
@@ -181,7 +167,7 @@ impl fmt::Debug for OnMachine {
     }
 }
 
-/// The doorbell of the core at this place.
+/// The doorbell of a virtual core.
 #[derive(Debug)]
 struct MachineBell(usize);
 
@@ -191,13 +177,13 @@ impl Bell for MachineBell {
     }
 }
 
-/// What a core runs until the end, at its place in the machine.
-fn body(inner: &Arc<Inner>, core: usize, place: usize) -> Body {
+/// What a core runs until the end.
+fn body(inner: &Arc<Inner>, core: usize) -> Body {
     let id = CoreId::of(core);
     let (driver, report) =
         Driver::new(inner, id).expect("the simulated event source refuses nothing by default");
     inner.outcome.lock().unwrap().backends.push((core, report));
-    inner.shared.hang_bell(id, Box::new(MachineBell(place)));
+    inner.shared.hang_bell(id, Box::new(MachineBell(core)));
     let source = Box::new(OffTheClock(driver));
     let mut worker = Worker::new(Arc::clone(inner), id, Clock::Machine, source);
     Box::new(move || {

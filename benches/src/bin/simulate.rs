@@ -6,6 +6,7 @@
 
 use mely_bench::costs::Costs;
 use mely_bench::run::Which;
+use mely_bench::schedulers::libasync::open::Open;
 use mely_bench::shape::Shape;
 use mely_bench::simulated::{self, Setup};
 use mely_bench::{rows, schedulers};
@@ -22,6 +23,7 @@ run       runs a table's workload on a machine: a file, or one that comes along.
 Options of `run`:
   --seed N        all chance; 1 by default
   --ahead NS      how far a core may run ahead of the others
+  --open CHOICES  what the papers leave open, as `scan=end,pauses=16`
   --costs FILE    what the program `costs` wrote
   --factor X      times that
   --lines N       the lines that cost most";
@@ -81,6 +83,7 @@ fn run(
         match *pair {
             ["--seed", text] => seed = number(text)? as u64,
             ["--ahead", text] => ahead_ns = Some(number(text)?),
+            ["--open", text] => Open::parse(text)?.set(),
             ["--factor", text] => factor = number(text)?,
             ["--lines", text] => lines = number(text)? as usize,
             ["--costs", path] => {

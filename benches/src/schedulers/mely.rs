@@ -64,6 +64,9 @@ impl Outside<Cx> for Poster {
     }
 }
 
+/// As many as mely takes.
+const SLOTS_MAX: usize = 1 << 20;
+
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mely {
@@ -120,8 +123,8 @@ impl Scheduler for Mely {
         world: &'static World,
         cores: usize,
     ) -> Result<Extras, String> {
-        // Values in the lower half of the slots have one each.
-        let slots = 2 * (FIRST_COLOR as usize + workload.colors_end(cores));
+        // Values in the lower half of the slots have one each, up to the most that there are.
+        let slots = 2 * (FIRST_COLOR as usize + workload.colors_end(cores)).min(SLOTS_MAX / 2);
         let mut builder = Runtime::builder()
             .cores(Cores::Count(cores))
             .color_slots(slots.next_power_of_two().max(1 << 16))

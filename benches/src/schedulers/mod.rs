@@ -83,6 +83,17 @@ impl Steals {
         (self.cost.as_nanos() as u64).checked_div(self.won)
     }
 
+    /// What several cores stole.
+    fn sum(cores: impl Iterator<Item = Steals>) -> Steals {
+        cores.fold(Steals::default(), |a, b| Steals {
+            won: a.won + b.won,
+            colors: a.colors + b.colors,
+            cost: a.cost + b.cost,
+            stolen: a.stolen + b.stolen,
+            parks: a.parks + b.parks,
+        })
+    }
+
     /// The mean of several runs.
     pub(crate) fn mean(runs: impl Iterator<Item = Steals>) -> Option<Steals> {
         let runs: Vec<Steals> = runs.collect();
@@ -131,6 +142,12 @@ pub fn all() -> Vec<Box<dyn Scheduler>> {
     all
 }
 
+/// Mely as published: beside the papers' tables only where one is asked for by name.
+fn published() -> impl Iterator<Item = Box<dyn Scheduler>> {
+    let modes = libasync::mely_2010::MODES.iter();
+    modes.map(|mode| Box::new(*mode) as Box<dyn Scheduler>)
+}
+
 /// What is missing on this machine, for those who read the tables.
 pub fn absent() -> Option<&'static str> {
     cfg!(not(asio))
@@ -139,5 +156,8 @@ pub fn absent() -> Option<&'static str> {
 
 /// The scheduler of this name.
 pub fn find(name: &str) -> Option<Box<dyn Scheduler>> {
-    all().into_iter().find(|s| s.name() == name)
+    all()
+        .into_iter()
+        .chain(published())
+        .find(|s| s.name() == name)
 }

@@ -252,7 +252,7 @@ pub fn name_count<T>(value: *const T, region: &str, index: usize) {
     let at = crate::sync::count_of(value, align_of::<T>());
     name_bytes(
         at,
-        align_of::<T>().min(LINE_BYTES).max(UNIT_BYTES),
+        align_of::<T>().clamp(UNIT_BYTES, LINE_BYTES),
         region,
         index,
     );

@@ -34,6 +34,7 @@ pub(crate) struct CacheSpec {
 /// See the module text.
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
+    /// One more than the machine has: a visitor.
     pub(crate) cores: usize,
     pub(crate) caches: Vec<CacheSpec>,
     /// Each core's caches, the nearest first.
@@ -72,7 +73,7 @@ pub(crate) struct Costs {
 impl Costs {
     pub(crate) fn of(machine: &Machine) -> Costs {
         let topology = machine.topology();
-        let cores = topology.cores().len();
+        let real = topology.cores().len();
         let caches: Vec<&mely_topology::Cache> = data_caches(topology).collect();
         // In the topology, caches are told apart by their index among all.
         let index_of = |of: usize| {
@@ -95,7 +96,34 @@ impl Costs {
             })
             .collect()
         };
-        let paths: Vec<Vec<Hop>> = (0..cores).map(path).collect();
+        let mut paths: Vec<Vec<Hop>> = (0..real).map(path).collect();
+        let spec = |cache: &&mely_topology::Cache| CacheSpec {
+            lines: (machine.ns(Key::Bytes(cache.level)) as usize / 64).max(1),
+            level: cache.level,
+            cores: cache.cores.clone(),
+        };
+        let mut caches: Vec<CacheSpec> = caches.iter().map(spec).collect();
+        // A visitor, beside the last core: it shares what that one shares, and has the like of what
+        // that one has for itself.
+        let last = real - 1;
+        let beside = paths[last].iter().map(|&hop| {
+            if caches[hop.cache].cores.len() > 1 {
+                caches[hop.cache].cores.push(real);
+                return hop;
+            }
+            let own = CacheSpec {
+                cores: vec![real],
+                ..caches[hop.cache].clone()
+            };
+            caches.push(own);
+            Hop {
+                cache: caches.len() - 1,
+                ..hop
+            }
+        });
+        let beside = beside.collect();
+        paths.push(beside);
+        let cores = real + 1;
         let words = caches.len().div_ceil(64);
         let mut path_bits = vec![0; cores * words];
         let mut first_of = vec![None; caches.len()];
@@ -109,9 +137,17 @@ impl Costs {
                 first_of[hop.cache] = Some(core);
             }
         }
+        let apart = |a: usize, b: usize| match (a.min(last), b.min(last)) {
+            // The visitor is no nearer to the last core than another is.
+            (own, other) if own == other && a != b => {
+                let others = (0..last).map(|other| topology.distance(last, other));
+                others.min().map_or(0, |nearest| nearest.index())
+            }
+            (a, b) => topology.distance(a, b).index(),
+        };
         let mut distance = Vec::with_capacity(cores * cores);
         for a in 0..cores {
-            distance.extend((0..cores).map(|b| topology.distance(a, b).index() as u8));
+            distance.extend((0..cores).map(|b| apart(a, b) as u8));
         }
         let mut cache_distance = Vec::with_capacity(cores * caches.len());
         for core in 0..cores {
@@ -134,21 +170,18 @@ impl Costs {
             let far = far.map_or(near, |number| ps(number.amount));
             [beyond(near, first), beyond(far, first)]
         };
-        let spec = |cache: &&mely_topology::Cache| CacheSpec {
-            lines: (machine.ns(Key::Bytes(cache.level)) as usize / 64).max(1),
-            level: cache.level,
-            cores: cache.cores.clone(),
-        };
         Costs {
             cores,
-            caches: caches.iter().map(spec).collect(),
+            caches,
             paths,
             path_bits,
             words,
             first_of,
             distance,
             cache_distance,
-            node: topology.cores().iter().map(|core| core.node).collect(),
+            node: (0..cores)
+                .map(|core| topology.cores()[core.min(last)].node)
+                .collect(),
             first_hit,
             transfer: by_distance(Key::Transfer),
             transfer_row: by_distance(Key::TransferRow),

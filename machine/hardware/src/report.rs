@@ -54,7 +54,9 @@ impl Report {
     pub(crate) fn of(world: &World) -> Report {
         let end = world.memory.cores.iter().map(|core| core.now).max();
         let end = end.unwrap_or(0);
-        let cores = world.cores.iter().map(|core| CoreUse {
+        // Without the visitor.
+        let cores = world.cores.iter().take(world.cores.len() - 1);
+        let cores = cores.map(|core| CoreUse {
             worked_ns: ns(core.worked),
             slept_ns: ns(core.slept),
             polled_ns: ns(core.polled),

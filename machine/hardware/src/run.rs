@@ -39,8 +39,6 @@ pub struct Options {
     pub tick: Option<(f64, Tick)>,
     /// Called before any core begins: names lines.
     pub setup: Body,
-    /// On which core of the machine each body runs; the first ones if none.
-    pub places: Option<Vec<usize>>,
 }
 
 impl fmt::Debug for Options {
@@ -63,7 +61,6 @@ impl Options {
             around: |leave| leave(),
             tick: None,
             setup: Box::new(|| ()),
-            places: None,
         }
     }
 }
@@ -170,11 +167,12 @@ pub fn uncharged<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Begins a body on the next core of the machine that none runs on, as a thread of another program
-/// part would: from now on the run ends when it has returned, too.
+/// Begins a body on the next core of the machine that none runs on, or else on a *visitor*: a core
+/// beside the last one, with caches of its own, as a thread of another part of the program that
+/// seldom runs. From now on the run ends when it has returned, too.
 ///
 /// # Panics
-/// If all cores have bodies; later, between two cores.
+/// If all cores and the visitor have bodies; later, between two cores.
 pub fn begin(body: Body) {
     BEGINNING.with_borrow_mut(|beginning| beginning.push(body));
 }
@@ -200,7 +198,7 @@ impl Drop for Cleanup {
     }
 }
 
-/// Runs bodies on cores of a machine, one each, until all have returned.
+/// Runs bodies on the first cores of a machine, one each, until all have returned.
 ///
 /// ```
 /// use mely_hardware::{Machine, Options, charge, run, sync::atomic::AtomicU64};
@@ -237,17 +235,15 @@ pub fn run(machine: &Machine, mut options: Options, bodies: Vec<Body>) -> Result
     assert!(look(|_| ()).is_none(), "a run inside of a run");
     let _cleanup = Cleanup;
     let mut world = World::new(machine, options.seed, options.ahead_ns);
-    let places = options.places.take();
-    let places = places.unwrap_or_else(|| (0..bodies.len()).collect());
-    assert_eq!(places.len(), bodies.len(), "a place for each body");
-    world.begin_at(&places);
+    world.begin(bodies.len());
     WORLD.set(Some(Box::new(world)));
     AROUND.set(options.around);
     std::mem::replace(&mut options.setup, Box::new(|| ()))();
-    let mut virtual_cores: Vec<Option<VirtualCore>> = (0..cores).map(|_| None).collect();
-    for (&place, body) in places.iter().zip(bodies) {
-        virtual_cores[place] = Some(virtual_core(body));
-    }
+    let mut virtual_cores: Vec<Option<VirtualCore>> = bodies
+        .into_iter()
+        .map(|body| Some(virtual_core(body)))
+        .collect();
+    virtual_cores.resize_with(cores + 1, || None);
     let result = drive(&mut virtual_cores, options);
     for core in virtual_cores.into_iter().flatten() {
         // Its stack holds what only it can drop.
@@ -280,7 +276,7 @@ fn drive(cores: &mut [Option<VirtualCore>], mut options: Options) -> Result<Repo
     while left > 0 {
         for body in BEGINNING.take() {
             let at = cores.iter().position(Option::is_none);
-            let at = at.expect("the machine has a core for each body");
+            let at = at.expect("the machine has a core for each body, but one");
             look(|world| world.begin_now(at));
             cores[at] = Some(virtual_core(body));
             left += 1;

@@ -94,7 +94,7 @@ impl World {
         let costs = Costs::of(machine);
         let ahead = ahead_ns.map_or(costs.hold, ps);
         let core = |_| Core {
-            status: Status::Runs,
+            status: Status::Ended,
             ticket: 0,
             rung: false,
             read_clock: false,
@@ -124,13 +124,9 @@ impl World {
         }
     }
 
-    /// These cores begin.
-    pub(crate) fn begin_at(&mut self, places: &[usize]) {
-        for core in 0..self.cores.len() {
-            self.cores[core].status = Status::Ended;
-        }
-        self.queue.clear();
-        for &core in places {
+    /// The first of them begin.
+    pub(crate) fn begin(&mut self, cores: usize) {
+        for core in 0..cores {
             self.cores[core].status = Status::Runs;
             self.queue_at(core, 0, true);
         }

@@ -83,8 +83,7 @@ fn levels_cost_what_the_file_says() {
             &machine,
             1,
             vec![body(move || {
-                let pass =
-                    || (0..count).for_each(|i| drop(its[(i * 7919) % count].0.load(Relaxed)));
+                let pass = || (0..count).for_each(|i| _ = its[(i * 7919) % count].0.load(Relaxed));
                 // From memory, and then from where they fit.
                 pass();
                 let took = takes(pass);
@@ -165,12 +164,12 @@ fn transfers_cost_what_their_distance_does() {
             for _ in 0..10 {
                 others_turn();
                 charge::work_ns(1_000);
-                assert_near(takes(|| drop(line.0.load(Acquire))), transfer);
-                assert_near(takes(|| drop(line.0.load(Acquire))), 0.0);
+                assert_near(takes(|| _ = line.0.load(Acquire)), transfer);
+                assert_near(takes(|| _ = line.0.load(Acquire)), 0.0);
                 others_turn();
                 charge::work_ns(1_000);
-                assert_near(takes(|| drop(line.0.fetch_add(1, Relaxed))), rmw);
-                assert_near(takes(|| drop(line.0.fetch_add(1, Relaxed))), own);
+                assert_near(takes(|| _ = line.0.fetch_add(1, Relaxed)), rmw);
+                assert_near(takes(|| _ = line.0.fetch_add(1, Relaxed)), own);
                 others_turn();
                 charge::work_ns(1_000);
                 // A store goes on, and who needs it done waits.
@@ -193,7 +192,7 @@ fn a_prefetch_overlaps() {
             charge::prefetch(line);
             charge::work_ns(early);
             let rest = (transfer - early as f64).max(0.0);
-            assert_near(takes(|| drop(line.0.load(Acquire))), rest);
+            assert_near(takes(|| _ = line.0.load(Acquire)), rest);
         }
     });
 }
@@ -427,10 +426,7 @@ fn what_is_not_charged_costs_nothing() {
         &epyc(1),
         1,
         vec![body(move || {
-            charge::uncharged(|| {
-                its.iter()
-                    .for_each(|line| drop(line.0.fetch_add(1, SeqCst)))
-            });
+            charge::uncharged(|| its.iter().for_each(|line| _ = line.0.fetch_add(1, SeqCst)));
             assert_eq!(charge::now_ns(), Some(0));
         })],
     );

@@ -34,6 +34,8 @@ pub(super) struct Event<Q: Queues> {
     closure: MaybeUninit<Words>,
     /// The annotated time, for statistics of what was stolen.
     pub(super) time_ns: u32,
+    /// The same divided by the annotated penalty, for [`mely_2010`](super::mely_2010).
+    pub(super) weight_ns: u32,
 }
 
 intrusive_adapter!(pub(super) Link<Q> = Box<Event<Q>>: Event<Q> { link => LinkedListLink } where Q: Queues);
@@ -62,6 +64,7 @@ impl<Q: Queues> Event<Q> {
             vtable: None,
             closure: MaybeUninit::uninit(),
             time_ns: 0,
+            weight_ns: 0,
         });
         charge::name_next((&raw const *event).cast(), size_of::<Event<Q>>(), "event");
         event
@@ -167,7 +170,7 @@ impl<Q: Queues> Pool<Q> {
         charge::post();
         charge::write(&*event);
         event.color = color;
-        event.time_ns = time_ns;
+        (event.time_ns, event.weight_ns) = (time_ns, time_ns);
         // SAFETY: it fits, by the assertion above; the event is empty, so nothing is overwritten.
         unsafe { event.closure.as_mut_ptr().cast::<F>().write(f) };
         event.vtable = Some(VtableOf::<Q, F>::VTABLE);

@@ -1,7 +1,8 @@
-//! The two schedulers before Mely, reconstructed from their papers for comparison: no public
-//! implementation of either is known.
+//! The two schedulers before Mely, and Mely as published, reconstructed from their papers for
+//! comparison: no public implementation of any is known.
 //!
 //! - [`mp`]: libasync-mp, of the 2002 workshop paper and thesis: one queue for all threads.
+//! - [`mely_2010`]: Mely as published (its paper's §IV): a queue a color, chained to a queue a core.
 //! - [`smp`]: libasync-smp, of the 2003 paper: a queue a thread, with and without workstealing,
 //!   which Mely's paper (§II) documents.
 //!
@@ -13,7 +14,9 @@
 //! takes the place of I/O callbacks.
 
 mod event;
+pub(super) mod mely_2010;
 pub mod mp;
+pub mod open;
 mod queue;
 pub(super) mod smp;
 
@@ -115,7 +118,10 @@ impl<Q: Queues> Context for Worker<Q> {
     where
         F: FnOnce(&mut Self) + Send + 'static,
     {
-        self.insert(color, note.time_ns.unwrap_or(0) as u32, f);
+        let time_ns = note.time_ns.unwrap_or(0) as u32;
+        let mut event = self.pool.event(color, time_ns, f);
+        event.weight_ns = time_ns / note.penalty.max(1);
+        self.runtime.queues.insert(event, Kind::Cpucb);
     }
 
     fn place(&mut self, color: u32, core: usize) {

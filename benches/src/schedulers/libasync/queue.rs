@@ -76,16 +76,22 @@ impl<Q: Queues> Queue<Q> {
     }
 
     /// Moves the `count` events of a color that this queue has to the right end of another: each to
-    /// its own kind, in order. Scans from the left until the last of them is found. Returns their
-    /// time.
-    pub(super) fn move_color(&mut self, color: u32, mut count: u32, to: &mut Queue<Q>) -> Duration {
+    /// its own kind, in order. Scans from the left until the last of them is found, or to the end.
+    /// Returns their time.
+    pub(super) fn move_color(
+        &mut self,
+        color: u32,
+        mut count: u32,
+        to_end: bool,
+        to: &mut Queue<Q>,
+    ) -> Duration {
         let mut time_ns = 0;
         for (from, to) in [
             (&mut self.cpucbs, &mut to.cpucbs),
             (&mut self.ios, &mut to.ios),
         ] {
             let mut cursor = from.front_mut();
-            while let (Some(event), 1..) = (cursor.get(), count) {
+            while let Some(event) = cursor.get().filter(|_| count > 0 || to_end) {
                 charge::follow(event);
                 if event.color == color {
                     time_ns += u64::from(event.time_ns);
@@ -102,7 +108,7 @@ impl<Q: Queues> Queue<Q> {
 }
 
 /// At the right end, whose event is linked to it.
-fn push_back<Q: Queues>(list: &mut LinkedList<Link<Q>>, event: Box<Event<Q>>) {
+pub(super) fn push_back<Q: Queues>(list: &mut LinkedList<Link<Q>>, event: Box<Event<Q>>) {
     if let Some(last) = list.back().get() {
         charge::store(last);
     }
@@ -111,7 +117,7 @@ fn push_back<Q: Queues>(list: &mut LinkedList<Link<Q>>, event: Box<Event<Q>>) {
 }
 
 /// Its neighbors are linked to each other.
-fn take_out<Q: Queues>(cursor: &mut CursorMut<'_, Link<Q>>) -> Option<Box<Event<Q>>> {
+pub(super) fn take_out<Q: Queues>(cursor: &mut CursorMut<'_, Link<Q>>) -> Option<Box<Event<Q>>> {
     for neighbor in [cursor.peek_prev(), cursor.peek_next()] {
         if let Some(neighbor) = neighbor.get() {
             charge::store(neighbor);
@@ -143,6 +149,11 @@ impl<T> Lock<T> {
     #[inline]
     pub(super) fn lock(&self) -> SpinMutexGuard<'_, Locked<T>> {
         self.0.try_lock().unwrap_or_else(|| self.wait())
+    }
+
+    /// The lock, if it is free.
+    pub(super) fn try_lock(&self) -> Option<SpinMutexGuard<'_, Locked<T>>> {
+        self.0.try_lock()
     }
 
     #[cold]

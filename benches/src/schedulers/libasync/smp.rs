@@ -18,7 +18,8 @@
 //!   between (checklist N3).
 //! - Figure 2 unlocks the victim before it locks the thief. Meanwhile the set is in neither queue,
 //!   and what is posted to the color could overtake it or run beside it. Here the thief holds both
-//!   locks while it moves the set and changes the map, taken in the order of their numbers (N2).
+//!   locks while it moves the set and changes the map, taken in the order of their numbers (N2); or
+//!   as Figure 2 has it, and who posts to the color waits ([`super::open`]).
 //! - With the 2003 paper's 1,024 entries, colors that share one must move together, of which no
 //!   text speaks. The map here is exact, an entry for each color of the workload, as Mely's paper
 //!   has it for both of its systems (N1).
@@ -26,10 +27,13 @@
 //!   2003 paper promises (N6).
 
 use super::event::Event;
+use super::open::Open;
 use super::queue::{EXAMINED, Kind, Lock, Locked, Queue};
 use super::{Queues, Steals, stopping};
 use crate::schedulers::{Extras, Scheduler};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::Release,
+};
 use crate::sync::{self, SpinMutexGuard, charge};
 use crate::{Workload, World};
 use crossbeam_utils::CachePadded;
@@ -42,7 +46,11 @@ struct Smp {
     /// Queued callbacks of each color, under the lock of its core.
     pending: Vec<AtomicU32>,
     stealing: bool,
+    open: Open,
 }
+
+/// Of a color that is between two cores.
+const ON_ITS_WAY: usize = usize::MAX;
 
 struct Core {
     queue: Lock<CoreQueue>,
@@ -77,6 +85,7 @@ impl Smp {
                 .collect(),
             pending: (0..colors).map(|_| AtomicU32::new(0)).collect(),
             stealing,
+            open: Open::get(),
         }
     }
 
@@ -85,6 +94,10 @@ impl Smp {
         let owner = &self.owners[color as usize];
         loop {
             let number = owner.load(Relaxed);
+            if number == ON_ITS_WAY {
+                charge::pause();
+                continue;
+            }
             let core = &self.cores[number];
             let queue = core.queue.lock();
             if owner.load(Relaxed) == number {
@@ -126,39 +139,98 @@ impl Smp {
             .any(|victim| self.steal_from(victim, thief, start))
     }
 
+    fn lock(&self, core: usize) -> Option<SpinMutexGuard<'_, Locked<CoreQueue>>> {
+        let lock = &self.cores[core].queue;
+        match self.open.try_lock {
+            true => lock.try_lock(),
+            false => Some(lock.lock()),
+        }
+    }
+
     fn steal_from(&self, victim: usize, thief: usize, start: Duration) -> bool {
-        let first = self.cores[victim.min(thief)].queue.lock();
-        let second = self.cores[victim.max(thief)].queue.lock();
+        if self.open.look && self.cores[victim].len.load(Relaxed) < 2 {
+            return false;
+        }
+        if self.open.one_lock {
+            let Some(mut from) = self.lock(victim) else {
+                return false;
+            };
+            let Some(color) = self.choose(&from.of) else {
+                return false;
+            };
+            let mut set = Queue::default();
+            let (count, time_ns) = self.take_color(color, victim, &mut from.of, &mut set);
+            self.owners[color as usize].store(ON_ITS_WAY, Release);
+            drop(from);
+            let own = &mut self.cores[thief].queue.lock().of;
+            set.move_color(color, count, false, &mut own.queue);
+            self.give_color(color, count, thief, own);
+            own.steals.stolen += time_ns;
+            own.steals.cost += sync::now() - start;
+            return true;
+        }
+        let Some(first) = self.lock(victim.min(thief)) else {
+            return false;
+        };
+        let Some(second) = self.lock(victim.max(thief)) else {
+            return false;
+        };
         let (mut own, mut from) = if thief < victim {
             (first, second)
         } else {
             (second, first)
         };
         let (own, from) = (&mut own.of, &mut from.of);
-        if from.colors < 2 {
+        let Some(color) = self.choose(from) else {
             return false;
+        };
+        let (count, time_ns) = self.take_color(color, victim, from, &mut own.queue);
+        self.give_color(color, count, thief, own);
+        own.steals.stolen += time_ns;
+        own.steals.cost += sync::now() - start;
+        true
+    }
+
+    /// Which color goes, if any.
+    fn choose(&self, from: &CoreQueue) -> Option<u32> {
+        if from.colors < 2 {
+            return None;
         }
         let pending = |color: u32| self.pending[color as usize].load(Relaxed);
-        let choice = from.queue.iter().map(|(_, event)| event).find(|event| {
+        let mut events = from.queue.iter().map(|(_, event)| event);
+        let choice = events.find(|event| {
             let few = 2 * (pending(event.color) as usize) < from.len;
             from.current != Some(event.color) && few
         });
-        let Some(color) = choice.map(|event| event.color) else {
-            return false;
-        };
-        let count = pending(color);
-        own.steals.stolen += from.queue.move_color(color, count, &mut own.queue);
-        self.owners[color as usize].store(thief, Relaxed);
+        choice.map(|event| event.color)
+    }
+
+    /// Takes a color out of a victim: how many callbacks, and what they take.
+    fn take_color(
+        &self,
+        color: u32,
+        victim: usize,
+        from: &mut CoreQueue,
+        to: &mut Queue<Smp>,
+    ) -> (u32, Duration) {
+        let count = self.pending[color as usize].load(Relaxed);
+        let time = from
+            .queue
+            .move_color(color, count, self.open.scan_to_end, to);
         from.colors -= 1;
-        own.colors += 1;
         from.len -= count as usize;
-        own.len += count as usize;
         self.cores[victim].len.store(from.len, Relaxed);
+        (count, time)
+    }
+
+    /// Counts a color that the thief has got.
+    fn give_color(&self, color: u32, count: u32, thief: usize, own: &mut CoreQueue) {
+        own.colors += 1;
+        own.len += count as usize;
+        self.owners[color as usize].store(thief, Release);
         self.cores[thief].len.store(own.len, Relaxed);
         own.steals.won += 1;
         own.steals.colors += 1;
-        own.steals.cost += sync::now() - start;
-        true
     }
 }
 
@@ -192,7 +264,7 @@ impl Queues for Smp {
                 if self.stealing && self.steal(core) {
                     break;
                 }
-                charge::pause();
+                (0..self.open.pauses).for_each(|_| charge::pause());
             }
         }
     }
@@ -219,15 +291,8 @@ impl Queues for Smp {
 
     fn steals(&self) -> Option<Steals> {
         let of = |core: &CachePadded<Core>| core.queue.lock().of.steals;
-        let sum = |a: Steals, b: Steals| Steals {
-            won: a.won + b.won,
-            colors: a.colors + b.colors,
-            cost: a.cost + b.cost,
-            stolen: a.stolen + b.stolen,
-            parks: 0,
-        };
         self.stealing
-            .then(|| self.cores.iter().map(of).fold(Steals::default(), sum))
+            .then(|| Steals::sum(self.cores.iter().map(of)))
     }
 }
 
