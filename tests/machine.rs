@@ -233,3 +233,73 @@ fn a_panic_ends_the_run_with_the_handlers_name() {
     // The thread is free for more.
     assert!(hops(2, 1).ns > 0.0);
 }
+
+/// Sixty-four cores, each with chains that share nothing; `planted` runs in each event.
+fn sixty_four(planted: impl Fn(&mut Cx) + Clone + Send + 'static) -> Report {
+    fn again(
+        cx: &mut Cx,
+        color: u64,
+        left: u32,
+        planted: impl Fn(&mut Cx) + Clone + Send + 'static,
+    ) {
+        sim::work(cx, Duration::from_nanos(500));
+        planted(cx);
+        if left > 0 {
+            cx.post(Color::from(color), move |cx| {
+                again(cx, color, left - 1, planted)
+            });
+        }
+    }
+    let run = builder(64).simulate_on(&epyc(), 9).unwrap();
+    let start = move |cx: &mut Cx| {
+        for color in 1..=128 {
+            let planted = planted.clone();
+            cx.post(Color::from(color), move |cx| again(cx, color, 30, planted));
+        }
+    };
+    run.run(start).unwrap()
+}
+
+/// What somebody builds in by mistake is first in the list of lines; without it the list has none
+/// of it.
+#[test]
+fn what_is_planted_tops_the_list_of_lines() {
+    use mely::sim::machine::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
+    #[derive(Default)]
+    #[repr(align(64))]
+    struct Line([AtomicU64; 8]);
+    let lines = || -> &'static [Line] { Vec::leak((0..64).map(|_| Line::default()).collect()) };
+    let first = |report: &Report| report.lines[0].name.split('[').next().unwrap().to_owned();
+    // Counters of eight cores each on one line.
+    let shared = lines();
+    let report = sixty_four(move |cx| {
+        charge::name(shared, "planted", 0);
+        let core = cx.core();
+        shared[core / 8].0[core % 8].fetch_add(1, Relaxed);
+    });
+    assert_eq!(first(&report), "planted", "{:?}", &report.lines[..3]);
+    // One counter for all.
+    let one = lines();
+    let report = sixty_four(move |_cx| {
+        charge::name(one, "planted", 0);
+        one[0].0[0].fetch_add(1, Relaxed);
+    });
+    assert_eq!(report.lines[0].name, "planted[0].0");
+    // A line for each core, and each event looks at all of them.
+    let own = lines();
+    let report = sixty_four(move |cx| {
+        charge::name(own, "planted", 0);
+        own[cx.core()].0[0].store(1, Relaxed);
+        (0..64).for_each(|core| _ = own[core].0[0].load(Relaxed));
+    });
+    assert_eq!(first(&report), "planted", "{:?}", &report.lines[..3]);
+    // And without.
+    let report = sixty_four(|_cx| ());
+    assert!(
+        report
+            .lines
+            .iter()
+            .all(|line| !line.name.starts_with("planted"))
+    );
+}

@@ -17,7 +17,8 @@
 //! tasks/          mely's tasks beside tokio's: hosts, workloads and table of their own
 //! sync.rs         where atomics, locks and the clock come from
 //! costs.rs        what handlers compute, in ns
-//! simulated.rs    runs on the virtual cores of a machine that a file describes
+//! simulated/      runs on the virtual cores of a machine that a file describes
+//! validation.rs   what is run on real cores and on the same in simulation
 //! shape.rs        how large closures are, and how many events wait
 //! ```
 //!
@@ -42,6 +43,7 @@ pub mod simulated;
 mod sync;
 pub mod tasks;
 pub mod thesis;
+pub mod validation;
 pub mod web;
 pub mod workloads;
 pub mod world;

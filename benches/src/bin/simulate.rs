@@ -5,28 +5,34 @@
 //! ```
 
 use mely_bench::costs::Costs;
-use mely_bench::run::Which;
 use mely_bench::schedulers::libasync::open::Open;
-use mely_bench::shape::Shape;
-use mely_bench::simulated::{self, Setup};
-use mely_bench::{rows, schedulers};
-use mely_hardware::{Machine, Report};
+use mely_bench::simulated::{self, Outcome, Setup, paper, scale, validation};
+use mely_bench::validation::Figure;
+use mely_hardware::Machine;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
 
 const HELP: &str = "\
 Usage: simulate run MACHINE TABLE SCHEDULER CORES EVENTS [OPTIONS]
+       simulate validate MACHINE FIGURES [OPTIONS]
+       simulate paper [OPTIONS]
+       simulate scale MACHINE CORES... [OPTIONS]
 
-run       runs a table's workload on a machine: a file, or one that comes along.
+MACHINE is a file, or the name of one that comes along.
 
-Options of `run`:
+run       runs a table's workload.
+validate  runs what the program `measured` ran on real cores, and prints both.
+paper     prints the tables of Mely's paper, on its machine.
+scale     prints what mely does on so many cores, and the lines that cost most.
+
+Options:
   --seed N        all chance; 1 by default
   --ahead NS      how far a core may run ahead of the others
-  --open CHOICES  what the papers leave open, as `scan=end,pauses=16`
+  --open CHOICES  what the papers leave open, as `scan=end,pauses=16`; not for `paper`
   --costs FILE    what the program `costs` wrote
   --factor X      times that
-  --lines N       the lines that cost most";
+  --lines N       of `run`: the lines that cost most
+";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -42,109 +48,118 @@ fn main() -> ExitCode {
     }
 }
 
+/// What the options say.
+struct Said {
+    seed: u64,
+    ahead_ns: Option<f64>,
+    costs: Costs,
+    lines: usize,
+}
+
+impl Said {
+    fn on(&self, machine: &str) -> Result<Setup, String> {
+        let machine = match Machine::shipped(machine) {
+            Some(machine) => machine,
+            None => Machine::read(Path::new(machine))?,
+        };
+        Ok(Setup {
+            machine,
+            seed: self.seed,
+            ahead_ns: self.ahead_ns,
+            costs: self.costs.clone(),
+        })
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    let number = text.parse();
+    number.map_err(|_| format!("`{text}`: not such a number"))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = number::<f64>(text)?;
+    match number > 0.0 && number <= 1e9 {
+        true => Ok(number),
+        false => Err(format!("`{text}`: not such a number")),
+    }
+}
+
+fn read(path: &str) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
+}
+
+fn options(words: &[&str]) -> Result<Said, String> {
+    let own = include_str!("../../costs.txt");
+    let mut said = Said {
+        seed: 1,
+        ahead_ns: None,
+        costs: Costs::parse(own).expect("the file that comes along is one"),
+        lines: 0,
+    };
+    let mut factor = 1.0;
+    for pair in words.chunks(2) {
+        match *pair {
+            ["--seed", text] => said.seed = number(text)?,
+            ["--ahead", text] => said.ahead_ns = Some(positive(text)?),
+            ["--factor", text] => factor = positive(text)?,
+            ["--lines", text] => said.lines = number(text)?,
+            ["--open", text] => Open::parse(text)?.set(),
+            ["--costs", path] => {
+                let costs = Costs::parse(&read(path)?);
+                said.costs = costs.map_err(|error| format!("{path}: {error}"))?;
+            }
+            _ => return Err(format!("{}: see --help", pair.join(" "))),
+        }
+    }
+    said.costs = said.costs.times(factor);
+    Ok(said)
+}
+
 fn command(arguments: &[String]) -> Result<String, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match words[..] {
-        ["--help" | "-h"] => Ok(format!("{HELP}\n")),
-        [
-            "run",
-            machine,
-            table,
-            scheduler,
-            cores,
-            events,
-            ref options @ ..,
-        ] => run(machine, table, scheduler, cores, events, options),
+    if let ["--help" | "-h"] = words[..] {
+        return Ok(HELP.into());
+    }
+    let at = words.iter().position(|word| word.starts_with("--"));
+    let (words, rest) = words.split_at(at.unwrap_or(words.len()));
+    let said = options(rest)?;
+    match *words {
+        ["run", machine, table, scheduler, cores, events] => {
+            let (cores, events) = (number(cores)?, number(events)?);
+            let outcome = simulated::once(said.on(machine)?, table, scheduler, cores, events)?;
+            Ok(text_of(&outcome, said.lines))
+        }
+        ["validate", machine, figures] => {
+            let figures = Figure::parse_all(&read(figures)?)?;
+            validation::table(&said.on(machine)?, &figures)
+        }
+        ["paper"] => paper::tables(&said.on("xeon-e5410")?),
+        ["scale", machine, ref cores @ ..] if !cores.is_empty() => {
+            let cores: Result<Vec<usize>, String> = cores.iter().map(|word| number(word)).collect();
+            scale::sections(&said.on(machine)?, &cores?)
+        }
         _ => Err("see --help".into()),
     }
 }
 
-fn machine(name: &str) -> Result<Machine, String> {
-    match Machine::shipped(name) {
-        Some(machine) => Ok(machine),
-        None => Machine::read(Path::new(name)),
-    }
-}
-
-fn run(
-    machine_name: &str,
-    table: &str,
-    scheduler: &str,
-    cores: &str,
-    events: &str,
-    options: &[&str],
-) -> Result<String, String> {
-    let number = |text: &str| {
-        text.parse::<f64>()
-            .map_err(|_| format!("{text}: not a number"))
-    };
-    let (mut seed, mut ahead_ns, mut costs, mut factor, mut lines) = (1, None, None, 1.0, 0);
-    for pair in options.chunks(2) {
-        match *pair {
-            ["--seed", text] => seed = number(text)? as u64,
-            ["--ahead", text] => ahead_ns = Some(number(text)?),
-            ["--open", text] => Open::parse(text)?.set(),
-            ["--factor", text] => factor = number(text)?,
-            ["--lines", text] => lines = number(text)? as usize,
-            ["--costs", path] => {
-                let text = std::fs::read_to_string(path);
-                let text = text.map_err(|error| format!("{path}: {error}"))?;
-                costs = Some(Costs::parse(&text).map_err(|error| format!("{path}: {error}"))?);
-            }
-            _ => return Err(format!("{pair:?}: see --help")),
-        }
-    }
-    let costs = costs.unwrap_or_else(|| Costs::parse(include_str!("../../costs.txt")).unwrap());
-    simulated::set(Some(Setup {
-        machine: machine(machine_name)?,
-        seed,
-        ahead_ns,
-        costs: costs.times(factor),
-    }));
-    let (cores, events) = (number(cores)? as usize, number(events)? as u64);
-    let workload = rows::workload(table, Which::Itself, Shape::default(), cores);
-    let workload = workload.ok_or(format!("no table `{table}`"))?;
-    let scheduler = schedulers::find(scheduler).ok_or(format!("no scheduler `{scheduler}`"))?;
-    let world = workload.world(events, cores);
-    let start = Instant::now();
-    let extras = scheduler.run(workload, world, cores)?;
-    let host = start.elapsed();
-    let verdict = world.verdict()?;
-    let report = simulated::take_report().ok_or("it was not simulated")?;
-    let ns = verdict.took.as_nanos() as f64 / verdict.ran as f64;
+fn text_of(outcome: &Outcome, lines: usize) -> String {
     let mut text = format!(
-        "{} events, {ns:.2} ns an event, {:.1} K events/s; simulated at {:.0} events/s\n",
-        verdict.ran,
-        1e6 / ns,
-        verdict.ran as f64 / host.as_secs_f64(),
+        "{} events, {:.2} ns an event, {:.1} K events/s; simulated at {:.0} events/s\n",
+        outcome.ran,
+        outcome.ns,
+        1e6 / outcome.ns,
+        outcome.ran as f64 / outcome.host.as_secs_f64(),
     );
-    if let Some(steals) = extras.steals {
+    if let Some(steals) = &outcome.steals {
         text += &format!("{steals:?}\n");
     }
-    for (name, value) in workload.values(world, &verdict) {
+    for (name, value) in &outcome.values {
         text += &format!("{name} {value:.3}\n");
     }
-    let mut samples = verdict.samples_ns.clone();
+    let mut samples = outcome.samples_ns.clone();
     samples.sort_unstable();
     if let Some(median) = samples.get(samples.len() / 2) {
         text += &format!("median latency {median} ns\n");
     }
-    Ok(text + &lines_of(&report, verdict.ran, lines))
-}
-
-fn lines_of(report: &Report, events: u64, most: usize) -> String {
-    let mut text = String::new();
-    let each = |sum: f64| sum / events as f64;
-    for (title, all) in [("region", report.regions()), ("line", report.lines.clone())] {
-        for line in all.iter().take(most) {
-            text += &format!(
-                "{title:7} {:20} {:9.4} transfers, {:9.2} ns waited, {:9.2} ns missed\n",
-                line.name,
-                each(line.transfers as f64),
-                each(line.waited_ns),
-                each(line.missed_ns),
-            );
-        }
-    }
-    text
+    text + &simulated::costly(&outcome.report, outcome.ran, lines)
 }

@@ -337,6 +337,16 @@ impl Memory {
         its.before == core as u16 && self.cores[core].now < its.leaves_at
     }
 
+    /// Writes a line that the core still has: who has asked for it sees what is written.
+    fn write_still(&mut self, core: usize, line: u32) {
+        let mut others = Vec::new();
+        self.each_other(core, line, |cache| {
+            others.extend(self.costs.first_of[cache])
+        });
+        self.robbed
+            .extend(others.into_iter().map(|other| (other as u16, line)));
+    }
+
     #[inline(never)]
     fn fetch(&mut self, core: usize, line: u32) -> Access {
         let now = self.cores[core].now;
@@ -537,7 +547,7 @@ impl Memory {
     #[inline(never)]
     fn store_later(&mut self, core: usize, line: u32) {
         if self.has_still(core, line) {
-            return;
+            return self.write_still(core, line);
         }
         let its = self.lines[line as usize];
         let by_other = if its.user == core as u16 {
@@ -631,6 +641,7 @@ impl Memory {
             self.costs.rmw[0]
         } else if self.has_still(core, line) {
             self.cores[core].now = now + self.costs.rmw[0];
+            self.write_still(core, line);
             return Access::Done;
         } else if its.free_at > now && its.user != core as u16 {
             return Access::Busy(its.free_at);

@@ -269,7 +269,8 @@ impl World {
             match self.cores[core].status {
                 Status::Polls => self.go_on_polling(core, line, now),
                 Status::WaitsForLock(its) if its == line => self.memory.look(core, line),
-                _ => {}
+                // It may be about to poll, having looked at the line before: it looks once more.
+                _ => self.memory.cores[core].quiet = false,
             }
         }
         self.memory.robbed.clear();

@@ -1,0 +1,185 @@
+//! A run of a workload on the virtual cores of a machine that a file describes, instead of threads.
+
+pub mod paper;
+pub mod scale;
+pub mod validation;
+
+use crate::costs::Costs;
+use crate::run::Which;
+use crate::schedulers::{self, Steals};
+use crate::{rows, shape::Shape};
+use mely_hardware::{Body, Machine, Options, Report, charge};
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+/// What runs of this thread are simulated on.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The machine, of which the cores that keep best company are used.
+    pub machine: Machine,
+    /// Who gets what several want, and all other chance.
+    pub seed: u64,
+    /// How far a core may run ahead of the others, in ns; the machine's hold window if none.
+    pub ahead_ns: Option<f64>,
+    /// What handlers compute takes.
+    pub costs: Costs,
+}
+
+/// After this much virtual time a run is given up, in ns.
+const NS_MAX: f64 = 60e9;
+
+thread_local! {
+    static SETUP: RefCell<Option<Setup>> = const { RefCell::new(None) };
+    static REPORT: RefCell<Option<Report>> = const { RefCell::new(None) };
+}
+
+/// From now on runs of this thread are simulated so, or no longer.
+pub fn set(setup: Option<Setup>) {
+    SETUP.set(setup);
+}
+
+/// Whether runs of this thread are simulated.
+pub fn is_set() -> bool {
+    SETUP.with_borrow(Option::is_some)
+}
+
+/// How they are.
+///
+/// # Panics
+/// If they are not.
+pub fn setup() -> Setup {
+    SETUP.with_borrow(|setup| setup.clone().expect("runs are simulated"))
+}
+
+/// What the last run came to; told once.
+pub fn take_report() -> Option<Report> {
+    REPORT.take()
+}
+
+/// What a run came to.
+pub(crate) fn keep_report(report: Report) {
+    REPORT.set(Some(report));
+}
+
+/// What a handler computes takes as long as the setup says.
+pub(crate) fn compute(which: fn(&Costs) -> f64) {
+    if mely_hardware::is_charged() {
+        let ns = SETUP.with_borrow(|setup| setup.as_ref().map_or(0.0, |setup| which(&setup.costs)));
+        charge::work(ns);
+    }
+}
+
+/// Runs `body` for each core, by its number, on the first cores of the machine; `name` names lines.
+pub(crate) fn run(
+    cores: usize,
+    name: impl FnOnce() + 'static,
+    body: impl Fn(usize) + Clone + 'static,
+) -> Result<(), String> {
+    let setup = setup();
+    let machine = setup
+        .machine
+        .take(cores)
+        .map_err(|error| error.to_string())?;
+    let bodies = (0..cores).map(|core| {
+        let body = body.clone();
+        Box::new(move || body(core)) as Body
+    });
+    let mut options = Options::new(setup.seed);
+    options.ns_max = NS_MAX;
+    options.ahead_ns = setup.ahead_ns;
+    options.setup = Box::new(name);
+    let report = mely_hardware::run(&machine, options, bodies.collect());
+    keep_report(report.map_err(|stopped| stopped.to_string())?);
+    Ok(())
+}
+
+/// What a simulated run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Per event.
+    pub ns: f64,
+    /// Events.
+    pub ran: u64,
+    /// The workload's latencies.
+    pub samples_ns: Vec<u64>,
+    /// Absent for schedulers that do not steal.
+    pub steals: Option<Steals>,
+    /// What the scheduler and the workload add.
+    pub values: Vec<(&'static str, f64)>,
+    /// By line and core.
+    pub report: Report,
+    /// What it took to simulate.
+    pub host: Duration,
+}
+
+/// Runs a table by a scheduler on cores of the setup's machine.
+///
+/// # Errors
+/// What there is not; a run that lost, repeated or reordered an event, or that was given up.
+pub fn once(
+    setup: Setup,
+    table: &str,
+    scheduler: &str,
+    cores: usize,
+    events: u64,
+) -> Result<Outcome, String> {
+    let has = setup.machine.topology().cores().len();
+    if cores == 0 || cores > has {
+        return Err(format!("{cores} cores, and the machine has {has}"));
+    }
+    set(Some(setup));
+    let outcome = run_set(table, scheduler, cores, events);
+    set(None);
+    outcome.map_err(|error| format!("{table}, {scheduler}, {cores} cores: {error}"))
+}
+
+fn run_set(table: &str, scheduler: &str, cores: usize, events: u64) -> Result<Outcome, String> {
+    let workload = rows::workload(table, Which::Itself, Shape::default(), cores);
+    let workload = workload.ok_or("no such table on so many")?;
+    let scheduler = schedulers::find(scheduler).ok_or("no such scheduler")?;
+    if !scheduler.runs(workload, cores) {
+        return Err("it does not run that".into());
+    }
+    let world = workload.world(events, cores);
+    let start = Instant::now();
+    let extras = scheduler.run(workload, world, cores)?;
+    let host = start.elapsed();
+    let verdict = world.verdict()?;
+    let mut values = extras.values;
+    values.extend(workload.values(world, &verdict));
+    Ok(Outcome {
+        ns: verdict.took.as_nanos() as f64 / verdict.ran as f64,
+        ran: verdict.ran,
+        samples_ns: verdict.samples_ns,
+        steals: extras.steals,
+        values,
+        report: take_report().ok_or("it cannot be simulated")?,
+        host,
+    })
+}
+
+impl Outcome {
+    /// A number that the scheduler or the workload adds.
+    pub fn value(&self, name: &str) -> Option<f64> {
+        let value = self.values.iter().find(|(its, _)| *its == name);
+        value.map(|(_, value)| *value)
+    }
+}
+
+/// The lines, and regions of lines, that cost most, per event.
+pub fn costly(report: &Report, events: u64, most: usize) -> String {
+    let mut text = String::new();
+    let each = |sum: f64| sum / events.max(1) as f64;
+    for (title, all) in [("region", report.regions()), ("line", report.lines.clone())] {
+        for line in all.iter().take(most) {
+            text += &format!(
+                "{title:7} {:20} {:9.4} transfers {:10.2} ns waited {:9.2} ns missed\n",
+                line.name,
+                each(line.transfers as f64),
+                each(line.waited_ns),
+                each(line.missed_ns),
+            );
+        }
+    }
+    text
+}
