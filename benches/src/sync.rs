@@ -35,8 +35,8 @@ pub(crate) mod charge {
     #[inline(always)]
     pub(crate) fn run() {}
     #[inline(always)]
-    pub(crate) fn pause() {
-        std::hint::spin_loop();
+    pub(crate) fn pauses(pauses: u32) {
+        (0..pauses).for_each(|_| std::hint::spin_loop());
     }
 }
 

@@ -6,6 +6,7 @@ use mely_bench::shape::Shape;
 use mely_bench::validation::{COMPARED, CORES, Figure, SCHEDULERS};
 use mely_bench::{machine, rows, schedulers};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Odd, for a median.
 const RUNS: usize = 5;
@@ -44,7 +45,13 @@ fn measure() -> Result<(), String> {
         // By turns: what the machine does meanwhile is everybody's.
         for _ in 0..RUNS {
             for (ns, scheduler) in ns.iter_mut().zip(&schedulers) {
-                let run = run::spawn(row, Which::Itself, scheduler, compared.events)?;
+                let run = run::spawn(
+                    row,
+                    Which::Itself,
+                    scheduler,
+                    compared.events,
+                    Duration::ZERO,
+                )?;
                 ns.push(compared.ns(run.ns(), &run.samples_ns));
             }
         }

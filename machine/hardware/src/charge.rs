@@ -205,10 +205,16 @@ pub fn core() -> Option<usize> {
 /// A pause in a loop that polls; elsewhere, the processor's.
 #[inline]
 pub fn pause() {
+    pauses(1);
+}
+
+/// So many of them, between which nothing is looked at.
+#[inline]
+pub fn pauses(pauses: u32) {
     if is_charged() {
-        charge(World::pause);
+        charge(|world| world.pause(pauses));
     } else {
-        std::hint::spin_loop();
+        (0..pauses).for_each(|_| std::hint::spin_loop());
     }
 }
 

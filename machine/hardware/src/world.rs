@@ -330,11 +330,11 @@ impl World {
 
     /// A pause in a loop that polls. After a round of hits nothing will be different until a line
     /// is taken away.
-    pub(crate) fn pause(&mut self) -> Flow {
+    pub(crate) fn pause(&mut self, pauses: u32) -> Flow {
         if self.memory.cores[self.current].quiet && !self.cores[self.current].read_clock {
             self.poll(None)
         } else {
-            let pause = self.memory.costs.pause;
+            let pause = self.memory.costs.pause * u64::from(pauses);
             self.end_round(pause)
         }
     }

@@ -235,7 +235,7 @@ impl Mely {
         loop {
             let number = owner.load(Relaxed);
             if number == ON_ITS_WAY {
-                charge::pause();
+                charge::pauses(1);
                 continue;
             }
             let core = &self.cores[number];
@@ -490,7 +490,7 @@ impl Queues for Mely {
                 if self.stealing.is_some_and(|by| self.steal(core, by)) {
                     break;
                 }
-                (0..self.open.pauses).for_each(|_| charge::pause());
+                charge::pauses(self.open.pauses);
             }
         }
     }

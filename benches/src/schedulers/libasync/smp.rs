@@ -95,7 +95,7 @@ impl Smp {
         loop {
             let number = owner.load(Relaxed);
             if number == ON_ITS_WAY {
-                charge::pause();
+                charge::pauses(1);
                 continue;
             }
             let core = &self.cores[number];
@@ -264,7 +264,7 @@ impl Queues for Smp {
                 if self.stealing && self.steal(core) {
                     break;
                 }
-                (0..self.open.pauses).for_each(|_| charge::pause());
+                charge::pauses(self.open.pauses);
             }
         }
     }
