@@ -21,7 +21,7 @@ fn builder(cores: usize) -> Builder {
 fn hop(cx: &mut Cx, color: u64, colors: u64, left: u32) {
     sim::work(cx, Duration::from_nanos(300 + 17 * color));
     if left > 0 {
-        let next = if left % 5 == 0 {
+        let next = if left.is_multiple_of(5) {
             (color * 7 + 1) % colors
         } else {
             color
