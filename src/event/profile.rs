@@ -8,6 +8,14 @@
 //! What is measured decides about neither ownership nor order, so its cells are `relaxed` ones, and
 //! two cores that update a mean at once may lose a sample. The table does: its entries are
 //! published.
+//!
+//! **Many cores.** Every core reads a profile for each post and each run, and a line that one core
+//! writes is fetched anew by all. So a profile is two lines. Of the *read* one, what follows from
+//! the means is stored when it differs by a sixteenth from what is there. The *samples* are another,
+//! and all cores together write it as often as [`RECORDERS`] of them would: each leaves out the more
+//! runs, the more cores there are. Left out by their turn, not by how long they took, or the means
+//! would be those of the runs that are not usual. What is recorded always: the first runs, what was
+//! not expected, and what comes while one is wary after that.
 
 use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId, Tag};
@@ -54,8 +62,21 @@ const WARY_MAX: u32 = 1 << 16;
 pub(crate) const WATCH_TIMES: u32 = 1;
 /// Every event is to ask its color's gate; see [`Profiles::gate`].
 pub(crate) const WATCH_GATE: u32 = 2;
+/// Every timed run is to be recorded, whoever's turn it is.
+const WATCH_EACH: u32 = 4;
 
-/// One handler and closure type: on a line of its own, which every post and every run reads.
+/// Of so many runs each one that is timed is recorded.
+const FIRST_SAMPLES: u32 = 4 * WEIGHT;
+
+/// As many samples are recorded by all cores as this number of cores would.
+const RECORDERS: usize = 4;
+
+/// Of how many timed runs a core records one, if there are so many cores.
+pub(crate) fn record_period(cores: usize) -> u32 {
+    cores.div_ceil(RECORDERS) as u32
+}
+
+/// One handler and closure type: the line that every post and every run reads.
 #[repr(align(64))]
 #[derive(Debug)]
 pub(crate) struct ClosureProfile {
@@ -65,22 +86,44 @@ pub(crate) struct ClosureProfile {
     run: unsafe fn(Event, &mut Cx),
     pub(crate) handler: Option<&'static Handler>,
     penalty: u32,
-    mean_ns: AtomicU32,
-    deviation_ns: AtomicU32,
-    samples: AtomicU32,
-    // What follows from the above, worked out when a sample is recorded and not for each event.
+    // What follows from the samples, worked out when one is recorded and not for each event.
     /// [`Times`] of one event.
     estimate: AtomicU64,
     tail_ns: AtomicU32,
-    /// [`WATCH_TIMES`], [`WATCH_GATE`]: what is to be done before each event.
+    /// [`WATCH_TIMES`], [`WATCH_GATE`], [`WATCH_EACH`]: what is to be done for each event.
     watch: AtomicU32,
     /// How many events did, one after the other: see [`ClosureProfile::posts_in_a_row`].
     in_a_row: AtomicU32,
     /// The last event took so long, though by the mean it would have been short; else 0.
     surprise_ns: AtomicU32,
-    /// The longest of such events lately, and for how many events that is remembered.
+    samples: Samples,
+}
+
+/// What was measured: on a line of its own, which only those who record read and write.
+#[repr(align(64))]
+#[derive(Debug)]
+struct Samples {
+    mean_ns: AtomicU32,
+    deviation_ns: AtomicU32,
+    count: AtomicU32,
+    /// The longest event lately that surprised, and for how many events that is remembered.
     surprise_max_ns: AtomicU32,
     wary: AtomicU32,
+}
+
+impl Samples {
+    /// How many there are, their mean and their mean deviation in ns.
+    fn load(&self) -> (u32, u32, u32) {
+        let cells = [&self.count, &self.mean_ns, &self.deviation_ns];
+        let [count, mean_ns, deviation_ns] = cells.map(|cell| cell.load(Relaxed));
+        (count, mean_ns, deviation_ns)
+    }
+
+    fn store(&self, count: u32, mean_ns: u32, deviation_ns: u32) {
+        self.count.store(count, Relaxed);
+        self.mean_ns.store(mean_ns, Relaxed);
+        self.deviation_ns.store(deviation_ns, Relaxed);
+    }
 }
 
 impl ClosureProfile {
@@ -97,16 +140,18 @@ impl ClosureProfile {
             run: if recorded { run_recorded } else { vtable.run },
             handler,
             penalty: handler.map_or(1, Handler::annotated_penalty),
-            mean_ns: AtomicU32::new(time_ns),
-            deviation_ns: AtomicU32::new(0),
-            samples: AtomicU32::new(samples),
             estimate: AtomicU64::new(0),
             tail_ns: AtomicU32::new(0),
             watch: AtomicU32::new(0),
             in_a_row: AtomicU32::new(0),
             surprise_ns: AtomicU32::new(0),
-            surprise_max_ns: AtomicU32::new(0),
-            wary: AtomicU32::new(0),
+            samples: Samples {
+                mean_ns: AtomicU32::new(time_ns),
+                deviation_ns: AtomicU32::new(0),
+                count: AtomicU32::new(samples),
+                surprise_max_ns: AtomicU32::new(0),
+                wary: AtomicU32::new(0),
+            },
         };
         profile.update_estimate(samples, time_ns, 0, 0);
         profile
@@ -141,8 +186,8 @@ impl ClosureProfile {
     pub(crate) fn learned(&self) -> Option<(u32, u32)> {
         let time = self.handler.and_then(Handler::annotated_time);
         let prior = if time.is_some() { PRIOR_SAMPLES } else { 0 };
-        let learned = (self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
-        (self.samples.load(Relaxed) > prior).then_some(learned)
+        let (samples, mean_ns, deviation_ns) = self.samples.load();
+        (samples > prior).then_some((mean_ns, deviation_ns))
     }
 
     /// What one event will take, as far as is known.
@@ -203,11 +248,26 @@ impl ClosureProfile {
     /// Some events that were not timed, one of them this handler's, took so long together: more
     /// than `long_ns`. It is taken for the one that did, unless it is known for that.
     pub(crate) fn suspect(&self, ns: u64, long_ns: u64) {
-        let samples = self.samples.load(Relaxed);
-        let (mean_ns, deviation_ns) = (self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
-        if samples > 0 && u64::from(self.tail_ns()) <= long_ns {
-            let wary_ns = self.note_surprise(clamped(ns), clamped(long_ns));
+        let (ns, long_ns) = (clamped(ns), clamped(long_ns));
+        let (samples, mean_ns, deviation_ns) = self.samples.load();
+        if samples > 0 && self.tail_ns() <= long_ns {
+            self.expect_the_same(ns, long_ns);
+            let wary_ns = self.note_surprise(ns, long_ns);
             self.update_estimate(samples, mean_ns, deviation_ns, wary_ns);
+        }
+    }
+
+    /// The next event is expected to take as long as this one, if the mean says less. After a few of
+    /// those the tail is as long, and the mean still short.
+    fn expect_the_same(&self, ns: u32, long_ns: u32) {
+        let now_ns = if ns > long_ns && self.estimate().raw_ns() <= long_ns {
+            ns
+        } else {
+            0
+        };
+        let seen_ns = self.surprise_ns();
+        if (now_ns == 0) != (seen_ns == 0) || differs(seen_ns, now_ns) {
+            self.surprise_ns.store(now_ns, Relaxed);
         }
     }
 
@@ -215,16 +275,10 @@ impl ClosureProfile {
     /// hits and misses, say, or data that has grown. A mean would take long to show that, and
     /// forget it soon. Returns what to be wary of, in ns.
     fn note_surprise(&self, ns: u32, long_ns: u32) -> u32 {
-        let (mean_ns, deviation_ns) = (self.mean_ns.load(Relaxed), self.deviation_ns.load(Relaxed));
-        let expected_ns = tail_ns(mean_ns, deviation_ns);
-        let surprises = ns > long_ns && expected_ns <= long_ns;
-        // After a few of them the tail is as long, and the mean still short.
-        let goes_on_ns = if ns > long_ns && mean_ns <= long_ns {
-            ns
-        } else {
-            0
-        };
-        let (wary, max_ns) = (self.wary.load(Relaxed), self.surprise_max_ns.load(Relaxed));
+        let (_, mean_ns, deviation_ns) = self.samples.load();
+        let surprises = ns > long_ns && tail_ns(mean_ns, deviation_ns) <= long_ns;
+        let wary = self.samples.wary.load(Relaxed);
+        let max_ns = self.samples.surprise_max_ns.load(Relaxed);
         let (wary, max_ns) = if surprises {
             let events = (ns / SURPRISE_NS_PER_EVENT).clamp(WARY_MIN, WARY_MAX);
             (wary.max(events), max_ns.max(ns))
@@ -233,9 +287,8 @@ impl ClosureProfile {
         } else {
             (0, 0)
         };
-        self.wary.store(wary, Relaxed);
-        self.surprise_max_ns.store(max_ns, Relaxed);
-        self.surprise_ns.store(goes_on_ns, Relaxed);
+        self.samples.wary.store(wary, Relaxed);
+        self.samples.surprise_max_ns.store(max_ns, Relaxed);
         max_ns
     }
 
@@ -247,37 +300,55 @@ impl ClosureProfile {
             (mean_ns, tail_ns(mean_ns, deviation_ns))
         };
         let tail_ns = tail_ns.max(wary_ns);
-        let watch = samples < PRIOR_SAMPLES || mean_ns > 2_000 || wary_ns > 0;
-        let estimate = Times::new(raw_ns, raw_ns / self.penalty);
-        self.estimate.store(estimate.to_bits(), Relaxed);
-        self.tail_ns.store(tail_ns, Relaxed);
-        // Read-modify-writes, since another thread may set the other bit; and rare ones.
-        if watch != self.wants_timing() {
-            if watch {
-                self.watch.fetch_or(WATCH_TIMES, Relaxed);
-            } else {
-                self.watch.fetch_and(!WATCH_TIMES, Relaxed);
-            }
+        if samples <= 1 || differs(self.estimate().raw_ns(), raw_ns) {
+            let estimate = Times::new(raw_ns, raw_ns / self.penalty);
+            self.estimate.store(estimate.to_bits(), Relaxed);
+        }
+        if differs(self.tail_ns(), tail_ns) {
+            self.tail_ns.store(tail_ns, Relaxed);
+        }
+        let wary = wary_ns > 0;
+        // By the estimate, which does not go to and fro at the limit.
+        let times = samples < PRIOR_SAMPLES || self.estimate().raw_ns() > 2_000 || wary;
+        self.set_watch(WATCH_TIMES, times);
+        self.set_watch(WATCH_EACH, samples < FIRST_SAMPLES || wary);
+    }
+
+    /// A read-modify-write, since another thread may set another bit; and a rare one.
+    fn set_watch(&self, bit: u32, on: bool) {
+        if on == (self.watch() & bit != 0) {
+            return;
+        }
+        if on {
+            self.watch.fetch_or(bit, Relaxed);
+        } else {
+            self.watch.fetch_and(!bit, Relaxed);
         }
     }
 
-    /// Records a run of `ns`; one of more than `long_ns` should have been expected.
-    pub(crate) fn record(&self, ns: u64, long_ns: u64) {
+    /// Records a run of `ns`; one of more than `long_ns` should have been expected. `due`: it is the
+    /// core's turn to record what is usual, too.
+    pub(crate) fn record(&self, ns: u64, long_ns: u64, due: bool) {
         let (ns, long_ns) = (clamped(ns), clamped(long_ns));
-        let samples = self.samples.load(Relaxed);
+        let surprises = ns > long_ns && self.tail_ns() <= long_ns;
+        let each = self.watch() & WATCH_EACH != 0;
+        let (samples, mean_ns, deviation_ns) = if due || each || surprises {
+            self.samples.load()
+        } else {
+            return self.expect_the_same(ns, long_ns);
+        };
         if samples == 0 {
-            self.mean_ns.store(ns, Relaxed);
-            self.samples.store(1, Relaxed);
+            self.samples.store(1, ns, 0);
             self.update_estimate(1, ns, 0, 0);
             return;
         }
+        self.expect_the_same(ns, long_ns);
         let wary_ns = self.note_surprise(ns, long_ns);
-        let mean = self.mean_ns.load(Relaxed);
         // A thread that the system took off its processor shows as one absurd sample. A handler
         // that really became so long gets there in a few samples all the same.
-        let ns = ns.min(mean.saturating_mul(8).saturating_add(2_000));
+        let ns = ns.min(mean_ns.saturating_mul(8).saturating_add(2_000));
         let weight = i64::from(samples.min(WEIGHT - 1) + 1);
-        let difference = i64::from(ns) - i64::from(mean);
+        let difference = i64::from(ns) - i64::from(mean_ns);
         // Rounded away from zero, else a small mean would never move.
         let step = |d: i64| {
             if d >= 0 {
@@ -286,16 +357,20 @@ impl ClosureProfile {
                 (d - weight + 1) / weight
             }
         };
-        let deviation = i64::from(self.deviation_ns.load(Relaxed));
+        let deviation = i64::from(deviation_ns);
         let deviation = deviation + step(difference.abs() - deviation);
-        let mean = (i64::from(mean) + step(difference)).max(0) as u32;
-        let deviation = deviation.clamp(0, i64::from(u32::MAX)) as u32;
+        let mean_ns = (i64::from(mean_ns) + step(difference)).max(0) as u32;
+        let deviation_ns = deviation.clamp(0, i64::from(u32::MAX)) as u32;
         let samples = samples.saturating_add(1);
-        self.mean_ns.store(mean, Relaxed);
-        self.deviation_ns.store(deviation, Relaxed);
-        self.samples.store(samples, Relaxed);
-        self.update_estimate(samples, mean, deviation, wary_ns);
+        self.samples.store(samples, mean_ns, deviation_ns);
+        self.update_estimate(samples, mean_ns, deviation_ns, wary_ns);
     }
+}
+
+/// Whether this is another time, in ns, than the one that all cores know of: by more than a
+/// sixteenth of that.
+fn differs(known_ns: u32, ns: u32) -> bool {
+    known_ns.abs_diff(ns) > known_ns / 16
 }
 
 /// Runs an event of a runtime that is recorded: what its vtable's `run` does, between two records.
@@ -654,7 +729,7 @@ mod tests {
         let unknown = ClosureProfile::new(None, vtable(|_| ()), false);
         assert_eq!(unknown.learned(), None);
         for profile in [&annotated, &unknown] {
-            profile.record(500, 10_000);
+            profile.record(500, 10_000, true);
         }
         // From 800 to 500 by a ninth, and so for the deviation.
         assert_eq!(annotated.learned(), Some((766, 34)));
@@ -664,21 +739,88 @@ mod tests {
     #[test]
     fn means_move_by_a_sixteenth() {
         let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
-        (0..20).for_each(|_| profile.record(800, 10_000));
+        (0..20).for_each(|_| profile.record(800, 10_000, true));
         for (ns, mean, deviation) in [(1_600, 850, 50), (0, 796, 100), (796, 796, 93)] {
-            profile.record(ns, 10_000);
+            profile.record(ns, 10_000, true);
             assert_eq!(profile.learned(), Some((mean, deviation)));
-            assert_eq!(profile.tail_ns(), mean + 4 * deviation);
+            // As all cores see it.
+            let tail_ns = mean + 4 * deviation;
+            assert!(profile.tail_ns().abs_diff(tail_ns) <= tail_ns / 16);
         }
+    }
+
+    #[test]
+    fn what_hardly_changes_is_not_stored() {
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
+        let seen = || (profile.estimate().raw_ns(), profile.tail_ns());
+        for ns in [840, 840, 840, 840, 840, 840] {
+            profile.record(ns, 10_000, true);
+            assert_eq!(profile.estimate().raw_ns(), 800);
+        }
+        let before = seen();
+        for (ns, same) in [(840, true), (100, false)] {
+            profile.record(ns, 10_000, true);
+            assert_eq!(seen() == before, same, "{ns}");
+        }
+    }
+
+    #[test]
+    fn all_cores_record_as_much_as_four_would() {
+        let periods = [1, 4, 5, 8, 9, 128].map(record_period);
+        assert_eq!(periods, [1, 1, 2, 2, 3, 32]);
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
+        // The first ones, the annotation among them, whoever's turn it is.
+        let left = FIRST_SAMPLES - PRIOR_SAMPLES;
+        (0..left).for_each(|_| profile.record(800, 10_000, false));
+        let known = (profile.samples.load(), profile.tail_ns());
+        assert_eq!(known.0, (FIRST_SAMPLES, 800, 0));
+        // Then in its turn.
+        for ns in [800, 2_000, 9_000] {
+            profile.record(ns, 10_000, false);
+            assert_eq!((profile.samples.load(), profile.tail_ns()), known);
+        }
+        profile.record(2_000, 10_000, true);
+        assert_eq!(profile.samples.load(), (FIRST_SAMPLES + 1, 875, 75));
+        // A surprise at once, and what comes while one is wary.
+        profile.record(20_000, 10_000, false);
+        assert_eq!(profile.surprise_ns(), 20_000);
+        let wary = 20_000 / SURPRISE_NS_PER_EVENT;
+        (0..wary).for_each(|_| profile.record(800, 10_000, false));
+        assert_eq!(profile.samples.load().0, FIRST_SAMPLES + 2 + wary);
+        profile.record(800, 10_000, false);
+        assert_eq!(profile.samples.load().0, FIRST_SAMPLES + 2 + wary);
+    }
+
+    /// Events that are long now and then: known for it, they are expected to go on, and not
+    /// recorded for that.
+    #[test]
+    fn what_goes_on_is_expected_whoever_records() {
+        let profile = ClosureProfile::new(None, vtable(|_| ()), false);
+        for i in 0..1_000 {
+            profile.record(if i % 8 == 0 { 30_000 } else { 1_000 }, 10_000, true);
+        }
+        assert!(profile.estimate().raw_ns() <= 10_000 && profile.tail_ns() > 10_000);
+        (0..200).for_each(|_| profile.record(1_000, 10_000, false));
+        let samples = profile.samples.load();
+        for (ns, expected_ns) in [
+            (30_000, 30_000),
+            (31_000, 30_000),
+            (60_000, 60_000),
+            (20, 0),
+        ] {
+            profile.record(ns, 10_000, false);
+            assert_eq!(profile.surprise_ns(), expected_ns);
+        }
+        assert_eq!(profile.samples.load(), samples);
     }
 
     #[test]
     fn whole_sixteenths_are_not_rounded() {
         let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
-        (0..20).for_each(|_| profile.record(800, 10_000));
-        profile.record(784, 10_000);
+        (0..20).for_each(|_| profile.record(800, 10_000, true));
+        profile.record(784, 10_000, true);
         assert_eq!(profile.learned(), Some((799, 1)));
-        profile.record(815, 10_000);
+        profile.record(815, 10_000, true);
         assert_eq!(profile.learned(), Some((800, 2)));
     }
 
@@ -727,9 +869,9 @@ mod tests {
         profile.suspect(90_000, 10_000);
         assert_eq!((profile.surprise_ns(), profile.tail_ns()), (50_000, 50_000));
         let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
-        profile.record(10_000, 10_000);
+        profile.record(10_000, 10_000, true);
         assert_eq!(profile.surprise_ns(), 0);
-        profile.record(10_001, 10_000);
+        profile.record(10_001, 10_000, true);
         assert_eq!(profile.surprise_ns(), 10_001);
     }
 
@@ -740,7 +882,7 @@ mod tests {
         assert_eq!((estimate.raw_ns(), estimate.penalized_ns()), (800, 100));
         assert!(profile.tail_ns() <= 1_000);
         for _ in 0..200 {
-            profile.record(1_600, 10_000);
+            profile.record(1_600, 10_000, true);
         }
         let estimate = profile.estimate();
         assert!((1_590..=1_600).contains(&estimate.raw_ns()), "{estimate:?}");
@@ -751,10 +893,10 @@ mod tests {
     fn unknown_and_varying_handlers_have_a_long_tail() {
         let profile = ClosureProfile::new(None, vtable(|_| ()), false);
         assert!(profile.tail_ns() > 1_000);
-        profile.record(50, 10_000);
+        profile.record(50, 10_000, true);
         assert!(profile.tail_ns() <= 1_000);
         for i in 0..100 {
-            profile.record(if i % 2 == 0 { 50 } else { 2_000 }, 10_000);
+            profile.record(if i % 2 == 0 { 50 } else { 2_000 }, 10_000, true);
         }
         assert!(profile.tail_ns() > 1_000);
     }
@@ -764,11 +906,11 @@ mod tests {
         const LONG_NS: u64 = 10_000;
         let known = || {
             let profile = ClosureProfile::new(None, vtable(|_| ()), false);
-            (0..5_000).for_each(|_| profile.record(50, LONG_NS));
+            (0..5_000).for_each(|_| profile.record(50, LONG_NS, true));
             assert!(!profile.wants_timing() && profile.tail_ns() < 100);
             profile
         };
-        let timed = |profile: &ClosureProfile| profile.record(1_000_000, LONG_NS);
+        let timed = |profile: &ClosureProfile| profile.record(1_000_000, LONG_NS, true);
         let suspected = |profile: &ClosureProfile| profile.suspect(1_000_000, LONG_NS);
         for surprise in [&timed as &dyn Fn(&ClosureProfile), &suspected] {
             let profile = known();
@@ -777,7 +919,7 @@ mod tests {
             let mut events = 0;
             while profile.tail_ns() >= 1_000_000 {
                 assert!(profile.wants_timing());
-                profile.record(50, LONG_NS);
+                profile.record(50, LONG_NS, true);
                 assert_eq!(profile.surprise_ns(), 0, "the last one was short");
                 events += 1;
             }

@@ -17,6 +17,7 @@
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
 use crate::clock::Clock;
+use crate::event::profile::record_period;
 use crate::event::tag::ProfileId;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
@@ -42,6 +43,9 @@ pub(super) struct Timing {
     pub(super) until_sample: u32,
     /// Each event of the turn is timed.
     sampling: bool,
+    /// Timed runs until one is recorded though it is usual, and of how many that is one.
+    until_record: u32,
+    record_period: u32,
     /// Quanta, this one included, whose events are all timed.
     pub(super) wary: u32,
     /// A handler of this quantum was longer than a wake-up.
@@ -56,11 +60,13 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    pub(super) fn new(clock: &Clock, busy_at_once: bool) -> Timing {
+    pub(super) fn new(clock: &Clock, cores: usize, busy_at_once: bool) -> Timing {
         Timing {
             clock_cost_ns: clock.cost_ns(),
             until_sample: 1,
             sampling: false,
+            until_record: 0,
+            record_period: record_period(cores),
             wary: 0,
             long: false,
             first_post: None,
@@ -227,7 +233,12 @@ impl Core {
             .saturating_sub(started_ns + self.timing.clock_cost_ns)
             .max(EVENT_MIN_NS);
         let profile = self.shared.profiles.get(self.current.profile());
-        profile.record(took_ns, self.shared.wake_cost_ns);
+        let due = self.timing.until_record == 0;
+        self.timing.until_record = match self.timing.until_record {
+            0 => self.timing.record_period - 1,
+            left => left - 1,
+        };
+        profile.record(took_ns, self.shared.wake_cost_ns, due);
         if let Some((first_ns, first)) = self.timing.first_post.take() {
             profile.record_posts(self.posted - first, now_ns - first_ns);
         }

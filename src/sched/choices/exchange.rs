@@ -610,7 +610,7 @@ fn a_single_event_is_judged_by_what_is_known_now() {
     machine.cores[0].flush();
     let first = ProfileId::new(ProfileId::FIRST);
     let profile = machine.shared.profiles.get(first.unwrap());
-    (0..10).for_each(|_| profile.record(20, WAKE_COST_NS));
+    (0..10).for_each(|_| profile.record(20, WAKE_COST_NS, true));
     machine.cores[0].exchange();
     assert_eq!(machine.checked_out().len(), 3);
 }

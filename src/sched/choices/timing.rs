@@ -253,6 +253,32 @@ fn handlers_of_a_long_quantum_are_suspected() {
     }
 }
 
+/// Of a handler that is known, a core of eight records every other run.
+#[test]
+fn the_more_cores_the_fewer_runs_each_records() {
+    for (cores, moves) in [(2, [true; 4]), (8, [true, false, true, false])] {
+        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        let (color, handler) = (machine.color(0, 0), takes(3_000));
+        let mut run = |ns, times| {
+            for _ in 0..times {
+                post(&mut machine.cores[0], handler, color);
+                machine.cores[0].exchange();
+                machine.step_for(ns);
+                assert!(machine.run().is_empty());
+                machine.cores[0].end_quantum(0);
+            }
+            let profile = machine.cores[0].current.profile();
+            machine.shared.profiles.get(profile).learned().unwrap()
+        };
+        let mut known = run(3_000, 100);
+        let moved = moves.map(|_| {
+            let now = run(3_200, 1);
+            std::mem::replace(&mut known, now) != now
+        });
+        assert_eq!(moved, moves, "{cores} cores");
+    }
+}
+
 /// Before an event that is known to be long: what waits is published, and somebody is woken for it.
 #[test]
 fn before_a_long_event_what_waits_is_published() {
