@@ -67,6 +67,7 @@ impl Said {
             seed: self.seed,
             ahead_ns: self.ahead_ns,
             costs: self.costs.clone(),
+            ns_max: simulated::NS_MAX,
         })
     }
 }

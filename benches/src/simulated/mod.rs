@@ -23,10 +23,12 @@ pub struct Setup {
     pub ahead_ns: Option<f64>,
     /// What handlers compute takes.
     pub costs: Costs,
+    /// After this much virtual time a run is given up, in ns.
+    pub ns_max: f64,
 }
 
-/// After this much virtual time a run is given up, in ns.
-const NS_MAX: f64 = 60e9;
+/// Long enough for all that ends.
+pub const NS_MAX: f64 = 60e9;
 
 thread_local! {
     static SETUP: RefCell<Option<Setup>> = const { RefCell::new(None) };
@@ -85,7 +87,7 @@ pub(crate) fn run(
         Box::new(move || body(core)) as Body
     });
     let mut options = Options::new(setup.seed);
-    options.ns_max = NS_MAX;
+    options.ns_max = setup.ns_max;
     options.ahead_ns = setup.ahead_ns;
     options.setup = Box::new(name);
     let report = mely_hardware::run(&machine, options, bodies.collect());

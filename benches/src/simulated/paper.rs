@@ -2,13 +2,16 @@
 //!
 //! Each cell is *fitted* (a number of the machine's file was set by it), *predicted*, or *not
 //! derivable* from what was published. Predicted ones are swept over what the papers leave open
-//! ([`Open`]), one choice at a time; who changes twofold within that is unstable.
+//! ([`Open`]), one choice at a time; who changes twofold within that is unstable. A run that is not
+//! over after [`NS_MAX`] of virtual time is given up, and counts as one that reaches nothing.
 
 use super::{Outcome, Setup, once};
 use crate::schedulers::libasync::open::Open;
 use std::fmt::Write;
 
 const CORES: usize = 8;
+/// Of virtual time: ten times what the slowest of these takes that ends.
+const NS_MAX: f64 = 2e9;
 /// Of the machine's processor.
 const GHZ: f64 = 2.33;
 /// Choices beside the defaults.
@@ -47,14 +50,18 @@ impl Cell {
         }
     }
 
-    fn of(self, outcome: &Outcome, first: &Outcome) -> Option<f64> {
+    /// None if the run has no such number; nothing a second if it was given up.
+    fn of(self, outcome: Option<&Outcome>, first: Option<&Outcome>) -> Option<f64> {
+        let Some(outcome) = outcome else {
+            return matches!(self, Cell::Rate | Cell::Ratio).then_some(0.0);
+        };
         let per_steal = |ns: fn(&crate::schedulers::Steals) -> u128| {
             let steals = outcome.steals.as_ref().filter(|steals| steals.won > 0)?;
             Some(ns(steals) as f64 / steals.won as f64 * GHZ)
         };
         match self {
             Cell::Rate => Some(1e6 / outcome.ns),
-            Cell::Ratio => Some(first.ns / outcome.ns),
+            Cell::Ratio => first.map(|first| first.ns / outcome.ns),
             Cell::Locking => outcome
                 .value("lock_waiting_share")
                 .map(|share| 100.0 * share),
@@ -106,7 +113,7 @@ const PUBLISHED: [Published; 5] = [
     Published {
         name: "Tables III and IV, unbalanced",
         table: "mely-3-4-unbalanced",
-        events: 100_000,
+        events: 50_000,
         lines: &[
             Line {
                 scheduler: "libasync-smp",
@@ -145,7 +152,7 @@ const PUBLISHED: [Published; 5] = [
     Published {
         name: "Table V, penalty",
         table: "mely-5-penalty",
-        events: 100_000,
+        events: 30_000,
         lines: &[
             Line {
                 scheduler: "libasync-smp",
@@ -170,7 +177,7 @@ const PUBLISHED: [Published; 5] = [
     Published {
         name: "Table VI, cache efficient",
         table: "mely-6-cache-efficient",
-        events: 30_000,
+        events: 10_000,
         lines: &[
             Line {
                 scheduler: "libasync-smp",
@@ -209,15 +216,18 @@ pub fn tables(setup: &Setup) -> Result<String, String> {
 }
 
 fn one(setup: &Setup, published: &Published) -> Result<String, String> {
-    let mut runs: Vec<Vec<Outcome>> = Vec::new();
+    let mut runs: Vec<Vec<Option<Outcome>>> = Vec::new();
+    let setup = Setup {
+        ns_max: NS_MAX,
+        ..setup.clone()
+    };
     for choices in SWEEP {
         Open::parse(choices)?.set();
         let run = |line: &Line| {
             let Published { table, events, .. } = *published;
-            once(setup.clone(), table, line.scheduler, CORES, events)
+            once(setup.clone(), table, line.scheduler, CORES, events).ok()
         };
-        let outcomes: Result<_, String> = published.lines.iter().map(run).collect();
-        runs.push(outcomes?);
+        runs.push(published.lines.iter().map(run).collect());
     }
     let mut text = format!(
         "### {}\n\n{}\n\n| scheduler | cell | paper | simulated | | least to most in the sweep |\n\
@@ -226,7 +236,9 @@ fn one(setup: &Setup, published: &Published) -> Result<String, String> {
     );
     for (at, line) in published.lines.iter().enumerate() {
         for &(cell, paper, mark) in line.cells {
-            let values = runs.iter().map(|run| cell.of(&run[at], &run[0]));
+            let values = runs
+                .iter()
+                .map(|run| cell.of(run[at].as_ref(), run[0].as_ref()));
             let values: Vec<f64> = values.flatten().collect();
             let Some(&value) = values.first() else {
                 continue;

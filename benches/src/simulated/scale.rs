@@ -16,7 +16,7 @@ const LINES: usize = 10;
 enum Program {
     /// A table of the benches; so many events a core.
     Table(&'static str, u64),
-    /// Four chains a core that share nothing but the handler, whose events take so many ns.
+    /// Four chains a core that share nothing but the handler, whose events take so many ns; for 8 ms.
     Chains(u64),
     /// All cores but one sleep; then a handler posts four colors for each, of an event of 100 us.
     Burst,
@@ -82,7 +82,8 @@ impl Program {
                 })
             }
             Program::Chains(ns) => {
-                let (chains, length) = (4 * cores as u64, 400);
+                // 8 ms for each core: at first the chains are all on one of them.
+                let (chains, length) = (4 * cores as u64, 2_000_000 / ns as u32);
                 let start = move |cx: &mut Cx| {
                     for color in 1..=chains {
                         cx.post(Color::from(color), move |cx| chain(cx, color, ns, length));
