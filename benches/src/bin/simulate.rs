@@ -8,7 +8,7 @@ use mely_bench::costs::Costs;
 use mely_bench::schedulers::libasync::open::Open;
 use mely_bench::simulated::{self, Outcome, Setup, paper, scale, validation};
 use mely_bench::validation::Figure;
-use mely_hardware::Machine;
+use mely_hardware::{Machine, Report};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -31,7 +31,7 @@ Options:
   --open CHOICES  what the papers leave open, as `scan=end,pauses=16`; not for `paper`
   --costs FILE    what the program `costs` wrote
   --factor X      times that
-  --lines N       of `run`: the lines that cost most
+  --lines N       of `run`: what each core did, and the lines that cost most
 ";
 
 fn main() -> ExitCode {
@@ -162,5 +162,25 @@ fn text_of(outcome: &Outcome, lines: usize) -> String {
     if let Some(median) = samples.get(samples.len() / 2) {
         text += &format!("median latency {median} ns\n");
     }
+    if lines > 0 {
+        text += &use_of_cores(&outcome.report);
+    }
     text + &simulated::costly(&outcome.report, outcome.ran, lines)
+}
+
+/// Of each core, what it did with its time, in percent of the whole run.
+fn use_of_cores(report: &Report) -> String {
+    let mut text = String::new();
+    for (number, core) in report.cores.iter().enumerate() {
+        let share = |ns: f64| 100.0 * ns / report.all_ns.max(1.0);
+        let known = [core.worked_ns, core.slept_ns, core.polled_ns];
+        text += &format!(
+            "core {number:4} {:5.1} % handlers {:5.1} % asleep {:5.1} % polling {:5.1} % scheduling\n",
+            share(known[0]),
+            share(known[1]),
+            share(known[2]),
+            share(report.all_ns - known.iter().sum::<f64>()),
+        );
+    }
+    text
 }
