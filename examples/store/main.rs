@@ -129,7 +129,7 @@ async fn serve(stream: Stream, shards: Arc<[Colored<Shard>]>) -> io::Result<()> 
 
 /// Listens until the runtime ends. Returns the address.
 pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
-    let shard = |number| Colored::new(cx, Color::from(number), Shard::new());
+    let shard = |number| Colored::new(cx, Color::from(number), Shard::default());
     let shards: Arc<[_]> = (1..=SHARDS).map(shard).collect();
     let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
         // Out of descriptors, perhaps: accepting goes on a little later.

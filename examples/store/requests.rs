@@ -1,6 +1,8 @@
 //! What a request of Redis's protocol looks like, what it does, and what it answers.
 
 use bytes::Bytes;
+use hashbrown::HashMap;
+use hashbrown::hash_map::EntryRef;
 use nom::bytes::streaming::take_until;
 use nom::character::streaming::{char, crlf, u32};
 use nom::combinator::verify;
@@ -8,7 +10,7 @@ use nom::error::{Error, ErrorKind};
 use nom::multi::{count, length_data};
 use nom::sequence::{delimited, terminated};
 use nom::{IResult, Parser};
-use std::{collections::HashMap, io::Write, time::Duration};
+use std::{hash::RandomState, time::Duration};
 
 /// More of them are more that run in parallel, and more events for several requests.
 pub(crate) const SHARDS: u64 = 4;
@@ -42,12 +44,23 @@ pub(crate) fn request<'a>(input: &'a [u8], bytes: &Bytes) -> IResult<&'a [u8], V
     count(arg.map(shared), args as usize).parse(input)
 }
 
-pub(crate) type Shard = HashMap<Box<[u8]>, Entry>;
+pub(crate) type Shard = HashMap<Vec<u8>, Entry, RandomState>;
 
 pub(crate) struct Entry {
     value: Vec<u8>,
     /// It is gone from then on, and removed when somebody asks for it.
     end: Option<Duration>,
+}
+
+impl Entry {
+    fn new(value: &[u8]) -> Entry {
+        let (value, end) = (value.to_vec(), None);
+        Entry { value, end }
+    }
+
+    fn is_over(&self, now: Duration) -> bool {
+        self.end.is_some_and(|end| end <= now)
+    }
 }
 
 /// By FNV-1a: an attacker might choose keys of one shard, but not of one place in its table.
@@ -74,17 +87,14 @@ impl Store<'_> {
 
     fn get(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let now = self.now;
-        let shard = self.shard(key);
-        if shard.get(key)?.end.is_some_and(|end| end <= now) {
-            shard.remove(key);
+        match self.shard(key).entry_ref(key) {
+            EntryRef::Occupied(entry) if !entry.get().is_over(now) => Some(entry.into_mut()),
+            EntryRef::Occupied(entry) => {
+                entry.remove();
+                None
+            }
+            EntryRef::Vacant(_) => None,
         }
-        shard.get_mut(key)
-    }
-
-    fn set(&mut self, key: &[u8], value: &[u8]) -> &mut Entry {
-        let (value, end) = (value.to_vec(), None);
-        let entry = self.shard(key).entry(key.into());
-        entry.insert_entry(Entry { value, end }).into_mut()
     }
 
     /// Runs a request, whose name is in capitals, and writes its answer.
@@ -103,24 +113,30 @@ impl Store<'_> {
             }
             (b"SET", pair @ [_, _]) | (b"MSET", pair @ [_, _, ..]) if pair.len() % 2 == 0 => {
                 for pair in pair.chunks(2) {
-                    self.set(&pair[0], &pair[1]);
+                    let entry = self.shard(&pair[0]).entry_ref(&pair[0][..]);
+                    entry.insert(Entry::new(&pair[1]));
                 }
                 out.extend(b"+OK\r\n");
             }
             (b"INCR", [key]) => {
-                let entry = match self.get(key) {
-                    Some(entry) => entry,
-                    None => self.set(key, b"0"),
-                };
+                let now = self.now;
+                let entry = self.shard(key).entry_ref(&key[..]);
+                let entry = entry.or_insert_with(|| Entry::new(b"0"));
+                if entry.is_over(now) {
+                    *entry = Entry::new(b"0");
+                }
                 let new = number(&entry.value).and_then(|old| old.checked_add(1));
                 let new = new.ok_or(NO_NUMBER)?;
                 entry.value.clear();
-                let _ = write!(entry.value, "{new}");
+                entry
+                    .value
+                    .extend(itoa::Buffer::new().format(new).as_bytes());
                 head(out, ':', new);
             }
             (b"DEL", keys @ [_, ..]) => {
-                let mut del =
-                    |key| self.get(key).is_some() && self.shard(key).remove(key).is_some();
+                let mut del = |key: &Bytes| {
+                    self.get(key).is_some() && self.shard(key).remove(&key[..]).is_some()
+                };
                 head(out, ':', keys.iter().filter(|key| del(key)).count() as i64);
             }
             (b"EXPIRE", [key, seconds]) => {
@@ -140,7 +156,9 @@ fn number(text: &[u8]) -> Option<i64> {
 }
 
 fn head(out: &mut Vec<u8>, kind: char, number: i64) {
-    let _ = write!(out, "{kind}{number}\r\n");
+    out.push(kind as u8);
+    out.extend(itoa::Buffer::new().format(number).as_bytes());
+    out.extend(b"\r\n");
 }
 
 fn bulk(out: &mut Vec<u8>, value: Option<&[u8]>) -> Result<(), &'static str> {
