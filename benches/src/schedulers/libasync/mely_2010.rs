@@ -18,6 +18,7 @@
 use super::event::{Event, Link};
 use super::open::Open;
 use super::queue::{Kind, Lock, Locked, push_back, take_out};
+use super::thief::{ON_ITS_WAY, lock_owner, victims};
 use super::{Queues, Steals, stopping};
 use crate::schedulers::{Extras, Scheduler};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -26,7 +27,6 @@ use crate::{Workload, World, machine};
 use crossbeam_utils::CachePadded;
 use intrusive_collections::LinkedList;
 use std::cell::UnsafeCell;
-use std::cmp::Reverse;
 use std::time::Duration;
 
 /// Events of a color that a core runs before it goes on to the next color.
@@ -34,8 +34,6 @@ const THRESHOLD: u32 = 10;
 /// Parts of a stealing-queue.
 const INTERVALS: usize = 3;
 const NONE: u32 = u32::MAX;
-/// Of a color that is between two cores.
-const ON_ITS_WAY: usize = usize::MAX;
 /// Steals over which the cost of one is averaged.
 const AVERAGED: u64 = 8;
 
@@ -232,18 +230,8 @@ impl Mely {
     /// Locks the core that has a color.
     fn lock_owner(&self, color: u32) -> (&Core, SpinMutexGuard<'_, Locked<CoreQueue>>) {
         let owner = &self.owners[color as usize];
-        loop {
-            let number = owner.load(Relaxed);
-            if number == ON_ITS_WAY {
-                charge::pauses(1);
-                continue;
-            }
-            let core = &self.cores[number];
-            let queue = core.queue.lock();
-            if owner.load(Relaxed) == number {
-                return (core, queue);
-            }
-        }
+        let (number, queue) = lock_owner(owner, |core| &self.cores[core].queue);
+        (&self.cores[number], queue)
     }
 
     /// A color's events, for who has locked the core that has it.
@@ -355,24 +343,8 @@ impl Mely {
             let mut victims = self.nearest[thief].iter();
             return victims.any(|&victim| self.steal_from(victim, thief, start));
         }
-        let n = self.cores.len();
-        let fullest = (0..n).max_by_key(|&core| {
-            let len = self.cores[core].len.load(Relaxed);
-            (len, Reverse(core))
-        });
-        let fullest = fullest.expect("there is a core");
-        (fullest..fullest + n)
-            .map(|core| core % n)
-            .filter(|&victim| victim != thief)
-            .any(|victim| self.steal_from(victim, thief, start))
-    }
-
-    fn lock(&self, core: usize) -> Option<SpinMutexGuard<'_, Locked<CoreQueue>>> {
-        let lock = &self.cores[core].queue;
-        match self.open.try_lock {
-            true => lock.try_lock(),
-            false => Some(lock.lock()),
-        }
+        let len = |core: usize| self.cores[core].len.load(Relaxed);
+        victims(thief, self.cores.len(), len).any(|victim| self.steal_from(victim, thief, start))
     }
 
     fn steal_from(&self, victim: usize, thief: usize, start: Duration) -> bool {
@@ -380,7 +352,7 @@ impl Mely {
             return false;
         }
         if self.open.one_lock {
-            let Some(mut from) = self.lock(victim) else {
+            let Some(mut from) = self.open.lock(&self.cores[victim].queue) else {
                 return false;
             };
             let Some(color) = self.take_color(victim, &mut from.of) else {
@@ -392,15 +364,9 @@ impl Mely {
             self.give_color(color, thief, &mut own.of, start);
             return true;
         }
-        let Some(first) = self.lock(victim.min(thief)) else {
+        let queue = |core: usize| &self.cores[core].queue;
+        let Some((mut own, mut from)) = self.open.lock_both(thief, victim, queue) else {
             return false;
-        };
-        let Some(second) = self.lock(victim.max(thief)) else {
-            return false;
-        };
-        let (mut own, mut from) = match thief < victim {
-            true => (first, second),
-            false => (second, first),
         };
         let color = self.take_color(victim, &mut from.of);
         if let Some(color) = color {
@@ -582,7 +548,7 @@ mod tests {
     use super::super::event::{Depot, Pool};
     use super::*;
 
-    /// Queues events of these colors, and of so many ns, on core 0 of two.
+    /// Queues events, each of a color and of a time in ns, on core 0 of two.
     fn queued(by: Heuristics, events: &[(u32, u32)]) -> Mely {
         let mely = Mely::new(100, 2, Some(by), vec![vec![1], vec![0]]);
         for &(color, time_ns) in events {

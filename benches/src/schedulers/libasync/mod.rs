@@ -19,6 +19,7 @@ pub mod mp;
 pub mod open;
 mod queue;
 pub(super) mod smp;
+mod thief;
 
 use super::{Extras, Steals};
 use crate::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};

@@ -22,8 +22,8 @@ pub struct Open {
     pub one_lock: bool,
     /// What Mely takes a steal to cost until some have been measured, in ns.
     pub first_cost_ns: u64,
-    /// Each of the upper two of Mely's three time-left intervals begins at so many times the
-    /// beginning of the one below; the lowest begins at what a steal costs.
+    /// Each of the upper two of Mely's three time-left intervals begins at the beginning of the one
+    /// below times this; the lowest begins at what a steal costs.
     pub interval_factor: u64,
 }
 

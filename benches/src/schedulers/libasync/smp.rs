@@ -29,6 +29,7 @@
 use super::event::Event;
 use super::open::Open;
 use super::queue::{EXAMINED, Kind, Lock, Locked, Queue};
+use super::thief::{ON_ITS_WAY, lock_owner, victims};
 use super::{Queues, Steals, stopping};
 use crate::schedulers::{Extras, Scheduler};
 use crate::sync::atomic::{
@@ -48,9 +49,6 @@ struct Smp {
     stealing: bool,
     open: Open,
 }
-
-/// Of a color that is between two cores.
-const ON_ITS_WAY: usize = usize::MAX;
 
 struct Core {
     queue: Lock<CoreQueue>,
@@ -92,18 +90,8 @@ impl Smp {
     /// Locks the core that has a color.
     fn lock_owner(&self, color: u32) -> (&Core, SpinMutexGuard<'_, Locked<CoreQueue>>) {
         let owner = &self.owners[color as usize];
-        loop {
-            let number = owner.load(Relaxed);
-            if number == ON_ITS_WAY {
-                charge::pauses(1);
-                continue;
-            }
-            let core = &self.cores[number];
-            let queue = core.queue.lock();
-            if owner.load(Relaxed) == number {
-                return (core, queue);
-            }
-        }
+        let (number, queue) = lock_owner(owner, |core| &self.cores[core].queue);
+        (&self.cores[number], queue)
     }
 
     /// Takes what a core runs next.
@@ -129,22 +117,8 @@ impl Smp {
     /// Mely's Figure 2. True if anything was stolen.
     fn steal(&self, thief: usize) -> bool {
         let start = sync::now();
-        let n = self.cores.len();
-        let fullest = (0..n).max_by_key(|&core| {
-            let len = self.cores[core].len.load(Relaxed);
-            (len, std::cmp::Reverse(core))
-        });
-        core_set(fullest.expect("there is a core"), n)
-            .filter(|&victim| victim != thief)
-            .any(|victim| self.steal_from(victim, thief, start))
-    }
-
-    fn lock(&self, core: usize) -> Option<SpinMutexGuard<'_, Locked<CoreQueue>>> {
-        let lock = &self.cores[core].queue;
-        match self.open.try_lock {
-            true => lock.try_lock(),
-            false => Some(lock.lock()),
-        }
+        let len = |core: usize| self.cores[core].len.load(Relaxed);
+        victims(thief, self.cores.len(), len).any(|victim| self.steal_from(victim, thief, start))
     }
 
     fn steal_from(&self, victim: usize, thief: usize, start: Duration) -> bool {
@@ -152,7 +126,7 @@ impl Smp {
             return false;
         }
         if self.open.one_lock {
-            let Some(mut from) = self.lock(victim) else {
+            let Some(mut from) = self.open.lock(&self.cores[victim].queue) else {
                 return false;
             };
             let Some(color) = self.choose(&from.of) else {
@@ -169,16 +143,9 @@ impl Smp {
             own.steals.cost += sync::now() - start;
             return true;
         }
-        let Some(first) = self.lock(victim.min(thief)) else {
+        let queue = |core: usize| &self.cores[core].queue;
+        let Some((mut own, mut from)) = self.open.lock_both(thief, victim, queue) else {
             return false;
-        };
-        let Some(second) = self.lock(victim.max(thief)) else {
-            return false;
-        };
-        let (mut own, mut from) = if thief < victim {
-            (first, second)
-        } else {
-            (second, first)
         };
         let (own, from) = (&mut own.of, &mut from.of);
         let Some(color) = self.choose(from) else {
@@ -232,11 +199,6 @@ impl Smp {
         own.steals.won += 1;
         own.steals.colors += 1;
     }
-}
-
-/// The order in which victims are tried.
-fn core_set(fullest: usize, cores: usize) -> impl Iterator<Item = usize> {
-    (fullest..fullest + cores).map(move |core| core % cores)
 }
 
 impl Queues for Smp {
@@ -357,12 +319,6 @@ mod tests {
             .iter()
             .map(|(_, event)| event.color)
             .collect()
-    }
-
-    #[test]
-    fn victims_are_tried_from_the_fullest_on() {
-        let order: Vec<_> = core_set(6, 8).collect();
-        assert_eq!(order, [6, 7, 0, 1, 2, 3, 4, 5]);
     }
 
     #[test]
