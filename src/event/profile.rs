@@ -10,12 +10,13 @@
 //! published.
 //!
 //! **Many cores.** Every core reads a profile for each post and each run, and a line that one core
-//! writes is fetched anew by all. So a profile is two lines. Of the *read* one, what follows from
-//! the means is stored when it differs by a sixteenth from what is there. The *samples* are another,
-//! and all cores together write it as often as [`RECORDERS`] of them would: each leaves out the more
-//! runs, the more cores there are. Left out by their turn, not by how long they took, or the means
-//! would be those of the runs that are not usual. What is recorded always: the first runs, what was
-//! not expected, and what comes while one is wary after that.
+//! writes is fetched anew by all. So a profile is two lines. The one that all read has what
+//! follows from the means, stored when it differs by more than a sixteenth from what is there. The
+//! *samples* are on the other, and all cores together write that as often as [`RECORDERS`] of them
+//! would: a core leaves out the more runs, the more cores there are. It leaves them out by their
+//! turn and not by how long they took, or the means would be those of the runs that are not usual.
+//! What is recorded always: the first runs, what was not expected, and what comes while one is wary
+//! after that.
 
 use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId, Tag};
@@ -65,13 +66,13 @@ pub(crate) const WATCH_GATE: u32 = 2;
 /// Every timed run is to be recorded, whoever's turn it is.
 const WATCH_EACH: u32 = 4;
 
-/// Of so many runs each one that is timed is recorded.
+/// Each timed run is recorded until there are this many samples.
 const FIRST_SAMPLES: u32 = 4 * WEIGHT;
 
 /// As many samples are recorded by all cores as this number of cores would.
 const RECORDERS: usize = 4;
 
-/// Of how many timed runs a core records one, if there are so many cores.
+/// Of how many timed runs each of these cores records one.
 pub(crate) fn record_period(cores: usize) -> u32 {
     cores.div_ceil(RECORDERS) as u32
 }
@@ -252,13 +253,13 @@ impl ClosureProfile {
         let (samples, mean_ns, deviation_ns) = self.samples.load();
         if samples > 0 && self.tail_ns() <= long_ns {
             self.expect_the_same(ns, long_ns);
-            let wary_ns = self.note_surprise(ns, long_ns);
+            let wary_ns = self.note_surprise(ns, long_ns, tail_ns(mean_ns, deviation_ns));
             self.update_estimate(samples, mean_ns, deviation_ns, wary_ns);
         }
     }
 
-    /// The next event is expected to take as long as this one, if the mean says less. After a few of
-    /// those the tail is as long, and the mean still short.
+    /// The next event is expected to take as long as this one, if the mean says less. After a few
+    /// of those the tail is as long, and the mean still short.
     fn expect_the_same(&self, ns: u32, long_ns: u32) {
         let now_ns = if ns > long_ns && self.estimate().raw_ns() <= long_ns {
             ns
@@ -271,12 +272,11 @@ impl ClosureProfile {
         }
     }
 
-    /// Remembers an event that took longer than `long_ns` though hardly any was expected to: cache
-    /// hits and misses, say, or data that has grown. A mean would take long to show that, and
-    /// forget it soon. Returns what to be wary of, in ns.
-    fn note_surprise(&self, ns: u32, long_ns: u32) -> u32 {
-        let (_, mean_ns, deviation_ns) = self.samples.load();
-        let surprises = ns > long_ns && tail_ns(mean_ns, deviation_ns) <= long_ns;
+    /// Remembers an event that took longer than `long_ns` though hardly any was expected to, by the
+    /// tail of the samples: cache hits and misses, say, or data that has grown. A mean would take
+    /// long to show that, and forget it soon. Returns what to be wary of, in ns.
+    fn note_surprise(&self, ns: u32, long_ns: u32, tail_ns: u32) -> u32 {
+        let surprises = ns > long_ns && tail_ns <= long_ns;
         let wary = self.samples.wary.load(Relaxed);
         let max_ns = self.samples.surprise_max_ns.load(Relaxed);
         let (wary, max_ns) = if surprises {
@@ -326,24 +326,23 @@ impl ClosureProfile {
         }
     }
 
-    /// Records a run of `ns`; one of more than `long_ns` should have been expected. `due`: it is the
-    /// core's turn to record what is usual, too.
+    /// Records a run of `ns`; one of more than `long_ns` should have been expected. `due`: it is
+    /// the core's turn to record what is usual, too.
     pub(crate) fn record(&self, ns: u64, long_ns: u64, due: bool) {
         let (ns, long_ns) = (clamped(ns), clamped(long_ns));
         let surprises = ns > long_ns && self.tail_ns() <= long_ns;
         let each = self.watch() & WATCH_EACH != 0;
-        let (samples, mean_ns, deviation_ns) = if due || each || surprises {
-            self.samples.load()
-        } else {
+        if !(due || each || surprises) {
             return self.expect_the_same(ns, long_ns);
-        };
+        }
+        let (samples, mean_ns, deviation_ns) = self.samples.load();
         if samples == 0 {
             self.samples.store(1, ns, 0);
             self.update_estimate(1, ns, 0, 0);
             return;
         }
         self.expect_the_same(ns, long_ns);
-        let wary_ns = self.note_surprise(ns, long_ns);
+        let wary_ns = self.note_surprise(ns, long_ns, tail_ns(mean_ns, deviation_ns));
         // A thread that the system took off its processor shows as one absurd sample. A handler
         // that really became so long gets there in a few samples all the same.
         let ns = ns.min(mean_ns.saturating_mul(8).saturating_add(2_000));
@@ -740,12 +739,15 @@ mod tests {
     fn means_move_by_a_sixteenth() {
         let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
         (0..20).for_each(|_| profile.record(800, 10_000, true));
-        for (ns, mean, deviation) in [(1_600, 850, 50), (0, 796, 100), (796, 796, 93)] {
+        for (ns, mean, deviation, tail_ns) in [
+            (1_600, 850, 50, 850 + 4 * 50),
+            (0, 796, 100, 796 + 4 * 100),
+            // By less than a sixteenth from the one before, so that stays.
+            (796, 796, 93, 796 + 4 * 100),
+        ] {
             profile.record(ns, 10_000, true);
             assert_eq!(profile.learned(), Some((mean, deviation)));
-            // As all cores see it.
-            let tail_ns = mean + 4 * deviation;
-            assert!(profile.tail_ns().abs_diff(tail_ns) <= tail_ns / 16);
+            assert_eq!(profile.tail_ns(), tail_ns);
         }
     }
 
