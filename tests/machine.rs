@@ -17,7 +17,7 @@ fn builder(cores: usize) -> Builder {
         .exit_when_idle(true)
 }
 
-/// Posts to its own color and now and then to another, so many times.
+/// Posts to its own color and now and then to another, until none is left.
 fn hop(cx: &mut Cx, color: u64, colors: u64, left: u32) {
     sim::work(cx, Duration::from_nanos(300 + 17 * color));
     if left > 0 {

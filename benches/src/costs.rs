@@ -61,7 +61,7 @@ impl Costs {
         ]
     }
 
-    /// Each of them so many times as much: on another processor.
+    /// Each of them multiplied: on another processor.
     #[must_use]
     pub fn times(&self, factor: f64) -> Costs {
         Costs::of(self.values().map(|ns| ns * factor))

@@ -50,7 +50,7 @@ pub const SCHEDULERS: [&str; 11] = [
     "libasync-smp-ws",
 ];
 
-/// On so many cores.
+/// The number of cores.
 pub const CORES: usize = 2;
 
 impl Compared {

@@ -20,7 +20,7 @@ const ROUNDS: usize = 7;
 const ROUNDS_QUICK: usize = 2;
 /// Most of what the rounds of a steady number differ by, as a part of it.
 const STEADY: f64 = 0.1;
-/// Of pairs of cores at one distance, so many are measured.
+/// The most pairs of cores at one distance that are measured.
 const PAIRS_MAX: usize = 3;
 /// What a core that has a line is taken to keep it for, in ns: stores that are made one after the
 /// other reach the cache together.
@@ -75,9 +75,10 @@ pub fn measure(quick: bool) -> Result<String, String> {
     };
     numbers.insert(Key::Hold, hold);
     let machine = Machine::new(&name(), topology, numbers).map_err(|error| error.to_string())?;
-    let head = "# Measured by `mely-machine measure`: the median of so many rounds is written.\n";
-    let head = head.replace("so many", &rounds.to_string());
-    Ok(head + &machine.to_text())
+    Ok(format!(
+        "# Measured by `mely-machine measure`: the median of {rounds} rounds is written.\n{}",
+        machine.to_text(),
+    ))
 }
 
 /// The median, and whether it is steady.

@@ -23,7 +23,7 @@ MACHINE is a file, or the name of one that comes along.
 run       runs a table's workload.
 validate  runs what the program `measured` ran on real cores, and prints both.
 paper     prints the tables of Mely's paper, on its machine.
-scale     prints what mely does on so many cores, and the lines that cost most.
+scale     prints what mely does on each number of cores, and the lines that cost most.
 
 Options:
   --seed N        all chance; 1 by default

@@ -137,7 +137,7 @@ pub fn once(
 
 fn run_set(table: &str, scheduler: &str, cores: usize, events: u64) -> Result<Outcome, String> {
     let workload = rows::workload(table, Which::Itself, Shape::default(), cores);
-    let workload = workload.ok_or("no such table on so many")?;
+    let workload = workload.ok_or("no such table on that number of cores")?;
     let scheduler = schedulers::find(scheduler).ok_or("no such scheduler")?;
     if !scheduler.runs(workload, cores) {
         return Err("it does not run that".into());

@@ -14,9 +14,9 @@ const LINES: usize = 10;
 /// What is run.
 #[derive(Clone, Copy, Debug)]
 enum Program {
-    /// A table of the benches; so many events a core.
+    /// A table of the benches, and its events a core.
     Table(&'static str, u64),
-    /// Four chains a core that share nothing but the handler, whose events take so many ns; for 8 ms.
+    /// Four chains a core that share nothing but the handler, for 8 ms; what an event takes, in ns.
     Chains(u64),
     /// All cores but one sleep; then a handler posts four colors for each, of an event of 100 us.
     Burst,

@@ -10,7 +10,7 @@ use crate::world::{Flow, OUTSIDE, World};
 
 pub use crate::run::uncharged;
 
-/// Lines are of so many bytes.
+/// The size of a line, in bytes.
 const LINE_BYTES: usize = 64;
 /// No less is on two lines.
 const UNIT_BYTES: usize = 16;
@@ -208,7 +208,7 @@ pub fn pause() {
     pauses(1);
 }
 
-/// So many of them, between which nothing is looked at.
+/// This number of them, between which nothing is looked at.
 #[inline]
 pub fn pauses(pauses: u32) {
     if is_charged() {

@@ -16,7 +16,7 @@ const WAYS: usize = 8;
 const EMPTY: u32 = u32::MAX;
 /// Of a line that belongs to no core.
 pub(crate) const NOBODY: u16 = u16::MAX;
-/// So many steps in one direction make a row.
+/// Steps in one direction that make a row.
 const STEPS_MIN: u32 = 2;
 /// Rows that a core's prefetcher follows.
 const ROWS: usize = 16;

@@ -28,14 +28,14 @@ pub type Tick = Box<dyn FnMut(u64)>;
 pub struct Options {
     /// Who gets a line or a lock that several wait for, and all other chance.
     pub seed: u64,
-    /// After so much virtual time the run is given up, in ns.
+    /// The virtual time after which the run is given up, in ns.
     pub ns_max: f64,
     /// How far one core may run ahead of the others, in ns; the machine's hold window if none.
     pub ahead_ns: Option<f64>,
     /// Leaves a core: calls what it is given, and sees to it that nothing of the core's is found on
     /// this thread meanwhile.
     pub around: fn(&dyn Fn()),
-    /// Called every so many ns, between cores; costs nothing.
+    /// Called after each interval of this number of ns, between cores; costs nothing.
     pub tick: Option<(f64, Tick)>,
     /// Called before any core begins: names lines.
     pub setup: Body,

@@ -53,7 +53,7 @@ impl Lines {
         }
     }
 
-    /// Follows the links, so many.
+    /// Follows this number of links.
     fn follow(&self, links: usize) {
         let lines = &self.0;
         let mut at = 0;
@@ -73,7 +73,7 @@ impl Lines {
     }
 }
 
-/// What a load takes in a working set of so many bytes, and a line in a row there, in ns.
+/// What a load takes in a working set of this number of bytes, and a line in a row there, in ns.
 pub(super) fn level_ns(bytes: usize) -> (f64, f64) {
     let lines = Lines::new(bytes / 64);
     lines.link();
