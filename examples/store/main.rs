@@ -2,7 +2,8 @@
 //! redis-cli and redis-benchmark. `cargo run --release --example store -- 127.0.0.1:6379`, Ctrl-C
 //! to stop: what has come by then is answered.
 //!
-//! A key lies in one of a few shards, each the state of a color. A connection is a task. The
+//! A key lies in one of as many shards as cores, each the state of a color: more would run in
+//! parallel no better, and be more events for several requests. A connection is a task. The
 //! requests that it has read at once are one event, which has the shards of all their keys: nobody
 //! sees one of them done and the next one not. Events without a shard in common run in parallel.
 
@@ -14,7 +15,7 @@ use mely::aio::AsyncStream;
 use mely::net::{Acceptors, Incoming, Stream};
 use mely::{Color, Colored, Cx, Handler, Runtime, timeout, with_cx};
 use mimalloc::MiMalloc;
-use requests::{REQUEST_BYTES_MAX, SHARDS, Shard, Store};
+use requests::{REQUEST_BYTES_MAX, Shard, Store};
 use std::{io, io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
 /// As redis-server brings an allocator of its own. With glibc's a SET of a new key takes a third
@@ -31,8 +32,9 @@ static STOP: Handler = Handler::new("stop");
 struct Batch {
     /// With their names in capitals.
     requests: Vec<Vec<Bytes>>,
-    /// The shards of their keys.
+    /// The shards of their keys, and of how many they are.
     which: u64,
+    of: u64,
 }
 
 impl Batch {
@@ -71,14 +73,21 @@ impl Batch {
             _ => (0, 1),
         };
         let keys = request[1..].iter().step_by(step).take(most);
-        self.which = keys.fold(self.which, |all, key| all | 1 << requests::shard_of(key));
+        self.which = keys.fold(self.which, |all, key| {
+            all | 1 << requests::shard_of(key, self.of)
+        });
         self.requests.push(request);
     }
 
     /// Runs all requests, and returns their answers.
     fn run(self, shards: Vec<&mut Shard>, now: Duration) -> Vec<u8> {
-        let (mut out, which) = (Vec::new(), self.which);
-        let mut store = Store { which, shards, now };
+        let (mut out, which, of) = (Vec::new(), self.which, self.of);
+        let mut store = Store {
+            which,
+            of,
+            shards,
+            now,
+        };
         for request in self.requests {
             let begin = out.len();
             if let Err(error) = store.run(&request, &mut out) {
@@ -101,13 +110,16 @@ async fn serve(stream: Stream, shards: Arc<[Colored<Shard>]>) -> io::Result<()> 
             return stream.close().await;
         }
         input.extend_from_slice(&space[..len]);
-        let mut batch = Batch::default();
+        let mut batch = Batch {
+            of: shards.len() as u64,
+            ..Batch::default()
+        };
         let read = batch.read(&mut input);
         if !batch.requests.is_empty() {
             // What has no key has a shard too, so that nothing is answered in another way.
             batch.which = batch.which.max(1);
-            let asked = (0..SHARDS).filter(|shard| batch.which & 1 << shard != 0);
-            let asked: Vec<_> = asked.map(|shard| shards[shard as usize].clone()).collect();
+            let asked = (0..shards.len()).filter(|shard| batch.which & 1 << shard != 0);
+            let asked: Vec<_> = asked.map(|shard| shards[shard].clone()).collect();
             let answers =
                 with_cx(|cx| cx.ask_all(asked, move |shards, cx| batch.run(shards, cx.now())));
             let answers = answers.await;
@@ -130,7 +142,7 @@ async fn serve(stream: Stream, shards: Arc<[Colored<Shard>]>) -> io::Result<()> 
 /// Listens until the runtime ends. Returns the address.
 pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
     let shard = |number| Colored::new(cx, Color::from(number), Shard::default());
-    let shards: Arc<[_]> = (1..=SHARDS).map(shard).collect();
+    let shards: Arc<[_]> = (1..=cx.cores().min(64) as u64).map(shard).collect();
     let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
         // Out of descriptors, perhaps: accepting goes on a little later.
         let Ok(incoming) = incoming else { return };

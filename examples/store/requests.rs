@@ -12,8 +12,6 @@ use nom::sequence::{delimited, terminated};
 use nom::{IResult, Parser};
 use std::{hash::RandomState, time::Duration};
 
-/// More of them are more that run in parallel, and more events for several requests.
-pub(crate) const SHARDS: u64 = 4;
 /// Longer requests are not served, nor those with more arguments: what has come of a request is
 /// read anew when more comes.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
@@ -63,25 +61,27 @@ impl Entry {
     }
 }
 
-/// By FNV-1a: an attacker might choose keys of one shard, but not of one place in its table.
-pub(crate) fn shard_of(key: &[u8]) -> u64 {
+/// Of so many. By FNV-1a: an attacker might choose keys of one shard, but not of one place in its
+/// table.
+pub(crate) fn shard_of(key: &[u8], shards: u64) -> u64 {
     let fnv = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let hash = key.iter().fold(0x811c_9dc5, fnv);
     // The low bits know only the low bits of each byte.
-    u64::from(hash ^ hash >> 16) % SHARDS
+    u64::from(hash ^ hash >> 16) % shards
 }
 
 /// Some shards, while an event has them.
 pub(crate) struct Store<'a> {
-    /// The numbers of the shards, as bits.
+    /// The numbers of the shards, as bits, and of how many they are.
     pub(crate) which: u64,
+    pub(crate) of: u64,
     pub(crate) shards: Vec<&'a mut Shard>,
     pub(crate) now: Duration,
 }
 
 impl Store<'_> {
     fn shard(&mut self, key: &[u8]) -> &mut Shard {
-        let before = self.which & ((1 << shard_of(key)) - 1);
+        let before = self.which & ((1 << shard_of(key, self.of)) - 1);
         self.shards[before.count_ones() as usize]
     }
 
