@@ -37,16 +37,8 @@ pub(crate) const UNKNOWN_NS: u32 = 10_000;
 /// An annotation counts for as many samples.
 const PRIOR_SAMPLES: u32 = 8;
 
-/// Time allowed for each post of an event that posts in a row, in ns.
-const POST_NS: u64 = 100;
-/// The same while each post is published by itself, in ns.
-const LONE_POST_NS: u64 = 400;
-/// Time allowed on top, once an event, in ns.
-const POSTS_NS: u64 = 1_000;
-/// Events that must have posted in a row before the handler counts as one that does.
-const IN_A_ROW_MIN: u32 = 3;
-/// From this many posts on it is worth the while to publish them together.
-const POSTS_MIN: u64 = 8;
+/// Posts that long events of a new handler publish by themselves.
+pub(crate) const LONE_POSTS: u32 = 64;
 
 /// The weight of a new sample is one over this, once there are as many.
 const WEIGHT: u32 = 16;
@@ -93,8 +85,8 @@ pub(crate) struct ClosureProfile {
     tail_ns: AtomicU32,
     /// [`WATCH_TIMES`], [`WATCH_GATE`], [`WATCH_EACH`]: what is to be done for each event.
     watch: AtomicU32,
-    /// How many events did, one after the other: see [`ClosureProfile::posts_in_a_row`].
-    in_a_row: AtomicU32,
+    /// See [`ClosureProfile::lone_posts`].
+    lone_posts: AtomicU32,
     /// The last event took so long, though by the mean it would have been short; else 0.
     surprise_ns: AtomicU32,
     samples: Samples,
@@ -144,7 +136,7 @@ impl ClosureProfile {
             estimate: AtomicU64::new(0),
             tail_ns: AtomicU32::new(0),
             watch: AtomicU32::new(0),
-            in_a_row: AtomicU32::new(0),
+            lone_posts: AtomicU32::new(LONE_POSTS),
             surprise_ns: AtomicU32::new(0),
             samples: Samples {
                 mean_ns: AtomicU32::new(time_ns),
@@ -216,27 +208,16 @@ impl ClosureProfile {
         self.watch.load(Relaxed)
     }
 
-    /// Whether its last few events posted one event after the other and then were over. If so
-    /// they are long because of that, and what they posted need not be published event by event.
-    pub(crate) fn posts_in_a_row(&self) -> bool {
-        self.in_a_row.load(Relaxed) >= IN_A_ROW_MIN
+    /// How many posts of its long events are still to be published by themselves. The scheduler
+    /// says so (`sched::row`).
+    pub(crate) fn lone_posts(&self) -> u32 {
+        self.lone_posts.load(Relaxed)
     }
 
-    /// Takes note of an event that took `ns` from its first post on, and posted `more`.
-    pub(crate) fn record_posts(&self, more: u64, ns: u64) {
-        let seen = self.in_a_row.load(Relaxed);
-        let together = seen >= IN_A_ROW_MIN;
-        let post_ns = if together { POST_NS } else { LONE_POST_NS };
-        let now = if ns > POSTS_NS + more * post_ns {
-            0
-        } else if more >= POSTS_MIN && !together {
-            seen + 1
-        } else {
-            return;
-        };
+    pub(crate) fn set_lone_posts(&self, posts: u32) {
         // Every post reads this line: what is unchanged is not stored.
-        if now != seen {
-            self.in_a_row.store(now, Relaxed);
+        if posts != self.lone_posts() {
+            self.lone_posts.store(posts, Relaxed);
         }
     }
 
@@ -824,33 +805,6 @@ mod tests {
         assert_eq!(profile.learned(), Some((799, 1)));
         profile.record(815, 10_000, true);
         assert_eq!(profile.learned(), Some((800, 2)));
-    }
-
-    /// Three events of at least eight posts each, at most 400 ns a post and 1,000 besides.
-    #[test]
-    fn a_handler_shows_that_it_posts_in_a_row() {
-        let shows = |profile: &ClosureProfile, more, ns| {
-            profile.record_posts(more, ns);
-            profile.posts_in_a_row()
-        };
-        let new = || ClosureProfile::new(None, vtable(|_| ()), false);
-        let profile = new();
-        let seen = [8, 8, 8].map(|more| shows(&profile, more, 4_200));
-        assert_eq!(seen, [false, false, true]);
-        // From then on at most 100 ns a post, however few they are.
-        assert!(shows(&profile, 8, 1_800) && shows(&profile, 0, 1_000));
-        assert!(!shows(&profile, 0, 1_001));
-        // Anew.
-        let seen = [100, 100, 100].map(|more| shows(&profile, more, 10));
-        assert_eq!(seen, [false, false, true]);
-        assert!(!shows(&profile, 8, 1_801));
-        // Few posts show nothing.
-        let profile = new();
-        assert!((0..10).all(|_| !shows(&profile, 7, 10)));
-        // One that was slow is no beginning.
-        let profile = new();
-        let seen = [1, 1, 0, 1, 1, 1].map(|fast| shows(&profile, 8, 4_201 - fast));
-        assert_eq!(seen, [false, false, false, false, false, true]);
     }
 
     #[test]

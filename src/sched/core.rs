@@ -304,9 +304,10 @@ impl Core {
 
     #[inline(never)]
     fn flush_due(&mut self) {
-        self.flush();
-        if self.outbox_due == 1 && self.timing.first_post.is_none() {
-            self.published_first();
+        if self.outbox_due == 1 || self.timing.row.is_some() {
+            self.publish_long();
+        } else {
+            self.flush();
         }
     }
 

@@ -7,7 +7,8 @@
 //!
 //! [`steal`] and [`victim`] are what an idle core does, [`levelling`] what a busy one does beside a
 //! busier; [`takeover`] takes from those that sleep. [`timing`] is how a core knows what its
-//! handlers take, and what it does before a long one. [`together`] posts to several colors at once.
+//! handlers take, and what it does before a long one, [`row`] whether that one's posts may wait.
+//! [`together`] posts to several colors at once.
 //! [`holding`] is how a color is held: its events then ask a gate ([`crate::gate`]). [`depth`] is
 //! for reports.
 //!
@@ -27,6 +28,7 @@ mod holding;
 mod levelling;
 pub(crate) mod outbox;
 mod recording;
+mod row;
 pub(crate) mod section;
 pub(crate) mod steal;
 pub(crate) mod step;

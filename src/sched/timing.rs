@@ -1,12 +1,6 @@
 //! Taking the time of events, and what a core does before one that is known or feared to be long.
 //!
-//! What such an event posts is published at once, post by post, because it might go on for long
-//! after. That costs several times the post. Events that are long *because* they post (a broadcast,
-//! say) are spared it: if several events of a handler, one after the other, took little time for
-//! each post after the first, the handler *posts in a row*. Of its next event the first post is
-//! published at once, and the rest together, at [`OUTBOX_MAX`] colors or at its end. If
-//! that does take longer after all, its posts have waited, and the handler is no longer taken for
-//! one that posts in a row.
+//! What such an event posts is published at once; see [`super::row`] for when it is not.
 //!
 //! **Surprises.** Most events are not timed: reading the clock costs more than they do. Such an
 //! event may still take a thousand times its estimate, and what waits behind it could have run on
@@ -16,6 +10,7 @@
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
+use super::row::Row;
 use crate::clock::Clock;
 use crate::event::profile::record_period;
 use crate::event::tag::ProfileId;
@@ -50,9 +45,8 @@ pub(super) struct Timing {
     pub(super) wary: u32,
     /// A handler of this quantum was longer than a wake-up.
     pub(super) long: bool,
-    /// When the first post of a long event was published, in ns, and how many had been posted by
-    /// then.
-    pub(super) first_post: Option<(u64, u64)>,
+    /// Of a long event that has posted.
+    pub(super) row: Option<Row>,
     /// The quantum, if it is timed as a whole.
     pub(super) quantum: Option<TimedQuantum>,
     /// Since when the core is awake, if it is not [busy](crate::shared::vigil) yet, in ns.
@@ -69,7 +63,7 @@ impl Timing {
             record_period: record_period(cores),
             wary: 0,
             long: false,
-            first_post: None,
+            row: None,
             quantum: None,
             fresh_since_ns: (!busy_at_once).then_some(0),
         }
@@ -215,15 +209,25 @@ impl Core {
         }
     }
 
-    /// The first post of a long event is published, and known to all. If its handler is known to
-    /// post in a row, the others may wait for each other.
+    /// Publishes posts of a long event.
     #[inline(never)]
-    pub(super) fn published_first(&mut self) {
-        self.timing.first_post = Some((self.clock.now_ns(), self.posted));
+    pub(super) fn publish_long(&mut self) {
+        let began_ns = self.clock.now_ns();
+        self.flush();
+        let now_ns = self.clock.now_ns();
         let profile = self.shared.profiles.get(self.current.profile());
-        if profile.posts_in_a_row() {
-            self.outbox_due = OUTBOX_MAX;
-        }
+        let row = match &mut self.timing.row {
+            Some(row) => {
+                row.publish(began_ns, now_ns);
+                row
+            }
+            none => none.insert(Row::begin(now_ns, self.posted, profile.lone_posts())),
+        };
+        self.outbox_due = if row.may_wait(self.posted) {
+            OUTBOX_MAX
+        } else {
+            1
+        };
     }
 
     #[inline(never)]
@@ -239,8 +243,8 @@ impl Core {
             left => left - 1,
         };
         profile.record(took_ns, self.shared.wake_cost_ns, due);
-        if let Some((first_ns, first)) = self.timing.first_post.take() {
-            profile.record_posts(self.posted - first, now_ns - first_ns);
+        if let Some(row) = self.timing.row.take() {
+            profile.set_lone_posts(row.end(now_ns, self.posted));
         }
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);

@@ -482,32 +482,31 @@ fn others_that_wait_for_a_long_event_are_counted() {
     }
 }
 
-/// What counts are the posts of the event itself.
+/// Of a new handler the first is published, and 64 more, each by itself.
 #[test]
-fn a_long_event_that_posts_in_a_row_is_known_for_it() {
-    for (post_ns, in_a_row) in [(100, true), (600, false)] {
+fn a_long_event_publishes_posts_in_a_row_together() {
+    for (post_ns, together, owed) in [(100, true, 0), (200, false, 64 + 2 * 99)] {
         let (mut machine, _) = Machine::with_colors(0);
         let color = machine.color(0, 0);
-        let handler = takes(LONG_NS);
-        for i in 0..3 {
-            post(&mut machine.cores[0], handler, color);
-            machine.cores[0].exchange();
-            assert!(machine.cores[0].next_color());
-            let event = machine.cores[0].begin_event().unwrap();
-            for j in 0..10 {
-                let to = machine.color(1, 1 + 10 * i + j);
-                machine.post(to, 20);
-                machine.wait(post_ns);
-            }
-            machine.cores[0].skip(event);
-            machine.cores[0].end_event();
-            machine.run();
+        post(&mut machine.cores[0], takes(LONG_NS), color);
+        machine.cores[0].exchange();
+        assert!(machine.cores[0].next_color());
+        let event = machine.cores[0].begin_event().unwrap();
+        for i in 1..=100 {
+            machine.wait(post_ns);
+            let to = machine.color(1, i);
+            machine.post(to, 20);
+            assert_eq!(
+                machine.cores[0].has_outbox(),
+                together && i > 65,
+                "post {i}"
+            );
         }
+        machine.cores[0].skip(event);
+        machine.cores[0].end_event();
         let profile = machine.cores[0].current.profile();
-        assert_eq!(
-            machine.shared.profiles.get(profile).posts_in_a_row(),
-            in_a_row
-        );
+        let profile = machine.shared.profiles.get(profile);
+        assert_eq!(profile.lone_posts(), owed);
     }
 }
 
