@@ -127,7 +127,7 @@ pub(crate) mod relaxed {
 
     pub(crate) use atomic::Ordering;
     use atomic::Ordering::Relaxed;
-    pub(crate) use atomic::{AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
     /// A counter with one writer: adding is a load and a store, never a read-modify-write.
     #[derive(Debug, Default)]

@@ -3,7 +3,9 @@
 //! A spin lock as in both papers (Mely §IV-A), because a critical section is some tens of
 //! instructions and a futex lock would pay a second read-modify-write to unlock. Unlike the papers
 //! we cannot assume a processor for each thread: a waiter yields once it has spun for longer than
-//! any critical section takes, so that a holder that lost its processor gets it back.
+//! any critical section takes, so that a holder that lost its processor gets it back. And who waits
+//! goes before who only tries: of a core that posts much many thieves want something at once, and it
+//! is to wait for the one among them that has the lock, not for one after the other.
 //!
 //! Under loom it is loom's mutex: a spinning model explores spinning, and the spin lock itself has
 //! a model of its own.
@@ -17,7 +19,8 @@ pub(crate) use modelled::{CoreLock, Guard};
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod spin {
     use crate::sync::atomic::{AtomicBool, Ordering};
-    use crate::sync::{CellMut, UnsafeCell, charge, first_look};
+    use crate::sync::{CellMut, UnsafeCell, charge, first_look, relaxed};
+    use crossbeam_utils::CachePadded;
     use std::ops::{Deref, DerefMut};
 
     /// Spins before the first yield: some microseconds.
@@ -26,8 +29,16 @@ pub(crate) mod spin {
     /// A spin lock that yields.
     #[derive(Debug)]
     pub(crate) struct CoreLock<T> {
-        held: AtomicBool,
+        pub(super) state: CachePadded<State>,
         value: UnsafeCell<T>,
+    }
+
+    /// In a line of its own: who looks at it again and again would take the value's from its holder.
+    #[derive(Debug)]
+    pub(super) struct State {
+        held: AtomicBool,
+        /// Somebody waits. A hint.
+        pub(super) wanted: relaxed::AtomicBool,
     }
 
     // SAFETY: the value is reached through a guard only, and `held` lets one guard live at a time.
@@ -38,7 +49,10 @@ pub(crate) mod spin {
     impl<T> CoreLock<T> {
         pub(crate) fn new(value: T) -> Self {
             CoreLock {
-                held: AtomicBool::new(false),
+                state: CachePadded::new(State {
+                    held: AtomicBool::new(false),
+                    wanted: relaxed::AtomicBool::new(false),
+                }),
                 value: UnsafeCell::new(value),
             }
         }
@@ -46,7 +60,7 @@ pub(crate) mod spin {
         /// Waits for the lock.
         #[inline]
         pub(crate) fn lock(&self) -> Guard<'_, T> {
-            if let Some(guard) = self.try_lock() {
+            if let Some(guard) = self.take() {
                 guard
             } else {
                 self.wait()
@@ -54,17 +68,22 @@ pub(crate) mod spin {
         }
 
         #[cold]
-        fn wait(&self) -> Guard<'_, T> {
+        pub(super) fn wait(&self) -> Guard<'_, T> {
             let mut spins = 0;
             loop {
                 // Reading first keeps the line shared while somebody else holds the lock.
-                if !first_look(|| self.held.load(Ordering::Relaxed), false)
-                    && let Some(guard) = self.try_lock()
+                if !first_look(|| self.state.held.load(Ordering::Relaxed), false)
+                    && let Some(guard) = self.take()
                 {
+                    // Another that waits says so again.
+                    self.state.wanted.store(false, Ordering::Relaxed);
                     return guard;
                 }
+                if !self.state.wanted.load(Ordering::Relaxed) {
+                    self.state.wanted.store(true, Ordering::Relaxed);
+                }
                 #[cfg(all(feature = "machine", not(loom)))]
-                if self.held.wait_for_unlock() {
+                if self.state.held.wait_for_unlock() {
                     continue;
                 }
                 spins += 1;
@@ -76,17 +95,28 @@ pub(crate) mod spin {
             }
         }
 
-        /// The lock if it is free.
+        /// The lock if it is free, and nobody waits for it.
         #[inline]
         pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+            if first_look(|| self.state.held.load(Ordering::Relaxed), false)
+                || self.state.wanted.load(Ordering::Relaxed)
+            {
+                return None;
+            }
+            self.take()
+        }
+
+        #[inline]
+        fn take(&self) -> Option<Guard<'_, T>> {
             // Under loom a compare-and-swap: loom does not know that the unlocking store comes
             // after a swap that failed before it, and lets the failed swap's `true` win for ever.
             let was_held = if cfg!(loom) {
-                self.held
+                self.state
+                    .held
                     .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
                     .is_err()
             } else {
-                self.held.swap(true, Ordering::Acquire)
+                self.state.held.swap(true, Ordering::Acquire)
             };
             if was_held {
                 return None;
@@ -95,7 +125,7 @@ pub(crate) mod spin {
             let value = unsafe { self.value.borrow_mut() };
             Some(Guard {
                 value,
-                _release: Release(&self.held),
+                _release: Release(&self.state.held),
             })
         }
     }
@@ -168,6 +198,7 @@ mod modelled {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::CoreLock;
+    use crate::sync::relaxed::Ordering;
     use std::sync::Arc;
 
     #[test]
@@ -185,6 +216,17 @@ mod tests {
         let held = lock.lock();
         assert!(lock.try_lock().is_none());
         drop(held);
+        assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn who_waits_goes_before_who_only_tries() {
+        let lock = CoreLock::new(());
+        lock.state.wanted.store(true, Ordering::Relaxed);
+        assert!(lock.try_lock().is_none());
+        drop(lock.lock());
+        assert!(lock.try_lock().is_none(), "somebody still waits");
+        drop(lock.wait());
         assert!(lock.try_lock().is_some());
     }
 
