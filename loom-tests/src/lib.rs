@@ -78,6 +78,7 @@
 //! | | `parking::hint_rises_again`: the same when a thief has emptied the hint before | 2 | `waker's fence skipped` |
 //! | doorbell and park, two wakers | `waking::two_pokers`: two foreign threads, who share one maker of events | 2 | `earlier pokes cut off` |
 //! | | `waking::poke_and_hint`: a core and a foreign thread | 1 | `awake stored` |
+//! | | `parking::look_left_to_another`: the same beside two cores, of which one may search | 1 | `look left to nobody` |
 //! | park, against a steal | `parking::thief_raises_hint`: a thief makes the hint rise by linking mail | 2 | `no look after the last search`; `thief's fence skipped` |
 //! | | `parking::nudge`: a thief links mail of a victim that goes to sleep | 3 | `nudge forgotten` |
 //! | | `parking::forwarded_poke`: a thief that finds nothing forwards a poke to a sleeper | 1 | `doorbells not rung after a search in vain` |

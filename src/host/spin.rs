@@ -45,8 +45,7 @@ impl Spin {
     #[cfg(feature = "machine")]
     pub(super) fn ends_ns(&self) -> u64 {
         self.idle_since_ns
-            .unwrap_or(0)
-            .saturating_add(self.limit_ns)
+            .map_or(u64::MAX, |since_ns| since_ns.saturating_add(self.limit_ns))
     }
 
     /// The core has slept.

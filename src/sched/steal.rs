@@ -14,7 +14,7 @@
 //! cost of that distance; or if it is *stuck* and has a color queued or a poke. It is stuck in an
 //! event that is long or expected to be, and if it was seen in one turn for longer than a steal
 //! costs. With the two-color rule only a poke counts. From a stuck victim without a worthy color
-//! half of its stealable colors are taken, and at most a round.
+//! half of its stealable colors are taken, or as many as are worth a steal, and at most a round.
 //!
 //! A victim is a core, and has a *rank* among a thief's victims: 0 is the nearest.
 
@@ -60,6 +60,8 @@ pub(super) struct Search {
     /// One for each victim.
     sightings: Vec<Option<Sighting>>,
     pub(super) state: Searching,
+    /// The last search has seen something.
+    tempted: bool,
     /// The victim, by its rank, to take a round from after this quantum.
     pub(super) levelling: Option<usize>,
     /// When a color changes sides, if this core has had fewer than another.
@@ -74,6 +76,7 @@ impl Search {
         Search {
             sightings: vec![None; victims],
             state: Searching::No,
+            tempted: false,
             levelling: None,
             rotates_at_ns: None,
             #[cfg(feature = "machine")]
@@ -167,17 +170,25 @@ impl Core {
         if self.search.is_counted() {
             return true;
         }
-        let searching = &self.shared.searching;
-        let max = (self.shared.cores.len() as u32 / 2).max(1);
-        if searching.load(Ordering::Relaxed) >= max {
+        if self.search_enough() {
             return false;
         }
-        if searching.fetch_add(1, Ordering::AcqRel) >= max {
+        let searching = &self.shared.searching;
+        if searching.fetch_add(1, Ordering::AcqRel) >= self.searching_max() {
             searching.fetch_sub(1, Ordering::AcqRel);
             return false;
         }
         self.search.state = Searching::Counted;
         true
+    }
+
+    fn searching_max(&self) -> u32 {
+        (self.shared.cores.len() as u32 / 2).max(1)
+    }
+
+    /// Whether as many cores search as may.
+    fn search_enough(&self) -> bool {
+        self.shared.searching.load(Ordering::Relaxed) >= self.searching_max()
     }
 
     /// This core was about to sleep, and others may count on it to search.
@@ -236,6 +247,7 @@ impl Core {
 
     fn search(&mut self, loot: &mut Loot) -> bool {
         let now_ns = self.clock.now_ns();
+        self.search.tempted = false;
         #[cfg(feature = "machine")]
         {
             self.search.stuck_at_ns = u64::MAX;
@@ -304,6 +316,7 @@ impl Core {
         let Some(why) = self.tempting(rank, now_ns) else {
             return false;
         };
+        self.search.tempted = true;
         // Borrowed, not cloned: see `Core::exchange`.
         let Core {
             id,
@@ -375,6 +388,12 @@ impl Core {
         }
     }
 
+    /// Whether this core searches and has seen something that it could not get: others have the
+    /// lock, say. It has to look again before it sleeps.
+    pub(crate) fn is_tempted(&self) -> bool {
+        self.search.is_counted() && self.search.tempted
+    }
+
     /// The last look before sleeping: is there anything, here or at the others, that this core
     /// should not sleep on? Comes after the fence of [`crate::shared::sleepers`].
     pub(crate) fn anything_to_do(&mut self) -> bool {
@@ -383,6 +402,10 @@ impl Core {
             return true;
         }
         if !shared.policy.stealing {
+            return false;
+        }
+        if self.search_enough() || fault("look left to nobody") {
+            // They look, and the last of them to end looks last: see `end_search`.
             return false;
         }
         let now_ns = self.clock.now_ns();

@@ -3,7 +3,7 @@
 //! In each model somebody waits for an event to run, so that a wake-up that is lost is a deadlock,
 //! which loom reports.
 
-use crate::support::{Done, LONG, RUNS, SHORT, WORTHY, all_has_run, room_in, within};
+use crate::support::{Done, HALF, LONG, RUNS, SHORT, WORTHY, all_has_run, room_in, within};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx, Handler};
@@ -237,7 +237,8 @@ fn nudge() {
         let stealing = within(&world, &mut victim, &LONG, move |_cx| {
             thread::spawn(move || {
                 for (color, event) in posts {
-                    event.post_from(&poster, &SHORT, color);
+                    // As much as a steal is worth: it takes one.
+                    event.post_from(&poster, &HALF, color);
                 }
                 thief.step();
             })
@@ -247,6 +248,42 @@ fn nudge() {
         oracle.assert_ran(OTHER, &[(0, 1)]);
         oracle.assert_ran(THIRD, &[(0, 1)]);
         all_has_run(world, victim, &oracle);
+    });
+}
+
+/// While as many cores search as may, the third one leaves the last look to them.
+#[test]
+fn look_left_to_another() {
+    Model {
+        name: "parking::look_left_to_another",
+        preemptions_max: 1,
+        iterations_min: 100_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let done = Done::of(1);
+        let world = Arc::new(World::new(Plan::cores(3)));
+        let [mut busy, searcher, sleeper] = [0, 1, 2].map(|core| world.core(core));
+        let event = {
+            let world = Arc::clone(&world);
+            done.after(oracle.event(0, 0))
+                .then(move |_cx| world.force())
+        };
+        let start = move |cx: &mut Cx| {
+            event.post(cx, &SHORT, THIRDS);
+            cx.flush();
+            done.wait();
+        };
+        let poster = world.poster();
+        poster.post_callback(LONG.on(RUNS, start)).unwrap();
+        let driven = [searcher, sleeper].map(|mut core| thread::spawn(move || core.drive()));
+        busy.step();
+        busy.drive();
+        for core in driven {
+            core.join().unwrap();
+        }
+        oracle.assert_ran(THIRDS, &[(0, 1)]);
+        all_has_run(world, (busy, poster), &oracle);
     });
 }
 
@@ -381,6 +418,12 @@ fn finds_what_is_published_alone_and_not_told() {
 #[test]
 fn finds_a_nudge_forgotten() {
     must_fail("parking::nudge", "nudge forgotten", &["deadlock"]);
+}
+
+#[test]
+fn finds_a_look_left_to_nobody() {
+    let model = "parking::look_left_to_another";
+    must_fail(model, "look left to nobody", &["deadlock"]);
 }
 
 #[test]
