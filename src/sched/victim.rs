@@ -60,11 +60,14 @@ impl Section<'_> {
             return false;
         }
         if why == Temptation::Stuck {
-            let half = self.guarded.queues.core_queue.stealable().div_ceil(2);
-            for _ in 0..half.min(into.remaining_capacity() as u32) {
+            let half = self.guarded.queues.core_queue.stealable().div_ceil(2) as usize;
+            let mut taken_ns = 0;
+            // What is shared out into less than a steal is worth costs more than it saves.
+            while !into.is_full() && (into.len() < half || taken_ns < self.limits.cost_ns) {
                 let Some(slot) = self.find_stealable(|_| true) else {
                     break;
                 };
+                taken_ns += self.guarded.colors.at(slot).load_ns();
                 self.move_to(slot, thief, into);
             }
         }

@@ -216,11 +216,22 @@ fn at_most_a_round_is_taken_at_once_and_the_rest_by_levelling() {
 }
 
 #[test]
-fn of_a_stuck_victim_half_is_taken_whatever_it_is_worth() {
+fn of_a_stuck_victim_half_is_taken_or_as_much_as_a_steal_is_worth() {
     for cores in [2, 8, 128] {
-        for (colors, stolen) in [(1, 1), (2, 1), (5, 3), (10, 5), (100, 32)] {
+        // With what the scheduler takes for each, 120 or 300 ns; a steal 600.
+        let cases = [
+            (20, 1, 1),
+            (20, 2, 2),
+            (20, 5, 5),
+            (20, 6, 5),
+            (20, 12, 6),
+            (20, 100, 32),
+            (200, 3, 2),
+            (200, 10, 5),
+        ];
+        for (ns, colors, stolen) in cases {
             let mut machine = Machine::flat(cores, Heuristics::ALL);
-            let all = machine.busy(0, &vec![(takes(20), 1); colors]);
+            let all = machine.busy(0, &vec![(takes(ns), 1); colors]);
             // Stuck is who made no progress for longer than a steal costs.
             assert!(machine.steal_after(1, STEAL_COST_NS).is_empty());
             machine.wait(1);
@@ -230,7 +241,7 @@ fn of_a_stuck_victim_half_is_taken_whatever_it_is_worth() {
         let mut machine = Machine::flat(cores, Heuristics::ALL);
         let all = machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
         machine.shared.cores[0].progress.set_long(true);
-        assert_eq!(machine.steal(1), all[..1]);
+        assert_eq!(machine.steal(1), all);
         // Not one that goes on.
         let mut machine = Machine::flat(cores, Heuristics::ALL);
         machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
