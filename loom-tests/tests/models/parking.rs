@@ -422,8 +422,11 @@ fn finds_a_nudge_forgotten() {
 
 #[test]
 fn finds_a_look_left_to_nobody() {
-    let model = "parking::look_left_to_another";
-    must_fail(model, "look left to nobody", &["deadlock"]);
+    must_fail(
+        "parking::look_left_to_another",
+        "look left to nobody",
+        &["deadlock"],
+    );
 }
 
 #[test]
