@@ -61,8 +61,8 @@ impl Entry {
     }
 }
 
-/// Of so many. By FNV-1a: an attacker might choose keys of one shard, but not of one place in its
-/// table.
+/// The number of a key's shard, below `shards`. By FNV-1a: an attacker might choose keys of one
+/// shard, but not of one place in its table.
 pub(crate) fn shard_of(key: &[u8], shards: u64) -> u64 {
     let fnv = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let hash = key.iter().fold(0x811c_9dc5, fnv);

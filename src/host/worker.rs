@@ -255,7 +255,8 @@ pub(crate) fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     if worker.spin.goes_on(worker.core.clock.now_ns()) && !worker.draining {
         return Next::Spin;
     }
-    // It would announce that it sleeps, on lines that all cores share, only to find that it must not.
+    // It would announce that it sleeps, on lines that all cores share, only to find that it must
+    // not.
     if !worker.draining && worker.core.is_tempted() {
         yield_to_model();
         worker.spin.stays();

@@ -7,11 +7,11 @@
 //! last one, its posts are *in a row*. What publishing takes is not counted: it is the others' that
 //! come for what is published.
 //!
-//! A handler owes a number of *lone* posts, which are published by themselves: [`LONE_POSTS`] in the
-//! beginning. Each post in a row is one less. What it posts beyond that may wait for the next posts
-//! of the same event, until the outbox is full or the event over. If it does go on for long after,
-//! what it has posted has waited. Then it owes as many as that event has posted, twice, and more: so
-//! one that always ends like this is published post by post.
+//! A handler owes a number of *lone* posts, which are published by themselves: [`LONE_POSTS`] in
+//! the beginning. Each post in a row is one less. What it posts beyond that may wait for the next
+//! posts of the same event, until the outbox is full or the event over. If it does go on for long
+//! after, what it has posted has waited. Then it owes as many as that event has posted, twice, and
+//! [`LONE_POSTS`] more: so one that always ends like this is published post by post.
 
 use super::outbox::OUTBOX_MAX;
 use crate::event::profile::LONE_POSTS;
@@ -20,8 +20,8 @@ use crate::event::profile::LONE_POSTS;
 const POST_NS: u64 = 100;
 /// Time allowed on top, once an event, in ns.
 const POSTS_NS: u64 = 1_000;
-/// Time allowed after the last publishing, in ns, if its posts did not take longer: what the posts of
-/// a full outbox take.
+/// Time allowed after the last publishing, in ns, if its posts did not take longer: what the posts
+/// of a full outbox take.
 const TAIL_NS: u64 = POSTS_NS + OUTBOX_MAX as u64 * POST_NS;
 
 const LONE_POSTS_MAX: u64 = 1 << 20;
@@ -40,7 +40,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The first post, after which the core has posted so many, was published just now.
+    /// The first post was published just now. `posted`: by the core, that one included.
     pub(super) fn begin(now_ns: u64, posted: u64, lone: u32) -> Row {
         Row {
             posted,
@@ -56,7 +56,7 @@ impl Row {
         self.published_ns = now_ns;
     }
 
-    /// Whether its next posts may wait for each other, now that the core has posted so many.
+    /// Whether its next posts may wait for each other. `posted`: by the core, up to now.
     pub(super) fn may_wait(&self, posted: u64) -> bool {
         posted - self.posted >= self.lone && !self.is_slow(posted, 0)
     }

@@ -4,8 +4,8 @@
 //! instructions and a futex lock would pay a second read-modify-write to unlock. Unlike the papers
 //! we cannot assume a processor for each thread: a waiter yields once it has spun for longer than
 //! any critical section takes, so that a holder that lost its processor gets it back. And who waits
-//! goes before who only tries: of a core that posts much many thieves want something at once, and it
-//! is to wait for the one among them that has the lock, not for one after the other.
+//! goes before who only tries: of a core that posts much many thieves want something at once. It is
+//! to wait for the one among them that has the lock, not for one after the other.
 //!
 //! Under loom it is loom's mutex: a spinning model explores spinning, and the spin lock itself has
 //! a model of its own.
@@ -33,7 +33,8 @@ pub(crate) mod spin {
         value: UnsafeCell<T>,
     }
 
-    /// In a line of its own: who looks at it again and again would take the value's from its holder.
+    /// In a line of its own: who looks at it again and again would take the value's line from its
+    /// holder.
     #[derive(Debug)]
     pub(super) struct State {
         held: AtomicBool,
