@@ -67,7 +67,7 @@ use std::sync::RwLock;
 /// must not share a line with what others poll.
 #[derive(Debug)]
 pub(crate) struct CoreShared {
-    pub(crate) lock: CachePadded<CoreLock<Queues>>,
+    pub(crate) lock: CoreLock<Queues>,
     pub(crate) pokes: CachePadded<Pokes>,
     pub(crate) hint: CachePadded<Hint>,
     pub(crate) progress: CachePadded<Progress>,
@@ -159,7 +159,7 @@ impl Shared {
                 .into_iter()
                 .map(|victims| {
                     Arc::new(CoreShared {
-                        lock: CachePadded::new(CoreLock::new(Queues::new(limits))),
+                        lock: CoreLock::new(Queues::new(limits)),
                         pokes: CachePadded::new(Pokes::new()),
                         hint: CachePadded::new(Hint::new()),
                         progress: CachePadded::new(Progress::new()),

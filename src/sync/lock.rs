@@ -72,8 +72,7 @@ pub(crate) mod spin {
         pub(super) fn wait(&self) -> Guard<'_, T> {
             let mut spins = 0;
             loop {
-                // Reading first keeps the line shared while somebody else holds the lock.
-                if !first_look(|| self.state.held.load(Ordering::Relaxed), false)
+                if !self.looks_held()
                     && let Some(guard) = self.take()
                 {
                     // Another that waits says so again.
@@ -99,12 +98,16 @@ pub(crate) mod spin {
         /// The lock if it is free, and nobody waits for it.
         #[inline]
         pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-            if first_look(|| self.state.held.load(Ordering::Relaxed), false)
-                || self.state.wanted.load(Ordering::Relaxed)
-            {
+            if self.looks_held() || self.state.wanted.load(Ordering::Relaxed) {
                 return None;
             }
             self.take()
+        }
+
+        /// A look before a swap: the line stays shared while somebody else holds the lock.
+        #[inline]
+        fn looks_held(&self) -> bool {
+            first_look(|| self.state.held.load(Ordering::Relaxed), false)
         }
 
         #[inline]

@@ -1,11 +1,12 @@
 //! Fan-in: a few producers, handlers or foreign threads, post to the same colors by turns. What is
-//! under way is bounded: a producer is at most two windows ahead of what has been acknowledged, by
-//! the last event of each window.
+//! under way is bounded: a producer has at most two windows that have not run.
 //!
-//! The sinks check the order of each producer's posts. It is promised because a producing handler's
-//! windows follow from each other, all in its color. The first two are one event's: posted as two
-//! events by `start`, which is no event, the first could have run on another core, and with it the
-//! window that its last event asks for, before `start` had posted the second.
+//! A window has run when its last event in each of sixteen colors has, and the next window asks
+//! other colors. One color alone would not do: what runs it may be ahead of the others, and then
+//! the others' queues grow as long as the run lasts.
+//!
+//! The sinks check the order of each producer's posts. It is promised because all windows of a
+//! producing handler are posted by events of one color, one after the other.
 //!
 //! **Foreign threads** are beside the scheduler, on the cores that it leaves free, or over it, on
 //! its own cores. Each posts the same number of events. When the first of several has posted all
@@ -13,7 +14,7 @@
 //! then.
 
 use super::{Table, Work, Workload, finish, world};
-use crate::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use crate::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use crate::world::Verdict;
 use crate::{Context, Outside, World, machine};
 use std::sync::OnceLock;
@@ -46,6 +47,13 @@ pub enum Place {
     Beside,
     /// On the scheduler's cores.
     Over,
+}
+
+impl Producer {
+    /// Colors that have not run this window: none if it has run, or the last but one before it.
+    fn left(&self, window: u32) -> &AtomicU32 {
+        &self.left[(window % AHEAD) as usize]
+    }
 }
 
 impl Producers {
@@ -123,6 +131,8 @@ pub const TABLES: &[Table] = &[
 const WINDOW: u32 = 1_024;
 /// Windows that are under way.
 const AHEAD: u32 = 2;
+/// Colors that say when a window has run.
+const ASKED_MAX: u32 = 16;
 
 /// What the producers and the sinks share.
 struct Windows {
@@ -137,8 +147,8 @@ struct Windows {
 #[derive(Default)]
 #[repr(align(128))]
 struct Producer {
-    /// Windows that have run.
-    ran: AtomicU32,
+    /// Of each window that is under way, how many colors have not run it yet.
+    left: [AtomicU32; AHEAD as usize],
     /// Windows that it has posted.
     posted: AtomicU32,
     thread: OnceLock<Thread>,
@@ -170,10 +180,9 @@ impl Work for FanIn {
     fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         for from in 0..self.producers.count() as u16 {
             match self.producers {
-                Producers::Handlers => cx.post(producer_color(world, from), move |cx| {
-                    let first = 0..AHEAD.min(windows(super::world()));
-                    first.for_each(|window| produce(cx, from, window));
-                }),
+                Producers::Handlers => {
+                    cx.post(producer_color(world, from), move |cx| produce(cx, from));
+                }
                 Producers::Threads(_, place) => {
                     let outside = cx.outside();
                     let cores = cores.len();
@@ -214,13 +223,26 @@ fn windows(world: &World) -> u32 {
     (all / producers.len() as u64 / u64::from(*events)) as u32
 }
 
-/// Color, number and whether it is the last, of the events of a window.
+/// Color and number of the events of a window, and whether the window waits for them.
 fn window_of(world: &World, window: u32) -> impl Iterator<Item = (u16, u32, bool)> + use<> {
     let sinks = world.colors() as u32;
     let events = world.data::<Windows>().events;
+    // The last events in each color are at the end.
+    let colors = sinks.min(events);
+    let apart = colors / asked(world);
     let first = window * events;
-    let last = first + events - 1;
-    (first..=last).map(move |event| ((event % sinks) as u16, event / sinks, event == last))
+    let end = first + events;
+    (first..end).map(move |event| {
+        let to_end = end - 1 - event;
+        let is_asked = to_end < colors && to_end % apart == window % apart;
+        ((event % sinks) as u16, event / sinks, is_asked)
+    })
+}
+
+/// The colors that a window waits for: so many, and other ones than the window before.
+fn asked(world: &World) -> u32 {
+    let colors = world.colors() as u32;
+    colors.min(world.data::<Windows>().events).min(ASKED_MAX)
 }
 
 /// The window of an event, by its color and number.
@@ -229,22 +251,32 @@ fn window_with(world: &World, color: u16, number: u32) -> u32 {
     event / world.data::<Windows>().events
 }
 
-fn produce<C: Context + ?Sized>(cx: &mut C, from: u16, window: u32) {
-    for (color, number, last) in window_of(world(), window) {
-        // Closures of 8 bytes.
-        if last {
-            cx.post(color.into(), move |cx| {
-                sink(cx, color, from, number);
-                let world = world();
-                let next = window_with(world, color, number) + AHEAD;
-                // Only what is still to run: the run may be over, and peers gone with it.
-                if next < windows(world) {
-                    let producer = producer_color(world, from);
-                    cx.post(producer, move |cx| produce(cx, from, next));
-                }
-            });
-        } else {
-            cx.post(color.into(), move |cx| sink(cx, color, from, number));
+/// Posts what windows there is room for: the next, and one that has run before it.
+fn produce<C: Context + ?Sized>(cx: &mut C, from: u16) {
+    let world = world();
+    let all = world.data::<Windows>();
+    let producer = &all.producers[usize::from(from)];
+    for _ in 0..AHEAD {
+        let window = producer.posted.load(Relaxed);
+        let left = producer.left(window);
+        if window == windows(world) || left.load(Acquire) > 0 {
+            return;
+        }
+        left.store(asked(world), Relaxed);
+        producer.posted.store(window + 1, Relaxed);
+        for (color, number, is_asked) in window_of(world, window) {
+            // Closures of 8 bytes.
+            if is_asked {
+                cx.post(color.into(), move |cx| {
+                    sink(cx, color, from, number);
+                    if has_run(color, from, number) {
+                        let producer = producer_color(self::world(), from);
+                        cx.post(producer, move |cx| produce(cx, from));
+                    }
+                });
+            } else {
+                cx.post(color.into(), move |cx| sink(cx, color, from, number));
+            }
         }
     }
 }
@@ -257,6 +289,16 @@ fn sink<C: Context + ?Sized>(cx: &mut C, color: u16, from: u16, number: u32) {
     }
 }
 
+/// A color that its window waits for has run it. True for the last of them, if there are windows
+/// left to post: else the run may be over, and peers gone with it.
+fn has_run(color: u16, from: u16, number: u32) -> bool {
+    let world = world();
+    let producer = &world.data::<Windows>().producers[usize::from(from)];
+    let window = window_with(world, color, number);
+    let more = window + AHEAD < windows(world);
+    producer.left(window).fetch_sub(1, AcqRel) == 1 && more
+}
+
 fn produce_outside<C, O>(outside: &O, from: u16)
 where
     C: Context + ?Sized,
@@ -267,15 +309,17 @@ where
     let producer = &all.producers[usize::from(from)];
     producer.thread.get_or_init(thread::current);
     for window in 0..windows(world) {
-        while producer.ran.load(Acquire) + AHEAD <= window {
+        let left = producer.left(window);
+        while left.load(Acquire) > 0 {
             thread::park();
         }
+        left.store(asked(world), Relaxed);
         if window + 1 == windows(world) {
             all.least_share.get_or_init(|| least_share(all));
         }
-        for (color, number, last) in window_of(world, window) {
+        for (color, number, is_asked) in window_of(world, window) {
             // Closures of 8 bytes.
-            if last {
+            if is_asked {
                 outside.post(color.into(), move |cx: &mut C| {
                     acknowledge(color, from, number);
                     sink(cx, color, from, number);
@@ -290,15 +334,13 @@ where
     }
 }
 
-/// A window has run.
+/// A color that a thread's window waits for has run it.
 fn acknowledge(color: u16, from: u16, number: u32) {
-    let world = world();
-    let producer = &world.data::<Windows>().producers[usize::from(from)];
-    let window = window_with(world, color, number);
-    // Not a store: windows end on different colors, so not always in order.
-    producer.ran.fetch_max(window + 1, Release);
-    if let Some(thread) = producer.thread.get() {
-        thread.unpark();
+    if has_run(color, from, number) {
+        let producer = &world().data::<Windows>().producers[usize::from(from)];
+        if let Some(thread) = producer.thread.get() {
+            thread.unpark();
+        }
     }
 }
 
@@ -328,10 +370,18 @@ mod tests {
             for depth in [10, 65_536] {
                 let world = fan_in.deep(depth).world(100_000, 2);
                 for window in 0..windows(&world) {
-                    let mut last = window_of(&world, window).filter(|&(_, _, last)| last);
-                    let (color, number, _) = last.next().expect("it has events");
-                    assert_eq!(window_with(&world, color, number), window);
-                    assert!(last.next().is_none());
+                    let events: Vec<_> = window_of(&world, window).collect();
+                    let of =
+                        |&(color, number, _): &(u16, u32, bool)| window_with(&world, color, number);
+                    assert!(events.iter().map(of).all(|its| its == window));
+                    let asked: Vec<_> = events.iter().filter(|event| event.2).collect();
+                    assert_eq!(asked.len() as u32, super::asked(&world));
+                    // None has a later event in this window.
+                    for (color, number, _) in asked {
+                        let later =
+                            |other: &&(u16, u32, bool)| other.0 == *color && other.1 > *number;
+                        assert_eq!(events.iter().find(later), None);
+                    }
                 }
             }
         }
