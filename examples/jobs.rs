@@ -6,7 +6,7 @@
 //! one after the other, and those of different customers in parallel. A few may wait, and further
 //! ones are refused. A command that takes too long is killed. At the end of the input, at Ctrl-C
 //! and SIGTERM no more jobs are accepted, and those that were have some time to finish. Whatever
-//! becomes of a job is told: refused; or accepted, and then done or not done.
+//! becomes of a job is told: refused or not done; or accepted, and then done or not done.
 
 use mely::{Backlog, Bounded, Color, Colored, Cx, Handler, Poster, Runtime, blocking, timeout};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -130,13 +130,16 @@ fn accept(input: impl BufRead, poster: &Poster, waiting_max: usize, limit: Durat
             job.end("refused: too many wait");
             continue;
         };
-        println!("{} accepted", job.name);
-        let command = command.to_owned();
+        let (command, accepted) = (command.to_owned(), format!("{} accepted", job.name));
         let begin = move |_: &mut (), cx: &mut Cx| {
             let over = async move { job.end(&run_for(limit, command).await) };
             cx.hold().until(over).detach();
         };
-        drop(room.post_as(poster, &JOB, begin));
+        // Told once that is certain, and before anybody tells that it is done.
+        let _first = io::stdout().lock();
+        if room.post_as(poster, &JOB, begin).is_ok() {
+            println!("{accepted}");
+        }
     }
     poster.stop();
 }
