@@ -1,5 +1,6 @@
 //! What a request of Redis's protocol looks like, what it does, and what it answers.
 
+use ahash::RandomState;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
@@ -10,7 +11,7 @@ use nom::error::{Error, ErrorKind};
 use nom::multi::{count, length_data};
 use nom::sequence::{delimited, terminated};
 use nom::{IResult, Parser};
-use std::{hash::RandomState, time::Duration};
+use std::time::Duration;
 
 /// Longer requests are not served, nor those with more arguments: what has come of a request is
 /// read anew when more comes.
@@ -61,13 +62,10 @@ impl Entry {
     }
 }
 
-/// The number of a key's shard, below `shards`. By FNV-1a: an attacker might choose keys of one
-/// shard, but not of one place in its table.
+/// The number of a key's shard, below `shards`. An attacker might choose keys of one shard, but not
+/// of one place in its table, which has seeds of its own.
 pub(crate) fn shard_of(key: &[u8], shards: u64) -> u64 {
-    let fnv = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    let hash = key.iter().fold(0x811c_9dc5, fnv);
-    // The low bits know only the low bits of each byte.
-    u64::from(hash ^ hash >> 16) % shards
+    RandomState::with_seeds(1, 2, 3, 4).hash_one(key) % shards
 }
 
 /// Some shards, while an event has them.
