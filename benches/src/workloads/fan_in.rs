@@ -151,6 +151,8 @@ struct Producer {
     left: [AtomicU32; AHEAD as usize],
     /// Windows that it has posted.
     posted: AtomicU32,
+    /// Of a handler, how often it has looked for windows that there is room for.
+    looked: AtomicU32,
     thread: OnceLock<Thread>,
 }
 
@@ -162,7 +164,12 @@ impl Work for FanIn {
         let most = u64::from(u32::MAX) / producers as u64 / unit * unit;
         let posts = (events / producers as u64).next_multiple_of(unit).min(most);
         let length = (posts * producers as u64 / self.sinks as u64) as u32;
-        World::new(self.sinks, length, self.sinks, cores, true).with(Windows {
+        // A handler's last look, which may find nothing, can come after the last event that is run.
+        let parts = match self.producers {
+            Producers::Handlers => self.sinks + producers,
+            Producers::Threads(..) => self.sinks,
+        };
+        World::new(self.sinks, length, parts, cores, true).with(Windows {
             events: self.window,
             producers: (0..producers).map(|_| Producer::default()).collect(),
             least_share: OnceLock::new(),
@@ -251,11 +258,22 @@ fn window_with(world: &World, color: u16, number: u32) -> u32 {
     event / world.data::<Windows>().events
 }
 
-/// Posts what windows there is room for: the next, and one that has run before it.
+/// Looks for windows that there is room for: once at first, and when a window has run that another
+/// follows.
 fn produce<C: Context + ?Sized>(cx: &mut C, from: u16) {
     let world = world();
-    let all = world.data::<Windows>();
-    let producer = &all.producers[usize::from(from)];
+    let producer = &world.data::<Windows>().producers[usize::from(from)];
+    post_windows(cx, producer, from);
+    let looked = producer.looked.load(Relaxed) + 1;
+    producer.looked.store(looked, Relaxed);
+    if looked == 1 + windows(world).saturating_sub(AHEAD) {
+        finish(cx, world);
+    }
+}
+
+/// Posts the next window, and the one after it if that had run before.
+fn post_windows<C: Context + ?Sized>(cx: &mut C, producer: &'static Producer, from: u16) {
+    let world = world();
     for _ in 0..AHEAD {
         let window = producer.posted.load(Relaxed);
         let left = producer.left(window);
