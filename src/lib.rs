@@ -194,6 +194,7 @@ pub use crate::runtime::builder::{BuildError, Builder, Cores};
 #[cfg(not(loom))]
 pub use crate::runtime::{Finish, RunError, Runtime};
 pub use crate::shared::policy::{Heuristics, Stealing};
+pub use crate::shared::working::WorkingCoresError;
 pub use crate::task::Task;
 pub use crate::task::ambient::{NoContext, try_with_cx, with_cx};
 #[cfg(not(loom))]

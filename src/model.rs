@@ -264,9 +264,22 @@ impl Core {
         self.0.rise();
     }
 
-    /// One step. True if events ran.
+    /// One step, after which it looks up, if it is asked to. True if events ran.
     pub fn step(&mut self) -> bool {
-        Cx::with(&mut *self.0, |cx| step(cx, |_| ())) == Stepped::Ran
+        let stepped = Cx::with(&mut *self.0, |cx| {
+            if cx.worker().core.is_retired() {
+                step::<true, _>(cx, |_| ())
+            } else {
+                step::<false, _>(cx, |_| ())
+            }
+        });
+        self.look_up();
+        stepped == Stepped::Ran
+    }
+
+    /// Looks up, if it is asked to: from then on it may be retired, or work again.
+    pub fn look_up(&mut self) {
+        let _changed = self.0.core.looks_up();
     }
 }
 

@@ -97,6 +97,10 @@
 //! | wake, against a poll and the end | `tasks::wake_and_stop`: a task is woken by a foreign thread while it is polled and the end is asked for | 3 | `task not counted`; `wake during a poll forgotten`; `wake only looks` |
 //! | wake, against a steal | `tasks::wake_and_steal`: the same while its color is stolen | 2 | `wake during a poll forgotten` |
 //! | | `tasks::drop_and_wake`: dropped by one thread, woken by another | 2 | `cancel during a poll forgotten` |
+//! | retirement, against a post | `working::retire_and_post`: a core is being retired while a foreign thread posts to its color | 3 | `passed on without a poke` |
+//! | retirement, against a steal | `working::retire_and_steal`: the same while the color is stolen, and the core itself has posted to it | 2 | `owner published after the unlock` |
+//! | retirement, against a search | `working::retire_and_search`: a core that searches is retired, and another one had gone to sleep because of its search | 1 | `who retires leaves its search to nobody` |
+//! | work again, against park | `working::work_again`: a retired core is to work again while it goes to sleep | 2 | `sleeps through a change`; `nobody woken to work` |
 //! | several colors at once | `together::opposite_orders`: two cores and a foreign thread post to the same two colors, in opposite orders | 2 | `places taken one by one`; `own mail not appended first` |
 //! | | `together::posts_before`: an event of one of the colors posts to the other, and then both do | 2 | `mail left behind by the last` |
 //! | readers, against each other | `readers::join_and_leave`: a state is read on one core while one more comes on the other, and a writer | 2 | `reader joins after the last`; `value kept by a reader that goes` |

@@ -10,6 +10,7 @@ use crate::event::profile::Begun;
 use crate::sched::core::Core;
 use crate::sched::step::Host;
 use crate::shared::wish;
+use crate::shared::working::{WorkingCoresError, set_working};
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -177,9 +178,57 @@ impl Cx {
         Duration::from_nanos(self.worker_ref().core.clock.now_ns())
     }
 
-    /// The number of cores of this runtime.
+    /// The number of cores of this runtime, whether they work or are retired.
     pub fn cores(&self) -> usize {
         self.worker_ref().core.shared.cores.len()
+    }
+
+    /// Has the first `cores` cores work, and retires the others; or has them work again.
+    ///
+    /// At first all cores work. Each core goes by this once the event that it is inside of is over,
+    /// and what it had posted is published; a core that sleeps is woken for it. Of several calls,
+    /// on whatever threads, the last one holds.
+    ///
+    /// A *retired* core runs no event of a color, and takes none from others: its colors go to the
+    /// cores that work, with all that is queued for them, and so does what is posted or placed
+    /// there from then on. No event is lost, none runs twice, and what is promised of their order
+    /// holds. Its thread sleeps. But a connection stays at home where it was accepted or connected,
+    /// and a timer where it was set: that core's thread receives and fires, for some microseconds a
+    /// time, and the events run elsewhere. New connections are accepted by cores that work, at
+    /// those listeners too that a retired core accepted for before.
+    ///
+    /// A core that works again takes part in stealing at once, and accepts for its listeners again.
+    /// Colors that were passed on do not come back by themselves.
+    ///
+    /// It costs some microseconds for each core, and a flag for each color that is passed on. An
+    /// event costs nothing more, whatever the number is.
+    ///
+    /// ```
+    /// use mely::{Color, Cores, Runtime};
+    ///
+    /// let builder = Runtime::builder().cores(Cores::Count(4)).oversubscribe(true);
+    /// builder.build()?.run(|cx| {
+    ///     cx.set_working_cores(1).expect("there are four");
+    ///     assert_eq!((cx.working_cores(), cx.cores()), (1, 4));
+    ///     assert!(cx.set_working_cores(5).is_err());
+    ///     cx.stop();
+    /// })?;
+    /// # Ok::<(), mely::RunError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WorkingCoresError`] for none, or more than the runtime has; nothing has changed then.
+    ///
+    /// libasync-smp and Mely assume that the number of processors stays as it is; scheduler
+    /// activations would be the way to follow it (USENIX 2003, section 3).
+    pub fn set_working_cores(&self, cores: usize) -> Result<(), WorkingCoresError> {
+        set_working(&self.worker_ref().core.shared, cores)
+    }
+
+    /// How many cores work: those with the numbers below. See
+    /// [`set_working_cores`](Self::set_working_cores).
+    pub fn working_cores(&self) -> usize {
+        self.worker_ref().core.shared.working.count() as usize
     }
 
     /// Moves a color to a core, its queued events with it: as soon as its present core, or a thief,

@@ -10,6 +10,7 @@ use crate::event::node::Sort;
 use crate::sched::together::Arrive;
 use crate::shared::direct;
 use crate::shared::wish;
+use crate::shared::working::{WorkingCoresError, set_working};
 use crate::sync::{Arc, share};
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -293,6 +294,20 @@ impl Poster {
         if let Err(color) = here {
             wish::hurry(&self.inner.shared, color);
         }
+    }
+
+    /// Has the first `cores` cores work, and retires the others; see [`Cx::set_working_cores`].
+    /// Before the run it says how many work at first.
+    ///
+    /// # Errors
+    /// [`WorkingCoresError`] for none, or more than the runtime has.
+    pub fn set_working_cores(&self, cores: usize) -> Result<(), WorkingCoresError> {
+        set_working(&self.inner.shared, cores)
+    }
+
+    /// How many cores work; see [`Cx::set_working_cores`].
+    pub fn working_cores(&self) -> usize {
+        self.inner.shared.working.count() as usize
     }
 
     /// Asks the runtime to stop; see [`Cx::stop`].

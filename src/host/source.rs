@@ -22,6 +22,9 @@ pub(crate) trait Source: Any + Debug {
     /// Blocks until there is something to do, or the doorbell rings.
     fn wait(&mut self, core: &Core);
 
+    /// Another number of cores works than before: what only working cores do goes to those.
+    fn working_changed(&mut self, _core: &mut Core) {}
+
     /// The runtime ends: cancels what waits for the world.
     fn begin_drain(&mut self, core: &mut Core);
 

@@ -138,7 +138,10 @@ impl Worker {
             self.core.begin_awake();
             return false;
         }
-        shared.sleepers.set(id);
+        // Nobody else wakes a retired core: what is sent to it does.
+        if !self.core.is_retired() {
+            shared.sleepers.set(id);
+        }
         if !fault("sleeper's fence skipped") {
             fence(Ordering::SeqCst);
         }
@@ -174,7 +177,9 @@ impl Worker {
     /// The wait is over.
     pub(crate) fn rise(&mut self) {
         self.spin.has_slept(self.core.clock.now_ns());
-        self.core.rise();
+        if self.core.rise() {
+            self.source.working_changed(&mut self.core);
+        }
         let shared = &self.inner.shared;
         shared.sleepers.clear(self.core.id);
         // Fails if a poke or a waker was first, which is as good.
@@ -187,6 +192,8 @@ impl Worker {
 pub(crate) enum Next {
     /// The next step, at once.
     Step,
+    /// The same, and this core may work or be retired unlike before.
+    Changed,
     /// The next step, a little later: nothing was found, and it is too early to sleep.
     Spin,
     /// Waits for the event source and the doorbell, then calls [`Worker::rise`].
@@ -212,8 +219,8 @@ pub(crate) fn aside<R>(f: impl FnOnce() -> R) -> R {
 
 fn run_until_closed(cx: &mut Cx) {
     loop {
-        match go_on(cx, |_| ()) {
-            Next::Step => {}
+        match go_on_for_long(cx) {
+            Next::Step | Next::Changed => {}
             Next::Spin => {
                 let worker = cx.worker();
                 relax(&worker.core, worker.inner.config.oversubscribed);
@@ -228,15 +235,61 @@ fn run_until_closed(cx: &mut Cx) {
     }
 }
 
+/// Takes the next step of a core, and of one that works all that it takes at once: so none of those
+/// asks whether the core works.
+#[inline(always)]
+fn go_on_for_long(cx: &mut Cx) -> Next {
+    if cx.worker().core.is_retired() {
+        return go_on_retired(cx, |_| ());
+    }
+    loop {
+        let next = go_on(cx, |_| ());
+        if next != Next::Step {
+            return next;
+        }
+    }
+}
+
 /// One step of a core, and what comes of a step that found nothing. Never blocks: whoever
 /// drives the core, a thread or a simulation, waits for it. `between` is called after each event.
+#[cfg(any(feature = "sim", all(test, not(loom))))]
+pub(crate) fn go_on_once(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
+    if cx.worker().core.is_retired() {
+        go_on_retired(cx, between)
+    } else {
+        go_on(cx, between)
+    }
+}
+
+/// The same of a core that works.
 #[inline]
-pub(crate) fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
-    let ran = step(cx, between);
+fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
+    let ran = step::<false, _>(cx, between);
     #[cfg(feature = "tracing")]
     tell(cx);
     let worker = cx.worker();
-    worker.core.looks_up();
+    if worker.core.looks_up() {
+        worker.source.working_changed(&mut worker.core);
+        return Next::Changed;
+    }
+    follow(worker, ran)
+}
+
+/// The same of a core that is retired.
+fn go_on_retired(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
+    let ran = step::<true, _>(cx, between);
+    #[cfg(feature = "tracing")]
+    tell(cx);
+    let worker = cx.worker();
+    if worker.core.looks_up() {
+        worker.source.working_changed(&mut worker.core);
+    }
+    follow(worker, ran)
+}
+
+/// What a core does after a step.
+#[inline(always)]
+fn follow(worker: &mut Worker, ran: Stepped) -> Next {
     let phase = worker.inner.quiesce.phase();
     if phase == Phase::Over {
         // From here on it is in no handler, whatever ran last: who waits for it goes by that.
@@ -251,8 +304,12 @@ pub(crate) fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
         worker.spin.has_run();
         return Next::Step;
     }
-    // A runtime that looks for its end must not spin past it.
-    if worker.spin.goes_on(worker.core.clock.now_ns()) && !worker.draining {
+    // A runtime that looks for its end must not spin past it, and a retired core has nothing to
+    // spin for.
+    if worker.spin.goes_on(worker.core.clock.now_ns())
+        && !worker.draining
+        && !worker.core.is_retired()
+    {
         return Next::Spin;
     }
     // It would announce that it sleeps, on lines that all cores share, only to find that it must
@@ -310,7 +367,7 @@ fn rest(worker: &mut Worker, phase: Phase) -> Next {
     if worker.lie_down(phase, wave) {
         Next::Wait
     } else {
-        Next::Step
+        Next::Changed
     }
 }
 
@@ -365,7 +422,7 @@ mod tests {
 
         fn step_at(&mut self, now_ns: u64) -> Next {
             self.now_ns.store(now_ns, Ordering::Relaxed);
-            Cx::with(&mut self.worker, |cx| go_on(cx, |_| ()))
+            Cx::with(&mut self.worker, |cx| go_on_once(cx, |_| ()))
         }
 
         fn post(&self) {

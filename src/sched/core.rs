@@ -104,6 +104,8 @@ pub(crate) struct Core {
     pub(super) quantum_ns: u32,
     /// [`Policy::batch`](crate::shared::policy::Policy).
     batch_max: u32,
+    /// How many cores work, as far as this one has seen; see [`crate::shared::working`].
+    pub(super) working: u32,
     /// Events posted and executed by this core since it began.
     pub(crate) posted: u64,
     pub(crate) executed: u64,
@@ -154,6 +156,7 @@ impl Core {
             current: NO_EVENT,
             quantum_ns: shared.limits(id).quantum_ns(&shared),
             batch_max: shared.policy.batch,
+            working: shared.working.latest(),
             posted: 0,
             executed: 0,
             looked_up_at: u64::MAX,
@@ -506,13 +509,15 @@ impl Core {
     }
 
     /// Between two quanta: if somebody asked the core to look up, it does. Before the caller reads
-    /// how far the runtime is.
+    /// how far the runtime is. True if another number of cores works than before.
     #[inline(always)]
-    pub(crate) fn looks_up(&mut self) {
+    pub(crate) fn looks_up(&mut self) -> bool {
         if self.own.progress.answer_look_up() {
             self.ran = false;
             self.looked_up_at = self.executed;
+            return self.look_at_working();
         }
+        false
     }
 
     /// The event source was looked at.

@@ -25,9 +25,9 @@ const QUANTA_LIMITS: u64 = 16;
 
 impl Core {
     /// The critical section with which a quantum begins; see [`super::core`]. Leaves the next
-    /// colors to run in the checkout.
+    /// colors to run in the checkout. Of a retired core see [`super::retiring`].
     #[inline(never)]
-    pub(crate) fn exchange(&mut self) {
+    pub(crate) fn exchange<const RETIRED: bool>(&mut self) {
         // Borrowed, not cloned, here and in `flush`: a reference count is a read-modify-write on a
         // line that all cores share.
         let Core {
@@ -52,7 +52,7 @@ impl Core {
             self.run.count(&own.counts, self.executed);
         }
         // After a long handler, a rest or a look-up too: the next renewal may be long in coming.
-        if (renew || !self.ran) && self.search.levelling.is_none() {
+        if !RETIRED && (renew || !self.ran) && self.search.levelling.is_none() {
             let looks = if renew {
                 quanta / QUANTA_LIMITS
             } else {
@@ -66,7 +66,7 @@ impl Core {
         // elsewhere leaves.
         let goes_on = || outbox.last().is_some_and(|slot| section.owns(slot));
         let keeps = section.queues().core_queue.len == 0 && !renew && goes_on();
-        checkout.end_turns(keeps, |taken| section.give_back(taken));
+        checkout.end_turns(!RETIRED && keeps, |taken| section.give_back(taken));
         checkout.kept().for_each(|slot| section.finished(slot));
         if fault("colors leave before their posts") {
             take_mail(&mut section, bells);
@@ -83,7 +83,9 @@ impl Core {
             take_mail(&mut section, bells);
         }
 
-        self.quantum_ns = fill_checkout(checkout, &mut section);
+        if !RETIRED || section.pass_on(bells) {
+            self.quantum_ns = fill_checkout(checkout, &mut section);
+        }
 
         let worth = section.write_hint();
         // A walk of all lists: affordable while they are short.

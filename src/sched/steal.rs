@@ -32,7 +32,7 @@ use mely_topology::Distance;
 
 /// Most colors that are moved in one critical section: a few microseconds, for which the victim may
 /// wait.
-const ROUND: usize = if cfg!(loom) { 2 } else { 32 };
+pub(super) const ROUND: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// Colors that were stolen and are in no list yet.
 pub(crate) type Loot = ArrayVec<Taken, ROUND>;
@@ -164,8 +164,8 @@ impl Core {
         }
     }
 
-    /// Makes this core one of the searching ones, of which there are at most half of all cores:
-    /// unbounded searching made other runtimes several times slower on work that wakes often.
+    /// Makes this core one of the searching ones, at most half of those that work: unbounded
+    /// searching made other runtimes several times slower on work that wakes often.
     fn begin_search(&mut self) -> bool {
         if self.search.is_counted() {
             return true;
@@ -183,7 +183,7 @@ impl Core {
     }
 
     fn searching_max(&self) -> u32 {
-        (self.shared.cores.len() as u32 / 2).max(1)
+        (self.working / 2).max(1)
     }
 
     /// Whether as many cores search as may.
@@ -191,9 +191,10 @@ impl Core {
         self.shared.searching.load(Ordering::Relaxed) >= self.searching_max()
     }
 
-    /// This core was about to sleep, and others may count on it to search.
+    /// This core was about to sleep, and others may count on it to search. (On a retired one nobody
+    /// does.)
     pub(crate) fn begin_awake(&mut self) {
-        if self.shared.policy.stealing {
+        if self.shared.policy.stealing && !self.is_retired() {
             self.search.state = Searching::Risen;
         }
     }
@@ -398,10 +399,11 @@ impl Core {
     /// should not sleep on? Comes after the fence of [`crate::shared::sleepers`].
     pub(crate) fn anything_to_do(&mut self) -> bool {
         let shared = &self.shared;
-        if self.is_called() || self.has_outbox() {
+        let stale = shared.working.count() != self.working && !fault("sleeps through a change");
+        if self.is_called() || self.has_outbox() || stale {
             return true;
         }
-        if !shared.policy.stealing {
+        if !shared.policy.stealing || self.is_retired() {
             return false;
         }
         if self.search_enough() || fault("look left to nobody") {

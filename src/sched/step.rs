@@ -28,18 +28,21 @@ pub(crate) enum Stepped {
     Idle,
 }
 
-/// One step of one core. Never blocks. Called by the thread loop, the loom models, and the
-/// simulation of virtual cores. `between` is called after each event, for the
-/// simulation, which lets other cores go on there.
+/// One step of one core, which works or is [`RETIRED`](super::retiring). Never blocks. Called by the
+/// thread loop, the loom models, and the simulation of virtual cores. `between` is called after each
+/// event, for the simulation, which lets other cores go on there.
 #[inline]
-pub(crate) fn step<H: Host + ?Sized>(host: &mut H, between: impl Fn(&mut H)) -> Stepped {
+pub(crate) fn step<const RETIRED: bool, H: Host + ?Sized>(
+    host: &mut H,
+    between: impl Fn(&mut H),
+) -> Stepped {
     charge::step();
     // Completions of the event source become posts.
     host.reap();
     // Return what was checked out, flush the outbox, take mail, check out the next colors.
-    host.core_mut().exchange();
+    host.core_mut().exchange::<RETIRED>();
     // Nothing of our own: take from the nearest that has too much.
-    if host.core_mut().has_empty_checkout() && !host.core_mut().steal() {
+    if host.core_mut().has_empty_checkout() && (RETIRED || !host.core_mut().steal()) {
         host.core_mut().note_idle();
         return Stepped::Idle;
     }

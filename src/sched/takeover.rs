@@ -8,7 +8,8 @@
 //!
 //! A color is taken over if nothing of it is queued, if its owner sleeps, and if what this core has
 //! queued, the post included, is worth less than a wake-up. Not by a core that is inside a long
-//! event, which the color would wait for; and not if the program has placed the color.
+//! event, which the color would wait for, nor by one that is retired; and not if the program has
+//! placed the color.
 //!
 //! This core holds its own lock and only tries the owner's, so no two cores wait for each other.
 //! A poke that is sent to the old owner meanwhile is found as after a steal: see
@@ -53,6 +54,7 @@ impl Section<'_> {
             || !shared.sleepers.contains(owner)
             || self.is_control(slot)
             || shared.slots.at(slot).wish.is_placed()
+            || self.core.number() >= shared.working.count()
             || self.queues().load_ns() + chunk_ns >= shared.wake_cost_ns
             || shared.core(self.core).progress.is_long()
         {

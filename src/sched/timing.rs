@@ -92,15 +92,17 @@ impl TimedQuantum {
 }
 
 impl Core {
-    /// The core has slept.
-    pub(crate) fn rise(&mut self) {
+    /// The core has slept. True if another number of cores works than before.
+    pub(crate) fn rise(&mut self) -> bool {
         self.record_rise();
         self.begin_awake();
         if self.shared.vigil.at_once {
-            return self.become_busy();
+            self.become_busy();
+        } else {
+            self.timing.fresh_since_ns = Some(self.clock.now_ns());
+            self.timing.until_sample = 1;
         }
-        self.timing.fresh_since_ns = Some(self.clock.now_ns());
-        self.timing.until_sample = 1;
+        self.look_at_working()
     }
 
     /// The core has been awake for some time, or has others wait: from now on the watchdog watches

@@ -93,7 +93,7 @@ impl Section<'_> {
     }
 
     /// The first color that a thief may take and `f` wants.
-    fn find_stealable(&mut self, f: impl Fn(&ColorQueue) -> bool) -> Option<SlotId> {
+    pub(super) fn find_stealable(&mut self, f: impl Fn(&ColorQueue) -> bool) -> Option<SlotId> {
         let first = self.limits.controls_first;
         let core_queue = &self.guarded.queues.core_queue;
         core_queue.find(&mut self.guarded.colors, |slot, queue| {

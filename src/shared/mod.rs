@@ -10,8 +10,8 @@
 //! **Without a lock**: [`mail`] is how events reach a color on another core, [`poke`] how that core
 //! is told, [`wish`] what else is asked of a color, and [`direct`] how to post without an outbox. A
 //! core shows what it has to give in its [`hint`], and what it is doing in its [`progress`].
-//! [`sleepers`] is how cores sleep and are woken, and [`vigil`] how the watchdog does. [`stats`] is
-//! what they count.
+//! [`sleepers`] is how cores sleep and are woken, and [`vigil`] how the watchdog does; [`working`]
+//! says which of them are retired. [`stats`] is what they count.
 //!
 //! What can never happen: published events that no list, checkout, loot, mailbox or gate leads to;
 //! mail without a poke; a core asleep while a poke is on its way to it; a change of owner without
@@ -34,6 +34,7 @@ pub(crate) mod stats;
 pub(crate) mod stealing_queue;
 pub(crate) mod vigil;
 pub(crate) mod wish;
+pub(crate) mod working;
 
 use self::hint::Hint;
 use self::limits::Limits;
@@ -45,6 +46,7 @@ use self::sleepers::Sleepers;
 use self::slots::{Guarded, Slots};
 use self::stats::CoreCounters;
 use self::vigil::Vigil;
+use self::working::Working;
 use crate::color::{ColorMap, CoreId, HashKey};
 use crate::event::counts::Counts;
 use crate::event::fifo::Fifo;
@@ -99,6 +101,7 @@ pub(crate) struct Shared {
     pub(crate) foreign: Makers,
     pub(crate) policy: Policy,
     pub(crate) sleepers: Sleepers,
+    pub(crate) working: CachePadded<Working>,
     pub(crate) vigil: CachePadded<Vigil>,
     /// Cores without work that look for some, until they find it or sleep. On a line of its own,
     /// like everything here that changes: the rest is what each core reads for each event.
@@ -177,6 +180,7 @@ impl Shared {
             depot,
             policy: setup.policy,
             sleepers: Sleepers::new(cores),
+            working: CachePadded::new(Working::all(cores)),
             vigil: CachePadded::new(Vigil::new(setup.watch_at_once)),
             searching: CachePadded::new(AtomicU32::new(0)),
             steal_cost_ns: CachePadded::new(std::array::from_fn(|_| {
@@ -234,7 +238,7 @@ impl Shared {
         bells.into_iter().for_each(|core| self.ring(core));
     }
 
-    /// Wakes every core, after the phase or the wave changed.
+    /// Wakes every core, after the phase, the wave or the number of working cores changed.
     pub(crate) fn wake_all(&self) {
         // Pairs with the fence of a core on its way to sleep: it sees the change, or we see it
         // parked.

@@ -70,7 +70,8 @@
 //!
 //! With debug assertions, the invariants of the scheduler's lists after each step: those of all
 //! cores, or with more than eight those of the core that took it and of one other. And always: when
-//! every core sleeps and nothing will wake one, no event may be left.
+//! every core sleeps and nothing will wake one, no event may be left; a core that is retired begins
+//! no event of a color and takes none; and after a step a core has seen how many cores work.
 //!
 //! # What is different from a run on threads
 //!

@@ -13,7 +13,7 @@ use crate::host::inner::Inner;
 use crate::host::quiesce::Phase;
 use crate::host::source::Source;
 use crate::host::watchdog::Watchdog;
-use crate::host::worker::{Next, PAUSES, Worker, go_on};
+use crate::host::worker::{Next, PAUSES, Worker, go_on_once};
 use crate::net::Driver;
 use crate::runtime::threads::{Late, verdict};
 use crate::sched::core::Core;
@@ -195,8 +195,8 @@ fn body(inner: &Arc<Inner>, core: usize) -> Body {
 
 fn run_until_closed(cx: &mut Cx) {
     loop {
-        match go_on(cx, |_| ()) {
-            Next::Step => {}
+        match go_on_once(cx, |_| ()) {
+            Next::Step | Next::Changed => {}
             Next::Spin => {
                 let worker = cx.worker();
                 let until_ns = worker.looks_again_ns();
@@ -239,6 +239,10 @@ impl Source for OffTheClock {
 
     fn wait(&mut self, core: &Core) {
         self.0.wait(core);
+    }
+
+    fn working_changed(&mut self, core: &mut Core) {
+        uncharged(|| self.0.working_changed(core));
     }
 
     fn begin_drain(&mut self, core: &mut Core) {

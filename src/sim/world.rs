@@ -14,7 +14,7 @@ use crate::cx::outside;
 use crate::host::inner::Inner;
 use crate::host::quiesce::Phase;
 use crate::host::watchdog::{Watchdog, running as running_handler};
-use crate::host::worker::{Next, Worker, go_on};
+use crate::host::worker::{Next, Worker, go_on_once};
 use crate::io::Random;
 use crate::net::Driver;
 use crate::runtime::threads::Late;
@@ -284,7 +284,17 @@ impl World {
             }
             worker
         };
-        let next = Cx::with(&mut *worker, |cx| go_on(cx, |cx| self.between(cx)));
+        let before = worker.core.is_retired().then(|| self.taken_by(id));
+        let next = Cx::with(&mut *worker, |cx| go_on_once(cx, |cx| self.between(cx)));
+        if let Some(before) = before {
+            let taken = self.taken_by(id);
+            assert_eq!(taken, before, "core {id} is retired and takes colors");
+        }
+        let working = self.inner.shared.working.count() as usize;
+        assert!(
+            next == Next::Leave || worker.core.is_retired() == (id >= working),
+            "core {id} has not seen that {working} cores work"
+        );
         if next == Next::Leave {
             // Not under the borrow: what it drops may be the user's.
             drop(worker);
@@ -294,6 +304,13 @@ impl World {
         core.sleeps = next == Next::Wait;
         core.worker = Some(worker);
         true
+    }
+
+    /// How many colors a core has taken from others.
+    fn taken_by(&self, id: usize) -> u64 {
+        let stats = &self.inner.shared.cores[id].stats;
+        let stolen = stats.steals.iter().map(|steals| steals.colors.get());
+        stats.taken_over.get() + stolen.sum::<u64>()
     }
 
     /// The invariants of the lists that a step may have changed.
@@ -331,7 +348,8 @@ impl World {
         if shared.searching.load(Ordering::Relaxed) > 0 || !cores.iter().all(busy) {
             return;
         }
-        let Some(sleeper) = cores.iter().position(sleeps) else {
+        let working = cores.iter().take(shared.working.count() as usize);
+        let Some(sleeper) = working.into_iter().position(sleeps) else {
             return;
         };
         for &(victim, distance) in &shared.cores[sleeper].victims {
@@ -401,6 +419,13 @@ impl World {
 
     /// After each event of a core.
     fn between(&self, cx: &mut Cx) {
+        let core = &cx.worker().core;
+        let is_own = |slot| core.shared.slots.map.is_control(slot);
+        assert!(
+            !core.is_retired() || core.current.slot.get().is_some_and(is_own),
+            "core {} is retired and has begun an event",
+            core.id
+        );
         self.trace.borrow_mut().event(self.now_ns(), cx);
         if self.draw(BETWEEN_PERIOD) == 0 {
             self.leave(cx.core(), 0);

@@ -47,6 +47,8 @@ pub(crate) enum Act {
     /// Moves a color to a core.
     Place(u64, usize),
     Hurry(u64),
+    /// Has this many of the cores work.
+    Working(usize),
     /// Sets a timer of this many ns.
     Timer(u32, u64, Vec<Act>),
     /// Cancels one of the timers that were set.
@@ -102,6 +104,7 @@ pub(crate) enum Outside {
     LetGo,
     Place(u64, usize),
     Hurry(u64),
+    Working(usize),
     Stop,
 }
 
@@ -117,6 +120,7 @@ fn leaf() -> impl Strategy<Value = Act> {
         3 => Just(Act::Flush),
         4 => (color(), 0..64usize).prop_map(|(color, core)| Act::Place(color, core)),
         3 => color().prop_map(Act::Hurry),
+        3 => (0..64usize).prop_map(Act::Working),
         6 => (1..30u8, 0..HANDLERS, color(), 0..8_000u32)
             .prop_map(|(count, handler, color, ns)| Act::Many(count, handler, color, ns)),
         2 => (0..8usize).prop_map(Act::Cancel),
@@ -182,6 +186,7 @@ fn outside() -> impl Strategy<Value = (u32, Outside)> {
         1 => Just(Outside::LetGo),
         3 => (color(), 0..64usize).prop_map(|(color, core)| Outside::Place(color, core)),
         2 => color().prop_map(Outside::Hurry),
+        2 => (0..64usize).prop_map(Outside::Working),
         1 => Just(Outside::Stop),
     ];
     (0..60u32, what)

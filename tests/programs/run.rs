@@ -323,6 +323,10 @@ impl Body {
             }
             Act::Place(color, core) => cx.place(Color::from(color), core % cx.cores()),
             Act::Hurry(color) => cx.hurry(Color::from(color)),
+            Act::Working(cores) => {
+                let cores = 1 + cores % cx.cores();
+                cx.set_working_cores(cores).expect("there are as many");
+            }
             Act::Timer(ns, color, acts) => {
                 let color = Color::from(color);
                 let body = self.offer(color, Way::Timer, acts);
@@ -696,6 +700,10 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
                 poster.place(Color::from(*color), core % program.cores);
             }
             Outside::Hurry(color) => poster.hurry(Color::from(*color)),
+            Outside::Working(cores) => {
+                let cores = 1 + cores % program.cores;
+                poster.set_working_cores(cores).expect("there are as many");
+            }
             Outside::Stop => {
                 judge.model().stopped = true;
                 poster.stop();

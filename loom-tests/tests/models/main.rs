@@ -56,3 +56,5 @@ mod unique_colors;
 mod waking;
 #[cfg(loom)]
 mod watchdog;
+#[cfg(loom)]
+mod working;

@@ -151,7 +151,7 @@ fn the_base_algorithm_counts_the_running_color() {
         let [giant, small] = [3, 4].map(|i| machine.color(0, i));
         let of = &mut machine.cores[0];
         (0..100).for_each(|_| post(of, takes(100), giant));
-        of.exchange();
+        of.exchange::<false>();
         assert!(of.next_color());
         let event = of.begin_event().unwrap();
         of.skip(event);
@@ -169,7 +169,7 @@ fn the_base_algorithm_counts_what_is_checked_out() {
     let [giant, small] = [3, 4].map(|i| machine.color(0, i));
     (0..100).for_each(|_| machine.post(giant, 100));
     (0..60).for_each(|_| machine.post(small, 100));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(
         (machine.checked_out(), machine.queue()),
         (vec![giant], vec![small])
@@ -180,7 +180,7 @@ fn the_base_algorithm_counts_what_is_checked_out() {
         let mut machine = Machine::flat(2, Heuristics::NONE);
         (0..100).for_each(|_| machine.post(giant, 100));
         (0..events).for_each(|_| machine.post(small, 100));
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.steal(1).len(), stolen, "{events} beside 99");
     }
 
@@ -188,7 +188,7 @@ fn the_base_algorithm_counts_what_is_checked_out() {
         let mut machine = Machine::flat(2, Heuristics::NONE);
         let [runs, waits] = [3, 4].map(|i| machine.color(0, i));
         (0..10).for_each(|_| machine.post(runs, 20));
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         (0..4).for_each(|_| assert_eq!(machine.step(), Some(runs)));
         (0..queued).for_each(|_| machine.post(waits, 20));
         machine.cores[0].flush();
@@ -285,7 +285,7 @@ fn what_comes_after_a_steal_has_not_waited() {
     let all = machine.busy(1, &[(takes(20), 1)]);
     assert_eq!(machine.steal_after(0, STEAL_COST_NS + 1), all);
     assert_eq!(machine.run(), all);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     let next = posts(&mut machine, 1, 7);
     assert_eq!(machine.steal_after(0, STEAL_COST_NS + 1), [next]);
 }
@@ -351,7 +351,7 @@ fn the_two_color_rule_holds_without_time_left() {
     machine.shared.cores[0].progress.set_long(true);
     let color = machine.color(0, 3);
     post(&mut machine.cores[2], takes(20_000), color);
-    machine.cores[2].exchange();
+    machine.cores[2].exchange::<false>();
     assert!(machine.steal(1).is_empty());
     assert_eq!(machine.queued(0), 1, "its mail was taken");
 }
@@ -362,14 +362,14 @@ fn what_has_run_is_not_worth_anything_any_more() {
     let color = machine.color(0, 3);
     let of = &mut machine.cores[0];
     (0..100).for_each(|_| post(of, takes(1_000), color));
-    of.exchange();
+    of.exchange::<false>();
     assert!(of.next_color());
     // One event of 1,000 ns is more than a quantum.
     let event = of.begin_event().unwrap();
     of.skip(event);
     assert!(of.is_turn_over() && !of.next_color());
     of.end_event();
-    of.exchange();
+    of.exchange::<false>();
     let slots: Vec<SlotId> = of.checkout.slots().collect();
     assert_eq!(slots, [slot(color)]);
     let fifo = of.checkout.fifo(slot(color));

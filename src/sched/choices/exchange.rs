@@ -49,7 +49,7 @@ fn kept_colors_leave_when_others_wait() {
     let long = machine.color(0, 9);
     machine.post(long, 5_000);
     assert_eq!(machine.run(), []);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out(), [long]);
     let kept = |color: u64| machine.cores[0].checkout.find(slot(color));
     assert_eq!([a, b].map(kept), [None, None]);
@@ -62,12 +62,12 @@ fn kept_colors_leave_when_mail_comes() {
     let [c, mailed] = [8, 9].map(|i| machine.color(0, i));
     machine.post(c, 20);
     machine.step();
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     machine.run();
     machine.post(b, 20);
     machine.post(c, 20);
     send(&mut machine, mailed);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out(), [b, c, mailed]);
     assert!(machine.cores[0].checkout.find(slot(a)).is_none());
     assert_eq!(machine.step(), Some(b));
@@ -85,10 +85,10 @@ fn of_two_that_ran_only_the_one_without_events_is_kept() {
     machine.settle(&[a, b, c]);
     (0..15).for_each(|_| machine.post(a, 5));
     machine.post(b, 5);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.run()[..11], [a, a, a, a, a, a, a, a, a, a, b]);
     machine.post(c, 5);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out(), [a, c]);
     assert_eq!(machine.step(), Some(a));
     machine.post(b, 5);
@@ -114,7 +114,7 @@ fn a_color_that_is_kept_has_lasted_no_longer() {
     machine.post(a, 20);
     machine.run();
     machine.post(a, 20);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(endurance(&machine), Endurance::NONE);
 }
 
@@ -152,7 +152,7 @@ fn posts_are_counted_when_they_are_published() {
     assert_eq!(machine.cores[1].own.stats.posts_remote.get(), 1);
     machine.post(color, 20);
     machine.run();
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(posts(&machine), before + 2);
 }
 
@@ -207,7 +207,7 @@ fn what_a_long_handler_publishes_wakes_somebody() {
 #[test]
 fn with_nothing_to_do_there_is_no_quantum() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.cores[0].own.stats.quanta.get(), 0);
 }
 
@@ -221,7 +221,7 @@ fn limits_are_worked_out_anew_now_and_then() {
     while machine.cores[0].quantum_ns != cost_ns {
         machine.run();
         machine.post(a, 20);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         exchanges += 1;
         assert!(exchanges <= 16);
     }
@@ -235,7 +235,7 @@ fn limits_are_worked_out_anew_now_and_then() {
     let color = machine.color(0, 9);
     machine.run();
     (0..100).for_each(|_| machine.post(color, 60));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.run().len(), cost_ns.div_ceil(60) as usize);
 }
 
@@ -258,7 +258,7 @@ fn found_after(machine: &mut Machine, busy: bool) -> u64 {
         machine.run();
         machine.post(color, 20);
         machine.cores[0].ran = busy;
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
     }
     assert_eq!(machine.cores[0].search.levelling, Some(1));
     assert!(machine.shared.cores[2].hint.is_asked());
@@ -286,7 +286,7 @@ fn a_core_compares_itself_with_each_victim_in_turn() {
         machine.run();
         machine.post(color, 20);
         machine.cores[0].ran = true;
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
     }
     let mut section = Section::enter(&machine.shared, CoreId::of(2));
     section.guarded.queues.lasting_out = lasting;
@@ -314,7 +314,7 @@ fn nothing_is_kept_when_limits_are_worked_out() {
         machine.post(a, 20);
         assert_eq!(machine.run(), [a], "it went straight in");
         machine.post(b, 20);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.step(), Some(b));
         let kept = machine.cores[0].checkout.others(true);
         assert_eq!(kept, usize::from(quanta != 16), "in quantum {quanta}");
@@ -340,13 +340,13 @@ fn mail_without_its_poke_is_run_with_what_is_posted_here() {
     machine.post(color, 20);
     machine.cores[0].flush();
     assert_eq!(machine.queue(), [color]);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     // The event that was mailed was never measured, and goes alone.
     assert_eq!(machine.run(), [color]);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.run(), [color]);
     poke::send(&machine.shared, slot(color), &mut Vec::new());
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert!(machine.cores[0].has_empty_checkout());
 }
 
@@ -373,7 +373,7 @@ fn mail_goes_before_what_is_posted_here() {
     machine.post(a, 20);
     assert!(machine.cores[0].has_outbox());
     machine.run();
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(order(&mut machine), [true, false]);
     // Of one that runs.
     let Pair { mut machine, a, .. } = Pair::on(2);
@@ -397,7 +397,7 @@ fn mail_goes_before_what_is_posted_here() {
         if flush {
             machine.cores[0].flush();
         }
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         let mut expected = vec![true, false];
         if queued {
             expected.insert(0, false);
@@ -416,7 +416,7 @@ fn the_scout_stays_in_the_queue() {
         machine.post(color, 20);
     }
     machine.cores[0].flush();
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     let mut section = Section::enter(&machine.shared, CoreId::of(0));
     let scout = section
         .guarded
@@ -445,7 +445,7 @@ fn a_core_compares_itself_with_one_victim_at_a_time() {
         machine.run();
         machine.post(color, 20);
         machine.cores[0].ran = false;
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.cores[0].search.levelling, Some(0));
     }
     Section::enter(&machine.shared, CoreId::of(2))
@@ -490,7 +490,7 @@ fn half_of_the_colors_that_last_are_left_for_whoever_wants_some() {
     let taken = |colors, prepare: &dyn Fn(&Machine)| {
         let mut machine = lasting(colors, 20);
         prepare(&machine);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         let taken = machine.checked_out().len();
         let section = Section::enter(&machine.shared, CoreId::of(0));
         assert_eq!(section.guarded.queues.lasting_out as usize, taken);
@@ -511,7 +511,7 @@ fn half_of_the_colors_that_last_are_left_for_whoever_wants_some() {
 #[test]
 fn a_color_that_lasts_and_does_not_fit_is_not_counted_as_out() {
     let mut machine = lasting(3, 400);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out().len(), 1);
     let section = Section::enter(&machine.shared, CoreId::of(0));
     assert_eq!(
@@ -565,7 +565,7 @@ fn a_core_checks_out_a_quantum() {
             machine.post(color, takes_ns);
         }
         machine.cores[0].flush();
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         machine.checked_out().len()
     };
     assert_eq!(taken(600, &[300, 300, 1]), 2);
@@ -587,14 +587,14 @@ fn what_may_be_long_goes_alone_where_anybody_could_steal() {
         let [short, second] = [0, 1].map(|i| machine.color(0, i));
         let handler = takes(20);
         post(&mut machine.cores[0], handler, second);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.run(), [second]);
         let profile = machine.cores[0].current.profile();
         let profile = machine.shared.profiles.get(profile);
         profile.suspect(2 * WAKE_COST_NS, WAKE_COST_NS);
         machine.post(short, 20);
         post(&mut machine.cores[0], handler, second);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.checked_out().len(), together, "{cores} cores");
     }
 }
@@ -611,7 +611,7 @@ fn a_single_event_is_judged_by_what_is_known_now() {
     let first = ProfileId::new(ProfileId::FIRST);
     let profile = machine.shared.profiles.get(first.unwrap());
     (0..10).for_each(|_| profile.record(20, WAKE_COST_NS, true));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out().len(), 3);
 }
 
@@ -636,9 +636,9 @@ fn a_color_with_events_left_has_lasted() {
             assert!(posted.is_ok());
         }
         machine.post(other, 20);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         machine.run();
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         let mut section = Section::enter(&machine.shared, CoreId::of(0));
         assert_eq!(
             section.guarded.colors.at(slot).endurance.ns(),
@@ -673,7 +673,7 @@ fn a_publication_leaves_the_checkout_as_it_is() {
     for color in [a, b] {
         machine.post(color, 20);
     }
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.step(), Some(a));
     machine.post(c, 20);
     assert!(machine.cores[0].has_outbox());
@@ -685,7 +685,7 @@ fn a_publication_leaves_the_checkout_as_it_is() {
     machine.post(b, 20);
     assert!(!machine.cores[0].has_outbox());
     assert_eq!(machine.run(), [b, b]);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.run(), [c]);
 }
 
@@ -699,7 +699,7 @@ fn a_publication_for_a_color_of_the_checkout_is_a_flush() {
     for color in [a, b] {
         machine.post(color, 20);
     }
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.step(), Some(a));
     machine.post(c, 20);
     machine.post(b, 5_000);
@@ -707,6 +707,6 @@ fn a_publication_for_a_color_of_the_checkout_is_a_flush() {
     assert!(!machine.cores[0].has_outbox());
     assert_eq!(machine.queue(), [b, c]);
     assert_eq!(machine.run(), [0; 0]);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.run(), [b, b]);
 }

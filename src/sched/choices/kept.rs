@@ -17,11 +17,11 @@ impl Pair {
         // A color that was never posted to does not go straight in.
         machine.settle(&[a, b]);
         machine.post(a, 20);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.step(), Some(a));
         machine.post(b, 20);
         assert_eq!(machine.step(), None);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.step(), Some(b));
         assert_eq!(machine.cores[0].checkout.others(true), 1);
         Pair { machine, a, b }
@@ -60,7 +60,7 @@ fn a_post_to_a_color_that_waits_for_its_turn_goes_straight_in() {
         for &color in &colors {
             (0..events).for_each(|_| machine.post(color, 20));
         }
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.step(), Some(colors[0]));
         if events == 1 {
             machine.post(colors[3], 20);
@@ -91,7 +91,7 @@ fn holding_goes_on_for_as_long_as_it_is_of_use() {
                 None => break,
             }
         }
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         at = machine.step().unwrap();
     }
     assert!(hops > 30 * 600, "{hops}");
@@ -108,12 +108,12 @@ fn at_most_32_colors_are_kept() {
         // Whether colors are kept is tried now and then only.
         for _ in 0..100 {
             machine.run();
-            machine.cores[0].exchange();
+            machine.cores[0].exchange::<false>();
             colors.iter().for_each(|&color| machine.post(color, 1));
-            machine.cores[0].exchange();
+            machine.cores[0].exchange::<false>();
             assert_eq!(machine.run(), colors);
             machine.post(next, 1);
-            machine.cores[0].exchange();
+            machine.cores[0].exchange::<false>();
             assert_eq!(machine.checked_out(), [next]);
             if machine.cores[0].checkout.others(true) > 0 {
                 break;
@@ -135,7 +135,7 @@ fn nothing_is_kept_if_the_last_post_went_elsewhere() {
     machine.run();
     let elsewhere = machine.color(1, 0);
     machine.post(elsewhere, 20);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert!(machine.cores[0].has_empty_checkout());
 }
 
@@ -155,7 +155,7 @@ fn a_flush_leaves_out_only_the_running_color() {
                 Endurance::NONE.and(5_000, Endurance::most(0)),
             );
         }
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.step(), Some(colors[0]));
         let lasting = |machine: &Machine| {
             let section = Section::enter(&machine.shared, CoreId::of(0));
@@ -168,7 +168,7 @@ fn a_flush_leaves_out_only_the_running_color() {
         machine.cores[0].flush();
         assert_eq!(lasting(&machine), (2, u32::from(lasts)));
         machine.run();
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         machine.run();
     }
 }
@@ -214,7 +214,7 @@ fn a_flush_gives_back_all_but_the_running_color_in_order() {
     colors[..4]
         .iter()
         .for_each(|&color| machine.post(color, 20));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out(), colors[..4]);
     assert_eq!(machine.step(), Some(colors[0]));
     machine.cores[0].flush();
@@ -225,7 +225,7 @@ fn a_flush_gives_back_all_but_the_running_color_in_order() {
     machine.cores[0].flush();
     assert_eq!(machine.queue(), colors[1..]);
     assert_eq!(machine.run(), []);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.run(), colors[1..]);
 }
 
@@ -235,7 +235,7 @@ fn a_flush_of_nothing_does_nothing() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let color = machine.color(0, 0);
     machine.post(color, 20);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.step(), Some(color));
     Section::enter(&machine.shared, CoreId::of(0))
         .guarded
@@ -256,7 +256,7 @@ fn a_core_takes_at_most_64_colors_at_once() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let colors: Vec<u64> = (0..100).map(|i| machine.color(0, i)).collect();
     colors.iter().for_each(|&color| machine.post(color, 1));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out(), colors[..64]);
     assert_eq!(machine.queue(), colors[64..]);
 }
@@ -271,7 +271,7 @@ fn colors_that_share_a_place_in_the_index_run_in_order() {
     [a, shares, other, a]
         .iter()
         .for_each(|&color| machine.post(color, 20));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.queue(), []);
     let all = machine.checked_out();
     assert_eq!(machine.step(), Some(all[0]));
@@ -308,7 +308,7 @@ fn nothing_goes_straight_in_while_others_wait() {
     let [a, b, waits] = [0, 1, 2].map(|i| machine.color(0, i));
     [a, b].iter().for_each(|&color| machine.post(color, 20));
     machine.post(waits, 5_000);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(
         (machine.checked_out(), machine.queue()),
         (vec![a, b], vec![waits])
@@ -320,7 +320,7 @@ fn nothing_goes_straight_in_while_others_wait() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let colors: Vec<u64> = (0..65).map(|i| machine.color(0, i)).collect();
     colors.iter().for_each(|&color| machine.post(color, 1));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.queue(), colors[64..]);
     assert_eq!(machine.step(), Some(colors[0]));
     machine.post(colors[1], 1);
@@ -334,7 +334,7 @@ fn who_is_still_kept_is_found_in_its_new_place() {
     machine.post(a, 590);
     assert!(machine.cores[0].has_outbox(), "it does not fit in");
     assert_eq!(machine.step(), None);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out(), [a]);
     assert_eq!(machine.step(), Some(a));
     machine.post(b, 5);
@@ -358,7 +358,7 @@ fn who_is_kept_has_finished() {
     let next = machine.color(0, 2);
     machine.post(next, 20);
     assert_eq!(machine.step(), None);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.step(), Some(next));
     assert!(machine.cores[0].checkout.find(slot(a)).is_some());
     assert_eq!(endurance(&machine, None), Endurance::NONE);
@@ -370,7 +370,7 @@ fn what_does_not_fit_does_not_go_straight_to_the_checkout() {
     let colors: Vec<u64> = (0..3).map(|i| machine.color(0, i)).collect();
     machine.settle(&colors);
     colors.iter().for_each(|&color| machine.post(color, 400));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(
         (machine.checked_out(), machine.queue()),
         (colors[..1].to_vec(), colors[1..].to_vec())

@@ -2,14 +2,15 @@
 //! and how many ([`colors`]); what is kept at hand ([`kept`]), and what a core does between two
 //! quanta ([`exchange`]); which events are timed ([`timing`]), who is woken ([`wakes`]) and
 //! whose colors are taken over instead ([`takeovers`]), who
-//! has the next turn because it was asked for ([`wishes`]), and what is told of it all
-//! ([`reports`]). On cores that are stepped by hand, whose events do nothing; the
+//! has the next turn because it was asked for ([`wishes`]), what a retired core does ([`retired`]),
+//! and what is told of it all ([`reports`]). On cores that are stepped by hand, whose events do nothing; the
 //! clock stands where the test puts it.
 
 mod colors;
 mod exchange;
 mod kept;
 mod reports;
+mod retired;
 mod searches;
 mod takeovers;
 mod timing;
@@ -155,7 +156,7 @@ impl Machine {
         let runs = Color::from(self.color(core, 250));
         let of = &mut self.cores[core];
         post(of, takes(20), runs.value());
-        of.exchange();
+        of.exchange::<false>();
         assert!(of.next_color() && of.checkout.turns() == 1);
         let event = of.begin_event().unwrap();
         of.skip(event);
@@ -227,10 +228,10 @@ impl Machine {
     fn settle(&mut self, colors: &[u64]) {
         for &color in colors {
             self.post(color, 20);
-            self.cores[0].exchange();
+            self.cores[0].exchange::<false>();
             assert_eq!(self.run(), [color]);
         }
-        self.cores[0].exchange();
+        self.cores[0].exchange::<false>();
         assert!(self.cores[0].has_empty_checkout());
     }
 

@@ -40,7 +40,7 @@ fn the_deepest_colors_are_found_wherever_their_events_are() {
     // Taken to be run: nobody sees which color it is.
     let mut machine = Machine::flat(2, Heuristics::ALL);
     (0..3).for_each(|_| machine.post(colors[0], 20));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(found(&machine, 3), [(None, 3, 0, true)]);
 }
 
@@ -57,7 +57,7 @@ fn each_handler_has_its_events_counted() {
     for (color, handler, events) in [(a, 0, 3), (b, 1, 2)] {
         (0..events).for_each(|_| post(&mut machine.cores[0], handlers[handler], color));
     }
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     for _ in 0..3 {
         assert_eq!(machine.step(), Some(a));
     }
@@ -66,20 +66,20 @@ fn each_handler_has_its_events_counted() {
     machine.step();
     assert_eq!(counts(&machine), [3, 0]);
     machine.run();
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     machine.cores[0].note_idle();
     assert_eq!(counts(&machine), [3, 2]);
     // Of one that never lets another begin, now and then.
     while counts(&machine)[0] == 3 {
         post(&mut machine.cores[0], handlers[0], a);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         machine.run();
     }
     let counted = counts(&machine)[0];
     assert!((12..=16).contains(&counted), "{counted}");
     // The rest at the end.
     post(&mut machine.cores[0], handlers[0], a);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     machine.run();
     machine.post(b, 20);
     let posted = machine.cores[0].posted;
@@ -147,7 +147,7 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
     assert!(machine.shared.cores[0].pokes.park());
     publish(&machine);
     assert_eq!(rung(), [1, 0]);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.step(), Some(color.value()));
     // It is inside a long handler, and the other one sleeps.
     machine.shared.cores[0].progress.set_long(true);

@@ -103,7 +103,7 @@ fn who_has_slept_looks_for_more_once_it_runs_something() {
     assert_eq!(machine.cores[1].search.state, Searching::Risen);
     // It has something of its own, and does not come to search.
     machine.busy(1, &[(takes(1), 1)]);
-    machine.cores[1].exchange();
+    machine.cores[1].exchange::<false>();
     assert!(!machine.cores[1].has_empty_checkout());
     machine.busy(2, &[(takes(10_000), 1)]);
     sleep(&machine, 3);
@@ -187,7 +187,7 @@ fn a_thief_in_vain_rings_for_what_it_forwards() {
     assert!(machine.shared.cores[2].pokes.park());
     assert!(machine.steal(1).is_empty());
     assert_eq!(wakes(&machine, 1), 1);
-    machine.cores[2].exchange();
+    machine.cores[2].exchange::<false>();
     let taken: Vec<SlotId> = machine.cores[2].checkout.slots().collect();
     assert_eq!(taken, [slot(color)]);
 }
@@ -200,7 +200,7 @@ fn a_thief_takes_the_mail_that_was_left() {
     let mailed = machine.color(1, 0);
     // Checked out when its mail was found.
     post(&mut machine.cores[1], takes(20), mailed);
-    machine.cores[1].exchange();
+    machine.cores[1].exchange::<false>();
     post(&mut machine.cores[0], takes(21), mailed);
     machine.cores[0].flush();
     take_mail(

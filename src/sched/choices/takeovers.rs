@@ -19,7 +19,7 @@ fn posts(
     let color = machine.color(1, 0);
     let before = machine.cores[0].own.stats.wakes.get();
     machine.post(color, takes_ns);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     let core = &machine.cores[0].own;
     let taken = machine.shared.slots.owner(slot(color)) == CoreId::of(0);
     assert_eq!(core.stats.taken_over.get(), taken.into());
@@ -89,7 +89,7 @@ fn the_owner_s_lock_is_only_tried() {
     shared.sleepers.set(CoreId::of(1));
     let section = Section::enter(&shared, CoreId::of(1));
     machine.post(color, 100);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     drop(section);
     assert_eq!(shared.slots.owner(slot(color)), CoreId::of(1));
     assert!(shared.cores[1].pokes.any());
@@ -117,12 +117,12 @@ fn what_is_queued_there_and_control_colors_stay() {
     machine.cores[1].flush();
     machine.shared.sleepers.set(CoreId::of(1));
     machine.post(color, 100);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.shared.slots.owner(slot(color)), CoreId::of(1));
     let control = Color::control(1);
     let posted = machine.cores[0].post(Some(takes(100)), control, |_cx| ());
     assert!(posted.is_ok());
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     let slots = &machine.shared.slots;
     assert_eq!(slots.owner(slots.map.slot(control)), CoreId::of(1));
     assert_eq!(machine.cores[0].own.stats.posts_remote.get(), 2);

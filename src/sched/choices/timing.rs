@@ -22,7 +22,7 @@ impl Machine {
         let mut timed = Vec::new();
         for _ in 0..quanta {
             colors.iter().for_each(|&color| self.post(color, 1));
-            self.cores[0].exchange();
+            self.cores[0].exchange::<false>();
             while self.step().is_some() {
                 timed.push(self.cores[0].own.progress.wants_attention());
             }
@@ -43,7 +43,7 @@ fn a_batch_is_longer_while_nobody_waits() {
             let other = machine.color(0, 1 + i);
             machine.post(other, takes_ns);
         }
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         machine
             .run()
             .into_iter()
@@ -101,7 +101,7 @@ fn a_core_that_has_been_awake_for_long_is_busy() {
     for (ns, busy) in [(50_000, false), (50_001, true)] {
         let (mut machine, _) = Machine::with_colors(1);
         machine.cores[0].rise();
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         machine.step_for(ns);
         assert_eq!(
             machine.cores[0].timing.fresh_since_ns.is_none(),
@@ -117,7 +117,7 @@ fn a_core_that_is_asked_to_look_up_in_each_step_runs_one_event_in_each() {
     let (mut machine, _) = Machine::with_colors(3);
     let mut events_of_a_step = || {
         machine.cores[0].looks_up();
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         machine.shared.cores[0].progress.ask_to_look_up();
         let (core, mut events) = (&mut machine.cores[0], 0);
         while !core.is_turn_over() || core.next_color() {
@@ -136,7 +136,7 @@ fn a_core_that_is_asked_to_look_up_in_each_step_runs_one_event_in_each() {
     let (mut machine, _) = Machine::with_colors(3);
     for _ in 0..3 {
         machine.cores[0].looks_up();
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         machine.shared.cores[0].progress.ask_to_leave();
         assert!(machine.cores[0].next_color());
         assert!(machine.cores[0].begin_event().is_none());
@@ -147,7 +147,7 @@ fn a_core_that_is_asked_to_look_up_in_each_step_runs_one_event_in_each() {
 #[test]
 fn who_is_asked_to_look_up_gives_back_what_waits() {
     let (mut machine, colors) = Machine::with_colors(3);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out(), colors);
     machine.shared.cores[0].progress.ask_to_look_up();
     assert!(machine.cores[0].next_color());
@@ -164,7 +164,7 @@ fn who_is_asked_to_look_up_gives_back_what_waits() {
     machine.cores[0].looked();
     assert_eq!(machine.cores[0].own.stats.looks.get(), 1);
     assert!(!machine.shared.cores[0].progress.is_asked_to_look_up());
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     let mut ran = machine.run();
     ran.sort();
     assert_eq!(ran, colors);
@@ -175,11 +175,11 @@ fn what_runs_can_be_seen() {
     let (mut machine, _) = Machine::with_colors(1);
     let runs = |machine: &Machine| machine.shared.cores[0].progress.profile();
     assert_eq!(runs(&machine), None);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     machine.step();
     assert_eq!(runs(&machine), Some(machine.cores[0].current.profile()));
     assert_eq!(machine.step(), None);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     let turns = machine.shared.cores[0].progress.turns();
     machine.cores[0].note_idle();
     assert_eq!(runs(&machine), None);
@@ -203,7 +203,7 @@ fn after_a_long_event_a_core_is_not_busy() {
         // Unknown, so it is timed.
         let post = machine.cores[0].post(None, Color::from(2), |_cx| ());
         assert!(post.is_ok() && colors.is_empty());
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         machine.cores[0].timing.wary = 9;
         machine.cores[0].timing.until_sample = 1;
         machine.step_for(ns);
@@ -234,7 +234,7 @@ fn handlers_of_a_long_quantum_are_suspected() {
             let color = machine.color(0, i);
             post(&mut machine.cores[0], handler, color);
         }
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         machine.step();
         machine.cores[0].timing.long = timed_too;
         machine.wait(ns);
@@ -262,7 +262,7 @@ fn the_more_cores_the_fewer_runs_each_records() {
         let mut run = |ns, times| {
             for _ in 0..times {
                 post(&mut machine.cores[0], handler, color);
-                machine.cores[0].exchange();
+                machine.cores[0].exchange::<false>();
                 machine.step_for(ns);
                 assert!(machine.run().is_empty());
                 machine.cores[0].end_quantum(0);
@@ -285,7 +285,7 @@ fn before_a_long_event_what_waits_is_published() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let [short, long] = [0, 1].map(|i| machine.color(0, i));
     machine.post(long, LONG_NS);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     machine.post(short, 20);
     assert!(machine.shared.cores[1].pokes.park());
     machine.shared.sleepers.set(CoreId::of(1));
@@ -321,7 +321,7 @@ fn what_is_left_after_a_turn_is_what_did_not_run() {
         let (mut machine, _) = Machine::with_colors(0);
         let color = machine.color(0, 0);
         (0..events).for_each(|_| post(&mut machine.cores[0], penalized(100, 10), color));
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.step(), Some(color));
         (machine, color)
     };
@@ -348,15 +348,15 @@ fn what_is_left_after_a_turn_is_what_did_not_run() {
     post(&mut machine.cores[0], penalized(100, 10), color);
     assert!(!machine.cores[0].next_color());
     assert_eq!(left(&machine, color), (2, 200, 20));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.run(), [color; 2]);
     // A sum that has reached its end stays there until there is nothing left.
     let (mut machine, _) = Machine::with_colors(0);
     (0..2).for_each(|_| machine.post(color, 3_000_000_000));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.run(), [color]);
     assert_eq!(left(&machine, color).1, u32::MAX);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.step(), Some(color));
     let other = machine.color(0, 1);
     machine.post(other, 20);
@@ -364,7 +364,7 @@ fn what_is_left_after_a_turn_is_what_did_not_run() {
     machine.post(color, 20);
     assert_eq!(machine.step(), None);
     assert_eq!(left(&machine, color), (1, 20, 20));
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.run(), [other, color]);
 }
 
@@ -380,7 +380,7 @@ impl Machine {
     /// Begins the event of a color that takes so long; it has none yet.
     fn begin(&mut self, color: u64, takes_ns: u64) {
         self.post(color, takes_ns);
-        self.cores[0].exchange();
+        self.cores[0].exchange::<false>();
         assert!(self.cores[0].next_color());
         let event = self.cores[0].begin_event().unwrap();
         self.cores[0].skip(event);
@@ -403,7 +403,7 @@ fn before_a_long_event_somebody_is_woken_for_what_waits() {
         if queued {
             machine.post(other, 18_000);
         }
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert_eq!(machine.queue().len(), usize::from(queued));
         if mailed {
             post(&mut machine.cores[1], takes(20), late);
@@ -457,7 +457,7 @@ fn after_a_long_event_the_others_are_given_back() {
         let [a, b] = [0, 1].map(|i| machine.color(0, i));
         (0..2).for_each(|_| machine.post(a, 20));
         machine.post(b, 20);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         let turns = machine.shared.cores[0].progress.turns();
         machine.step_for(ns);
         assert_eq!(machine.queue(), if long { vec![b] } else { vec![] });
@@ -473,7 +473,7 @@ fn others_that_wait_for_a_long_event_are_counted() {
     for (colors, ns, hostages) in [(2, 2_400, 0), (2, 2_401, 1), (1, 2_401, 0)] {
         let (mut machine, _) = Machine::with_colors(colors);
         machine.cores[0].timing.clock_cost_ns = 100;
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         // Reading the clock is not the event's.
         machine.step_for(ns + 100);
         let stats = &machine.cores[0].own.stats;
@@ -489,7 +489,7 @@ fn a_long_event_publishes_posts_in_a_row_together() {
         let (mut machine, _) = Machine::with_colors(0);
         let color = machine.color(0, 0);
         post(&mut machine.cores[0], takes(LONG_NS), color);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         assert!(machine.cores[0].next_color());
         let event = machine.cores[0].begin_event().unwrap();
         for i in 1..=100 {
@@ -523,7 +523,7 @@ fn each_handler_of_a_long_quantum_is_suspected() {
     }
     let color = machine.color(0, 10);
     post(&mut machine.cores[0], last, color);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     machine.run();
     machine.wait(LONG_NS);
     let profile = machine.cores[0].current.profile();

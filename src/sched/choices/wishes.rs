@@ -6,7 +6,7 @@ use crate::shared::wish;
 
 /// Colors that are queued on core 0, in this order, and what it checks out next.
 fn next(machine: &mut Machine) -> Vec<u64> {
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     machine.checked_out()
 }
 
@@ -37,7 +37,7 @@ fn who_hurries_has_the_next_turns_in_the_order_of_asking() {
     assert_eq!(next(&mut machine), [e, c, posted, a, b, d, f]);
     assert_eq!(counts(&machine), (3, 0));
     assert_eq!(machine.run(), [e, c, posted, a, b, d, f]);
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert!(machine.cores[0].has_empty_checkout());
 }
 
@@ -101,7 +101,7 @@ fn a_color_that_is_placed_hurries_where_it_comes_to() {
     machine.cores[1].flush();
     hurry(&machine, moves);
     wish::place(&machine.shared, Color::from(moves), 0);
-    machine.cores[1].exchange();
+    machine.cores[1].exchange::<false>();
     machine.run();
     assert_eq!(next(&mut machine), [moves, there[0], there[1], there[2]]);
     assert_eq!(counts(&machine), (1, 0));
@@ -116,7 +116,7 @@ fn of_more_wishes_than_are_granted_the_first_ones_are() {
         .iter()
         .for_each(|&color| hurry(&machine, color));
     machine.run();
-    machine.cores[0].exchange();
+    machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out(), &queued[100..164]);
     assert_eq!(counts(&machine), (64, 36));
     let rest = machine.queue();
@@ -155,7 +155,7 @@ fn who_does_not_hurry_has_every_second_quantum() {
             }
         }
         hurry(&machine, hurries);
-        machine.cores[0].exchange();
+        machine.cores[0].exchange::<false>();
         let ran = machine.run();
         assert_eq!(ran.len(), 1);
         // Once the burst is over.
