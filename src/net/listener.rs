@@ -29,6 +29,53 @@ pub enum Acceptors {
     Single,
 }
 
+/// A listener's descriptor, for which one core at a time accepts: its home, while that works, else
+/// another one.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    pub(super) listening: Arc<Listening>,
+    pub(super) fd: Fd,
+    pub(super) home: CoreId,
+}
+
+impl Acceptor {
+    /// The core that accepts for it, as of now.
+    pub(super) fn place(&self, core: &Core) -> CoreId {
+        core.shared.working.core_for(self.home.number())
+    }
+
+    /// Sends it to the core that accepts for it. Connections wait in the kernel meanwhile.
+    pub(super) fn send(self, owner: &Owner, core: &mut Core) {
+        let to = control(self.place(core));
+        let Acceptor {
+            listening,
+            fd,
+            home,
+        } = self;
+        let sent = Sent(Some(fd), owner.clone());
+        core.post_own(None, to, move |cx: &mut Cx| {
+            Acceptor::arrive(listening, sent, home, cx);
+        });
+    }
+
+    /// An event of the core that it was sent to.
+    fn arrive(listening: Arc<Listening>, mut sent: Sent, home: CoreId, cx: &mut Cx) {
+        let Some(fd) = sent.arrived() else { return };
+        let worker = cx.worker();
+        match Driver::of(&mut worker.source) {
+            Some(driver) => {
+                let acceptor = Acceptor {
+                    listening,
+                    fd,
+                    home,
+                };
+                driver.take_in(acceptor, &mut worker.core);
+            }
+            None => Listening::over(listening, &mut worker.core),
+        }
+    }
+}
+
 type OnAccept = Box<dyn FnMut(&mut Cx, io::Result<Incoming>) + Send>;
 
 /// A listener's shared part.
@@ -222,18 +269,10 @@ impl Cx {
             poster: poster.clone(),
         });
         Registry::of_runtime(&poster.inner).add_listener(Arc::downgrade(&listening));
-        for (&core, mut sent) in cores.iter().zip(fds) {
+        for (&core, sent) in cores.iter().zip(fds) {
             let listening = Arc::clone(&listening);
             self.post_own(control(core), move |cx: &mut Cx| {
-                let Some(fd) = sent.arrived() else { return };
-                let worker = cx.worker();
-                match Driver::of(&mut worker.source) {
-                    Some(driver) if !driver.draining && !listening.is_closed() => {
-                        driver.accept(listening, fd);
-                    }
-                    Some(driver) => driver.leave(listening, fd, &mut worker.core),
-                    None => Listening::over(listening, &mut worker.core),
-                }
+                Acceptor::arrive(listening, sent, core, cx);
             });
         }
         Ok(Listener {
@@ -292,12 +331,30 @@ impl Drop for Listener {
             let listening = Arc::clone(&self.listening);
             // Ignored: a runtime that has ended, or is about to, has closed its listeners itself.
             let _ = poster.post_own(control(core), move |cx: &mut Cx| {
-                let worker = cx.worker();
-                if let Some(driver) = Driver::of(&mut worker.source) {
-                    driver.close_listener(&listening, &mut worker.core);
+                if !close_on(&listening, cx) {
+                    close_elsewhere(&listening, cx);
                 }
             });
         }
+    }
+}
+
+/// Stops accepting on this core. False: the acceptor that is at home here is elsewhere.
+fn close_on(listening: &Arc<Listening>, cx: &mut Cx) -> bool {
+    let worker = cx.worker();
+    Driver::of(&mut worker.source)
+        .is_none_or(|driver| driver.close_listener(listening, &mut worker.core))
+}
+
+/// Stops accepting on all other cores. An acceptor that is under way to one of them comes to its
+/// end there, behind this or before it.
+fn close_elsewhere(listening: &Arc<Listening>, cx: &mut Cx) {
+    let here = cx.core_id();
+    for core in (0..cx.cores()).map(CoreId::of).filter(|&core| core != here) {
+        let listening = Arc::clone(listening);
+        cx.post_own(control(core), move |cx: &mut Cx| {
+            let _home_has_asked = close_on(&listening, cx);
+        });
     }
 }
 
@@ -360,6 +417,53 @@ mod tests {
         settle(&mut simulation);
         assert_eq!(counts.try_iter().count(), CLIENTS - 1);
         drop(clients);
+    }
+
+    /// Where cores work, as far as each has seen, is where connections are at home from then on.
+    #[test]
+    fn acceptors_are_where_cores_work() {
+        let builder = Runtime::builder().cores(Cores::Count(4));
+        let mut simulation = builder.stealing(crate::Stealing::Off).simulate(1).unwrap();
+        let (tell, told) = channel();
+        let (home, homes) = channel();
+        let listens = move |cx: &mut Cx| {
+            assert_eq!(cx.core(), 3);
+            let accept = move |_: &mut Cx, incoming: io::Result<Incoming>| {
+                home.send(incoming.unwrap().home()).unwrap();
+            };
+            let on_accept = Callback::anonymous_each(Color::from(1), accept);
+            let any = "127.0.0.1:0".parse().unwrap();
+            tell.send(cx.listen(any, Acceptors::Single, on_accept).unwrap())
+                .unwrap();
+        };
+        simulation
+            .start(move |cx| cx.post(Color::from(3), listens))
+            .unwrap();
+        settle(&mut simulation);
+        let (listener, net, poster) = (
+            told.recv().unwrap(),
+            simulation.network().clone(),
+            simulation.poster(),
+        );
+        let addr = listener.local_addr();
+        // Some are not seen by any core before the next comes.
+        let changes = [(2, 1), (1, 0), (4, 3), (3, 0), (2, 1), (4, 3), (1, 0)];
+        for (working, expected) in changes {
+            poster.set_working_cores(4).unwrap();
+            for _ in 0..working {
+                simulation.step();
+            }
+            poster.set_working_cores(working).unwrap();
+            settle(&mut simulation);
+            let _clients = [(); 3].map(|()| net.connect(addr).unwrap());
+            settle(&mut simulation);
+            assert_eq!(homes.try_iter().collect::<Vec<_>>(), [expected; 3]);
+        }
+        drop(listener);
+        settle(&mut simulation);
+        assert!(net.connect(addr).is_err(), "its acceptor was elsewhere");
+        let gone = std::sync::mpsc::TryRecvError::Disconnected;
+        assert_eq!(homes.try_recv(), Err(gone), "the callback is dropped");
     }
 
     /// Each core that listens may still have connections for it.

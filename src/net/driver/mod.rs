@@ -13,7 +13,7 @@
 use super::confined::Here;
 use super::conn::Conn;
 use super::connect::Connecting;
-use super::listener::Listening;
+use super::listener::{Acceptor, Listening};
 use super::registry::Registry;
 use super::signal::Watching;
 use super::timer::Timers;
@@ -48,9 +48,10 @@ const SIMULATED_BUFFERS: u16 = 64;
 #[derive(Debug)]
 pub(super) enum Operation {
     Accept {
-        listening: Arc<Listening>,
-        fd: Fd,
+        acceptor: Acceptor,
         op: Op,
+        /// It was canceled, to go on elsewhere.
+        moves: bool,
     },
     Recv {
         conn: Arc<Conn>,
@@ -87,7 +88,7 @@ pub(crate) struct Driver {
     /// Connections that were just accepted; none between two looks.
     burst: Option<(Arc<Listening>, Vec<io::Result<Fd>>)>,
     /// Listeners that wait to accept again, and since when, in ns.
-    resting: Vec<(u64, Arc<Listening>, Fd)>,
+    resting: Vec<(u64, Acceptor)>,
     pub(super) draining: bool,
     pub(super) core: CoreId,
     inner: Arc<Inner>,
@@ -149,7 +150,7 @@ impl Driver {
             while let Some(timer) = self.timers.due(now_ns) {
                 timer.fire(core);
             }
-            self.accept_again(now_ns);
+            self.accept_again(now_ns, core);
         }
         // At the limit of events one completion a look becomes an event all the same: work that
         // fills the queues again and again would keep the network out for ever.
@@ -193,9 +194,14 @@ impl Driver {
         } = completion;
         let key = key as usize;
         match (&self.operations[key], done) {
-            (Operation::Accept { listening, .. }, Done::Accepted(result)) => {
-                let listening = Arc::clone(listening);
-                if more || !(self.draining || listening.is_closed()) {
+            (
+                Operation::Accept {
+                    acceptor, moves, ..
+                },
+                Done::Accepted(result),
+            ) => {
+                let listening = Arc::clone(&acceptor.listening);
+                if more || !(self.draining || *moves || listening.is_closed()) {
                     self.accepted(listening, result, core);
                 }
             }
@@ -258,12 +264,14 @@ impl Driver {
     /// An operation is over.
     fn over(&mut self, operation: Operation, core: &mut Core) {
         match operation {
-            Operation::Accept { listening, fd, .. } => {
-                if self.draining || listening.is_closed() {
-                    self.leave(listening, fd, core);
+            Operation::Accept {
+                acceptor, moves, ..
+            } => {
+                if self.draining || moves || acceptor.listening.is_closed() {
+                    self.take_in(acceptor, core);
                 } else {
                     let again_ns = core.clock.now_ns() + ACCEPT_AGAIN.as_nanos() as u64;
-                    self.resting.push((again_ns, listening, fd));
+                    self.resting.push((again_ns, acceptor));
                 }
             }
             Operation::Recv { conn, .. } => {
@@ -276,9 +284,23 @@ impl Driver {
         }
     }
 
-    /// This core listens no more on `fd`. Who has connected before is still accepted, unless the
-    /// runtime is ending: a client cannot tell whether it was, and may have sent a request.
-    pub(super) fn leave(&mut self, listening: Arc<Listening>, fd: Fd, core: &mut Core) {
+    /// An acceptor that no operation is under way for: this core goes on with it, or another one
+    /// does, or nobody.
+    pub(super) fn take_in(&mut self, acceptor: Acceptor, core: &mut Core) {
+        if self.draining || acceptor.listening.is_closed() {
+            self.leave(acceptor, core);
+        } else if acceptor.place(core) != self.core {
+            acceptor.send(&self.owner, core);
+        } else {
+            self.accept(acceptor);
+        }
+    }
+
+    /// This core listens no more on its descriptor. Who has connected before is still accepted,
+    /// unless the runtime is ending: a client cannot tell whether it was, and may have sent a
+    /// request.
+    fn leave(&mut self, acceptor: Acceptor, core: &mut Core) {
+        let Acceptor { listening, fd, .. } = acceptor;
         if !self.draining {
             for accepted in self.backend.accept_waiting(fd) {
                 self.accepted(Arc::clone(&listening), Ok(accepted), core);
@@ -290,10 +312,10 @@ impl Driver {
         Listening::over(listening, core);
     }
 
-    fn accept_again(&mut self, now_ns: u64) {
-        while let Some(i) = self.resting.iter().position(|&(at_ns, ..)| at_ns <= now_ns) {
-            let (_, listening, fd) = self.resting.swap_remove(i);
-            self.accept(listening, fd);
+    fn accept_again(&mut self, now_ns: u64, core: &mut Core) {
+        while let Some(i) = self.resting.iter().position(|&(at_ns, _)| at_ns <= now_ns) {
+            let (_, acceptor) = self.resting.swap_remove(i);
+            self.take_in(acceptor, core);
         }
     }
 
@@ -309,10 +331,15 @@ impl Driver {
         op
     }
 
-    pub(super) fn accept(&mut self, listening: Arc<Listening>, fd: Fd) {
+    fn accept(&mut self, acceptor: Acceptor) {
+        let fd = acceptor.fd;
         self.start(
             |b, t| b.accept(t, fd),
-            |op| Operation::Accept { listening, fd, op },
+            |op| Operation::Accept {
+                acceptor,
+                op,
+                moves: false,
+            },
         );
     }
 
@@ -395,25 +422,33 @@ impl Driver {
         waiting + self.backend.unread_bytes(conn.fd)
     }
 
-    /// Stops accepting for a listener; the descriptor is closed when the accept is over.
-    pub(super) fn close_listener(&mut self, listening: &Arc<Listening>, core: &mut Core) {
-        let ours = |l: &Arc<Listening>| Arc::ptr_eq(l, listening);
-        while let Some(i) = self.resting.iter().position(|(_, l, _)| ours(l)) {
-            let (_, listening, fd) = self.resting.swap_remove(i);
-            self.leave(listening, fd, core);
+    /// Stops accepting for a listener; the descriptor is closed when the accept is over. False: the
+    /// acceptor that is at home here is elsewhere.
+    pub(super) fn close_listener(&mut self, listening: &Arc<Listening>, core: &mut Core) -> bool {
+        let mut found = self.draining;
+        let home = self.core;
+        let mut ours = |acceptor: &Acceptor| {
+            let ours = Arc::ptr_eq(&acceptor.listening, listening);
+            found |= ours && acceptor.home == home;
+            ours
+        };
+        while let Some(i) = self.resting.iter().position(|(_, resting)| ours(resting)) {
+            let (_, acceptor) = self.resting.swap_remove(i);
+            self.leave(acceptor, core);
         }
         for (_, operation) in &self.operations {
-            if let Operation::Accept { listening, op, .. } = operation
-                && ours(listening)
+            if let Operation::Accept { acceptor, op, .. } = operation
+                && ours(acceptor)
             {
                 self.backend.cancel(*op);
             }
         }
+        found
     }
 
     /// When a timer is due, or a listener has rested.
     fn due_ns(&mut self) -> Option<u64> {
-        let resting = self.resting.iter().map(|&(at_ns, ..)| at_ns);
+        let resting = self.resting.iter().map(|&(at_ns, _)| at_ns);
         self.timers.next_ns().into_iter().chain(resting).min()
     }
 
@@ -453,6 +488,23 @@ impl Source for Driver {
         }
     }
 
+    /// Acceptors are for cores that work: those whose place is another core by now go there, once
+    /// the accept is over.
+    fn working_changed(&mut self, core: &mut Core) {
+        for (_, operation) in &mut self.operations {
+            if let Operation::Accept {
+                acceptor,
+                op,
+                moves,
+            } = operation
+                && acceptor.place(core) != self.core
+            {
+                *moves = true;
+                self.backend.cancel(*op);
+            }
+        }
+    }
+
     /// Sends go on, and receives of connections that asked for it.
     fn begin_drain(&mut self, core: &mut Core) {
         self.draining = true;
@@ -474,8 +526,8 @@ impl Source for Driver {
                 Operation::Send { .. } => {}
             }
         }
-        for (_, listening, fd) in std::mem::take(&mut self.resting) {
-            self.leave(listening, fd, core);
+        for (_, acceptor) in std::mem::take(&mut self.resting) {
+            self.leave(acceptor, core);
         }
         for timer in self.timers.take_ordinary() {
             timer.discard(core);
@@ -500,12 +552,17 @@ impl Drop for Driver {
     /// what is still under way on it until the backend, dropped next, has ended that.
     fn drop(&mut self) {
         for (_, operation) in &self.operations {
-            if let Operation::Accept { fd, .. } | Operation::Connect { fd, .. } = operation {
+            if let Operation::Accept {
+                acceptor: Acceptor { fd, .. },
+                ..
+            }
+            | Operation::Connect { fd, .. } = operation
+            {
                 self.owner.close(*fd);
             }
         }
-        for (_, _, fd) in self.resting.drain(..) {
-            self.owner.close(fd);
+        for (_, acceptor) in self.resting.drain(..) {
+            self.owner.close(acceptor.fd);
         }
         for completion in self.completions.drain(..).chain(self.reaped.drain(..)) {
             if let Done::Accepted(Ok(fd)) = completion.done {

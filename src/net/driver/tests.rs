@@ -131,10 +131,11 @@ fn a_listener_rests_until_its_moment() {
     let _client = net.connect(addr).unwrap();
     assert!(until(&mut simulation, &told), "it has failed");
     let rests = |cx: &mut Cx| {
-        let driver = driver(cx);
+        let worker = cx.worker();
+        let driver = Driver::of(&mut worker.source).unwrap();
         let at_ns = driver.resting[0].0;
         [at_ns - 1, at_ns].map(|now_ns| {
-            driver.accept_again(now_ns);
+            driver.accept_again(now_ns, &mut worker.core);
             (driver.resting.len(), driver.operations.len())
         })
     };
