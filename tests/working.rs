@@ -537,3 +537,30 @@ fn a_listener_is_closed_wherever_its_acceptors_are() {
         }
     }
 }
+
+/// The processors that the process may use are followed, if that is asked for.
+#[test]
+fn the_processors_of_the_process_are_followed() {
+    let _bound = Bound::new("processors_are_followed");
+    let here = rustix::thread::gettid();
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    let Some(first) = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)) else {
+        unreachable!("this runs somewhere");
+    };
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(first);
+    let available = thread::available_parallelism().unwrap().get();
+    let builder = cores(available + 1).pin(false).follow_processors(true);
+    let runtime = builder.build().unwrap();
+    beside(runtime, move |poster| {
+        // What the runtime sees is the mask of the thread that runs it.
+        for (mask, number) in [(all, available), (one, 1), (all, available)] {
+            rustix::thread::sched_setaffinity(Some(here), &mask).unwrap();
+            eventually("the number", || poster.working_cores() == number);
+        }
+        poster.set_working_cores(available + 1).unwrap();
+        rustix::thread::sched_setaffinity(Some(here), &one).unwrap();
+        eventually("the number", || poster.working_cores() == 1);
+    });
+    rustix::thread::sched_setaffinity(None, &all).unwrap();
+}

@@ -36,6 +36,9 @@ pub(crate) struct Config {
     pub(crate) oversubscribed: bool,
     /// The processor of each core, if threads are to be pinned.
     pub(crate) pins: Option<Vec<u32>>,
+    /// As many cores work as the process may use processors.
+    #[cfg(not(loom))]
+    pub(crate) follow_processors: bool,
     /// Its cores are virtual, and one thread steps them.
     #[cfg(feature = "sim")]
     pub(crate) simulated: bool,

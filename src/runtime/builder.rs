@@ -109,6 +109,7 @@ impl Builder {
                 spin_ns: 0,
                 oversubscribed: false,
                 pins: None,
+                follow_processors: false,
                 #[cfg(feature = "sim")]
                 simulated: false,
                 backend: None,
@@ -141,6 +142,27 @@ impl Builder {
     /// them widen their mask.
     pub fn pin(mut self, pin: bool) -> Builder {
         self.pin = pin;
+        self
+    }
+
+    /// Whether as many cores work as the process may use processors, while it runs: by the affinity
+    /// mask (or cpuset) of the thread that calls `run`, and by the CPU quota of the process's
+    /// control group (of 2.5 processors two count). Off by default.
+    ///
+    /// That thread looks once a second, and has the first so many cores work
+    /// ([`Cx::set_working_cores`](crate::Cx::set_working_cores)), if their number has changed since
+    /// its last look; what the program sets holds until then. A runtime never has more cores than
+    /// it was built with. A core that is pinned to a processor which the mask no longer has is
+    /// moved by the system. In a simulation nothing is followed.
+    ///
+    /// ```
+    /// use mely::Runtime;
+    /// let runtime = Runtime::builder().follow_processors(true).build()?;
+    /// runtime.run(|cx| cx.stop())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn follow_processors(mut self, follow: bool) -> Builder {
+        self.config.follow_processors = follow;
         self
     }
 

@@ -1,12 +1,14 @@
 //! The threads of a run, and the thread that waits for them.
 
 use super::RunError;
+use super::processors::Processors;
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::host::inner::{Inner, Outcome};
 use crate::host::watchdog::{Watchdog, WatchdogBell, running};
 use crate::host::worker::{Worker, drive};
 use crate::net::Driver;
+use crate::shared::working::set_working;
 use crate::sync::{Arc, MutexGuard};
 use std::any::Any;
 use std::io;
@@ -152,6 +154,7 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 /// Waits until every core has left, or has had its chance to; meanwhile it is the watchdog.
 fn supervise(inner: &Inner, started: usize) -> Supervised {
     let mut watchdog = Watchdog::new(inner.shared.cores.len());
+    let mut processors = (inner.config.follow_processors).then(|| Processors::new(Instant::now()));
     let mut supervised = Supervised::default();
     let mut ended_at = None;
     let mut outcome = inner.outcome.lock().unwrap();
@@ -177,11 +180,19 @@ fn supervise(inner: &Inner, started: usize) -> Supervised {
         };
         // Dropped at once: the hook is the user's, and not called under our lock.
         let look = shorter(watchdog.next_look(inner), inner.pool.next_look());
+        let look = shorter(look, processors.as_ref().map(|its| its.next_look(now)));
         drop(match shorter(at_most, look) {
             Some(timeout) => inner.changed.wait_timeout(outcome, timeout).unwrap().0,
             None => inner.changed.wait(outcome).unwrap(),
         });
         inner.shared.vigil.wakes();
+        let cores = inner.shared.cores.len();
+        let working = processors
+            .as_mut()
+            .and_then(|its| its.look(Instant::now(), cores));
+        if let Some(working) = working {
+            set_working(&inner.shared, working).expect("from 1 to all of them");
+        }
         if supervised.panic.is_none() {
             let now_ns = inner.start.elapsed().as_nanos() as u64;
             let looked = catch_unwind(AssertUnwindSafe(|| {
