@@ -1,5 +1,6 @@
 //! The odd things that events do: placements, hurry, state, colors of one's own, timers, holds,
-//! tasks, several states at once, bounded colors, late posts, other runtimes.
+//! tasks, several states at once, bounded colors, late posts, other runtimes, cores that come and
+//! go.
 
 use crate::bounds::use_bound;
 use crate::draw::End;
@@ -20,7 +21,7 @@ use tokio::sync::oneshot;
 
 /// Does one of them; the caller is inside `at`.
 pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
-    match rng.u32(..26) {
+    match rng.u32(..27) {
         0 => {
             let core = rng.usize(..cx.cores());
             cx.place(any_color(world, at, rng), core);
@@ -41,6 +42,12 @@ pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand
         20 | 21 => use_bound(cx, world, at, rng),
         22 | 23 => cx.hurry(any_color(world, at, rng)),
         24 => keep_alive(cx, world, at, rng),
+        25 => {
+            let cores = rng.usize(1..=cx.cores());
+            if let Err(error) = cx.set_working_cores(cores) {
+                fail(&format!("cores cannot go or come: {error}"));
+            }
+        }
         _ => cross(world, at, rng),
     }
 }
