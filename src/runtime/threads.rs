@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const LEAVE_GRACE: Duration = Duration::from_millis(500);
 /// The same for those that are not: an event source may wait for the kernel to let go of buffers.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
+/// From one look at cores that leave to the next.
+const LEAVE_LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let cores = inner.shared.cores.len();
@@ -113,6 +115,24 @@ pub(crate) fn verdict(
     Ok(())
 }
 
+/// For how long cores have had the chance to leave. Of what passes between two looks, little more
+/// than was to be waited counts: a process that is stopped for a while, or gets no processor, has
+/// cores that could not go on either.
+#[derive(Default)]
+struct Leaving {
+    lasted: Duration,
+    looked_at: Option<Instant>,
+}
+
+impl Leaving {
+    /// Looks at this moment, for the first time when the run has ended.
+    fn look(&mut self, now: Instant) -> Duration {
+        let before = self.looked_at.replace(now).unwrap_or(now);
+        self.lasted += (now - before).min(2 * LEAVE_LOOK);
+        self.lasted
+    }
+}
+
 /// What the owner does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
@@ -124,7 +144,7 @@ enum Decision {
     GiveUp,
 }
 
-/// Decides that. `ended_for`: how long ago the run ended, if it did; `stopping_for`: how long ago
+/// Decides that. `ended_for`: for how long cores could leave, if the run has ended; `stopping_for`: how long ago
 /// its end was asked for, if it was; `in_handlers`: whether all cores that have not left are in a
 /// handler.
 fn decide(
@@ -138,7 +158,7 @@ fn decide(
             return Decision::GiveUp;
         }
         // Looked at again after a short while: a core may return from its handler.
-        return Decision::Wait(Some(LEAVE_GRACE / 10));
+        return Decision::Wait(Some(LEAVE_LOOK));
     }
     match stopping_for.map(|time| drain_deadline.saturating_sub(time)) {
         Some(Duration::ZERO) => Decision::Force,
@@ -156,11 +176,11 @@ fn supervise(inner: &Inner, started: usize) -> Supervised {
     let mut watchdog = Watchdog::new(inner.shared.cores.len());
     let mut processors = (inner.config.follow_processors).then(|| Processors::new(Instant::now()));
     let mut supervised = Supervised::default();
-    let mut ended_at = None;
+    let mut leaving = Leaving::default();
     let mut outcome = inner.outcome.lock().unwrap();
     while outcome.left.len() < started {
         let now = Instant::now();
-        let ended_for = inner.ended().then(|| now - *ended_at.get_or_insert(now));
+        let ended_for = inner.ended().then(|| leaving.look(now));
         let stopping_for = outcome.stop_at.map(|stop_at| now - stop_at);
         let in_handlers = || {
             let mut staying = (0..started).filter(|core| !outcome.left.contains(core));
@@ -319,8 +339,7 @@ mod tests {
     #[test]
     fn cores_that_stay_are_given_up_after_a_while() {
         let ended = |time, stuck| decide(Some(time), Some(Duration::MAX), NS, || stuck);
-        let again = Decision::Wait(Some(LEAVE_GRACE / 10));
-        assert!(LEAVE_GRACE / 10 < LEAVE_GRACE);
+        let again = Decision::Wait(Some(LEAVE_LOOK));
         for (time, in_handlers, not_all) in [
             (Duration::ZERO, again, again),
             (LEAVE_GRACE - NS, again, again),
@@ -335,6 +354,27 @@ mod tests {
             panic!("a core may return from its handler");
         };
         assert_eq!(pause, Duration::from_millis(50));
+    }
+
+    /// The machine may be stopped, or busy with something else, for longer than cores have to
+    /// leave.
+    #[test]
+    fn a_process_that_was_stopped_is_not_given_up() {
+        let mut now = Instant::now();
+        let mut leaving = Leaving::default();
+        assert_eq!(leaving.look(now), Duration::ZERO);
+        now += NS;
+        assert_eq!(leaving.look(now), NS);
+        now += 10 * LEAVE_MAX;
+        assert_eq!(leaving.look(now), NS + 2 * LEAVE_LOOK);
+        now += LEAVE_LOOK;
+        assert_eq!(leaving.look(now), NS + 3 * LEAVE_LOOK);
+        let looks = LEAVE_MAX.as_millis() / LEAVE_LOOK.as_millis();
+        (0..looks).for_each(|_| {
+            now += LEAVE_LOOK;
+            leaving.look(now);
+        });
+        assert!(leaving.look(now) >= LEAVE_MAX);
     }
 
     #[test]
