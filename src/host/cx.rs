@@ -213,7 +213,7 @@ impl Cx {
     ///     assert!(cx.set_working_cores(5).is_err());
     ///     cx.stop();
     /// })?;
-    /// # Ok::<(), mely::RunError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
