@@ -374,6 +374,10 @@ impl Source for Arc<Wire> {
         quiet || crate::sync::fault("event source not asked")
     }
 
+    fn innermost(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+
     fn wait(&mut self, core: &sched::core::Core) {
         let mut events = self.events.lock().unwrap();
         while !events.rung && events.completed.is_empty() && !events.is_due(&core.clock) {

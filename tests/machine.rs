@@ -3,8 +3,9 @@
 use mely::sim::machine::sync::atomic::AtomicU8;
 use mely::sim::machine::{Key, Machine, Report, charge};
 use mely::sim::{self, SimError};
-use mely::{Builder, Color, Colored, Cores, Cx, Runtime, Stealing};
+use mely::{Builder, Callback, Color, Colored, Cores, Cx, Runtime, Stealing};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn epyc() -> Machine {
@@ -234,6 +235,127 @@ fn a_panic_ends_the_run_with_the_handlers_name() {
     assert!(matches!(result, Err(SimError::Run(_))), "{result:?}");
     // The thread is free for more.
     assert!(hops(2, 1).ns > 0.0);
+}
+
+/// Where times are noted down.
+#[derive(Clone, Default)]
+struct Times(Arc<Mutex<Vec<u64>>>);
+
+impl Times {
+    fn note(&self) {
+        let now_ns = charge::now_ns().unwrap();
+        self.0.lock().unwrap().push(now_ns);
+    }
+
+    /// Each of them is one of these, or later by what it takes to wake two cores, and no more.
+    #[track_caller]
+    fn assert_are(&self, expected_ns: &[u64]) {
+        let late_ns = 4 * epyc().ns(Key::Sleeper) as u64;
+        let times = self.0.lock().unwrap();
+        let near = |(&at_ns, &ns): (&u64, &u64)| (ns..ns + late_ns).contains(&at_ns);
+        let all = times.len() == expected_ns.len() && times.iter().zip(expected_ns).all(near);
+        assert!(all, "{times:?} are not {expected_ns:?}");
+    }
+}
+
+#[test]
+fn timers_fire_in_virtual_time() {
+    let times = Times::default();
+    let (once, again, from_outside) = (times.clone(), times.clone(), times.clone());
+    let run = builder(2).simulate_on(&epyc(), 1).unwrap();
+    let outside = Callback::anonymous(Color::from(3), move |_cx| from_outside.note());
+    let _timer = run.poster().timer(Duration::from_millis(9), outside);
+    let start = move |cx: &mut Cx| {
+        let once = Callback::anonymous(Color::from(1), move |_cx| once.note());
+        cx.timer(Duration::from_millis(1), once);
+        let canceled = Callback::anonymous(Color::from(1), |_cx| unreachable!());
+        cx.timer(Duration::from_millis(2), canceled).cancel(cx);
+        let guard = Arc::new(Mutex::new(None));
+        let (its, mut fired) = (guard.clone(), 0);
+        let again = Callback::anonymous_each(Color::from(2), move |_cx, ()| {
+            again.note();
+            fired += 1;
+            if fired == 2 {
+                drop(its.lock().unwrap().take());
+            }
+        });
+        let interval = cx.interval(Duration::from_millis(3), again);
+        *guard.lock().unwrap() = Some(interval.cancel_on_drop());
+    };
+    // It is idle only when no timer is left.
+    let report = run.run(start).unwrap();
+    times.assert_are(&[1_000_000, 3_000_000, 6_000_000, 9_000_000]);
+    assert!(report.cores[1].slept_ns > 8e6, "{report:?}");
+}
+
+#[test]
+fn a_network_is_refused_plainly() {
+    let refused = Times::default();
+    let told = refused.clone();
+    let start = move |cx: &mut Cx| {
+        let addr = ([127, 0, 0, 1], 80).into();
+        let accepted = Callback::anonymous_each(Color::from(1), |_cx, _incoming| ());
+        let listened = cx.listen(addr, mely::net::Acceptors::PerCore, accepted);
+        let connected = Callback::anonymous_value(Color::from(1), |_cx, _incoming| ());
+        let connected = cx.connect(addr, connected);
+        let signaled = Callback::anonymous_each(Color::from(1), |_cx, ()| ());
+        let signaled = cx.on_stop_signal(signaled);
+        for error in [listened.err(), connected.err(), signaled.err()] {
+            let error = error.expect("there is no network").to_string();
+            assert!(error.contains("no network"), "{error}");
+            told.note();
+        }
+    };
+    assert!(
+        builder(2)
+            .simulate_on(&epyc(), 1)
+            .unwrap()
+            .run(start)
+            .is_ok()
+    );
+    assert_eq!(refused.0.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn what_comes_from_outside_comes_to_its_core_at_its_time() {
+    let times = Times::default();
+    let run = builder(4)
+        .stealing(Stealing::Off)
+        .simulate_on(&epyc(), 1)
+        .unwrap();
+    let outside = run.outside();
+    let note = |times: &Times| {
+        let times = times.clone();
+        // A color of core 3, which all of it goes to.
+        move |_now_ns: u64| Callback::anonymous(Color::from(3), move |_cx: &mut Cx| times.note())
+    };
+    outside.post_at(3, 7_000_000, note(&times));
+    let (its, first, late) = (outside.clone(), note(&times), note(&times));
+    let start = move |_cx: &mut Cx| {
+        // The core sleeps until 7 ms, and what comes before wakes it.
+        its.post_at(3, 4_000_000, first);
+        its.post_at(2, 5_000_000, late);
+    };
+    let report = run.run(start).unwrap();
+    times.assert_are(&[4_000_000, 5_000_000, 7_000_000]);
+    assert!(report.cores[3].slept_ns > 6.5e6, "{report:?}");
+}
+
+#[test]
+fn nothing_comes_from_outside_after_a_stop() {
+    let run = Runtime::builder()
+        .cores(Cores::Count(2))
+        .simulate_on(&epyc(), 1)
+        .unwrap();
+    let (outside, kept) = (run.outside(), Arc::new(()));
+    let dropped = Arc::downgrade(&kept);
+    outside.post_at(1, 1_000_000_000, move |_now_ns| {
+        let kept = kept.clone();
+        Callback::anonymous(Color::from(1), move |_cx| unreachable!("{kept:?}"))
+    });
+    let report = run.run(|cx| cx.stop()).unwrap();
+    assert!(report.all_ns < 1e6, "{report:?}");
+    assert_eq!(dropped.strong_count(), 0);
 }
 
 /// A line for each of 64 cores, to plant something in.

@@ -42,6 +42,9 @@ pub(crate) struct Config {
     /// Its cores are virtual, and one thread steps them.
     #[cfg(feature = "sim")]
     pub(crate) simulated: bool,
+    /// They are those of a machine that a file describes, and there is nobody outside.
+    #[cfg(feature = "machine")]
+    pub(crate) on_machine: bool,
     #[cfg(not(loom))]
     /// None: what the environment variable says, else automatic.
     pub(crate) backend: Option<crate::io::Backend>,

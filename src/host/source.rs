@@ -30,6 +30,9 @@ pub(crate) trait Source: Any + Debug {
 
     /// Whether nothing is under way that will still become an event.
     fn is_quiet(&self) -> bool;
+
+    /// The source, or the one that it is around: what operations are started on.
+    fn innermost(&mut self) -> &mut dyn Any;
 }
 
 /// What a layer above keeps for as long as the runtime lives.
@@ -87,6 +90,10 @@ pub(crate) mod silence {
 
         fn is_quiet(&self) -> bool {
             true
+        }
+
+        fn innermost(&mut self) -> &mut dyn Any {
+            self
         }
     }
 

@@ -109,8 +109,14 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     crate::io::raise_open_file_limit()
 }
 
-/// This core's driver.
+/// This core's driver, for whatever has to do with the world outside of the process.
 fn driver_of(cx: &mut Cx) -> io::Result<&mut Driver> {
+    #[cfg(feature = "machine")]
+    if cx.worker().inner.config.on_machine {
+        let why = "a run on a described machine has no network and gets no signals: what comes to \
+                   it from outside is posted through `OnMachine::outside`";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
     let driver = Driver::of(&mut cx.worker().source);
     driver.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "a runtime without I/O"))
 }

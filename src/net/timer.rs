@@ -8,8 +8,8 @@ use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::net::driver::Driver;
 use crate::sched::core::Core;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, charge};
 use crate::{Color, Cx, Handler, PostError};
 use slab::Slab;
 use std::cmp::Reverse;
@@ -75,6 +75,12 @@ struct Place {
 }
 
 impl Place {
+    fn new() -> Arc<Place> {
+        let place = Arc::<Place>::default();
+        charge::name_next(Arc::as_ptr(&place).cast(), size_of::<Place>(), "timer");
+        place
+    }
+
     fn cancel(&self) {
         self.canceled.store(true, Ordering::Release);
     }
@@ -442,7 +448,7 @@ impl Timer {
     fn here(cx: &mut Cx) -> Timer {
         Timer {
             core: cx.core_id(),
-            place: Arc::default(),
+            place: Place::new(),
             poster: cx.poster(),
         }
     }
@@ -560,7 +566,7 @@ impl Poster {
         let slots = &self.inner.shared.slots;
         Timer {
             core: slots.owner(slots.map.slot(color)),
-            place: Arc::default(),
+            place: Place::new(),
             poster: self.clone(),
         }
     }
@@ -575,7 +581,7 @@ mod tests {
         Pending {
             number: 0,
             callback: Box::new(|_| ()),
-            place: Arc::default(),
+            place: Place::new(),
             handler: None,
             color: Color::from(color),
             sort: Sort::ORDINARY,

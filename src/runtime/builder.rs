@@ -112,6 +112,8 @@ impl Builder {
                 follow_processors: false,
                 #[cfg(feature = "sim")]
                 simulated: false,
+                #[cfg(feature = "machine")]
+                on_machine: false,
                 backend: None,
             },
         }
@@ -417,6 +419,7 @@ impl Builder {
         use crate::net::{Backend, SimNet};
         self.config.backend = Some(Backend::Sim(SimNet::new(seed)));
         self.config.simulated = true;
+        self.config.on_machine = true;
         self.cores = Cores::All;
         self.pin = false;
         self.build_on(topology, HashKey::from_seed(seed))

@@ -90,12 +90,16 @@
 mod check;
 #[cfg(feature = "machine")]
 mod on_machine;
+#[cfg(feature = "machine")]
+mod outside;
 mod trace;
 mod world;
 
 pub use self::check::check;
 #[cfg(feature = "machine")]
 pub use self::on_machine::OnMachine;
+#[cfg(feature = "machine")]
+pub use self::outside::Outside;
 /// Machines made of numbers, and what costs time on their virtual cores.
 #[cfg(feature = "machine")]
 pub use mely_hardware as machine;

@@ -2,10 +2,12 @@
 //!
 //! The workers are those of a run on threads, and so is what they do between two steps: they spin,
 //! and sleep. What differs is who lets them go on ([`mely_hardware::run`]), their clock, and that
-//! waiting is waiting in virtual time. The event source is the simulated one, which costs nothing
-//! unless something completes; the watchdog looks between cores, and costs nothing either.
+//! waiting is waiting in virtual time. The event source is the simulated one, of which only timers
+//! are of use here, and what comes from [`Outside`]: it costs nothing unless something is due. The
+//! watchdog looks between cores, and costs nothing either.
 
 use super::SimError;
+use super::outside::{Outside, World};
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::cx::{has_host, outside};
@@ -22,6 +24,7 @@ use crate::sync::Arc;
 use crate::{BuildError, Builder, Cores, Cx, Poster, RunError, Runtime};
 use mely_hardware::charge::{self, uncharged};
 use mely_hardware::{Body, Machine, Options, Report};
+use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
@@ -31,6 +34,7 @@ use std::rc::Rc;
 pub struct OnMachine {
     runtime: Runtime,
     machine: Machine,
+    outside: Arc<World>,
     seed: u64,
     ns_max: Option<f64>,
     ahead_ns: Option<f64>,
@@ -45,7 +49,9 @@ impl Builder {
     ///
     /// With [`Cores::All`] the runtime has all cores of the machine, else those that keep best
     /// company. Topology, event source and pinning are the machine's, whatever the builder says.
-    /// The seed decides what is chance: see [`mely_hardware`].
+    /// Timers go by the virtual time. There is
+    /// no network, and whoever listens or connects is told so: what comes from outside is posted
+    /// through [`OnMachine::outside`]. The seed decides what is chance: see [`mely_hardware`].
     ///
     /// ```
     /// use mely::sim::{self, machine::Machine};
@@ -85,6 +91,7 @@ impl Builder {
         let runtime = self.build_on_machine(machine.topology().clone(), seed)?;
         runtime.inner.virtual_clock.get_or_init(|| Clock::Machine);
         Ok(OnMachine {
+            outside: Arc::new(World::of_cores(asked)),
             runtime,
             machine,
             seed,
@@ -111,6 +118,11 @@ impl OnMachine {
         self.runtime.poster()
     }
 
+    /// The world outside: what it posts comes to a core at a given time, as from a network.
+    pub fn outside(&self) -> Outside {
+        Outside::of(&self.outside)
+    }
+
     /// Runs `start` as the first event, in [`Color::DEFAULT`](crate::Color::DEFAULT), and every
     /// event after it, until the runtime is asked to stop and has drained; as
     /// [`Runtime::run`](crate::Runtime::run).
@@ -130,7 +142,9 @@ impl OnMachine {
         }
         let inner = Arc::clone(&self.runtime.inner);
         let cores = inner.shared.cores.len();
-        let bodies = (0..cores).map(|core| body(&inner, core)).collect();
+        let bodies = (0..cores)
+            .map(|core| body(&inner, &self.outside, core))
+            .collect();
         let late = Rc::new(Cell::new(None));
         let mut options = Options::new(self.seed);
         options.ns_max = self.ns_max.unwrap_or(options.ns_max);
@@ -178,13 +192,17 @@ impl Bell for MachineBell {
 }
 
 /// What a core runs until the end.
-fn body(inner: &Arc<Inner>, core: usize) -> Body {
+fn body(inner: &Arc<Inner>, outside: &Arc<World>, core: usize) -> Body {
     let id = CoreId::of(core);
     let (driver, report) =
         Driver::new(inner, id).expect("the simulated event source refuses nothing by default");
     inner.outcome.lock().unwrap().backends.push((core, report));
     inner.shared.hang_bell(id, Box::new(MachineBell(core)));
-    let source = Box::new(OffTheClock(driver));
+    let source = Box::new(OffTheClock {
+        driver,
+        outside: Arc::clone(outside),
+        core,
+    });
     let mut worker = Worker::new(Arc::clone(inner), id, Clock::Machine, source);
     Box::new(move || {
         Cx::with(&mut worker, run_until_closed);
@@ -200,6 +218,8 @@ fn run_until_closed(cx: &mut Cx) {
             Next::Spin => {
                 let worker = cx.worker();
                 let until_ns = worker.looks_again_ns();
+                let due_ns = uncharged(|| worker.source.next_ns());
+                let until_ns = until_ns.min(due_ns.unwrap_or(u64::MAX));
                 charge::idle(PAUSES, worker.core.called_at(), until_ns);
             }
             Next::Wait => {
@@ -212,45 +232,64 @@ fn run_until_closed(cx: &mut Cx) {
     }
 }
 
-/// The simulated event source, charged for what it brings and not for looks in vain.
+/// The simulated event source, charged for what it brings and not for looks in vain; and what comes
+/// from outside.
 #[derive(Debug)]
-struct OffTheClock(Driver);
+struct OffTheClock {
+    driver: Driver,
+    outside: Arc<World>,
+    core: usize,
+}
 
 impl Source for OffTheClock {
     fn reap(&mut self, core: &mut Core) {
+        if !self.driver.is_to_look(core) {
+            return;
+        }
         let now_ns = charge::now_ns().unwrap_or(0);
         let due = |source: &mut Driver| {
             source.has_work() || source.next_ns().is_some_and(|at_ns| at_ns <= now_ns)
         };
-        if uncharged(|| due(&mut self.0)) {
-            self.0.reap(core);
+        if uncharged(|| due(&mut self.driver)) {
+            self.driver.look(core);
         } else {
-            uncharged(|| self.0.reap(core));
+            uncharged(|| self.driver.look(core));
+        }
+        while let Some(post) = self.outside.take_due(self.core, now_ns) {
+            post(core);
         }
     }
 
     fn has_work(&mut self) -> bool {
-        uncharged(|| self.0.has_work())
+        let now_ns = charge::now_ns().unwrap_or(0);
+        let is_due = |at_ns| at_ns <= now_ns;
+        uncharged(|| self.driver.has_work()) || self.outside.next_ns(self.core).is_some_and(is_due)
     }
 
     fn next_ns(&mut self) -> Option<u64> {
-        self.0.next_ns()
+        let outside_ns = self.outside.next_ns(self.core);
+        self.driver.next_ns().into_iter().chain(outside_ns).min()
     }
 
     fn wait(&mut self, core: &Core) {
-        self.0.wait(core);
+        self.driver.wait(core);
     }
 
     fn working_changed(&mut self, core: &mut Core) {
-        uncharged(|| self.0.working_changed(core));
+        uncharged(|| self.driver.working_changed(core));
     }
 
     fn begin_drain(&mut self, core: &mut Core) {
-        uncharged(|| self.0.begin_drain(core));
+        uncharged(|| self.driver.begin_drain(core));
+        self.outside.close(self.core);
     }
 
     fn is_quiet(&self) -> bool {
-        uncharged(|| self.0.is_quiet())
+        uncharged(|| self.driver.is_quiet()) && self.outside.next_ns(self.core).is_none()
+    }
+
+    fn innermost(&mut self) -> &mut dyn Any {
+        self.driver.innermost()
     }
 }
 

@@ -226,7 +226,8 @@ pub fn idle(pauses: u32, at_hand: [*const u8; 2], until_ns: u64) {
     charge(|world| world.idle(pauses, &at_hand, until_ns.saturating_mul(1000)));
 }
 
-/// Sleeps in the kernel, until [`wake`] or this time in ns. May return early.
+/// Sleeps in the kernel, until [`wake`], [`announce`] or this time in ns, and for as long as it
+/// takes to be woken. May return early.
 pub fn sleep(until_ns: Option<u64>) {
     charge(|world| world.sleep(until_ns.map(|ns| ns.saturating_mul(1000))));
 }
@@ -241,6 +242,12 @@ pub fn wake(core: usize) {
             debug_assert!(world.current != OUTSIDE || flow == Flow::Go);
         });
     }
+}
+
+/// From outside of the machine something comes to a core at this time in ns, for which it goes on if
+/// it sleeps or polls then. Costs the caller nothing.
+pub fn announce(core: usize, at_ns: u64) {
+    look(|world| world.announce(core, at_ns.saturating_mul(1000)));
 }
 
 /// Names the lines of an object, for reports: by a region, and an index in there.

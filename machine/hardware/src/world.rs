@@ -39,6 +39,8 @@ pub(crate) struct Core {
     ticket: u64,
     /// It was woken before it slept.
     rung: bool,
+    /// While it sleeps or polls: when it goes on by itself.
+    until: Ps,
     /// It read the clock since the last pause.
     read_clock: bool,
     /// When its round of polling began.
@@ -97,6 +99,7 @@ impl World {
             status: Status::Ended,
             ticket: 0,
             rung: false,
+            until: Ps::MAX,
             read_clock: false,
             round_at: 0,
             at_hand: [u32::MAX; AT_HAND_MAX],
@@ -373,8 +376,10 @@ impl World {
         // Queued nowhere, or until then.
         self.tickets += 1;
         self.cores[core].ticket = self.tickets;
+        let until = until.map(|until| until.max(now + 1));
+        self.cores[core].until = until.unwrap_or(Ps::MAX);
         if let Some(until) = until {
-            self.queue_at(core, until.max(now + 1), false);
+            self.queue_at(core, until, false);
         }
         Flow::Leave
     }
@@ -420,7 +425,7 @@ impl World {
         self.flow()
     }
 
-    /// Sleeps in the kernel until it is woken, or until this time.
+    /// Sleeps in the kernel until it is woken, or until this time; to wake takes a while then, too.
     pub(crate) fn sleep(&mut self, until: Option<Ps>) -> Flow {
         let core = self.current;
         if std::mem::take(&mut self.cores[core].rung) {
@@ -430,10 +435,37 @@ impl World {
         self.cores[core].status = Status::Sleeps;
         self.tickets += 1;
         self.cores[core].ticket = self.tickets;
+        self.cores[core].until = Ps::MAX;
         if let Some(until) = until {
-            self.queue_at(core, until.max(now), false);
+            self.wake_at(core, until.max(now));
         }
         Flow::Leave
+    }
+
+    /// A core that sleeps will be woken at this time.
+    fn wake_at(&mut self, core: usize, at: Ps) {
+        let sleeper = self.memory.costs.sleeper;
+        let sleeper = sleeper - sleeper / JITTER / 2 + self.draw(sleeper / JITTER);
+        let until = at.saturating_add(sleeper);
+        self.cores[core].until = until;
+        self.queue_at(core, until, false);
+    }
+
+    /// From outside something comes to a core at this time, which costs no other core anything: it
+    /// ends a sleep and a round of polling. Who does neither looks by itself.
+    pub(crate) fn announce(&mut self, core: usize, at: Ps) -> Flow {
+        let at = at.max(self.memory.cores[core].now);
+        if at < self.cores[core].until {
+            match self.cores[core].status {
+                Status::Sleeps => self.wake_at(core, at),
+                Status::Polls => {
+                    self.cores[core].until = at;
+                    self.queue_at(core, at, false);
+                }
+                _ => {}
+            }
+        }
+        Flow::Go
     }
 
     /// Wakes a core, from a core or from outside.

@@ -352,14 +352,51 @@ fn to_wake_costs_and_to_be_woken_takes_a_while() {
                     (at - 10_000.0 - sleeper).abs() < 0.02 * (10_000.0 + sleeper),
                     "{at}"
                 );
-                // A wake-up that comes first is not lost, and a limit is kept.
+                // A limit is kept, and to wake takes as long then; a wake-up that comes first is
+                // not lost.
                 charge::sleep(Some(at as u64 + 5_000));
-                assert_eq!(charge::now_ns().unwrap(), at as u64 + 5_000);
+                assert_near(charge::now_ns().unwrap() as f64 - at - 5_000.0, sleeper);
                 charge::wake(1);
                 charge::sleep(None);
             }),
         ],
     );
+}
+
+#[test]
+fn what_comes_from_outside_ends_sleep_and_polling_and_costs_nobody_else() {
+    let machine = epyc(3);
+    let sleeper = machine.ns(Key::Sleeper);
+    let came = move |at_ns: f64, least: f64| {
+        let now = charge::now_ns().unwrap() as f64;
+        let most = at_ns + 1.02 * least + 500.0;
+        assert!((at_ns..=most).contains(&now), "{now} is not {at_ns}");
+    };
+    let bodies = vec![
+        body(|| {
+            charge::work_ns(10_000);
+            let free = takes(|| {
+                charge::announce(1, 50_000);
+                // The earlier one counts, in whichever order they are told.
+                charge::announce(1, 30_000);
+                charge::announce(1, 40_000);
+                charge::announce(2, 20_000);
+            });
+            assert_eq!(free, 0.0);
+        }),
+        body(move || {
+            charge::sleep(Some(1_000_000));
+            came(30_000.0, sleeper);
+        }),
+        body(move || {
+            let at_hand = [std::ptr::null::<u8>(); 2];
+            while charge::now_ns().unwrap() < 20_000 {
+                charge::idle(1, at_hand, 1_000_000);
+            }
+            came(20_000.0, 0.0);
+        }),
+    ];
+    go(&machine, 1, bodies);
 }
 
 #[test]

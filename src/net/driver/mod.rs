@@ -137,12 +137,23 @@ impl Driver {
     /// The driver that is a core's event source, if its runtime has a network.
     #[inline]
     pub(crate) fn of(source: &mut Box<dyn Source>) -> Option<&mut Driver> {
-        let source: &mut dyn Any = &mut **source;
-        source.downcast_mut()
+        source.innermost().downcast_mut()
+    }
+
+    /// Whether it is time to look at the event source. What is already queued goes first, up to a
+    /// bound: a core that is busy looks once in a number of steps, and after each long one.
+    #[inline]
+    pub(crate) fn is_to_look(&mut self, core: &Core) -> bool {
+        self.steps += 1;
+        if core.has_run() && self.steps < STEPS_MAX {
+            return false;
+        }
+        self.steps = 0;
+        true
     }
 
     /// Turns what completed, and the timers that are due, into posts.
-    fn look(&mut self, core: &mut Core) {
+    pub(crate) fn look(&mut self, core: &mut Core) {
         core.looked();
         if !self.timers.is_empty() || !self.resting.is_empty() {
             let now_ns = core.clock.now_ns();
@@ -460,16 +471,11 @@ impl Driver {
 }
 
 impl Source for Driver {
-    /// What is already queued goes first, up to a bound: a core that is busy looks once in a number
-    /// of steps, and after each long one.
     #[inline]
     fn reap(&mut self, core: &mut Core) {
-        self.steps += 1;
-        if core.has_run() && self.steps < STEPS_MAX {
-            return;
+        if self.is_to_look(core) {
+            self.look(core);
         }
-        self.steps = 0;
-        self.look(core);
     }
 
     fn has_work(&mut self) -> bool {
@@ -544,6 +550,11 @@ impl Source for Driver {
             && self.completions.is_empty()
             && self.timers.is_empty()
             && self.resting.is_empty()
+    }
+
+    #[inline]
+    fn innermost(&mut self) -> &mut dyn Any {
+        self
     }
 }
 
