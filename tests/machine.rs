@@ -4,6 +4,7 @@ use mely::sim::machine::sync::atomic::AtomicU8;
 use mely::sim::machine::{Key, Machine, Report, charge};
 use mely::sim::{self, SimError};
 use mely::{Builder, Callback, Color, Colored, Cores, Cx, Runtime, Stealing};
+use mely_recording::Recording;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -356,6 +357,42 @@ fn nothing_comes_from_outside_after_a_stop() {
     let report = run.run(|cx| cx.stop()).unwrap();
     assert!(report.all_ns < 1e6, "{report:?}");
     assert_eq!(dropped.strong_count(), 0);
+}
+
+/// A recording of a run on a machine has that machine's time.
+#[test]
+fn a_recording_has_virtual_times() {
+    let path = std::env::temp_dir().join(format!("mely-machine-{}.rec", std::process::id()));
+    let hops = |builder: Builder| {
+        let run = builder.simulate_on(&epyc(), 3).unwrap();
+        let start = move |cx: &mut Cx| {
+            (0..8).for_each(|color| {
+                cx.post(Color::from(color), move |cx| hop(cx, color, 8, 40));
+            });
+            let later = Callback::anonymous(Color::from(99), |_cx| ());
+            cx.timer(Duration::from_millis(50), later);
+        };
+        run.run(start).unwrap();
+    };
+    hops(builder(2).record(&path, 1 << 20));
+    let recording = Recording::open(&path).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    hops(builder(2).record(&path, 1 << 20));
+    let again = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(bytes == again, "real time would differ");
+    assert!(recording.header.simulated);
+    assert_eq!(recording.events.len(), 8 * 41 + 2);
+    let at_ns = recording.end.as_ref().unwrap().at_ns;
+    assert!((50_000_000..51_000_000).contains(&at_ns), "{at_ns}");
+    let last = recording.events.last().unwrap();
+    assert!(last.begin_ns >= 50_000_000, "{last:?}");
+    // An event takes what it says, less or more by a sixty-fourth, and its post.
+    let took_ns = |event: &mely_recording::Event| event.took_ns.unwrap();
+    let long = recording.events[1..].iter();
+    let long = long.filter(|event| took_ns(event) > 100);
+    assert_eq!(long.clone().count(), 8 * 41);
+    long.for_each(|event| assert!((290..1_000).contains(&took_ns(event)), "{event:?}"));
 }
 
 /// A line for each of 64 cores, to plant something in.

@@ -5,6 +5,7 @@ use super::time::Time;
 use crate::clock::Clock;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::charge::uncharged;
 use mely_recording::format::{End, Ended, Header, PAGE_BYTES, PAGE_HEADER_BYTES};
 use std::fs::File;
 use std::io::Write;
@@ -125,6 +126,12 @@ impl Recorder {
         let _ = self.time.set(Time::Virtual(clock));
     }
 
+    /// It is that of a run on a machine that a file describes.
+    #[cfg(feature = "machine")]
+    pub(crate) fn go_by_machine(&self) {
+        let _ = self.time.set(Time::Machine(crate::sync::Arc::default()));
+    }
+
     pub(super) fn time(&self) -> &Time {
         self.time.get_or_init(Time::begin)
     }
@@ -138,26 +145,35 @@ impl Recorder {
     /// Whether the file has room for one more page, which is then kept for the caller.
     pub(super) fn promise_page(&self) -> bool {
         let page = (PAGE_HEADER_BYTES + PAGE_BYTES) as u64;
-        let mut sink = self.sink.lock().unwrap();
-        let has_room = sink.bytes + sink.promised + page <= self.bytes_max;
-        if sink.closed || sink.failed.is_some() || !has_room {
-            let now_ns = self.time().now_ns();
-            sink.limit_at_ns.get_or_insert(now_ns);
-            self.over.store(true, Ordering::Relaxed);
-            return false;
-        }
-        sink.promised += page;
-        true
+        self.with_sink(|sink| {
+            let has_room = sink.bytes + sink.promised + page <= self.bytes_max;
+            if sink.closed || sink.failed.is_some() || !has_room {
+                let now_ns = self.time().now_ns();
+                sink.limit_at_ns.get_or_insert(now_ns);
+                self.over.store(true, Ordering::Relaxed);
+                return false;
+            }
+            sink.promised += page;
+            true
+        })
     }
 
     /// Writes a page that was promised. (After the last page nobody reads what comes.)
     pub(super) fn write_page(&self, page: &[u8]) {
-        let mut sink = self.sink.lock().unwrap();
-        sink.promised -= (PAGE_HEADER_BYTES + PAGE_BYTES) as u64;
-        let is_empty = page.len() == PAGE_HEADER_BYTES;
-        if !is_empty && !sink.closed && self.write(&mut sink, page) {
-            sink.pages += 1;
-        }
+        self.with_sink(|sink| {
+            sink.promised -= (PAGE_HEADER_BYTES + PAGE_BYTES) as u64;
+            let is_empty = page.len() == PAGE_HEADER_BYTES;
+            if !is_empty && !sink.closed && self.write(sink, page) {
+                sink.pages += 1;
+            }
+        });
+    }
+
+    /// Calls `f` with the file. On a virtual core that takes no time: not the recording is looked
+    /// into, and a core that was left with the lock would never get it back from one that waits
+    /// outside of time.
+    fn with_sink<R>(&self, f: impl FnOnce(&mut Sink) -> R) -> R {
+        uncharged(|| f(&mut self.sink.lock().unwrap()))
     }
 
     fn write(&self, sink: &mut Sink, bytes: &[u8]) -> bool {
@@ -177,34 +193,36 @@ impl Recorder {
     /// Ends the file, once; all logs have written what they had, but for those of `cores_left`
     /// cores that have not left.
     pub(crate) fn finish(&self, cores_left: usize) {
-        let mut sink = self.sink.lock().unwrap();
-        if std::mem::replace(&mut sink.closed, true) {
-            return;
-        }
-        self.over.store(true, Ordering::Relaxed);
-        let end = End {
-            why: match sink.limit_at_ns {
-                Some(_) => Ended::AtTheLimit,
-                None => Ended::WithTheRun,
-            },
-            at_ns: sink.limit_at_ns.unwrap_or_else(|| self.time().now_ns()),
-            pages: sink.pages,
-            cores_left: cores_left as u64,
-        };
-        let _told = self.write(&mut sink, &end.to_bytes());
+        self.with_sink(|sink| {
+            if std::mem::replace(&mut sink.closed, true) {
+                return;
+            }
+            self.over.store(true, Ordering::Relaxed);
+            let end = End {
+                why: match sink.limit_at_ns {
+                    Some(_) => Ended::AtTheLimit,
+                    None => Ended::WithTheRun,
+                },
+                at_ns: sink.limit_at_ns.unwrap_or_else(|| self.time().now_ns()),
+                pages: sink.pages,
+                cores_left: cores_left as u64,
+            };
+            let _told = self.write(sink, &end.to_bytes());
+        });
     }
 
     pub(crate) fn stats(&self) -> RecordingStats {
-        let sink = self.sink.lock().unwrap();
-        let state = match (&sink.failed, sink.limit_at_ns, sink.closed) {
-            (Some(reason), ..) => RecordingState::Failed(reason.clone()),
-            (None, Some(_), _) => RecordingState::AtTheLimit,
-            (None, None, true) => RecordingState::Complete,
-            (None, None, false) => RecordingState::Running,
-        };
-        RecordingStats {
-            bytes: sink.bytes,
-            state,
-        }
+        self.with_sink(|sink| {
+            let state = match (&sink.failed, sink.limit_at_ns, sink.closed) {
+                (Some(reason), ..) => RecordingState::Failed(reason.clone()),
+                (None, Some(_), _) => RecordingState::AtTheLimit,
+                (None, None, true) => RecordingState::Complete,
+                (None, None, false) => RecordingState::Running,
+            };
+            RecordingStats {
+                bytes: sink.bytes,
+                state,
+            }
+        })
     }
 }

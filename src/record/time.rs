@@ -2,6 +2,13 @@
 
 #[cfg(feature = "sim")]
 use crate::clock::Clock;
+#[cfg(feature = "machine")]
+use crate::sync::{
+    Arc,
+    relaxed::{AtomicU64, Ordering},
+};
+#[cfg(feature = "machine")]
+use mely_hardware::charge;
 use std::sync::OnceLock;
 
 /// ns since the recording began.
@@ -13,6 +20,10 @@ pub(super) enum Time {
     /// By a simulation's clock.
     #[cfg(feature = "sim")]
     Virtual(Clock),
+    /// By the clocks of a described machine's cores, which tell it a recording for nothing; with
+    /// the latest that was told, since after the run there are no such cores.
+    #[cfg(feature = "machine")]
+    Machine(Arc<AtomicU64>),
 }
 
 impl Time {
@@ -31,6 +42,15 @@ impl Time {
             Time::Real(clock, began) => clock.delta_as_nanos(*began, clock.raw()),
             #[cfg(feature = "sim")]
             Time::Virtual(clock) => clock.now_ns(),
+            #[cfg(feature = "machine")]
+            Time::Machine(latest) => charge::uncharged(|| match charge::now_ns() {
+                Some(now_ns) => {
+                    let before_ns = latest.load(Ordering::Relaxed);
+                    latest.store(before_ns.max(now_ns), Ordering::Relaxed);
+                    now_ns
+                }
+                None => latest.load(Ordering::Relaxed),
+            }),
         }
     }
 }

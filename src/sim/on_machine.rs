@@ -4,7 +4,7 @@
 //! and sleep. What differs is who lets them go on ([`mely_hardware::run`]), their clock, and that
 //! waiting is waiting in virtual time. The event source is the simulated one, of which only timers
 //! are of use here, and what comes from [`Outside`]: it costs nothing unless something is due. The
-//! watchdog looks between cores, and costs nothing either.
+//! watchdog looks between cores, and costs nothing either. Nor does a recording of the run.
 
 use super::SimError;
 use super::outside::{Outside, World};
@@ -49,7 +49,7 @@ impl Builder {
     ///
     /// With [`Cores::All`] the runtime has all cores of the machine, else those that keep best
     /// company. Topology, event source and pinning are the machine's, whatever the builder says.
-    /// Timers go by the virtual time. There is
+    /// Timers go by the virtual time, and so does a recording ([`record`](Self::record)). There is
     /// no network, and whoever listens or connects is told so: what comes from outside is posted
     /// through [`OnMachine::outside`]. The seed decides what is chance: see [`mely_hardware`].
     ///
@@ -90,6 +90,9 @@ impl Builder {
         let machine = machine.map_err(|_| BuildError::TooManyCores { asked, available })?;
         let runtime = self.build_on_machine(machine.topology().clone(), seed)?;
         runtime.inner.virtual_clock.get_or_init(|| Clock::Machine);
+        if let Some(recorder) = &runtime.inner.shared.recorder {
+            recorder.go_by_machine();
+        }
         Ok(OnMachine {
             outside: Arc::new(World::of_cores(asked)),
             runtime,
@@ -320,6 +323,9 @@ fn name_lines(inner: &Inner) {
     charge::name_count(inner, "references", 0);
     charge::name_count(&*inner.shared, "references", 1);
     charge::name(&*inner.quiesce, "quiesce", 0);
+    if let Some(recorder) = &inner.shared.recorder {
+        charge::name(&**recorder, "recorder", 0);
+    }
     inner.shared.name_lines();
 }
 
