@@ -54,6 +54,11 @@ fn what_is_wrong_is_one_sentence_and_exit_code_2() {
         ),
         (&["check"], "`check` is used otherwise: see --help"),
         (&["measure", "x"], "`measure` is used otherwise: see --help"),
+        (&["run", "x"], "`run` is used otherwise: see --help"),
+        (
+            &["check", "x", "--cores", "2"],
+            "`check` is used otherwise: see --help",
+        ),
         (&["weigh"], "no command `weigh`: see --help"),
         (&[], "a command is missing: see --help"),
         (&["--fast"], "invalid option '--fast'"),
@@ -63,4 +68,13 @@ fn what_is_wrong_is_one_sentence_and_exit_code_2() {
         assert_eq!(text(&output.stderr), format!("mely-machine: {said}\n"));
     }
     assert!(text(&run(&["--help"]).stdout).starts_with("Usage: mely-machine"));
+}
+
+#[cfg(not(feature = "simulate"))]
+#[test]
+fn a_build_that_measures_runs_no_recordings() {
+    let output = run(&["run", "some.rec", "epyc-2x64"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = "mely-machine: `run` simulates: it is in a build with `--features simulate`\n";
+    assert_eq!(text(&output.stderr), said);
 }
