@@ -130,29 +130,38 @@ pub fn answer(
     let recorded_mode = Mode::recorded(&recording.header.stealing)?;
     let program = Arc::new(Program::of(recording, machine)?);
     let give_up_ns = question.give_up_ns.unwrap_or(program.give_up_ns());
-    let setup = |mode: &Mode, cores| Setup {
-        machine: machine.clone(),
-        cores,
-        stealing: mode.stealing,
-        load: question.load,
-        seed: question.seed,
-        give_up_ns,
-        batch: recording.header.batch,
-        wake_cost_ns: recording.header.wake_cost_ns,
-    };
     let recorded_cores = recording.header.cores;
-    let mut wanted: Vec<(Mode, usize)> = Vec::new();
-    let again = (1..=has).contains(&recorded_cores);
-    if again {
+    let mut wanted: Vec<(Mode, usize)> = (Mode::all().into_iter())
+        .map(|mode| (mode, cores))
+        .collect();
+    if (1..=has).contains(&recorded_cores) {
         wanted.push((recorded_mode.clone(), recorded_cores));
     }
-    wanted.extend(Mode::all().into_iter().map(|mode| (mode, cores)));
-    let outcomes = side_by_side(wanted.len(), |at| {
-        let (mode, cores) = &wanted[at];
-        run::once(&program, &setup(mode, *cores)).map_err(|error| format!("{}: {error}", mode.name))
+    // Some are the same run, which is made once: the first with this key.
+    let key = |(mode, cores): &(Mode, usize)| (program.is_run_as(mode.stealing), *cores);
+    let same = |wish: &(Mode, usize)| wanted.iter().position(|its| key(its) == key(wish));
+    let first: Vec<usize> = wanted.iter().filter_map(same).collect();
+    let mut runs = first.clone();
+    runs.sort_unstable();
+    runs.dedup();
+    let outcomes = side_by_side(runs.len(), |at| {
+        let (mode, cores) = &wanted[runs[at]];
+        let setup = Setup {
+            machine: machine.clone(),
+            cores: *cores,
+            stealing: mode.stealing,
+            load: question.load,
+            seed: question.seed,
+            give_up_ns,
+            batch: recording.header.batch,
+            wake_cost_ns: recording.header.wake_cost_ns,
+        };
+        run::once(&program, &setup).map_err(|error| format!("{}: {error}", mode.name))
     });
-    let mut outcomes: Vec<Outcome> = outcomes.into_iter().collect::<Result<_, _>>()?;
-    let again = again.then(|| outcomes.remove(0));
+    let outcomes: Vec<Outcome> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    let outcome_of = |first: usize| outcomes[runs.partition_point(|&run| run < first)].clone();
+    let mut outcomes: Vec<Outcome> = first.into_iter().map(outcome_of).collect();
+    let again = outcomes.split_off(Mode::all().len()).pop();
     let modes = Mode::all().into_iter().zip(outcomes).collect();
     let recorded = Figures::recorded(recording, &program);
     Ok(Answer {

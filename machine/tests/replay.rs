@@ -199,6 +199,28 @@ fn with_closed_load_a_faster_machine_gets_more_to_do() {
     assert!((0.95..1.05).contains(&open), "{open}");
 }
 
+/// Then the penalty heuristic does more than another mode without it.
+#[test]
+fn penalties_are_recorded_and_replayed() {
+    static DEAR: Handler = Handler::new("dear").penalty(1_000);
+    let start = |handler: &'static Handler| {
+        move |cx: &mut Cx, _outside: Outside| {
+            for color in 1..=12 {
+                let handler = if color % 2 == 0 { handler } else { &STEP };
+                cx.post_callback(step(handler, 16 * color, 20));
+            }
+        }
+    };
+    let differs = |name: &str, handler| {
+        let recording = recorded(name, 1, start(handler));
+        let answer = answer(&recording, &epyc(), &on(4)).unwrap();
+        let times = |name: &str| mode(&answer, name).times.clone();
+        times("time-left") != times("time-left+penalty")
+    };
+    assert!(differs("penalty", &DEAR));
+    assert!(!differs("no-penalty", &STEP));
+}
+
 #[test]
 fn a_recording_from_threads_can_be_replayed() {
     let path = file("threads");

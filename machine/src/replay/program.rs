@@ -1,7 +1,7 @@
 //! From a recording to a program that can be run: nothing is averaged.
 
 use super::taking::taking_ns;
-use mely::{Color, Handler};
+use mely::{Color, Handler, Heuristics, Stealing};
 use mely_hardware::{Key, Machine};
 use mely_recording::{By, ColorKind, EventId, Recording};
 use std::collections::HashSet;
@@ -39,6 +39,7 @@ pub(super) struct Program {
     followers_from: Vec<u32>,
     pub(super) recorded_cores: usize,
     pub(super) handlers_have: Has,
+    has_penalties: bool,
 }
 
 /// Whether handlers that ran say which bytes they touch.
@@ -152,6 +153,7 @@ impl Program {
             followers_from,
             recorded_cores: recording.header.cores,
             handlers_have: has(recording),
+            has_penalties: recording.handlers.iter().any(|of| of.penalty > 1),
         })
     }
 
@@ -169,6 +171,20 @@ impl Program {
                 let color = self.events[arrival.event as usize].color;
                 self.colors[color as usize].home as usize % cores
             }
+        }
+    }
+
+    /// What a mode comes to: where no handler has a penalty, that heuristic changes nothing once
+    /// the stealing-queue is kept for another.
+    pub(super) fn is_run_as(&self, stealing: Stealing) -> Stealing {
+        match stealing {
+            Stealing::On(some) if some.time_left && !self.has_penalties => {
+                Stealing::On(Heuristics {
+                    penalty: false,
+                    ..some
+                })
+            }
+            other => other,
         }
     }
 
