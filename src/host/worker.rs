@@ -240,10 +240,10 @@ fn run_until_closed(cx: &mut Cx) {
 #[inline(always)]
 fn go_on_for_long(cx: &mut Cx) -> Next {
     if cx.worker().core.is_retired() {
-        return go_on_retired(cx, |_| ());
+        return go_on::<true>(cx, |_| ());
     }
     loop {
-        let next = go_on(cx, |_| ());
+        let next = go_on::<false>(cx, |_| ());
         if next != Next::Step {
             return next;
         }
@@ -255,16 +255,16 @@ fn go_on_for_long(cx: &mut Cx) -> Next {
 #[cfg(any(feature = "sim", all(test, not(loom))))]
 pub(crate) fn go_on_once(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     if cx.worker().core.is_retired() {
-        go_on_retired(cx, between)
+        go_on::<true>(cx, between)
     } else {
-        go_on(cx, between)
+        go_on::<false>(cx, between)
     }
 }
 
-/// The same of a core that works.
+/// The same of a core that works, or is [`RETIRED`](crate::sched::retiring).
 #[inline]
-fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
-    let ran = step::<false, _>(cx, between);
+fn go_on<const RETIRED: bool>(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
+    let ran = step::<RETIRED, _>(cx, between);
     #[cfg(feature = "tracing")]
     tell(cx);
     let worker = cx.worker();
@@ -272,24 +272,6 @@ fn go_on(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
         worker.source.working_changed(&mut worker.core);
         return Next::Changed;
     }
-    follow(worker, ran)
-}
-
-/// The same of a core that is retired.
-fn go_on_retired(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
-    let ran = step::<true, _>(cx, between);
-    #[cfg(feature = "tracing")]
-    tell(cx);
-    let worker = cx.worker();
-    if worker.core.looks_up() {
-        worker.source.working_changed(&mut worker.core);
-    }
-    follow(worker, ran)
-}
-
-/// What a core does after a step.
-#[inline(always)]
-fn follow(worker: &mut Worker, ran: Stepped) -> Next {
     let phase = worker.inner.quiesce.phase();
     if phase == Phase::Over {
         // From here on it is in no handler, whatever ran last: who waits for it goes by that.
@@ -306,10 +288,7 @@ fn follow(worker: &mut Worker, ran: Stepped) -> Next {
     }
     // A runtime that looks for its end must not spin past it, and a retired core has nothing to
     // spin for.
-    if worker.spin.goes_on(worker.core.clock.now_ns())
-        && !worker.draining
-        && !worker.core.is_retired()
-    {
+    if worker.spin.goes_on(worker.core.clock.now_ns()) && !worker.draining && !RETIRED {
         return Next::Spin;
     }
     // It would announce that it sleeps, on lines that all cores share, only to find that it must

@@ -144,9 +144,9 @@ enum Decision {
     GiveUp,
 }
 
-/// Decides that. `ended_for`: for how long cores could leave, if the run has ended; `stopping_for`: how long ago
-/// its end was asked for, if it was; `in_handlers`: whether all cores that have not left are in a
-/// handler.
+/// Decides that. `ended_for`: for how long cores could leave, if the run has ended; `stopping_for`:
+/// how long ago its end was asked for, if it was; `in_handlers`: whether all cores that have not
+/// left are in a handler.
 fn decide(
     ended_for: Option<Duration>,
     stopping_for: Option<Duration>,

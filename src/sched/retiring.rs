@@ -12,9 +12,7 @@ use super::core::Core;
 use super::section::Section;
 use super::steal::ROUND;
 use crate::color::CoreId;
-use crate::shared::color_queue::State;
 use crate::shared::direct::announce;
-use crate::shared::mail;
 use crate::sync::fault;
 
 impl Core {
@@ -46,12 +44,9 @@ impl Section<'_> {
                 return true;
             };
             self.unlink(slot);
-            self.guarded.colors.at(slot).state = State::Idle;
             // Perhaps this very core, which works again and is about to see that.
             let to = self.shared.working.core_for(slot.number());
-            self.shared.slots.set_owner(slot, to);
-            // Else somebody has set the mark, and sends that poke.
-            if mail::mark_poked(&self.shared.slots, slot) && !fault("passed on without a poke") {
+            if self.give_to(slot, to) && !fault("passed on without a poke") {
                 announce(self.shared, slot, bells);
             }
         }

@@ -330,13 +330,17 @@ impl<'a> Section<'a> {
         if wish.hurries {
             self.guarded.colors.slot(slot).wish.hurry();
         }
-        // Gives the color, its events with it, to the other core, which links it when the poke
-        // arrives.
+        !self.give_to(slot, target) || fault("placed without a poke")
+    }
+
+    /// Gives a color that is in no list, its events with it, to another core, which links it when
+    /// the poke arrives. True: the caller sends that poke. Else somebody has set the mark since, and
+    /// does.
+    #[must_use]
+    pub(super) fn give_to(&mut self, slot: SlotId, target: CoreId) -> bool {
         self.guarded.colors.at(slot).state = State::Idle;
-        slots.set_owner(slot, target);
-        // Somebody has set the mark since, and sends that poke; else the caller does.
-        let has_poke = !mail::mark_poked(slots, slot);
-        has_poke || fault("placed without a poke")
+        self.shared.slots.set_owner(slot, target);
+        mail::mark_poked(&self.shared.slots, slot)
     }
 
     /// After pokes were delivered: moves the colors that wish for the next turn to the head of the
