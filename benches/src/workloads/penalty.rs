@@ -17,10 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Penalty {
     /// As in the paper, or without annotations.
     pub annotated: bool,
+    /// Events A of a round: the paper says "many".
+    pub arrays: u32,
 }
 
-/// Events A of a round.
+/// Events A of a round where nothing else is said, and in the table that has many.
 const ARRAYS: u32 = 64;
+const MANY_ARRAYS: u32 = 512;
 /// Parts of an array, for one B each.
 const PARTS: u32 = 64;
 const LINES_PER_PART: usize = 16;
@@ -31,14 +34,19 @@ const EVENTS: u32 = 1 + PARTS;
 static A: Note = Note::new("A").time_ns(4_000);
 static B: Note = Note::new("B").time_ns(150).penalty(1_000);
 
+const fn penalty(annotated: bool, arrays: u32) -> Option<Workload> {
+    Some(Workload::Penalty(Penalty { annotated, arrays }))
+}
+
 /// The tables of this workload.
 pub const TABLES: &[Table] = &[
-    Table::new("mely-5-penalty", |_| Some(Workload::Penalty(Penalty { annotated: true }))).remarks(&[
+    Table::new("mely-5-penalty", |_| penalty(true, ARRAYS)).remarks(&[
             "Mely, Table V, 8 cores, K events/s and L2 misses an event: libasync-smp 1103 and 29,",
             "libasync-smp-ws 190 and 167 K, Mely base 1386 and 42 K, penalty-aware 2122 and 2 K (x 1.53 of",
             "base, -95 % misses). Here 64 arrays of 64 KiB; for misses: lines last touched by another core.",
         ]),
-    Table::new("penalty-learned", |_| Some(Workload::Penalty(Penalty { annotated: false }))).remarks(&["As above, without annotations."]),
+    Table::new("penalty-learned", |_| penalty(false, ARRAYS)).remarks(&["As above, without annotations."]),
+    Table::new("penalty-512", |_| penalty(true, MANY_ARRAYS)).remarks(&["As `mely-5-penalty`, with 512 arrays."]),
 ];
 
 /// What one B touches.
@@ -47,12 +55,11 @@ struct Part([AtomicU64; LINES_PER_PART * WORDS_PER_LINE]);
 
 /// The parts of all arrays, for the life of the process: to allocate an array each time would be a
 /// system call, and a page fault for each part, which takes longer than a B.
-fn parts() -> &'static [Part] {
-    static PARTS_OF_ALL: OnceLock<Vec<Part>> = OnceLock::new();
-    PARTS_OF_ALL.get_or_init(|| {
-        let part = |_| Part(std::array::from_fn(|_| AtomicU64::new(0)));
-        (0..ARRAYS * PARTS).map(part).collect()
-    })
+fn parts(arrays: u32) -> &'static [Part] {
+    static PARTS_OF_ALL: [OnceLock<Vec<Part>>; 2] = [const { OnceLock::new() }; 2];
+    let part = |_| Part(std::array::from_fn(|_| AtomicU64::new(0)));
+    let make = || (0..arrays * PARTS).map(part).collect();
+    PARTS_OF_ALL[usize::from(arrays > ARRAYS)].get_or_init(make)
 }
 
 #[inline]
@@ -93,7 +100,7 @@ struct Data {
     rounds: Rounds,
     parts: &'static [Part],
     lines: Lines,
-    annotated: bool,
+    parameters: Penalty,
 }
 
 impl Data {
@@ -109,7 +116,7 @@ impl Data {
         F: FnOnce(&mut C) + Send + 'static,
     {
         let color = self.rounds.color(index);
-        if self.annotated {
+        if self.parameters.annotated {
             cx.post_noted(color, note, f);
         } else {
             cx.post(color, f);
@@ -177,9 +184,10 @@ impl ForkJoin for Data {
         if round == 0 {
             charge::name(self.parts, "parts", 0);
         }
-        rounds::begin_chains(&self.rounds, ARRAYS);
+        let arrays = self.parameters.arrays;
+        rounds::begin_chains(&self.rounds, arrays);
         let number = round * EVENTS;
-        for index in 0..ARRAYS {
+        for index in 0..arrays {
             let a = move |cx: &mut C| a(cx, world, self, index, number);
             self.post(cx, index, &A, a);
         }
@@ -188,17 +196,18 @@ impl ForkJoin for Data {
 
 impl Work for Penalty {
     fn world(self, events: u64, cores: usize) -> World {
-        let rounds = (events / u64::from(ARRAYS * EVENTS)).clamp(1, 1 << 16) as u32;
-        World::new(ARRAYS as usize, rounds * EVENTS, 1, 1, true).with(Data {
+        let arrays = self.arrays;
+        let rounds = (events / u64::from(arrays * EVENTS)).clamp(1, 1 << 16) as u32;
+        World::new(arrays as usize, rounds * EVENTS, 1, 1, true).with(Data {
             rounds: Rounds::on_first_core(rounds, cores),
-            parts: parts(),
-            lines: Lines::new((ARRAYS * PARTS) as usize, size_of::<Part>(), cores),
-            annotated: self.annotated,
+            parts: parts(arrays),
+            lines: Lines::new((arrays * PARTS) as usize, size_of::<Part>(), cores),
+            parameters: self,
         })
     }
 
     fn colors_end(self, cores: usize) -> usize {
-        rounds::colors_end(ARRAYS as usize, cores)
+        rounds::colors_end(self.arrays as usize, cores)
     }
 
     fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, _cores: &[usize]) {
@@ -210,7 +219,7 @@ impl Work for Penalty {
     }
 
     fn values(self, world: &World, _verdict: &Verdict) -> Vec<(&'static str, f64)> {
-        let events = f64::from(world.length) * f64::from(ARRAYS);
+        let events = f64::from(world.length) * f64::from(self.arrays);
         let moved = world.data::<Data>().lines.moved() as f64;
         vec![("lines_moved_per_event", moved / events)]
     }

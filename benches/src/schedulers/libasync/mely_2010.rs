@@ -632,9 +632,9 @@ mod tests {
     }
 
     #[test]
-    fn one_lock_after_the_other_moves_the_same() {
+    fn both_locks_at_once_move_the_same() {
         let mut mely = queued(BASE, &[(2, 7), (4, 7), (2, 7)]);
-        mely.open.one_lock = true;
+        mely.open.one_lock = false;
         assert!(mely.steal(1, BASE));
         assert_eq!(
             (colors_of(&mely, 0), colors_of(&mely, 1)),

@@ -1,5 +1,5 @@
 //! What the papers leave open of libasync-smp and of Mely. Each choice has a name and a default;
-//! the defaults are what Figure 2 of Mely's paper shows, but where it has a race.
+//! the defaults are what Figure 2 of Mely's paper shows.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,7 @@ pub struct Open {
     pub pauses: u32,
     /// The victim is unlocked before the thief is locked, as in Figure 2. Meanwhile the color is in
     /// no queue, and who posts to it waits: the paper does not say what prevents that a post
-    /// overtakes the set. By default both are locked, in the order of their numbers.
+    /// overtakes the set. Else both are locked, in the order of their numbers.
     pub one_lock: bool,
     /// What Mely takes a steal to cost until some have been measured, in ns.
     pub first_cost_ns: u64,
@@ -33,7 +33,7 @@ impl Open {
         look: false,
         try_lock: false,
         pauses: 1,
-        one_lock: false,
+        one_lock: true,
         first_cost_ns: 1_000,
         interval_factor: 4,
     };
@@ -58,7 +58,7 @@ impl Open {
         *OPEN.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads choices that differ from the defaults: `scan=end,look=yes,lock=try,pauses=16,locks=1`,
+    /// Reads choices that differ from the defaults: `scan=end,look=yes,lock=try,pauses=16,locks=2`,
     /// `cost=NS`, `interval=FACTOR`.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn choices_are_read_as_they_are_written() {
-        let text = "scan=end,look=yes,lock=try,locks=1,pauses=16,cost=300,interval=2";
+        let text = "scan=end,look=yes,lock=try,locks=2,pauses=16,cost=300,interval=2";
         let open = Open::parse(text).unwrap();
         assert_eq!(open.to_string(), text);
         assert_eq!(Open::parse("").unwrap(), Open::default());
