@@ -17,6 +17,14 @@
 //! turn and not by how long they took, or the means would be those of the runs that are not usual.
 //! What is recorded always: the first runs, what was not expected, and what comes while one is wary
 //! after that.
+//!
+//! **Drag.** A color's data is where it ran last, so its first events after a steal take longer.
+//! What they take beyond the mean is the handler's *drag*, which is kept apart: the mean stays what
+//! an event takes at home. A thief pays the drag beside what the steal costs. So where it chooses,
+//! an event counts its mean divided by `1 + drag / cost`, with the cost of a steal, or with the mean
+//! where that is less: Mely's penalty, learned (its §VII names that as future work). An annotated
+//! penalty goes before. The drag is forgotten bit by bit with what runs at home, since nobody may be
+//! stealing.
 
 use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId, Tag};
@@ -50,6 +58,9 @@ const SURPRISE_NS_PER_EVENT: u32 = 1_024;
 /// Bounds of that number.
 const WARY_MIN: u32 = 16;
 const WARY_MAX: u32 = 1 << 16;
+
+/// What a color drags along is forgotten by one part in this with each run at home.
+const DRAG_KEPT: u32 = 1_024;
 
 /// Every run is to be timed; see [`ClosureProfile::wants_timing`].
 pub(crate) const WATCH_TIMES: u32 = 1;
@@ -102,6 +113,20 @@ struct Samples {
     /// The longest event lately that surprised, and for how many events that is remembered.
     surprise_max_ns: AtomicU32,
     wary: AtomicU32,
+    /// What an event takes longer in a color that was just stolen: a moving average.
+    drag_ns: AtomicU32,
+    /// What a steal cost then.
+    steal_cost_ns: AtomicU32,
+}
+
+/// What was learned of a handler's events of one closure type, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LearnedNs {
+    pub(crate) mean_ns: u32,
+    pub(crate) deviation_ns: u32,
+    pub(crate) drag_ns: u32,
+    /// The drag for which the penalty is 2.
+    pub(crate) unit_ns: u32,
 }
 
 impl Samples {
@@ -110,6 +135,11 @@ impl Samples {
         let cells = [&self.count, &self.mean_ns, &self.deviation_ns];
         let [count, mean_ns, deviation_ns] = cells.map(|cell| cell.load(Relaxed));
         (count, mean_ns, deviation_ns)
+    }
+
+    /// The drag that makes an event of this mean count half, in ns: at least one.
+    fn drag_unit_ns(&self, mean_ns: u32) -> u32 {
+        self.steal_cost_ns.load(Relaxed).min(mean_ns).max(1)
     }
 
     fn store(&self, count: u32, mean_ns: u32, deviation_ns: u32) {
@@ -144,6 +174,8 @@ impl ClosureProfile {
                 count: AtomicU32::new(samples),
                 surprise_max_ns: AtomicU32::new(0),
                 wary: AtomicU32::new(0),
+                drag_ns: AtomicU32::new(0),
+                steal_cost_ns: AtomicU32::new(0),
             },
         };
         profile.update_estimate(samples, time_ns, 0, 0);
@@ -175,12 +207,17 @@ impl ClosureProfile {
         }
     }
 
-    /// Mean and mean deviation in ns, if anything was measured.
-    pub(crate) fn learned(&self) -> Option<(u32, u32)> {
+    /// What was learned, if anything was measured.
+    pub(crate) fn learned(&self) -> Option<LearnedNs> {
         let time = self.handler.and_then(Handler::annotated_time);
         let prior = if time.is_some() { PRIOR_SAMPLES } else { 0 };
         let (samples, mean_ns, deviation_ns) = self.samples.load();
-        (samples > prior).then_some((mean_ns, deviation_ns))
+        (samples > prior).then(|| LearnedNs {
+            mean_ns,
+            deviation_ns,
+            drag_ns: self.samples.drag_ns.load(Relaxed),
+            unit_ns: self.samples.drag_unit_ns(mean_ns),
+        })
     }
 
     /// What one event will take, as far as is known.
@@ -281,8 +318,11 @@ impl ClosureProfile {
             (mean_ns, tail_ns(mean_ns, deviation_ns))
         };
         let tail_ns = tail_ns.max(wary_ns);
-        if samples <= 1 || differs(self.estimate().raw_ns(), raw_ns) {
-            let estimate = Times::new(raw_ns, raw_ns / self.penalty);
+        let known = self.estimate();
+        let penalized_ns = self.penalized_ns(raw_ns);
+        let learned = self.penalty == 1 && differs(known.penalized_ns(), penalized_ns);
+        if samples <= 1 || differs(known.raw_ns(), raw_ns) || learned {
+            let estimate = Times::new(raw_ns, penalized_ns);
             self.estimate.store(estimate.to_bits(), Relaxed);
         }
         if differs(self.tail_ns(), tail_ns) {
@@ -295,6 +335,17 @@ impl ClosureProfile {
         self.set_watch(WATCH_EACH, samples < FIRST_SAMPLES || wary);
     }
 
+    /// What an event of this time counts where a thief chooses.
+    fn penalized_ns(&self, raw_ns: u32) -> u32 {
+        if self.penalty > 1 {
+            return raw_ns / self.penalty;
+        }
+        let unit_ns = u64::from(self.samples.drag_unit_ns(raw_ns));
+        let drag_ns = u64::from(self.samples.drag_ns.load(Relaxed));
+        // At most the time itself.
+        (u64::from(raw_ns) * unit_ns / (unit_ns + drag_ns)) as u32
+    }
+
     /// A read-modify-write, since another thread may set another bit; and a rare one.
     fn set_watch(&self, bit: u32, on: bool) {
         if on == (self.watch() & bit != 0) {
@@ -305,6 +356,38 @@ impl ClosureProfile {
         } else {
             self.watch.fetch_and(!bit, Relaxed);
         }
+    }
+
+    /// Records a run of `ns` far from its color's data, where a steal costs so much. False if it
+    /// says nothing of that and is to be recorded as any other: too little is known, or it would
+    /// surprise anywhere.
+    pub(crate) fn record_far(&self, ns: u64, steal_cost_ns: u64, long_ns: u64, due: bool) -> bool {
+        let (ns, long_ns) = (clamped(ns), clamped(long_ns));
+        let (samples, mean_ns, deviation_ns) = self.samples.load();
+        let surprises = ns > mean_ns.saturating_mul(8).saturating_add(long_ns);
+        if samples < FIRST_SAMPLES || surprises {
+            return false;
+        }
+        if due {
+            let drag = &self.samples.drag_ns;
+            let drag_ns = drag.load(Relaxed);
+            let longer_ns = ns.saturating_sub(mean_ns);
+            // Rounded away from what was known, as the mean.
+            let step = longer_ns.abs_diff(drag_ns).div_ceil(WEIGHT);
+            drag.store(
+                if longer_ns > drag_ns {
+                    drag_ns + step
+                } else {
+                    drag_ns - step
+                },
+                Relaxed,
+            );
+            let steal_cost_ns = clamped(steal_cost_ns);
+            self.samples.steal_cost_ns.store(steal_cost_ns, Relaxed);
+            let wary_ns = self.samples.surprise_max_ns.load(Relaxed);
+            self.update_estimate(samples, mean_ns, deviation_ns, wary_ns);
+        }
+        true
     }
 
     /// Records a run of `ns`; one of more than `long_ns` should have been expected. `due`: it is
@@ -324,6 +407,11 @@ impl ClosureProfile {
         }
         self.expect_the_same(ns, long_ns);
         let wary_ns = self.note_surprise(ns, long_ns, tail_ns(mean_ns, deviation_ns));
+        let drag = &self.samples.drag_ns;
+        let drag_ns = drag.load(Relaxed);
+        if drag_ns > 0 {
+            drag.store(drag_ns - drag_ns.div_ceil(DRAG_KEPT), Relaxed);
+        }
         // A thread that the system took off its processor shows as one absurd sample. A handler
         // that really became so long gets there in a few samples all the same.
         let ns = ns.min(mean_ns.saturating_mul(8).saturating_add(2_000));
@@ -702,6 +790,12 @@ mod tests {
         VtableOf::<F>::of(Sort::ORDINARY)
     }
 
+    /// Mean, mean deviation and drag, in ns.
+    fn learned(profile: &ClosureProfile) -> Option<[u32; 3]> {
+        let learned = profile.learned()?;
+        Some([learned.mean_ns, learned.deviation_ns, learned.drag_ns])
+    }
+
     #[test]
     fn nothing_is_learned_before_it_is_measured() {
         let annotated = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
@@ -712,8 +806,8 @@ mod tests {
             profile.record(500, 10_000, true);
         }
         // From 800 to 500 by a ninth, and so for the deviation.
-        assert_eq!(annotated.learned(), Some((766, 34)));
-        assert_eq!(unknown.learned(), Some((500, 0)));
+        assert_eq!(learned(&annotated), Some([766, 34, 0]));
+        assert_eq!(learned(&unknown), Some([500, 0, 0]));
     }
 
     #[test]
@@ -727,7 +821,7 @@ mod tests {
             (796, 796, 93, 796 + 4 * 100),
         ] {
             profile.record(ns, 10_000, true);
-            assert_eq!(profile.learned(), Some((mean, deviation)));
+            assert_eq!(learned(&profile), Some([mean, deviation, 0]));
             assert_eq!(profile.tail_ns(), tail_ns);
         }
     }
@@ -802,9 +896,9 @@ mod tests {
         let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
         (0..20).for_each(|_| profile.record(800, 10_000, true));
         profile.record(784, 10_000, true);
-        assert_eq!(profile.learned(), Some((799, 1)));
+        assert_eq!(learned(&profile), Some([799, 1, 0]));
         profile.record(815, 10_000, true);
-        assert_eq!(profile.learned(), Some((800, 2)));
+        assert_eq!(learned(&profile), Some([800, 2, 0]));
     }
 
     #[test]
@@ -843,6 +937,54 @@ mod tests {
         let estimate = profile.estimate();
         assert!((1_590..=1_600).contains(&estimate.raw_ns()), "{estimate:?}");
         assert!(profile.tail_ns() <= 10_000);
+    }
+
+    #[test]
+    fn what_is_dragged_along_divides_the_time_and_is_forgotten() {
+        let profile = ClosureProfile::new(None, vtable(|_| ()), false);
+        let far = |ns| profile.record_far(ns, 400, 10_000, true);
+        assert!(!far(800), "nothing is known to be home");
+        (0..FIRST_SAMPLES).for_each(|_| profile.record(800, 10_000, true));
+        assert!(!far(16_401), "it surprises");
+        assert!(profile.record_far(2_400, 400, 10_000, false));
+        assert_eq!(learned(&profile), Some([800, 0, 0]), "not its turn");
+        (0..200).for_each(|_| assert!(far(2_400)));
+        assert_eq!(learned(&profile), Some([800, 0, 1_600]));
+        // A fifth, and what all cores know of is within a sixteenth.
+        let times = profile.estimate();
+        assert!((160..=170).contains(&times.penalized_ns()), "{times:?}");
+        assert_eq!(times.raw_ns(), 800);
+        // As long as at home is no drag, and shorter no gain.
+        (0..200).for_each(|_| assert!(far(100)));
+        assert_eq!(learned(&profile), Some([800, 0, 0]));
+        assert!(profile.estimate().penalized_ns() > 750);
+        (0..200).for_each(|_| assert!(far(2_400)));
+        (0..20 * DRAG_KEPT).for_each(|_| profile.record(800, 10_000, true));
+        assert_eq!(learned(&profile), Some([800, 0, 0]));
+        assert!(profile.estimate().penalized_ns() > 750);
+    }
+
+    /// In units of what a steal costs, or of what the event takes if that is less.
+    #[test]
+    fn a_thief_counts_the_drag_beside_the_steal() {
+        for (steal_cost_ns, unit_ns) in [(0, 1), (400, 400), (800, 800), (5_000, 800)] {
+            let profile = ClosureProfile::new(None, vtable(|_| ()), false);
+            (0..FIRST_SAMPLES).for_each(|_| profile.record(800, 10_000, true));
+            (0..200).for_each(|_| assert!(profile.record_far(1_600, steal_cost_ns, 10_000, true)));
+            assert_eq!(profile.learned().unwrap().unit_ns, unit_ns);
+            let exact_ns = 800 * unit_ns / (unit_ns + 800);
+            let ns = profile.estimate().penalized_ns();
+            assert!((exact_ns..=exact_ns + exact_ns / 15).contains(&ns), "{ns}");
+        }
+    }
+
+    #[test]
+    fn an_annotated_penalty_goes_before_the_learned_one() {
+        let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
+        (0..FIRST_SAMPLES).for_each(|_| profile.record(800, 10_000, true));
+        (0..200).for_each(|_| assert!(profile.record_far(2_400, 400, 10_000, true)));
+        assert_eq!(learned(&profile), Some([800, 0, 1_600]));
+        assert_eq!(profile.estimate().penalized_ns(), 100);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the runtime has learned of its handlers, and the annotations that follow from it.
 
 use super::inner::Inner;
-use crate::event::profile::ClosureProfile;
+use crate::event::profile::{ClosureProfile, LearnedNs};
 use crate::topology::Distance;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -60,6 +60,13 @@ pub struct Learned {
     pub mean: Duration,
     /// The mean deviation from it.
     pub deviation: Duration,
+    /// How much longer the first events of a color take after it was stolen, far from the data they
+    /// work on: a moving average, which is forgotten by and by when nothing is stolen.
+    pub drag: Duration,
+    /// The penalty that follows, by which the scheduler judges unless one is annotated
+    /// ([`Handler::penalty`](crate::Handler::penalty)), rounded: one, and the drag over what a steal
+    /// costs, or over the mean where that is less.
+    pub penalty: u32,
 }
 
 /// Steals over one distance.
@@ -82,13 +89,14 @@ pub struct StealProfile {
 pub enum Recommendation {
     /// No event was timed yet.
     NotSampled,
-    /// What was learned is within a quarter of the annotation.
+    /// What was learned is within a quarter of the annotated time, and no penalty to speak of, or
+    /// one is annotated.
     AsAnnotated,
     /// To be annotated so.
     Annotate {
         /// The learned mean, to two digits.
         time: Duration,
-        /// As given: a penalty is not learned.
+        /// As given, or else as learned ([`Learned::penalty`]).
         penalty: u32,
     },
 }
@@ -110,14 +118,21 @@ impl HandlerProfile {
 
     /// The annotations it should have: of a closure without a handler, those to give it one with.
     pub fn recommendation(&self) -> Recommendation {
-        let Some(Learned { mean, .. }) = self.learned else {
+        let Some(learned) = self.learned else {
             return Recommendation::NotSampled;
         };
+        let mean = learned.mean;
+        let penalty = match self.annotated_penalty {
+            1 => learned.penalty,
+            annotated => annotated,
+        };
         match self.annotated_time {
-            Some(time) if mean.abs_diff(time) * 4 <= time => Recommendation::AsAnnotated,
+            Some(time) if mean.abs_diff(time) * 4 <= time && penalty == self.annotated_penalty => {
+                Recommendation::AsAnnotated
+            }
             _ => Recommendation::Annotate {
                 time: two_digits(mean),
-                penalty: self.annotated_penalty,
+                penalty,
             },
         }
     }
@@ -136,33 +151,36 @@ fn two_digits(time: Duration) -> Duration {
     Duration::from_nanos((ns + unit / 2) / unit * unit)
 }
 
-/// The closures of one handler: each with its events and its mean and deviation, in ns.
+/// The closures of one handler: each with its events and what was learned of them.
 #[derive(Default)]
-struct Parts(Vec<(u64, u32, u32)>);
+struct Parts(Vec<(u64, LearnedNs)>);
 
 impl Parts {
     /// What an event of any of them takes.
     fn learned(&self) -> Option<Learned> {
         // An event that is timed may not be counted yet.
         let weight = |events: u64| u128::from(events.max(1));
-        let events: u128 = self.0.iter().map(|&(events, ..)| weight(events)).sum();
+        let events: u128 = self.0.iter().map(|&(events, _)| weight(events)).sum();
         if events == 0 {
             return None;
         }
-        let average = |of: &dyn Fn(u32, u32) -> u32| -> u32 {
-            let sum: u128 = self
-                .0
-                .iter()
-                .map(|&(events, mean, deviation)| weight(events) * u128::from(of(mean, deviation)))
+        let average = |of: &dyn Fn(&LearnedNs) -> u32| -> u32 {
+            let parts = self.0.iter();
+            let sum: u128 = parts
+                .map(|(events, its)| weight(*events) * u128::from(of(its)))
                 .sum();
             (sum / events) as u32
         };
-        let mean = average(&|mean, _| mean);
+        let mean_ns = average(&|its| its.mean_ns);
         // About the common mean, a closure's events deviate by no less than its own mean does.
-        let deviation = average(&|its, deviation| deviation.max(its.abs_diff(mean)));
+        let deviation_ns = average(&|its| its.deviation_ns.max(its.mean_ns.abs_diff(mean_ns)));
+        let drag_ns = average(&|its| its.drag_ns);
+        let unit_ns = average(&|its| its.unit_ns).max(1);
         Some(Learned {
-            mean: Duration::from_nanos(mean.into()),
-            deviation: Duration::from_nanos(deviation.into()),
+            mean: Duration::from_nanos(mean_ns.into()),
+            deviation: Duration::from_nanos(deviation_ns.into()),
+            drag: Duration::from_nanos(drag_ns.into()),
+            penalty: 1 + (drag_ns + unit_ns / 2) / unit_ns,
         })
     }
 }
@@ -191,8 +209,8 @@ impl Inner {
                 events += count.events.get();
                 row.events_stolen += count.stolen.get();
             }
-            if let Some((mean, deviation)) = profile.learned() {
-                parts.0.push((events, mean, deviation));
+            if let Some(learned) = profile.learned() {
+                parts.0.push((events, learned));
             }
         }
         let mut handlers: Vec<HandlerProfile> = rows
@@ -259,6 +277,8 @@ mod tests {
             learned: mean_ns.map(|mean_ns| Learned {
                 mean: ns(mean_ns),
                 deviation: ns(0),
+                drag: ns(2_000),
+                penalty: 3,
             }),
             annotated_time: annotated_ns.map(ns),
             annotated_penalty: 8,
@@ -280,6 +300,26 @@ mod tests {
         }
         assert_eq!(told(Some(800), Some(599)), so(600));
         assert_eq!(told(Some(800), Some(1_001)), so(1_000));
+    }
+
+    #[test]
+    fn a_penalty_is_recommended_if_none_is_annotated() {
+        let told = |annotated_ns, annotated_penalty, mean_ns| {
+            let row = row(annotated_ns, Some(mean_ns));
+            HandlerProfile {
+                annotated_penalty,
+                ..row
+            }
+            .recommendation()
+        };
+        let so = |time_ns, penalty| Recommendation::Annotate {
+            time: ns(time_ns),
+            penalty,
+        };
+        assert_eq!(told(None, 1, 1_000), so(1_000, 3));
+        assert_eq!(told(Some(1_000), 1, 1_000), so(1_000, 3));
+        assert_eq!(told(Some(1_000), 2, 1_000), Recommendation::AsAnnotated);
+        assert_eq!(told(Some(1_000), 2, 5_000), so(5_000, 2));
     }
 
     #[test]
@@ -305,18 +345,31 @@ mod tests {
 
     #[test]
     fn closures_of_a_handler_are_weighted_by_their_events() {
+        let part = |events, [mean_ns, deviation_ns, drag_ns, unit_ns]: [u32; 4]| {
+            let learned = LearnedNs {
+                mean_ns,
+                deviation_ns,
+                drag_ns,
+                unit_ns,
+            };
+            (events, learned)
+        };
         let learned = |parts: &[_]| Parts(parts.to_vec()).learned();
-        let so = |mean_ns, deviation_ns| {
+        let so = |mean_ns, deviation_ns, drag_ns, penalty| {
             Some(Learned {
                 mean: ns(mean_ns),
                 deviation: ns(deviation_ns),
+                drag: ns(drag_ns),
+                penalty,
             })
         };
         assert_eq!(learned(&[]), None);
-        assert_eq!(learned(&[(0, 70, 5)]), so(70, 5));
-        assert_eq!(learned(&[(9, 70, 5), (100, 70, 5)]), so(70, 5));
+        assert_eq!(learned(&[part(0, [70, 5, 1, 70])]), so(70, 5, 1, 1));
+        let twice = [9, 100].map(|events| part(events, [70, 5, 105, 70]));
+        assert_eq!(learned(&twice), so(70, 5, 105, 3));
         // Three of 100 ns and one of 500.
-        assert_eq!(learned(&[(3, 100, 10), (1, 500, 10)]), so(200, 150));
+        let parts = [part(3, [100, 10, 0, 50]), part(1, [500, 10, 400, 90])];
+        assert_eq!(learned(&parts), so(200, 150, 100, 3));
     }
 
     #[test]

@@ -158,6 +158,8 @@ mod tests {
             learned: (mean_ns > 0).then(|| Learned {
                 mean: Duration::from_nanos(mean_ns),
                 deviation: Duration::from_nanos(mean_ns / 10),
+                drag: Duration::from_nanos(3 * mean_ns),
+                penalty: 4,
             }),
             annotated_time: None,
             annotated_penalty: 1,
@@ -173,6 +175,7 @@ mod tests {
         };
         let parse = HandlerProfile {
             annotated_time: Some(Duration::from_micros(2)),
+            annotated_penalty: 4,
             ..row("parse", 12_345, 2_100)
         };
         let steal = |distance, steal_cost| StealProfile {

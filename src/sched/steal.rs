@@ -366,6 +366,7 @@ impl Core {
         let cost_ns = clock.now_ns() - start_ns;
         self.record_steal(victim, distance, why, cost_ns, loot);
         self.record_loot(distance, cost_ns, loot);
+        self.expect_far(loot.len());
         true
     }
 

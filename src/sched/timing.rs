@@ -7,6 +7,10 @@
 //! an idle core. So while another core is idle and anything waits, quanta are timed as wholes. When
 //! one took longer than two wake-ups, the handlers in it are suspected, and for a while their
 //! events are timed and checked out alone ([`crate::event::profile`]).
+//!
+//! **Far from their data** are the first events of a color that was just stolen. Those that are
+//! timed are recorded as such, and in one of [`FAR_PERIOD`] colors some are timed for that. What was
+//! stolen has the next turns, unless somebody takes it away again.
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
@@ -29,6 +33,13 @@ const SUSPECTS_MAX: usize = 8;
 /// it; a whole turn, so that later events of a batch are sampled too.
 const SAMPLE_PERIOD: u32 = 251;
 
+/// In the first turn of a stolen color, so many events that are timed are taken to be far from their
+/// data.
+const FAR_EVENTS: u32 = 4;
+
+/// In one such turn in this number these events are timed though they would not be.
+const FAR_PERIOD: u32 = 8;
+
 /// What a core knows of the time that its events take.
 #[derive(Debug)]
 pub(super) struct Timing {
@@ -38,6 +49,15 @@ pub(super) struct Timing {
     pub(super) until_sample: u32,
     /// Each event of the turn is timed.
     sampling: bool,
+    /// So many turns from now on are the first ones of stolen colors.
+    far_turns: u32,
+    /// In such a turn: how many of its events, of those that are timed, are still far from their
+    /// data.
+    far: Option<u32>,
+    /// Such turns until one is timed, whatever it runs.
+    until_far: u32,
+    /// Turns until one is timed, those left out.
+    resumes_in: u32,
     /// Timed runs until one is recorded though it is usual, and of how many that is one.
     until_record: u32,
     record_period: u32,
@@ -59,6 +79,10 @@ impl Timing {
             clock_cost_ns: clock.cost_ns(),
             until_sample: 1,
             sampling: false,
+            far_turns: 0,
+            far: None,
+            until_far: 0,
+            resumes_in: 1,
             until_record: 0,
             record_period: record_period(cores),
             wary: 0,
@@ -67,6 +91,11 @@ impl Timing {
             quantum: None,
             fresh_since_ns: (!busy_at_once).then_some(0),
         }
+    }
+
+    /// Whether every turn is timed.
+    fn is_attentive(&self) -> bool {
+        self.wary > 0 || self.fresh_since_ns.is_some()
     }
 }
 
@@ -116,17 +145,40 @@ impl Core {
         }
     }
 
+    /// So many colors were stolen, and have the next turns.
+    pub(super) fn expect_far(&mut self, colors: usize) {
+        let timing = &mut self.timing;
+        if timing.far.is_none() && timing.far_turns == 0 {
+            timing.resumes_in = timing.until_sample;
+        }
+        timing.far_turns += colors as u32;
+        timing.until_sample = 1;
+    }
+
     /// Begins to time the events of the turn, or no longer does.
     #[cold]
     pub(super) fn sample(&mut self) {
         let timing = &mut self.timing;
-        timing.sampling = !timing.sampling || timing.wary > 0 || timing.fresh_since_ns.is_some();
-        self.own.progress.set_sampled(timing.sampling);
-        timing.until_sample = if timing.sampling {
-            1
+        let resumes = timing.far.take().is_some();
+        if let Some(left) = timing.far_turns.checked_sub(1) {
+            timing.far_turns = left;
+            timing.far = Some(FAR_EVENTS);
+            timing.sampling = timing.is_attentive() || timing.until_far == 0;
+            timing.until_far = timing.until_far.checked_sub(1).unwrap_or(FAR_PERIOD - 1);
+            timing.until_sample = 1;
+        } else if resumes && timing.resumes_in > 1 {
+            // As if those turns had not been: where much is stolen, others are timed all the same.
+            timing.sampling = timing.is_attentive();
+            timing.until_sample = timing.resumes_in - 1;
         } else {
-            SAMPLE_PERIOD - 1
-        };
+            timing.sampling = resumes || !timing.sampling || timing.is_attentive();
+            timing.until_sample = if timing.sampling {
+                1
+            } else {
+                SAMPLE_PERIOD - 1
+            };
+        }
+        self.own.progress.set_sampled(timing.sampling);
     }
 
     /// A quantum begins. `waits`: colors are queued behind it.
@@ -232,19 +284,37 @@ impl Core {
         };
     }
 
+    /// Whether the event that was timed is taken to be far from its color's data.
+    fn is_far(&mut self) -> bool {
+        let Some(left @ 1..) = self.timing.far else {
+            return false;
+        };
+        self.timing.far = Some(left - 1);
+        if left == 1 && !self.timing.is_attentive() {
+            self.timing.sampling = false;
+            self.own.progress.set_sampled(false);
+        }
+        true
+    }
+
     #[inline(never)]
     pub(super) fn end_timing(&mut self, started_ns: u64) {
         let now_ns = self.clock.now_ns();
         let took_ns = now_ns
             .saturating_sub(started_ns + self.timing.clock_cost_ns)
             .max(EVENT_MIN_NS);
+        let far = self.is_far();
         let profile = self.shared.profiles.get(self.current.profile());
         let due = self.timing.until_record == 0;
         self.timing.until_record = match self.timing.until_record {
             0 => self.timing.record_period - 1,
             left => left - 1,
         };
-        profile.record(took_ns, self.shared.wake_cost_ns, due);
+        let long_ns = self.shared.wake_cost_ns;
+        let cost_ns = || self.shared.reference_cost_ns(self.id);
+        if !(far && profile.record_far(took_ns, cost_ns(), long_ns, due)) {
+            profile.record(took_ns, long_ns, due);
+        }
         if let Some(row) = self.timing.row.take() {
             profile.set_lone_posts(row.end(now_ns, self.posted));
         }

@@ -10,6 +10,7 @@ pub mod burst;
 pub mod busy;
 pub mod cache_efficient;
 pub mod chain;
+pub mod drag;
 pub mod fan_in;
 pub mod fresh;
 pub mod hop;
@@ -106,6 +107,7 @@ pub const TABLES: &[&[Table]] = &[
     affinity::TABLES,
     unbalanced::TABLES,
     penalty::TABLES,
+    drag::TABLES,
     cache_efficient::TABLES,
     chain::TABLES,
     hop::TABLES,
@@ -200,6 +202,7 @@ workloads! {
     Affinity(affinity::Affinity),
     Unbalanced(unbalanced::Unbalanced),
     Penalty(penalty::Penalty),
+    Drag(drag::Drag),
     CacheEfficient(cache_efficient::CacheEfficient),
     Chain(chain::Chain),
     Hop(hop::Hop),

@@ -65,6 +65,81 @@ fn one_color_in_251_is_timed() {
     assert!(timed.into_iter().eq(expected));
 }
 
+/// Six events of 100 ns in a color of core 1: as much as a steal costs. Core 0 steals it, and runs
+/// each for so long. What is known of the handler then: mean, deviation and drag.
+fn stolen_for(machine: &mut Machine, handler: &'static Handler, nth: usize, ns: u64) -> [u32; 3] {
+    let color = machine.color(1, nth);
+    (0..6).for_each(|_| post(&mut machine.cores[1], handler, color));
+    machine.cores[1].flush();
+    assert_eq!(machine.steal(0), [color]);
+    (0..6).for_each(|_| assert_eq!(machine.step_for(ns), Some(color)));
+    let profile = machine.cores[0].current.profile();
+    let learned = machine.shared.profiles.get(profile).learned();
+    assert_eq!(machine.step(), None);
+    machine.cores[0].end_quantum(6);
+    machine.cores[0].exchange::<false>();
+    let learned = learned.expect("the handler is known");
+    [learned.mean_ns, learned.deviation_ns, learned.drag_ns]
+}
+
+/// Core 1 is busy, and core 0 has run enough of this handler's events to know it.
+fn with_known() -> (Machine, &'static Handler) {
+    let (mut machine, handler) = (Machine::flat(2, Heuristics::ALL), takes(100));
+    machine.busy(1, &[]);
+    machine.cores[0].become_busy();
+    machine.cores[0].timing.wary = 100;
+    let color = machine.color(0, 0);
+    for _ in 0..64 {
+        post(&mut machine.cores[0], handler, color);
+        machine.cores[0].exchange::<false>();
+        assert_eq!(machine.step_for(100), Some(color));
+        assert_eq!(machine.step(), None);
+        machine.cores[0].end_quantum(1);
+    }
+    machine.cores[0].timing.wary = 0;
+    machine.cores[0].exchange::<false>();
+    (machine, handler)
+}
+
+/// After one steal in eight the first four are timed; the others are not recorded at all.
+#[test]
+fn the_first_events_of_a_stolen_color_show_what_it_drags() {
+    let (mut machine, handler) = with_known();
+    // By a sixteenth of what is missing to 160, four times, rounded up.
+    assert_eq!(stolen_for(&mut machine, handler, 0, 260), [100, 0, 38]);
+    for nth in 1..8 {
+        assert_eq!(stolen_for(&mut machine, handler, nth, 260), [100, 0, 38]);
+    }
+    assert_eq!(stolen_for(&mut machine, handler, 8, 260), [100, 0, 68]);
+}
+
+/// Of those that are timed anyway, further ones are recorded as what runs at home.
+#[test]
+fn only_the_first_events_of_a_stolen_color_are_far() {
+    let (mut machine, handler) = with_known();
+    machine.cores[0].timing.wary = 100;
+    let [mean_ns, _, drag_ns] = stolen_for(&mut machine, handler, 0, 260);
+    assert!((101..130).contains(&mean_ns) && (30..38).contains(&drag_ns));
+}
+
+/// However much is stolen, one turn in 251 of the others is timed.
+#[test]
+fn stolen_colors_do_not_delay_when_others_are_timed() {
+    let (mut machine, handler) = with_known();
+    let turn = |machine: &mut Machine| {
+        machine.timed(1, 1);
+        machine.cores[0].exchange::<false>();
+    };
+    turn(&mut machine);
+    let until = machine.cores[0].timing.until_sample;
+    for nth in 0..20 {
+        stolen_for(&mut machine, handler, nth, 100);
+        turn(&mut machine);
+        let left = machine.cores[0].timing.until_sample;
+        assert_eq!(left, until - 1 - nth as u32, "after steal {nth}");
+    }
+}
+
 /// For two quanta, that one included, each event is timed.
 #[test]
 fn a_core_that_looks_up_is_wary_for_a_while() {
