@@ -19,8 +19,8 @@
 //! after that.
 //!
 //! **Drag.** A color's data is where it ran last, so its first events after a steal take longer.
-//! What they take beyond the mean is the handler's *drag*, which is kept apart: the mean stays what
-//! an event takes at home. A thief pays the drag beside what the steal costs. So where it chooses,
+//! They have a mean of their own, so that the other one stays what an event takes at home. The
+//! difference, less what chance may make of it, is the handler's *drag*. A thief pays the drag beside what the steal costs. So where it chooses,
 //! an event counts its mean divided by `1 + drag / cost`, with the cost of a steal, or with the mean
 //! where that is less: Mely's penalty, learned (its §VII names that as future work). An annotated
 //! penalty goes before. The drag is forgotten bit by bit with what runs at home, since nobody may be
@@ -59,8 +59,8 @@ const SURPRISE_NS_PER_EVENT: u32 = 1_024;
 const WARY_MIN: u32 = 16;
 const WARY_MAX: u32 = 1 << 16;
 
-/// What a color drags along is forgotten by one part in this with each run at home.
-const DRAG_KEPT: u32 = 1_024;
+/// With each run at home the mean of those that are far comes nearer by one part in this.
+const FAR_KEPT: u32 = 1_024;
 
 /// Every run is to be timed; see [`ClosureProfile::wants_timing`].
 pub(crate) const WATCH_TIMES: u32 = 1;
@@ -113,8 +113,8 @@ struct Samples {
     /// The longest event lately that surprised, and for how many events that is remembered.
     surprise_max_ns: AtomicU32,
     wary: AtomicU32,
-    /// What an event takes longer in a color that was just stolen: a moving average.
-    drag_ns: AtomicU32,
+    /// The mean of events in colors that were just stolen; 0 before the first.
+    far_ns: AtomicU32,
     /// What a steal cost then.
     steal_cost_ns: AtomicU32,
 }
@@ -135,6 +135,13 @@ impl Samples {
         let cells = [&self.count, &self.mean_ns, &self.deviation_ns];
         let [count, mean_ns, deviation_ns] = cells.map(|cell| cell.load(Relaxed));
         (count, mean_ns, deviation_ns)
+    }
+
+    /// What an event of this mean and mean deviation takes longer right after a steal. A mean of the
+    /// last sixteen is off by a quarter of the deviation by chance.
+    fn drag_ns(&self, mean_ns: u32, deviation_ns: u32) -> u32 {
+        let far_ns = self.far_ns.load(Relaxed);
+        far_ns.saturating_sub(mean_ns.saturating_add(deviation_ns / 4))
     }
 
     /// The drag that makes an event of this mean count half, in ns: at least one.
@@ -174,7 +181,7 @@ impl ClosureProfile {
                 count: AtomicU32::new(samples),
                 surprise_max_ns: AtomicU32::new(0),
                 wary: AtomicU32::new(0),
-                drag_ns: AtomicU32::new(0),
+                far_ns: AtomicU32::new(0),
                 steal_cost_ns: AtomicU32::new(0),
             },
         };
@@ -215,7 +222,7 @@ impl ClosureProfile {
         (samples > prior).then(|| LearnedNs {
             mean_ns,
             deviation_ns,
-            drag_ns: self.samples.drag_ns.load(Relaxed),
+            drag_ns: self.samples.drag_ns(mean_ns, deviation_ns),
             unit_ns: self.samples.drag_unit_ns(mean_ns),
         })
     }
@@ -319,7 +326,7 @@ impl ClosureProfile {
         };
         let tail_ns = tail_ns.max(wary_ns);
         let known = self.estimate();
-        let penalized_ns = self.penalized_ns(raw_ns);
+        let penalized_ns = self.penalized_ns(raw_ns, self.samples.drag_ns(mean_ns, deviation_ns));
         let learned = self.penalty == 1 && differs(known.penalized_ns(), penalized_ns);
         if samples <= 1 || differs(known.raw_ns(), raw_ns) || learned {
             let estimate = Times::new(raw_ns, penalized_ns);
@@ -335,15 +342,14 @@ impl ClosureProfile {
         self.set_watch(WATCH_EACH, samples < FIRST_SAMPLES || wary);
     }
 
-    /// What an event of this time counts where a thief chooses.
-    fn penalized_ns(&self, raw_ns: u32) -> u32 {
+    /// What an event of this time counts where a thief chooses, by what was learned of its drag.
+    fn penalized_ns(&self, raw_ns: u32, drag_ns: u32) -> u32 {
         if self.penalty > 1 {
             return raw_ns / self.penalty;
         }
         let unit_ns = u64::from(self.samples.drag_unit_ns(raw_ns));
-        let drag_ns = u64::from(self.samples.drag_ns.load(Relaxed));
         // At most the time itself.
-        (u64::from(raw_ns) * unit_ns / (unit_ns + drag_ns)) as u32
+        (u64::from(raw_ns) * unit_ns / (unit_ns + u64::from(drag_ns))) as u32
     }
 
     /// A read-modify-write, since another thread may set another bit; and a rare one.
@@ -369,19 +375,18 @@ impl ClosureProfile {
             return false;
         }
         if due {
-            let drag = &self.samples.drag_ns;
-            let drag_ns = drag.load(Relaxed);
-            let longer_ns = ns.saturating_sub(mean_ns);
+            let far_ns = match self.samples.far_ns.load(Relaxed) {
+                0 => mean_ns,
+                known_ns => known_ns,
+            };
             // Rounded away from what was known, as the mean.
-            let step = longer_ns.abs_diff(drag_ns).div_ceil(WEIGHT);
-            drag.store(
-                if longer_ns > drag_ns {
-                    drag_ns + step
-                } else {
-                    drag_ns - step
-                },
-                Relaxed,
-            );
+            let step = ns.abs_diff(far_ns).div_ceil(WEIGHT);
+            let far_ns = if ns > far_ns {
+                far_ns + step
+            } else {
+                far_ns - step
+            };
+            self.samples.far_ns.store(far_ns, Relaxed);
             let steal_cost_ns = clamped(steal_cost_ns);
             self.samples.steal_cost_ns.store(steal_cost_ns, Relaxed);
             let wary_ns = self.samples.surprise_max_ns.load(Relaxed);
@@ -407,10 +412,10 @@ impl ClosureProfile {
         }
         self.expect_the_same(ns, long_ns);
         let wary_ns = self.note_surprise(ns, long_ns, tail_ns(mean_ns, deviation_ns));
-        let drag = &self.samples.drag_ns;
-        let drag_ns = drag.load(Relaxed);
-        if drag_ns > 0 {
-            drag.store(drag_ns - drag_ns.div_ceil(DRAG_KEPT), Relaxed);
+        let far = &self.samples.far_ns;
+        let far_ns = far.load(Relaxed);
+        if let Some(longer_ns @ 1..) = far_ns.checked_sub(mean_ns) {
+            far.store(far_ns - longer_ns.div_ceil(FAR_KEPT), Relaxed);
         }
         // A thread that the system took off its processor shows as one absurd sample. A handler
         // that really became so long gets there in a few samples all the same.
@@ -959,7 +964,7 @@ mod tests {
         assert_eq!(learned(&profile), Some([800, 0, 0]));
         assert!(profile.estimate().penalized_ns() > 750);
         (0..200).for_each(|_| assert!(far(2_400)));
-        (0..20 * DRAG_KEPT).for_each(|_| profile.record(800, 10_000, true));
+        (0..20 * FAR_KEPT).for_each(|_| profile.record(800, 10_000, true));
         assert_eq!(learned(&profile), Some([800, 0, 0]));
         assert!(profile.estimate().penalized_ns() > 750);
     }
@@ -975,6 +980,20 @@ mod tests {
             let exact_ns = 800 * unit_ns / (unit_ns + 800);
             let ns = profile.estimate().penalized_ns();
             assert!((exact_ns..=exact_ns + exact_ns / 15).contains(&ns), "{ns}");
+        }
+    }
+
+    #[test]
+    fn chance_is_no_drag() {
+        let profile = ClosureProfile::new(None, vtable(|_| ()), false);
+        for i in 0..1_000u64 {
+            let ns = 500 + i * 7_919 % 1_000;
+            profile.record(ns, 10_000, true);
+            if profile.samples.load().0 > FIRST_SAMPLES {
+                profile.record_far(1_999 - ns, 400, 10_000, true);
+            }
+            let drag_ns = profile.learned().unwrap().drag_ns;
+            assert!(drag_ns <= 100, "{drag_ns} after {i}");
         }
     }
 

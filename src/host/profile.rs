@@ -61,7 +61,8 @@ pub struct Learned {
     /// The mean deviation from it.
     pub deviation: Duration,
     /// How much longer the first events of a color take after it was stolen, far from the data they
-    /// work on: a moving average, which is forgotten by and by when nothing is stolen.
+    /// work on: by moving averages, less a quarter of the deviation. It is forgotten by and by when
+    /// nothing is stolen.
     pub drag: Duration,
     /// The penalty that follows, by which the scheduler judges unless one is annotated
     /// ([`Handler::penalty`](crate::Handler::penalty)), rounded: one, and the drag over what a steal
