@@ -278,13 +278,20 @@ impl Core {
             return;
         };
         if self.outbox.last() == Some(slot) {
-            // As many chunks as before: nothing is due.
-            return self.outbox.join(event);
+            return self.join(event);
         }
         // By the time it is published the line will be here.
         prefetch(self.shared.slots.at(slot));
         self.outbox.put(slot, event);
         if self.outbox.len() >= self.outbox_due {
+            self.flush_due();
+        }
+    }
+
+    /// Posts to the color of the last post, which waits in the outbox.
+    #[inline(never)]
+    fn join(&mut self, event: Event) {
+        if self.outbox.join(event) {
             self.flush_due();
         }
     }

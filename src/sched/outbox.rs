@@ -10,7 +10,8 @@ use crate::shared::mail;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 
-/// Most chunks that wait before they are published inside a handler.
+/// Most chunks that wait before they are published inside a handler, and most events of the last
+/// one.
 pub(super) const OUTBOX_MAX: usize = if cfg!(loom) { 4 } else { 256 };
 
 /// A chunk on its way to a color.
@@ -60,13 +61,15 @@ impl Outbox {
         unsafe { self.0.push_unchecked(Outgoing { slot, chunk }) };
     }
 
-    /// Adds an event to the last post's color. There is one.
-    #[inline(never)]
-    pub(super) fn join(&mut self, event: Event) {
+    /// Adds an event to the last post's color. There is one. True if the chunk is now as long as
+    /// the outbox may be, or so many times that: posts to one color do not wait without an end.
+    #[inline(always)]
+    pub(super) fn join(&mut self, event: Event) -> bool {
         let Some(last) = self.0.last_mut() else {
             unreachable!("the caller looked");
         };
         last.chunk.push(event);
+        (last.chunk.totals().count as usize).is_multiple_of(OUTBOX_MAX)
     }
 
     /// What is in it, in program order; leaves it empty.

@@ -6,6 +6,7 @@ use crate::color::CoreId;
 use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
+use crate::sched::outbox::OUTBOX_MAX;
 use crate::shared::{mail, poke};
 
 /// The other core sends core 0 an event.
@@ -127,14 +128,21 @@ fn a_color_posts_to_itself_into_its_own_turn() {
     assert_eq!(machine.run(), [b; 5]);
 }
 
-/// One chunk in the outbox, however many they are.
+/// One chunk in the outbox, as many as it takes chunks of others: so the first of them does not wait
+/// for an event that posts on and on.
 #[test]
 fn posts_in_a_row_to_one_color_are_published_together() {
-    let Pair { mut machine, .. } = Pair::on(2);
+    let (Pair { mut machine, .. }, handler) = (Pair::on(2), takes(20));
     let color = machine.color(0, 9);
-    (0..10_000).for_each(|_| machine.post(color, 20));
-    assert_eq!(machine.queue(), []);
+    for number in 1..=3 * OUTBOX_MAX {
+        post(&mut machine.cores[0], handler, color);
+        let waits = !number.is_multiple_of(OUTBOX_MAX);
+        assert_eq!(machine.cores[0].has_outbox(), waits, "post {number}");
+        assert_eq!(machine.queue().is_empty(), number < OUTBOX_MAX);
+    }
+    post(&mut machine.cores[0], handler, color);
     machine.cores[0].flush();
+    assert!(!machine.cores[0].has_outbox());
     assert_eq!(machine.queue(), [color]);
 }
 
