@@ -20,11 +20,11 @@
 //!
 //! **Drag.** A color's data is where it ran last, so its first events after a steal take longer.
 //! They have a mean of their own, so that the other one stays what an event takes at home. The
-//! difference, less what chance may make of it, is the handler's *drag*. A thief pays the drag beside what the steal costs. So where it chooses,
-//! an event counts its mean divided by `1 + drag / cost`, with the cost of a steal, or with the mean
-//! where that is less: Mely's penalty, learned (its §VII names that as future work). An annotated
-//! penalty goes before. The drag is forgotten bit by bit with what runs at home, since nobody may be
-//! stealing.
+//! difference, less what chance may make of it, is the handler's *drag*. A thief pays the drag
+//! beside what the steal costs. So where it chooses, an event counts its mean divided by
+//! `1 + drag / cost`, with the cost of a steal, or with the mean where that is less: Mely's penalty,
+//! learned (its §VII names that as future work). An annotated penalty goes before. The drag is
+//! forgotten bit by bit with what runs at home, since nobody may be stealing.
 
 use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId, Tag};
@@ -137,8 +137,8 @@ impl Samples {
         (count, mean_ns, deviation_ns)
     }
 
-    /// What an event of this mean and mean deviation takes longer right after a steal. A mean of the
-    /// last sixteen is off by a quarter of the deviation by chance.
+    /// What an event of this mean and mean deviation takes longer right after a steal. A mean of
+    /// the last sixteen is off by a quarter of the deviation by chance.
     fn drag_ns(&self, mean_ns: u32, deviation_ns: u32) -> u32 {
         let far_ns = self.far_ns.load(Relaxed);
         far_ns.saturating_sub(mean_ns.saturating_add(deviation_ns / 4))
@@ -364,31 +364,25 @@ impl ClosureProfile {
         }
     }
 
-    /// Records a run of `ns` far from its color's data, where a steal costs so much. False if it
-    /// says nothing of that and is to be recorded as any other: too little is known, or it would
-    /// surprise anywhere.
-    pub(crate) fn record_far(&self, ns: u64, steal_cost_ns: u64, long_ns: u64, due: bool) -> bool {
+    /// Records a run of `ns` far from its color's data. False if it says nothing of that and is to
+    /// be recorded as any other: too little is known, or it would surprise anywhere.
+    /// `steal_cost_ns`: what a steal costs, if it is the core's turn to record.
+    pub(crate) fn record_far(&self, ns: u64, long_ns: u64, steal_cost_ns: Option<u64>) -> bool {
         let (ns, long_ns) = (clamped(ns), clamped(long_ns));
         let (samples, mean_ns, deviation_ns) = self.samples.load();
         let surprises = ns > mean_ns.saturating_mul(8).saturating_add(long_ns);
         if samples < FIRST_SAMPLES || surprises {
             return false;
         }
-        if due {
+        if let Some(steal_cost_ns) = steal_cost_ns {
             let far_ns = match self.samples.far_ns.load(Relaxed) {
                 0 => mean_ns,
                 known_ns => known_ns,
             };
-            // Rounded away from what was known, as the mean.
-            let step = ns.abs_diff(far_ns).div_ceil(WEIGHT);
-            let far_ns = if ns > far_ns {
-                far_ns + step
-            } else {
-                far_ns - step
-            };
-            self.samples.far_ns.store(far_ns, Relaxed);
-            let steal_cost_ns = clamped(steal_cost_ns);
-            self.samples.steal_cost_ns.store(steal_cost_ns, Relaxed);
+            let far = &self.samples.far_ns;
+            far.store(nearer(far_ns, ns, WEIGHT), Relaxed);
+            let cost = &self.samples.steal_cost_ns;
+            cost.store(clamped(steal_cost_ns), Relaxed);
             let wary_ns = self.samples.surprise_max_ns.load(Relaxed);
             self.update_estimate(samples, mean_ns, deviation_ns, wary_ns);
         }
@@ -414,29 +408,29 @@ impl ClosureProfile {
         let wary_ns = self.note_surprise(ns, long_ns, tail_ns(mean_ns, deviation_ns));
         let far = &self.samples.far_ns;
         let far_ns = far.load(Relaxed);
-        if let Some(longer_ns @ 1..) = far_ns.checked_sub(mean_ns) {
-            far.store(far_ns - longer_ns.div_ceil(FAR_KEPT), Relaxed);
+        if far_ns > mean_ns {
+            far.store(nearer(far_ns, mean_ns, FAR_KEPT), Relaxed);
         }
         // A thread that the system took off its processor shows as one absurd sample. A handler
         // that really became so long gets there in a few samples all the same.
         let ns = ns.min(mean_ns.saturating_mul(8).saturating_add(2_000));
-        let weight = i64::from(samples.min(WEIGHT - 1) + 1);
-        let difference = i64::from(ns) - i64::from(mean_ns);
-        // Rounded away from zero, else a small mean would never move.
-        let step = |d: i64| {
-            if d >= 0 {
-                (d + weight - 1) / weight
-            } else {
-                (d - weight + 1) / weight
-            }
-        };
-        let deviation = i64::from(deviation_ns);
-        let deviation = deviation + step(difference.abs() - deviation);
-        let mean_ns = (i64::from(mean_ns) + step(difference)).max(0) as u32;
-        let deviation_ns = deviation.clamp(0, i64::from(u32::MAX)) as u32;
+        let weight = samples.min(WEIGHT - 1) + 1;
+        let deviation_ns = nearer(deviation_ns, ns.abs_diff(mean_ns), weight);
+        let mean_ns = nearer(mean_ns, ns, weight);
         let samples = samples.saturating_add(1);
         self.samples.store(samples, mean_ns, deviation_ns);
         self.update_estimate(samples, mean_ns, deviation_ns, wary_ns);
+    }
+}
+
+/// A mean after one more sample: nearer to it by one part in `weight` of the difference, rounded up,
+/// else a small mean would never move.
+fn nearer(mean: u32, sample: u32, weight: u32) -> u32 {
+    let step = sample.abs_diff(mean).div_ceil(weight);
+    if sample > mean {
+        mean + step
+    } else {
+        mean - step
     }
 }
 
@@ -947,11 +941,11 @@ mod tests {
     #[test]
     fn what_is_dragged_along_divides_the_time_and_is_forgotten() {
         let profile = ClosureProfile::new(None, vtable(|_| ()), false);
-        let far = |ns| profile.record_far(ns, 400, 10_000, true);
+        let far = |ns| profile.record_far(ns, 10_000, Some(400));
         assert!(!far(800), "nothing is known to be home");
         (0..FIRST_SAMPLES).for_each(|_| profile.record(800, 10_000, true));
         assert!(!far(16_401), "it surprises");
-        assert!(profile.record_far(2_400, 400, 10_000, false));
+        assert!(profile.record_far(2_400, 10_000, None));
         assert_eq!(learned(&profile), Some([800, 0, 0]), "not its turn");
         (0..200).for_each(|_| assert!(far(2_400)));
         assert_eq!(learned(&profile), Some([800, 0, 1_600]));
@@ -975,7 +969,7 @@ mod tests {
         for (steal_cost_ns, unit_ns) in [(0, 1), (400, 400), (800, 800), (5_000, 800)] {
             let profile = ClosureProfile::new(None, vtable(|_| ()), false);
             (0..FIRST_SAMPLES).for_each(|_| profile.record(800, 10_000, true));
-            (0..200).for_each(|_| assert!(profile.record_far(1_600, steal_cost_ns, 10_000, true)));
+            (0..200).for_each(|_| assert!(profile.record_far(1_600, 10_000, Some(steal_cost_ns))));
             assert_eq!(profile.learned().unwrap().unit_ns, unit_ns);
             let exact_ns = 800 * unit_ns / (unit_ns + 800);
             let ns = profile.estimate().penalized_ns();
@@ -990,7 +984,7 @@ mod tests {
             let ns = 500 + i * 7_919 % 1_000;
             profile.record(ns, 10_000, true);
             if profile.samples.load().0 > FIRST_SAMPLES {
-                profile.record_far(1_999 - ns, 400, 10_000, true);
+                profile.record_far(1_999 - ns, 10_000, Some(400));
             }
             let drag_ns = profile.learned().unwrap().drag_ns;
             assert!(drag_ns <= 100, "{drag_ns} after {i}");
@@ -1001,7 +995,7 @@ mod tests {
     fn an_annotated_penalty_goes_before_the_learned_one() {
         let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
         (0..FIRST_SAMPLES).for_each(|_| profile.record(800, 10_000, true));
-        (0..200).for_each(|_| assert!(profile.record_far(2_400, 400, 10_000, true)));
+        (0..200).for_each(|_| assert!(profile.record_far(2_400, 10_000, Some(400))));
         assert_eq!(learned(&profile), Some([800, 0, 1_600]));
         assert_eq!(profile.estimate().penalized_ns(), 100);
     }

@@ -65,8 +65,8 @@ pub struct Learned {
     /// nothing is stolen.
     pub drag: Duration,
     /// The penalty that follows, by which the scheduler judges unless one is annotated
-    /// ([`Handler::penalty`](crate::Handler::penalty)), rounded: one, and the drag over what a steal
-    /// costs, or over the mean where that is less.
+    /// ([`Handler::penalty`](crate::Handler::penalty)), rounded: one, and the drag over what a
+    /// steal costs, or over the mean where that is less.
     pub penalty: u32,
 }
 

@@ -61,15 +61,16 @@ impl Outbox {
         unsafe { self.0.push_unchecked(Outgoing { slot, chunk }) };
     }
 
-    /// Adds an event to the last post's color. There is one. True if the chunk is now as long as
-    /// the outbox may be, or so many times that: posts to one color do not wait without an end.
+    /// Adds an event to the last post's color. There is one. True if the chunk now has as many
+    /// events as the outbox may have chunks, and is due: posts to one color do not wait without an
+    /// end.
     #[inline(always)]
     pub(super) fn join(&mut self, event: Event) -> bool {
         let Some(last) = self.0.last_mut() else {
             unreachable!("the caller looked");
         };
         last.chunk.push(event);
-        (last.chunk.totals().count as usize).is_multiple_of(OUTBOX_MAX)
+        last.chunk.totals().count as usize >= OUTBOX_MAX
     }
 
     /// What is in it, in program order; leaves it empty.

@@ -334,8 +334,8 @@ impl<'a> Section<'a> {
     }
 
     /// Gives a color that is in no list, its events with it, to another core, which links it when
-    /// the poke arrives. True: the caller sends that poke. Else somebody has set the mark since, and
-    /// does.
+    /// the poke arrives. True: the caller sends that poke. Else somebody has set the mark since,
+    /// and does.
     #[must_use]
     pub(super) fn give_to(&mut self, slot: SlotId, target: CoreId) -> bool {
         self.guarded.colors.at(slot).state = State::Idle;

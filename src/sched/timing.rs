@@ -9,8 +9,8 @@
 //! events are timed and checked out alone ([`crate::event::profile`]).
 //!
 //! **Far from their data** are the first events of a color that was just stolen. Those that are
-//! timed are recorded as such, and in one of [`FAR_PERIOD`] colors some are timed for that. What was
-//! stolen has the next turns, unless somebody takes it away again.
+//! timed are recorded as such, and in one of [`FAR_PERIOD`] colors some are timed for that. What
+//! was stolen has the next turns, unless somebody takes it away again.
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
@@ -33,8 +33,8 @@ const SUSPECTS_MAX: usize = 8;
 /// it; a whole turn, so that later events of a batch are sampled too.
 const SAMPLE_PERIOD: u32 = 251;
 
-/// In the first turn of a stolen color, so many events that are timed are taken to be far from their
-/// data.
+/// Events that are taken to be far from their data: the first that are timed in the first turn of a
+/// stolen color.
 const FAR_EVENTS: u32 = 4;
 
 /// In one such turn in this number these events are timed though they would not be.
@@ -49,7 +49,7 @@ pub(super) struct Timing {
     pub(super) until_sample: u32,
     /// Each event of the turn is timed.
     sampling: bool,
-    /// So many turns from now on are the first ones of stolen colors.
+    /// How many turns, from now on, are the first ones of stolen colors.
     far_turns: u32,
     /// In such a turn: how many of its events, of those that are timed, are still far from their
     /// data.
@@ -145,7 +145,7 @@ impl Core {
         }
     }
 
-    /// So many colors were stolen, and have the next turns.
+    /// This number of colors was stolen, and they have the next turns.
     pub(super) fn expect_far(&mut self, colors: usize) {
         let timing = &mut self.timing;
         if timing.far.is_none() && timing.far_turns == 0 {
@@ -284,8 +284,8 @@ impl Core {
         };
     }
 
-    /// Whether the event that was timed is taken to be far from its color's data.
-    fn is_far(&mut self) -> bool {
+    /// Counts the event that was timed. True: it is taken to be far from its color's data.
+    fn count_far(&mut self) -> bool {
         let Some(left @ 1..) = self.timing.far else {
             return false;
         };
@@ -303,7 +303,7 @@ impl Core {
         let took_ns = now_ns
             .saturating_sub(started_ns + self.timing.clock_cost_ns)
             .max(EVENT_MIN_NS);
-        let far = self.is_far();
+        let far = self.count_far();
         let profile = self.shared.profiles.get(self.current.profile());
         let due = self.timing.until_record == 0;
         self.timing.until_record = match self.timing.until_record {
@@ -311,8 +311,8 @@ impl Core {
             left => left - 1,
         };
         let long_ns = self.shared.wake_cost_ns;
-        let cost_ns = || self.shared.reference_cost_ns(self.id);
-        if !(far && profile.record_far(took_ns, cost_ns(), long_ns, due)) {
+        let cost_ns = || due.then(|| self.shared.reference_cost_ns(self.id));
+        if !(far && profile.record_far(took_ns, long_ns, cost_ns())) {
             profile.record(took_ns, long_ns, due);
         }
         if let Some(row) = self.timing.row.take() {

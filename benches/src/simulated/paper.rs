@@ -174,7 +174,8 @@ const PUBLISHED: [Published; 6] = [
         events: 30_000,
         lines: PENALTY,
         remark: "Neither the arrays' size nor their number is published, so only ratios are \
-                 derivable. The misses as printed exceed the machine's cycles. 64 arrays of 64 KiB.",
+                 derivable. The misses as printed exceed the machine's cycles. 64 arrays of \
+                 64 KiB.",
     },
     Published {
         name: "Table V, penalty, 512 arrays",

@@ -272,7 +272,7 @@ impl Work for CacheEfficient {
     fn values(self, world: &World, _verdict: &Verdict) -> Vec<(&'static str, f64)> {
         let data = world.data::<Data>();
         let events = f64::from(data.rounds.number() * EVENTS * data.arrays());
-        vec![("lines_moved_per_event", data.lines.moved() as f64 / events)]
+        data.lines.values(events)
     }
 }
 

@@ -32,13 +32,18 @@ static COMPUTES: Note = Note::new("computes").time_ns(COMPUTES_NS);
 
 /// The tables of this workload.
 pub const TABLES: &[Table] = &[
-    Table::new("drag", |cores| (cores > 1).then_some(Workload::Drag(Drag { annotated: true }))).remarks(&[
-            "64 colors whose events read 8 KiB that the first core has written, and 64 whose events only",
-            "compute, each for 3 us: with penalties, thieves leave the former alone.",
-        ]),
-    Table::new("drag-learned", |cores| (cores > 1).then_some(Workload::Drag(Drag { annotated: false })))
+    Table::new("drag", |cores| drag(cores, true)).remarks(&[
+        "64 colors whose events read 8 KiB that the first core has written, and 64 whose events",
+        "only compute, each for 3 us: with penalties, thieves leave the former alone.",
+    ]),
+    Table::new("drag-learned", |cores| drag(cores, false))
         .remarks(&["As above, without annotations."]),
 ];
+
+/// There is nobody to leave anything to on one core.
+fn drag(cores: usize, annotated: bool) -> Option<Workload> {
+    (cores > 1).then_some(Workload::Drag(Drag { annotated }))
+}
 
 /// One line of a buffer.
 #[repr(align(64))]
@@ -61,17 +66,9 @@ impl Data {
         self.rounds.ended(cx, index);
     }
 
-    fn post<C, F>(&self, cx: &mut C, index: u32, note: &'static Note, f: F)
-    where
-        C: Context + ?Sized,
-        F: FnOnce(&mut C) + Send + 'static,
-    {
-        let color = self.rounds.color(index);
-        if self.annotated {
-            cx.post_noted(color, note, f);
-        } else {
-            cx.post(color, f);
-        }
+    /// What of an event's note the scheduler is told.
+    fn told(&self, note: &'static Note) -> Option<&'static Note> {
+        self.annotated.then_some(note)
     }
 }
 
@@ -91,7 +88,8 @@ impl ForkJoin for Data {
             for line in buffer {
                 line.0.store(round.into(), Relaxed);
             }
-            self.post(cx, index, &READS, move |cx: &mut C| {
+            let (rounds, told) = (&self.rounds, |note| self.told(note));
+            rounds.post(cx, index, told(&READS), move |cx: &mut C| {
                 self.lines.touch(index as usize, cx.core());
                 charge::read(buffer);
                 for line in buffer {
@@ -103,7 +101,7 @@ impl ForkJoin for Data {
                 self.end(cx, world, index, round);
             });
             let other = COLORS + index;
-            self.post(cx, other, &COMPUTES, move |cx: &mut C| {
+            rounds.post(cx, other, told(&COMPUTES), move |cx: &mut C| {
                 self.end(cx, world, other, round);
             });
         }
@@ -133,12 +131,12 @@ impl Work for Drag {
     }
 
     fn is_of_papers(self) -> bool {
+        // As far as that all modes of mely are to run it.
         true
     }
 
     fn values(self, world: &World, _verdict: &Verdict) -> Vec<(&'static str, f64)> {
         let events = f64::from(world.length) * f64::from(2 * COLORS);
-        let moved = world.data::<Data>().lines.moved() as f64;
-        vec![("lines_moved_per_event", moved / events)]
+        world.data::<Data>().lines.values(events)
     }
 }

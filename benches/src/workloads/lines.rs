@@ -46,8 +46,13 @@ impl Lines {
         }
     }
 
+    /// What a table says of them after this many events.
+    pub(super) fn values(&self, events: f64) -> Vec<(&'static str, f64)> {
+        vec![("lines_moved_per_event", self.moved() as f64 / events)]
+    }
+
     /// Lines moved so far.
-    pub(super) fn moved(&self) -> u64 {
+    fn moved(&self) -> u64 {
         self.moved.iter().map(|core| core.load(Relaxed)).sum()
     }
 }

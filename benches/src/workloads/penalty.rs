@@ -45,8 +45,10 @@ pub const TABLES: &[Table] = &[
             "libasync-smp-ws 190 and 167 K, Mely base 1386 and 42 K, penalty-aware 2122 and 2 K (x 1.53 of",
             "base, -95 % misses). Here 64 arrays of 64 KiB; for misses: lines last touched by another core.",
         ]),
-    Table::new("penalty-learned", |_| penalty(false, ARRAYS)).remarks(&["As above, without annotations."]),
-    Table::new("penalty-512", |_| penalty(true, MANY_ARRAYS)).remarks(&["As `mely-5-penalty`, with 512 arrays."]),
+    Table::new("penalty-learned", |_| penalty(false, ARRAYS))
+        .remarks(&["As above, without annotations."]),
+    Table::new("penalty-512", |_| penalty(true, MANY_ARRAYS))
+        .remarks(&["As `mely-5-penalty`, with 512 arrays."]),
 ];
 
 /// What one B touches.
@@ -115,12 +117,8 @@ impl Data {
         C: Context + ?Sized,
         F: FnOnce(&mut C) + Send + 'static,
     {
-        let color = self.rounds.color(index);
-        if self.parameters.annotated {
-            cx.post_noted(color, note, f);
-        } else {
-            cx.post(color, f);
-        }
+        let told = self.parameters.annotated.then_some(note);
+        self.rounds.post(cx, index, told, f);
     }
 }
 
@@ -220,7 +218,6 @@ impl Work for Penalty {
 
     fn values(self, world: &World, _verdict: &Verdict) -> Vec<(&'static str, f64)> {
         let events = f64::from(world.length) * f64::from(self.arrays);
-        let moved = world.data::<Data>().lines.moved() as f64;
-        vec![("lines_moved_per_event", moved / events)]
+        world.data::<Data>().lines.values(events)
     }
 }

@@ -16,7 +16,7 @@
 use super::finish;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
-use crate::{Context, World};
+use crate::{Context, Note, World};
 use crossbeam_utils::CachePadded;
 
 /// What all rounds share.
@@ -84,6 +84,20 @@ impl Rounds {
             return index * cores;
         }
         index / self.homes * cores + self.home(index) as u32
+    }
+
+    /// Posts to the world's color `index`, with a handler's annotations if the scheduler is told.
+    #[inline]
+    pub(super) fn post<C, F>(&self, cx: &mut C, index: u32, told: Option<&'static Note>, f: F)
+    where
+        C: Context + ?Sized,
+        F: FnOnce(&mut C) + Send + 'static,
+    {
+        let color = self.color(index);
+        match told {
+            Some(note) => cx.post_noted(color, note, f),
+            None => cx.post(color, f),
+        }
     }
 
     /// The world's color `index` has run its last event of a round.

@@ -120,8 +120,8 @@ mod tests {
         Cause, Color, ColorKind, Definition, End, Ended, Header, LogId, Page, Record,
     };
 
-    /// A core that takes four arrivals at a time and runs them; each batch comes `gaps_ns` after what
-    /// was before it.
+    /// A core that takes four arrivals at a time and runs them; each batch comes `gaps_ns` after
+    /// what was before it.
     fn batches_after(gaps_ns: &[u64]) -> Recording {
         let (log, mut page, mut posts) = (LogId::core(0), Page::new(), 0);
         let name = "a".to_owned();

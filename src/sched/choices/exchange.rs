@@ -128,8 +128,8 @@ fn a_color_posts_to_itself_into_its_own_turn() {
     assert_eq!(machine.run(), [b; 5]);
 }
 
-/// One chunk in the outbox, as many as it takes chunks of others: so the first of them does not wait
-/// for an event that posts on and on.
+/// One chunk in the outbox, as many as it takes chunks of others: so the first of them does not
+/// wait for an event that posts on and on.
 #[test]
 fn posts_in_a_row_to_one_color_are_published_together() {
     let (Pair { mut machine, .. }, handler) = (Pair::on(2), takes(20));

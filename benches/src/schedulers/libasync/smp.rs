@@ -17,9 +17,9 @@
 //! - A poster reads the map, locks the core, and reads the map again: it may have been stolen from
 //!   between (checklist N3).
 //! - Figure 2 unlocks the victim before it locks the thief. Meanwhile the set is in neither queue,
-//!   and what is posted to the color could overtake it or run beside it (N2). Here the map says that
-//!   the color is on its way, and who posts to it waits; or the thief holds both locks, taken in the
-//!   order of their numbers ([`super::open`]).
+//!   and what is posted to the color could overtake it or run beside it (N2). Here the map says
+//!   that the color is on its way, and who posts to it waits; or the thief holds both locks, taken
+//!   in the order of their numbers ([`super::open`]).
 //! - With the 2003 paper's 1,024 entries, colors that share one must move together, of which no
 //!   text speaks. The map here is exact, an entry for each color of the workload, as Mely's paper
 //!   has it for both of its systems (N1).
