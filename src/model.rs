@@ -16,6 +16,7 @@ use crate::sched::section::Section;
 use crate::sched::step::{Stepped, step};
 use crate::shared::mail::has_mail_or_poke;
 use crate::shared::policy::Policy;
+use crate::shared::wake_cost::WakeCost;
 use crate::shared::{Bell, Setup, Shared};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock::spin;
@@ -86,7 +87,7 @@ impl World {
                 quantum_busy_ns: 600,
             },
             events_max: 1 << 10,
-            wake_cost_ns: WAKE_COST_NS,
+            wake_cost: WakeCost::fixed(WAKE_COST_NS),
             watch_at_once: false,
             recorder: None,
         });

@@ -175,7 +175,7 @@ pub struct Header {
     pub began_unix_s: u64,
     /// The limit of the file, in bytes.
     pub bytes_max: u64,
-    /// What a wake-up was taken to cost (`Builder::wake_cost`).
+    /// What a wake-up was taken to cost (`Builder::wake_cost`), in ns; 0 if it was measured.
     pub wake_cost_ns: u64,
     /// The batch threshold.
     pub batch: u32,

@@ -18,6 +18,11 @@
 //! What is recorded always: the first runs, what was not expected, and what comes while one is wary
 //! after that.
 //!
+//! **The long run.** A handler that is long now and then is taken by its last sixteen runs for what
+//! it takes when it is short, and thousands of its events that wait would seem to be worth nothing.
+//! So a second mean goes over the last 256. What an event is taken for is the larger of both: who
+//! becomes slower is known for it soon, and who is slow at times is not forgotten in between.
+//!
 //! **Drag.** A color's data is where it ran last, so its first events after a steal take longer.
 //! They have a mean of their own, so that the other one stays what an event takes at home. The
 //! difference, less what chance may make of it, is the handler's *drag*. A thief pays the drag
@@ -39,8 +44,9 @@ use crate::{Cx, Handler};
 use std::collections::HashMap;
 
 /// What an event of a handler that has neither run nor been annotated is taken for, in ns: worth a
-/// wake-up, because until it has run once nobody can say that it is not.
-pub(crate) const UNKNOWN_NS: u32 = 10_000;
+/// wake-up, whatever is measured of those, because until it has run once nobody can say that it is
+/// not.
+pub(crate) const UNKNOWN_NS: u32 = 50_000;
 
 /// An annotation counts for as many samples.
 const PRIOR_SAMPLES: u32 = 8;
@@ -50,6 +56,12 @@ pub(crate) const LONE_POSTS: u32 = 64;
 
 /// The weight of a new sample is one over this, once there are as many.
 const WEIGHT: u32 = 16;
+
+/// And in the mean of the long run.
+const LONG_RUN_WEIGHT: u64 = 256;
+
+/// One absurd sample moves that mean by a [`LONG_RUN_WEIGHT`]th of this at most, in ns.
+const LONG_RUN_MAX_NS: u32 = 50_000;
 
 /// A surprise is remembered for one event for each of these ns that it took: what being wary of an
 /// event costs, two looks at the clock and a quantum of its own, is then some tenth of what the
@@ -113,6 +125,8 @@ struct Samples {
     /// The longest event lately that surprised, and for how many events that is remembered.
     surprise_max_ns: AtomicU32,
     wary: AtomicU32,
+    /// The mean of the [long run](LONG_RUN_WEIGHT), in so many parts of a ns; 0 before it begins.
+    long_run: AtomicU64,
     /// The mean of events in colors that were just stolen; 0 before the first.
     far_ns: AtomicU32,
     /// What a steal cost then.
@@ -135,6 +149,31 @@ impl Samples {
         let cells = [&self.count, &self.mean_ns, &self.deviation_ns];
         let [count, mean_ns, deviation_ns] = cells.map(|cell| cell.load(Relaxed));
         (count, mean_ns, deviation_ns)
+    }
+
+    /// What an event takes, by the mean of the last ones and that of the long run.
+    fn expected_ns(&self, mean_ns: u32) -> u32 {
+        let long_run_ns = self.long_run.load(Relaxed) / LONG_RUN_WEIGHT;
+        mean_ns.max(long_run_ns as u32)
+    }
+
+    /// Counts a run in the long run, if that has begun. It begins with the mean of the first
+    /// [`FIRST_SAMPLES`]: the very first run finds nothing in a cache.
+    fn extend_long_run(&self, samples: u32, mean_ns: u32, ns: u32) {
+        if samples < FIRST_SAMPLES {
+            return;
+        }
+        let known = match self.long_run.load(Relaxed) {
+            0 => u64::from(mean_ns) * LONG_RUN_WEIGHT,
+            known => known,
+        };
+        let ns = ns.min(
+            self.expected_ns(mean_ns)
+                .saturating_mul(8)
+                .max(LONG_RUN_MAX_NS),
+        );
+        let sum = known - known / LONG_RUN_WEIGHT + u64::from(ns);
+        self.long_run.store(sum, Relaxed);
     }
 
     /// What an event of this mean and mean deviation takes longer right after a steal. A mean of
@@ -181,6 +220,7 @@ impl ClosureProfile {
                 count: AtomicU32::new(samples),
                 surprise_max_ns: AtomicU32::new(0),
                 wary: AtomicU32::new(0),
+                long_run: AtomicU64::new(0),
                 far_ns: AtomicU32::new(0),
                 steal_cost_ns: AtomicU32::new(0),
             },
@@ -220,7 +260,10 @@ impl ClosureProfile {
         let prior = if time.is_some() { PRIOR_SAMPLES } else { 0 };
         let (samples, mean_ns, deviation_ns) = self.samples.load();
         (samples > prior).then(|| LearnedNs {
-            mean_ns,
+            mean_ns: match self.samples.long_run.load(Relaxed) {
+                0 => mean_ns,
+                known => (known / LONG_RUN_WEIGHT) as u32,
+            },
             deviation_ns,
             drag_ns: self.samples.drag_ns(mean_ns, deviation_ns),
             unit_ns: self.samples.drag_unit_ns(mean_ns),
@@ -322,7 +365,8 @@ impl ClosureProfile {
         let (raw_ns, tail_ns) = if samples == 0 {
             (UNKNOWN_NS, u32::MAX)
         } else {
-            (mean_ns, tail_ns(mean_ns, deviation_ns))
+            let expected_ns = self.samples.expected_ns(mean_ns);
+            (expected_ns, tail_ns(mean_ns, deviation_ns))
         };
         let tail_ns = tail_ns.max(wary_ns);
         let known = self.estimate();
@@ -411,6 +455,7 @@ impl ClosureProfile {
         if far_ns > mean_ns {
             far.store(nearer(far_ns, mean_ns, FAR_KEPT), Relaxed);
         }
+        self.samples.extend_long_run(samples, mean_ns, ns);
         // A thread that the system took off its processor shows as one absurd sample. A handler
         // that really became so long gets there in a few samples all the same.
         let ns = ns.min(mean_ns.saturating_mul(8).saturating_add(2_000));

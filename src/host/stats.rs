@@ -18,6 +18,9 @@ pub struct Stats {
     /// The measured cost of a steal for each distance that occurs on this machine, as a moving
     /// average; before the first steal over a distance, what is assumed (600 ns).
     pub steal_cost: Vec<(Distance, Duration)>,
+    /// What a wake-up is taken to cost: measured, or what
+    /// [`Builder::wake_cost`](crate::Builder::wake_cost) says.
+    pub wake_cost: Duration,
     /// Posts by threads that are not cores of the runtime.
     pub posts_foreign: u64,
     /// Events accepted and not run yet, wherever they wait: what
@@ -221,6 +224,7 @@ impl Inner {
                 .into_iter()
                 .map(|d| (d, Duration::from_nanos(shared.steal_cost_ns(d))))
                 .collect(),
+            wake_cost: Duration::from_nanos(shared.wake_cost.ns()),
             posts_foreign: self.quiesce.foreign_posts(),
             events_waiting: (self.events_left().saturating_sub(self.tasks_waiting()))
                 .max(shared.depot.in_use_min()),

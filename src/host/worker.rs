@@ -132,6 +132,8 @@ impl Worker {
         let shared = share(&self.inner.shared);
         let id = self.core.id;
         self.core.end_search(false);
+        // Of a ring that came when it was awake.
+        let _ = shared.take_rung_ns(id);
         let pokes = &shared.core(id).pokes;
         if !pokes.park() {
             // Whoever has made work known since it began to search has woken nobody.
@@ -172,6 +174,13 @@ impl Worker {
     /// Publishes what the running event has posted to other colors.
     pub(crate) fn publish(&mut self) {
         self.core.publish();
+    }
+
+    /// Waits for the event source and the doorbell.
+    pub(crate) fn sleep(&mut self) {
+        self.source.wait(&self.core);
+        self.core.record_wake_up();
+        self.rise();
     }
 
     /// The wait is over.
@@ -225,11 +234,7 @@ fn run_until_closed(cx: &mut Cx) {
                 let worker = cx.worker();
                 relax(&worker.core, worker.inner.config.oversubscribed);
             }
-            Next::Wait => {
-                let worker = cx.worker();
-                worker.source.wait(&worker.core);
-                worker.rise();
-            }
+            Next::Wait => cx.worker().sleep(),
             Next::Leave => break,
         }
     }

@@ -325,7 +325,7 @@ impl Core {
     /// [`crate::shared::sleepers`] for the protocol. Called without any lock.
     #[inline]
     pub(super) fn make_known(&mut self, worth: Worth) {
-        let enough_ns = self.shared.wake_cost_ns;
+        let enough_ns = self.shared.wake_cost.ns();
         if worth.now_ns >= enough_ns {
             if worth.rises_to(enough_ns) && !fault("waker's fence skipped") {
                 fence(Ordering::SeqCst);
@@ -351,9 +351,13 @@ impl Core {
     }
 
     pub(crate) fn ring(&mut self) {
+        if self.bells.is_empty() {
+            return;
+        }
+        let now_ns = self.clock.now_ns();
         for core in self.bells.drain(..) {
             self.own.stats.wakes.add(1);
-            self.shared.ring(core);
+            self.shared.ring_at(core, now_ns);
             if let Some(log) = self.maker.log()
                 && core != self.shared.watchdog()
             {

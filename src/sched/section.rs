@@ -563,7 +563,7 @@ impl<'a> Section<'a> {
     fn lasting_max(&self) -> u32 {
         let shared = self.shared;
         let lasting = self.guarded.queues.core_queue.lasting;
-        let wakes = || self.guarded.queues.lasting_ns(lasting / 2) >= shared.wake_cost_ns;
+        let wakes = || self.guarded.queues.lasting_ns(lasting / 2) >= shared.wake_cost.ns();
         let wanted = shared.searching.load(Ordering::Relaxed) > 0
             || shared.core(self.core).hint.is_asked()
             || wakes() && shared.sleepers.any();

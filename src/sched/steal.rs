@@ -230,7 +230,7 @@ impl Core {
     /// Whether any core has work worth a wake-up. This one too: what it published while it searched
     /// it made known to nobody.
     pub(super) fn is_more_to_steal(&self) -> bool {
-        let enough_ns = self.shared.wake_cost_ns;
+        let enough_ns = self.shared.wake_cost.ns();
         self.own.hint.worth_ns() >= enough_ns
             || self.own.victims.iter().any(|&(victim, _)| {
                 let victim = &self.shared.core(victim);
@@ -298,7 +298,7 @@ impl Core {
         // One that sleeps has been rung, and is given the time to wake up: else it would for
         // nothing.
         let patience_ns = if shared.sleepers.contains(id) {
-            cost_ns.max(shared.wake_cost_ns)
+            cost_ns.max(shared.wake_cost.ns())
         } else {
             cost_ns
         };

@@ -55,7 +55,7 @@ impl Section<'_> {
             || self.is_control(slot)
             || shared.slots.at(slot).wish.is_placed()
             || self.core.number() >= shared.working.count()
-            || self.queues().load_ns() + chunk_ns >= shared.wake_cost_ns
+            || self.queues().load_ns() + chunk_ns >= shared.wake_cost.ns()
             || shared.core(self.core).progress.is_long()
         {
             return false;

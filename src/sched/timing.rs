@@ -18,6 +18,7 @@ use super::row::Row;
 use crate::clock::Clock;
 use crate::event::profile::record_period;
 use crate::event::tag::ProfileId;
+use crate::shared::wake_cost::Tally;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 use arrayvec::ArrayVec;
@@ -69,6 +70,8 @@ pub(super) struct Timing {
     pub(super) row: Option<Row>,
     /// The quantum, if it is timed as a whole.
     pub(super) quantum: Option<TimedQuantum>,
+    /// Of this core's wake-ups.
+    wake_ups: Tally,
     /// Since when the core is awake, if it is not [busy](crate::shared::vigil) yet, in ns.
     pub(super) fresh_since_ns: Option<u64>,
 }
@@ -89,6 +92,7 @@ impl Timing {
             long: false,
             row: None,
             quantum: None,
+            wake_ups: Tally::default(),
             fresh_since_ns: (!busy_at_once).then_some(0),
         }
     }
@@ -121,6 +125,15 @@ impl TimedQuantum {
 }
 
 impl Core {
+    /// A wait is over: if because another core has rung, this is what a wake-up takes.
+    pub(crate) fn record_wake_up(&mut self) {
+        if let Some(rung_ns) = self.shared.take_rung_ns(self.id) {
+            let took_ns = self.clock.now_ns().saturating_sub(rung_ns);
+            let cost = &self.shared.wake_cost;
+            cost.record(took_ns, &mut self.timing.wake_ups);
+        }
+    }
+
     /// The core has slept. True if another number of cores works than before.
     pub(crate) fn rise(&mut self) -> bool {
         self.record_rise();
@@ -206,7 +219,7 @@ impl Core {
     #[inline(never)]
     pub(super) fn end_timed(&mut self, timed: &TimedQuantum) {
         let took_ns = self.clock.now_ns() - timed.began_ns;
-        let wake_ns = self.shared.wake_cost_ns;
+        let wake_ns = self.shared.wake_cost.ns();
         // Unless an event was timed that explains it.
         if took_ns > wake_ns.saturating_mul(2) && !self.timing.long {
             for &suspect in &timed.suspects {
@@ -223,7 +236,7 @@ impl Core {
             // What surprised is expected to go on as it did.
             let profile = self.shared.profiles.get(self.current.profile());
             let raw_ns = raw_ns.max(profile.surprise_ns());
-            let long = u64::from(raw_ns) >= self.shared.wake_cost_ns;
+            let long = u64::from(raw_ns) >= self.shared.wake_cost.ns();
             if long {
                 self.own.progress.set_long(true);
             }
@@ -310,7 +323,7 @@ impl Core {
             0 => self.timing.record_period - 1,
             left => left - 1,
         };
-        let long_ns = self.shared.wake_cost_ns;
+        let long_ns = self.shared.wake_cost.ns();
         let cost_ns = || due.then(|| self.shared.reference_cost_ns(self.id));
         if !(far && profile.record_far(took_ns, long_ns, cost_ns())) {
             profile.record(took_ns, long_ns, due);
@@ -320,7 +333,7 @@ impl Core {
         }
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
-        let long = took_ns > self.shared.wake_cost_ns;
+        let long = took_ns > self.shared.wake_cost.ns();
         self.timing.long |= long;
         if self.checkout.has_more_turns() && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);

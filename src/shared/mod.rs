@@ -10,8 +10,8 @@
 //! **Without a lock**: [`mail`] is how events reach a color on another core, [`poke`] how that core
 //! is told, [`wish`] what else is asked of a color, and [`direct`] how to post without an outbox. A
 //! core shows what it has to give in its [`hint`], and what it is doing in its [`progress`].
-//! [`sleepers`] is how cores sleep and are woken, and [`vigil`] how the watchdog does; [`working`]
-//! says which of them are retired. [`stats`] is what they count.
+//! [`sleepers`] is how cores sleep and are woken, [`wake_cost`] what that takes, and [`vigil`] how
+//! the watchdog does; [`working`] says which of them are retired. [`stats`] is what they count.
 //!
 //! What can never happen: published events that no list, checkout, loot, mailbox or gate leads to;
 //! mail without a poke; a core asleep while a poke is on its way to it; a change of owner without
@@ -33,6 +33,7 @@ pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod stealing_queue;
 pub(crate) mod vigil;
+pub(crate) mod wake_cost;
 pub(crate) mod wish;
 pub(crate) mod working;
 
@@ -46,6 +47,7 @@ use self::sleepers::Sleepers;
 use self::slots::{Guarded, Slots};
 use self::stats::CoreCounters;
 use self::vigil::Vigil;
+use self::wake_cost::WakeCost;
 use self::working::Working;
 use crate::color::{ColorMap, CoreId, HashKey};
 use crate::event::counts::Counts;
@@ -107,16 +109,21 @@ pub(crate) struct Shared {
     /// like everything here that changes: the rest is what each core reads for each event.
     pub(crate) searching: CachePadded<AtomicU32>,
     steal_cost_ns: CachePadded<[relaxed::AtomicU32; Distance::COUNT]>,
-    /// What a wake-up costs, in ns: nobody is woken for work that is worth less.
-    pub(crate) wake_cost_ns: u64,
+    pub(crate) wake_cost: CachePadded<WakeCost>,
     /// Where the run is recorded, if it is.
     pub(crate) recorder: Option<Arc<Recorder>>,
     /// One a core, hung up by its thread before it first sleeps; and the watchdog's.
     bells: Box<[Hook]>,
 }
 
-/// Where a doorbell hangs. The lock is held for a copy only, also in models: loom need not see it.
-type Hook = RwLock<Option<std::sync::Arc<dyn Bell>>>;
+/// Where a doorbell hangs.
+#[derive(Debug, Default)]
+struct Hook {
+    /// The lock is held for a copy only, also in models: loom need not see it.
+    bell: RwLock<Option<std::sync::Arc<dyn Bell>>>,
+    /// When a core has last rung it, in ns, unless who was woken has seen that: 0.
+    rung_ns: relaxed::AtomicU64,
+}
 
 /// Wakes a sleeping core; see [`self::sleepers`] for who rings when.
 pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
@@ -133,7 +140,7 @@ pub(crate) struct Setup {
     pub(crate) victims: Vec<Vec<(CoreId, Distance)>>,
     pub(crate) policy: Policy,
     pub(crate) events_max: usize,
-    pub(crate) wake_cost_ns: u64,
+    pub(crate) wake_cost: WakeCost,
     /// See [`Vigil::at_once`].
     pub(crate) watch_at_once: bool,
     /// Where the run is recorded, if it is to be.
@@ -149,7 +156,7 @@ impl Shared {
         let limits = Limits::new(
             STEAL_COST_PRIOR_NS.into(),
             &setup.policy,
-            setup.wake_cost_ns,
+            setup.wake_cost.ns(),
             map,
         );
         // One for each core, and those of foreign threads.
@@ -186,9 +193,9 @@ impl Shared {
             steal_cost_ns: CachePadded::new(std::array::from_fn(|_| {
                 relaxed::AtomicU32::new(STEAL_COST_PRIOR_NS)
             })),
-            wake_cost_ns: setup.wake_cost_ns,
+            wake_cost: CachePadded::new(setup.wake_cost),
             recorder: setup.recorder,
-            bells: (0..=cores).map(|_| RwLock::new(None)).collect(),
+            bells: (0..=cores).map(|_| Hook::default()).collect(),
         }
     }
 
@@ -206,6 +213,7 @@ impl Shared {
     /// Gives a core its doorbell, once, before it first sleeps.
     pub(crate) fn hang_bell(&self, core: CoreId, bell: Box<dyn Bell>) {
         let before = self.bells[core.index()]
+            .bell
             .write()
             .unwrap()
             .replace(bell.into());
@@ -215,8 +223,8 @@ impl Shared {
     /// Gives the doorbells' descriptors back: posters may be kept for longer than the runtime. No
     /// core is there any more.
     pub(crate) fn take_bells_down(&self) {
-        for bell in &self.bells {
-            *bell.write().unwrap() = None;
+        for hook in &self.bells {
+            *hook.bell.write().unwrap() = None;
         }
     }
 
@@ -227,10 +235,27 @@ impl Shared {
 
     /// Rings a core's doorbell, or the watchdog's. Whoever has none has never slept, or has left.
     pub(crate) fn ring(&self, core: CoreId) {
-        let bell = self.bells[core.index()].read().unwrap().clone();
+        let bell = self.bells[core.index()].bell.read().unwrap().clone();
         if let Some(bell) = bell {
             bell.ring();
         }
+    }
+
+    /// The same, by a core at this time.
+    pub(crate) fn ring_at(&self, core: CoreId, now_ns: u64) {
+        let rung_ns = &self.bells[core.index()].rung_ns;
+        rung_ns.store(now_ns, Ordering::Relaxed);
+        self.ring(core);
+    }
+
+    /// When a core has rung this one's doorbell, since last asked.
+    pub(crate) fn take_rung_ns(&self, core: CoreId) -> Option<u64> {
+        let cell = &self.bells[core.index()].rung_ns;
+        let rung_ns = cell.load(Ordering::Relaxed);
+        if rung_ns != 0 {
+            cell.store(0, Ordering::Relaxed);
+        }
+        (rung_ns != 0).then_some(rung_ns)
     }
 
     /// Rings these doorbells, without any lock.
@@ -283,7 +308,7 @@ impl Shared {
         Limits::new(
             self.reference_cost_ns(core),
             &self.policy,
-            self.wake_cost_ns,
+            self.wake_cost.ns(),
             self.slots.map,
         )
     }

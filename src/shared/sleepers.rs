@@ -14,7 +14,7 @@
 //! after unlocking, and a doorbell that rings before the wait makes the wait return at once.
 //!
 //! A wake-up may cost the waker more than a request does. So the hint must promise at least
-//! [`Shared::wake_cost_ns`], and while a core searches, as each does that was just woken, nobody is
+//! [`Shared::wake_cost`], and while a core searches, as each does that was just woken, nobody is
 //! woken: the search ends with another look, and if there is more than it can do, it wakes the
 //! next. For the same reason step 4 of going to sleep is left out while as many cores search as
 //! may: each of them has a look of its own to come, after it is counted out.

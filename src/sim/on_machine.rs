@@ -228,6 +228,7 @@ fn run_until_closed(cx: &mut Cx) {
             Next::Wait => {
                 let worker = cx.worker();
                 charge::sleep(uncharged(|| worker.source.next_ns()));
+                worker.core.record_wake_up();
                 worker.rise();
             }
             Next::Leave => break,

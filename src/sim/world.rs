@@ -353,7 +353,7 @@ impl World {
             return;
         };
         for &(victim, distance) in &shared.cores[sleeper].victims {
-            let enough_ns = shared.wake_cost_ns.max(shared.steal_cost_ns(distance));
+            let enough_ns = shared.wake_cost.ns().max(shared.steal_cost_ns(distance));
             let worth_ns = shared.core(victim).hint.worth_ns();
             assert!(
                 worth_ns < enough_ns,

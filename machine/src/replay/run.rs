@@ -94,7 +94,7 @@ pub(super) struct Setup {
     pub(super) give_up_ns: u64,
     /// The batch threshold.
     pub(super) batch: u32,
-    /// What a wake-up is taken to cost, in ns.
+    /// What a wake-up is taken to cost, in ns; 0: it is measured.
     pub(super) wake_cost_ns: u64,
 }
 
@@ -120,8 +120,11 @@ pub(super) fn once(program: &Arc<Program>, setup: &Setup) -> Result<Outcome, Str
     let builder = Runtime::builder()
         .cores(Cores::Count(setup.cores))
         .stealing(setup.stealing)
-        .batch(setup.batch)
-        .wake_cost(Duration::from_nanos(setup.wake_cost_ns));
+        .batch(setup.batch);
+    let builder = match setup.wake_cost_ns {
+        0 => builder,
+        ns => builder.wake_cost(Duration::from_nanos(ns)),
+    };
     let run = builder.simulate_on(&setup.machine, setup.seed);
     let mut run = run.map_err(|error| error.to_string())?;
     run.set_time_max(Duration::from_nanos(setup.give_up_ns));

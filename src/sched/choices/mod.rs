@@ -27,6 +27,7 @@ use crate::color::{HashKey, SlotId};
 use crate::shared::color_queue::{Endurance, State};
 use crate::shared::limits::{Limits, QUANTUM_BUSY_NS, QUANTUM_MIN_NS};
 use crate::shared::policy::{Heuristics, Policy};
+use crate::shared::wake_cost::WakeCost;
 use crate::shared::{Setup, Shared};
 use crate::sync::Arc;
 use crate::sync::relaxed::{AtomicU64, Ordering};
@@ -119,7 +120,7 @@ impl Machine {
                 },
             },
             events_max: 1 << 20,
-            wake_cost_ns: WAKE_COST_NS,
+            wake_cost: WakeCost::fixed(WAKE_COST_NS),
             watch_at_once: false,
             recorder: None,
         }));

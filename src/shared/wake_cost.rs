@@ -1,0 +1,139 @@
+//! What a wake-up costs: the time from the ring of a sleeping core's doorbell until that core runs
+//! again. It decides what is worth to wake somebody, and what is *long*.
+//!
+//! It depends on the machine, on what its processors do when they sleep, and on who else runs
+//! there: from 2 us to 50. So it is measured. A core that rings another notes when, beside the
+//! doorbell ([`Shared::ring_of_core`](super::Shared::ring_of_core)), and who was woken looks how
+//! long ago that is. Wake-ups by threads that are no cores are not measured: a core decides about
+//! those by cores.
+//!
+//! What is kept is the median. A wake-up that waited for a processor takes milliseconds, and a mean
+//! would remember it for long. Each core has a tally ([`Tally`]) of how many more wake-ups took
+//! longer than was thought than shorter; at four it moves the number by an eighth. So a core writes
+//! what all the others read only while the number is wrong, and seldom once it is right.
+
+use crate::event::profile::UNKNOWN_NS;
+use crate::sync::relaxed::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Before anything was measured, and where nothing is: in simulations.
+pub(crate) const PRIOR: Duration = Duration::from_micros(10);
+/// The bounds of what is believed, in ns.
+const MIN_NS: u64 = 5_000;
+const MAX_NS: u64 = UNKNOWN_NS as u64;
+/// A tally that is so far from zero moves the number, by one in [`PART`].
+const TALLY_MAX: i8 = 4;
+const PART: u64 = 8;
+
+/// What all cores go by.
+#[derive(Debug)]
+pub(crate) struct WakeCost {
+    ns: AtomicU64,
+    is_measured: bool,
+}
+
+impl WakeCost {
+    /// One that stays as it is.
+    pub(crate) fn fixed(ns: u64) -> WakeCost {
+        WakeCost {
+            ns: AtomicU64::new(ns),
+            is_measured: false,
+        }
+    }
+
+    pub(crate) fn measured() -> WakeCost {
+        WakeCost {
+            ns: AtomicU64::new(PRIOR.as_nanos() as u64),
+            is_measured: true,
+        }
+    }
+
+    /// Unless it is measured.
+    pub(crate) fn fixed_ns(&self) -> Option<u64> {
+        (!self.is_measured).then(|| self.ns())
+    }
+
+    #[inline(always)]
+    pub(crate) fn ns(&self) -> u64 {
+        self.ns.load(Ordering::Relaxed)
+    }
+
+    /// A core, whose tally this is, runs again after this time.
+    pub(crate) fn record(&self, took_ns: u64, tally: &mut Tally) {
+        if !self.is_measured {
+            return;
+        }
+        let ns = self.ns();
+        tally.0 += if took_ns > ns { 1 } else { -1 };
+        if tally.0.abs() < TALLY_MAX {
+            return;
+        }
+        let moved_ns = if tally.0 > 0 {
+            ns + ns / PART
+        } else {
+            ns - ns / PART
+        };
+        // Of two cores that move it at once, one does in vain.
+        self.ns
+            .store(moved_ns.clamp(MIN_NS, MAX_NS), Ordering::Relaxed);
+        tally.0 = 0;
+    }
+}
+
+/// Of the wake-ups of one core: how many more took longer than was thought than did not.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(i8);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What is thought after these wake-ups, of cores in turn.
+    fn after(took_us: impl Iterator<Item = u64>, cores: usize) -> u64 {
+        let cost = WakeCost::measured();
+        let mut tallies: Vec<_> = (0..cores).map(|_| Tally::default()).collect();
+        took_us
+            .enumerate()
+            .for_each(|(i, us)| cost.record(us * 1_000, &mut tallies[i % cores]));
+        cost.ns() / 1_000
+    }
+
+    #[test]
+    fn it_comes_near_what_most_wake_ups_take() {
+        let within = |us: u64, found_us: u64| found_us.abs_diff(us) * 8 <= us;
+        for cores in [1, 3] {
+            for us in [6, 10, 27, 45] {
+                let found_us = after((0..400).map(|_| us), cores);
+                assert!(within(us, found_us), "{us} us: {found_us}");
+            }
+            // One in four waits for a processor.
+            let found_us = after((0..400).map(|i| [27, 26, 9_000, 28][i % 4]), cores);
+            assert!((24..=40).contains(&found_us), "{found_us}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_believed() {
+        assert_eq!(after((0..400).map(|_| 10_000), 1), 50);
+        assert_eq!(after((0..400).map(|_| 0), 1), 5);
+    }
+
+    #[test]
+    fn what_is_fixed_stays() {
+        let cost = WakeCost::fixed(7);
+        let mut tally = Tally::default();
+        (0..400).for_each(|_| cost.record(100_000, &mut tally));
+        assert_eq!(cost.ns(), 7);
+    }
+
+    #[test]
+    fn once_it_is_right_it_is_seldom_written() {
+        let cost = WakeCost::measured();
+        let mut tally = Tally::default();
+        // Around 10 us, in turn: no tally gets anywhere.
+        for i in 0..1_000 {
+            cost.record(9_000 + 2_000 * (i % 2), &mut tally);
+            assert_eq!(cost.ns(), 10_000);
+        }
+    }
+}
