@@ -484,3 +484,37 @@ fn what_is_planted_tops_the_list_of_lines() {
         .find(|line| line.name.starts_with("planted"));
     assert_eq!(planted, None);
 }
+
+/// From the ring of a core that sleeps until that one runs, as the machine has it; or as the
+/// program says.
+#[test]
+fn what_a_wake_up_costs_is_measured() {
+    /// Posts to a color of the other core, and again once that core sleeps.
+    fn call(cx: &mut Cx, left: u32) {
+        cx.post(Color::from(1), |cx| sim::work(cx, Duration::from_micros(1)));
+        if left > 0 {
+            let again = Callback::anonymous(Color::from(2), move |cx: &mut Cx| call(cx, left - 1));
+            cx.timer(Duration::from_millis(1), again);
+        }
+    }
+    let cost_after = |builder: Builder, calls| {
+        let run = builder
+            .spin(Duration::ZERO)
+            .simulate_on(&epyc(), 1)
+            .unwrap();
+        let poster = run.poster();
+        let start = move |cx: &mut Cx| {
+            cx.place(Color::from(1), 1);
+            cx.place(Color::from(2), 0);
+            call(cx, calls);
+        };
+        run.run(start).unwrap();
+        poster.stats().wake_cost
+    };
+    let told = Duration::from_micros(50);
+    assert_eq!(cost_after(builder(2).wake_cost(told), 200), told);
+    assert_eq!(cost_after(builder(2), 0), Duration::from_micros(10));
+    // The machine's file says 8,000 ns, and it is found to an eighth.
+    let measured_ns = cost_after(builder(2), 200).as_nanos();
+    assert!((7_000..9_000).contains(&measured_ns), "{measured_ns}");
+}

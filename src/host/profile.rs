@@ -53,10 +53,10 @@ pub struct HandlerProfile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Learned {
-    /// The mean, a moving one by which the scheduler judges. So that a thread that lost its
-    /// processor is not taken for a long handler, a run counts for at most eight times the mean and
-    /// 2 us: of a handler that is long only once in ten times or less, it is nearer to what it
-    /// mostly takes.
+    /// The mean of the last 256 timed runs or so. So that a thread that lost its processor is not
+    /// taken for a long handler, a run counts for at most 50 us, or eight times the mean where that
+    /// is more. The scheduler takes an event for this long, or for the mean of the last 16 runs if
+    /// the handler has become slower.
     pub mean: Duration,
     /// The mean deviation from it.
     pub deviation: Duration,
@@ -172,9 +172,9 @@ impl Parts {
                 .sum();
             (sum / events) as u32
         };
-        let mean_ns = average(&|its| its.mean_ns);
+        let mean_ns = average(&|its| its.long_run_ns);
         // About the common mean, a closure's events deviate by no less than its own mean does.
-        let deviation_ns = average(&|its| its.deviation_ns.max(its.mean_ns.abs_diff(mean_ns)));
+        let deviation_ns = average(&|its| its.deviation_ns.max(its.long_run_ns.abs_diff(mean_ns)));
         let drag_ns = average(&|its| its.drag_ns);
         let unit_ns = average(&|its| its.unit_ns).max(1);
         Some(Learned {
@@ -348,7 +348,8 @@ mod tests {
     fn closures_of_a_handler_are_weighted_by_their_events() {
         let part = |events, [mean_ns, deviation_ns, drag_ns, unit_ns]: [u32; 4]| {
             let learned = LearnedNs {
-                mean_ns,
+                mean_ns: 0,
+                long_run_ns: mean_ns,
                 deviation_ns,
                 drag_ns,
                 unit_ns,

@@ -122,7 +122,7 @@ impl Watchdog {
                 relieve(&inner.shared, CoreId::of(core), &mut bells);
                 if turns == seen.turns {
                     let ns = now_ns - seen.since_ns;
-                    profile.suspect(ns, inner.shared.wake_cost.ns());
+                    profile.suspect(ns, inner.shared.wake_cost.long_ns());
                 }
             }
             (seen.running, seen.looks, seen.turns) = (true, looks, turns);

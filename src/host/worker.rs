@@ -3,9 +3,9 @@
 //! [`go_on`] takes a [`step`] of the scheduler, and does what follows from it; [`drive`] is the
 //! thread that does so again and again. It goes on at once if anything ran. Otherwise it spins for
 //! a while ([`super::spin`]), searching, and then sleeps by the protocol of
-//! [`crate::shared::sleepers`]: announce, fence, look again, wait. A wake-up takes the sleeper some
-//! 20 us and costs the waker 7 (the halt exit of a virtual processor), so it spins for a few of
-//! those first.
+//! [`crate::shared::sleepers`]: announce, fence, look again, wait. A wake-up takes some
+//! 20 us, of which the waker is busy for 7 (the halt exit of a virtual processor), so it spins for
+//! a few of those first.
 
 use super::inner::Inner;
 use super::source::Source;

@@ -64,7 +64,7 @@ pub(super) struct Timing {
     record_period: u32,
     /// Quanta, this one included, whose events are all timed.
     pub(super) wary: u32,
-    /// A handler of this quantum was longer than a wake-up.
+    /// A handler of this quantum was [long](crate::shared::wake_cost).
     pub(super) long: bool,
     /// Of a long event that has posted.
     pub(super) row: Option<Row>,
@@ -219,11 +219,11 @@ impl Core {
     #[inline(never)]
     pub(super) fn end_timed(&mut self, timed: &TimedQuantum) {
         let took_ns = self.clock.now_ns() - timed.began_ns;
-        let wake_ns = self.shared.wake_cost.ns();
+        let long_ns = self.shared.wake_cost.long_ns();
         // Unless an event was timed that explains it.
-        if took_ns > wake_ns.saturating_mul(2) && !self.timing.long {
+        if took_ns > long_ns.saturating_mul(2) && !self.timing.long {
             for &suspect in &timed.suspects {
-                self.shared.profiles.get(suspect).suspect(took_ns, wake_ns);
+                self.shared.profiles.get(suspect).suspect(took_ns, long_ns);
             }
         }
     }
@@ -323,7 +323,7 @@ impl Core {
             0 => self.timing.record_period - 1,
             left => left - 1,
         };
-        let long_ns = self.shared.wake_cost.ns();
+        let long_ns = self.shared.wake_cost.long_ns();
         let cost_ns = || due.then(|| self.shared.reference_cost_ns(self.id));
         if !(far && profile.record_far(took_ns, long_ns, cost_ns())) {
             profile.record(took_ns, long_ns, due);
@@ -333,7 +333,7 @@ impl Core {
         }
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
-        let long = took_ns > self.shared.wake_cost.ns();
+        let long = took_ns > long_ns;
         self.timing.long |= long;
         if self.checkout.has_more_turns() && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);

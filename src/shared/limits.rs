@@ -4,6 +4,7 @@
 use super::Shared;
 use super::color_queue::Endurance;
 use super::policy::Policy;
+use super::wake_cost::WakeCost;
 use crate::color::{ColorMap, SlotId};
 
 /// The least quantum, in ns: some ten times what returning, flushing and checking out take.
@@ -25,8 +26,8 @@ pub(crate) struct Limits {
     pub(crate) quantum_ns: u32,
     /// The same while nobody is idle.
     pub(crate) quantum_busy_ns: u32,
-    /// What a wake-up costs, in ns. A color whose next event may take longer is checked out alone:
-    /// what would wait behind it could be run sooner by a core that sleeps.
+    /// A color whose next event may take longer is checked out alone: what would wait behind it
+    /// could be run sooner by another core. See [`super::wake_cost`].
     pub(crate) alone_ns: u32,
     /// The most that [`Endurance`] counts up to.
     pub(crate) endurance_most: Endurance,
@@ -36,7 +37,12 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// With steals by the nearest thief that cost this much.
-    pub(crate) fn new(cost_ns: u64, policy: &Policy, wake_cost_ns: u64, map: ColorMap) -> Limits {
+    pub(crate) fn new(
+        cost_ns: u64,
+        policy: &Policy,
+        wake_cost: &WakeCost,
+        map: ColorMap,
+    ) -> Limits {
         Limits {
             cost_ns,
             worthy_ns: policy.worthy_ns(cost_ns),
@@ -44,11 +50,11 @@ impl Limits {
             quantum_busy_ns: (cost_ns as u32).max(policy.quantum_busy_ns),
             // Nobody is kept waiting by it where nobody could steal.
             alone_ns: if policy.stealing {
-                wake_cost_ns.try_into().unwrap_or(u32::MAX)
+                wake_cost.long_ns().try_into().unwrap_or(u32::MAX)
             } else {
                 u32::MAX
             },
-            endurance_most: Endurance::most(wake_cost_ns),
+            endurance_most: Endurance::most(wake_cost.ns()),
             controls_first: map.control_first(),
         }
     }

@@ -113,7 +113,7 @@ pub(crate) struct Shared {
     /// Where the run is recorded, if it is.
     pub(crate) recorder: Option<Arc<Recorder>>,
     /// One a core, hung up by its thread before it first sleeps; and the watchdog's.
-    bells: Box<[Hook]>,
+    bells: Box<[CachePadded<Hook>]>,
 }
 
 /// Where a doorbell hangs.
@@ -156,7 +156,7 @@ impl Shared {
         let limits = Limits::new(
             STEAL_COST_PRIOR_NS.into(),
             &setup.policy,
-            setup.wake_cost.ns(),
+            &setup.wake_cost,
             map,
         );
         // One for each core, and those of foreign threads.
@@ -195,7 +195,7 @@ impl Shared {
             })),
             wake_cost: CachePadded::new(setup.wake_cost),
             recorder: setup.recorder,
-            bells: (0..=cores).map(|_| Hook::default()).collect(),
+            bells: (0..=cores).map(|_| CachePadded::default()).collect(),
         }
     }
 
@@ -293,6 +293,14 @@ impl Shared {
         crate::sync::charge::name(&self.steal_cost_ns, "steal_cost", 0);
     }
 
+    #[cfg(feature = "machine")]
+    pub(crate) fn name_bells(&self) {
+        for (at, hook) in self.bells.iter().enumerate() {
+            crate::sync::charge::name(hook, "bell", at);
+        }
+        crate::sync::charge::name(&self.wake_cost, "wake_cost", 0);
+    }
+
     /// Records a successful steal: what each color of it took, in ns.
     pub(crate) fn record_steal(&self, distance: Distance, ns: u64) {
         let cell = &self.steal_cost_ns[distance.index()];
@@ -308,7 +316,7 @@ impl Shared {
         Limits::new(
             self.reference_cost_ns(core),
             &self.policy,
-            self.wake_cost.ns(),
+            &self.wake_cost,
             self.slots.map,
         )
     }

@@ -343,6 +343,7 @@ impl Shared {
         charge::name(&self.vigil, "vigil", 0);
         charge::name(&self.searching, "searching", 0);
         self.name_steal_costs();
+        self.name_bells();
         for (at, core) in self.cores.iter().enumerate() {
             charge::name(&**core, "core", at);
             charge::name(&core.lock, "lock", at);

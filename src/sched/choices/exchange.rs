@@ -542,7 +542,13 @@ fn a_quantum_is_longer_while_nobody_is_idle() {
             quantum_busy_ns: QUANTUM_BUSY_NS,
             ..shared.policy
         };
-        Limits::new(cost_ns, &policy, WAKE_COST_NS, shared.slots.map).quantum_ns(shared)
+        Limits::new(
+            cost_ns,
+            &policy,
+            &WakeCost::fixed(WAKE_COST_NS),
+            shared.slots.map,
+        )
+        .quantum_ns(shared)
     };
     let now = || [700, 5_000].map(|cost_ns| with(true, cost_ns));
     assert_eq!(now(), [2_400, 5_000]);
