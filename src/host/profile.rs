@@ -58,7 +58,7 @@ pub struct Learned {
     /// is more. The scheduler takes an event for this long, or for the mean of the last 16 runs if
     /// the handler has become slower.
     pub mean: Duration,
-    /// The mean deviation from it.
+    /// The mean deviation of the last 16 runs or so, and at least by how much their mean is off.
     pub deviation: Duration,
     /// How much longer the first events of a color take after it was stolen, far from the data they
     /// work on: by moving averages, less a quarter of the deviation. It is forgotten by and by when
@@ -174,7 +174,10 @@ impl Parts {
         };
         let mean_ns = average(&|its| its.long_run_ns);
         // About the common mean, a closure's events deviate by no less than its own mean does.
-        let deviation_ns = average(&|its| its.deviation_ns.max(its.long_run_ns.abs_diff(mean_ns)));
+        let deviation_ns = average(&|its| {
+            let means = [its.mean_ns, its.long_run_ns].map(|ns| ns.abs_diff(mean_ns));
+            its.deviation_ns.max(means[0]).max(means[1])
+        });
         let drag_ns = average(&|its| its.drag_ns);
         let unit_ns = average(&|its| its.unit_ns).max(1);
         Some(Learned {
@@ -348,7 +351,7 @@ mod tests {
     fn closures_of_a_handler_are_weighted_by_their_events() {
         let part = |events, [mean_ns, deviation_ns, drag_ns, unit_ns]: [u32; 4]| {
             let learned = LearnedNs {
-                mean_ns: 0,
+                mean_ns,
                 long_run_ns: mean_ns,
                 deviation_ns,
                 drag_ns,

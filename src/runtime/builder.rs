@@ -217,11 +217,14 @@ impl Builder {
 
     /// What a wake-up costs: work worth less than this wakes nobody, and a core that posts so
     /// little to a color of a core that sleeps takes the color over and runs it. A handler that
-    /// takes longer counts as long, and others are kept from waiting behind it.
+    /// takes longer, or longer than 10 us, counts as long: it is checked out alone, so that another
+    /// core that is awake takes what waits. For one that takes longer than a wake-up, a core that
+    /// sleeps is woken.
     ///
     /// By default it is measured while the runtime runs: the median of the times from when a core
     /// rings another until that one runs, from 5 to 50 us, beginning with 10 us
-    /// ([`Stats::wake_cost`](crate::Stats::wake_cost)). In a simulation it is 10 us.
+    /// ([`Stats::wake_cost`](crate::Stats::wake_cost)). In a simulation without a machine it
+    /// is 10 us.
     pub fn wake_cost(mut self, time: Duration) -> Builder {
         self.wake_cost = Some(time);
         self

@@ -351,13 +351,9 @@ impl Core {
     }
 
     pub(crate) fn ring(&mut self) {
-        if self.bells.is_empty() {
-            return;
-        }
-        let now_ns = self.clock.now_ns();
         for core in self.bells.drain(..) {
             self.own.stats.wakes.add(1);
-            self.shared.ring_at(core, now_ns);
+            self.shared.ring_at(core, self.clock.now_ns());
             if let Some(log) = self.maker.log()
                 && core != self.shared.watchdog()
             {

@@ -50,7 +50,7 @@ impl Limits {
             quantum_busy_ns: (cost_ns as u32).max(policy.quantum_busy_ns),
             // Nobody is kept waiting by it where nobody could steal.
             alone_ns: if policy.stealing {
-                wake_cost.long_ns().try_into().unwrap_or(u32::MAX)
+                wake_cost.long_ns() as u32
             } else {
                 u32::MAX
             },

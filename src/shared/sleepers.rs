@@ -7,6 +7,8 @@
 //! **To make work known**, a core (1) publishes its hint; (2) fences; (3) looks for a set bit; (4)
 //! turns the word of that core's pokes from `PARKED` to `EMPTY`, and if it was the one who did,
 //! rings. Steps 2 to 4 are needed only when the hint rises past what a wake-up costs.
+//! (That may fall while a core sleeps. Who has work worth it by then wakes at its next critical
+//! section.)
 //!
 //! The two fences are each between the own write and the look at the other's, so at least one of
 //! the two sees the other: the sleeper finds the hint or the waker finds the sleeper. A poke needs
