@@ -385,7 +385,7 @@ fn whoever_asked_is_told_that_work_waits_for_long() {
     let tells = Arc::clone(&told);
     let runtime = cores(1)
         .blocking_threads_max(1)
-        .on_slow_blocking(Duration::from_millis(5), move |slow| {
+        .on_slow_blocking(Duration::from_millis(100), move |slow| {
             tells.lock().unwrap().push(slow.clone());
         })
         .build()
@@ -393,14 +393,15 @@ fn whoever_asked_is_told_that_work_waits_for_long() {
     let seen = Arc::clone(&told);
     runtime
         .run(move |cx| {
-            let (gate, _, go) = Gate::new();
+            let (gate, begun, go) = Gate::new();
             cx.blocking(move || gate.wait(), nothing()).unwrap();
+            begun.recv().unwrap();
             let last = RESULT.on_value(COLOR, |cx, ()| cx.stop());
             cx.blocking(|| (), nothing()).unwrap();
             cx.blocking(|| (), last).unwrap();
             std::thread::spawn(move || {
                 eventually("the warning", || !seen.lock().unwrap().is_empty());
-                std::thread::sleep(Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(300));
                 drop(go);
             });
         })
@@ -411,7 +412,7 @@ fn whoever_asked_is_told_that_work_waits_for_long() {
         (told[0].handler, told[0].queued, told[0].threads),
         ("result", 2, 1)
     );
-    assert!(told[0].waited_for >= Duration::from_millis(5));
+    assert!(told[0].waited_for >= Duration::from_millis(100));
 }
 
 /// Also those that a pinned core has started.
