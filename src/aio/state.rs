@@ -4,6 +4,12 @@
 //! finds nothing leaves its waker here in the same event; the callback that brings something takes
 //! it out. A paused connection always has bytes here, and the read that takes them resumes it.
 //!
+//! **An end does not overtake what was sent.** A peer that has all it was sent may end at once. By
+//! the time a task is polled both are known then, and one that reads before it flushes (hyper does)
+//! would take the peer for one that went too early. So whoever was woken because all has left polls
+//! first: one read at the end says "not yet" and wakes its task. Once, since the flush may have
+//! been given up.
+//!
 //! **No ring of references.** The callbacks have this state, and this state has nothing that leads
 //! to the connection but the wakers: of tasks that may own the stream. A task that is over,
 //! canceled or left over drops its future, with that the stream, and so closes the connection,
@@ -64,6 +70,8 @@ pub(super) struct StreamState {
     broken: Option<Failure>,
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// Whoever waited to write has been woken since all left, and has not polled since.
+    sent_untold: bool,
     /// Bytes written since others went first.
     burst_bytes: usize,
 }
@@ -73,6 +81,8 @@ pub(super) struct Read {
     pub(super) result: Poll<io::Result<usize>>,
     /// The stream is to be resumed.
     pub(super) resume: bool,
+    /// The reader is to be woken at once: it lets the writer go first.
+    pub(super) wake: bool,
     /// To be dropped with nothing borrowed, since a waker's code is somebody's.
     pub(super) _replaced: Option<Waker>,
 }
@@ -109,10 +119,15 @@ impl StreamState {
         let mut read = Read {
             result: Poll::Pending,
             resume: false,
+            wake: false,
             _replaced: None,
         };
         if self.unread.is_empty() {
             match self.end {
+                Some(Ok(())) if self.sent_untold => {
+                    self.sent_untold = false;
+                    read.wake = true;
+                }
                 Some(end) => {
                     read.result = Poll::Ready(end.map(|()| 0).map_err(Failure::error));
                 }
@@ -140,11 +155,15 @@ impl StreamState {
         if let Err(error) = result {
             self.broken = Some(Failure::of(&error));
         }
-        self.writer.take()
+        let writer = self.writer.take();
+        self.sent_untold = writer.is_some();
+        writer
     }
 
-    /// Why nothing more can be sent, if that is so.
-    pub(super) fn broken(&self) -> Option<Failure> {
+    /// A writer polls, and is told now what it waited for. Why nothing more can be sent, if that
+    /// is so.
+    pub(super) fn polled_to_write(&mut self) -> Option<Failure> {
+        self.sent_untold = false;
         self.broken
     }
 
@@ -237,6 +256,42 @@ mod tests {
     }
 
     #[test]
+    fn an_end_is_told_after_the_flush_that_is_ready() {
+        let woken_at_the_end = |state: &mut StreamState| {
+            let read = state.read(|_| 0, Waker::noop());
+            match read.result {
+                Poll::Ready(Ok(0)) => false,
+                Poll::Pending => read.wake,
+                other => panic!("{other:?}"),
+            }
+        };
+        let ended = || {
+            let mut state = StreamState::default();
+            assert!(state.wait_to_write(Waker::noop()).is_none());
+            state.end = Some(Ok(()));
+            state
+        };
+        // While it is being sent: the peer may never read it.
+        assert!(!woken_at_the_end(&mut ended()));
+        // Sent, and nobody polls to write: told by the second read.
+        let mut state = ended();
+        assert!(state.drained(Ok(())).is_some());
+        assert!(woken_at_the_end(&mut state) && !woken_at_the_end(&mut state));
+        // Sent, and the writer has polled.
+        let mut state = ended();
+        assert!(state.drained(Ok(())).is_some() && state.polled_to_write().is_none());
+        assert!(!woken_at_the_end(&mut state));
+        // Nobody waited, and errors wait for nobody.
+        assert!(state.drained(Ok(())).is_none());
+        assert!(!woken_at_the_end(&mut state));
+        let mut state = ended();
+        assert!(state.drained(Ok(())).is_some());
+        state.end = Some(Err(Failure::Code(104)));
+        let read = state.read(|_| 0, Waker::noop());
+        assert!(matches!(read.result, Poll::Ready(Err(_))) && !read.wake);
+    }
+
+    #[test]
     fn who_waits_is_woken_once() {
         let woken = Arc::new(Woken::default());
         let count = || woken.0.load(Ordering::Relaxed);
@@ -250,13 +305,13 @@ mod tests {
         assert!(reader.is_some() && !pause && state.reader.is_none());
         reader.unwrap().wake();
         state.drained(Ok(())).unwrap().wake();
-        assert!(state.drained(Ok(())).is_none() && state.broken().is_none());
+        assert!(state.drained(Ok(())).is_none() && state.broken.is_none());
         assert_eq!(count(), 2);
         // Another one takes the place, and the first comes back to be dropped.
         assert!(state.wait_to_write(&waker).is_none());
         assert!(state.wait_to_write(Waker::noop()).is_some());
         let error = state.drained(Err(io::Error::from_raw_os_error(104)));
         assert!(error.is_some());
-        assert!(matches!(state.broken(), Some(Failure::Code(104))));
+        assert!(matches!(state.broken, Some(Failure::Code(104))));
     }
 }

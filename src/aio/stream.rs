@@ -24,7 +24,9 @@ static SENT: Handler = Handler::new("mely: sent for a task");
 /// **Reading** returns what has arrived, in order, then the end of the stream as zero bytes, or the
 /// error that ended it: `ECONNRESET` if the peer reset the connection, `ECANCELED` if the runtime
 /// was asked to stop (see [`Stream::receive_through_stop`] for streams that are to go on). What
-/// arrived before is read before. The end is told again to whoever reads again.
+/// arrived before is read before. The end is told again to whoever reads again. A flush that is
+/// ready is told before the end, also to a task that reads first: a peer that ends once it has all
+/// is not taken for one that went too early.
 ///
 /// **Writing** copies bytes and gives them to the kernel at once, as far as it takes them. What it
 /// does not take is queued, at most [`QUEUED_BYTES_MAX`]; then a write waits until all of it has
@@ -154,6 +156,9 @@ impl AsyncStream {
             if read.resume {
                 self.stream.resume(cx)?;
             }
+            if read.wake {
+                context.waker().wake_by_ref();
+            }
             Ok(read.result)
         })
     }
@@ -165,7 +170,7 @@ impl AsyncStream {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.in_color(|cx| {
-            if let Some(failure) = self.state.borrow(cx)?.broken() {
+            if let Some(failure) = self.state.borrow(cx)?.polled_to_write() {
                 return Ok(Poll::Ready(Err(failure.error())));
             }
             if self.state.borrow(cx)?.yields() {
@@ -213,7 +218,7 @@ impl AsyncStream {
     }
 
     fn sent(&self, cx: &mut Cx, waker: &Waker) -> Result<Poll<io::Result<()>>, Refused> {
-        if let Some(failure) = self.state.borrow(cx)?.broken() {
+        if let Some(failure) = self.state.borrow(cx)?.polled_to_write() {
             return Ok(Poll::Ready(Err(failure.error())));
         }
         if self.stream.queued_bytes(cx)? == 0 {
