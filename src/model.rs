@@ -262,7 +262,7 @@ impl Core {
 
     /// It is woken.
     pub fn rise(&mut self) {
-        self.0.rise();
+        self.0.wake_up();
     }
 
     /// One step, after which it looks up, if it is asked to. True if events ran.

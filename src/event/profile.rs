@@ -126,7 +126,7 @@ struct Samples {
     /// The longest event lately that surprised, and for how many events that is remembered.
     surprise_max_ns: AtomicU32,
     wary: AtomicU32,
-    /// The mean of the [long run](LONG_RUN_WEIGHT), in so many parts of a ns; 0 before it begins.
+    /// The mean of the long run, in parts of a ns: [`LONG_RUN_WEIGHT`] each. 0 before it begins.
     long_run: AtomicU64,
     /// The mean of events in colors that were just stolen; 0 before the first.
     far_ns: AtomicU32,
@@ -154,10 +154,17 @@ impl Samples {
         (count, mean_ns, deviation_ns)
     }
 
+    /// The mean of the long run; before that begins, this one of the last events.
+    fn long_run_ns(&self, mean_ns: u32) -> u32 {
+        match self.long_run.load(Relaxed) {
+            0 => mean_ns,
+            known => (known / LONG_RUN_WEIGHT) as u32,
+        }
+    }
+
     /// What an event takes, by the mean of the last ones and that of the long run.
     fn expected_ns(&self, mean_ns: u32) -> u32 {
-        let long_run_ns = self.long_run.load(Relaxed) / LONG_RUN_WEIGHT;
-        mean_ns.max(long_run_ns as u32)
+        mean_ns.max(self.long_run_ns(mean_ns))
     }
 
     /// Counts a run in the long run, if that has begun. It begins with the mean of the first
@@ -170,11 +177,8 @@ impl Samples {
             0 => u64::from(mean_ns) * LONG_RUN_WEIGHT,
             known => known,
         };
-        let ns = ns.min(
-            self.expected_ns(mean_ns)
-                .saturating_mul(8)
-                .max(LONG_RUN_MAX_NS),
-        );
+        let most_ns = self.expected_ns(mean_ns).saturating_mul(8);
+        let ns = ns.min(most_ns.max(LONG_RUN_MAX_NS));
         let sum = known - known / LONG_RUN_WEIGHT + u64::from(ns);
         self.long_run.store(sum, Relaxed);
     }
@@ -264,10 +268,7 @@ impl ClosureProfile {
         let (samples, mean_ns, deviation_ns) = self.samples.load();
         (samples > prior).then(|| LearnedNs {
             mean_ns,
-            long_run_ns: match self.samples.long_run.load(Relaxed) {
-                0 => mean_ns,
-                known => (known / LONG_RUN_WEIGHT) as u32,
-            },
+            long_run_ns: self.samples.long_run_ns(mean_ns),
             deviation_ns,
             drag_ns: self.samples.drag_ns(mean_ns, deviation_ns),
             unit_ns: self.samples.drag_unit_ns(self.samples.expected_ns(mean_ns)),

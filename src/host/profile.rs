@@ -175,8 +175,8 @@ impl Parts {
         let mean_ns = average(&|its| its.long_run_ns);
         // About the common mean, a closure's events deviate by no less than its own mean does.
         let deviation_ns = average(&|its| {
-            let means = [its.mean_ns, its.long_run_ns].map(|ns| ns.abs_diff(mean_ns));
-            its.deviation_ns.max(means[0]).max(means[1])
+            let off_ns = [its.mean_ns, its.long_run_ns].map(|ns| ns.abs_diff(mean_ns));
+            off_ns.into_iter().fold(its.deviation_ns, u32::max)
         });
         let drag_ns = average(&|its| its.drag_ns);
         let unit_ns = average(&|its| its.unit_ns).max(1);

@@ -176,15 +176,14 @@ impl Worker {
         self.core.publish();
     }
 
-    /// Waits for the event source and the doorbell.
-    pub(crate) fn sleep(&mut self) {
-        self.source.wait(&self.core);
+    /// The wait is over.
+    pub(crate) fn wake_up(&mut self) {
         self.core.record_wake_up();
         self.rise();
     }
 
-    /// The wait is over.
-    pub(crate) fn rise(&mut self) {
+    /// The core does not sleep any more.
+    fn rise(&mut self) {
         self.spin.has_slept(self.core.clock.now_ns());
         if self.core.rise() {
             self.source.working_changed(&mut self.core);
@@ -205,7 +204,7 @@ pub(crate) enum Next {
     Changed,
     /// The next step, a little later: nothing was found, and it is too early to sleep.
     Spin,
-    /// Waits for the event source and the doorbell, then calls [`Worker::rise`].
+    /// Waits for the event source and the doorbell, then calls [`Worker::wake_up`].
     Wait,
     /// The runtime has ended.
     Leave,
@@ -234,7 +233,11 @@ fn run_until_closed(cx: &mut Cx) {
                 let worker = cx.worker();
                 relax(&worker.core, worker.inner.config.oversubscribed);
             }
-            Next::Wait => cx.worker().sleep(),
+            Next::Wait => {
+                let worker = cx.worker();
+                worker.source.wait(&worker.core);
+                worker.wake_up();
+            }
             Next::Leave => break,
         }
     }

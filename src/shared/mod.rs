@@ -298,7 +298,6 @@ impl Shared {
         for (at, hook) in self.bells.iter().enumerate() {
             crate::sync::charge::name(hook, "bell", at);
         }
-        crate::sync::charge::name(&self.wake_cost, "wake_cost", 0);
     }
 
     /// Records a successful steal: what each color of it took, in ns.

@@ -228,8 +228,7 @@ fn run_until_closed(cx: &mut Cx) {
             Next::Wait => {
                 let worker = cx.worker();
                 charge::sleep(uncharged(|| worker.source.next_ns()));
-                worker.core.record_wake_up();
-                worker.rise();
+                worker.wake_up();
             }
             Next::Leave => break,
         }
@@ -343,6 +342,7 @@ impl Shared {
         charge::name(&self.vigil, "vigil", 0);
         charge::name(&self.searching, "searching", 0);
         self.name_steal_costs();
+        charge::name(&self.wake_cost, "wake_cost", 0);
         self.name_bells();
         for (at, core) in self.cores.iter().enumerate() {
             charge::name(&**core, "core", at);

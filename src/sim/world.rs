@@ -280,7 +280,7 @@ impl World {
                 core.bell.0.store(false, Ordering::Release);
                 // Returns at once in a simulation, and forgets that it was rung for.
                 worker.source.wait(&worker.core);
-                worker.rise();
+                worker.wake_up();
             }
             worker
         };
