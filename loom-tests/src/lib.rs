@@ -51,6 +51,7 @@
 //! | mailbox push and drain, against a steal | `post_and_steal::foreign_post`: a foreign thread posts to a color that is being stolen | 3 | `poke forwarded to nobody` |
 //! | owner publication, against a steal | `post_and_steal::own_post`: the victim posts to a color while it is stolen | 3 | `owner published after the unlock` |
 //! | publication alone, against a steal | `post_and_steal::published_alone`: the victim publishes what it has posted, and a color of its checkout waits for its turn | 3 | `published past the checkout` |
+//! | a walk, against a steal | `post_and_steal::walked_and_given_back`: a color of the checkout is walked, given back by a flush, and stolen | 3 | `walks outlive their turns` |
 //! | checkout and return, against post and thief | `post_and_return::foreign_post`: mail for a color that is on its way back, its poke consumed by a thief | 3 | `mail of a running color forgotten`; `running mark ignored` |
 //! | poke and forward, against a steal | `migration::poke`: the owner changes between a poster's look and its push; the old one never looks again | 3 | `second look after a steal skipped`; `owner not read again`; `poke forwarded to nobody` |
 //! | pokes of several colors | `migration::pokes_of_two_colors`: a poster takes back pokes that are not its own | 2 | `pokes of other colors lost` |

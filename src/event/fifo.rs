@@ -13,6 +13,7 @@ use super::node::{Event, Header, Node, Owned};
 use super::tag::ProfileId;
 use super::times::{Times, Totals};
 use crate::Color;
+use crate::memory::prefetch;
 use crate::sync::CellMut;
 use std::hint::select_unpredictable;
 use std::ptr::NonNull;
@@ -190,6 +191,16 @@ impl Fifo {
         self.head
     }
 
+    /// Asks for the first event's node, and will for those behind it, up to `batch` in all.
+    #[inline(always)]
+    pub(crate) fn walk(&self, batch: u32) -> Walk {
+        prefetch(self.head);
+        Walk {
+            node: self.head,
+            left: self.len.min(batch).saturating_sub(1),
+        }
+    }
+
     /// The header of the node at the head or at the tail, if there is one.
     #[inline(always)]
     fn end(&mut self, end: FifoEnd) -> Option<CellMut<'_, Header>> {
@@ -298,6 +309,44 @@ impl Fifo {
         self.len -= 1;
         // SAFETY: owned, and given up.
         Some(unsafe { Event::from_raw(node) })
+    }
+}
+
+/// Goes from node to node of a FIFO, to ask for their memory before they are popped.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// The last one that was asked for.
+    node: *mut Node,
+    /// Behind it are at least this many.
+    left: u32,
+}
+
+impl Walk {
+    pub(crate) const OVER: Walk = Walk {
+        node: std::ptr::null_mut(),
+        left: 0,
+    };
+
+    #[inline(always)]
+    pub(crate) fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// Asks for the next one.
+    ///
+    /// # Safety
+    /// It is not over, and since [`Fifo::walk`] its FIFO was at most appended to.
+    #[inline(always)]
+    pub(crate) unsafe fn go_on(&mut self) {
+        // SAFETY: the node is still its FIFO's; and there is one behind it.
+        self.node = unsafe { Node::header(self.node) }.next;
+        self.left -= 1;
+        prefetch(self.node);
     }
 }
 

@@ -18,6 +18,7 @@
 //!   joins the checkout: so a color with events in the outbox is not here, or its post was refused;
 //!   and after a refusal nothing is put in until the exchange has published the outbox.
 
+use super::ahead::Ahead;
 use crate::color::SlotId;
 use crate::event::fifo::Fifo;
 use crate::event::node::Event;
@@ -64,6 +65,7 @@ pub(crate) struct Checkout {
     room_ns: i64,
     /// What is checked out alone is not put in either: see [`crate::shared::limits::Limits`].
     alone_ns: u32,
+    ahead: Ahead,
     trial: Trial,
 }
 
@@ -108,6 +110,7 @@ impl Checkout {
             index: [0; INDEX_LEN],
             room_ns: -1,
             alone_ns: 0,
+            ahead: Ahead::new(),
             trial: Trial::default(),
         }
     }
@@ -265,6 +268,25 @@ impl Checkout {
         Some(unsafe { self.colors.get_unchecked_mut(usize::from(at)) })
     }
 
+    /// Asks for an event of a turn to come. A turn takes at most `batch`.
+    #[inline]
+    pub(super) fn look_ahead(&mut self, batch: u32) {
+        let (turns, colors) = (&self.turns, &self.colors);
+        let fifo = |turn| Some(&colors[usize::from(*turns.get::<usize>(turn)?)].fifo);
+        // SAFETY: before its turn, a color here is appended to only (`put`), but in `release`,
+        // `end_turns`, `withdraw` and `give_back_those_kept`. The first two end the walks; the
+        // others are called between `end_turns` and the next event, when there are none.
+        unsafe { self.ahead.go_on(self.begun, batch, fifo) };
+    }
+
+    /// The turns are about to change.
+    #[inline(always)]
+    fn end_walks(&mut self) {
+        if self.ahead.is_walking() && !fault("walks outlive their turns") {
+            self.ahead.end();
+        }
+    }
+
     /// Where the running color's events are while it is put down.
     pub(super) fn running(&mut self) -> &mut Fifo {
         let at = self.turn();
@@ -282,6 +304,7 @@ impl Checkout {
     /// `waited` tells them apart.
     #[inline(never)]
     pub(super) fn release(&mut self, in_turn: bool, mut give_back: impl FnMut(Taken, bool)) {
+        self.end_walks();
         let running = in_turn.then(|| self.turn());
         let mut waits = [false; CHECKOUT_MAX];
         for &at in self.turns[self.begun..].iter().rev() {
@@ -316,6 +339,7 @@ impl Checkout {
     /// Ends the quantum: lets the colors go, but may keep those that have no events.
     #[inline(always)]
     pub(super) fn end_turns(&mut self, may_keep: bool, mut give_back: impl FnMut(Taken)) {
+        self.end_walks();
         self.turns.clear();
         self.begun = 0;
         if may_keep && self.colors.len() <= KEPT_MAX && self.trial.keeps() {

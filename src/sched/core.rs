@@ -25,6 +25,7 @@
 //! self-post: what lies in the mailbox of a running color was posted by events that nothing the
 //! running event does can have caused, so it may come after.
 
+use super::ahead;
 use super::checkout::Checkout;
 use super::outbox::{OUTBOX_MAX, Outbox};
 use super::section::{Section, Worth};
@@ -397,6 +398,18 @@ impl Core {
             self.sample();
         }
         true
+    }
+
+    /// Whether the queue was deep when this quantum began; see [`super::ahead`].
+    #[inline(always)]
+    pub(super) fn is_deep(&self) -> bool {
+        ahead::is_deep(self.own.hint.events(), self.own.hint.queued())
+    }
+
+    /// Asks for an event of a turn to come.
+    #[inline(always)]
+    pub(super) fn look_ahead(&mut self) {
+        self.checkout.look_ahead(self.batch_max);
     }
 
     /// Ends the turn after the event that runs, and the quantum with it. After a flush, which

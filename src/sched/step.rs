@@ -50,7 +50,14 @@ pub(crate) fn step<const RETIRED: bool, H: Host + ?Sized>(
     host.core_mut().end_search(true);
     // Run, with no lock held.
     let executed = host.core_mut().executed;
-    while host.catch(|host| run_quantum(host, &between)) {
+    let is_deep = host.core_mut().is_deep();
+    while host.catch(|host| {
+        if is_deep {
+            run_quantum::<true, _>(host, &between)
+        } else {
+            run_quantum::<false, _>(host, &between)
+        }
+    }) {
         between(host);
     }
     let core = host.core_mut();
@@ -58,12 +65,16 @@ pub(crate) fn step<const RETIRED: bool, H: Host + ?Sized>(
     Stepped::Ran
 }
 
-/// Gives each color of the checkout its turn, until none is left.
+/// Gives each color of the checkout its turn, until none is left. `AHEAD`: and looks
+/// [ahead](super::ahead).
 #[inline]
-fn run_quantum<H: Host + ?Sized>(host: &mut H, between: &impl Fn(&mut H)) {
+fn run_quantum<const AHEAD: bool, H: Host + ?Sized>(host: &mut H, between: &impl Fn(&mut H)) {
     loop {
         if host.core_mut().is_turn_over() && !host.core_mut().next_color() {
             return;
+        }
+        if AHEAD {
+            host.core_mut().look_ahead();
         }
         let Some(event) = host.core_mut().begin_event() else {
             continue;

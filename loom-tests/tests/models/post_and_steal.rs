@@ -127,6 +127,55 @@ fn published_alone() {
     });
 }
 
+/// A color of the checkout is walked ahead of its turn; a flush gives it back, and it is stolen.
+#[test]
+fn walked_and_given_back() {
+    Model {
+        name: "post_and_steal::walked_and_given_back",
+        preemptions_max: 3,
+        iterations_min: 10,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(2));
+        let mut victim = world.core(0);
+        let thief = world.core(1);
+        let seen = Arc::clone(&oracle);
+        let (give, thread) = mpsc::channel();
+        let first = oracle.event(1, 0).then(move |cx| {
+            give.send(steps(thief, 2)).unwrap();
+            // With it the color is worth a steal.
+            seen.event(0, 0).post(cx, &WORTHY, STOLEN);
+            cx.flush();
+        });
+        let poster = world.poster();
+        // The latest poke is the first to be taken, so that this color waits for the other's turn.
+        for number in 0..2 {
+            let event = oracle.event(2, number);
+            event.post_from(&poster, &SHORT, STOLEN);
+        }
+        first.post_from(&poster, &SHORT, RUNS);
+        oracle.event(1, 1).post_from(&poster, &SHORT, RUNS);
+        victim.step();
+        let mut thief = thread.recv().unwrap().join().unwrap();
+        settle(&mut [&mut victim, &mut thief]);
+        oracle.assert_ran(STOLEN, &[(0, 1), (2, 2)]);
+        oracle.assert_ran(RUNS, &[(1, 2)]);
+        world.assert_at_rest();
+        drop((victim, thief, world));
+        oracle.assert_no_leak();
+    });
+}
+
+#[test]
+fn finds_a_walk_that_outlives_its_turns() {
+    must_fail(
+        "post_and_steal::walked_and_given_back",
+        "walks outlive their turns",
+        &["Causality violation"],
+    );
+}
+
 #[test]
 fn finds_what_is_published_past_the_checkout() {
     must_fail(

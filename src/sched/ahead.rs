@@ -1,0 +1,164 @@
+//! Events are asked for before their turn.
+//!
+//! An event says where the next one of its color is. Where posts to many colors alternate, each of
+//! these steps is a miss, and of one color they can only be taken one after the other. Of several
+//! colors they overlap: while one color of the checkout has its turn, the next few are *walked*, a
+//! node of one of them with each event that runs. Only by a core with a deep queue: what is in a
+//! near cache anyway is not worth the instructions.
+//!
+//! A walked node belongs to a color that is checked out and has not had its turn, so nobody else
+//! has it, and nobody takes it: a walk ends at the latest when its turn begins, and all of them end
+//! before the turns change.
+
+use crate::event::fifo::{Fifo, Walk};
+
+/// Whether it is worth while for a core with this many events and colors in its queue: fewer events
+/// stay in the second cache; and of a color the first event is asked for in any case.
+#[inline(always)]
+pub(super) fn is_deep(events: u64, colors: u32) -> bool {
+    cfg!(loom) || events >= 4_096 && events >= 4 * u64::from(colors)
+}
+
+/// How many colors are walked at once. A miss takes as long as some four short events.
+const WALKS: usize = if cfg!(loom) { 1 } else { 4 };
+
+/// See the module text.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    walks: [Walk; WALKS],
+    /// The turn that each is of.
+    turns: [usize; WALKS],
+    /// The walk that went on last.
+    last: usize,
+    /// The first turn that is not walked yet.
+    next_turn: usize,
+}
+
+impl Ahead {
+    pub(super) const fn new() -> Ahead {
+        Ahead {
+            walks: [Walk::OVER; WALKS],
+            turns: [0; WALKS],
+            last: 0,
+            next_turn: 0,
+        }
+    }
+
+    /// Asks for one more node of a turn to come. This many turns have `begun`; `fifo` has the
+    /// events of each turn that has not; a turn takes at most `batch` of them.
+    ///
+    /// # Safety
+    /// Since the walks last [ended](Self::end), a FIFO was at most appended to before its turn.
+    #[inline(never)]
+    pub(super) unsafe fn go_on<'a>(
+        &mut self,
+        begun: usize,
+        batch: u32,
+        fifo: impl FnOnce(usize) -> Option<&'a Fifo>,
+    ) {
+        self.last += 1;
+        if self.last == WALKS {
+            self.last = 0;
+        }
+        let (walk, turn) = (&mut self.walks[self.last], &mut self.turns[self.last]);
+        if *turn >= begun && !walk.is_over() {
+            // SAFETY: its turn has not begun, and the rest is the caller's promise.
+            unsafe { walk.go_on() };
+            return;
+        }
+        let next = self.next_turn.max(begun);
+        if let Some(fifo) = fifo(next) {
+            (*walk, *turn) = (fifo.walk(batch), next);
+            self.next_turn = next + 1;
+        }
+    }
+
+    /// Whether there was a walk since they last ended.
+    #[inline(always)]
+    pub(super) fn is_walking(&self) -> bool {
+        self.next_turn > 0
+    }
+
+    /// Ends all walks: the turns change.
+    pub(super) fn end(&mut self) {
+        *self = Ahead::new();
+    }
+
+    /// The turns that are walked, and how many nodes of each are still to be asked for.
+    #[cfg(all(test, not(loom)))]
+    fn left(&self) -> Vec<(usize, u32)> {
+        let turns = self.turns.iter().zip(&self.walks);
+        turns.map(|(&turn, walk)| (turn, walk.left())).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Cx;
+    use crate::event::maker::Maker;
+    use crate::event::node::Sort;
+    use crate::event::pool::Depot;
+    use crate::event::profile::Profiles;
+
+    /// A color for each number, with that many events.
+    fn colors(lens: &[u32]) -> Vec<Fifo> {
+        let profiles = Profiles::new(false);
+        let mut maker = Maker::new(&Depot::new(100, 1));
+        let mut fifo = |len| {
+            let mut fifo = Fifo::EMPTY;
+            for _ in 0..len {
+                let color = crate::Color::new(1);
+                let sort = Sort::ORDINARY;
+                let made = maker.make(&profiles, None, color, |_: &mut Cx| (), sort, |f| f);
+                fifo.push(made.unwrap_or_else(|_| panic!("there is room")).0);
+            }
+            fifo
+        };
+        lens.iter().map(|&len| fifo(len)).collect()
+    }
+
+    #[test]
+    fn many_events_are_deep_unless_each_has_a_color_of_its_own() {
+        assert!(!is_deep(4_095, 1) && is_deep(4_096, 1_024) && !is_deep(4_096, 1_025));
+    }
+
+    #[test]
+    fn the_next_four_turns_are_walked_by_turns_to_the_end_of_their_batch() {
+        let colors = colors(&[9, 1, 3, 9, 20, 2]);
+        let mut ahead = Ahead::new();
+        let mut after = |steps, begun| {
+            for _ in 0..steps {
+                // SAFETY: nothing is done to them.
+                unsafe { ahead.go_on(begun, 5, |turn| colors.get(turn)) };
+            }
+            let mut left = ahead.left();
+            left.sort();
+            left
+        };
+        // The first has its turn.
+        assert_eq!(after(4, 1), [(1, 0), (2, 2), (3, 4), (4, 4)]);
+        // The one that had nothing to walk makes room for the last.
+        assert_eq!(after(4, 1), [(2, 1), (3, 3), (4, 3), (5, 1)]);
+        assert_eq!(after(8, 1), [(2, 0), (3, 1), (4, 1), (5, 0)]);
+        assert_eq!(after(40, 1), [(2, 0), (3, 0), (4, 0), (5, 0)]);
+    }
+
+    #[test]
+    fn what_has_its_turn_is_walked_no_more() {
+        let colors = colors(&[9, 9, 9, 9, 9, 9]);
+        let mut ahead = Ahead::new();
+        let mut walk = |begun| {
+            for _ in 0..4 {
+                // SAFETY: nothing is done to them.
+                unsafe { ahead.go_on(begun, 5, |turn| colors.get(turn)) };
+            }
+        };
+        walk(1);
+        walk(3);
+        // Two have begun since and gave way; the two that have not go on.
+        let mut left = ahead.left();
+        left.sort();
+        assert_eq!(left, [(2, 4), (3, 3), (4, 3), (5, 4)]);
+    }
+}
