@@ -70,7 +70,7 @@ pub(super) struct StreamState {
     broken: Option<Failure>,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// Whoever waited to write has been woken since all left, and has not polled since.
+    /// Whoever waited to write has been woken, and has not polled since.
     sent_untold: bool,
     /// Bytes written since others went first.
     burst_bytes: usize,

@@ -24,9 +24,9 @@ static SENT: Handler = Handler::new("mely: sent for a task");
 /// **Reading** returns what has arrived, in order, then the end of the stream as zero bytes, or the
 /// error that ended it: `ECONNRESET` if the peer reset the connection, `ECANCELED` if the runtime
 /// was asked to stop (see [`Stream::receive_through_stop`] for streams that are to go on). What
-/// arrived before is read before. The end is told again to whoever reads again. A flush that is
-/// ready is told before the end, also to a task that reads first: a peer that ends once it has all
-/// is not taken for one that went too early.
+/// arrived before is read before. The end is told again to whoever reads again. A task that waited
+/// for a flush is told that it is ready before it is told the end, even if it reads first: a peer
+/// that ends once it has all is not taken for one that went too early.
 ///
 /// **Writing** copies bytes and gives them to the kernel at once, as far as it takes them. What it
 /// does not take is queued, at most [`QUEUED_BYTES_MAX`]; then a write waits until all of it has

@@ -191,10 +191,9 @@ impl Fifo {
         self.head
     }
 
-    /// Asks for the first event's node, and will for those behind it, up to `batch` in all.
+    /// Begins at the first event to ask for those behind it, up to `batch` in all.
     #[inline(always)]
     pub(crate) fn walk(&self, batch: u32) -> Walk {
-        prefetch(self.head);
         Walk {
             node: self.head,
             left: self.len.min(batch).saturating_sub(1),

@@ -1,22 +1,32 @@
-//! Events are asked for before their turn.
+//! The memory of events is asked for ([`prefetch`](crate::memory::prefetch)) before their turn.
 //!
 //! An event says where the next one of its color is. Where posts to many colors alternate, each of
 //! these steps is a miss, and of one color they can only be taken one after the other. Of several
-//! colors they overlap: while one color of the checkout has its turn, the next few are *walked*, a
-//! node of one of them with each event that runs. Only by a core with a deep queue: what is in a
-//! near cache anyway is not worth the instructions.
+//! colors they overlap: while one color of the checkout has its turn, the next four are *walked*.
+//! With each event that runs one of them goes a node further.
+//!
+//! Only a core with a deep queue does so: what is in a near cache anyway is not worth the
+//! instructions.
 //!
 //! A walked node belongs to a color that is checked out and has not had its turn, so nobody else
-//! has it, and nobody takes it: a walk ends at the latest when its turn begins, and all of them end
+//! has it, and nobody takes it. A walk ends at the latest when its turn begins, and all of them end
 //! before the turns change.
 
 use crate::event::fifo::{Fifo, Walk};
 
-/// Whether it is worth while for a core with this many events and colors in its queue: fewer events
-/// stay in the second cache; and of a color the first event is asked for in any case.
+/// With fewer events than this waiting, they stay in the second cache.
+const EVENTS_MIN: u64 = 4_096;
+/// Of a color with fewer there is little to walk: the first event's memory is here when it is
+/// checked out.
+const COLOR_EVENTS_MIN: u32 = 4;
+
+/// Whether a queue is deep: of a core that has checked this many `colors` out, of which the first
+/// has `first` events, and that has `queued` events besides.
 #[inline(always)]
-pub(super) fn is_deep(events: u64, colors: u32) -> bool {
-    cfg!(loom) || events >= 4_096 && events >= 4 * u64::from(colors)
+pub(super) fn is_deep(queued: u64, colors: usize, first: u32) -> bool {
+    // As if the others had as many: all of them are not counted.
+    let waiting = queued + colors as u64 * u64::from(first);
+    cfg!(loom) || first >= COLOR_EVENTS_MIN && colors > 1 && waiting >= EVENTS_MIN
 }
 
 /// How many colors are walked at once. A miss takes as long as some four short events.
@@ -61,15 +71,18 @@ impl Ahead {
             self.last = 0;
         }
         let (walk, turn) = (&mut self.walks[self.last], &mut self.turns[self.last]);
-        if *turn >= begun && !walk.is_over() {
-            // SAFETY: its turn has not begun, and the rest is the caller's promise.
-            unsafe { walk.go_on() };
-            return;
-        }
-        let next = self.next_turn.max(begun);
-        if let Some(fifo) = fifo(next) {
+        if *turn < begun || walk.is_over() {
+            let next = self.next_turn.max(begun);
+            let Some(fifo) = fifo(next) else {
+                *walk = Walk::OVER;
+                return;
+            };
             (*walk, *turn) = (fifo.walk(batch), next);
             self.next_turn = next + 1;
+        }
+        if !walk.is_over() {
+            // SAFETY: its turn has not begun, and the rest is the caller's promise.
+            unsafe { walk.go_on() };
         }
     }
 
@@ -119,8 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn many_events_are_deep_unless_each_has_a_color_of_its_own() {
-        assert!(!is_deep(4_095, 1) && is_deep(4_096, 1_024) && !is_deep(4_096, 1_025));
+    fn deep_are_many_events_of_several_colors_with_some_each() {
+        assert!(is_deep(0, 8, 512) && !is_deep(0, 8, 511) && is_deep(8, 8, 511));
+        assert!(is_deep(1 << 20, 2, 4) && !is_deep(1 << 20, 2, 3) && !is_deep(1 << 20, 1, 4));
     }
 
     #[test]
@@ -137,11 +151,10 @@ mod tests {
             left
         };
         // The first has its turn.
-        assert_eq!(after(4, 1), [(1, 0), (2, 2), (3, 4), (4, 4)]);
+        assert_eq!(after(4, 1), [(1, 0), (2, 1), (3, 3), (4, 3)]);
         // The one that had nothing to walk makes room for the last.
-        assert_eq!(after(4, 1), [(2, 1), (3, 3), (4, 3), (5, 1)]);
-        assert_eq!(after(8, 1), [(2, 0), (3, 1), (4, 1), (5, 0)]);
-        assert_eq!(after(40, 1), [(2, 0), (3, 0), (4, 0), (5, 0)]);
+        assert_eq!(after(4, 1), [(2, 0), (3, 2), (4, 2), (5, 0)]);
+        assert_eq!(after(8, 1).iter().map(|(_, left)| left).sum::<u32>(), 0);
     }
 
     #[test]
@@ -156,9 +169,9 @@ mod tests {
         };
         walk(1);
         walk(3);
-        // Two have begun since and gave way; the two that have not go on.
+        // Of the two that have begun since one gave way, and the other is over; the rest goes on.
         let mut left = ahead.left();
         left.sort();
-        assert_eq!(left, [(2, 4), (3, 3), (4, 3), (5, 4)]);
+        assert_eq!(left, [(2, 0), (3, 2), (4, 2), (5, 3)]);
     }
 }

@@ -18,7 +18,7 @@
 //!   joins the checkout: so a color with events in the outbox is not here, or its post was refused;
 //!   and after a refusal nothing is put in until the exchange has published the outbox.
 
-use super::ahead::Ahead;
+use super::ahead::{self, Ahead};
 use crate::color::SlotId;
 use crate::event::fifo::Fifo;
 use crate::event::node::Event;
@@ -268,14 +268,23 @@ impl Checkout {
         Some(unsafe { self.colors.get_unchecked_mut(usize::from(at)) })
     }
 
+    /// Whether the core's queue is deep, which has this many events besides; see [`super::ahead`].
+    #[inline(always)]
+    pub(super) fn is_deep(&self, queued: u64) -> bool {
+        let first = self.colors.first().map_or(0, |first| first.fifo.len());
+        ahead::is_deep(queued, self.colors.len(), first)
+    }
+
     /// Asks for an event of a turn to come. A turn takes at most `batch`.
     #[inline]
     pub(super) fn look_ahead(&mut self, batch: u32) {
         let (turns, colors) = (&self.turns, &self.colors);
         let fifo = |turn| Some(&colors[usize::from(*turns.get::<usize>(turn)?)].fifo);
-        // SAFETY: before its turn, a color here is appended to only (`put`), but in `release`,
-        // `end_turns`, `withdraw` and `give_back_those_kept`. The first two end the walks; the
-        // others are called between `end_turns` and the next event, when there are none.
+        // SAFETY: a color has at most one turn that has not begun, since `put` adds one only if its
+        // events had run out. Until then it is appended to only. `running` gives out the FIFO of
+        // the turn that has begun last. `release` and `end_turns` end the walks; `withdraw` and
+        // `give_back_those_kept` are called between `end_turns` and the next event, when there are
+        // none.
         unsafe { self.ahead.go_on(self.begun, batch, fifo) };
     }
 
@@ -358,6 +367,7 @@ impl Checkout {
     /// Begins a quantum with what is here. True if nothing is to be kept.
     #[inline(always)]
     pub(super) fn begin_turns(&mut self, room_ns: i64, alone_ns: u32) -> bool {
+        debug_assert!(!self.ahead.is_walking(), "walks end with their turns");
         self.room_ns = room_ns;
         self.alone_ns = alone_ns;
         room_ns < 0 || self.turns.is_empty()

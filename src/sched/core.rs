@@ -25,7 +25,6 @@
 //! self-post: what lies in the mailbox of a running color was posted by events that nothing the
 //! running event does can have caused, so it may come after.
 
-use super::ahead;
 use super::checkout::Checkout;
 use super::outbox::{OUTBOX_MAX, Outbox};
 use super::section::{Section, Worth};
@@ -400,10 +399,10 @@ impl Core {
         true
     }
 
-    /// Whether the queue was deep when this quantum began; see [`super::ahead`].
+    /// Whether the queue is deep, before the quantum's first event; see [`super::ahead`].
     #[inline(always)]
     pub(super) fn is_deep(&self) -> bool {
-        ahead::is_deep(self.own.hint.events(), self.own.hint.queued())
+        self.checkout.is_deep(self.own.hint.events())
     }
 
     /// Asks for an event of a turn to come.

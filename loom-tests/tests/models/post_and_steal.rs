@@ -150,7 +150,7 @@ fn walked_and_given_back() {
         });
         let poster = world.poster();
         // The latest poke is the first to be taken, so that this color waits for the other's turn.
-        for number in 0..2 {
+        for number in 0..3 {
             let event = oracle.event(2, number);
             event.post_from(&poster, &SHORT, STOLEN);
         }
@@ -159,7 +159,7 @@ fn walked_and_given_back() {
         victim.step();
         let mut thief = thread.recv().unwrap().join().unwrap();
         settle(&mut [&mut victim, &mut thief]);
-        oracle.assert_ran(STOLEN, &[(0, 1), (2, 2)]);
+        oracle.assert_ran(STOLEN, &[(0, 1), (2, 3)]);
         oracle.assert_ran(RUNS, &[(1, 2)]);
         world.assert_at_rest();
         drop((victim, thief, world));
