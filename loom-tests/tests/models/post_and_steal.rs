@@ -3,7 +3,7 @@
 //! Core 0 is inside an event; a worthy color waits in its core-queue; core 1 comes to steal it
 //! while core 0, or a foreign thread, posts more.
 
-use crate::support::{LONG, RUNS, SHORT, WORTHY, room_in, settle, steps, within};
+use crate::support::{LONG, RUNS, SHORT, WORTHY, all_has_run, room_in, settle, steps, within};
 use mely::Color;
 use mely::model::{Plan, World};
 use mely_loom_tests::{Model, Oracle, must_fail};
@@ -161,9 +161,7 @@ fn walked_and_given_back() {
         settle(&mut [&mut victim, &mut thief]);
         oracle.assert_ran(STOLEN, &[(0, 1), (2, 3)]);
         oracle.assert_ran(RUNS, &[(1, 2)]);
-        world.assert_at_rest();
-        drop((victim, thief, world));
-        oracle.assert_no_leak();
+        all_has_run(world, (victim, thief), &oracle);
     });
 }
 
