@@ -14,10 +14,11 @@ use crate::host::watchdog::WatchdogBell;
 use crate::host::worker::{Worker, drive};
 use crate::sched::section::Section;
 use crate::sched::step::{Stepped, step};
+use crate::shared::bells::Bell;
 use crate::shared::mail::has_mail_or_poke;
 use crate::shared::policy::Policy;
 use crate::shared::wake_cost::WakeCost;
-use crate::shared::{Bell, Setup, Shared};
+use crate::shared::{Setup, Shared};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock::spin;
 use crate::sync::{Arc, Condvar, Mutex, relaxed};
@@ -121,15 +122,20 @@ impl World {
     }
 
     fn core_with(&self, id: usize, bell: Box<dyn Bell>, source: Box<dyn Source>) -> Core {
-        self.inner.shared.hang_bell(CoreId::of(id), bell);
+        self.inner.shared.bells.hang(CoreId::of(id), bell);
         let clock = Clock::Virtual(Arc::clone(&self.now_ns));
         let inner = Arc::clone(&self.inner);
         Core(Box::new(Worker::new(inner, CoreId::of(id), clock, source)))
     }
 
+    /// Moves the clock.
+    pub fn pass(&self, ns: u64) {
+        self.now_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
     /// Moves the clock, and then looks at the timers of `wire`, as a kernel does.
     pub fn advance(&self, ns: u64, wire: &Wire) {
-        self.now_ns.fetch_add(ns, Ordering::Relaxed);
+        self.pass(ns);
         let _events = wire.events.lock().unwrap();
         wire.changed.notify_one();
     }
@@ -159,8 +165,8 @@ impl World {
     /// The watchdog sleeps until a core is busy.
     pub fn watchdog_sleeps(&self) {
         let shared = &self.inner.shared;
-        shared.hang_bell(
-            shared.watchdog(),
+        shared.bells.hang(
+            shared.bells.watchdog(),
             Box::new(WatchdogBell(Arc::downgrade(&self.inner))),
         );
         let outcome = self.inner.outcome.lock().unwrap();
@@ -258,6 +264,12 @@ impl Core {
         let quiesce = &self.0.inner.quiesce;
         let (phase, wave) = (quiesce.phase(), quiesce.wave());
         self.0.lie_down(phase, wave)
+    }
+
+    /// It sleeps until its doorbell rings.
+    pub fn sleep(&mut self) {
+        self.0.source.wait(&self.0.core);
+        self.rise();
     }
 
     /// It is woken.

@@ -47,7 +47,7 @@ pub(crate) trait Attached: Any + Debug + Send + Sync {
 pub(crate) mod silence {
     use super::{Attached, Ended, Source};
     use crate::sched::core::Core;
-    use crate::shared::Bell;
+    use crate::shared::bells::Bell;
     use crate::sync::{Arc, Condvar, Mutex};
     use std::any::Any;
 
@@ -119,7 +119,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::color::CoreId;
     use crate::sched::core::Core;
-    use crate::shared::Bell;
+    use crate::shared::bells::Bell;
     use crate::sync::Arc;
     use crate::{Cores, Runtime};
     use std::time::Instant;

@@ -23,7 +23,7 @@
 use super::inner::Inner;
 use crate::color::CoreId;
 use crate::event::profile::ClosureProfile;
-use crate::shared::Bell;
+use crate::shared::bells::Bell;
 use crate::shared::sleepers::relieve;
 use std::sync::Weak;
 use std::time::Duration;
@@ -146,7 +146,9 @@ impl Watchdog {
                 }
             }
         }
-        inner.shared.ring_all(bells);
+        inner.shared.bells.ring_all(bells);
+        // Somebody was to take them out, and has not come.
+        inner.shared.bells.ring_due();
     }
 }
 

@@ -133,7 +133,7 @@ impl Worker {
         let id = self.core.id;
         self.core.end_search(false);
         // Of a ring that came when it was awake.
-        let _ = shared.take_rung_ns(id);
+        let _ = shared.bells.take_rung_ns(id);
         let pokes = &shared.core(id).pokes;
         if !pokes.park() {
             // Whoever has made work known since it began to search has woken nobody.
@@ -192,6 +192,7 @@ impl Worker {
         shared.sleepers.clear(self.core.id);
         // Fails if a poke or a waker was first, which is as good.
         let _ = shared.core(self.core.id).pokes.unpark();
+        self.core.help_ring();
     }
 }
 

@@ -351,6 +351,6 @@ impl Drop for Runtime {
             return;
         };
         self.inner.discard_left(&mut ended);
-        self.inner.shared.take_bells_down();
+        self.inner.shared.bells.take_down();
     }
 }

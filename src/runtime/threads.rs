@@ -27,7 +27,7 @@ const LEAVE_LOOK: Duration = Duration::from_millis(50);
 pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let cores = inner.shared.cores.len();
     let bell = Box::new(WatchdogBell(Arc::downgrade(inner)));
-    inner.shared.hang_bell(inner.shared.watchdog(), bell);
+    inner.shared.bells.hang(inner.shared.bells.watchdog(), bell);
     let mut threads = Vec::with_capacity(cores);
     for core in 0..cores {
         let its = Arc::clone(inner);
@@ -296,7 +296,8 @@ fn begin(inner: &Arc<Inner>, core: usize) -> io::Result<Worker> {
     inner.outcome.lock().unwrap().backends.push((core, report));
     inner
         .shared
-        .hang_bell(CoreId::of(core), Box::new(driver.doorbell()));
+        .bells
+        .hang(CoreId::of(core), Box::new(driver.doorbell()));
     let clock = Clock::Real(inner.start);
     Ok(Worker::new(
         Arc::clone(inner),

@@ -27,6 +27,7 @@
 
 use super::checkout::Checkout;
 use super::outbox::{OUTBOX_MAX, Outbox};
+use super::ringing::Ringing;
 use super::section::{Section, Worth};
 use super::steal::Search;
 use super::timing::Timing;
@@ -114,8 +115,9 @@ pub(crate) struct Core {
     /// The latest of them, which are not counted for their handler yet.
     pub(super) run: Run,
     pub(super) timing: Timing,
-    /// Cores whose doorbells are to be rung as soon as no lock is held.
+    /// Cores whose doorbells are to be rung as soon as no lock is held; see [`super::ringing`].
     pub(super) bells: Vec<CoreId>,
+    pub(super) ringing: Ringing,
     pub(super) search: Search,
     /// See [`Core::has_run`].
     pub(super) ran: bool,
@@ -162,6 +164,7 @@ impl Core {
             looked_up_at: u64::MAX,
             run: Run::new(),
             bells: Vec::new(),
+            ringing: Ringing::NEVER,
             ran: false,
             holds: 0,
             #[cfg(feature = "tracing")]
@@ -332,9 +335,7 @@ impl Core {
             }
             self.wake_one();
         }
-        if !self.bells.is_empty() {
-            self.ring();
-        }
+        self.ring();
     }
 
     /// Whether a core sleeps, and none searches that would look for more.
@@ -347,18 +348,6 @@ impl Core {
     pub(super) fn wake_one(&mut self) {
         if self.is_wake_due() && wake_nearest(&self.shared, self.id, &mut self.bells) {
             self.search.pass_on();
-        }
-    }
-
-    pub(crate) fn ring(&mut self) {
-        for core in self.bells.drain(..) {
-            self.own.stats.wakes.add(1);
-            self.shared.ring_at(core, self.clock.now_ns());
-            if let Some(log) = self.maker.log()
-                && core != self.shared.watchdog()
-            {
-                log.wake(core.index());
-            }
         }
     }
 

@@ -9,13 +9,16 @@
 //!
 //! A handler owes a number of *lone* posts, which are published by themselves: [`LONE_POSTS`] in
 //! the beginning. Each post in a row is one less. What it posts beyond that may wait for the next
-//! posts of the same event, until the outbox is full or the event over. If it does go on for long
+//! posts of the same event, until there are [`ROW_MAX`] or the event is over. If it does go on for long
 //! after, what it has posted has waited. Then it owes as many as that event has posted, twice, and
 //! [`LONE_POSTS`] more: so one that always ends like this is published post by post.
 
 use super::outbox::OUTBOX_MAX;
 use crate::event::profile::LONE_POSTS;
 
+/// Colors whose posts in a row are published together. Each may sleep, and be far: publishing to a
+/// core at a distance takes up to a microsecond, and who waits for a ring waits for all of them.
+pub(super) const ROW_MAX: usize = if cfg!(loom) { OUTBOX_MAX } else { 64 };
 /// Time allowed for each post, in ns.
 const POST_NS: u64 = 100;
 /// Time allowed on top, once an event, in ns.

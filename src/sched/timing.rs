@@ -14,7 +14,7 @@
 
 use super::core::Core;
 use super::outbox::OUTBOX_MAX;
-use super::row::Row;
+use super::row::{ROW_MAX, Row};
 use crate::clock::Clock;
 use crate::event::profile::record_period;
 use crate::event::tag::ProfileId;
@@ -127,7 +127,7 @@ impl TimedQuantum {
 impl Core {
     /// A wait is over: if because another core has rung, this is what a wake-up takes.
     pub(crate) fn record_wake_up(&mut self) {
-        if let Some(rung_ns) = self.shared.take_rung_ns(self.id) {
+        if let Some(rung_ns) = self.shared.bells.take_rung_ns(self.id) {
             let took_ns = self.clock.now_ns().saturating_sub(rung_ns);
             let cost = &self.shared.wake_cost;
             cost.record(took_ns, &mut self.timing.wake_ups);
@@ -153,8 +153,8 @@ impl Core {
     pub(crate) fn become_busy(&mut self) {
         self.timing.fresh_since_ns = None;
         if self.shared.vigil.begin_busy(&self.own) {
-            self.bells.push(self.shared.watchdog());
-            self.ring();
+            self.own.stats.wakes.add(1);
+            self.shared.bells.ring(self.shared.bells.watchdog());
         }
     }
 
@@ -291,7 +291,7 @@ impl Core {
             none => none.insert(Row::begin(now_ns, self.posted, profile.lone_posts())),
         };
         self.outbox_due = if row.may_wait(self.posted) {
-            OUTBOX_MAX
+            ROW_MAX
         } else {
             1
         };
@@ -341,6 +341,9 @@ impl Core {
         self.outbox_due = OUTBOX_MAX;
         if self.own.progress.is_long() {
             self.own.progress.set_long(false);
+            if !fault("left for good") {
+                self.ring();
+            }
         }
         self.current.started_ns = None;
         if self

@@ -10,15 +10,18 @@
 //! **Without a lock**: [`mail`] is how events reach a color on another core, [`poke`] how that core
 //! is told, [`wish`] what else is asked of a color, and [`direct`] how to post without an outbox. A
 //! core shows what it has to give in its [`hint`], and what it is doing in its [`progress`].
-//! [`sleepers`] is how cores sleep and are woken, [`wake_cost`] what that takes, and [`vigil`] how
-//! the watchdog does; [`working`] says which of them are retired. [`stats`] is what they count.
+//! [`sleepers`] is how cores sleep and are woken, [`bells`] by what, [`wake_cost`] what that takes,
+//! and [`vigil`] how the watchdog does; [`working`] says which of them are retired. [`core_set`] is
+//! a set of cores, and [`stats`] what they count.
 //!
 //! What can never happen: published events that no list, checkout, loot, mailbox or gate leads to;
 //! mail without a poke; a core asleep while a poke is on its way to it; a change of owner without
 //! the old owner's lock.
 
+pub(crate) mod bells;
 pub(crate) mod color_queue;
 pub(crate) mod core_queue;
+pub(crate) mod core_set;
 pub(crate) mod direct;
 pub(crate) mod hint;
 pub(crate) mod limits;
@@ -37,13 +40,14 @@ pub(crate) mod wake_cost;
 pub(crate) mod wish;
 pub(crate) mod working;
 
+use self::bells::Bells;
+use self::core_set::CoreSet;
 use self::hint::Hint;
 use self::limits::Limits;
 use self::poke::Pokes;
 use self::policy::Policy;
 use self::progress::Progress;
 use self::queues::Queues;
-use self::sleepers::Sleepers;
 use self::slots::{Guarded, Slots};
 use self::stats::CoreCounters;
 use self::vigil::Vigil;
@@ -65,7 +69,6 @@ use crossbeam_utils::CachePadded;
 use mely_topology::Distance;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::RwLock;
 
 /// What a core shows the others, each on lines of its own: what its thread writes every quantum
 /// must not share a line with what others poll.
@@ -102,7 +105,7 @@ pub(crate) struct Shared {
     /// What threads that are no cores make their events with.
     pub(crate) foreign: Makers,
     pub(crate) policy: Policy,
-    pub(crate) sleepers: Sleepers,
+    pub(crate) sleepers: CoreSet,
     pub(crate) working: CachePadded<Working>,
     pub(crate) vigil: CachePadded<Vigil>,
     /// Cores without work that look for some, until they find it or sleep. On a line of its own,
@@ -112,23 +115,7 @@ pub(crate) struct Shared {
     pub(crate) wake_cost: CachePadded<WakeCost>,
     /// Where the run is recorded, if it is.
     pub(crate) recorder: Option<Arc<Recorder>>,
-    /// One a core, hung up by its thread before it first sleeps; and the watchdog's.
-    bells: Box<[CachePadded<Hook>]>,
-}
-
-/// Where a doorbell hangs.
-#[derive(Debug, Default)]
-struct Hook {
-    /// The lock is held for a copy only, also in models: loom need not see it.
-    bell: RwLock<Option<std::sync::Arc<dyn Bell>>>,
-    /// When a core has last rung it, in ns, unless who was woken has seen that: 0.
-    rung_ns: relaxed::AtomicU64,
-}
-
-/// Wakes a sleeping core; see [`self::sleepers`] for who rings when.
-pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
-    /// Makes the core's present or next wait return. Never lost; many may become one.
-    fn ring(&self);
+    pub(crate) bells: Bells,
 }
 
 /// What [`Shared::new`] needs to know.
@@ -186,7 +173,7 @@ impl Shared {
             foreign: Makers::new(setup.events_max, &depot, setup.recorder.clone()),
             depot,
             policy: setup.policy,
-            sleepers: Sleepers::new(cores),
+            sleepers: CoreSet::none_of(cores),
             working: CachePadded::new(Working::all(cores)),
             vigil: CachePadded::new(Vigil::new(setup.watch_at_once)),
             searching: CachePadded::new(AtomicU32::new(0)),
@@ -195,7 +182,7 @@ impl Shared {
             })),
             wake_cost: CachePadded::new(setup.wake_cost),
             recorder: setup.recorder,
-            bells: (0..=cores).map(|_| CachePadded::default()).collect(),
+            bells: Bells::of(cores),
         }
     }
 
@@ -210,59 +197,6 @@ impl Shared {
         self.searching.load(Ordering::Relaxed) > 0 || self.sleepers.any()
     }
 
-    /// Gives a core its doorbell, once, before it first sleeps.
-    pub(crate) fn hang_bell(&self, core: CoreId, bell: Box<dyn Bell>) {
-        let before = self.bells[core.index()]
-            .bell
-            .write()
-            .unwrap()
-            .replace(bell.into());
-        debug_assert!(before.is_none(), "core {core} has a doorbell already");
-    }
-
-    /// Gives the doorbells' descriptors back: posters may be kept for longer than the runtime. No
-    /// core is there any more.
-    pub(crate) fn take_bells_down(&self) {
-        for hook in &self.bells {
-            *hook.bell.write().unwrap() = None;
-        }
-    }
-
-    /// The number of the watchdog's bell.
-    pub(crate) fn watchdog(&self) -> CoreId {
-        CoreId::of(self.cores.len())
-    }
-
-    /// Rings a core's doorbell, or the watchdog's. Whoever has none has never slept, or has left.
-    pub(crate) fn ring(&self, core: CoreId) {
-        let bell = self.bells[core.index()].bell.read().unwrap().clone();
-        if let Some(bell) = bell {
-            bell.ring();
-        }
-    }
-
-    /// The same, by a core at this time.
-    pub(crate) fn ring_at(&self, core: CoreId, now_ns: u64) {
-        let rung_ns = &self.bells[core.index()].rung_ns;
-        rung_ns.store(now_ns, Ordering::Relaxed);
-        self.ring(core);
-    }
-
-    /// When a core has rung this one's doorbell, since last asked.
-    pub(crate) fn take_rung_ns(&self, core: CoreId) -> Option<u64> {
-        let cell = &self.bells[core.index()].rung_ns;
-        let rung_ns = cell.load(Ordering::Relaxed);
-        if rung_ns != 0 {
-            cell.store(0, Ordering::Relaxed);
-        }
-        (rung_ns != 0).then_some(rung_ns)
-    }
-
-    /// Rings these doorbells, without any lock.
-    pub(crate) fn ring_all(&self, bells: Vec<CoreId>) {
-        bells.into_iter().for_each(|core| self.ring(core));
-    }
-
     /// Wakes every core, after the phase, the wave or the number of working cores changed.
     pub(crate) fn wake_all(&self) {
         // Pairs with the fence of a core on its way to sleep: it sees the change, or we see it
@@ -272,12 +206,13 @@ impl Shared {
         }
         for (core, shared) in self.cores.iter().enumerate() {
             if shared.pokes.unpark() {
-                self.ring(CoreId::of(core));
+                self.bells.due.set(CoreId::of(core));
                 if fault("only one woken") {
-                    return;
+                    break;
                 }
             }
         }
+        self.bells.ring_due();
     }
 
     /// The measured cost of stealing over this distance, in ns: a moving average.
@@ -291,13 +226,6 @@ impl Shared {
     #[cfg(feature = "machine")]
     pub(crate) fn name_steal_costs(&self) {
         crate::sync::charge::name(&self.steal_cost_ns, "steal_cost", 0);
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_bells(&self) {
-        for (at, hook) in self.bells.iter().enumerate() {
-            crate::sync::charge::name(hook, "bell", at);
-        }
     }
 
     /// Records a successful steal: what each color of it took, in ns.

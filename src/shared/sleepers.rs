@@ -1,10 +1,10 @@
 //! Which cores sleep, and the protocol of sleeping.
 //!
 //! **To sleep**, a core (1) turns the word of its pokes from `EMPTY` to `PARKED`; a poke that came
-//! first makes this fail; (2) sets its bit here; (3) fences; (4) looks once more at what could be
+//! first makes this fail; (2) joins the set of those that sleep, [`Shared::sleepers`]; (3) fences; (4) looks once more at what could be
 //! stolen from the others; (5) waits in the kernel for its doorbell, a completion or a timer.
 //!
-//! **To make work known**, a core (1) publishes its hint; (2) fences; (3) looks for a set bit; (4)
+//! **To make work known**, a core (1) publishes its hint; (2) fences; (3) looks for a sleeper; (4)
 //! turns the word of that core's pokes from `PARKED` to `EMPTY`, and if it was the one who did,
 //! rings. Steps 2 to 4 are needed only when the hint rises past what a wake-up costs.
 //! (That may fall while a core sleeps. Who has work worth it by then wakes at its next critical
@@ -23,40 +23,8 @@
 
 use super::Shared;
 use crate::color::CoreId;
-use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
-
-/// A bit a core.
-#[derive(Debug)]
-pub(crate) struct Sleepers(Box<[AtomicU64]>);
-
-impl Sleepers {
-    pub(crate) fn new(cores: usize) -> Sleepers {
-        Sleepers((0..cores.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_lines(&self) {
-        crate::sync::charge::name(&self.0[..], "sleepers", 0);
-    }
-
-    pub(crate) fn set(&self, core: CoreId) {
-        self.0[core.index() / 64].fetch_or(1 << (core.index() % 64), Ordering::AcqRel);
-    }
-
-    pub(crate) fn clear(&self, core: CoreId) {
-        self.0[core.index() / 64].fetch_and(!(1 << (core.index() % 64)), Ordering::AcqRel);
-    }
-
-    #[inline]
-    pub(crate) fn any(&self) -> bool {
-        self.0.iter().any(|word| word.load(Ordering::Acquire) != 0)
-    }
-
-    pub(crate) fn contains(&self, core: CoreId) -> bool {
-        self.0[core.index() / 64].load(Ordering::Acquire) & (1 << (core.index() % 64)) != 0
-    }
-}
 
 /// Wakes the sleeper nearest to `core`; false if nobody sleeps.
 pub(crate) fn wake_nearest(shared: &Shared, core: CoreId, bells: &mut Vec<CoreId>) -> bool {
@@ -98,29 +66,5 @@ pub(crate) fn relieve(shared: &Shared, core: CoreId, bells: &mut Vec<CoreId>) {
     let waits = stuck.hint.stealable() > 0 || stuck.pokes.any();
     if shared.policy.stealing && waits && shared.sleepers.any() {
         wake_nearest(shared, core, bells);
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_core_has_a_bit() {
-        const CORES: u32 = 130;
-        let sleepers = Sleepers::new(CORES as usize);
-        let asleep = || (0..CORES).filter(|&core| sleepers.contains(CoreId::of(core as usize)));
-        assert!(!sleepers.any());
-        for core in 0..CORES {
-            sleepers.set(CoreId::of(core as usize));
-            assert!(sleepers.any());
-            assert!(asleep().eq([core]), "core {core}");
-            sleepers.clear(CoreId::of(core as usize));
-            assert!(!sleepers.any());
-        }
-        (0..CORES).for_each(|core| sleepers.set(CoreId::of(core as usize)));
-        sleepers.clear(CoreId::of(64));
-        assert_eq!(asleep().count(), CORES as usize - 1);
-        assert!(!sleepers.contains(CoreId::of(64)));
     }
 }

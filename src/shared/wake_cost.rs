@@ -6,7 +6,7 @@
 //!
 //! It depends on the machine, on what its processors do when they sleep, and on who else runs
 //! there: from 2 us to 50. So it is measured. A core that rings another notes when, beside the
-//! doorbell ([`Shared::ring_at`](super::Shared::ring_at)), and who was woken looks how long ago
+//! doorbell ([`super::bells`]), and who was woken looks how long ago
 //! that is. Wake-ups by threads that are no cores are not measured: a core decides about those by
 //! cores.
 //!

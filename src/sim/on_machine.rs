@@ -19,7 +19,8 @@ use crate::host::worker::{Next, PAUSES, Worker, go_on_once};
 use crate::net::Driver;
 use crate::runtime::threads::{Late, verdict};
 use crate::sched::core::Core;
-use crate::shared::{Bell, Shared};
+use crate::shared::Shared;
+use crate::shared::bells::Bell;
 use crate::sync::Arc;
 use crate::{BuildError, Builder, Cores, Cx, Poster, RunError, Runtime};
 use mely_hardware::charge::{self, uncharged};
@@ -200,7 +201,7 @@ fn body(inner: &Arc<Inner>, outside: &Arc<World>, core: usize) -> Body {
     let (driver, report) =
         Driver::new(inner, id).expect("the simulated event source refuses nothing by default");
     inner.outcome.lock().unwrap().backends.push((core, report));
-    inner.shared.hang_bell(id, Box::new(MachineBell(core)));
+    inner.shared.bells.hang(id, Box::new(MachineBell(core)));
     let source = Box::new(OffTheClock {
         driver,
         outside: Arc::clone(outside),
@@ -338,12 +339,12 @@ impl Shared {
         charge::name(&self.gates, "gates", 0);
         self.foreign.name_lines();
         charge::name(&*self.depot, "depot", 0);
-        self.sleepers.name_lines();
+        self.sleepers.name_lines("sleepers");
         charge::name(&self.vigil, "vigil", 0);
         charge::name(&self.searching, "searching", 0);
         self.name_steal_costs();
         charge::name(&self.wake_cost, "wake_cost", 0);
-        self.name_bells();
+        self.bells.name_lines();
         for (at, core) in self.cores.iter().enumerate() {
             charge::name(&**core, "core", at);
             charge::name(&core.lock, "lock", at);

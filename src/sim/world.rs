@@ -20,7 +20,7 @@ use crate::net::Driver;
 use crate::runtime::threads::Late;
 #[cfg(debug_assertions)]
 use crate::sched::section::Section;
-use crate::shared::Bell;
+use crate::shared::bells::Bell;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{relaxed, yield_now};
@@ -513,7 +513,8 @@ impl VirtualCore {
         let bell = Arc::new(VirtualBell(AtomicBool::new(false)));
         inner
             .shared
-            .hang_bell(CoreId::of(id), Box::new(Arc::clone(&bell)));
+            .bells
+            .hang(CoreId::of(id), Box::new(Arc::clone(&bell)));
         let clock = Clock::Virtual(Arc::clone(now_ns));
         let source = Box::new(driver);
         let worker = Worker::new(Arc::clone(inner), CoreId::of(id), clock, source);

@@ -37,6 +37,8 @@ mod profiles;
 #[cfg(loom)]
 mod readers;
 #[cfg(loom)]
+mod ringing;
+#[cfg(loom)]
 mod shutdown;
 #[cfg(loom)]
 mod spin_lock;

@@ -22,7 +22,7 @@ use crate::host::inner::Inner;
 use crate::host::source::Source;
 use crate::io::{Completion, Config, Done, EventSource, Fd, Op, Owner, Report, SendBuf, Token};
 use crate::sched::core::Core;
-use crate::shared::Bell;
+use crate::shared::bells::Bell;
 use crate::sync::charge::uncharged;
 use crate::{Color, Handler};
 use slab::Slab;

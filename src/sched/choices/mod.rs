@@ -1,11 +1,12 @@
 //! What is chosen: which victim and whether any ([`victims`], [`searches`]), which of its colors
 //! and how many ([`colors`]); what is kept at hand ([`kept`]), and what a core does between two
-//! quanta ([`exchange`]); which events are timed ([`timing`]), who is woken ([`wakes`]) and
-//! whose colors are taken over instead ([`takeovers`]), who
-//! has the next turn because it was asked for ([`wishes`]), what a retired core does ([`retired`]),
-//! and what is told of it all ([`reports`]). On cores that are stepped by hand, whose events do nothing; the
-//! clock stands where the test puts it.
+//! quanta ([`exchange`]); which events are timed ([`timing`]), who is woken ([`wakes`]), by whom
+//! ([`bells`]), and whose colors are taken over instead ([`takeovers`]), who has the next turn
+//! because it was asked for ([`wishes`]), what a retired core does ([`retired`]), and what is told
+//! of it all ([`reports`]). On cores that are stepped by hand, whose events do nothing; the clock
+//! stands where the test puts it.
 
+mod bells;
 mod colors;
 mod exchange;
 mod kept;

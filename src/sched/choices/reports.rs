@@ -6,7 +6,7 @@ use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
 use crate::sched::depth::deepest;
-use crate::shared::Bell;
+use crate::shared::bells::Bell;
 use crate::shared::direct;
 use crate::shared::wish;
 
@@ -120,7 +120,7 @@ impl Machine {
     fn hang(&self, core: CoreId) -> Arc<AtomicU64> {
         let rings = Rings::default();
         let count = Arc::clone(&rings.0);
-        self.shared.hang_bell(core, Box::new(rings));
+        self.shared.bells.hang(core, Box::new(rings));
         count
     }
 }
@@ -189,7 +189,7 @@ fn a_color_that_is_to_be_placed_has_its_core_called() {
 #[test]
 fn the_watchdog_is_called_if_it_sleeps() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    let rings = machine.hang(machine.shared.watchdog());
+    let rings = machine.hang(machine.shared.bells.watchdog());
     let rung = || rings.load(Ordering::Relaxed);
     machine.cores[0].become_busy();
     assert_eq!(rung(), 0, "it is awake");

@@ -1,0 +1,171 @@
+//! Who rings those that are owed a ring, and when.
+
+use super::*;
+use crate::event::profile::Begun;
+use crate::shared::bells::Bell;
+use std::sync::{Arc as StdArc, Weak};
+
+/// Which cores were rung, and how many were due at that time.
+type Rung = StdArc<Mutex<Vec<(usize, usize)>>>;
+
+#[derive(Debug)]
+struct Tells {
+    core: usize,
+    shared: Weak<Shared>,
+    rung: Rung,
+    /// Who is rung takes this one out, as a core does that has woken.
+    takes: Option<usize>,
+}
+
+impl Bell for Tells {
+    fn ring(&self) {
+        let shared = self.shared.upgrade().unwrap();
+        let is_due = |&core: &usize| shared.bells.due.contains(CoreId::of(core));
+        let due = (0..shared.cores.len()).filter(is_due).count();
+        self.rung.lock().unwrap().push((self.core, due));
+        if let Some(takes) = self.takes {
+            assert!(shared.bells.due.clear(CoreId::of(takes)));
+        }
+    }
+}
+
+/// A machine of which all cores but the first one sleep.
+fn asleep(cores: usize, takes: impl Fn(usize) -> Option<usize>) -> (Machine, Rung) {
+    let machine = Machine::flat(cores, Heuristics::ALL);
+    let rung = Rung::default();
+    for core in 1..cores {
+        let bell = Tells {
+            core,
+            shared: Arc::downgrade(&machine.shared),
+            rung: StdArc::clone(&rung),
+            takes: takes(core),
+        };
+        machine.shared.bells.hang(CoreId::of(core), Box::new(bell));
+        assert!(machine.shared.cores[core].pokes.park());
+        machine.shared.sleepers.set(CoreId::of(core));
+    }
+    (machine, rung)
+}
+
+impl Machine {
+    /// Posts an event to each of these cores, worth a wake-up, and publishes them.
+    fn wake(&mut self, cores: impl IntoIterator<Item = usize>) {
+        for core in cores {
+            self.post(self.color(core, 0), 2 * WAKE_COST_NS);
+        }
+        self.cores[0].flush();
+    }
+
+    /// Begins a long event.
+    fn begin_long(&mut self) -> Begun {
+        self.post(self.color(0, 0), 2 * WAKE_COST_NS);
+        let of = &mut self.cores[0];
+        of.exchange::<false>();
+        assert!(of.next_color());
+        let event = of.begin_event().unwrap();
+        assert!(of.own.progress.is_long());
+        event
+    }
+}
+
+fn who(rung: &Rung) -> Vec<usize> {
+    let rung = rung.lock().unwrap();
+    rung.iter().map(|&(core, _)| core).collect()
+}
+
+#[test]
+fn a_few_are_rung_by_one_and_more_are_shared_out() {
+    for (cores, due) in [(4, vec![0; 4]), (6, vec![5, 4, 3, 2, 1, 0])] {
+        let (mut machine, rung) = asleep(8, |_| None);
+        machine.wake(1..=cores);
+        let expected: Vec<_> = (1..=cores).zip(due).collect();
+        assert_eq!(*rung.lock().unwrap(), expected);
+        assert!(machine.cores[0].bells.is_empty());
+        assert_eq!(machine.cores[0].own.stats.wakes.get(), cores as u64);
+    }
+}
+
+#[test]
+fn who_is_taken_out_by_another_is_rung_by_that_one() {
+    let (mut machine, rung) = asleep(8, |core| (core == 1).then_some(4));
+    machine.wake(1..=6);
+    assert_eq!(who(&rung), [1, 2, 3, 5, 6]);
+    assert!(machine.cores[0].bells.is_empty());
+    assert_eq!(machine.cores[0].own.stats.wakes.get(), 5);
+}
+
+#[test]
+fn who_wakes_up_rings_four_for_others() {
+    let (mut machine, rung) = asleep(8, |_| None);
+    let due = &machine.shared.bells.due;
+    (2..8).for_each(|core| due.set(CoreId::of(core)));
+    machine.cores[1].help_ring();
+    assert_eq!(who(&rung), [2, 3, 4, 5]);
+    assert_eq!(machine.cores[1].own.stats.wakes.get(), 4);
+    machine.cores[5].help_ring();
+    assert_eq!(who(&rung), [2, 3, 4, 5, 6, 7]);
+    machine.cores[6].help_ring();
+    assert_eq!(who(&rung).len(), 6);
+}
+
+#[test]
+fn a_long_event_leaves_rings_to_those_that_it_has_woken() {
+    let (mut machine, rung) = asleep(8, |_| None);
+    let event = machine.begin_long();
+    machine.wake([1]);
+    machine.wait(WAKE_COST_NS - 1);
+    machine.wake([2]);
+    assert_eq!(who(&rung), [1, 2], "the first one is not awake yet");
+    machine.wait(1);
+    machine.wake([3]);
+    assert_eq!(who(&rung), [1, 2, 3]);
+    machine.wake([4]);
+    machine.wait(WAKE_COST_NS);
+    machine.wake([5]);
+    assert_eq!(who(&rung), [1, 2, 3], "they help from now on");
+    // If in time: else it rings who has waited for longest, who helps then.
+    machine.wait(1);
+    machine.wake([6]);
+    assert_eq!(who(&rung), [1, 2, 3, 4]);
+    // That one has risen.
+    machine.shared.sleepers.clear(CoreId::of(4));
+    machine.wake([7]);
+    assert_eq!(who(&rung), [1, 2, 3, 4, 5]);
+    assert!(machine.shared.bells.due.clear(CoreId::of(6)), "by another");
+    let of = &mut machine.cores[0];
+    of.skip(event);
+    of.end_event();
+    assert_eq!(who(&rung), [1, 2, 3, 4, 5, 7], "the event is over");
+    assert!(!machine.shared.bells.due.any() && machine.cores[0].bells.is_empty());
+}
+
+#[test]
+fn after_a_pause_or_in_a_short_event_each_is_rung_at_once() {
+    for is_long in [true, false] {
+        let (mut machine, rung) = asleep(8, |_| None);
+        let event = is_long.then(|| machine.begin_long());
+        let pause_ns = if is_long {
+            2 * WAKE_COST_NS + 1
+        } else {
+            WAKE_COST_NS
+        };
+        for core in 1..8 {
+            machine.wake([core]);
+            assert_eq!(who(&rung).len(), core);
+            machine.wait(pause_ns);
+        }
+        event
+            .into_iter()
+            .for_each(|event| machine.cores[0].skip(event));
+    }
+}
+
+#[test]
+fn what_is_due_is_rung_when_all_are_woken() {
+    let (machine, rung) = asleep(4, |_| None);
+    assert!(machine.shared.cores[2].pokes.unpark());
+    machine.shared.bells.due.set(CoreId::of(2));
+    machine.shared.wake_all();
+    assert_eq!(*rung.lock().unwrap(), [(1, 2), (2, 1), (3, 0)]);
+    assert!(!machine.shared.bells.due.any());
+}

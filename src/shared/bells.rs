@@ -1,0 +1,122 @@
+//! Doorbells: what makes a core that sleeps wake up.
+//!
+//! Whoever turns a core's pokes from parked to awake ([`super::sleepers`], [`super::poke`]) *owes*
+//! it a ring. The ring comes after all locks are released.
+//!
+//! **Many at once.** A ring takes who rings some microseconds, so one core that wakes 127 others
+//! keeps the last of them waiting for half a millisecond. Hence it shares out what it owes. It puts
+//! those cores into the set of the *due*. Each core that has been woken takes some of them out
+//! before it does anything else, and rings them; who has put them there does the same meanwhile
+//! (`src/sched/ringing.rs`). Who takes a core out of the set rings it. Who has put it there has seen
+//! that it is no longer there before it goes on to its next event. So no ring depends on a core
+//! that is to be woken first.
+//!
+//! Inside a long event a core may leave those that are due to the others until the event is over.
+//! If none of them comes, the watchdog rings them.
+//!
+//! What can never happen: a core that is owed a ring, is not due, and whom nobody is about to ring;
+//! one that is due although everybody sleeps.
+
+use super::core_set::CoreSet;
+use crate::color::CoreId;
+use crate::sync::relaxed::{AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+use std::sync::{Arc, RwLock};
+
+/// Wakes a sleeping core; see [`super::sleepers`] for who rings when.
+pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
+    /// Makes the core's present or next wait return. Never lost; many may become one.
+    fn ring(&self);
+}
+
+/// Where a doorbell hangs.
+#[derive(Debug, Default)]
+struct Hook {
+    /// The lock is held for a copy only, also in models: loom need not see it.
+    bell: RwLock<Option<Arc<dyn Bell>>>,
+    /// When a core has last rung it, in ns, unless who was woken has seen that: 0.
+    rung_ns: AtomicU64,
+}
+
+/// The doorbells of a runtime.
+#[derive(Debug)]
+pub(crate) struct Bells {
+    /// One a core, hung up by its thread before it first sleeps; and the watchdog's.
+    hooks: Box<[CachePadded<Hook>]>,
+    /// Cores that are owed a ring by whoever takes them out.
+    pub(crate) due: CoreSet,
+}
+
+impl Bells {
+    /// None hangs yet.
+    pub(crate) fn of(cores: usize) -> Bells {
+        Bells {
+            hooks: (0..=cores).map(|_| CachePadded::default()).collect(),
+            due: CoreSet::none_of(cores),
+        }
+    }
+
+    /// Gives a core its doorbell, once, before it first sleeps.
+    pub(crate) fn hang(&self, core: CoreId, bell: Box<dyn Bell>) {
+        let mut hook = self.hooks[core.index()].bell.write().unwrap();
+        let before = hook.replace(bell.into());
+        debug_assert!(before.is_none(), "core {core} has a doorbell already");
+    }
+
+    /// Gives the doorbells' descriptors back: posters may be kept for longer than the runtime. No
+    /// core is there any more.
+    pub(crate) fn take_down(&self) {
+        for hook in &self.hooks {
+            *hook.bell.write().unwrap() = None;
+        }
+    }
+
+    /// The number of the watchdog's bell.
+    pub(crate) fn watchdog(&self) -> CoreId {
+        CoreId::of(self.hooks.len() - 1)
+    }
+
+    /// Rings a core's doorbell, or the watchdog's. Whoever has none has never slept, or has left.
+    pub(crate) fn ring(&self, core: CoreId) {
+        let bell = self.hooks[core.index()].bell.read().unwrap().clone();
+        if let Some(bell) = bell {
+            bell.ring();
+        }
+    }
+
+    /// The same, by a core at this time.
+    pub(crate) fn ring_at(&self, core: CoreId, now_ns: u64) {
+        let rung_ns = &self.hooks[core.index()].rung_ns;
+        rung_ns.store(now_ns, Ordering::Relaxed);
+        self.ring(core);
+    }
+
+    /// When a core has rung this one's doorbell, since last asked.
+    pub(crate) fn take_rung_ns(&self, core: CoreId) -> Option<u64> {
+        let cell = &self.hooks[core.index()].rung_ns;
+        let rung_ns = cell.load(Ordering::Relaxed);
+        if rung_ns != 0 {
+            cell.store(0, Ordering::Relaxed);
+        }
+        (rung_ns != 0).then_some(rung_ns)
+    }
+
+    /// Rings these doorbells, without any lock.
+    pub(crate) fn ring_all(&self, cores: impl IntoIterator<Item = CoreId>) {
+        cores.into_iter().for_each(|core| self.ring(core));
+    }
+
+    /// Rings all that are due.
+    pub(crate) fn ring_due(&self) {
+        let first = CoreId::of(0);
+        self.ring_all(std::iter::from_fn(|| self.due.take_from(first)));
+    }
+
+    #[cfg(feature = "machine")]
+    pub(crate) fn name_lines(&self) {
+        self.due.name_lines("bells_due");
+        for (at, hook) in self.hooks.iter().enumerate() {
+            crate::sync::charge::name(hook, "bell", at);
+        }
+    }
+}
