@@ -80,6 +80,11 @@ pub fn pin_to(cores: &[usize]) {
 /// Pins a thread that is none of a scheduler's, the `number`-th of them, to a core that the
 /// scheduler leaves free, or else as [`pin_over`].
 pub fn pin_foreign(number: usize, scheduler_cores: usize) {
+    // Virtual cores are not processors.
+    #[cfg(feature = "machine")]
+    if crate::simulated::is_set() {
+        return;
+    }
     match cores() - scheduler_cores {
         0 => pin_over(number, scheduler_cores),
         free => pin(scheduler_cores + number % free),

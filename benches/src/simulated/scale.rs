@@ -5,6 +5,7 @@ use mely::sim::{self, machine::Report};
 use mely::{Color, Cores, Cx, Runtime};
 use mely_hardware::charge;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ enum Program {
     /// A table of the benches, and its events a core.
     Table(&'static str, u64),
     /// Four chains a core that share nothing but the handler, for 8 ms; what an event takes, in ns.
+    /// All of them begin on one core.
     Chains(u64),
     /// All cores but one sleep; then a handler posts four colors for each, of an event of 100 us.
     Burst,
@@ -40,6 +42,8 @@ const PROGRAMS: [Program; 9] = [
 /// What a program came to.
 struct Told {
     events: u64,
+    /// What handlers worked before it was counted.
+    before: Duration,
     report: Report,
     remark: String,
 }
@@ -59,7 +63,7 @@ pub fn sections(setup: &Setup, cores: &[usize]) -> Result<String, String> {
                 text,
                 "## {program:?}, {cores} cores: {:.0} K events/s, efficiency {:.2}{}\n",
                 1e6 * told.events as f64 / ns,
-                worked / (ns * cores as f64),
+                (worked - told.before.as_nanos() as f64) / (ns * cores as f64),
                 told.remark,
             )
             .expect("a string takes everything");
@@ -77,20 +81,12 @@ impl Program {
                 let outcome = once(setup.clone(), table, "mely", cores, each * cores as u64)?;
                 Ok(Told {
                     events: outcome.ran,
+                    before: Duration::ZERO,
                     report: outcome.report,
                     remark: String::new(),
                 })
             }
-            Program::Chains(ns) => {
-                // 8 ms for each core: at first the chains are all on one of them.
-                let (chains, length) = (4 * cores as u64, 2_000_000 / ns as u32);
-                let start = move |cx: &mut Cx| {
-                    for color in 1..=chains {
-                        cx.post(Color::from(color), move |cx| chain(cx, color, ns, length));
-                    }
-                };
-                told(setup, cores, chains * u64::from(length), start)
-            }
+            Program::Chains(ns) => chains(setup, cores, ns),
             Program::Burst => burst(setup, cores),
             Program::Web => {
                 let (connections, requests) = (16 * cores as u64, 20);
@@ -99,7 +95,9 @@ impl Program {
                         cx.post(POLLER, move |cx| poll(cx, connection, requests));
                     }
                 };
-                told(setup, cores, connections * u64::from(requests) * 4, start)
+                told(setup, cores, start, || {
+                    connections * u64::from(requests) * 4
+                })
             }
         }
     }
@@ -108,8 +106,8 @@ impl Program {
 fn told(
     setup: &Setup,
     cores: usize,
-    events: u64,
     start: impl FnOnce(&mut Cx) + Send + 'static,
+    events: impl FnOnce() -> u64,
 ) -> Result<Told, String> {
     let builder = Runtime::builder()
         .cores(Cores::Count(cores))
@@ -122,16 +120,52 @@ fn told(
     }
     let report = run.run(start).map_err(|error| error.to_string())?;
     Ok(Told {
-        events,
+        events: events(),
+        before: Duration::ZERO,
         report,
         remark: String::new(),
     })
 }
 
-fn chain(cx: &mut Cx, color: u64, ns: u64, left: u32) {
+/// Runs chains for 8 ms, and until the event of each that runs or waits by then is over.
+fn chains(setup: &Setup, cores: usize, ns: u64) -> Result<Told, String> {
+    let all: Vec<_> = (0..4 * cores).map(|_| AtomicU64::new(0)).collect();
+    let all = Arc::new(all);
+    let chains = Arc::clone(&all);
+    let start = move |cx: &mut Cx| {
+        let end_ns = charge::now_ns().unwrap_or(0) + 8_000_000;
+        for number in 0..chains.len() {
+            let chains = Arc::clone(&chains);
+            cx.post(color(number), move |cx| {
+                chain(cx, chains, number, ns, end_ns)
+            });
+        }
+    };
+    let lengths = || all.iter().map(|length| length.load(Relaxed));
+    let mut told = told(setup, cores, start, || lengths().sum())?;
+    let share =
+        |length: Option<u64>| length.unwrap_or(0) as f64 * all.len() as f64 / told.events as f64;
+    told.remark = format!(
+        " (the least chain ran {:.2} of the mean, the greatest {:.2})",
+        share(lengths().min()),
+        share(lengths().max()),
+    );
+    Ok(told)
+}
+
+/// Of a chain: not the color of what starts them.
+fn color(chain: usize) -> Color {
+    Color::from(1 + chain as u64)
+}
+
+fn chain(cx: &mut Cx, chains: Arc<Vec<AtomicU64>>, number: usize, ns: u64, end_ns: u64) {
     sim::work(cx, Duration::from_nanos(ns));
-    if left > 1 {
-        cx.post(Color::from(color), move |cx| chain(cx, color, ns, left - 1));
+    chains[number].fetch_add(1, Relaxed);
+    charge::count_to_here();
+    if charge::now_ns().is_some_and(|now_ns| now_ns < end_ns) {
+        cx.post(color(number), move |cx| {
+            chain(cx, chains, number, ns, end_ns)
+        });
     }
 }
 
@@ -146,6 +180,7 @@ fn poll(cx: &mut Cx, connection: u64, left: u32) {
             sim::work(cx, Duration::from_nanos(1_000));
             cx.post(color, move |cx| {
                 sim::work(cx, Duration::from_nanos(3_500));
+                charge::count_to_here();
                 if left > 1 {
                     cx.post(POLLER, move |cx| poll(cx, connection, left - 1));
                 }
@@ -155,31 +190,41 @@ fn poll(cx: &mut Cx, connection: u64, left: u32) {
 }
 
 fn burst(setup: &Setup, cores: usize) -> Result<Told, String> {
+    let before = Duration::from_millis(2);
     let now_ns = || charge::now_ns().unwrap_or(0);
-    let posted_ns = Arc::new(Mutex::new(0));
+    // On which core, and when.
+    let posted = Arc::new(Mutex::new((0, 0)));
     let first_ns = Arc::new(Mutex::new(vec![None; cores]));
-    let (posted, first) = (posted_ns.clone(), first_ns.clone());
+    let (post, first) = (posted.clone(), first_ns.clone());
     let start = move |cx: &mut Cx| {
         // Meanwhile the others find nothing, and sleep.
-        sim::work(cx, Duration::from_millis(2));
+        sim::work(cx, before);
         charge::count_from_here();
-        *posted.lock().expect("no panic") = now_ns();
+        *post.lock().expect("no panic") = (cx.core(), now_ns());
         for color in 1..=4 * cores as u64 {
             let first = first.clone();
             cx.post(Color::from(color), move |cx| {
                 let core = cx.core();
                 first.lock().expect("no panic")[core].get_or_insert(now_ns());
                 sim::work(cx, Duration::from_micros(100));
+                charge::count_to_here();
             });
         }
     };
-    let mut told = told(setup, cores, 4 * cores as u64, start)?;
+    let mut told = told(setup, cores, start, || 4 * cores as u64)?;
     let first_ns = first_ns.lock().expect("no panic");
-    let last_ns = first_ns.iter().flatten().max().copied().unwrap_or(0);
-    let busy = first_ns.iter().flatten().count();
+    let (core, posted_ns) = *posted.lock().expect("no panic");
+    let slept = || {
+        first_ns[..core]
+            .iter()
+            .chain(&first_ns[core + 1..])
+            .flatten()
+    };
+    told.before = before;
     told.remark = format!(
-        " (with the 2 ms before); {busy} cores got work, the last of them {} us after the post",
-        (last_ns - *posted_ns.lock().expect("no panic")) / 1_000,
+        "; {} cores that slept got work, the last of them {} us after the post",
+        slept().count(),
+        (slept().max().copied().unwrap_or(posted_ns) - posted_ns) / 1_000,
     );
     Ok(told)
 }
