@@ -2,7 +2,9 @@
 
 use super::inner::Inner;
 use crate::sched::depth::{Depth, deepest};
+use crate::shared::CoreShared;
 use crate::shared::stats::HistogramSum;
+use crate::shared::steal_costs;
 use crate::sync::relaxed::Ordering;
 use crate::topology::Distance;
 use crate::{Color, RecordingStats};
@@ -15,8 +17,8 @@ use std::time::Duration;
 pub struct Stats {
     /// A core each.
     pub cores: Vec<CoreStats>,
-    /// The measured cost of a steal for each distance that occurs on this machine, as a moving
-    /// average; before the first steal over a distance, what is assumed (600 ns).
+    /// The measured cost of a steal for each distance that occurs on this machine: the mean of the
+    /// cores' moving averages, each counting by the steals that the core has made; before the first steal over a distance, what is assumed (600 ns).
     pub steal_cost: Vec<(Distance, Duration)>,
     /// What a wake-up is taken to cost: measured, or what
     /// [`Builder::wake_cost`](crate::Builder::wake_cost) says.
@@ -206,6 +208,22 @@ impl Inner {
         deepest(&self.shared, most).into_iter().map(told).collect()
     }
 
+    /// What steals over this distance cost: the mean of what cores have measured, each counting by
+    /// the steals that it has made.
+    fn steal_cost_ns(&self, distance: Distance) -> u64 {
+        let won = |core: &CoreShared| core.stats.steals[distance.index()].won.get();
+        let cores = || self.shared.cores.iter();
+        let all: u64 = cores().map(|core| won(core)).sum();
+        if all == 0 {
+            return steal_costs::PRIOR_NS.into();
+        }
+        let cost_ns = |core: &CoreShared| core.steal_costs.ns(distance);
+        let sum: u128 = cores()
+            .map(|core| u128::from(won(core)) * u128::from(cost_ns(core)))
+            .sum();
+        (sum / u128::from(all)) as u64
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         let shared = &self.shared;
         let mut distances: Vec<Distance> = shared
@@ -222,7 +240,7 @@ impl Inner {
                 .collect(),
             steal_cost: distances
                 .into_iter()
-                .map(|d| (d, Duration::from_nanos(shared.steal_cost_ns(d))))
+                .map(|d| (d, Duration::from_nanos(self.steal_cost_ns(d))))
                 .collect(),
             wake_cost: Duration::from_nanos(shared.wake_cost.ns()),
             posts_foreign: self.quiesce.foreign_posts(),

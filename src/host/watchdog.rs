@@ -106,7 +106,8 @@ impl Watchdog {
 
     /// Looks at every core, at this time of the runtime's clock.
     pub(crate) fn look(&mut self, inner: &Inner, now_ns: u64) {
-        let mut bells = Vec::new();
+        // Who was to ring them may wait for a processor.
+        inner.shared.bells.ring_due();
         for (core, seen) in self.cores.iter_mut().enumerate() {
             let shared = &inner.shared.cores[core];
             let (looks, turns) = (shared.stats.looks.get(), shared.progress.turns());
@@ -119,7 +120,10 @@ impl Watchdog {
             }
             if seen.running && looks == seen.looks {
                 shared.progress.ask_to_look_up();
+                // At once: the hook below may panic.
+                let mut bells = Vec::new();
                 relieve(&inner.shared, CoreId::of(core), &mut bells);
+                inner.shared.bells.ring_all(&bells);
                 if turns == seen.turns {
                     let ns = now_ns - seen.since_ns;
                     profile.suspect(ns, inner.shared.wake_cost.long_ns());
@@ -146,9 +150,6 @@ impl Watchdog {
                 }
             }
         }
-        inner.shared.bells.ring_all(bells);
-        // Somebody was to take them out, and has not come.
-        inner.shared.bells.ring_due();
     }
 }
 
@@ -208,6 +209,29 @@ mod tests {
                 builder.on_slow_handler(limit, move |slow| tell.lock().unwrap().push(slow.clone()));
         }
         (builder.build().unwrap(), told)
+    }
+
+    /// Of a core that is owed a ring, by whoever has left that to others.
+    #[test]
+    fn who_is_due_is_rung_at_the_next_look() {
+        #[derive(Debug)]
+        struct Rung(Arc<Mutex<u32>>);
+        impl Bell for Rung {
+            fn ring(&self) {
+                *self.0.lock().unwrap() += 1;
+            }
+        }
+        let (runtime, _) = runtime(None);
+        let (bells, rung) = (&runtime.inner.shared.bells, Arc::default());
+        bells.hang(CoreId::of(1), Box::new(Rung(Arc::clone(&rung))));
+        let mut watchdog = Watchdog::new(2);
+        for expected in [0, 1, 1] {
+            watchdog.look(&runtime.inner, 0);
+            assert_eq!(*rung.lock().unwrap(), expected);
+            if expected == 0 {
+                bells.due.set(CoreId::of(1));
+            }
+        }
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Core {
             looked_up_at: u64::MAX,
             run: Run::new(),
             bells: Vec::new(),
-            ringing: Ringing::NEVER,
+            ringing: Ringing::NONE,
             ran: false,
             holds: 0,
             #[cfg(feature = "tracing")]
@@ -340,7 +340,7 @@ impl Core {
 
     /// Whether a core sleeps, and none searches that would look for more.
     pub(super) fn is_wake_due(&self) -> bool {
-        self.shared.sleepers.any() && self.shared.searching.load(Ordering::Relaxed) == 0
+        self.shared.sleepers.any() && !self.shared.searchers.any()
     }
 
     /// Wakes the nearest sleeper, unless somebody is already searching: who, once it has found

@@ -118,6 +118,7 @@ impl Core {
         own.stats.posts.max(self.posted);
         let in_turn = current.slot.is_some();
         if outbox.is_empty() && checkout.others(in_turn) == 0 {
+            self.ring();
             return false;
         }
         if in_turn {

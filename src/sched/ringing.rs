@@ -4,19 +4,28 @@
 //! those that are due, and it rings until none of them is in there. Whoever wakes up takes
 //! [`HELP_MAX`] out and rings them, before it looks for work of its own.
 //!
-//! A long event that posts to cores that sleep wakes one with each post, and would ring for longer
-//! than it posts. Its rings are a *series*, each at most two wake-ups after the one before. Once a
-//! series has lasted for as long as a wake-up takes, the first ones that it woke are awake, and
-//! more follow. So from then on the core puts what it owes into the set and goes on, as long as the
-//! one that it rang last is on its way: it still sleeps, and was rung no longer than a wake-up ago.
-//! What is left when the event is over it rings itself.
+//! A long event that posts to cores that sleep wakes one with each post ([`super::row`]), and
+//! would ring for longer than it posts. Its rings are a *series*: each comes at most twice the cost of a wake-up
+//! ([`crate::shared::wake_cost`]) after the one before. Once a series has lasted for as long as a
+//! wake-up takes, the first cores that it woke are awake, and more follow. From then on the core may
+//! *leave* the rings that its posts owe: it puts those cores into the set, and goes on. It
+//! does so only as long as the core that it rang last has not seen its ring yet, and for no longer
+//! than a wake-up takes. That one looks at the set when it wakes up, and so does each that is rung
+//! from there: so all of them are rung, also if the event never ends. A flush that the handler asks
+//! for, and the end of the event, leave nothing.
+//!
+//! **Nobody is left to a core that has looked already.** Who leaves a ring (1) puts the core into
+//! the set; (2) fences; (3) sees that the core that it rang last sleeps, and has not seen the ring.
+//! Who wakes up (1) sees its ring, and is no sleeper any more; (2) fences; (3) looks at the set. So
+//! either the one finds the other awake, or the other finds who is due. A core that sleeps again has
+//! seen its ring before it counts as a sleeper.
 
 use super::core::Core;
 use crate::color::CoreId;
+use crate::shared::bells::ALONE_MAX;
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 
-/// So many cores are rung by one.
-const ALONE_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 /// So many a core rings for others when it wakes up.
 const HELP_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 
@@ -25,38 +34,51 @@ const HELP_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 pub(super) struct Ringing {
     /// So many of [`Core::bells`], the first ones, are due.
     due: usize,
-    /// The core that was rung last.
-    last: CoreId,
+    last: Option<Last>,
+    /// Rings may be left: what is published are posts of a long event, by themselves or in a row.
+    pub(super) may_leave: bool,
+}
+
+/// The last ring of a core.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    /// Who was rung.
+    core: CoreId,
     /// When that was, and when the series began that it belongs to, in ns.
-    last_ns: u64,
+    at_ns: u64,
     since_ns: u64,
 }
 
 impl Ringing {
-    pub(super) const NEVER: Ringing = Ringing {
+    pub(super) const NONE: Ringing = Ringing {
         due: 0,
-        last: CoreId::of(0),
-        last_ns: 0,
-        since_ns: 0,
+        last: None,
+        may_leave: false,
     };
 
     /// A core is rung.
-    fn note(&mut self, core: CoreId, now_ns: u64, wake_up_ns: u64) {
-        if now_ns - self.last_ns > 2 * wake_up_ns {
-            self.since_ns = now_ns;
-        }
-        (self.last, self.last_ns) = (core, now_ns);
+    fn note(&mut self, core: CoreId, at_ns: u64, wake_up_ns: u64) {
+        let series = |last: &Last| at_ns - last.at_ns <= wake_up_ns.saturating_mul(2);
+        let since_ns = self.last.filter(series).map_or(at_ns, |last| last.since_ns);
+        self.last = Some(Last {
+            core,
+            at_ns,
+            since_ns,
+        });
     }
 
-    /// Whether cores that were woken by this series are about to help.
-    fn is_helped(&self, now_ns: u64, wake_up_ns: u64) -> bool {
-        self.last_ns - self.since_ns >= wake_up_ns && now_ns - self.last_ns <= wake_up_ns
+    /// The last ring, if cores that were woken before it in its series are about to help.
+    fn helped(&self, now_ns: u64, wake_up_ns: u64) -> Option<Last> {
+        let helps = |last: &Last| {
+            last.at_ns - last.since_ns >= wake_up_ns && now_ns - last.at_ns <= wake_up_ns
+        };
+        self.last.filter(helps)
     }
 }
 
 impl Core {
-    /// Rings those that this core owes a ring; not under a lock. They are all rung when it returns,
-    /// by it or by others, unless a long event runs.
+    /// Rings those that this core owes a ring; not under a lock. When it returns each of them is
+    /// rung, or another core has taken it out of the set to ring it; but posts in a row may be left.
     #[inline]
     pub(crate) fn ring(&mut self) {
         if !self.bells.is_empty() {
@@ -71,12 +93,8 @@ impl Core {
         }
         let mut done = 0;
         while let Some(&core) = self.bells.get(done) {
-            if self.may_leave_bells() {
-                // In this order: who was rung last looks at what is due once it is awake.
-                self.share_out_bells();
-                if self.shared.sleepers.contains(self.ringing.last) {
-                    break;
-                }
+            if self.ringing.may_leave && self.leaves_bells() {
+                break;
             }
             let is_due = done < self.ringing.due;
             if !is_due || self.shared.bells.due.clear(core) {
@@ -96,14 +114,32 @@ impl Core {
         self.ringing.due = self.bells.len();
     }
 
-    /// Whether what is due may be left to others for now, if the one that was rung last still sleeps.
-    fn may_leave_bells(&self) -> bool {
+    /// Leaves all that this core owes a ring to others, if one is on its way to look.
+    fn leaves_bells(&mut self) -> bool {
         let wake_up_ns = self.shared.wake_cost.ns();
-        self.own.progress.is_long() && self.ringing.is_helped(self.clock.now_ns(), wake_up_ns)
+        let Some(last) = self.ringing.helped(self.clock.now_ns(), wake_up_ns) else {
+            return false;
+        };
+        self.share_out_bells();
+        if !fault("leaver's fence skipped") {
+            fence(Ordering::SeqCst);
+        }
+        let shared = &self.shared;
+        shared.sleepers.contains(last.core)
+            && (shared.bells.rung_ns(last.core) == last.at_ns || fault("left to any sleeper"))
     }
 
     /// This core has slept, and others may wait for a ring as it did.
     pub(crate) fn help_ring(&mut self) {
+        if !fault("helper's fence skipped") {
+            fence(Ordering::SeqCst);
+        }
+        let due = &self.shared.bells.due;
+        if !due.any() {
+            return;
+        }
+        // It is awake, whoever was to see to that.
+        let _ = due.clear(self.id);
         for _ in 0..HELP_MAX {
             let Some(core) = self.shared.bells.due.take_from(self.id) else {
                 return;
@@ -116,8 +152,7 @@ impl Core {
 
     fn ring_one(&mut self, core: CoreId) {
         let now_ns = self.clock.now_ns();
-        let wake_up_ns = self.shared.wake_cost.ns();
-        self.ringing.note(core, now_ns, wake_up_ns);
+        self.ringing.note(core, now_ns, self.shared.wake_cost.ns());
         self.own.stats.wakes.add(1);
         self.shared.bells.ring_at(core, now_ns);
         if let Some(log) = self.maker.log() {

@@ -16,15 +16,15 @@
 use super::outbox::OUTBOX_MAX;
 use crate::event::profile::LONE_POSTS;
 
-/// Colors whose posts in a row are published together. Each may sleep, and be far: publishing to a
-/// core at a distance takes up to a microsecond, and who waits for a ring waits for all of them.
+/// Colors whose posts in a row are published together. To publish to a color of a core that is far
+/// takes up to a microsecond, and cores that sleep are rung after the last of them.
 pub(super) const ROW_MAX: usize = if cfg!(loom) { OUTBOX_MAX } else { 64 };
 /// Time allowed for each post, in ns.
 const POST_NS: u64 = 100;
 /// Time allowed on top, once an event, in ns.
 const POSTS_NS: u64 = 1_000;
 /// Time allowed after the last publishing, in ns, if its posts did not take longer: what the posts
-/// of a full outbox take.
+/// to one color take that are published together.
 const TAIL_NS: u64 = POSTS_NS + OUTBOX_MAX as u64 * POST_NS;
 
 const LONE_POSTS_MAX: u64 = 1 << 20;

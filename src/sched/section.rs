@@ -17,7 +17,6 @@ use crate::shared::poke::Chain;
 use crate::shared::queues::Queues;
 use crate::shared::slots::Guarded;
 use crate::shared::stealing_queue::Band;
-use crate::sync::atomic::Ordering;
 use crate::sync::{CellMut, charge, check, fault};
 
 /// A core's lock, held. Dropping it unlocks.
@@ -564,7 +563,7 @@ impl<'a> Section<'a> {
         let shared = self.shared;
         let lasting = self.guarded.queues.core_queue.lasting;
         let wakes = || self.guarded.queues.lasting_ns(lasting / 2) >= shared.wake_cost.ns();
-        let wanted = shared.searching.load(Ordering::Relaxed) > 0
+        let wanted = shared.searchers.any()
             || shared.core(self.core).hint.is_asked()
             || wakes() && shared.sleepers.any();
         if wanted {

@@ -103,7 +103,7 @@ pub(super) enum Searching {
     /// It has slept, or was about to, and has run nothing since. Others may have counted on it to
     /// search, but mail of its own may come first.
     Risen,
-    /// It is one of those that [`Shared::searching`] counts.
+    /// It is one of those that [`Shared::searchers`] counts.
     Counted,
 }
 
@@ -164,31 +164,21 @@ impl Core {
         }
     }
 
-    /// Makes this core one of the searching ones, at most half of those that work: unbounded
-    /// searching made other runtimes several times slower on work that wakes often.
+    /// Makes this core one of the searching ones, if not too many search.
     fn begin_search(&mut self) -> bool {
         if self.search.is_counted() {
             return true;
         }
-        if self.search_enough() {
-            return false;
-        }
-        let searching = &self.shared.searching;
-        if searching.fetch_add(1, Ordering::AcqRel) >= self.searching_max() {
-            searching.fetch_sub(1, Ordering::AcqRel);
+        if !self.shared.searchers.begin(self.id, self.working) {
             return false;
         }
         self.search.state = Searching::Counted;
         true
     }
 
-    fn searching_max(&self) -> u32 {
-        (self.working / 2).max(1)
-    }
-
     /// Whether as many cores search as may.
     fn search_enough(&self) -> bool {
-        self.shared.searching.load(Ordering::Relaxed) >= self.searching_max()
+        self.shared.searchers.are_enough(self.id, self.working)
     }
 
     /// This core was about to sleep, and others may count on it to search. (On a retired one nobody
@@ -207,13 +197,10 @@ impl Core {
     /// that one: what we know of comes before our fence, and we read the count before it counts
     /// itself out and looks.
     pub(crate) fn end_search(&mut self, found: bool) {
-        let searching = &self.shared.searching;
         match std::mem::replace(&mut self.search.state, Searching::No) {
             Searching::No => return,
             Searching::Risen => (),
-            Searching::Counted => {
-                searching.fetch_sub(1, Ordering::AcqRel);
-            }
+            Searching::Counted => self.shared.searchers.end(self.id),
         }
         if found && !fault("no look after the last search") {
             // The hints that we may have raised by linking mail come before the look for sleepers.
@@ -280,7 +267,7 @@ impl Core {
         let shared = &self.shared;
         let (id, distance) = self.own.victims[rank];
         let victim = &shared.core(id);
-        let cost_ns = shared.steal_cost_ns(distance);
+        let cost_ns = self.own.steal_costs.ns(distance);
         let sighting = &mut self.search.sightings[rank];
         if victim.hint.worth_ns() >= cost_ns {
             return Some(Temptation::Worth);
@@ -295,8 +282,8 @@ impl Core {
         let seen = sighting.filter(|seen| seen.turns == turns);
         let since_ns = seen.map_or(now_ns, |seen| seen.since_ns);
         *sighting = Some(Sighting { turns, since_ns });
-        // One that sleeps has been rung, and is given the time to wake up: else it would for
-        // nothing.
+        // One that sleeps has been rung, or is about to be, and is given the time to wake up: else it
+        // would for nothing.
         let patience_ns = if shared.sleepers.contains(id) {
             cost_ns.max(shared.wake_cost.ns())
         } else {
@@ -374,8 +361,8 @@ impl Core {
     fn record_loot(&self, distance: Distance, cost_ns: u64, loot: &mut Loot) {
         let own = &self.own;
         let stats = &own.stats.steals[distance.index()];
-        self.shared
-            .record_steal(distance, cost_ns / loot.len() as u64);
+        own.steal_costs
+            .record(distance, cost_ns / loot.len() as u64);
         let stolen_ns = loot.iter().map(|t| u64::from(t.fifo.raw_ns())).sum();
         stats.won.add(1);
         stats.colors.add(loot.len() as u64);

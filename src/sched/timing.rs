@@ -280,7 +280,9 @@ impl Core {
     #[inline(never)]
     pub(super) fn publish_long(&mut self) {
         let began_ns = self.clock.now_ns();
+        self.ringing.may_leave = true;
         self.flush();
+        self.ringing.may_leave = false;
         let now_ns = self.clock.now_ns();
         let profile = self.shared.profiles.get(self.current.profile());
         let row = match &mut self.timing.row {
@@ -341,10 +343,8 @@ impl Core {
         self.outbox_due = OUTBOX_MAX;
         if self.own.progress.is_long() {
             self.own.progress.set_long(false);
-            if !fault("left for good") {
-                self.ring();
-            }
         }
+        self.ring();
         self.current.started_ns = None;
         if self
             .timing

@@ -4,24 +4,23 @@
 //! it a ring. The ring comes after all locks are released.
 //!
 //! **Many at once.** A ring takes who rings some microseconds, so one core that wakes 127 others
-//! keeps the last of them waiting for half a millisecond. Hence it shares out what it owes. It puts
-//! those cores into the set of the *due*. Each core that has been woken takes some of them out
-//! before it does anything else, and rings them; who has put them there does the same meanwhile
-//! (`src/sched/ringing.rs`). Who takes a core out of the set rings it. Who has put it there has seen
-//! that it is no longer there before it goes on to its next event. So no ring depends on a core
-//! that is to be woken first.
-//!
-//! Inside a long event a core may leave those that are due to the others until the event is over.
-//! If none of them comes, the watchdog rings them.
+//! keeps the last of them waiting for half a millisecond. Hence it shares out what it owes, if that
+//! are more than [`ALONE_MAX`]: it puts those cores into the set of the *due*. Each core that wakes
+//! up takes some of them out before it does anything else, and rings them; who has put them there
+//! does the same meanwhile. Who takes a core out of the set rings it, or is that core. How a core
+//! does so, and when it leaves what is due to others, is in `src/sched/ringing.rs`.
 //!
 //! What can never happen: a core that is owed a ring, is not due, and whom nobody is about to ring;
-//! one that is due although everybody sleeps.
+//! one that is due, while nobody is about to look at the set.
 
 use super::core_set::CoreSet;
 use crate::color::CoreId;
 use crate::sync::relaxed::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, RwLock};
+
+/// So many cores are rung by one.
+pub(crate) const ALONE_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// Wakes a sleeping core; see [`super::sleepers`] for who rings when.
 pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
@@ -91,7 +90,12 @@ impl Bells {
         self.ring(core);
     }
 
-    /// When a core has rung this one's doorbell, since last asked.
+    /// When a core has rung this one's doorbell last, if it has not seen that; else 0.
+    pub(crate) fn rung_ns(&self, core: CoreId) -> u64 {
+        self.hooks[core.index()].rung_ns.load(Ordering::Relaxed)
+    }
+
+    /// The core looks when another has rung its doorbell, since it last looked.
     pub(crate) fn take_rung_ns(&self, core: CoreId) -> Option<u64> {
         let cell = &self.hooks[core.index()].rung_ns;
         let rung_ns = cell.load(Ordering::Relaxed);
@@ -101,15 +105,21 @@ impl Bells {
         (rung_ns != 0).then_some(rung_ns)
     }
 
-    /// Rings these doorbells, without any lock.
-    pub(crate) fn ring_all(&self, cores: impl IntoIterator<Item = CoreId>) {
-        cores.into_iter().for_each(|core| self.ring(core));
+    /// Rings these doorbells, without any lock, for a thread that is no core.
+    pub(crate) fn ring_all(&self, cores: &[CoreId]) {
+        if cores.len() > ALONE_MAX {
+            cores.iter().for_each(|&core| self.due.set(core));
+            self.ring_due();
+        } else {
+            cores.iter().for_each(|&core| self.ring(core));
+        }
     }
 
     /// Rings all that are due.
     pub(crate) fn ring_due(&self) {
-        let first = CoreId::of(0);
-        self.ring_all(std::iter::from_fn(|| self.due.take_from(first)));
+        while let Some(core) = self.due.take_from(CoreId::of(0)) {
+            self.ring(core);
+        }
     }
 
     #[cfg(feature = "machine")]

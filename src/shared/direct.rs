@@ -13,7 +13,7 @@ use crate::event::node::Event;
 pub(crate) fn publish(shared: &Shared, color: Color, event: Event) {
     let mut bells = Vec::new();
     push(shared, shared.slots.map.slot(color), event, &mut bells);
-    shared.bells.ring_all(bells);
+    shared.bells.ring_all(&bells);
 }
 
 /// Pushes an event into its color's mailbox, and sees to it that it is looked at.

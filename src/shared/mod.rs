@@ -10,9 +10,10 @@
 //! **Without a lock**: [`mail`] is how events reach a color on another core, [`poke`] how that core
 //! is told, [`wish`] what else is asked of a color, and [`direct`] how to post without an outbox. A
 //! core shows what it has to give in its [`hint`], and what it is doing in its [`progress`].
-//! [`sleepers`] is how cores sleep and are woken, [`bells`] by what, [`wake_cost`] what that takes,
-//! and [`vigil`] how the watchdog does; [`working`] says which of them are retired. [`core_set`] is
-//! a set of cores, and [`stats`] what they count.
+//! [`searchers`] counts the cores that look for work, and [`sleepers`] is how cores sleep and are
+//! woken, [`bells`] by what. [`vigil`] is how the watchdog sleeps, and [`working`] says which cores
+//! are retired. [`steal_costs`] and [`wake_cost`] are what is measured, [`stats`] what is counted,
+//! and [`core_set`] is a set of cores.
 //!
 //! What can never happen: published events that no list, checkout, loot, mailbox or gate leads to;
 //! mail without a poke; a core asleep while a poke is on its way to it; a change of owner without
@@ -31,9 +32,11 @@ pub(crate) mod poke;
 pub(crate) mod policy;
 mod progress;
 pub(crate) mod queues;
+pub(crate) mod searchers;
 pub(crate) mod sleepers;
 pub(crate) mod slots;
 pub(crate) mod stats;
+pub(crate) mod steal_costs;
 pub(crate) mod stealing_queue;
 pub(crate) mod vigil;
 pub(crate) mod wake_cost;
@@ -48,8 +51,10 @@ use self::poke::Pokes;
 use self::policy::Policy;
 use self::progress::Progress;
 use self::queues::Queues;
+use self::searchers::Searchers;
 use self::slots::{Guarded, Slots};
 use self::stats::CoreCounters;
+use self::steal_costs::StealCosts;
 use self::vigil::Vigil;
 use self::wake_cost::WakeCost;
 use self::working::Working;
@@ -61,9 +66,8 @@ use crate::event::pool::Depot;
 use crate::event::profile::Profiles;
 use crate::gate::Gates;
 use crate::record::Recorder;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::lock::CoreLock;
-use crate::sync::relaxed;
 use crate::sync::{Arc, Mutex, fault};
 use crossbeam_utils::CachePadded;
 use mely_topology::Distance;
@@ -82,14 +86,10 @@ pub(crate) struct CoreShared {
     pub(crate) busy: CachePadded<AtomicBool>,
     pub(crate) stats: CachePadded<CoreCounters>,
     pub(crate) counts: Counts,
+    pub(crate) steal_costs: CachePadded<StealCosts>,
     /// Other cores by distance, the nearest first.
     pub(crate) victims: Vec<(CoreId, Distance)>,
 }
-
-/// The steal cost before anything was measured, in ns; and the bounds of what is believed.
-const STEAL_COST_PRIOR_NS: u32 = 600;
-const STEAL_COST_MIN_NS: u32 = 100;
-const STEAL_COST_MAX_NS: u32 = 20_000;
 
 /// One runtime, as all its threads and posters see it.
 #[derive(Debug)]
@@ -108,10 +108,9 @@ pub(crate) struct Shared {
     pub(crate) sleepers: CoreSet,
     pub(crate) working: CachePadded<Working>,
     pub(crate) vigil: CachePadded<Vigil>,
-    /// Cores without work that look for some, until they find it or sleep. On a line of its own,
-    /// like everything here that changes: the rest is what each core reads for each event.
-    pub(crate) searching: CachePadded<AtomicU32>,
-    steal_cost_ns: CachePadded<[relaxed::AtomicU32; Distance::COUNT]>,
+    pub(crate) searchers: Searchers,
+    // On a line of its own, like everything here that changes: the rest is what each core reads for
+    // each event.
     pub(crate) wake_cost: CachePadded<WakeCost>,
     /// Where the run is recorded, if it is.
     pub(crate) recorder: Option<Arc<Recorder>>,
@@ -141,7 +140,7 @@ impl Shared {
         setup.policy.stealing &= cores > 1;
         let map = ColorMap::new(setup.slot_bits, cores, setup.hash_key);
         let limits = Limits::new(
-            STEAL_COST_PRIOR_NS.into(),
+            steal_costs::PRIOR_NS.into(),
             &setup.policy,
             &setup.wake_cost,
             map,
@@ -163,6 +162,7 @@ impl Shared {
                         busy: CachePadded::new(AtomicBool::new(setup.watch_at_once)),
                         stats: CachePadded::new(CoreCounters::default()),
                         counts: Counts::new(),
+                        steal_costs: CachePadded::new(StealCosts::new()),
                         victims,
                     })
                 })
@@ -176,10 +176,7 @@ impl Shared {
             sleepers: CoreSet::none_of(cores),
             working: CachePadded::new(Working::all(cores)),
             vigil: CachePadded::new(Vigil::new(setup.watch_at_once)),
-            searching: CachePadded::new(AtomicU32::new(0)),
-            steal_cost_ns: CachePadded::new(std::array::from_fn(|_| {
-                relaxed::AtomicU32::new(STEAL_COST_PRIOR_NS)
-            })),
+            searchers: Searchers::none_of(cores),
             wake_cost: CachePadded::new(setup.wake_cost),
             recorder: setup.recorder,
             bells: Bells::of(cores),
@@ -194,7 +191,7 @@ impl Shared {
 
     /// Whether a core is idle: it searches, or sleeps.
     pub(crate) fn is_any_idle(&self) -> bool {
-        self.searching.load(Ordering::Relaxed) > 0 || self.sleepers.any()
+        self.searchers.any() || self.sleepers.any()
     }
 
     /// Wakes every core, after the phase, the wave or the number of working cores changed.
@@ -215,29 +212,6 @@ impl Shared {
         self.bells.ring_due();
     }
 
-    /// The measured cost of stealing over this distance, in ns: a moving average.
-    #[inline]
-    pub(crate) fn steal_cost_ns(&self, distance: Distance) -> u64 {
-        self.steal_cost_ns[distance.index()]
-            .load(Ordering::Relaxed)
-            .into()
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_steal_costs(&self) {
-        crate::sync::charge::name(&self.steal_cost_ns, "steal_cost", 0);
-    }
-
-    /// Records a successful steal: what each color of it took, in ns.
-    pub(crate) fn record_steal(&self, distance: Distance, ns: u64) {
-        let cell = &self.steal_cost_ns[distance.index()];
-        let old = cell.load(Ordering::Relaxed);
-        // A thief that lost its processor under way measured the system, not the steal.
-        let ns = (ns.min(u64::from(old) * 8) as u32).clamp(STEAL_COST_MIN_NS, STEAL_COST_MAX_NS);
-        let new = i64::from(old) + (i64::from(ns) - i64::from(old)) / 8;
-        cell.store(new as u32, Ordering::Relaxed);
-    }
-
     /// What the critical sections of a core judge by, as of now.
     pub(crate) fn limits(&self, core: CoreId) -> Limits {
         Limits::new(
@@ -252,8 +226,8 @@ impl Shared {
     #[inline]
     pub(crate) fn reference_cost_ns(&self, core: CoreId) -> u64 {
         match self.core(core).victims.first() {
-            Some(&(_, distance)) => self.steal_cost_ns(distance),
-            None => STEAL_COST_PRIOR_NS.into(),
+            Some(&(thief, distance)) => self.core(thief).steal_costs.ns(distance),
+            None => steal_costs::PRIOR_NS.into(),
         }
     }
 }

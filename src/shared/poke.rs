@@ -92,6 +92,12 @@ impl Pokes {
         }
     }
 
+    /// Whether the core sleeps, or is about to, and nobody has woken it.
+    #[cfg(all(feature = "sim", debug_assertions))]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.0.load(Ordering::Acquire) == PARKED
+    }
+
     /// Takes all pokes. A parked core stays parked.
     pub(crate) fn take(&self) -> Chain {
         let mut head = self.0.load(Ordering::Relaxed);

@@ -341,8 +341,7 @@ impl Shared {
         charge::name(&*self.depot, "depot", 0);
         self.sleepers.name_lines("sleepers");
         charge::name(&self.vigil, "vigil", 0);
-        charge::name(&self.searching, "searching", 0);
-        self.name_steal_costs();
+        self.searchers.name_lines();
         charge::name(&self.wake_cost, "wake_cost", 0);
         self.bells.name_lines();
         for (at, core) in self.cores.iter().enumerate() {
@@ -351,6 +350,7 @@ impl Shared {
             charge::name(&core.pokes, "pokes", at);
             charge::name(&core.hint, "hint", at);
             charge::name(&core.progress, "progress", at);
+            charge::name(&core.steal_costs, "steal_costs", at);
             charge::name(&core.busy, "busy", at);
             charge::name(&core.stats, "stats", at);
             core.counts.name_lines(at);

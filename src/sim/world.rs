@@ -185,7 +185,10 @@ impl World {
             self.watch();
         }
         #[cfg(debug_assertions)]
-        self.check_sleepers();
+        {
+            self.check_sleepers();
+            self.check_bells();
+        }
         if let Some(core) = self.choose() {
             self.take_time(core);
             self.resume(core);
@@ -332,6 +335,24 @@ impl World {
         }
     }
 
+    /// Nobody is owed a ring, while no core is inside a step.
+    #[cfg(debug_assertions)]
+    fn check_bells(&self) {
+        let shared = &self.inner.shared;
+        let cores = self.cores.borrow();
+        if cores.iter().any(VirtualCore::is_in_step) {
+            return;
+        }
+        assert!(!shared.bells.due.any(), "rings are left for good");
+        for (number, core) in cores.iter().enumerate() {
+            let is_rung = core.bell.0.load(Ordering::Acquire);
+            assert!(
+                !core.sleeps || is_rung || shared.cores[number].pokes.is_parked(),
+                "core {number} sleeps, and nobody who wakes it will ring it"
+            );
+        }
+    }
+
     /// No core sleeps while another has work worth a wake-up, unless somebody is about to see to
     /// that: one that was woken, that searches, or that is between two steps.
     #[cfg(debug_assertions)]
@@ -345,7 +366,7 @@ impl World {
         let cores = self.cores.borrow();
         let sleeps = |core: &VirtualCore| core.sleeps && !core.bell.0.load(Ordering::Acquire);
         let busy = |core: &VirtualCore| core.left || core.is_in_step() || sleeps(core);
-        if shared.searching.load(Ordering::Relaxed) > 0 || !cores.iter().all(busy) {
+        if shared.searchers.any() || !cores.iter().all(busy) {
             return;
         }
         let working = cores.iter().take(shared.working.count() as usize);
@@ -353,7 +374,10 @@ impl World {
             return;
         };
         for &(victim, distance) in &shared.cores[sleeper].victims {
-            let enough_ns = shared.wake_cost.ns().max(shared.steal_cost_ns(distance));
+            let enough_ns = shared
+                .wake_cost
+                .ns()
+                .max(shared.cores[sleeper].steal_costs.ns(distance));
             let worth_ns = shared.core(victim).hint.worth_ns();
             assert!(
                 worth_ns < enough_ns,

@@ -3,7 +3,9 @@
 //! In each model somebody waits for an event to run, so that a wake-up that is lost is a deadlock,
 //! which loom reports.
 
-use crate::support::{Done, HALF, LONG, RUNS, SHORT, WORTHY, all_has_run, room_in, within};
+use crate::support::{
+    Done, HALF, LONG, RUNS, SHORT, WORTHY, all_has_run, room_in, settle, steps, within,
+};
 use loom::thread;
 use mely::model::{Plan, World};
 use mely::{Color, Cx, Handler};
@@ -18,6 +20,9 @@ const THIRDS: Color = Color::new(3);
 /// A color of core 0 of four.
 const FOURTHS: Color = Color::new(4);
 const SIXTHS: Color = Color::new(6);
+/// Of five cores: a color of core 0, and of cores 3 and 4.
+const FIFTHS: Color = Color::new(5);
+const OF_SEARCHERS: [Color; 2] = [Color::new(8), Color::new(9)];
 
 /// A post to a core that parks.
 #[test]
@@ -287,6 +292,45 @@ fn look_left_to_another() {
     });
 }
 
+/// Work is made known while two cores search, which are counted apart. Both find something of their
+/// own at the same time: one of them must see to it that somebody else comes.
+#[test]
+fn two_groups() {
+    Model {
+        name: "parking::two_groups",
+        preemptions_max: 3,
+        iterations_min: 200,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan {
+            slot_bits: 5,
+            ..Plan::cores(5)
+        });
+        let [mut busy, mut sleeper, third, fourth] = [0, 1, 3, 4].map(|core| world.core(core));
+        assert!(sleeper.lie_down());
+        let mut searchers = [third, fourth];
+        for (core, color) in searchers.iter_mut().zip(OF_SEARCHERS) {
+            assert!(!core.step());
+            oracle.event(0, 0).post_from(&world.poster(), &SHORT, color);
+        }
+        let event = oracle.event(0, 0);
+        let (mut sleeper, [mut third, mut fourth]) = within(&world, &mut busy, &SHORT, |cx| {
+            let ends = searchers.map(|core| steps(core, 1));
+            event.post(cx, &LONG, FIFTHS);
+            cx.flush();
+            let searchers = ends.map(|core| core.join().unwrap());
+            sleeper.sleep();
+            (sleeper, searchers)
+        });
+        settle(&mut [&mut busy, &mut sleeper, &mut third, &mut fourth]);
+        for color in [FIFTHS, OF_SEARCHERS[0], OF_SEARCHERS[1]] {
+            oracle.assert_ran(color, &[(0, 1)]);
+        }
+        all_has_run(world, (busy, sleeper, third, fourth), &oracle);
+    });
+}
+
 /// A thief that finds nothing to take forwards a poke to a core that sleeps, and does nothing more.
 #[test]
 fn forwarded_poke() {
@@ -479,6 +523,15 @@ fn finds_no_look_after_the_last_search() {
     must_fail(
         "parking::thief_raises_hint",
         "no look after the last search",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_searchers_fence_skipped() {
+    must_fail(
+        "parking::two_groups",
+        "thief's fence skipped",
         &["deadlock"],
     );
 }

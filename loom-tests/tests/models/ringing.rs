@@ -3,7 +3,7 @@
 //! In each model cores sleep until they are rung, so that a ring that nobody gives is a deadlock,
 //! which loom reports.
 
-use crate::support::{LONG, RUNS, SHORT, all_has_run, settle};
+use crate::support::{Done, LONG, RUNS, SHORT, all_has_run, settle};
 use loom::thread;
 use mely::model::{Core, Plan, WAKE_COST_NS, World};
 use mely::{Color, Cx};
@@ -58,13 +58,13 @@ fn shared_out() {
     });
 }
 
-/// A long event wakes one core after the other, and leaves the third one to the second, which may
-/// have looked before.
+/// A long event wakes one core after the other, leaves the third one to the second, and waits for
+/// what the third has to do. The second one may be up already, or sleep again.
 #[test]
 fn left_to_another() {
     Model {
         name: "ringing::left_to_another",
-        preemptions_max: 3,
+        preemptions_max: 2,
         iterations_min: 300,
     }
     .explore(|| {
@@ -72,25 +72,36 @@ fn left_to_another() {
         let world = Arc::new(World::new(Plan::cores(4)));
         let mut busy = world.core(0);
         let [mut first, mut second, mut third] = [1, 2, 3].map(|core| asleep(&world, core));
-        let events = FOURS.map(|color| (color, oracle.event(0, 0)));
+        let done = Done::of(1);
+        let [one, two, three] = [0, 1, 2].map(|_| oracle.event(0, 0));
+        let events = [one, two, done.after(three)];
         let clock = Arc::clone(&world);
         let start = move |cx: &mut Cx| {
-            for (color, event) in events {
+            for (color, event) in FOURS.into_iter().zip(events) {
                 event.post(cx, &LONG, color);
-                cx.flush();
                 clock.pass(WAKE_COST_NS);
             }
+            done.wait();
         };
         world.poster().post_callback(LONG.on(RUNS, start)).unwrap();
-        let rung = thread::spawn(move || {
+        let second = thread::spawn(move || {
             second.sleep();
-            second
+            second.step();
+            let sleeps = second.lie_down();
+            (second, sleeps)
+        });
+        let third = thread::spawn(move || {
+            third.sleep();
+            third.step();
+            third
         });
         busy.step();
-        third.sleep();
-        let mut second = rung.join().unwrap();
-        loom::stop_exploring();
+        let (mut second, sleeps) = second.join().unwrap();
+        let mut third = third.join().unwrap();
         first.sleep();
+        if sleeps {
+            second.rise();
+        }
         settle(&mut [&mut busy, &mut first, &mut second, &mut third]);
         for color in FOURS {
             oracle.assert_ran(color, &[(0, 1)]);
@@ -105,6 +116,28 @@ fn finds_a_core_taken_out_and_not_rung() {
 }
 
 #[test]
-fn finds_rings_left_for_good() {
-    must_fail("ringing::left_to_another", "left for good", &["deadlock"]);
+fn finds_a_leavers_fence_skipped() {
+    must_fail(
+        "ringing::left_to_another",
+        "leaver's fence skipped",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_helpers_fence_skipped() {
+    must_fail(
+        "ringing::left_to_another",
+        "helper's fence skipped",
+        &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_rings_left_to_who_sleeps_again() {
+    must_fail(
+        "ringing::left_to_another",
+        "left to any sleeper",
+        &["deadlock"],
+    );
 }

@@ -85,7 +85,7 @@ fn share_out() {
     Model {
         name: "waking::share_out",
         preemptions_max: 1,
-        iterations_min: 200,
+        iterations_min: 150,
     }
     .explore(|| {
         let oracle = Oracle::new();

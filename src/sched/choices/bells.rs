@@ -48,12 +48,23 @@ fn asleep(cores: usize, takes: impl Fn(usize) -> Option<usize>) -> (Machine, Run
 }
 
 impl Machine {
-    /// Posts an event to each of these cores, worth a wake-up, and publishes them.
+    /// Posts an event to this core, worth a wake-up. A long event publishes it.
+    fn post_to(&mut self, core: usize) {
+        self.post(self.color(core, 0), 2 * WAKE_COST_NS);
+    }
+
+    /// The same to each of these, and publishes them.
     fn wake(&mut self, cores: impl IntoIterator<Item = usize>) {
-        for core in cores {
-            self.post(self.color(core, 0), 2 * WAKE_COST_NS);
-        }
+        cores.into_iter().for_each(|core| self.post_to(core));
         self.cores[0].flush();
+    }
+
+    /// This core wakes up, and helps.
+    fn wakes_up(&mut self, core: usize) {
+        let id = CoreId::of(core);
+        self.cores[core].record_wake_up();
+        assert!(self.shared.sleepers.clear(id));
+        self.cores[core].help_ring();
     }
 
     /// Begins a long event.
@@ -75,13 +86,18 @@ fn who(rung: &Rung) -> Vec<usize> {
 
 #[test]
 fn a_few_are_rung_by_one_and_more_are_shared_out() {
-    for (cores, due) in [(4, vec![0; 4]), (6, vec![5, 4, 3, 2, 1, 0])] {
+    for (cores, due) in [(4, vec![0; 4]), (5, vec![4, 3, 2, 1, 0])] {
         let (mut machine, rung) = asleep(8, |_| None);
         machine.wake(1..=cores);
         let expected: Vec<_> = (1..=cores).zip(due).collect();
         assert_eq!(*rung.lock().unwrap(), expected);
         assert!(machine.cores[0].bells.is_empty());
         assert_eq!(machine.cores[0].own.stats.wakes.get(), cores as u64);
+        // And by who is no core.
+        let (machine, rung) = asleep(8, |_| None);
+        let bells: Vec<_> = (1..=cores).map(CoreId::of).collect();
+        machine.shared.bells.ring_all(&bells);
+        assert_eq!(*rung.lock().unwrap(), expected);
     }
 }
 
@@ -95,13 +111,14 @@ fn who_is_taken_out_by_another_is_rung_by_that_one() {
 }
 
 #[test]
-fn who_wakes_up_rings_four_for_others() {
+fn who_wakes_up_rings_four_others() {
     let (mut machine, rung) = asleep(8, |_| None);
     let due = &machine.shared.bells.due;
-    (2..8).for_each(|core| due.set(CoreId::of(core)));
+    (1..8).for_each(|core| due.set(CoreId::of(core)));
     machine.cores[1].help_ring();
-    assert_eq!(who(&rung), [2, 3, 4, 5]);
+    assert_eq!(who(&rung), [2, 3, 4, 5], "not itself");
     assert_eq!(machine.cores[1].own.stats.wakes.get(), 4);
+    assert!(!machine.shared.bells.due.contains(CoreId::of(1)));
     machine.cores[5].help_ring();
     assert_eq!(who(&rung), [2, 3, 4, 5, 6, 7]);
     machine.cores[6].help_ring();
@@ -110,53 +127,87 @@ fn who_wakes_up_rings_four_for_others() {
 
 #[test]
 fn a_long_event_leaves_rings_to_those_that_it_has_woken() {
-    let (mut machine, rung) = asleep(8, |_| None);
+    let (mut machine, rung) = asleep(9, |_| None);
     let event = machine.begin_long();
-    machine.wake([1]);
+    machine.post_to(1);
     machine.wait(WAKE_COST_NS - 1);
-    machine.wake([2]);
+    machine.post_to(2);
     assert_eq!(who(&rung), [1, 2], "the first one is not awake yet");
     machine.wait(1);
-    machine.wake([3]);
+    machine.post_to(3);
     assert_eq!(who(&rung), [1, 2, 3]);
-    machine.wake([4]);
+    machine.post_to(4);
     machine.wait(WAKE_COST_NS);
-    machine.wake([5]);
+    machine.post_to(5);
     assert_eq!(who(&rung), [1, 2, 3], "they help from now on");
     // If in time: else it rings who has waited for longest, who helps then.
     machine.wait(1);
-    machine.wake([6]);
+    machine.post_to(6);
     assert_eq!(who(&rung), [1, 2, 3, 4]);
-    // That one has risen.
-    machine.shared.sleepers.clear(CoreId::of(4));
-    machine.wake([7]);
-    assert_eq!(who(&rung), [1, 2, 3, 4, 5]);
-    assert!(machine.shared.bells.due.clear(CoreId::of(6)), "by another");
+    machine.wakes_up(4);
+    assert_eq!(who(&rung), [1, 2, 3, 4, 5, 6]);
+    machine.post_to(7);
+    assert_eq!(who(&rung), [1, 2, 3, 4, 5, 6, 7], "nobody is on its way");
+    machine.post_to(8);
+    assert!(machine.shared.bells.due.contains(CoreId::of(8)));
     let of = &mut machine.cores[0];
     of.skip(event);
     of.end_event();
-    assert_eq!(who(&rung), [1, 2, 3, 4, 5, 7], "the event is over");
+    assert_eq!(who(&rung)[7..], [8], "the event is over");
     assert!(!machine.shared.bells.due.any() && machine.cores[0].bells.is_empty());
 }
 
+/// It has looked at who is due, and looks again only if somebody rings it.
 #[test]
-fn after_a_pause_or_in_a_short_event_each_is_rung_at_once() {
-    for is_long in [true, false] {
-        let (mut machine, rung) = asleep(8, |_| None);
-        let event = is_long.then(|| machine.begin_long());
-        let pause_ns = if is_long {
-            2 * WAKE_COST_NS + 1
-        } else {
-            WAKE_COST_NS
-        };
-        for core in 1..8 {
-            machine.wake([core]);
-            assert_eq!(who(&rung).len(), core);
-            machine.wait(pause_ns);
+fn rings_are_not_left_to_who_sleeps_again() {
+    let (mut machine, rung) = asleep(4, |_| None);
+    let _event = machine.begin_long();
+    machine.post_to(1);
+    machine.wait(WAKE_COST_NS);
+    machine.post_to(2);
+    machine.wakes_up(2);
+    machine.shared.sleepers.set(CoreId::of(2));
+    assert!(machine.shared.cores[2].pokes.park() || machine.shared.cores[2].pokes.any());
+    machine.post_to(3);
+    assert_eq!(who(&rung), [1, 2, 3]);
+}
+
+#[test]
+fn a_flush_that_the_handler_asks_for_leaves_none() {
+    for posts in [true, false] {
+        let (mut machine, rung) = asleep(5, |_| None);
+        let _event = machine.begin_long();
+        machine.post_to(1);
+        machine.wait(WAKE_COST_NS);
+        machine.post_to(2);
+        machine.post_to(3);
+        assert_eq!(who(&rung), [1, 2]);
+        if posts {
+            // So that there is something to publish.
+            machine.cores[0].outbox_due = 2;
+            machine.post_to(4);
         }
-        event
-            .into_iter()
-            .for_each(|event| machine.cores[0].skip(event));
+        machine.cores[0].flush();
+        assert_eq!(
+            who(&rung),
+            if posts {
+                vec![1, 2, 3, 4]
+            } else {
+                vec![1, 2, 3]
+            }
+        );
+        assert!(machine.cores[0].bells.is_empty());
+    }
+}
+
+#[test]
+fn after_a_pause_each_is_rung_at_once() {
+    let (mut machine, rung) = asleep(8, |_| None);
+    let _event = machine.begin_long();
+    for core in 1..8 {
+        machine.post_to(core);
+        assert_eq!(who(&rung).len(), core);
+        machine.wait(2 * WAKE_COST_NS + 1);
     }
 }
 

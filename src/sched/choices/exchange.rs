@@ -224,7 +224,7 @@ fn with_nothing_to_do_there_is_no_quantum() {
 fn limits_are_worked_out_anew_now_and_then() {
     let Pair { mut machine, a, .. } = Pair::on(2);
     machine.cost(Distance::SharedL1, 5_000);
-    let cost_ns = machine.shared.steal_cost_ns(Distance::SharedL1) as u32;
+    let cost_ns = machine.shared.cores[0].steal_costs.ns(Distance::SharedL1) as u32;
     let mut exchanges = 0;
     while machine.cores[0].quantum_ns != cost_ns {
         machine.run();
@@ -505,7 +505,7 @@ fn half_of_the_colors_that_last_are_left_for_whoever_wants_some() {
         taken
     };
     let searching = |machine: &Machine| {
-        machine.shared.searching.fetch_add(1, Ordering::Relaxed);
+        assert!(machine.shared.searchers.begin(CoreId::of(1), 2));
     };
     let asked = |machine: &Machine| machine.shared.cores[0].hint.ask(true);
     let asleep = |machine: &Machine| machine.shared.sleepers.set(CoreId::of(1));
@@ -552,13 +552,9 @@ fn a_quantum_is_longer_while_nobody_is_idle() {
     };
     let now = || [700, 5_000].map(|cost_ns| with(true, cost_ns));
     assert_eq!(now(), [2_400, 5_000]);
-    shared
-        .searching
-        .fetch_add(1, crate::sync::atomic::Ordering::Relaxed);
+    assert!(shared.searchers.begin(CoreId::of(1), 2));
     assert_eq!(now(), [700, 5_000]);
-    shared
-        .searching
-        .fetch_sub(1, crate::sync::atomic::Ordering::Relaxed);
+    shared.searchers.end(CoreId::of(1));
     shared.sleepers.set(CoreId::of(1));
     assert_eq!(now(), [700, 5_000]);
     shared.sleepers.clear(CoreId::of(1));

@@ -120,7 +120,7 @@ fn who_is_retired_while_it_searches_wakes_another() {
     assert!(machine.cores[3].look_at_working());
     assert_eq!(rung(&machine), before + 1);
     assert!(!machine.shared.cores[1].pokes.unpark(), "it was woken");
-    assert_eq!(machine.shared.searching.load(Ordering::Relaxed), 0);
+    assert!(!machine.shared.searchers.any());
 }
 
 #[test]

@@ -70,15 +70,17 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
         if asleep {
             sleep(&machine, 3);
         }
-        machine
-            .shared
-            .searching
-            .fetch_add(searching, Ordering::Relaxed);
+        let searchers = &machine.shared.searchers;
+        for _ in 0..searching {
+            assert!(searchers.begin(CoreId::of(1), 100));
+        }
         machine.cores[1].search.state = state;
         machine.cores[1].end_search(found);
         assert!(!machine.cores[1].search.is_counted());
         let left = searching - u32::from(state == Searching::Counted);
-        assert_eq!(machine.shared.searching.load(Ordering::Relaxed), left);
+        let searchers = &machine.shared.searchers;
+        (0..left).for_each(|_| searchers.end(CoreId::of(1)));
+        assert!(!searchers.any());
         wakes(&machine, 1) > 0
     };
     // Who was woken and has work of its own, before it has searched, looks too.
