@@ -1,11 +1,11 @@
-//! A set of cores: a bit a core.
+//! A set of cores: a bit a core, and a line for the bits of sixteen cores, those of one cache.
 
 use crate::color::CoreId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
-/// Cores of one line.
-const WORD: usize = 64;
+/// Cores of one word, and of one line.
+const WORD: usize = 16;
 
 /// See the module text.
 #[derive(Debug)]
