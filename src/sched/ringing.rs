@@ -2,23 +2,23 @@
 //!
 //! A few it rings by itself. More than [`ALONE_MAX`] it shares out: they are put into the set of
 //! those that are due, and it rings until none of them is in there. Whoever wakes up takes
-//! [`HELP_MAX`] out and rings them, before it looks for work of its own.
+//! up to [`HELP_MAX`] out and rings them, before it looks for work of its own.
 //!
-//! A long event that posts to cores that sleep wakes one with each post ([`super::row`]), and
-//! would ring for longer than it posts. Its rings are a *series*: each comes at most twice the cost of a wake-up
-//! ([`crate::shared::wake_cost`]) after the one before. Once a series has lasted for as long as a
-//! wake-up takes, the first cores that it woke are awake, and more follow. From then on the core may
-//! *leave* the rings that its posts owe: it puts those cores into the set, and goes on. It
-//! does so only as long as the core that it rang last has not seen its ring yet, and for no longer
-//! than a wake-up takes. That one looks at the set when it wakes up, and so does each that is rung
-//! from there: so all of them are rung, also if the event never ends. A flush that the handler asks
-//! for, and the end of the event, leave nothing.
+//! A long event that posts to cores that sleep wakes one with each post ([`super::row`]), and would
+//! ring for longer than it posts. Its rings are a *series*: each comes at most twice the cost of a
+//! wake-up ([`crate::shared::wake_cost`]) after the one before. Once a series has lasted for as
+//! long as a wake-up takes, the first cores that it woke are awake, and more follow. From then on
+//! the core may *leave* the rings that its posts owe: it puts those cores into the set, and goes
+//! on. It does so only as long as the core that it rang last has not seen its ring yet, and for no
+//! longer than a wake-up takes. That one looks at the set when it wakes up, and so does each that
+//! is rung from there: so all of them are rung, also if the event never ends. A flush that the
+//! handler asks for, and the end of the event, leave nothing.
 //!
 //! **Nobody is left to a core that has looked already.** Who leaves a ring (1) puts the core into
 //! the set; (2) fences; (3) sees that the core that it rang last sleeps, and has not seen the ring.
 //! Who wakes up (1) sees its ring, and is no sleeper any more; (2) fences; (3) looks at the set. So
-//! either the one finds the other awake, or the other finds who is due. A core that sleeps again has
-//! seen its ring before it counts as a sleeper.
+//! either the one finds the other awake, or the other finds who is due. A core that sleeps again
+//! has seen its ring before it counts as a sleeper.
 
 use super::core::Core;
 use crate::color::CoreId;
@@ -78,7 +78,7 @@ impl Ringing {
 
 impl Core {
     /// Rings those that this core owes a ring; not under a lock. When it returns each of them is
-    /// rung, or another core has taken it out of the set to ring it; but posts in a row may be left.
+    /// rung, or another core has taken it out of the set to ring it, or it is left.
     #[inline]
     pub(crate) fn ring(&mut self) {
         if !self.bells.is_empty() {

@@ -1,10 +1,10 @@
 //! Cores without work that look for some, until they find it or sleep.
 //!
-//! They are counted, so that no more than half of the cores that work search at a time, and so that
-//! nobody is woken to search while somebody does ([`super::sleepers`]). A count that all cores
-//! write is the busiest line of a machine with many cores that have little to do. So there is one
-//! for each [`GROUP`] of cores, those of one cache: who begins or ends a search writes that of its
-//! group, and who asks whether anybody searches reads them all.
+//! They are counted, so that not too many search at a time ([`most`]), and so that nobody is woken
+//! to search while somebody does ([`super::sleepers`]). A count that all cores write is the busiest
+//! line of a machine with many cores that have little to do. So there is one for each [`GROUP`] of
+//! cores, those of one cache: who begins or ends a search writes that of its group, and who asks
+//! whether anybody searches reads them all.
 //!
 //! **The last to end looks last.** Who ends a search because it has found something looks whether
 //! there is more, unless another one searches. It (1) counts itself out; (2) fences; (3) reads the

@@ -1,8 +1,9 @@
 //! Which cores sleep, and the protocol of sleeping.
 //!
 //! **To sleep**, a core (1) turns the word of its pokes from `EMPTY` to `PARKED`; a poke that came
-//! first makes this fail; (2) joins the set of those that sleep, [`Shared::sleepers`]; (3) fences; (4) looks once more at what could be
-//! stolen from the others; (5) waits in the kernel for its doorbell, a completion or a timer.
+//! first makes this fail; (2) joins the set of those that sleep, [`Shared::sleepers`]; (3) fences;
+//! (4) looks once more at what could be stolen from the others; (5) waits in the kernel for its
+//! doorbell, a completion or a timer.
 //!
 //! **To make work known**, a core (1) publishes its hint; (2) fences; (3) looks for a sleeper; (4)
 //! turns the word of that core's pokes from `PARKED` to `EMPTY`, and if it was the one who did,
