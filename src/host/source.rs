@@ -7,7 +7,7 @@ use std::any::Any;
 use std::fmt::Debug;
 
 /// Where a core's completions come from, and what it sleeps on. The doorbell that ends a wait is
-/// hung up apart ([`crate::shared::Bell`]).
+/// hung up apart ([`crate::shared::bells::Bell`]).
 pub(crate) trait Source: Any + Debug {
     /// Turns completions into posts.
     fn reap(&mut self, core: &mut Core);
