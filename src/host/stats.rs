@@ -18,7 +18,8 @@ pub struct Stats {
     /// A core each.
     pub cores: Vec<CoreStats>,
     /// The measured cost of a steal for each distance that occurs on this machine: the mean of the
-    /// cores' moving averages, each counting by the steals that the core has made; before the first steal over a distance, what is assumed (600 ns).
+    /// cores' moving averages, each counting by the steals that the core has made; before the first
+    /// steal over a distance, what is assumed (600 ns).
     pub steal_cost: Vec<(Distance, Duration)>,
     /// What a wake-up is taken to cost: measured, or what
     /// [`Builder::wake_cost`](crate::Builder::wake_cost) says.
@@ -214,14 +215,12 @@ impl Inner {
         let won = |core: &CoreShared| core.stats.steals[distance.index()].won.get();
         let cores = || self.shared.cores.iter();
         let all: u64 = cores().map(|core| won(core)).sum();
-        if all == 0 {
-            return steal_costs::PRIOR_NS.into();
-        }
-        let cost_ns = |core: &CoreShared| core.steal_costs.ns(distance);
-        let sum: u128 = cores()
-            .map(|core| u128::from(won(core)) * u128::from(cost_ns(core)))
+        let sum_ns: u64 = cores()
+            .map(|core| won(core) * core.steal_costs.ns(distance))
             .sum();
-        (sum / u128::from(all)) as u64
+        sum_ns
+            .checked_div(all)
+            .unwrap_or(steal_costs::PRIOR_NS.into())
     }
 
     pub(crate) fn stats(&self) -> Stats {

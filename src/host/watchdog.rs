@@ -193,6 +193,8 @@ fn profile_on(inner: &Inner, core: usize) -> Option<&ClosureProfile> {
 mod tests {
     use super::*;
     use crate::event::tag::ProfileId;
+    use crate::shared::bells::Rings;
+    use crate::sync::relaxed::Ordering;
     use crate::{Color, Cores, Handler, Runtime};
     use std::sync::{Arc, Mutex};
 
@@ -214,20 +216,14 @@ mod tests {
     /// Of a core that is owed a ring, by whoever has left that to others.
     #[test]
     fn who_is_due_is_rung_at_the_next_look() {
-        #[derive(Debug)]
-        struct Rung(Arc<Mutex<u32>>);
-        impl Bell for Rung {
-            fn ring(&self) {
-                *self.0.lock().unwrap() += 1;
-            }
-        }
         let (runtime, _) = runtime(None);
-        let (bells, rung) = (&runtime.inner.shared.bells, Arc::default());
-        bells.hang(CoreId::of(1), Box::new(Rung(Arc::clone(&rung))));
+        let (bells, rings) = (&runtime.inner.shared.bells, Rings::default());
+        let rung = Arc::clone(&rings.0);
+        bells.hang(CoreId::of(1), Box::new(rings));
         let mut watchdog = Watchdog::new(2);
         for expected in [0, 1, 1] {
             watchdog.look(&runtime.inner, 0);
-            assert_eq!(*rung.lock().unwrap(), expected);
+            assert_eq!(rung.load(Ordering::Relaxed), expected);
             if expected == 0 {
                 bells.due.set(CoreId::of(1));
             }

@@ -184,8 +184,6 @@ impl Worker {
 
     /// The core does not sleep any more.
     fn rise(&mut self) {
-        // Of a ring that came when it was about to sleep.
-        let _ = self.inner.shared.bells.take_rung_ns(self.core.id);
         self.spin.has_slept(self.core.clock.now_ns());
         if self.core.rise() {
             self.source.working_changed(&mut self.core);

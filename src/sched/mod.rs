@@ -6,12 +6,11 @@
 //! published yet; [`section`] is the critical section, where colors are linked and change owner.
 //!
 //! [`steal`] and [`victim`] are what an idle core does, [`levelling`] what a busy one does beside a
-//! busier; [`takeover`] takes from those that sleep, and [`ringing`] wakes them; [`retiring`] passes
-//! on what a core has that does not work. [`timing`] is how a core knows what its handlers take, and
-//! what it does before a long one, [`row`] whether that one's posts may wait.
-//! [`together`] posts to several colors at once.
-//! [`holding`] is how a color is held: its events then ask a gate ([`crate::gate`]). [`depth`] is
-//! for reports.
+//! busier; [`takeover`] takes from those that sleep, and [`ringing`] wakes them; [`retiring`]
+//! passes on what a core has that does not work. [`timing`] is how a core knows what its handlers
+//! take, and what it does before a long one, [`row`] whether that one's posts may wait.
+//! [`together`] posts to several colors at once. [`holding`] is how a color is held: its events
+//! then ask a gate ([`crate::gate`]). [`depth`] is for reports.
 //!
 //! The papers' structures, and how cores reach each other, are in [`crate::shared`].
 //!

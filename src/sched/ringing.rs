@@ -16,9 +16,9 @@
 //!
 //! **Nobody is left to a core that has looked already.** Who leaves a ring (1) puts the core into
 //! the set; (2) fences; (3) sees that the core that it rang last sleeps, and has not seen the ring.
-//! Who wakes up (1) sees its ring, and is no sleeper any more; (2) fences; (3) looks at the set. So
-//! either the one finds the other awake, or the other finds who is due. A core that sleeps again
-//! has seen its ring before it counts as a sleeper.
+//! Who wakes up (1) is no sleeper any more; (2) fences; (3) looks at the set. So either the one
+//! finds the other awake, or the other finds who is due. A core that sleeps again has seen its ring
+//! before it counts as a sleeper.
 
 use super::core::Core;
 use crate::color::CoreId;
@@ -26,13 +26,13 @@ use crate::shared::bells::ALONE_MAX;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 
-/// So many a core rings for others when it wakes up.
+/// Rings that a core gives for others when it wakes up, at most.
 const HELP_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// What a core has rung, and what it owes.
 #[derive(Debug)]
 pub(super) struct Ringing {
-    /// So many of [`Core::bells`], the first ones, are due.
+    /// How many of [`Core::bells`], the first ones, are due.
     due: usize,
     last: Option<Last>,
     /// Rings may be left: what is published are posts of a long event, by themselves or in a row.

@@ -9,9 +9,9 @@
 //!
 //! A handler owes a number of *lone* posts, which are published by themselves: [`LONE_POSTS`] in
 //! the beginning. Each post in a row is one less. What it posts beyond that may wait for the next
-//! posts of the same event, until there are [`ROW_MAX`] or the event is over. If it does go on for long
-//! after, what it has posted has waited. Then it owes as many as that event has posted, twice, and
-//! [`LONE_POSTS`] more: so one that always ends like this is published post by post.
+//! posts of the same event, until there are [`ROW_MAX`] or the event is over. If it does go on for
+//! long after, what it has posted has waited. Then it owes as many as that event has posted, twice,
+//! and [`LONE_POSTS`] more: so one that always ends like this is published post by post.
 
 use super::outbox::OUTBOX_MAX;
 use crate::event::profile::LONE_POSTS;

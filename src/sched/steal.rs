@@ -176,11 +176,6 @@ impl Core {
         true
     }
 
-    /// Whether as many cores search as may.
-    fn search_enough(&self) -> bool {
-        self.shared.searchers.are_enough(self.id, self.working)
-    }
-
     /// This core was about to sleep, and others may count on it to search. (On a retired one nobody
     /// does.)
     pub(crate) fn begin_awake(&mut self) {
@@ -282,8 +277,8 @@ impl Core {
         let seen = sighting.filter(|seen| seen.turns == turns);
         let since_ns = seen.map_or(now_ns, |seen| seen.since_ns);
         *sighting = Some(Sighting { turns, since_ns });
-        // One that sleeps has been rung, or is about to be, and is given the time to wake up: else it
-        // would for nothing.
+        // One that sleeps has been rung, or is about to be, and is given the time to wake up: else
+        // it would for nothing.
         let patience_ns = if shared.sleepers.contains(id) {
             cost_ns.max(shared.wake_cost.ns())
         } else {
@@ -394,7 +389,7 @@ impl Core {
         if !shared.policy.stealing || self.is_retired() {
             return false;
         }
-        if self.search_enough() || fault("look left to nobody") {
+        if shared.searchers.are_enough(self.id, self.working) || fault("look left to nobody") {
             // They look, and the last of them to end looks last: see `end_search`.
             return false;
         }

@@ -19,7 +19,7 @@ use crate::sync::relaxed::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, RwLock};
 
-/// So many cores are rung by one.
+/// A core that owes more rings than this shares them out.
 pub(crate) const ALONE_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// Wakes a sleeping core; see [`super::sleepers`] for who rings when.
@@ -97,12 +97,9 @@ impl Bells {
 
     /// The core looks when another has rung its doorbell, since it last looked.
     pub(crate) fn take_rung_ns(&self, core: CoreId) -> Option<u64> {
-        let cell = &self.hooks[core.index()].rung_ns;
-        let rung_ns = cell.load(Ordering::Relaxed);
-        if rung_ns != 0 {
-            cell.store(0, Ordering::Relaxed);
-        }
-        (rung_ns != 0).then_some(rung_ns)
+        let rung_ns = Some(self.rung_ns(core)).filter(|&ns| ns != 0)?;
+        self.hooks[core.index()].rung_ns.store(0, Ordering::Relaxed);
+        Some(rung_ns)
     }
 
     /// Rings these doorbells, without any lock, for a thread that is no core.
@@ -128,5 +125,17 @@ impl Bells {
         for (at, hook) in self.hooks.iter().enumerate() {
             crate::sync::charge::name(hook, "bell", at);
         }
+    }
+}
+
+/// A doorbell for tests: counts how often it rings.
+#[cfg(all(test, not(loom)))]
+#[derive(Debug, Default)]
+pub(crate) struct Rings(pub(crate) Arc<AtomicU64>);
+
+#[cfg(all(test, not(loom)))]
+impl Bell for Rings {
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

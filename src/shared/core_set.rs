@@ -4,18 +4,18 @@ use crate::color::CoreId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
-/// Cores of one word, and of one line.
-const WORD: usize = 16;
+/// Cores that share a line of what many of them write: those of one cache.
+pub(crate) const GROUP: usize = if cfg!(loom) { 4 } else { 16 };
 
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct CoreSet(Box<[CachePadded<AtomicU64>]>);
 
 impl CoreSet {
-    /// None of so many cores.
+    /// None of this number of cores.
     pub(crate) fn none_of(cores: usize) -> CoreSet {
         let word = |_| CachePadded::new(AtomicU64::new(0));
-        CoreSet((0..cores.div_ceil(WORD)).map(word).collect())
+        CoreSet((0..cores.div_ceil(GROUP)).map(word).collect())
     }
 
     #[cfg(feature = "machine")]
@@ -25,7 +25,7 @@ impl CoreSet {
 
     /// The word of a core, and its bit.
     fn at(&self, core: CoreId) -> (&AtomicU64, u64) {
-        (&self.0[core.index() / WORD], 1 << (core.index() % WORD))
+        (&self.0[core.index() / GROUP], 1 << (core.index() % GROUP))
     }
 
     pub(crate) fn set(&self, core: CoreId) {
@@ -52,13 +52,13 @@ impl CoreSet {
     /// Takes one out: the first one from this core on, by their numbers and around. Several who
     /// take at once from cores of their own seldom want the same.
     pub(crate) fn take_from(&self, core: CoreId) -> Option<CoreId> {
-        let (words, first) = (self.0.len(), core.index() / WORD);
+        let (words, first) = (self.0.len(), core.index() / GROUP);
         // The first word twice: from the core on, and at last up to it.
         (0..=words).find_map(|i| {
             let at = (first + i) % words;
             let bits = self.0[at].load(Ordering::Acquire);
             let from = if i == 0 {
-                u64::MAX << (core.index() % WORD)
+                u64::MAX << (core.index() % GROUP)
             } else {
                 u64::MAX
             };
@@ -69,7 +69,7 @@ impl CoreSet {
     /// Takes out one of these cores of a word, if one is still there.
     fn take_of(&self, at: usize, mut bits: u64) -> Option<CoreId> {
         while bits != 0 {
-            let core = CoreId::of(at * WORD + bits.trailing_zeros() as usize);
+            let core = CoreId::of(at * GROUP + bits.trailing_zeros() as usize);
             if self.clear(core) {
                 return Some(core);
             }

@@ -109,8 +109,8 @@ pub(crate) struct Shared {
     pub(crate) working: CachePadded<Working>,
     pub(crate) vigil: CachePadded<Vigil>,
     pub(crate) searchers: Searchers,
-    // On a line of its own, like everything here that changes: the rest is what each core reads for
-    // each event.
+    /// On a line of its own, like everything here that changes: the rest is what each core reads
+    /// for each event.
     pub(crate) wake_cost: CachePadded<WakeCost>,
     /// Where the run is recorded, if it is.
     pub(crate) recorder: Option<Arc<Recorder>>,

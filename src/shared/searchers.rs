@@ -12,12 +12,10 @@
 //! other is out. Who goes to sleep counts itself out, fences and looks as well, unless half of its
 //! group search: the last one of those looks in turn.
 
+use super::core_set::GROUP;
 use crate::color::CoreId;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
-
-/// Cores that share a count.
-const GROUP: usize = if cfg!(loom) { 4 } else { 16 };
 
 /// See the module text.
 #[derive(Debug)]
@@ -39,7 +37,7 @@ impl Searchers {
         self.0.iter().any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
-    /// Whether as many of the core's group search as may, if so many cores work.
+    /// Whether as many of the core's group search as may, if this number of cores work.
     pub(crate) fn are_enough(&self, core: CoreId, working: u32) -> bool {
         self.of(core).load(Ordering::Relaxed) >= most(core, working)
     }

@@ -345,9 +345,8 @@ impl World {
         }
         assert!(!shared.bells.due.any(), "rings are left for good");
         for (number, core) in cores.iter().enumerate() {
-            let is_rung = core.bell.0.load(Ordering::Acquire);
             assert!(
-                !core.sleeps || is_rung || shared.cores[number].pokes.is_parked(),
+                !core.is_asleep() || shared.cores[number].pokes.is_parked(),
                 "core {number} sleeps, and nobody who wakes it will ring it"
             );
         }
@@ -364,13 +363,12 @@ impl World {
             return;
         }
         let cores = self.cores.borrow();
-        let sleeps = |core: &VirtualCore| core.sleeps && !core.bell.0.load(Ordering::Acquire);
-        let busy = |core: &VirtualCore| core.left || core.is_in_step() || sleeps(core);
+        let busy = |core: &VirtualCore| core.left || core.is_in_step() || core.is_asleep();
         if shared.searchers.any() || !cores.iter().all(busy) {
             return;
         }
         let working = cores.iter().take(shared.working.count() as usize);
-        let Some(sleeper) = working.into_iter().position(sleeps) else {
+        let Some(sleeper) = working.into_iter().position(VirtualCore::is_asleep) else {
             return;
         };
         for &(victim, distance) in &shared.cores[sleeper].victims {
@@ -560,6 +558,12 @@ impl VirtualCore {
             left: false,
             bell,
         }
+    }
+
+    /// Whether it sleeps, and was not rung.
+    #[cfg(debug_assertions)]
+    fn is_asleep(&self) -> bool {
+        self.sleeps && !self.bell.0.load(Ordering::Acquire)
     }
 
     fn is_in_step(&self) -> bool {

@@ -15,12 +15,6 @@ fn send(machine: &mut Machine, color: u64) {
     machine.cores[1].flush();
 }
 
-/// A core parks that nothing was sent to, and so can be woken.
-fn sleep(machine: &Machine, core: usize) {
-    assert!(machine.shared.cores[core].pokes.park());
-    machine.shared.sleepers.set(CoreId::of(core));
-}
-
 /// Whoever sent a poke, or finds it, sends it on to where its color is.
 #[test]
 fn a_poke_follows_its_color() {
@@ -195,7 +189,7 @@ fn what_a_long_handler_publishes_wakes_somebody() {
     ] {
         let mut machine = Machine::flat(2, Heuristics::ALL);
         machine.busy(0, &[]);
-        sleep(&machine, 1);
+        machine.sleep(1);
         machine.shared.cores[0].progress.set_long(long);
         let of = &mut machine.cores[0];
         assert!(of.post(Some(takes(20)), color, |_cx| ()).is_ok());

@@ -169,6 +169,12 @@ impl Machine {
         colors
     }
 
+    /// A core goes to sleep to which nothing was sent.
+    fn sleep(&self, core: usize) {
+        assert!(self.shared.cores[core].pokes.park());
+        self.shared.sleepers.set(CoreId::of(core));
+    }
+
     fn wait(&self, ns: u64) {
         self.now_ns.fetch_add(ns, Ordering::Relaxed);
     }

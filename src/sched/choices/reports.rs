@@ -6,7 +6,7 @@ use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
 use crate::sched::depth::deepest;
-use crate::shared::bells::Bell;
+use crate::shared::bells::Rings;
 use crate::shared::direct;
 use crate::shared::wish;
 
@@ -105,16 +105,6 @@ fn a_core_is_called_by_mail_and_by_what_is_queued() {
     }
 }
 
-/// Counts how often it rings.
-#[derive(Debug, Default)]
-struct Rings(Arc<AtomicU64>);
-
-impl Bell for Rings {
-    fn ring(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 impl Machine {
     /// Gives a core, or the watchdog, a bell.
     fn hang(&self, core: CoreId) -> Arc<AtomicU64> {
@@ -151,8 +141,7 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
     assert_eq!(machine.step(), Some(color.value()));
     // It is inside a long handler, and the other one sleeps.
     machine.shared.cores[0].progress.set_long(true);
-    assert!(machine.shared.cores[1].pokes.park());
-    machine.shared.sleepers.set(CoreId::of(1));
+    machine.sleep(1);
     publish(&machine);
     assert_eq!(rung(), [1, 1]);
 }

@@ -83,8 +83,7 @@ fn many_colors_are_passed_on_in_rounds() {
 fn a_retired_core_takes_nothing() {
     let mut machine = Machine::flat(3, Heuristics::ALL);
     machine.cores[2].search.levelling = Some(0);
-    machine.shared.sleepers.set(CoreId::of(1));
-    assert!(machine.shared.cores[1].pokes.park());
+    machine.sleep(1);
     working(&mut machine, 2);
     let of = &machine.cores[2];
     assert_eq!(of.search.levelling, None);
@@ -110,8 +109,7 @@ fn who_is_retired_while_it_searches_wakes_another() {
     let mut machine = Machine::flat(4, Heuristics::ALL);
     assert!(!machine.cores[3].steal());
     assert!(machine.cores[3].search.is_counted());
-    machine.shared.sleepers.set(CoreId::of(1));
-    assert!(machine.shared.cores[1].pokes.park());
+    machine.sleep(1);
     machine.busy(0, &[(takes(100_000), 9)]);
     assert!(machine.shared.cores[1].pokes.unpark() && machine.shared.cores[1].pokes.park());
     let rung = |machine: &Machine| machine.cores[3].own.stats.wakes.get();

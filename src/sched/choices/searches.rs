@@ -6,12 +6,6 @@ use crate::sched::levelling::compare;
 use crate::sched::steal::{Search, Searching};
 use crate::shared::stats::HistogramSum;
 
-/// A core goes to sleep to which nothing was sent.
-fn sleep(machine: &Machine, core: usize) {
-    assert!(machine.shared.cores[core].pokes.park());
-    machine.shared.sleepers.set(CoreId::of(core));
-}
-
 fn wakes(machine: &Machine, core: usize) -> u64 {
     machine.cores[core].own.stats.wakes.get()
 }
@@ -68,7 +62,7 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
         let mut machine = Machine::flat(4, Heuristics::ALL);
         prepare(&mut machine);
         if asleep {
-            sleep(&machine, 3);
+            machine.sleep(3);
         }
         let searchers = &machine.shared.searchers;
         for _ in 0..searching {
@@ -108,7 +102,7 @@ fn who_has_slept_looks_for_more_once_it_runs_something() {
     machine.cores[1].exchange::<false>();
     assert!(!machine.cores[1].has_empty_checkout());
     machine.busy(2, &[(takes(10_000), 1)]);
-    sleep(&machine, 3);
+    machine.sleep(3);
     machine.cores[1].end_search(true);
     assert_eq!(wakes(&machine, 1), 1);
 }
@@ -116,8 +110,8 @@ fn who_has_slept_looks_for_more_once_it_runs_something() {
 #[test]
 fn who_has_slept_wakes_one_only() {
     let mut machine = Machine::flat(4, Heuristics::ALL);
-    sleep(&machine, 2);
-    sleep(&machine, 3);
+    machine.sleep(2);
+    machine.sleep(3);
     machine.cores[1].rise();
     // A burst of its own is made known, and wakes another, which looks for more from now on.
     machine.busy(1, &[(takes(10_000), 1), (takes(10_000), 1)]);
@@ -133,7 +127,7 @@ fn nobody_looks_for_more_where_nobody_steals() {
     machine.cores[1].rise();
     machine.busy(2, &[(takes(10_000), 1)]);
     machine.shared.cores[2].progress.set_long(true);
-    sleep(&machine, 3);
+    machine.sleep(3);
     machine.cores[1].end_search(true);
     assert_eq!(wakes(&machine, 1), 0);
 }
@@ -144,7 +138,7 @@ fn a_thief_that_took_more_than_it_runs_is_busy() {
     let mut machine = Machine::flat(3, Heuristics::ALL);
     machine.busy(0, &[(takes(20_000), 1); 6]);
     machine.cores[1].rise();
-    sleep(&machine, 2);
+    machine.sleep(2);
     assert_eq!(machine.steal(1).len(), 3);
     assert_eq!(machine.cores[1].checkout.turns(), 1);
     assert!(machine.cores[1].timing.fresh_since_ns.is_none());
@@ -231,7 +225,7 @@ fn a_core_levels_with_a_victim_that_has_more() {
         machine.busy(1, &queued(ours));
         machine.busy(0, &queued(theirs));
         if sleeper {
-            sleep(&machine, 3);
+            machine.sleep(3);
         }
         machine.cores[1].search.levelling = Some(2);
         let victim = machine.cores[1].own.victims[2].0;

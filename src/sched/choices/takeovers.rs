@@ -13,8 +13,7 @@ fn posts(
         Some(heuristics) => Machine::flat(2, heuristics),
         None => Machine::apart(2),
     };
-    assert!(machine.shared.cores[1].pokes.park());
-    machine.shared.sleepers.set(CoreId::of(1));
+    machine.sleep(1);
     ready(&mut machine);
     let color = machine.color(1, 0);
     let before = machine.cores[0].own.stats.wakes.get();

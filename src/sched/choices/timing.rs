@@ -1,7 +1,6 @@
 //! Which events are timed, what is done about those that are long, and how many run in a row.
 
 use super::*;
-use crate::color::CoreId;
 
 /// Longer than a wake-up.
 const LONG_NS: u64 = 30_000;
@@ -363,8 +362,7 @@ fn before_a_long_event_what_waits_is_published() {
     machine.post(long, LONG_NS);
     machine.cores[0].exchange::<false>();
     machine.post(short, 20);
-    assert!(machine.shared.cores[1].pokes.park());
-    machine.shared.sleepers.set(CoreId::of(1));
+    machine.sleep(1);
     assert!(machine.cores[0].next_color());
     let event = machine.cores[0].begin_event().unwrap();
     assert!(machine.shared.cores[0].progress.is_long());
@@ -487,8 +485,7 @@ fn before_a_long_event_somebody_is_woken_for_what_waits() {
         } else {
             assert!(!machine.shared.cores[0].pokes.any());
         }
-        assert!(machine.shared.cores[1].pokes.park());
-        machine.shared.sleepers.set(CoreId::of(1));
+        machine.sleep(1);
         assert!(machine.cores[0].next_color());
         assert!(machine.cores[0].begin_event().is_some());
         assert_eq!(

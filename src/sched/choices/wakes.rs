@@ -9,8 +9,7 @@ fn rung(asleep: &[usize], wake: impl Fn(&mut Machine, &mut Vec<CoreId>)) -> Vec<
     let mut machine = Machine::flat(4, Heuristics::ALL);
     machine.busy(0, &[(takes(20), 1)]);
     for &core in asleep {
-        assert!(machine.shared.core(CoreId::of(core)).pokes.park());
-        machine.shared.sleepers.set(CoreId::of(core));
+        machine.sleep(core);
     }
     let mut bells = Vec::new();
     wake(&mut machine, &mut bells);
@@ -69,8 +68,7 @@ fn who_was_woken_already_is_not_woken_again() {
 fn a_post_to_a_core_in_a_long_handler_wakes_somebody_for_it() {
     let mut machine = Machine::flat(3, Heuristics::ALL);
     machine.shared.cores[1].progress.set_long(true);
-    assert!(machine.shared.cores[2].pokes.park());
-    machine.shared.sleepers.set(CoreId::of(2));
+    machine.sleep(2);
     let color = machine.color(1, 0);
     machine.post(color, 20);
     machine.cores[0].flush();
