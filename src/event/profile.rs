@@ -41,6 +41,7 @@ use crate::sync::relaxed::{
 };
 use crate::sync::{Arc, Mutex, charge, check, fault};
 use crate::{Cx, Handler};
+use crossbeam_utils::CachePadded;
 use std::collections::HashMap;
 
 /// What an event of a handler that has neither run nor been annotated is taken for, in ns: worth a
@@ -610,7 +611,8 @@ pub(crate) struct Profiles {
     /// An array, not a slice: a place is masked instead of checked, which spares the load of a
     /// length.
     table: Box<[AtomicPtr<ClosureProfile>; PROFILES_MAX]>,
-    known: Mutex<Known>,
+    /// Apart from the table, which each core reads for each event.
+    known: CachePadded<Mutex<Known>>,
     /// Set under that lock, once all profiles are marked.
     gated: AtomicBool,
     recorded: bool,
@@ -663,7 +665,7 @@ impl Profiles {
         }
         Profiles {
             table,
-            known: Mutex::new(known),
+            known: CachePadded::new(Mutex::new(known)),
             gated: AtomicBool::new(false),
             recorded,
         }

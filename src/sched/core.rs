@@ -523,7 +523,7 @@ impl Core {
         if self.own.progress.answer_look_up() {
             self.ran = false;
             self.looked_up_at = self.executed;
-            return self.look_at_working();
+            return self.work_with(self.shared.working.latest());
         }
         false
     }

@@ -21,11 +21,11 @@ impl Core {
         self.id.number() >= self.working
     }
 
-    /// Looks at how many cores work. True if that has changed.
+    /// So many cores work now. True if that has changed.
     #[cold]
-    pub(super) fn look_at_working(&mut self) -> bool {
+    pub(super) fn work_with(&mut self, working: u32) -> bool {
         let worked = !self.is_retired();
-        let before = std::mem::replace(&mut self.working, self.shared.working.latest());
+        let before = std::mem::replace(&mut self.working, working);
         if worked && self.is_retired() {
             self.search.levelling = None;
             // Somebody may have counted on this core to search.

@@ -144,7 +144,7 @@ impl Core {
             self.timing.fresh_since_ns = Some(self.clock.now_ns());
             self.timing.until_sample = 1;
         }
-        self.look_at_working()
+        self.work_with(self.shared.working.count())
     }
 
     /// The core has been awake for some time, or has others wait: from now on the watchdog watches

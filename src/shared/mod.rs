@@ -100,7 +100,7 @@ pub(crate) struct Shared {
     pub(crate) profiles: Profiles,
     pub(crate) gates: Gates,
     /// Whoever has it posts to several colors at once; see [`crate::sched::together`].
-    pub(crate) together: Mutex<()>,
+    pub(crate) together: CachePadded<Mutex<()>>,
     pub(crate) depot: Arc<Depot>,
     /// What threads that are no cores make their events with.
     pub(crate) foreign: Makers,
@@ -169,7 +169,7 @@ impl Shared {
                 .collect(),
             profiles: Profiles::new(setup.recorder.is_some()),
             gates: Gates::new(map.slots()),
-            together: Mutex::new(()),
+            together: CachePadded::new(Mutex::new(())),
             foreign: Makers::new(setup.events_max, &depot, setup.recorder.clone()),
             depot,
             policy: setup.policy,

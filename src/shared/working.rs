@@ -2,8 +2,8 @@
 //!
 //! A retired core keeps its thread, its event source and its control color, and nothing else. What
 //! it owns it passes on to the cores that work; it takes nothing from others, and nobody wakes it
-//! to. Its ring still receives for the connections that are at home there, and its timers fire; what
-//! they post runs elsewhere.
+//! to. Its ring still receives for the connections that are at home there, and its timers fire;
+//! what they post runs elsewhere.
 //!
 //! ```text
 //!             the number falls to this core's, or below
@@ -15,9 +15,10 @@
 //! **The number changes** by one swap, whoever makes it; of several, the last one in the order of
 //! that word holds. Whoever has changed it asks every core to look up, and then wakes all. A core
 //! that is awake looks at the word between two quanta, because it is asked to look up; one that
-//! slept, when it rises. It looks by a read-modify-write, so what it sees is at least as new as the
-//! change that it was asked for. From then on it goes by what it has seen, until it looks again:
-//! within a step a core is one or the other.
+//! slept, when it rises. Who is asked looks by a read-modify-write, so what it sees is at least as
+//! new as the change that it was asked for. Who rises looks plainly: if it misses a change, it has
+//! the question before it. (All cores share this word, and rise often.) From then on a core goes by
+//! what it has seen, until it looks again: within a step it is one or the other.
 //!
 //! **None sleeps through a change.** A core that goes to sleep (1) parks; (2) fences; (3) looks at
 //! the word once more. Who changes the number (1) swaps; (2) fences; (3) looks for parked cores. So
@@ -29,7 +30,8 @@
 //! another owner. A color that nobody posts to stays where it is.
 //!
 //! What can never happen: a step of a retired core that begins an event which is not of its control
-//! color, or takes a color from another core; a retired core among the sleepers; no core that works.
+//! color, or takes a color from another core; a retired core among the sleepers; no core that
+//! works.
 
 use super::Shared;
 use crate::color::CoreId;

@@ -22,12 +22,14 @@ enum Program {
     Chains(u64),
     /// All cores but one sleep; then a handler posts four colors for each, of an event of 100 us.
     Burst,
-    /// A web server's flow, for 16 connections a core: one color polls, those of the connections
-    /// read, parse and write, and ask the first one for more.
+    /// A web server's flow, for 16 connections a core: a color for each core polls, those of the
+    /// connections read, parse and write, and ask the one that polls for more.
     Web,
+    /// The same with one color that polls for all, as in the papers' servers.
+    WebOfOnePoller,
 }
 
-const PROGRAMS: [Program; 9] = [
+const PROGRAMS: [Program; 10] = [
     Program::Table("mely-3-4-unbalanced", 1_600),
     Program::Table("mely-5-penalty", 1_000),
     Program::Table("mely-6-cache-efficient", 300),
@@ -37,6 +39,7 @@ const PROGRAMS: [Program; 9] = [
     Program::Table("fan-in4096", 1_000),
     Program::Burst,
     Program::Web,
+    Program::WebOfOnePoller,
 ];
 
 /// What a program came to.
@@ -88,17 +91,8 @@ impl Program {
             }
             Program::Chains(ns) => chains(setup, cores, ns),
             Program::Burst => burst(setup, cores),
-            Program::Web => {
-                let (connections, requests) = (16 * cores as u64, 20);
-                let start = move |cx: &mut Cx| {
-                    for connection in 1..=connections {
-                        cx.post(POLLER, move |cx| poll(cx, connection, requests));
-                    }
-                };
-                told(setup, cores, start, || {
-                    connections * u64::from(requests) * 4
-                })
-            }
+            Program::Web => web(setup, cores, cores as u64),
+            Program::WebOfOnePoller => web(setup, cores, 1),
         }
     }
 }
@@ -169,9 +163,22 @@ fn chain(cx: &mut Cx, chains: Arc<Vec<AtomicU64>>, number: usize, ns: u64, end_n
     }
 }
 
-const POLLER: Color = Color::DEFAULT;
+/// The colors below the number of pollers poll. Connections have those from the number of cores on;
+/// with a poller for each core, they begin on that of theirs.
+fn web(setup: &Setup, cores: usize, pollers: u64) -> Result<Told, String> {
+    let (first, connections, requests) = (cores as u64, 16 * cores as u64, 20);
+    let start = move |cx: &mut Cx| {
+        for connection in first..first + connections {
+            let poller = Color::from(connection % pollers);
+            cx.post(poller, move |cx| poll(cx, poller, connection, requests));
+        }
+    };
+    told(setup, cores, start, || {
+        connections * u64::from(requests) * 4
+    })
+}
 
-fn poll(cx: &mut Cx, connection: u64, left: u32) {
+fn poll(cx: &mut Cx, poller: Color, connection: u64, left: u32) {
     sim::work(cx, Duration::from_nanos(200));
     let color = Color::from(connection);
     cx.post(color, move |cx| {
@@ -182,7 +189,7 @@ fn poll(cx: &mut Cx, connection: u64, left: u32) {
                 sim::work(cx, Duration::from_nanos(3_500));
                 charge::count_to_here();
                 if left > 1 {
-                    cx.post(POLLER, move |cx| poll(cx, connection, left - 1));
+                    cx.post(poller, move |cx| poll(cx, poller, connection, left - 1));
                 }
             });
         });

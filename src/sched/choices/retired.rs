@@ -115,7 +115,7 @@ fn who_is_retired_while_it_searches_wakes_another() {
     let rung = |machine: &Machine| machine.cores[3].own.stats.wakes.get();
     let before = rung(&machine);
     assert!(machine.shared.working.set(3));
-    assert!(machine.cores[3].look_at_working());
+    assert!(machine.cores[3].work_with(3));
     assert_eq!(rung(&machine), before + 1);
     assert!(!machine.shared.cores[1].pokes.unpark(), "it was woken");
     assert!(!machine.shared.searchers.any());
