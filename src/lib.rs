@@ -110,6 +110,9 @@
 //!   cache.
 //! - Steal costs and handler times are measured, with annotations as priors; a lone color that
 //!   waits behind a long handler can be stolen too.
+//! - In the papers a color waits for all that are queued before it. Here what an event posts to a
+//!   color of its own core goes first if it is worth a steal, within limits: what it works on is
+//!   still in the caches, while thieves take what has waited longest.
 //! - A core that posts a short event to a color of a core that sleeps takes that color over, which
 //!   costs less than to wake its owner.
 //! - There is no select callback of color 0: each core has a ring of its own.

@@ -505,6 +505,7 @@ impl Core {
     #[inline]
     pub(crate) fn end_quantum(&mut self, events: u64) {
         self.own.stats.events.add(events);
+        self.outbox.end_turns();
         if let Some(timed) = self.timing.quantum.take() {
             self.end_timed(&timed);
         }

@@ -117,6 +117,9 @@ impl Core {
         } = self;
         own.stats.posts.max(self.posted);
         let in_turn = current.slot.is_some();
+        if in_turn {
+            outbox.end_turns();
+        }
         if outbox.is_empty() && checkout.others(in_turn) == 0 {
             self.ring();
             return false;
@@ -125,13 +128,16 @@ impl Core {
             *checkout.running() = running.put_down();
         }
         let mut section = Section::enter(shared, *id);
-        checkout.release(in_turn, |taken, waited| {
-            if waited {
+        let mut waited = 0;
+        checkout.release(in_turn, |taken, waits| {
+            if waits {
                 section.give_back_first(taken);
+                waited += 1;
             } else {
                 section.give_back(taken);
             }
         });
+        section.put_first(waited);
         section.out_only(current.slot.get());
         publish(outbox, &mut section, checkout, bells);
         if section.queues().deferred.any() {
@@ -170,6 +176,7 @@ impl Core {
             own,
             outbox,
             checkout,
+            current,
             bells,
             ..
         } = self;
@@ -181,6 +188,9 @@ impl Core {
         if outbox.slots().any(|slot| section.is_out(slot)) && !fault("published past the checkout")
         {
             return false;
+        }
+        if current.slot.is_some() {
+            outbox.end_turns();
         }
         publish(outbox, &mut section, checkout, bells);
         if fault("what is published alone is not told") {
@@ -205,8 +215,8 @@ fn publish(
         core: section.core,
         colors: ArrayVec::new(),
     };
-    for Outgoing { slot, chunk } in outbox.drain() {
-        match section.append(slot, chunk) {
+    for (Outgoing { slot, chunk }, by_event) in outbox.drain() {
+        match section.append(slot, chunk, by_event) {
             Append::Done => {}
             Append::Elsewhere(mut chunk) => {
                 if section.takes_over(slot, &mut chunk, bells) {
@@ -235,7 +245,7 @@ fn append_here(section: &mut Section<'_>, checkout: &mut Checkout, slot: SlotId,
 /// Appends a chunk to a color of this core that is not checked out.
 #[inline(never)]
 fn append_idle(section: &mut Section<'_>, slot: SlotId, chunk: Chunk) {
-    let Append::Done = section.append(slot, chunk) else {
+    let Append::Done = section.append(slot, chunk, false) else {
         unreachable!("it is here, and in no checkout");
     };
 }

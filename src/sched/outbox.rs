@@ -23,42 +23,50 @@ pub(super) struct Outgoing {
 
 /// See the module text.
 #[derive(Debug)]
-pub(super) struct Outbox(Box<ArrayVec<Outgoing, OUTBOX_MAX>>);
+pub(super) struct Outbox {
+    chunks: Box<ArrayVec<Outgoing, OUTBOX_MAX>>,
+    /// The first so many chunks were posted by events: what follows, if anything, is what the event
+    /// source brought.
+    by_events: usize,
+}
 
 impl Outbox {
     pub(super) fn new() -> Outbox {
-        Outbox(Box::default())
+        Outbox {
+            chunks: Box::default(),
+            by_events: 0,
+        }
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.chunks.is_empty()
     }
 
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.chunks.len()
     }
 
     /// The color of the last post.
     #[inline(always)]
     pub(super) fn last(&self) -> Option<SlotId> {
-        self.0.last().map(|last| last.slot)
+        self.chunks.last().map(|last| last.slot)
     }
 
     /// The colors that have posts in it.
     pub(super) fn slots(&self) -> impl Iterator<Item = SlotId> {
-        self.0.iter().map(|outgoing| outgoing.slot)
+        self.chunks.iter().map(|outgoing| outgoing.slot)
     }
 
     /// Adds an event. The caller publishes at [`OUTBOX_MAX`] at the latest.
     #[inline(always)]
     pub(super) fn put(&mut self, slot: SlotId, event: Event) {
         let chunk = event.into();
-        debug_assert!(self.0.len() < OUTBOX_MAX);
+        debug_assert!(self.chunks.len() < OUTBOX_MAX);
         // SAFETY: there is room: `Core::put_out`, the only caller, flushes once there are
         // `outbox_due`, which is at most `OUTBOX_MAX`, and a flush empties the outbox.
-        unsafe { self.0.push_unchecked(Outgoing { slot, chunk }) };
+        unsafe { self.chunks.push_unchecked(Outgoing { slot, chunk }) };
     }
 
     /// Adds an event to the last post's color. There is one. True if the chunk now has as many
@@ -66,31 +74,39 @@ impl Outbox {
     /// end.
     #[inline(always)]
     pub(super) fn join(&mut self, event: Event) -> bool {
-        let Some(last) = self.0.last_mut() else {
+        let Some(last) = self.chunks.last_mut() else {
             unreachable!("the caller looked");
         };
         last.chunk.push(event);
         last.chunk.totals().count as usize >= OUTBOX_MAX
     }
 
-    /// What is in it, in program order; leaves it empty.
+    /// What is in it so far was posted by events.
     #[inline(always)]
-    pub(super) fn drain(&mut self) -> arrayvec::Drain<'_, Outgoing, OUTBOX_MAX> {
+    pub(super) fn end_turns(&mut self) {
+        self.by_events = self.chunks.len();
+    }
+
+    /// What is in it, in program order, and whether events have posted it; leaves it empty.
+    #[inline(always)]
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (Outgoing, bool)> {
+        let by_events = std::mem::take(&mut self.by_events);
         if fault("outbox out of order") {
-            self.0.reverse();
+            self.chunks.reverse();
         }
         if fault("last two posts swapped")
-            && let [.., last, latest] = &mut self.0[..]
+            && let [.., last, latest] = &mut self.chunks[..]
         {
             std::mem::swap(last, latest);
         }
-        self.0.drain(..)
+        let all = self.chunks.drain(..).enumerate();
+        all.map(move |(i, outgoing)| (outgoing, i < by_events))
     }
 
     /// Empties the outbox into the mailboxes, without poking anybody: when the core ends, and with
     /// it the runtime.
     pub(super) fn abandon(&mut self, shared: &Shared) {
-        for Outgoing { slot, chunk } in self.0.drain(..) {
+        for Outgoing { slot, chunk } in self.chunks.drain(..) {
             let _ = mail::push(&shared.slots, slot, chunk);
         }
     }

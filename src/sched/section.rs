@@ -216,8 +216,10 @@ impl<'a> Section<'a> {
     /// Appends a chunk to a color of this core that is not checked out.
     ///
     /// Drains the color's mailbox first: what lies there may have happened before this post.
+    /// `by_event`: an event of this core has posted it, so that it may go
+    /// [first](crate::shared::newest).
     #[inline(always)]
-    pub(super) fn append(&mut self, slot: SlotId, chunk: Chunk) -> Append {
+    pub(super) fn append(&mut self, slot: SlotId, chunk: Chunk, by_event: bool) -> Append {
         if !self.owns(slot) {
             return Append::Elsewhere(chunk);
         }
@@ -229,13 +231,36 @@ impl<'a> Section<'a> {
         if queue.is_unused() && !mail {
             // The commonest case, in fewer instructions.
             queue.fifo = chunk.into();
+            let worthy = queue.fifo.raw_ns() >= self.limits.worthy_ns;
             queue.end();
-            self.link_at(slot, QueueEnd::Tail);
+            let first = by_event && worthy && self.goes_first(slot);
+            let end = if first {
+                QueueEnd::Head
+            } else {
+                QueueEnd::Tail
+            };
+            self.link_at(slot, end);
         } else {
             queue.end();
             self.append_behind(slot, mail, chunk);
         }
         Append::Done
+    }
+
+    /// Whether a color to which an event has posted what is worth a steal goes to the head: see
+    /// [`crate::shared::newest`]. What the runtime does for connections has the next turn.
+    #[inline(never)]
+    fn goes_first(&mut self, slot: SlotId) -> bool {
+        let is_control = self.is_control(slot);
+        let Queues {
+            core_queue, newest, ..
+        } = &mut *self.guarded.queues;
+        !is_control && core_queue.controls == 0 && newest.goes_first()
+    }
+
+    /// This many colors were put at the head, by whatever is no post.
+    pub(super) fn put_first(&mut self, colors: u32) {
+        self.guarded.queues.newest.put_first(colors);
     }
 
     /// Whether the color has mail, which goes before what is appended.
@@ -362,6 +387,7 @@ impl<'a> Section<'a> {
             let stealing_queue = &mut self.guarded.queues.stealing_queue;
             stealing_queue.put_first(&mut self.guarded.colors, slot);
         }
+        self.put_first(granted as u32);
         hurried.clear();
         self.guarded.queues.hurried = hurried;
     }
@@ -463,6 +489,7 @@ impl<'a> Section<'a> {
             room,
             ..CheckOutSum::default()
         };
+        let controls = self.guarded.queues.core_queue.controls;
         let mut head = MaybeSlot::from(self.guarded.queues.core_queue.head());
         let mut scout = {
             let core_queue = &self.guarded.queues.core_queue;
@@ -487,6 +514,10 @@ impl<'a> Section<'a> {
         core_queue.begin_at(head.get(), sum.colors, scout.get());
         core_queue.events -= sum.events;
         core_queue.lasting -= sum.lasting;
+        let turns = sum.colors - (controls - core_queue.controls);
+        if self.shared.policy.heuristics.time_left {
+            self.guarded.queues.newest.take(turns, head.is_some());
+        }
         if head.is_some() {
             return -1;
         }

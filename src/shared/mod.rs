@@ -4,8 +4,9 @@
 //!
 //! **Under a core's lock** are its queues ([`queues`]): [`core_queue`] is its colors in the order
 //! of their turns, [`stealing_queue`] those of them that are worth a steal, by what [`policy`] says
-//! and [`limits`] works out. [`color_queue`] is a color with its events ([`crate::event::fifo`]).
-//! All link through the colors by the one [`list`]. A color lies in one of the [`slots`].
+//! and [`limits`] works out; [`newest`] says which go before others. [`color_queue`] is a color
+//! with its events ([`crate::event::fifo`]). All link through the colors by the one [`list`]. A
+//! color lies in one of the [`slots`].
 //!
 //! **Without a lock**: [`mail`] is how events reach a color on another core, [`poke`] how that core
 //! is told, [`wish`] what else is asked of a color, and [`direct`] how to post without an outbox. A
@@ -28,6 +29,7 @@ pub(crate) mod hint;
 pub(crate) mod limits;
 mod list;
 pub(crate) mod mail;
+pub(crate) mod newest;
 pub(crate) mod poke;
 pub(crate) mod policy;
 mod progress;

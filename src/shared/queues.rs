@@ -3,6 +3,7 @@
 
 use super::core_queue::CoreQueue;
 use super::limits::Limits;
+use super::newest::Newest;
 use super::poke::Chain;
 use super::stealing_queue::StealingQueue;
 use super::wish::Granted;
@@ -30,6 +31,7 @@ pub(crate) struct Queues {
     /// `Section::grant_wishes` afterwards. The latest to ask is the first.
     pub(crate) hurried: Vec<SlotId>,
     pub(crate) granted: Granted,
+    pub(crate) newest: Newest,
 }
 
 impl Queues {
@@ -43,6 +45,7 @@ impl Queues {
             deferred: Chain::EMPTY,
             hurried: Vec::new(),
             granted: Granted::NONE,
+            newest: Newest::NONE,
         }
     }
 

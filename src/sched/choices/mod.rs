@@ -1,15 +1,16 @@
 //! What is chosen: which victim and whether any ([`victims`], [`searches`]), which of its colors
 //! and how many ([`colors`]); what is kept at hand ([`kept`]), and what a core does between two
-//! quanta ([`exchange`]); which events are timed ([`timing`]), who is woken ([`wakes`]), by whom
-//! ([`bells`]), and whose colors are taken over instead ([`takeovers`]), who has the next turn
-//! because it was asked for ([`wishes`]), what a retired core does ([`retired`]), and what is told
-//! of it all ([`reports`]). On cores that are stepped by hand, whose events do nothing; the clock
-//! stands where the test puts it.
+//! quanta ([`exchange`]); what goes first ([`newest`]); which events are timed ([`timing`]), who is
+//! woken ([`wakes`]), by whom ([`bells`]), and whose colors are taken over instead ([`takeovers`]),
+//! who has the next turn because it was asked for ([`wishes`]), what a retired core does
+//! ([`retired`]), and what is told of it all ([`reports`]). On cores that are stepped by hand,
+//! whose events do nothing; the clock stands where the test puts it.
 
 mod bells;
 mod colors;
 mod exchange;
 mod kept;
+mod newest;
 mod reports;
 mod retired;
 mod searches;
@@ -27,6 +28,7 @@ use crate::color::CoreId;
 use crate::color::{HashKey, SlotId};
 use crate::shared::color_queue::{Endurance, State};
 use crate::shared::limits::{Limits, QUANTUM_BUSY_NS, QUANTUM_MIN_NS};
+use crate::shared::newest::Newest;
 use crate::shared::policy::{Heuristics, Policy};
 use crate::shared::wake_cost::WakeCost;
 use crate::shared::{Setup, Shared};
@@ -162,6 +164,11 @@ impl Machine {
         assert!(of.next_color() && of.checkout.turns() == 1);
         let event = of.begin_event().unwrap();
         of.skip(event);
+        // They are queued in this order, and not the newest first.
+        Section::enter(&self.shared, CoreId::of(core))
+            .guarded
+            .queues
+            .newest = Newest::NONE;
         for (&(handler, events), &color) in queued.iter().zip(&colors) {
             (0..events).for_each(|_| post(of, handler, color));
         }

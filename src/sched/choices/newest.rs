@@ -1,0 +1,187 @@
+//! Which colors go to the head of the core-queue because they are the newest.
+
+use super::*;
+
+/// Three colors wait on core 0, whose next turn is the first one's.
+fn three_wait(machine: &mut Machine) -> [u64; 3] {
+    let queued = machine.busy(0, &[(takes(2_000), 1); 3]);
+    end_quantum(machine);
+    queued.try_into().unwrap()
+}
+
+/// Runs the rest of the quantum, and begins the next.
+fn end_quantum(machine: &mut Machine) {
+    machine.run();
+    machine.cores[0].end_quantum(1);
+    machine.cores[0].exchange::<false>();
+}
+
+#[test]
+fn the_newest_goes_first_and_thieves_take_the_oldest() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, c] = three_wait(&mut machine);
+    assert_eq!(machine.step(), Some(a));
+    let [x, y] = [10, 11].map(|i| machine.color(0, i));
+    machine.post(x, 2_000);
+    machine.post(y, 2_000);
+    end_quantum(&mut machine);
+    assert_eq!(machine.checked_out(), [y]);
+    assert_eq!(machine.queue(), [x, b, c]);
+    assert_eq!(machine.steal(1)[..1], [b]);
+}
+
+/// What is not worth a steal keeps its place, and so does what has events, or comes from elsewhere
+/// than an event.
+#[test]
+fn others_go_to_the_tail() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, c] = three_wait(&mut machine);
+    assert_eq!(machine.step(), Some(a));
+    let [short, completion] = [10, 11].map(|i| machine.color(0, i));
+    machine.post(short, 500);
+    machine.post(c, 2_000);
+    machine.run();
+    machine.cores[0].end_quantum(1);
+    machine.post(completion, 2_000);
+    machine.cores[0].exchange::<false>();
+    assert_eq!(machine.checked_out(), [b]);
+    assert_eq!(machine.queue(), [c, short, completion]);
+}
+
+/// Nor with a flush by what is no event.
+#[test]
+fn what_a_reap_flushes_goes_to_the_tail() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [_, b, c] = three_wait(&mut machine);
+    machine.run();
+    machine.cores[0].end_quantum(1);
+    machine.cores[0].current.slot = crate::color::MaybeSlot::NONE;
+    let completion = machine.color(0, 10);
+    machine.post(completion, 2_000);
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), [b, c, completion]);
+}
+
+/// Of a chain of colors that each post to the next one, four follow on one that has waited.
+#[test]
+fn a_chain_lets_others_in() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, c] = three_wait(&mut machine);
+    let chain: Vec<u64> = (10..21).map(|i| machine.color(0, i)).collect();
+    let (mut ran, mut posts) = (Vec::new(), chain.iter());
+    while let Some(color) = machine.step() {
+        if color == a || chain.contains(&color) {
+            posts
+                .next()
+                .into_iter()
+                .for_each(|&next| machine.post(next, 2_000));
+        }
+        ran.push(color);
+        end_quantum(&mut machine);
+    }
+    let expected = [&[a][..], &chain[..4], &[b, c], &chain[4..9], &chain[9..]];
+    assert_eq!(ran, expected.concat());
+}
+
+/// What was asked for is no turn that was waited for.
+#[test]
+fn who_hurries_pays_for_nothing() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, c] = three_wait(&mut machine);
+    crate::shared::wish::hurry(&machine.shared, Color::from(c));
+    let chain: Vec<u64> = (10..16).map(|i| machine.color(0, i)).collect();
+    assert_eq!(machine.step(), Some(a));
+    for &color in &chain[..4] {
+        machine.post(color, 2_000);
+    }
+    end_quantum(&mut machine);
+    assert_eq!(machine.step(), Some(c));
+    machine.post(chain[4], 2_000);
+    end_quantum(&mut machine);
+    let newest_first: Vec<u64> = chain[..3].iter().rev().copied().collect();
+    assert_eq!(machine.checked_out(), [chain[3]]);
+    assert_eq!(
+        machine.queue(),
+        [&newest_first[..], &[b, chain[4]]].concat()
+    );
+}
+
+/// The first of two that hurry posts: the second has the next turn all the same.
+#[test]
+fn who_hurries_is_not_passed() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, c] = three_wait(&mut machine);
+    for color in [b, c] {
+        crate::shared::wish::hurry(&machine.shared, Color::from(color));
+    }
+    assert_eq!(machine.step(), Some(a));
+    end_quantum(&mut machine);
+    assert_eq!(machine.step(), Some(b));
+    let x = machine.color(0, 10);
+    machine.post(x, 2_000);
+    end_quantum(&mut machine);
+    assert_eq!(machine.checked_out(), [c]);
+    assert_eq!(machine.queue(), [x]);
+}
+
+#[test]
+fn what_the_runtime_does_is_not_passed() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [a, b, c] = three_wait(&mut machine);
+    assert_eq!(machine.step(), Some(a));
+    let control = Color::control(0);
+    let posted = machine.cores[0].post(Some(takes(2_000)), control, |_cx| ());
+    assert!(posted.is_ok());
+    let x = machine.color(0, 10);
+    machine.post(x, 2_000);
+    end_quantum(&mut machine);
+    let control = machine.shared.slots.map.slot(control);
+    assert_eq!(machine.checked_out(), [color_of(control)]);
+    assert_eq!(machine.queue(), [b, c, x]);
+}
+
+/// Two colors that post to each other, and flush each time, share each quantum with a third, which
+/// the flush returns: it has the next turn.
+#[test]
+fn what_a_flush_returns_is_not_passed() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let queued = machine.busy(0, &[(takes(20), 1); 2]);
+    end_quantum(&mut machine);
+    assert_eq!(machine.checked_out(), queued);
+    assert_eq!(machine.step(), Some(queued[0]));
+    let x = machine.color(0, 10);
+    machine.post(x, 2_000);
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), [queued[1], x]);
+}
+
+/// As many as are paid for, however many have had their turn.
+#[test]
+fn a_quantum_of_many_turns_pays_for_eight() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let short = machine.busy(0, &[(takes(20), 1); 20]);
+    end_quantum(&mut machine);
+    assert_eq!(machine.checked_out(), short);
+    while let Some(color) = machine.step() {
+        machine.post(color + 100, 2_000);
+    }
+    end_quantum(&mut machine);
+    let mut order: Vec<u64> = short[..8].iter().rev().map(|color| color + 100).collect();
+    order.extend(short[8..].iter().map(|color| color + 100));
+    assert_eq!(machine.checked_out(), order[..1]);
+    assert_eq!(machine.queue(), order[1..]);
+}
+
+/// Where the base algorithm steals, and where nobody does, colors have their turns in order.
+#[test]
+fn without_time_left_the_order_stays() {
+    for heuristics in [Heuristics::NONE, without(false, true, false)] {
+        let mut machine = Machine::flat(2, heuristics);
+        let [a, b, c] = three_wait(&mut machine);
+        assert_eq!(machine.step(), Some(a));
+        let x = machine.color(0, 10);
+        machine.post(x, 2_000);
+        machine.cores[0].flush();
+        assert_eq!(machine.queue(), [b, c, x]);
+    }
+}

@@ -1,0 +1,134 @@
+//! Newest first: a color to which an event has just posted goes to the head of the core-queue.
+//!
+//! What an event has just made for another color is in this core's caches. At the tail, the color
+//! would wait for all others there, and what is in the caches gives way to theirs; or a thief takes
+//! it to where it must be fetched. So the core runs the newest, while thieves take the oldest, as
+//! from the deque of a work-stealing scheduler. It is done for what is worth a steal, and where
+//! time counts: what is shorter is run with others at once, and keeps the order in which it was
+//! posted.
+//!
+//! **Nothing starves.** A turn that was waited for, from the tail, pays for [`EACH`] newer ones, of
+//! whatever color the posts come from; they pay for none. Paid for are at most [`ROOM_MAX`] at a
+//! time. So who waits is passed by [`EACH`] turns for each that was before it, and by those that
+//! were paid for already; and colors that post to each other without an end are at the tail again
+//! after that many.
+//!
+//! **Who was put first stays first**: what somebody asked for ([`super::wish`]), and what a flush
+//! returns that had been taken for its turn. While such a color is at the head, all that is posted
+//! goes to the tail. It pays for nothing: a flush for each event would pay again and again with the
+//! same turn.
+//!
+//! At the head of a core-queue are so first those that were put there, then the newest, then those
+//! that wait. It is counted only how many there are: what a thief has taken of them is missed, and
+//! so is a color that is put first while it is one of the newest. Then a turn that was waited for
+//! counts as one of them, and does not pay.
+
+/// Newer turns that one which was waited for pays for: as many as the rest of a request takes that
+/// is split in two halves and put together again.
+const EACH: u32 = 4;
+/// Newer turns that are paid for at a time, by all that has its turn in one quantum.
+const ROOM_MAX: u32 = 8;
+
+/// What a core has paid for, and who is at the head of its core-queue.
+#[derive(Debug)]
+pub(crate) struct Newest {
+    /// So many more may go before those that wait.
+    room: u32,
+    /// Colors that were put at the head, and not by a post.
+    put_first: u32,
+    /// Behind them, those that went before others by a post.
+    newer: u32,
+}
+
+impl Newest {
+    pub(crate) const NONE: Newest = Newest {
+        room: 0,
+        put_first: 0,
+        newer: 0,
+    };
+
+    /// Whether a color that was posted to goes to the head. It is put there then.
+    #[inline(always)]
+    pub(crate) fn goes_first(&mut self) -> bool {
+        let may = self.room > 0 && self.put_first == 0;
+        self.room -= u32::from(may);
+        self.newer += u32::from(may);
+        may
+    }
+
+    /// This many colors were put at the head for another reason.
+    pub(crate) fn put_first(&mut self, colors: u32) {
+        self.put_first += colors;
+    }
+
+    /// This many colors were taken from the head, to have their turn. `waits`: others are left.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, colors: u32, waits: bool) {
+        let first = colors.min(self.put_first);
+        let newer = (colors - first).min(self.newer);
+        let waited = colors - first - newer;
+        if waits {
+            self.put_first -= first;
+            self.newer -= newer;
+        } else {
+            (self.put_first, self.newer) = (0, 0);
+        }
+        if waited > 0 {
+            self.room = (waited * EACH).min(ROOM_MAX);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn granted(newest: &mut Newest) -> u32 {
+        (0..100).map(|_| u32::from(newest.goes_first())).sum()
+    }
+
+    #[test]
+    fn each_turn_that_was_waited_for_pays_for_as_many() {
+        let mut newest = Newest::NONE;
+        assert_eq!(granted(&mut newest), 0);
+        newest.take(1, true);
+        assert_eq!(granted(&mut newest), EACH);
+        // Those pay for nothing, and nothing is saved up.
+        newest.take(EACH, true);
+        assert_eq!(granted(&mut newest), 0);
+        newest.take(1, true);
+        newest.take(1, true);
+        assert_eq!(granted(&mut newest), EACH);
+        newest.take(EACH + 64, true);
+        assert_eq!(granted(&mut newest), ROOM_MAX);
+        // The last of them, and one that has waited.
+        newest.take(ROOM_MAX + 1, true);
+        assert_eq!(granted(&mut newest), EACH);
+    }
+
+    #[test]
+    fn who_was_put_first_is_not_passed_and_does_not_pay() {
+        let mut newest = Newest::NONE;
+        newest.take(1, true);
+        assert!(newest.goes_first());
+        newest.put_first(2);
+        assert_eq!(granted(&mut newest), 0);
+        newest.take(1, true);
+        assert_eq!(granted(&mut newest), 0);
+        newest.take(1, true);
+        assert_eq!(granted(&mut newest), EACH - 1);
+        newest.take(EACH, true);
+        assert_eq!(granted(&mut newest), 0);
+    }
+
+    #[test]
+    fn what_a_thief_has_taken_is_not_waited_for() {
+        let mut newest = Newest::NONE;
+        newest.take(1, true);
+        assert_eq!(granted(&mut newest), EACH);
+        newest.put_first(3);
+        newest.take(1, false);
+        newest.take(1, false);
+        assert_eq!(granted(&mut newest), EACH);
+    }
+}
