@@ -13,6 +13,10 @@
 //! were paid for already; and colors that post to each other without an end are at the tail again
 //! after that many.
 //!
+//! **What it costs**: among chains that go on without an end, each event of which posts to a color
+//! that has nothing to do, an event from outside waits longer: on two cores with 64 chains of 2 us
+//! each, 1.8 times as long in the median, and three times in the hundredth case.
+//!
 //! **Who was put first stays first**: what somebody asked for ([`super::wish`]), and what a flush
 //! returns that had been taken for its turn. While such a color is at the head, all that is posted
 //! goes to the tail. It pays for nothing: a flush for each event would pay again and again with the
