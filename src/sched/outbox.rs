@@ -25,8 +25,8 @@ pub(super) struct Outgoing {
 #[derive(Debug)]
 pub(super) struct Outbox {
     chunks: Box<ArrayVec<Outgoing, OUTBOX_MAX>>,
-    /// The first so many chunks were posted by events: what follows, if anything, is what the event
-    /// source brought.
+    /// How many chunks, the first ones, were posted by events: what follows, if anything, is what
+    /// the event source brought.
     by_events: usize,
 }
 

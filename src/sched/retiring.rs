@@ -21,7 +21,7 @@ impl Core {
         self.id.number() >= self.working
     }
 
-    /// So many cores work now. True if that has changed.
+    /// This number of cores works now. True if that is another than before.
     #[cold]
     pub(super) fn work_with(&mut self, working: u32) -> bool {
         let worked = !self.is_retired();

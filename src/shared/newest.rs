@@ -36,7 +36,7 @@ const ROOM_MAX: u32 = 8;
 /// What a core has paid for, and who is at the head of its core-queue.
 #[derive(Debug)]
 pub(crate) struct Newest {
-    /// So many more may go before those that wait.
+    /// How many more may go before those that wait.
     room: u32,
     /// Colors that were put at the head, and not by a post.
     put_first: u32,

@@ -8,8 +8,8 @@
 //! **Nothing starves.** Who has hurried is at the head of the core-queue, and of its band in the
 //! stealing-queue, and all others are behind. So a core may grant one such wish in two quanta. It
 //! may save up what it did not grant, at most [`BURST`]: of any two quanta in a row that come after
-//! a burst, one takes the colors as if nobody had asked. Who has asked first is granted
-//! first. What is not granted stays where it is in the queue.
+//! a burst, one takes the colors as if nobody had asked. Who has asked first is granted first. What
+//! is not granted stays where it is in the queue.
 
 use super::Shared;
 use super::direct::announce;

@@ -1,5 +1,6 @@
 //! Which colors go to the head of the core-queue because they are the newest.
 
+use super::wishes::hurry;
 use super::*;
 
 /// Three colors wait on core 0, whose next turn is the first one's.
@@ -9,10 +10,15 @@ fn three_wait(machine: &mut Machine) -> [u64; 3] {
     queued.try_into().unwrap()
 }
 
-/// Runs the rest of the quantum, and begins the next.
-fn end_quantum(machine: &mut Machine) {
+/// Runs the rest of the quantum.
+fn end_turns(machine: &mut Machine) {
     machine.run();
     machine.cores[0].end_quantum(1);
+}
+
+/// Runs the rest of the quantum, and begins the next.
+fn end_quantum(machine: &mut Machine) {
+    end_turns(machine);
     machine.cores[0].exchange::<false>();
 }
 
@@ -40,8 +46,7 @@ fn others_go_to_the_tail() {
     let [short, completion] = [10, 11].map(|i| machine.color(0, i));
     machine.post(short, 500);
     machine.post(c, 2_000);
-    machine.run();
-    machine.cores[0].end_quantum(1);
+    end_turns(&mut machine);
     machine.post(completion, 2_000);
     machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out(), [b]);
@@ -53,8 +58,7 @@ fn others_go_to_the_tail() {
 fn what_a_reap_flushes_goes_to_the_tail() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let [_, b, c] = three_wait(&mut machine);
-    machine.run();
-    machine.cores[0].end_quantum(1);
+    end_turns(&mut machine);
     machine.cores[0].current.slot = crate::color::MaybeSlot::NONE;
     let completion = machine.color(0, 10);
     machine.post(completion, 2_000);
@@ -88,7 +92,7 @@ fn a_chain_lets_others_in() {
 fn who_hurries_pays_for_nothing() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let [a, b, c] = three_wait(&mut machine);
-    crate::shared::wish::hurry(&machine.shared, Color::from(c));
+    hurry(&machine, c);
     let chain: Vec<u64> = (10..16).map(|i| machine.color(0, i)).collect();
     assert_eq!(machine.step(), Some(a));
     for &color in &chain[..4] {
@@ -112,7 +116,7 @@ fn who_hurries_is_not_passed() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let [a, b, c] = three_wait(&mut machine);
     for color in [b, c] {
-        crate::shared::wish::hurry(&machine.shared, Color::from(color));
+        hurry(&machine, color);
     }
     assert_eq!(machine.step(), Some(a));
     end_quantum(&mut machine);

@@ -10,7 +10,7 @@ fn next(machine: &mut Machine) -> Vec<u64> {
     machine.checked_out()
 }
 
-fn hurry(machine: &Machine, color: u64) {
+pub(super) fn hurry(machine: &Machine, color: u64) {
     wish::hurry(&machine.shared, Color::from(color));
 }
 
