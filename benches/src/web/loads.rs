@@ -66,6 +66,11 @@ pub const ROWS: &[Row] = &[
         servers: SHARED,
         ..row("shared200", Files::One, 200)
     },
+    Row {
+        cores: 2,
+        servers: PEERS,
+        ..row("shared1000", Files::One, 1_000)
+    },
 ];
 
 /// The files of the bench, and where they are written.
