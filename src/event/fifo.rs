@@ -47,15 +47,11 @@ impl Chunk {
     pub(crate) fn totals(&mut self) -> Totals {
         let is_one = self.first.at() == self.last;
         let header = self.first.header();
-        if is_one {
-            return Totals {
-                count: 1,
-                times: header.times,
-            };
-        }
+        let times = Times::from_bits(header.link.addr() as u64);
+        // Both are read: whether two posts in a row are to one color may be as good as random.
         Totals {
-            count: header.count,
-            times: Times::from_bits(header.link.addr() as u64),
+            count: select_unpredictable(is_one, 1, header.count),
+            times: select_unpredictable(is_one, header.times, times),
         }
     }
 

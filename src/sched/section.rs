@@ -18,6 +18,7 @@ use crate::shared::queues::Queues;
 use crate::shared::slots::Guarded;
 use crate::shared::stealing_queue::Band;
 use crate::sync::{CellMut, charge, check, fault};
+use std::hint::select_unpredictable;
 
 /// A core's lock, held. Dropping it unlocks.
 #[derive(Debug)]
@@ -544,12 +545,12 @@ impl<'a> Section<'a> {
         let profile = self.shared.profiles.get(queue.fifo.profile());
         let len = queue.fifo.len();
         // A single event is judged anew, because it may have been posted before its handler ever
-        // ran.
-        let turn_ns = if len > 1 {
-            queue.fifo.turn_ns(self.shared.policy.batch)
-        } else {
-            profile.estimate().raw_ns().into()
-        };
+        // ran. Without a branch: whether there is one or two may be as good as random.
+        let (queued_ns, event_ns) = (
+            queue.fifo.turn_ns(self.shared.policy.batch),
+            profile.estimate().raw_ns().into(),
+        );
+        let turn_ns = select_unpredictable(len > 1, queued_ns, event_ns);
         let alone = profile.tail_ns() > self.limits.alone_ns;
         sum.taken_ns += turn_ns;
         if sum.colors > 0
