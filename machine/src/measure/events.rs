@@ -29,10 +29,12 @@ fn run(start: impl FnOnce(&mut Cx) + Send + 'static) -> Result<Poster, String> {
 
 pub(super) fn costs() -> Result<EventCosts, String> {
     let (post, run) = post_and_run()?;
-    let hop = |colors| hop_ns(colors).map(|ns| ns - post - run);
+    // What is left of a hop without a turn: the event, and the choice of the next color.
+    let (stay, _) = hops(1)?;
+    let hop = |colors| hops(colors).map(|(ns, turns)| (ns - stay) / turns);
     // Colors of which all stay at hand, and too many for that.
     let turn = hop(16)?;
-    let queue = hop(200)? - turn;
+    let queue = hop(256)? - turn;
     let step = step_ns(post + run)?;
     Ok(EventCosts {
         post,
@@ -75,47 +77,57 @@ fn post_and_run() -> Result<(f64, f64), String> {
     Ok((post, (all - post).max(0.01)))
 }
 
-/// Events each of which posts the next to another color, as many as there are colors; per event.
-fn hop_ns(colors: u64) -> Result<f64, String> {
+/// Events each of which posts the next to a color drawn by chance, as many as there are colors: ns
+/// of an event, and turns of an event. (Drawn, since in programs the turns come in no order that the
+/// processor could foresee.)
+fn hops(colors: u64) -> Result<(f64, f64), String> {
     const EVENTS: u64 = 400_000;
     const TRIALS: u64 = 40;
+    /// Written by one core only.
+    #[derive(Default)]
     struct Hops {
-        colors: u64,
         left: AtomicU64,
+        drawn: AtomicU64,
+        last: AtomicU64,
+        turns: AtomicU64,
         times: Mutex<Vec<Instant>>,
     }
-    fn hop(cx: &mut Cx, color: u64, hops: &'static Hops) {
-        // One writer: all is on one core.
-        let left = hops.left.load(Ordering::Relaxed);
-        if left == 0 {
+    fn add(to: &AtomicU64, more: u64) -> u64 {
+        let sum = to.load(Ordering::Relaxed).wrapping_add(more);
+        to.store(sum, Ordering::Relaxed);
+        sum
+    }
+    fn hop(cx: &mut Cx, color: u64, mask: u64, hops: &'static Hops) {
+        if hops.left.load(Ordering::Relaxed) == 0 {
             return;
         }
+        let left = add(&hops.left, u64::MAX);
         if left.is_multiple_of(EVENTS / TRIALS) {
             hops.times.lock().expect("no panic").push(Instant::now());
         }
-        hops.left.store(left - 1, Ordering::Relaxed);
-        let next = if color + 1 == hops.colors {
-            0
-        } else {
-            color + 1
-        };
-        cx.post(Color::from(next), move |cx| hop(cx, next, hops));
+        let another = hops.last.load(Ordering::Relaxed) != color;
+        add(&hops.turns, u64::from(another));
+        hops.last.store(color, Ordering::Relaxed);
+        // Weyl's sequence, and the middle of its product.
+        let drawn = add(&hops.drawn, 0x9E37_79B9_7F4A_7C15);
+        let next = (drawn.wrapping_mul(drawn | 1) >> 40) & mask;
+        cx.post(Color::from(next), move |cx| hop(cx, next, mask, hops));
     }
-    let hops: &'static Hops = Box::leak(Box::new(Hops {
-        colors,
-        left: AtomicU64::new(EVENTS),
-        times: Mutex::default(),
-    }));
+    let hops: &'static Hops = Box::leak(Box::default());
+    hops.left.store(EVENTS, Ordering::Relaxed);
     run(move |cx| {
-        (0..colors).for_each(|color| cx.post(Color::from(color), move |cx| hop(cx, color, hops)));
+        let mask = colors - 1;
+        for color in 0..colors {
+            cx.post(Color::from(color), move |cx| hop(cx, color, mask, hops));
+        }
     })?;
     let times = hops.times.lock().expect("no panic");
     let trials = times
         .windows(2)
         .map(|pair| (pair[1] - pair[0]).as_nanos() as f64);
-    Ok(median(
-        trials.map(|ns| ns / (EVENTS / TRIALS) as f64).collect(),
-    ))
+    let ns = median(trials.map(|ns| ns / (EVENTS / TRIALS) as f64).collect());
+    let turns = hops.turns.load(Ordering::Relaxed) as f64 / EVENTS as f64;
+    Ok((ns, turns.max(1.0 / EVENTS as f64)))
 }
 
 /// What a step takes: from a color that posts to itself, of whose events a step has some.
