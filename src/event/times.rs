@@ -37,6 +37,12 @@ impl Times {
         (self.0 >> 32) as u32
     }
 
+    /// Whether what takes this long has a penalty of two or more: it drags memory along.
+    #[inline(always)]
+    pub(crate) const fn drag(self) -> bool {
+        self.raw_ns() > 1 && self.penalized_ns() <= self.raw_ns() / 2
+    }
+
     #[inline(always)]
     pub(crate) fn plus(self, other: Times) -> Times {
         Times::new(

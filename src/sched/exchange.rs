@@ -66,7 +66,7 @@ impl Core {
         // elsewhere leaves.
         let goes_on = || outbox.last().is_some_and(|slot| section.owns(slot));
         let keeps = section.queues().core_queue.len == 0 && !renew && goes_on();
-        checkout.end_turns(!RETIRED && keeps, |taken| section.give_back(taken));
+        checkout.end_turns(!RETIRED && keeps, |taken| section.end_turn(taken));
         checkout.kept().for_each(|slot| section.finished(slot));
         if fault("colors leave before their posts") {
             take_mail(&mut section, bells);

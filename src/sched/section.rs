@@ -235,12 +235,7 @@ impl<'a> Section<'a> {
             let worthy = queue.fifo.raw_ns() >= self.limits.worthy_ns;
             queue.end();
             let first = by_event && worthy && self.goes_first(slot);
-            let end = if first {
-                QueueEnd::Head
-            } else {
-                QueueEnd::Tail
-            };
-            self.link_at(slot, end);
+            self.link_at(slot, QueueEnd::head_if(first));
         } else {
             queue.end();
             self.append_behind(slot, mail, chunk);
@@ -398,9 +393,20 @@ impl<'a> Section<'a> {
     #[inline(always)]
     pub(crate) fn give_back(&mut self, taken: Taken) {
         if !taken.fifo.is_empty() {
-            return self.give_back_rest(taken);
+            return self.give_back_rest(taken, false);
         }
         self.returned(taken.slot).endurance = Endurance::NONE;
+    }
+
+    /// Returns a color whose turn has just ended, with the quantum. What drags memory along may go
+    /// first: see [`crate::shared::newest`].
+    #[inline(always)]
+    pub(super) fn end_turn(&mut self, taken: Taken) {
+        if taken.fifo.is_empty() {
+            self.give_back(taken);
+        } else {
+            self.give_back_rest(taken, true);
+        }
     }
 
     /// Takes note that a color that stays checked out has run out of events.
@@ -412,10 +418,12 @@ impl<'a> Section<'a> {
 
     /// As [`give_back`](Self::give_back), when there is anything to go on with.
     #[inline(never)]
-    fn give_back_rest(&mut self, taken: Taken) {
+    fn give_back_rest(&mut self, taken: Taken, ended: bool) {
         let left = &taken.fifo;
         let policy = &self.shared.policy;
-        let counts = policy.stealing && policy.heuristics.time_left;
+        let heuristics = policy.heuristics;
+        let counts = policy.stealing && heuristics.time_left;
+        let drags = heuristics.time_left && heuristics.penalty && left.times().drag();
         let is_control = self.is_control(taken.slot);
         let mut queue = self.guarded.colors.at(taken.slot);
         queue.endurance = if counts && !is_control {
@@ -425,7 +433,9 @@ impl<'a> Section<'a> {
             Endurance::NONE
         };
         queue.end();
-        self.adopt(taken);
+        let first = ended && drags && self.goes_first(taken.slot);
+        let slot = self.returned_with(taken);
+        self.link_at(slot, QueueEnd::head_if(first));
     }
 
     /// Returns a color that was checked out, or stolen for this core, and did not have its turn, to

@@ -40,6 +40,17 @@ pub(crate) enum QueueEnd {
     Tail,
 }
 
+impl QueueEnd {
+    #[inline(always)]
+    pub(crate) fn head_if(first: bool) -> QueueEnd {
+        if first {
+            QueueEnd::Head
+        } else {
+            QueueEnd::Tail
+        }
+    }
+}
+
 impl CoreQueue {
     pub(crate) const EMPTY: CoreQueue = CoreQueue {
         list: List::EMPTY,

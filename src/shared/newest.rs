@@ -7,6 +7,12 @@
 //! time counts: what is shorter is run with others at once, and keeps the order in which it was
 //! posted.
 //!
+//! **What drags memory along goes on.** A color whose turn ends with the quantum, and whose events
+//! have a penalty of two or more, goes to the head in the same way. What its next events work on is
+//! in the caches of this core, and is not when all others have had their turns. (Mely §III-C, for
+//! the core that has the color: there a penalty keeps thieves away.) What its handlers do not say,
+//! nor steals have taught, is not assumed: a color without a penalty goes to the tail.
+//!
 //! **Nothing starves.** A turn that was waited for, from the tail, pays for [`EACH`] newer ones, of
 //! whatever color the posts come from; they pay for none. Paid for are at most [`ROOM_MAX`] at a
 //! time. So who waits is passed by [`EACH`] turns for each that was before it, and by those that

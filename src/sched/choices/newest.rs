@@ -87,6 +87,60 @@ fn a_chain_lets_others_in() {
     assert_eq!(ran, expected.concat());
 }
 
+/// Whose turns these are, one after the other, in quanta of one color.
+fn turns(machine: &mut Machine) -> Vec<u64> {
+    let turn = || {
+        let color = machine.step();
+        end_quantum(machine);
+        color
+    };
+    std::iter::from_fn(turn).collect()
+}
+
+/// What drags memory along goes on for four turns more.
+#[test]
+fn what_drags_memory_along_goes_on() {
+    let queued = |handler| [(handler, 40), (takes(2_000), 1), (takes(2_000), 1)];
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let colors = machine.busy(0, &queued(penalized(200, 2)));
+    let &[a, b, c] = &colors[..] else {
+        unreachable!("three were queued");
+    };
+    end_quantum(&mut machine);
+    assert_eq!(turns(&mut machine)[..8], [a, a, a, a, a, b, c, a]);
+
+    let all_but = [takes(200), penalized(200, 2), penalized(200, 2)];
+    let heuristics = [
+        Heuristics::ALL,
+        without(false, true, false),
+        without(false, false, true),
+    ];
+    for (handler, heuristics) in all_but.into_iter().zip(heuristics) {
+        let mut machine = Machine::flat(2, heuristics);
+        machine.busy(0, &queued(handler));
+        end_quantum(&mut machine);
+        assert_eq!(turns(&mut machine)[..4], [a, b, c, a], "{heuristics:?}");
+    }
+}
+
+/// It goes first when the quantum ends, and not by a flush.
+#[test]
+fn what_a_flush_returns_after_its_turn_goes_to_the_tail() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let queued = [(penalized(20, 2), 12), (takes(20), 2), (takes(2_000), 1)];
+    let colors = machine.busy(0, &queued);
+    let &[a, b, c] = &colors[..] else {
+        unreachable!("three were queued");
+    };
+    end_quantum(&mut machine);
+    for _ in 0..10 {
+        assert_eq!(machine.step(), Some(a));
+    }
+    assert_eq!(machine.step(), Some(b));
+    machine.cores[0].flush();
+    assert_eq!(machine.queue(), [c, a]);
+}
+
 /// What was asked for is no turn that was waited for.
 #[test]
 fn who_hurries_pays_for_nothing() {
