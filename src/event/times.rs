@@ -37,10 +37,10 @@ impl Times {
         (self.0 >> 32) as u32
     }
 
-    /// Whether what takes this long has a penalty of two or more: it drags memory along.
+    /// Whether what takes this long has a penalty of ten or more: it drags memory along.
     #[inline(always)]
     pub(crate) const fn drag(self) -> bool {
-        self.raw_ns() > 1 && self.penalized_ns() <= self.raw_ns() / 2
+        self.raw_ns() >= 10 && self.penalized_ns() <= self.raw_ns() / 10
     }
 
     #[inline(always)]
@@ -68,5 +68,13 @@ mod tests {
         let sum = Times::new(u32::MAX - 1, 5).plus(Times::new(2, 7));
         assert_eq!((sum.raw_ns(), sum.penalized_ns()), (u32::MAX, 12));
         assert_eq!(Times::from_bits(sum.to_bits()), sum);
+    }
+
+    #[test]
+    fn a_penalty_of_ten_drags() {
+        let drags = |raw_ns, penalized_ns| Times::new(raw_ns, penalized_ns).drag();
+        assert!(drags(200, 20) && drags(10, 0) && !drags(200, 21));
+        // Nothing is known of those, or too little.
+        assert!(!drags(0, 0) && !drags(9, 0));
     }
 }

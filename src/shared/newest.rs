@@ -8,10 +8,10 @@
 //! posted.
 //!
 //! **What drags memory along goes on.** A color whose turn ends with the quantum, and whose events
-//! have a penalty of two or more, goes to the head in the same way. What its next events work on is
-//! in the caches of this core, and is not when all others have had their turns. (Mely §III-C, for
-//! the core that has the color: there a penalty keeps thieves away.) What its handlers do not say,
-//! nor steals have taught, is not assumed: a color without a penalty goes to the tail.
+//! have a penalty of ten or more, goes to the head in the same way. What its next events work on is
+//! in the caches of this core, and may not be when all others have had their turns. (Mely §III-C,
+//! for the core that has the color: there a penalty keeps thieves away.) A color of which nobody
+//! said so, and no steal has taught it, goes to the tail.
 //!
 //! **Nothing starves.** A turn that was waited for, from the tail, pays for [`EACH`] newer ones, of
 //! whatever color the posts come from; they pay for none. Paid for are at most [`ROOM_MAX`] at a
@@ -21,7 +21,9 @@
 //!
 //! **What it costs**: among chains that go on without an end, each event of which posts to a color
 //! that has nothing to do, an event from outside waits longer: on two cores with 64 chains of 2 us
-//! each, 1.8 times as long in the median, and three times in the hundredth case.
+//! each, 1.8 times as long in the median, and three times in the hundredth case. Among chains with
+//! such a penalty it waits up to five times as long, since all that wait have five turns for one.
+//! With 512 arrays of 64 KiB, 64 events each, an event takes 0.6 times as long for that.
 //!
 //! **Who was put first stays first**: what somebody asked for ([`super::wish`]), and what a flush
 //! returns that had been taken for its turn. While such a color is at the head, all that is posted

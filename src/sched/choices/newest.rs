@@ -102,14 +102,14 @@ fn turns(machine: &mut Machine) -> Vec<u64> {
 fn what_drags_memory_along_goes_on() {
     let queued = |handler| [(handler, 40), (takes(2_000), 1), (takes(2_000), 1)];
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    let colors = machine.busy(0, &queued(penalized(200, 2)));
+    let colors = machine.busy(0, &queued(penalized(200, 10)));
     let &[a, b, c] = &colors[..] else {
         unreachable!("three were queued");
     };
     end_quantum(&mut machine);
     assert_eq!(turns(&mut machine)[..8], [a, a, a, a, a, b, c, a]);
 
-    let all_but = [takes(200), penalized(200, 2), penalized(200, 2)];
+    let all_but = [penalized(200, 9), penalized(200, 10), penalized(200, 10)];
     let heuristics = [
         Heuristics::ALL,
         without(false, true, false),
@@ -127,7 +127,7 @@ fn what_drags_memory_along_goes_on() {
 #[test]
 fn what_a_flush_returns_after_its_turn_goes_to_the_tail() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    let queued = [(penalized(20, 2), 12), (takes(20), 2), (takes(2_000), 1)];
+    let queued = [(penalized(20, 10), 12), (takes(20), 2), (takes(2_000), 1)];
     let colors = machine.busy(0, &queued);
     let &[a, b, c] = &colors[..] else {
         unreachable!("three were queued");
