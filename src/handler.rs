@@ -49,9 +49,9 @@ impl Handler {
 
     /// Mely's `ws_penalty`: an event counts `time / penalty` when the thief looks for the color to
     /// steal, so a handler that walks a large, long-lived data set is stolen last. A preference
-    /// among colors, never a veto. On its own core a color whose events have a penalty of ten or
-    /// more goes on where its turn would be over, for four turns more, since what it works on is in
-    /// the caches: who waits behind such colors waits up to five times as long.
+    /// among colors, never a veto. On its own core a color whose events together have a penalty of
+    /// ten or more goes on where its turn would be over, for up to four turns more, since what it
+    /// works on is in the caches: who waits behind such colors waits up to five times as long.
     ///
     /// Without it (1; zero counts as 1) the penalty is learned, from how much longer the first
     /// events of a color take after it was stolen: see [`Learned`](crate::Learned).

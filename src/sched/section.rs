@@ -13,6 +13,7 @@ use crate::shared::color_queue::{ColorQueue, Endurance, State, Taken};
 use crate::shared::core_queue::QueueEnd;
 use crate::shared::limits::Limits;
 use crate::shared::mail;
+use crate::shared::newest::Newest;
 use crate::shared::poke::Chain;
 use crate::shared::queues::Queues;
 use crate::shared::slots::Guarded;
@@ -234,7 +235,7 @@ impl<'a> Section<'a> {
             queue.fifo = chunk.into();
             let worthy = queue.fifo.raw_ns() >= self.limits.worthy_ns;
             queue.end();
-            let first = by_event && worthy && self.goes_first(slot);
+            let first = by_event && worthy && self.goes_first(slot, Newest::goes_first);
             self.link_at(slot, QueueEnd::head_if(first));
         } else {
             queue.end();
@@ -243,15 +244,16 @@ impl<'a> Section<'a> {
         Append::Done
     }
 
-    /// Whether a color to which an event has posted what is worth a steal goes to the head: see
-    /// [`crate::shared::newest`]. What the runtime does for connections has the next turn.
+    /// Whether a color goes to the head, to which an event has posted what is worth a steal, or
+    /// whose turn is over: see [`crate::shared::newest`]. What the runtime does for connections has
+    /// the next turn.
     #[inline(never)]
-    fn goes_first(&mut self, slot: SlotId) -> bool {
+    fn goes_first(&mut self, slot: SlotId, goes: impl FnOnce(&mut Newest) -> bool) -> bool {
         let is_control = self.is_control(slot);
         let Queues {
             core_queue, newest, ..
         } = &mut *self.guarded.queues;
-        !is_control && core_queue.controls == 0 && newest.goes_first()
+        !is_control && core_queue.controls == 0 && goes(newest)
     }
 
     /// This many colors were put at the head, by whatever is no post.
@@ -433,7 +435,7 @@ impl<'a> Section<'a> {
             Endurance::NONE
         };
         queue.end();
-        let first = ended && drags && self.goes_first(taken.slot);
+        let first = ended && drags && self.goes_first(taken.slot, Newest::goes_on);
         let slot = self.returned_with(taken);
         self.link_at(slot, QueueEnd::head_if(first));
     }

@@ -123,6 +123,29 @@ fn what_drags_memory_along_goes_on() {
     }
 }
 
+/// Also where many turns fit into a quantum: no color has more than five turns for one of another.
+#[test]
+fn who_goes_on_leaves_others_their_turns() {
+    for (ns, all) in [(20, true), (10, true), (30, true), (20, false)] {
+        let mut machine = Machine::flat(1, Heuristics::ALL);
+        let (drags, other) = (penalized(ns, 16), takes(ns));
+        let handler = |first| if first || all { drags } else { other };
+        let queued: Vec<_> = (0..60).map(|i| (handler(i == 0), 2_000)).collect();
+        let colors = machine.busy(0, &queued);
+        let mut turns = vec![0u32; colors.len()];
+        for _ in 0..150 {
+            end_quantum(&mut machine);
+            for color in machine.checked_out() {
+                let at = colors.iter().position(|its| *its == color);
+                turns[at.expect("no other color")] += 1;
+            }
+        }
+        let (least, most) = (turns.iter().min(), turns.iter().max());
+        let (least, most) = (*least.unwrap(), *most.unwrap());
+        assert!(least > 5 && most <= 5 * least + 5, "{ns} ns: {turns:?}");
+    }
+}
+
 /// It goes first when the quantum ends, and not by a flush.
 #[test]
 fn what_a_flush_returns_after_its_turn_goes_to_the_tail() {
