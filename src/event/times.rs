@@ -1,5 +1,8 @@
 //! What events are taken to last: the unit in which colors are judged.
 
+/// The least penalty of what drags memory along.
+const DRAGS_MIN: u32 = 10;
+
 /// A time and the same divided by the handler's penalty, both in ns, of an event or summed over
 /// several.
 ///
@@ -37,10 +40,11 @@ impl Times {
         (self.0 >> 32) as u32
     }
 
-    /// Whether what takes this long has a penalty of ten or more: it drags memory along.
+    /// Whether what takes this long drags memory along: its penalty is [`DRAGS_MIN`] or more.
+    /// Less than that in ns is too little to tell.
     #[inline(always)]
     pub(crate) const fn drag(self) -> bool {
-        self.raw_ns() >= 10 && self.penalized_ns() <= self.raw_ns() / 10
+        self.raw_ns() >= DRAGS_MIN && self.penalized_ns() <= self.raw_ns() / DRAGS_MIN
     }
 
     #[inline(always)]

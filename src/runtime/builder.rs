@@ -179,8 +179,8 @@ impl Builder {
     }
 
     /// The batch threshold: at most this many events of one color in a row while others wait; 10 by
-    /// default, as in Mely §IV-A, and from 1 to 65,536. A color with a [penalty](crate::Handler::penalty)
-    /// of ten or more may have five such turns.
+    /// default, as in Mely §IV-A, and from 1 to 65,536. A color whose events together have a
+    /// [penalty](crate::Handler::penalty) of ten or more may have five such turns.
     pub fn batch(mut self, events: u32) -> Builder {
         self.policy.batch = events;
         self

@@ -128,16 +128,13 @@ impl Core {
             *checkout.running() = running.put_down();
         }
         let mut section = Section::enter(shared, *id);
-        let mut waited = 0;
         checkout.release(in_turn, |taken, waits| {
             if waits {
                 section.give_back_first(taken);
-                waited += 1;
             } else {
                 section.give_back(taken);
             }
         });
-        section.put_first(waited);
         section.out_only(current.slot.get());
         publish(outbox, &mut section, checkout, bells);
         if section.queues().deferred.any() {

@@ -244,9 +244,9 @@ impl<'a> Section<'a> {
         Append::Done
     }
 
-    /// Whether a color goes to the head, to which an event has posted what is worth a steal, or
-    /// whose turn is over: see [`crate::shared::newest`]. What the runtime does for connections has
-    /// the next turn.
+    /// Whether a color to which an event has posted what is worth a steal, or whose turn is over,
+    /// [goes](crate::shared::newest) to the head. What the runtime does for connections has the
+    /// next turn.
     #[inline(never)]
     fn goes_first(&mut self, slot: SlotId, goes: impl FnOnce(&mut Newest) -> bool) -> bool {
         let is_control = self.is_control(slot);
@@ -254,11 +254,6 @@ impl<'a> Section<'a> {
             core_queue, newest, ..
         } = &mut *self.guarded.queues;
         !is_control && core_queue.controls == 0 && goes(newest)
-    }
-
-    /// This many colors were put at the head, by whatever is no post.
-    pub(super) fn put_first(&mut self, colors: u32) {
-        self.guarded.queues.newest.put_first(colors);
     }
 
     /// Whether the color has mail, which goes before what is appended.
@@ -385,7 +380,7 @@ impl<'a> Section<'a> {
             let stealing_queue = &mut self.guarded.queues.stealing_queue;
             stealing_queue.put_first(&mut self.guarded.colors, slot);
         }
-        self.put_first(granted as u32);
+        self.guarded.queues.newest.put_first(granted as u32);
         hurried.clear();
         self.guarded.queues.hurried = hurried;
     }
@@ -443,6 +438,7 @@ impl<'a> Section<'a> {
     /// Returns a color that was checked out, or stolen for this core, and did not have its turn, to
     /// the head of the core-queue.
     pub(super) fn give_back_first(&mut self, taken: Taken) {
+        self.guarded.queues.newest.put_first(1);
         let slot = self.returned_with(taken);
         self.link_at(slot, QueueEnd::Head);
     }

@@ -146,7 +146,6 @@ impl Core {
         if run {
             loot.into_iter().for_each(|stolen| section.adopt(stolen));
         } else {
-            section.put_first(loot.len() as u32);
             let last_first = loot.into_iter().rev();
             last_first.for_each(|stolen| section.give_back_first(stolen));
         }

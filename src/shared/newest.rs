@@ -17,8 +17,9 @@
 //! whatever color the posts come from; they pay for none. Paid for are at most [`ROOM_MAX`] at a
 //! time. So who waits is passed by [`EACH`] turns for each that was before it, and by those that
 //! were paid for already; and colors that post to each other without an end are at the tail again
-//! after that many. Of those turns [`EACH`] at most are of colors that go on, and a quantum that has
-//! one of the newest pays for none of these: so such a color has [`EACH`] turns more than its own.
+//! after that many. Of those turns [`EACH`] at most are of colors that go on, and a quantum that
+//! has one of the newest pays for none of these: so such a color has [`EACH`] turns more than its
+//! own.
 //!
 //! **What it costs**: among chains that go on without an end, each event of which posts to a color
 //! that has nothing to do, an event from outside waits longer: on two cores with 64 chains of 2 us
@@ -48,9 +49,9 @@ pub(crate) struct Newest {
     room: u32,
     /// How many of those may be colors that go on.
     again: u32,
-    /// Colors that were put at the head, and not by a post.
+    /// Colors that were put at the head for another reason.
     put_first: u32,
-    /// Behind them, those that went before others by a post.
+    /// Behind them, those that went before others by a post, or went on.
     newer: u32,
 }
 

@@ -4,20 +4,22 @@ use super::{Setup, once};
 use crate::validation::{COMPARED, CORES, Compared, Figure};
 use std::fmt::Write;
 
-/// Each row is simulated with so many seeds, from the one that is given, as it is run several times
-/// on real cores: in some rows it is chance whether a color is stolen at the start, and stays away.
+/// How many seeds each row is simulated with, from the one that is given. It is run several times on
+/// real cores, too: in some rows it is chance whether a color is stolen at the start, and stays
+/// away.
 const SEEDS: u64 = 5;
 /// Schedulers differ if one takes this much longer than another.
 const DIFFERS: f64 = 1.1;
 
-/// The table of what was measured and what the same machine does in simulation; nothing is fitted to
-/// any of it.
+/// The table of what was measured and what the same machine does in simulation; nothing is fitted
+/// to any of it.
 ///
 /// # Errors
 /// A run that cannot be simulated.
 pub fn table(setup: &Setup, figures: &[Figure]) -> Result<String, String> {
     let mut text = String::from(
-        "| workload | scheduler | measured, ns (least to most) | simulated, ns (the same) | error |\n\
+        "| workload | scheduler | measured, ns (least to most) | simulated, ns (least to most) \
+         | error |\n\
          |---|---|---|---|---|\n",
     );
     let mut pairs = Vec::new();

@@ -77,9 +77,9 @@ fn post_and_run() -> Result<(f64, f64), String> {
     Ok((post, (all - post).max(0.01)))
 }
 
-/// Events each of which posts the next to a color drawn by chance, as many as there are colors: ns
-/// of an event, and turns of an event. (Drawn, since in programs the turns come in no order that the
-/// processor could foresee.)
+/// Events each of which posts the next to a color drawn by chance, as many as there are colors, a
+/// power of two: ns of an event, and turns of an event. (Drawn, since in programs the turns come in
+/// no order that the processor could foresee.)
 fn hops(colors: u64) -> Result<(f64, f64), String> {
     const EVENTS: u64 = 400_000;
     const TRIALS: u64 = 40;
@@ -127,7 +127,7 @@ fn hops(colors: u64) -> Result<(f64, f64), String> {
         .map(|pair| (pair[1] - pair[0]).as_nanos() as f64);
     let ns = median(trials.map(|ns| ns / (EVENTS / TRIALS) as f64).collect());
     let turns = hops.turns.load(Ordering::Relaxed) as f64 / EVENTS as f64;
-    Ok((ns, turns.max(1.0 / EVENTS as f64)))
+    Ok((ns, turns))
 }
 
 /// What a step takes: from a color that posts to itself, of whose events a step has some.

@@ -123,14 +123,10 @@ fn what_a_busy_core_takes_does_not_wait_anew() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let theirs = machine.busy(1, &[(takes(5_000), 1); 10]);
     let ours = machine.busy(0, &[(penalized(500, 10), 80), (takes(500), 2)]);
-    assert!(machine.run().is_empty());
-    machine.cores[0].end_quantum(1);
-    machine.cores[0].exchange::<false>();
+    machine.end_quantum();
     assert_eq!(machine.checked_out(), ours[..1]);
     machine.cores[0].level(0);
-    machine.run();
-    machine.cores[0].end_quantum(1);
-    machine.cores[0].exchange::<false>();
+    machine.end_quantum();
     assert_eq!(machine.checked_out(), theirs[..1]);
 }
 

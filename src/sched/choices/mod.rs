@@ -277,6 +277,18 @@ impl Machine {
         std::iter::from_fn(|| self.step()).collect()
     }
 
+    /// Runs the rest of the quantum.
+    fn end_turns(&mut self) {
+        self.run();
+        self.cores[0].end_quantum(1);
+    }
+
+    /// Runs the rest of the quantum, and begins the next.
+    fn end_quantum(&mut self) {
+        self.end_turns();
+        self.cores[0].exchange::<false>();
+    }
+
     fn checked_out(&self) -> Vec<u64> {
         self.cores[0].checkout.slots().map(color_of).collect()
     }

@@ -6,20 +6,8 @@ use super::*;
 /// Three colors wait on core 0, whose next turn is the first one's.
 fn three_wait(machine: &mut Machine) -> [u64; 3] {
     let queued = machine.busy(0, &[(takes(2_000), 1); 3]);
-    end_quantum(machine);
+    machine.end_quantum();
     queued.try_into().unwrap()
-}
-
-/// Runs the rest of the quantum.
-fn end_turns(machine: &mut Machine) {
-    machine.run();
-    machine.cores[0].end_quantum(1);
-}
-
-/// Runs the rest of the quantum, and begins the next.
-fn end_quantum(machine: &mut Machine) {
-    end_turns(machine);
-    machine.cores[0].exchange::<false>();
 }
 
 #[test]
@@ -30,7 +18,7 @@ fn the_newest_goes_first_and_thieves_take_the_oldest() {
     let [x, y] = [10, 11].map(|i| machine.color(0, i));
     machine.post(x, 2_000);
     machine.post(y, 2_000);
-    end_quantum(&mut machine);
+    machine.end_quantum();
     assert_eq!(machine.checked_out(), [y]);
     assert_eq!(machine.queue(), [x, b, c]);
     assert_eq!(machine.steal(1)[..1], [b]);
@@ -46,7 +34,7 @@ fn others_go_to_the_tail() {
     let [short, completion] = [10, 11].map(|i| machine.color(0, i));
     machine.post(short, 500);
     machine.post(c, 2_000);
-    end_turns(&mut machine);
+    machine.end_turns();
     machine.post(completion, 2_000);
     machine.cores[0].exchange::<false>();
     assert_eq!(machine.checked_out(), [b]);
@@ -58,7 +46,7 @@ fn others_go_to_the_tail() {
 fn what_a_reap_flushes_goes_to_the_tail() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let [_, b, c] = three_wait(&mut machine);
-    end_turns(&mut machine);
+    machine.end_turns();
     machine.cores[0].current.slot = crate::color::MaybeSlot::NONE;
     let completion = machine.color(0, 10);
     machine.post(completion, 2_000);
@@ -81,7 +69,7 @@ fn a_chain_lets_others_in() {
                 .for_each(|&next| machine.post(next, 2_000));
         }
         ran.push(color);
-        end_quantum(&mut machine);
+        machine.end_quantum();
     }
     let expected = [&[a][..], &chain[..4], &[b, c], &chain[4..9], &chain[9..]];
     assert_eq!(ran, expected.concat());
@@ -91,7 +79,7 @@ fn a_chain_lets_others_in() {
 fn turns(machine: &mut Machine) -> Vec<u64> {
     let turn = || {
         let color = machine.step();
-        end_quantum(machine);
+        machine.end_quantum();
         color
     };
     std::iter::from_fn(turn).collect()
@@ -106,7 +94,7 @@ fn what_drags_memory_along_goes_on() {
     let &[a, b, c] = &colors[..] else {
         unreachable!("three were queued");
     };
-    end_quantum(&mut machine);
+    machine.end_quantum();
     assert_eq!(turns(&mut machine)[..8], [a, a, a, a, a, b, c, a]);
 
     let all_but = [penalized(200, 9), penalized(200, 10), penalized(200, 10)];
@@ -118,7 +106,7 @@ fn what_drags_memory_along_goes_on() {
     for (handler, heuristics) in all_but.into_iter().zip(heuristics) {
         let mut machine = Machine::flat(2, heuristics);
         machine.busy(0, &queued(handler));
-        end_quantum(&mut machine);
+        machine.end_quantum();
         assert_eq!(turns(&mut machine)[..4], [a, b, c, a], "{heuristics:?}");
     }
 }
@@ -134,7 +122,7 @@ fn who_goes_on_leaves_others_their_turns() {
         let colors = machine.busy(0, &queued);
         let mut turns = vec![0u32; colors.len()];
         for _ in 0..150 {
-            end_quantum(&mut machine);
+            machine.end_quantum();
             for color in machine.checked_out() {
                 let at = colors.iter().position(|its| *its == color);
                 turns[at.expect("no other color")] += 1;
@@ -155,7 +143,7 @@ fn what_a_flush_returns_after_its_turn_goes_to_the_tail() {
     let &[a, b, c] = &colors[..] else {
         unreachable!("three were queued");
     };
-    end_quantum(&mut machine);
+    machine.end_quantum();
     for _ in 0..10 {
         assert_eq!(machine.step(), Some(a));
     }
@@ -175,10 +163,10 @@ fn who_hurries_pays_for_nothing() {
     for &color in &chain[..4] {
         machine.post(color, 2_000);
     }
-    end_quantum(&mut machine);
+    machine.end_quantum();
     assert_eq!(machine.step(), Some(c));
     machine.post(chain[4], 2_000);
-    end_quantum(&mut machine);
+    machine.end_quantum();
     let newest_first: Vec<u64> = chain[..3].iter().rev().copied().collect();
     assert_eq!(machine.checked_out(), [chain[3]]);
     assert_eq!(
@@ -196,11 +184,11 @@ fn who_hurries_is_not_passed() {
         hurry(&machine, color);
     }
     assert_eq!(machine.step(), Some(a));
-    end_quantum(&mut machine);
+    machine.end_quantum();
     assert_eq!(machine.step(), Some(b));
     let x = machine.color(0, 10);
     machine.post(x, 2_000);
-    end_quantum(&mut machine);
+    machine.end_quantum();
     assert_eq!(machine.checked_out(), [c]);
     assert_eq!(machine.queue(), [x]);
 }
@@ -215,7 +203,7 @@ fn what_the_runtime_does_is_not_passed() {
     assert!(posted.is_ok());
     let x = machine.color(0, 10);
     machine.post(x, 2_000);
-    end_quantum(&mut machine);
+    machine.end_quantum();
     let control = machine.shared.slots.map.slot(control);
     assert_eq!(machine.checked_out(), [color_of(control)]);
     assert_eq!(machine.queue(), [b, c, x]);
@@ -227,7 +215,7 @@ fn what_the_runtime_does_is_not_passed() {
 fn what_a_flush_returns_is_not_passed() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let queued = machine.busy(0, &[(takes(20), 1); 2]);
-    end_quantum(&mut machine);
+    machine.end_quantum();
     assert_eq!(machine.checked_out(), queued);
     assert_eq!(machine.step(), Some(queued[0]));
     let x = machine.color(0, 10);
@@ -241,12 +229,12 @@ fn what_a_flush_returns_is_not_passed() {
 fn a_quantum_of_many_turns_pays_for_eight() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let short = machine.busy(0, &[(takes(20), 1); 20]);
-    end_quantum(&mut machine);
+    machine.end_quantum();
     assert_eq!(machine.checked_out(), short);
     while let Some(color) = machine.step() {
         machine.post(color + 100, 2_000);
     }
-    end_quantum(&mut machine);
+    machine.end_quantum();
     let mut order: Vec<u64> = short[..8].iter().rev().map(|color| color + 100).collect();
     order.extend(short[8..].iter().map(|color| color + 100));
     assert_eq!(machine.checked_out(), order[..1]);
