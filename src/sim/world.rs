@@ -41,8 +41,9 @@ const PACES_LOG: usize = 5;
 const STEP_NS_LOG: usize = 7;
 /// A core is left between two events once in this many times.
 const BETWEEN_PERIOD: usize = 4;
-/// Looks for what another thread has posted, before its absence is called a bug.
-const LOOKS_MAX: usize = 10_000;
+/// Looks for what another thread is about to do, before its absence is called a bug: seconds, since
+/// the system may take that thread's processor away.
+const LOOKS_MAX: usize = 10_000_000;
 /// Work ends by then, some three hundred years from the beginning.
 const TIME_MAX_NS: u64 = u64::MAX / 2;
 /// The steps that a core has to leave once the runtime has ended, or what is in the middle of one
@@ -335,7 +336,8 @@ impl World {
         }
     }
 
-    /// Nobody is owed a ring, while no core is inside a step.
+    /// Nobody is owed a ring for good, while no core is inside a step. Another thread that posts
+    /// may be about to ring: it is waited for.
     #[cfg(debug_assertions)]
     fn check_bells(&self) {
         let shared = &self.inner.shared;
@@ -343,10 +345,22 @@ impl World {
         if cores.iter().any(VirtualCore::is_in_step) {
             return;
         }
-        assert!(!shared.bells.due.any(), "rings are left for good");
+        let rung_soon = |is_rung: &dyn Fn() -> bool| {
+            (0..LOOKS_MAX).any(|_| {
+                is_rung() || {
+                    yield_now();
+                    false
+                }
+            })
+        };
+        assert!(
+            rung_soon(&|| !shared.bells.due.any()),
+            "rings are left for good"
+        );
         for (number, core) in cores.iter().enumerate() {
+            let is_rung = || !core.is_asleep() || shared.cores[number].pokes.is_parked();
             assert!(
-                !core.is_asleep() || shared.cores[number].pokes.is_parked(),
+                rung_soon(&is_rung),
                 "core {number} sleeps, and nobody who wakes it will ring it"
             );
         }
