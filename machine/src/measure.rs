@@ -144,9 +144,11 @@ fn round(topology: &Topology, take: &mut (dyn FnMut(Key, f64) + Send)) -> Result
     }
     let far = pairs(topology).last().map(|(_, pairs)| pairs[0]);
     let (a, b) = far.unwrap_or((0, 0));
-    let (waker, sleeper) = threads::wake_ns(cpu(a), cpu(b))?;
+    let (waker, sleeper) = threads::wake_ns(cpu(a), cpu(b), 200_000, 300)?;
     take(Key::Waker, waker);
     take(Key::Sleeper, sleeper);
+    let (_, long_sleeper) = threads::wake_ns(cpu(a), cpu(b), 5_000_000, 40)?;
+    take(Key::LongSleeper, long_sleeper);
     let events = events::costs()?;
     take(Key::Post, events.post);
     take(Key::Run, events.run);

@@ -11,6 +11,11 @@ pub(crate) fn ps(ns: f64) -> Ps {
     (ns * 1e3).round() as Ps
 }
 
+/// A sleep that costs no more than a shorter one to wake up from; `mely-machine measure` takes it.
+const SHORT_SLEEP: Ps = 200_000_000;
+/// A sleep that costs no less than a longer one to wake up from; the same.
+const LONG_SLEEP: Ps = 5_000_000_000;
+
 /// A cache on a core's way to memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hop {
@@ -60,6 +65,7 @@ pub(crate) struct Costs {
     pub(crate) memory_row: [Ps; 2],
     pub(crate) waker: Ps,
     pub(crate) sleeper: Ps,
+    pub(crate) long_sleeper: Ps,
     pub(crate) clock: Ps,
     pub(crate) pause: Ps,
     pub(crate) post: Ps,
@@ -191,6 +197,7 @@ impl Costs {
             memory_row: far(Key::Row, first_row),
             waker: get(Key::Waker),
             sleeper: get(Key::Sleeper),
+            long_sleeper: get(Key::LongSleeper),
             clock: get(Key::Clock),
             pause: get(Key::Pause),
             post: get(Key::Post),
@@ -200,6 +207,14 @@ impl Costs {
             step: get(Key::Step),
             hold: get(Key::Hold),
         }
+    }
+
+    /// From a ring until a core runs that has slept for this long.
+    pub(crate) fn sleeper(&self, slept: Ps) -> Ps {
+        let beyond = slept.clamp(SHORT_SLEEP, LONG_SLEEP) - SHORT_SLEEP;
+        let share = beyond as f64 / (LONG_SLEEP - SHORT_SLEEP) as f64;
+        let (short, long) = (self.sleeper as f64, self.long_sleeper as f64);
+        (short + (long - short) * share) as Ps
     }
 
     #[inline]

@@ -293,6 +293,7 @@ pub(crate) fn key(name: &str) -> Option<Key> {
         ["handoff", over] => Key::Handoff(distance(over)?),
         ["wake", "waker"] => Key::Waker,
         ["wake", "sleeper"] => Key::Sleeper,
+        ["wake", "long-sleeper"] => Key::LongSleeper,
         ["clock"] => Key::Clock,
         ["pause"] => Key::Pause,
         ["post"] => Key::Post,

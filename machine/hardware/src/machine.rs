@@ -51,8 +51,10 @@ pub enum Key {
     Handoff(Distance),
     /// What it costs to wake a core that sleeps in the kernel, in ns.
     Waker,
-    /// From then until that core runs, in ns.
+    /// From then until that core runs, in ns, if it has slept for 0.2 ms or less.
     Sleeper,
+    /// The same, if it has slept for 5 ms or more; between the two it grows with the time slept.
+    LongSleeper,
     /// What reading the clock takes, in ns.
     Clock,
     /// A pause in a loop that polls, in ns.
@@ -83,6 +85,7 @@ impl fmt::Display for Key {
             Key::Handoff(distance) => write!(f, "handoff {distance}"),
             Key::Waker => f.write_str("wake waker"),
             Key::Sleeper => f.write_str("wake sleeper"),
+            Key::LongSleeper => f.write_str("wake long-sleeper"),
             Key::Clock => f.write_str("clock"),
             Key::Pause => f.write_str("pause"),
             Key::Post => f.write_str("post"),
@@ -178,11 +181,14 @@ impl Machine {
         }
         let topology = self.topology.take(cores);
         let topology = topology.map_err(|error| wrong(error.to_string()))?;
-        Ok(Machine {
+        let keys = Machine::keys(&topology);
+        let mut machine = Machine {
             topology,
             recorded: None,
             ..self.clone()
-        })
+        };
+        machine.numbers.retain(|key, _| keys.contains(key));
+        Ok(machine)
     }
 
     /// The levels of caches for data that it has, ascending.
@@ -210,6 +216,7 @@ impl Machine {
         keys.extend([
             Key::Waker,
             Key::Sleeper,
+            Key::LongSleeper,
             Key::Clock,
             Key::Pause,
             Key::Post,

@@ -442,11 +442,16 @@ impl World {
         Flow::Leave
     }
 
+    /// Draws how long a core that sleeps takes to run, if it is woken at this time.
+    fn wakes_in(&mut self, core: usize, at: Ps) -> Ps {
+        let slept = at.saturating_sub(self.memory.cores[core].now);
+        let sleeper = self.memory.costs.sleeper(slept);
+        sleeper - sleeper / JITTER / 2 + self.draw(sleeper / JITTER)
+    }
+
     /// A core that sleeps will be woken at this time.
     fn wake_at(&mut self, core: usize, at: Ps) {
-        let sleeper = self.memory.costs.sleeper;
-        let sleeper = sleeper - sleeper / JITTER / 2 + self.draw(sleeper / JITTER);
-        let until = at.saturating_add(sleeper);
+        let until = at.saturating_add(self.wakes_in(core, at));
         self.cores[core].until = until;
         self.queue_at(core, until, false);
     }
@@ -481,8 +486,7 @@ impl World {
         } else {
             self.memory.cores[from].now
         };
-        let sleeper = self.memory.costs.sleeper;
-        let sleeper = sleeper - sleeper / JITTER / 2 + self.draw(sleeper / JITTER);
+        let sleeper = self.wakes_in(core, now);
         let since = self.memory.cores[core].now;
         self.cores[core].slept += (now + sleeper).saturating_sub(since);
         self.cores[core].status = Status::Runs;

@@ -215,7 +215,14 @@ fn topologies_are_checked() {
 #[test]
 fn a_part_of_a_machine_and_another_number() {
     let machine = Machine::shipped("epyc-2x64").unwrap();
-    assert_eq!(machine.take(16).unwrap().topology().cores().len(), 16);
+    let part = machine.take(16).unwrap();
+    assert_eq!(part.topology().cores().len(), 16);
+    // It has no number of what it has not.
+    assert!(
+        part.numbers()
+            .all(|(key, _)| key != Key::Hit(Place::FarMemory))
+    );
+    assert_eq!(Machine::parse(&part.to_text()), Ok(part));
     let error = machine.take(129).unwrap_err().to_string();
     assert_eq!(error, "`cores`: 129 are asked for, and it has 128");
     assert_eq!(

@@ -364,6 +364,25 @@ fn to_wake_costs_and_to_be_woken_takes_a_while() {
 }
 
 #[test]
+fn who_has_slept_for_long_wakes_up_late() {
+    let machine = epyc(2).with(Key::LongSleeper, 50_000.0, "assumed");
+    let machine = machine.unwrap();
+    let (short, long) = (machine.ns(Key::Sleeper), machine.ns(Key::LongSleeper));
+    let late = move |until_ns: u64| {
+        let at_ns = charge::now_ns().unwrap() + until_ns;
+        charge::sleep(Some(at_ns));
+        charge::now_ns().unwrap() as f64 - at_ns as f64
+    };
+    let bodies = vec![body(move || {
+        assert_near(late(200_000), short);
+        assert_near(late(2_600_000), (short + long) / 2.0);
+        assert_near(late(5_000_000), long);
+        assert_near(late(50_000_000), long);
+    })];
+    go(&machine, 1, bodies);
+}
+
+#[test]
 fn what_comes_from_outside_ends_sleep_and_polling_and_costs_nobody_else() {
     let machine = epyc(3);
     let sleeper = machine.ns(Key::Sleeper);

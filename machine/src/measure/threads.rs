@@ -134,10 +134,9 @@ pub(super) fn handoff_ns(a: u32, b: u32) -> Result<f64, String> {
     Ok(median(trials?))
 }
 
-/// What it costs to wake a thread that sleeps in the kernel on another CPU, and from then until
-/// that thread runs, in ns.
-pub(super) fn wake_ns(a: u32, b: u32) -> Result<(f64, f64), String> {
-    const TIMES: u64 = 300;
+/// What it costs to wake a thread that has slept in the kernel on another CPU for this long, and
+/// from then until that thread runs, in ns.
+pub(super) fn wake_ns(a: u32, b: u32, sleep_ns: u64, times: u64) -> Result<(f64, f64), String> {
     let bell = eventfd(0, EventfdFlags::empty()).map_err(|error| error.to_string())?;
     let epoch = Instant::now();
     let now = || epoch.elapsed().as_nanos() as u64;
@@ -147,9 +146,8 @@ pub(super) fn wake_ns(a: u32, b: u32) -> Result<(f64, f64), String> {
         b,
         || {
             let mut costs = Vec::new();
-            for time in 1..=TIMES {
-                // By then it sleeps.
-                let until = now() + 200_000;
+            for time in 1..=times {
+                let until = now() + sleep_ns;
                 while now() < until {
                     std::hint::spin_loop();
                 }
@@ -166,7 +164,7 @@ pub(super) fn wake_ns(a: u32, b: u32) -> Result<(f64, f64), String> {
         },
         || {
             let mut lates = Vec::new();
-            for time in 1..=TIMES {
+            for time in 1..=times {
                 let mut count = [0; 8];
                 let read = rustix::io::read(&bell, &mut count);
                 lates.push((now() - rung_at.load(Ordering::Acquire)) as f64);
