@@ -43,7 +43,7 @@ nightly() {
 # What drives the scheduler, from the inside and from the outside.
 programs=(-p mely --lib)
 for name in aio ask blocking bounded colored hold keep_alive limits panics pipe placement read serve \
-    shutdown stress surprises task timers together watch; do
+    shutdown stress surprises task timers together watch working; do
     programs+=(--test "$name")
 done
 

@@ -175,12 +175,14 @@ fn dropped_it_is_canceled_in_its_color() {
     let runtime = cores(2).exit_when_idle(true).build().unwrap();
     runtime
         .run(move |cx| {
-            // Before its first poll.
+            // Before its first poll, which the event that cancels it is in the way of.
             let payload = Dropped(told.clone());
-            drop(cx.spawn(HERE, async move {
-                drop(payload);
-                unreachable!("canceled before it began");
-            }));
+            cx.post(HERE, |cx| {
+                drop(cx.spawn(HERE, async move {
+                    drop(payload);
+                    unreachable!("canceled before it began");
+                }));
+            });
             // While it waits, by another color.
             let payload = Dropped(told.clone());
             let task = cx.spawn(HERE, async move {
