@@ -1,6 +1,10 @@
 //! Hops: each event posts its successor to another color, a step or three on; as many are under way
 //! as there are colors. With a step over all cores they stay on their core, and with a step of 1
 //! every post goes to the next core.
+//!
+//! A color goes one step on and three by turns. Then who publishes each post at once comes to a
+//! rhythm, in which a processor foresees how many events each color has. In `drawn1000` it is drawn
+//! by chance which of two in a row comes first, as it is where clients decide it.
 
 use super::{Table, Work, Workload, finish, world};
 use crate::world::SEED;
@@ -13,12 +17,15 @@ pub struct Hop {
     pub colors: usize,
     /// To the next core, not on the own one. Colors are numbered round the cores.
     pub across: bool,
+    /// How far is drawn by chance.
+    pub drawn: bool,
 }
 
-const fn own_core(colors: usize) -> Option<Workload> {
+const fn own_core(colors: usize, drawn: bool) -> Option<Workload> {
     Some(Workload::Hop(Hop {
         colors,
         across: false,
+        drawn,
     }))
 }
 
@@ -27,6 +34,7 @@ const fn next_core(colors: usize, cores: usize) -> Option<Workload> {
         Some(Workload::Hop(Hop {
             colors,
             across: true,
+            drawn: false,
         }))
     } else {
         None
@@ -35,8 +43,9 @@ const fn next_core(colors: usize, cores: usize) -> Option<Workload> {
 
 /// The tables of this workload.
 pub const TABLES: &[Table] = &[
-    Table::new("hop16", |_| own_core(16)),
-    Table::new("hop1000", |_| own_core(1_000)),
+    Table::new("hop16", |_| own_core(16, false)),
+    Table::new("hop1000", |_| own_core(1_000, false)),
+    Table::new("drawn1000", |_| own_core(1_000, true)),
     Table::new("cross16", |cores| next_core(16, cores)),
     Table::new("cross1000", |cores| next_core(1_000, cores)),
 ];
@@ -57,17 +66,28 @@ impl Work for Hop {
     fn start<C: Context + ?Sized>(self, cx: &mut C, world: &'static World, cores: &[usize]) {
         for color in world.colors_on(cores) {
             let color = color as u16;
-            if self.across {
-                cx.post(color.into(), move |cx| hop::<C, true>(cx, color, SEED, 0));
-            } else {
-                cx.post(color.into(), move |cx| hop::<C, false>(cx, color, SEED, 0));
+            match (self.across, self.drawn) {
+                (true, _) => post_first::<C, true, false>(cx, color),
+                (_, true) => post_first::<C, false, true>(cx, color),
+                _ => post_first::<C, false, false>(cx, color),
             }
         }
     }
 }
 
+fn post_first<C: Context + ?Sized, const ACROSS: bool, const DRAWN: bool>(cx: &mut C, color: u16) {
+    cx.post(color.into(), move |cx| {
+        hop::<C, ACROSS, DRAWN>(cx, color, SEED, 0);
+    });
+}
+
 /// Its arguments have 8 bytes.
-fn hop<C: Context + ?Sized, const ACROSS: bool>(cx: &mut C, color: u16, number: u32, from: u16) {
+fn hop<C: Context + ?Sized, const ACROSS: bool, const DRAWN: bool>(
+    cx: &mut C,
+    color: u16,
+    number: u32,
+    from: u16,
+) {
     let world = world();
     let color = u32::from(color);
     let ran = world.relay(color, usize::from(from), number);
@@ -76,7 +96,12 @@ fn hop<C: Context + ?Sized, const ACROSS: bool>(cx: &mut C, color: u16, number: 
         // in a color part again by that: else they would travel as one chunk for ever, which is
         // another workload. Each color has two posters, and from each it gets as many as it sends
         // to each.
-        let to = ran as u16 & 1;
+        let mut to = ran as u16 & 1;
+        // Of the last pair only one goes on: to the same neighbor, whichever color it is.
+        if DRAWN && ran | 1 != world.length - 1 {
+            let pair = ((color << 16) ^ (ran / 2)).wrapping_mul(0x9e37_79b9);
+            to ^= (pair >> 17) as u16 & 1;
+        }
         let step = if ACROSS { 1 } else { world.cores() as u32 };
         let mut next = color + step * (1 + 2 * u32::from(to));
         if next >= world.colors() as u32 {
@@ -84,7 +109,7 @@ fn hop<C: Context + ?Sized, const ACROSS: bool>(cx: &mut C, color: u16, number: 
         }
         let (next, number) = (next as u16, ran / 2);
         cx.post(next.into(), move |cx| {
-            hop::<C, ACROSS>(cx, next, number, to);
+            hop::<C, ACROSS, DRAWN>(cx, next, number, to);
         });
     } else {
         finish(cx, world);
