@@ -33,9 +33,9 @@ pub const HELP: &str = "\
 Options, after `--`:
   --table A,B       only tables whose name begins with A or B
   --cores N         only on N cores
-  --closure A,B     closures of 8, 24, 32, 64, 96 or 200 bytes: chain, hop, cross, fresh, scattered,
-                    fan-in, foreign and burst have all of them, 24 by default; the other tables have
-                    closures of 16 to 24 bytes and count as 24
+  --closure A,B     closures of 8, 24, 32, 64, 96 or 200 bytes: chain, hop, drawn, cross, fresh,
+                    scattered, fan-in, foreign and burst have all of them, 24 by default; the other
+                    tables have closures of 16 to 24 bytes and count as 24
   --depth A,B       with about A events waiting, and with B: fan-in, foreign and burst
   --seconds S       how long to measure each figure, in all repetitions together; 1.5 by default.
                     Before each repetition it runs half as long without being measured

@@ -30,6 +30,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
 
 /// The stack of a virtual core: as large as a thread's, of which the system provides what is used.
 const STACK_BYTES: usize = 2 << 20;
@@ -41,9 +42,9 @@ const PACES_LOG: usize = 5;
 const STEP_NS_LOG: usize = 7;
 /// A core is left between two events once in this many times.
 const BETWEEN_PERIOD: usize = 4;
-/// Looks for what another thread is about to do, before its absence is called a bug: seconds, since
-/// the system may take that thread's processor away.
-const LOOKS_MAX: usize = 10_000_000;
+/// What another thread is about to do is waited for so long before its absence is called a bug: the
+/// system may have taken that thread's processor away.
+const OTHERS_MAX: Duration = Duration::from_secs(2);
 /// Work ends by then, some three hundred years from the beginning.
 const TIME_MAX_NS: u64 = u64::MAX / 2;
 /// The steps that a core has to leave once the runtime has ended, or what is in the middle of one
@@ -206,17 +207,17 @@ impl World {
             }
             None => {
                 // Another thread that posts is first counted, then seen.
-                for _ in 0..LOOKS_MAX {
+                let step = soon(|| {
                     if self.inner.events_left() == self.inner.events_held() {
-                        return Step::Stalled;
+                        Some(Step::Stalled)
+                    } else {
+                        self.choose().map(|_| Step::Waited)
                     }
-                    if self.choose().is_some() {
-                        return Step::Waited;
-                    }
-                    yield_now();
-                }
-                let left = self.inner.events_left();
-                panic!("a bug of mely's: every core sleeps, and {left} events are left");
+                });
+                step.unwrap_or_else(|| {
+                    let left = self.inner.events_left();
+                    panic!("a bug of mely's: every core sleeps, and {left} events are left")
+                })
             }
         }
     }
@@ -345,22 +346,12 @@ impl World {
         if cores.iter().any(VirtualCore::is_in_step) {
             return;
         }
-        let rung_soon = |is_rung: &dyn Fn() -> bool| {
-            (0..LOOKS_MAX).any(|_| {
-                is_rung() || {
-                    yield_now();
-                    false
-                }
-            })
-        };
-        assert!(
-            rung_soon(&|| !shared.bells.due.any()),
-            "rings are left for good"
-        );
+        let none_due = soon(|| (!shared.bells.due.any()).then_some(()));
+        assert!(none_due.is_some(), "rings are left for good");
         for (number, core) in cores.iter().enumerate() {
             let is_rung = || !core.is_asleep() || shared.cores[number].pokes.is_parked();
             assert!(
-                rung_soon(&is_rung),
+                soon(|| is_rung().then_some(())).is_some(),
                 "core {number} sleeps, and nobody who wakes it will ring it"
             );
         }
@@ -610,6 +601,20 @@ impl VirtualCore {
             return Some(busy_until_ns);
         }
         source.next_ns().map(|at_ns| at_ns.max(busy_until_ns))
+    }
+}
+
+/// What `look` finds, though another thread may be about to bring it; none after [`OTHERS_MAX`].
+fn soon<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let mut since = None;
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if since.get_or_insert_with(Instant::now).elapsed() >= OTHERS_MAX {
+            return None;
+        }
+        yield_now();
     }
 }
 

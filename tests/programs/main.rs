@@ -39,6 +39,8 @@ fn check(strategy: impl Fn() -> proptest::strategy::BoxedStrategy<Program>) {
             cases: 1,
             failure_persistence: None,
             max_shrink_iters: 2_000,
+            // A ring that is lost takes seconds to find.
+            max_shrink_time: 60_000,
             ..Config::default()
         };
         let mut bytes = [0; 32];

@@ -2,9 +2,10 @@
 //! as there are colors. With a step over all cores they stay on their core, and with a step of 1
 //! every post goes to the next core.
 //!
-//! A color goes one step on and three by turns. Then who publishes each post at once comes to a
-//! rhythm, in which a processor foresees how many events each color has. In `drawn1000` it is drawn
-//! by chance which of two in a row comes first, as it is where clients decide it.
+//! A color goes one step on and three by turns. So in a queue of colors in their order, who
+//! publishes each post at once drives events before it, many to a color, and has fewer turns than
+//! events. In `drawn1000` there are eight steps, and chance draws at which of them a color begins
+//! anew after eight events.
 
 use super::{Table, Work, Workload, finish, world};
 use crate::world::SEED;
@@ -75,6 +76,28 @@ impl Work for Hop {
     }
 }
 
+/// A number whose bits are as good as drawn: MurmurHash3's last step.
+fn mixed(number: u32) -> u32 {
+    let mut mixed = (number ^ (number >> 16)).wrapping_mul(0x85eb_ca6b);
+    mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
+    mixed ^ (mixed >> 16)
+}
+
+/// How far the colors of `drawn1000` post.
+const STEPS: [u32; 8] = [1, 3, 17, 61, 127, 211, 307, 419];
+
+/// Which of the steps a color takes after it has run so often, and how long that is.
+#[inline]
+fn drawn(color: u32, ran: u32, length: u32) -> (u32, u32) {
+    let last = STEPS.len() as u32 - 1;
+    let mut to = ran & last;
+    // Where not all steps are taken any more, all colors take the same ones.
+    if (ran | last) + 1 < length {
+        to = (ran.wrapping_add(mixed((color << 16) ^ (ran / STEPS.len() as u32)))) & last;
+    }
+    (to, STEPS[to as usize])
+}
+
 fn post_first<C: Context + ?Sized, const ACROSS: bool, const DRAWN: bool>(cx: &mut C, color: u16) {
     cx.post(color.into(), move |cx| {
         hop::<C, ACROSS, DRAWN>(cx, color, SEED, 0);
@@ -92,22 +115,27 @@ fn hop<C: Context + ?Sized, const ACROSS: bool, const DRAWN: bool>(
     let color = u32::from(color);
     let ran = world.relay(color, usize::from(from), number);
     if ran + 1 < world.length {
-        // By turns one step on and three, both of them to another core or neither. Events that meet
-        // in a color part again by that: else they would travel as one chunk for ever, which is
-        // another workload. Each color has two posters, and from each it gets as many as it sends
-        // to each.
-        let mut to = ran as u16 & 1;
-        // Of the last pair only one goes on: to the same neighbor, whichever color it is.
-        if DRAWN && ran | 1 != world.length - 1 {
-            let pair = ((color << 16) ^ (ran / 2)).wrapping_mul(0x9e37_79b9);
-            to ^= (pair >> 17) as u16 & 1;
-        }
+        // Each color has as many posters as there are steps, and from each it gets as many as it
+        // sends to each.
+        let (to, on) = if DRAWN {
+            drawn(color, ran, world.length)
+        } else {
+            // By turns one step on and three, both of them to another core or neither. Events that
+            // meet in a color part again by that: else they would travel as one chunk for ever,
+            // which is another workload.
+            (ran & 1, 1 + 2 * (ran & 1))
+        };
         let step = if ACROSS { 1 } else { world.cores() as u32 };
-        let mut next = color + step * (1 + 2 * u32::from(to));
+        let mut next = color + step * on;
         if next >= world.colors() as u32 {
-            next -= world.colors() as u32;
+            next = if DRAWN {
+                next % world.colors() as u32
+            } else {
+                next - world.colors() as u32
+            };
         }
-        let (next, number) = (next as u16, ran / 2);
+        let number = ran / if DRAWN { STEPS.len() as u32 } else { 2 };
+        let (next, to) = (next as u16, to as u16);
         cx.post(next.into(), move |cx| {
             hop::<C, ACROSS, DRAWN>(cx, next, number, to);
         });

@@ -11,9 +11,10 @@ pub(crate) fn ps(ns: f64) -> Ps {
     (ns * 1e3).round() as Ps
 }
 
-/// A sleep that costs no more than a shorter one to wake up from; `mely-machine measure` takes it.
+/// A shorter sleep is taken to cost as much to wake up from as this one, which `mely-machine
+/// measure` measures.
 const SHORT_SLEEP: Ps = 200_000_000;
-/// A sleep that costs no less than a longer one to wake up from; the same.
+/// The same for a longer one.
 const LONG_SLEEP: Ps = 5_000_000_000;
 
 /// A cache on a core's way to memory.

@@ -283,6 +283,10 @@ impl Machine {
             let far = far.filter(|key| self.numbers.contains_key(key));
             self.ascends(far, &wrong)?;
         }
+        if self.ns(Key::LongSleeper) < self.ns(Key::Sleeper) {
+            let reason = format!("a longer sleep is cheaper than `{}`", Key::Sleeper);
+            return Err(wrong(Key::LongSleeper, reason));
+        }
         for &key in &keys {
             let (row, one) = match key {
                 Key::Row(place) => (key, Key::Hit(place)),

@@ -123,6 +123,11 @@ fn what_does_not_go_together_is_told() {
             "`transfer-row L3`: what is nearer is dearer than `transfer-row node`",
         ),
         (
+            "wake sleeper",
+            "wake sleeper = 8001 ; x",
+            "`wake long-sleeper`: a longer sleep is cheaper than `wake sleeper`",
+        ),
+        (
             "cache 1 bytes",
             "cache 1 bytes = 48K ; x",
             "`cache 1 bytes`: 49152 bytes, and the topology says 32768",
