@@ -114,8 +114,8 @@ mod tests {
     use crate::event::pool::Depot;
     use crate::event::profile::Profiles;
 
-    /// A color for each number, with that many events.
-    fn colors(lens: &[u32]) -> Vec<Fifo> {
+    /// A color for each number, with that many events; and the maker, whose pool has their nodes.
+    fn colors(lens: &[u32]) -> (Vec<Fifo>, Maker) {
         let profiles = Profiles::new(false);
         let mut maker = Maker::new(&Depot::new(100, 1));
         let mut fifo = |len| {
@@ -128,7 +128,7 @@ mod tests {
             }
             fifo
         };
-        lens.iter().map(|&len| fifo(len)).collect()
+        (lens.iter().map(|&len| fifo(len)).collect(), maker)
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_next_four_turns_are_walked_by_turns_to_the_end_of_their_batch() {
-        let colors = colors(&[9, 1, 3, 9, 20, 2]);
+        let (colors, _maker) = colors(&[9, 1, 3, 9, 20, 2]);
         let mut ahead = Ahead::new();
         let mut after = |steps, begun| {
             for _ in 0..steps {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_has_its_turn_is_walked_no_more() {
-        let colors = colors(&[9, 9, 9, 9, 9, 9]);
+        let (colors, _maker) = colors(&[9, 9, 9, 9, 9, 9]);
         let mut ahead = Ahead::new();
         let mut walk = |begun| {
             for _ in 0..4 {
