@@ -10,7 +10,7 @@ mod memory;
 mod threads;
 
 use mely::topology::{CacheKind, Distance, Topology};
-use mely_hardware::{Key, Machine, Number, Place};
+use mely_hardware::{Key, LONG_SLEEP_NS, Machine, Number, Place, SHORT_SLEEP_NS};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -144,10 +144,10 @@ fn round(topology: &Topology, take: &mut (dyn FnMut(Key, f64) + Send)) -> Result
     }
     let far = pairs(topology).last().map(|(_, pairs)| pairs[0]);
     let (a, b) = far.unwrap_or((0, 0));
-    let (waker, sleeper) = threads::wake_ns(cpu(a), cpu(b), 200_000, 300)?;
+    let (waker, sleeper) = threads::wake_ns(cpu(a), cpu(b), SHORT_SLEEP_NS, 300)?;
     take(Key::Waker, waker);
     take(Key::Sleeper, sleeper);
-    let (_, long_sleeper) = threads::wake_ns(cpu(a), cpu(b), 5_000_000, 40)?;
+    let (_, long_sleeper) = threads::wake_ns(cpu(a), cpu(b), LONG_SLEEP_NS, 40)?;
     // Where neighbors wake up meanwhile it may come out shorter, which no file may say.
     take(Key::LongSleeper, long_sleeper.max(sleeper));
     let events = events::costs()?;

@@ -4,8 +4,8 @@ use super::{Setup, once};
 use crate::validation::{COMPARED, CORES, Compared, Figure};
 use std::fmt::Write;
 
-/// How many seeds each row is simulated with, from the one that is given. It is run several times on
-/// real cores, too: in some rows it is chance whether a color is stolen at the start, and stays
+/// How many seeds each row is simulated with, from the one that is given. It is run several times
+/// on real cores, too: in some rows it is chance whether a color is stolen at the start, and stays
 /// away.
 const SEEDS: u64 = 5;
 /// Schedulers differ if one takes this much longer than another.

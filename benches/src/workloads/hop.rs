@@ -128,11 +128,7 @@ fn hop<C: Context + ?Sized, const ACROSS: bool, const DRAWN: bool>(
         let step = if ACROSS { 1 } else { world.cores() as u32 };
         let mut next = color + step * on;
         if next >= world.colors() as u32 {
-            next = if DRAWN {
-                next % world.colors() as u32
-            } else {
-                next - world.colors() as u32
-            };
+            next %= world.colors() as u32;
         }
         let number = ran / if DRAWN { STEPS.len() as u32 } else { 2 };
         let (next, to) = (next as u16, to as u16);

@@ -1,6 +1,6 @@
 //! The numbers of a machine as the hardware looks them up: in ps, by index.
 
-use crate::machine::{Key, Machine, Place, data_caches};
+use crate::machine::{Key, LONG_SLEEP_NS, Machine, Place, SHORT_SLEEP_NS, data_caches};
 use mely_topology::Distance;
 
 /// A thousandth of a ns, so that costs of less than one add up.
@@ -10,12 +10,6 @@ pub(crate) type Ps = u64;
 pub(crate) fn ps(ns: f64) -> Ps {
     (ns * 1e3).round() as Ps
 }
-
-/// A shorter sleep is taken to cost as much to wake up from as this one, which `mely-machine
-/// measure` measures.
-const SHORT_SLEEP: Ps = 200_000_000;
-/// The same for a longer one.
-const LONG_SLEEP: Ps = 5_000_000_000;
 
 /// A cache on a core's way to memory.
 #[derive(Clone, Copy, Debug)]
@@ -212,8 +206,8 @@ impl Costs {
 
     /// From a ring until a core runs that has slept for this long.
     pub(crate) fn sleeper(&self, slept: Ps) -> Ps {
-        let beyond = slept.clamp(SHORT_SLEEP, LONG_SLEEP) - SHORT_SLEEP;
-        let share = beyond as f64 / (LONG_SLEEP - SHORT_SLEEP) as f64;
+        let [least, most] = [SHORT_SLEEP_NS, LONG_SLEEP_NS].map(|ns| ps(ns as f64));
+        let share = (slept.clamp(least, most) - least) as f64 / (most - least) as f64;
         let (short, long) = (self.sleeper as f64, self.long_sleeper as f64);
         (short + (long - short) * share) as Ps
     }

@@ -41,6 +41,9 @@ mod world;
 pub mod charge;
 pub mod sync;
 
-pub use machine::{CACHE_BYTES_MAX, CORES_MAX, Key, Machine, MachineError, NS_MAX, Number, Place};
+pub use machine::{
+    CACHE_BYTES_MAX, CORES_MAX, Key, LONG_SLEEP_NS, Machine, MachineError, NS_MAX, Number, Place,
+    SHORT_SLEEP_NS,
+};
 pub use report::{CoreUse, LineCost, Report};
 pub use run::{Body, Options, Stopped, Tick, begin, is_charged, run};

@@ -32,6 +32,11 @@ impl fmt::Display for Place {
     }
 }
 
+/// For so long a core has slept where [`Key::Sleeper`] is measured, in ns.
+pub const SHORT_SLEEP_NS: u64 = 200_000;
+/// For so long a core has slept where [`Key::LongSleeper`] is measured, in ns.
+pub const LONG_SLEEP_NS: u64 = 5_000_000;
+
 /// A number of a machine, by its name in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
@@ -51,9 +56,10 @@ pub enum Key {
     Handoff(Distance),
     /// What it costs to wake a core that sleeps in the kernel, in ns.
     Waker,
-    /// From then until that core runs, in ns, if it has slept for 0.2 ms or less.
+    /// From then until that core runs, in ns, if it has slept for [`SHORT_SLEEP_NS`] or less.
     Sleeper,
-    /// The same, if it has slept for 5 ms or more; between the two it grows with the time slept.
+    /// The same, if it has slept for [`LONG_SLEEP_NS`] or more; between the two it grows with the
+    /// time slept.
     LongSleeper,
     /// What reading the clock takes, in ns.
     Clock,
