@@ -9,8 +9,8 @@ use super::slots::Colors;
 use crate::color::SlotId;
 use crate::memory::prefetch;
 
-/// A core-queue with fewer colors is in some near cache.
-const SCOUTED_MIN: u32 = 1_024;
+/// With fewer events a core-queue is in some near cache, its colors too.
+const SCOUTED_MIN: u64 = 1_024;
 /// Colors from the one that is taken to the one that memory is asked for.
 const SCOUT_LEAD: u32 = 8;
 
@@ -127,7 +127,7 @@ impl CoreQueue {
     /// The color up to which memory was asked for, if the queue is long enough to ask.
     #[inline(always)]
     pub(crate) fn scout(&self, colors: &mut Colors<'_>) -> Option<SlotId> {
-        if self.len < SCOUTED_MIN || self.scout.is_some() {
+        if self.events < SCOUTED_MIN || self.len <= SCOUT_LEAD || self.scout.is_some() {
             return self.scout;
         }
         self.send_scout(colors)

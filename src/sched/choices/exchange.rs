@@ -412,8 +412,13 @@ fn mail_goes_before_what_is_posted_here() {
 /// its neighbor takes its place.
 #[test]
 fn the_scout_stays_in_the_queue() {
+    the_scout_stays(1_100, 1);
+    the_scout_stays(100, 11);
+}
+
+fn the_scout_stays(colors: usize, each: usize) {
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    for i in 0..1_100 {
+    for i in (0..colors).flat_map(|i| vec![i; each]) {
         let color = machine.color(0, i);
         machine.post(color, 20);
     }
