@@ -147,7 +147,7 @@ impl Core {
         Core {
             id,
             own: Arc::clone(shared.core(id)),
-            timing: Timing::new(&clock, shared.cores.len(), shared.vigil.at_once),
+            timing: Timing::new(&clock, id, shared.cores.len(), shared.vigil.at_once),
             search: Search::new(shared.core(id).victims.len()),
             clock,
             maker,

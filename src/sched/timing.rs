@@ -16,7 +16,8 @@ use super::core::Core;
 use super::outbox::OUTBOX_MAX;
 use super::row::{ROW_MAX, Row};
 use crate::clock::Clock;
-use crate::event::profile::record_period;
+use crate::color::CoreId;
+use crate::event::profile::Recorder;
 use crate::event::tag::ProfileId;
 use crate::shared::wake_cost::Tally;
 use crate::sync::atomic::{Ordering, fence};
@@ -59,9 +60,8 @@ pub(super) struct Timing {
     until_far: u32,
     /// Turns until one is timed, those left out.
     resumes_in: u32,
-    /// Timed runs until one is recorded though it is usual, and of how many that is one.
-    until_record: u32,
-    record_period: u32,
+    /// Of handlers that are timed now and then, and of what is far; and of those always timed.
+    recorders: [Recorder; 2],
     /// Quanta, this one included, whose events are all timed.
     pub(super) wary: u32,
     /// A handler of this quantum was [long](crate::shared::wake_cost).
@@ -77,7 +77,7 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    pub(super) fn new(clock: &Clock, cores: usize, busy_at_once: bool) -> Timing {
+    pub(super) fn new(clock: &Clock, id: CoreId, cores: usize, busy_at_once: bool) -> Timing {
         Timing {
             clock_cost_ns: clock.cost_ns(),
             until_sample: 1,
@@ -86,8 +86,7 @@ impl Timing {
             far: None,
             until_far: 0,
             resumes_in: 1,
-            until_record: 0,
-            record_period: record_period(cores),
+            recorders: [Recorder::of_samples, Recorder::of_all].map(|of| of(id.index(), cores)),
             wary: 0,
             long: false,
             row: None,
@@ -320,11 +319,8 @@ impl Core {
             .max(EVENT_MIN_NS);
         let far = self.count_far();
         let profile = self.shared.profiles.get(self.current.profile());
-        let due = self.timing.until_record == 0;
-        self.timing.until_record = match self.timing.until_record {
-            0 => self.timing.record_period - 1,
-            left => left - 1,
-        };
+        let always = !far && profile.wants_timing();
+        let due = self.timing.recorders[usize::from(always)].is_due();
         let long_ns = self.shared.wake_cost.long_ns();
         let cost_ns = || due.then(|| self.shared.reference_cost_ns(self.id));
         if !(far && profile.record_far(took_ns, long_ns, cost_ns())) {

@@ -328,10 +328,10 @@ fn handlers_of_a_long_quantum_are_suspected() {
     }
 }
 
-/// Of a handler that is known, a core of eight records every other run.
+/// Of a handler that is known, and whose runs are all timed.
 #[test]
 fn the_more_cores_the_fewer_runs_each_records() {
-    for (cores, moves) in [(2, [true; 4]), (8, [true, false, true, false])] {
+    for (cores, recorded) in [(1, 76..85), (2, 36..45), (8, 8..13)] {
         let mut machine = Machine::flat(cores, Heuristics::ALL);
         let (color, handler) = (machine.color(0, 0), takes(3_000));
         let mut run = |ns, times| {
@@ -346,11 +346,12 @@ fn the_more_cores_the_fewer_runs_each_records() {
             machine.shared.profiles.get(profile).learned().unwrap()
         };
         let mut known = run(3_000, 100);
-        let moved = moves.map(|_| {
-            let now = run(3_200, 1);
+        let moved = (0..160).filter(|at| {
+            let now = run(2_900 + 400 * (at % 2), 1);
             std::mem::replace(&mut known, now) != now
         });
-        assert_eq!(moved, moves, "{cores} cores");
+        let moved = moved.count();
+        assert!(recorded.contains(&moved), "{cores} cores: {moved}");
     }
 }
 
