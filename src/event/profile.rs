@@ -31,7 +31,7 @@
 
 use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId, Tag};
-use super::times::Times;
+use super::times::{Times, UNKNOWN_NS};
 use crate::record::{Cause, Definition};
 use crate::sync::atomic::{AtomicBool, AtomicPtr};
 use crate::sync::relaxed::{
@@ -41,11 +41,6 @@ use crate::sync::{Arc, Mutex, charge, check, fault};
 use crate::{Cx, Handler};
 use crossbeam_utils::CachePadded;
 use std::collections::HashMap;
-
-/// What an event of a handler that has neither run nor been annotated is taken for, in ns: worth a
-/// wake-up, whatever is measured of those, because until it has run once nobody can say that it is
-/// not.
-pub(crate) const UNKNOWN_NS: u32 = 50_000;
 
 /// An annotation counts for as many samples.
 const PRIOR_SAMPLES: u32 = 8;

@@ -3,6 +3,11 @@
 /// The least penalty of what drags memory along.
 const DRAGS_MIN: u32 = 10;
 
+/// What an event of a handler that has neither run nor been annotated is taken for, in ns: worth a
+/// wake-up, whatever is measured of those, because until it has run once nobody can say that it is
+/// not.
+pub(crate) const UNKNOWN_NS: u32 = 50_000;
+
 /// A time and the same divided by the handler's penalty, both in ns, of an event or summed over
 /// several.
 ///
@@ -53,6 +58,23 @@ impl Times {
             self.raw_ns().saturating_add(other.raw_ns()),
             self.penalized_ns().saturating_add(other.penalized_ns()),
         )
+    }
+}
+
+/// Whether an event that was judged to take so long when it was posted was judged too long, now that
+/// those of its handler are known to take `known_ns`: before the first has run, say, each is taken
+/// for 50 us.
+#[inline(always)]
+pub(crate) const fn is_outdated(judged_ns: u32, known_ns: u32) -> bool {
+    judged_ns / 4 > known_ns
+}
+
+/// What an event is taken for now.
+pub(crate) fn judged_now(judged_ns: u32, known_ns: u32) -> u32 {
+    if is_outdated(judged_ns, known_ns) {
+        known_ns
+    } else {
+        judged_ns
     }
 }
 

@@ -357,12 +357,12 @@ impl Core {
         self.running.is_over()
     }
 
-    /// Ends the turn of the color that ran and begins the next one's batch; false if all
-    /// have had their turn.
+    /// Ends the turn of the color that ran and begins the next one's batch, unless that turn goes
+    /// on; false if all have had their turn.
     #[inline(always)]
     pub(crate) fn next_color(&mut self) -> bool {
-        if !self.running.is_empty() {
-            self.put_back();
+        if !self.running.is_empty() && !self.end_turn() {
+            return true;
         }
         self.executed += self.running.begun();
         let mut batch = self.batch_max;
@@ -417,9 +417,19 @@ impl Core {
         self.timing.until_sample = 1;
     }
 
+    /// The turn is over, and the color has events left, which are put down. False, and nothing is
+    /// done: it goes on after all.
     #[inline(never)]
-    fn put_back(&mut self) {
+    fn end_turn(&mut self) -> bool {
+        if self.running.is_out_of_time() {
+            let profile = self.shared.profiles.get(self.current.profile());
+            let known_ns = profile.estimate().raw_ns();
+            if self.running.goes_on(known_ns, self.quantum_ns) {
+                return false;
+            }
+        }
         *self.checkout.running() = self.running.put_down();
+        true
     }
 
     /// The next event of the running color, which has one. None: the quantum ends before it, or its
@@ -427,8 +437,9 @@ impl Core {
     #[inline(always)]
     pub(crate) fn begin_event(&mut self) -> Option<Begun> {
         // SAFETY: `run_quantum`, the only caller in code that ships, saw that the turn is not over
-        // or that the next color has begun; and a turn begins with events only: `Checkout::push`
-        // takes no color without, and `Checkout::put` adds one.
+        // or, by `next_color`, that it goes on with events that are left or that the next color has
+        // begun; and a turn begins with events only: `Checkout::push` takes no color without, and
+        // `Checkout::put` adds one.
         let (event, times) = unsafe { self.running.pop() };
         charge::run();
         let (mut begun, color, tag, watch) = self.shared.profiles.begin(event);

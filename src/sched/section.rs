@@ -8,6 +8,7 @@
 
 use crate::color::{CoreId, MaybeSlot, SlotId};
 use crate::event::fifo::{Chunk, Fifo};
+use crate::event::times::is_outdated;
 use crate::shared::Shared;
 use crate::shared::color_queue::{ColorQueue, Endurance, State, Taken};
 use crate::shared::core_queue::QueueEnd;
@@ -550,15 +551,18 @@ impl<'a> Section<'a> {
                 return false;
             }
         }
-        let profile = self.shared.profiles.get(queue.fifo.profile());
+        let policy = &self.shared.policy;
+        let (profile, judged) = queue.fifo.first();
+        let profile = self.shared.profiles.get(profile);
         let len = queue.fifo.len();
         // A single event is judged anew, because it may have been posted before its handler ever
         // ran. Without a branch: whether there is one or two may be as good as random.
-        let (queued_ns, event_ns) = (
-            queue.fifo.turn_ns(self.shared.policy.batch),
-            profile.estimate().raw_ns().into(),
-        );
-        let turn_ns = select_unpredictable(len > 1, queued_ns, event_ns);
+        let event_ns = profile.estimate().raw_ns();
+        let queued_ns = queue.fifo.turn_ns(policy.batch);
+        let mut turn_ns = select_unpredictable(len > 1, queued_ns, event_ns.into());
+        if is_outdated(judged.raw_ns(), event_ns) {
+            turn_ns = queue.fifo.turn_now_ns(policy.batch, event_ns);
+        }
         let alone = profile.tail_ns() > self.limits.alone_ns;
         sum.taken_ns += turn_ns;
         if sum.colors > 0

@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::event::profile::Recorder;
 use crate::event::tag::ProfileId;
+use crate::event::times::judged_now;
 use crate::shared::wake_cost::Tally;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
@@ -232,8 +233,9 @@ impl Core {
     #[inline(never)]
     pub(super) fn begin_timing(&mut self, wanted: bool, raw_ns: u32) {
         if wanted {
-            // What surprised is expected to go on as it did.
             let profile = self.shared.profiles.get(self.current.profile());
+            let raw_ns = judged_now(raw_ns, profile.estimate().raw_ns());
+            // What surprised is expected to go on as it did.
             let raw_ns = raw_ns.max(profile.surprise_ns());
             let long = u64::from(raw_ns) >= self.shared.wake_cost.ns();
             if long {

@@ -16,7 +16,7 @@
 //! four, it moves the number by an eighth. So a core writes what all the others read only while the
 //! number is wrong, and seldom once it is right.
 
-use crate::event::profile::UNKNOWN_NS;
+use crate::event::times::UNKNOWN_NS;
 use crate::sync::relaxed::{AtomicU64, Ordering};
 use std::time::Duration;
 

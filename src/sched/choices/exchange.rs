@@ -343,10 +343,7 @@ fn mail_without_its_poke_is_run_with_what_is_posted_here() {
     machine.cores[0].flush();
     assert_eq!(machine.queue(), [color]);
     machine.cores[0].exchange::<false>();
-    // The event that was mailed was never measured, and goes alone.
-    assert_eq!(machine.run(), [color]);
-    machine.cores[0].exchange::<false>();
-    assert_eq!(machine.run(), [color]);
+    assert_eq!(machine.run(), [color, color]);
     poke::send(&machine.shared, slot(color), &mut Vec::new());
     machine.cores[0].exchange::<false>();
     assert!(machine.cores[0].has_empty_checkout());
@@ -608,20 +605,69 @@ fn what_may_be_long_goes_alone_where_anybody_could_steal() {
     }
 }
 
+/// What was posted before its handler had run, and was taken for 50 us each.
 #[test]
-fn a_single_event_is_judged_by_what_is_known_now() {
+fn outdated_events_are_judged_by_what_is_known_now() {
+    // One each, some, and more than a turn takes.
+    for (each, known_ns, together) in [(1, 20, 3), (3, 20, 3), (14, 20, 3), (3, 700, 1)] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        static HANDLER: Handler = Handler::new("unknown");
+        let colors = [0, 1, 2].map(|i| machine.color(0, i));
+        for color in colors {
+            (0..each).for_each(|_| post(&mut machine.cores[0], &HANDLER, color));
+        }
+        machine.cores[0].flush();
+        let first = ProfileId::new(ProfileId::FIRST);
+        let profile = machine.shared.profiles.get(first.unwrap());
+        (0..10).for_each(|_| profile.record(known_ns, WAKE_COST_NS, true));
+        machine.cores[0].exchange::<false>();
+        assert_eq!(
+            machine.checked_out().len(),
+            together,
+            "{each}, {known_ns} ns"
+        );
+        // And each has its whole turn, which takes a quantum of 600 ns at most.
+        let turn = each.min(600_u64.div_ceil(known_ns)).min(10) as usize;
+        let expected = colors[..together]
+            .iter()
+            .flat_map(|&color| vec![color; turn]);
+        assert!(
+            machine.run().into_iter().eq(expected),
+            "{each}, {known_ns} ns"
+        );
+    }
+}
+
+/// All that are posted to a color by one that was not known, and then by one that is.
+#[test]
+fn a_color_is_not_judged_by_one_outdated_event() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     static HANDLER: Handler = Handler::new("unknown");
-    for i in 0..3 {
-        let color = machine.color(0, i);
+    let colors = [0, 1, 2].map(|i| machine.color(0, i));
+    for color in colors {
         post(&mut machine.cores[0], &HANDLER, color);
+        (0..9).for_each(|_| machine.post(color, 2_000));
     }
     machine.cores[0].flush();
     let first = ProfileId::new(ProfileId::FIRST);
     let profile = machine.shared.profiles.get(first.unwrap());
     (0..10).for_each(|_| profile.record(20, WAKE_COST_NS, true));
     machine.cores[0].exchange::<false>();
-    assert_eq!(machine.checked_out().len(), 3);
+    assert_eq!(machine.checked_out(), [colors[0]]);
+}
+
+/// Of two handlers that are known, the second is not taken for the cause.
+#[test]
+fn who_has_used_up_the_quantum_does_not_go_on() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [color, other] = [0, 1].map(|i| machine.color(0, i));
+    for (ns, events) in [(250, 2), (120, 4)] {
+        (0..events).for_each(|_| machine.post(color, ns));
+    }
+    machine.post(other, 20);
+    machine.cores[0].exchange::<false>();
+    // 250, 250 and 120 are more than 600.
+    assert_eq!(machine.run(), [color; 3]);
 }
 
 /// By the turn that it had, if that counts at all.

@@ -425,6 +425,23 @@ fn what_is_left_after_a_turn_is_what_did_not_run() {
     assert_eq!(left(&machine, color), (2, 200, 20));
     machine.cores[0].exchange::<false>();
     assert_eq!(machine.run(), [color; 2]);
+    // Those that were taken for 50 us leave as much with each, and are no longer taken for that.
+    static UNKNOWN: Handler = Handler::new("unknown");
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let [color, other] = [0, 1].map(|i| machine.color(0, i));
+    (0..14).for_each(|_| post(&mut machine.cores[0], &UNKNOWN, color));
+    machine.post(other, 20);
+    machine.cores[0].exchange::<false>();
+    for _ in 0..9 {
+        assert_eq!(machine.step(), Some(color));
+    }
+    assert!(!machine.cores[0].is_turn_over() || machine.cores[0].next_color());
+    let event = machine.cores[0].begin_event().unwrap();
+    assert!(!machine.shared.cores[0].progress.is_long());
+    machine.cores[0].skip(event);
+    machine.cores[0].end_event();
+    assert_eq!(machine.step(), None);
+    assert_eq!(left(&machine, color), (4, 200_000, 200_000));
     // A sum that has reached its end stays there until there is nothing left.
     let (mut machine, _) = Machine::with_colors(0);
     (0..2).for_each(|_| machine.post(color, 3_000_000_000));
