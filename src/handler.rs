@@ -50,8 +50,9 @@ impl Handler {
     /// Mely's `ws_penalty`: an event counts `time / penalty` when the thief looks for the color to
     /// steal, so a handler that walks a large, long-lived data set is stolen last. A preference
     /// among colors, never a veto. On its own core a color whose events together have a penalty of
-    /// ten or more goes on where its turn would be over, for up to four turns more, since what it
-    /// works on is in the caches: who waits behind such colors waits up to five times as long.
+    /// ten or more goes on where its turn would be over, for up to four quanta of 0.6 to 2.4 us (or
+    /// a steal cost, if that is more), since what it works on is in the caches. Who waits behind
+    /// colors of short events waits the longer: ten events of 20 ns are 0.2 us, four quanta 9.6.
     ///
     /// Without it (1; zero counts as 1) the penalty is learned, from how much longer the first
     /// events of a color take after it was stolen: see [`Learned`](crate::Learned).

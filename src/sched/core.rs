@@ -366,16 +366,19 @@ impl Core {
         }
         self.executed += self.running.begun();
         let mut batch = self.batch_max;
-        if self.checkout.turns() == 1 && self.own.hint.queued() == 0 {
-            // Nobody waits behind it. The time limit still holds, so that mail is not left for
-            // longer than the quantum.
-            batch = batch.max(BATCH_UNDISTURBED);
-        }
+        let is_only = self.checkout.turns() == 1;
         let Some(taken) = self.checkout.begin() else {
             self.current.slot = MaybeSlot::NONE;
             self.running.end();
             return false;
         };
+        if is_only && (self.own.hint.queued() == 0 || self.shared.policy.drags(taken.fifo.times()))
+        {
+            // Nobody waits behind it; or what its next events work on is in the caches, see
+            // `shared::newest`. The time limit still holds, so that mail is not left for longer
+            // than the quantum.
+            batch = batch.max(BATCH_UNDISTURBED);
+        }
         debug_assert!(!taken.fifo.is_empty(), "a turn begins with events only");
         charge::turn();
         self.current.slot = taken.slot.into();

@@ -22,6 +22,10 @@ use crate::shared::stealing_queue::Band;
 use crate::sync::{CellMut, charge, check, fault};
 use std::hint::select_unpredictable;
 
+/// A color that drags memory along, and whose next turn takes less than this, in ns, is checked out
+/// with others: an exchange takes half as long.
+const WHOLE_QUANTUM_MIN_NS: u64 = 100;
+
 /// A core's lock, held. Dropping it unlocks.
 #[derive(Debug)]
 pub(crate) struct Section<'a> {
@@ -419,9 +423,8 @@ impl<'a> Section<'a> {
     fn give_back_rest(&mut self, taken: Taken, ended: bool) {
         let left = &taken.fifo;
         let policy = &self.shared.policy;
-        let heuristics = policy.heuristics;
-        let counts = policy.stealing && heuristics.time_left;
-        let drags = heuristics.time_left && heuristics.penalty && left.times().drag();
+        let drags = policy.drags(left.times());
+        let counts = drags || policy.stealing && policy.heuristics.time_left;
         let is_control = self.is_control(taken.slot);
         let mut queue = self.guarded.colors.at(taken.slot);
         queue.endurance = if counts && !is_control {
@@ -484,7 +487,9 @@ impl<'a> Section<'a> {
     ///
     /// Colors fit until what their next turns take, unpenalized, sums to the quantum. The first one
     /// is taken in any case, and each with all its events, which are hidden from thieves for one
-    /// quantum. A color whose next event may outlast a wake-up, or never was measured, goes alone.
+    /// quantum. A color whose next event may outlast a wake-up, or never was measured, goes alone; so
+    /// does one that drags memory along and had events left after its last turn, to have a whole
+    /// quantum.
     /// Returns what is left of the quantum, in ns; negative if it is over, or if others wait for
     /// their turn.
     #[inline(always)]
@@ -539,7 +544,8 @@ impl<'a> Section<'a> {
     #[inline(always)]
     fn fits(&mut self, slot: SlotId, sum: &mut CheckOutSum) -> bool {
         let mut queue = self.guarded.colors.at(slot);
-        let lasts = queue.endurance.lasts();
+        let endurance = queue.endurance;
+        let lasts = endurance.lasts();
         if lasts {
             // Some that go on and on all fit into one quantum: then no thief would ever see them.
             if sum.lasting == 0 {
@@ -563,7 +569,10 @@ impl<'a> Section<'a> {
         if is_outdated(judged.raw_ns(), event_ns) {
             turn_ns = queue.fifo.turn_now_ns(policy.batch, event_ns);
         }
-        let alone = profile.tail_ns() > self.limits.alone_ns;
+        let takes_quantum = endurance != Endurance::NONE
+            && turn_ns >= WHOLE_QUANTUM_MIN_NS
+            && policy.drags(queue.fifo.times());
+        let alone = takes_quantum || profile.tail_ns() > self.limits.alone_ns;
         sum.taken_ns += turn_ns;
         if sum.colors > 0
             && (alone || sum.taken_ns > sum.quantum_ns || sum.colors as usize == sum.room)

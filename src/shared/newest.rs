@@ -10,8 +10,10 @@
 //! **What drags memory along goes on.** A color whose turn ends with the quantum, and whose events
 //! together have a penalty of ten or more, goes to the head too, whatever they are worth. What its
 //! next events work on is in the caches of this core, and may not be when all others have had their
-//! turns. (Mely §III-C, for the core that has the color: there a penalty keeps thieves away.) A
-//! color of which nobody said so, and no steal has taught it, goes to the tail.
+//! turns. (Mely §III-C, for the core that has the color: there a penalty keeps thieves away.) For
+//! the same reason it is checked out alone from then on, and each such turn takes a whole quantum,
+//! however many events that is (`Section::fits`, `Core::next_color`). A color of which nobody said
+//! so, and no steal has taught it, goes to the tail.
 //!
 //! **Nothing starves.** A turn that was waited for, from the tail, pays for [`EACH`] newer ones, of
 //! whatever color the posts come from; they pay for none. Paid for are at most [`ROOM_MAX`] at a
@@ -24,7 +26,7 @@
 //! **What it costs**: among chains that go on without an end, each event of which posts to a color
 //! that has nothing to do, an event from outside waits longer: on two cores with 64 chains of 2 us
 //! each, 1.8 times as long in the median, and three times in the hundredth case. Among chains with
-//! such a penalty it waits up to five times as long, since all that wait have five turns for one.
+//! such a penalty all that wait have five quanta before it, where others have a turn of ten events.
 //!
 //! **Who was put first stays first**: what somebody asked for ([`super::wish`]), what a flush
 //! returns that had been taken for its turn, and what a busy core takes from another. While such a

@@ -2,6 +2,7 @@
 //! of them, or none.
 
 use super::stealing_queue::Band;
+use crate::event::times::Times;
 
 /// Mely's three heuristics, each of which can be switched on separately.
 ///
@@ -114,6 +115,13 @@ impl Policy {
         } else {
             Band::Low
         })
+    }
+
+    /// Whether events that take this long together drag so much memory along that their color goes
+    /// on, on the core that has it; see [`super::newest`].
+    #[inline(always)]
+    pub(crate) fn drags(&self, times: Times) -> bool {
+        self.heuristics.time_left && self.heuristics.penalty && times.drag()
     }
 
     /// The two-color rule of the base algorithm: what runs cannot be stolen, so a victim needs

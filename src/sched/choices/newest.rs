@@ -111,17 +111,69 @@ fn what_drags_memory_along_goes_on() {
     }
 }
 
+/// And once its turn has ended with events left, each further one takes a quantum, however many events
+/// that is, unless it has so little to do that others are checked out with it.
+#[test]
+fn what_drags_memory_along_has_whole_quanta() {
+    for (handler, heuristics, again) in [
+        (penalized(20, 10), Heuristics::ALL, 30),
+        (penalized(9, 10), Heuristics::ALL, 10),
+        (penalized(59, 9), Heuristics::ALL, 0),
+        (penalized(20, 10), without(false, false, true), 0),
+    ] {
+        for cores in [1, 2] {
+            let mut machine = Machine::flat(cores, heuristics);
+            let mut queued = vec![(takes(20), 400); 30];
+            queued[0] = (handler, 4_000);
+            let colors = machine.busy(0, &queued);
+            let in_a_row = |machine: &mut Machine| {
+                machine.end_quantum();
+                let ran = machine.run();
+                let first = ran.iter().take_while(|&&color| color == colors[0]);
+                first.count()
+            };
+            assert_eq!(
+                in_a_row(&mut machine),
+                10,
+                "{cores}, {handler:?} {heuristics:?}"
+            );
+            // A quantum is longer where nobody could steal.
+            let again = if cores == 1 && again == 30 {
+                120
+            } else {
+                again
+            };
+            let seen = in_a_row(&mut machine);
+            assert_eq!(seen, again, "{cores}, {handler:?} {heuristics:?}");
+        }
+    }
+}
+
+/// Those of one event each have none left.
+#[test]
+fn what_drags_memory_along_shares_a_quantum_at_first() {
+    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let colors = machine.busy(0, &[(penalized(120, 10), 1); 3]);
+    machine.end_quantum();
+    assert_eq!(machine.checked_out(), colors);
+}
+
 /// Also where many turns fit into a quantum: no color has more than five turns for one of another.
 #[test]
 fn who_goes_on_leaves_others_their_turns() {
-    for (ns, all) in [(20, true), (10, true), (30, true), (20, false)] {
+    for (ns, all, number) in [
+        (9, true, 60),
+        (20, true, 20),
+        (30, true, 20),
+        (20, false, 20),
+    ] {
         let mut machine = Machine::flat(1, Heuristics::ALL);
         let (drags, other) = (penalized(ns, 16), takes(ns));
         let handler = |first| if first || all { drags } else { other };
-        let queued: Vec<_> = (0..60).map(|i| (handler(i == 0), 2_000)).collect();
+        let queued: Vec<_> = (0..number).map(|i| (handler(i == 0), 4_000)).collect();
         let colors = machine.busy(0, &queued);
         let mut turns = vec![0u32; colors.len()];
-        for _ in 0..150 {
+        for _ in 0..300 {
             machine.end_quantum();
             for color in machine.checked_out() {
                 let at = colors.iter().position(|its| *its == color);
@@ -138,7 +190,7 @@ fn who_goes_on_leaves_others_their_turns() {
 #[test]
 fn what_a_flush_returns_after_its_turn_goes_to_the_tail() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    let queued = [(penalized(20, 10), 12), (takes(20), 2), (takes(2_000), 1)];
+    let queued = [(penalized(9, 10), 12), (takes(20), 2), (takes(2_000), 1)];
     let colors = machine.busy(0, &queued);
     let &[a, b, c] = &colors[..] else {
         unreachable!("three were queued");
