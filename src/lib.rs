@@ -157,6 +157,7 @@ pub mod net;
 #[cfg(feature = "tracing")]
 mod notice;
 mod post;
+mod random;
 mod record;
 #[cfg(not(loom))]
 mod runtime;

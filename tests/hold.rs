@@ -471,7 +471,7 @@ fn a_deadline_that_is_put_off_again_and_again_leaves_nothing_behind() {
             }
         }
         hold.resume_after(cx, Duration::from_secs(1), |_cx| ());
-        cx.post(OTHER, move |cx| again(cx, hold, alive, 1_000));
+        cx.post(OTHER, move |cx| again(cx, hold, alive, 3_000));
     });
 }
 

@@ -490,8 +490,8 @@ impl Running {
     }
 
     /// It is, and events are left. If that is only because the last one was taken for
-    /// [`UNKNOWN_NS`], and its handler is known for `known_ns` by now, it is taken for that, and the
-    /// turn goes on: true. `batch_ns`: what [`begin`](Self::begin) was given.
+    /// [`UNKNOWN_NS`], and its handler is known for `known_ns` by now, it is taken for that, and
+    /// the turn goes on: true. `batch_ns`: what [`begin`](Self::begin) was given.
     pub(crate) fn goes_on(&mut self, known_ns: u32, batch_ns: u32) -> bool {
         debug_assert!(self.is_out_of_time() && self.len > 0);
         let too_much_ns = i64::from(UNKNOWN_NS) - i64::from(known_ns);

@@ -3,11 +3,13 @@
 //! In memory: [`node`] is an event with its closure, [`fifo`] is events in a row, those of the
 //! color that runs included, [`pool`] is where nodes come from. What handlers take: [`profile`] is
 //! learned of each handler and closure type, [`profile_cache`] is a thread's way to it, [`times`]
-//! is what events add up to, [`counts`] is how many of them ran. [`maker`] puts the two together:
-//! it makes the event of a post; [`makers`] are those of threads that are no cores.
+//! is what events add up to, [`lot`] is which of them are learned from, [`counts`] is how many ran.
+//! [`maker`] puts the two together: it makes the event of a post; [`makers`] are those of threads
+//! that are no cores.
 
 pub(crate) mod counts;
 pub(crate) mod fifo;
+pub(crate) mod lot;
 pub(crate) mod maker;
 pub(crate) mod makers;
 pub(crate) mod node;

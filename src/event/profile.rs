@@ -13,8 +13,8 @@
 //! writes is fetched anew by all. So a profile is two lines. The one that all read has what
 //! follows from the means, stored when it differs by more than a sixteenth from what is there. The
 //! *samples* are on the other, which is fetched from another core for each: so a core leaves out
-//! the more runs, the more cores there are ([`Recorder`]). What is recorded always: the first runs,
-//! what was not expected, and what comes while one is wary after that.
+//! the more runs, the more cores there are ([`super::lot`]). What is recorded always: the first
+//! runs, what was not expected, and what comes while one is wary after that.
 //!
 //! **The long run.** A handler that is long now and then is taken by its last sixteen runs for what
 //! it takes when it is short, and thousands of its events that wait would seem to be worth nothing.
@@ -78,57 +78,6 @@ const WATCH_EACH: u32 = 4;
 
 /// Each timed run is recorded until there are this many samples.
 const FIRST_SAMPLES: u32 = 4 * WEIGHT;
-
-/// Whose turn it is to be recorded, of what one core runs and times. It goes by turns and not by how
-/// long a run took, or the means would be those of the runs that are not usual. From one turn to the
-/// next are up to twice the period, drawn by chance, so that no regular program evades them.
-#[derive(Debug)]
-pub(crate) struct Recorder {
-    /// Of how many runs one is recorded.
-    period: u32,
-    left: u32,
-    random: u32,
-}
-
-impl Recorder {
-    /// That of a core, of this many, for runs of handlers that are always timed: up to sixteen cores
-    /// together record half as many as one of them makes.
-    pub(crate) fn of_all(core: usize, cores: usize) -> Recorder {
-        Recorder::new(core, (2 * cores as u32).min(32))
-    }
-
-    /// The same for runs that are timed now and then: all cores together record as many as four
-    /// would.
-    pub(crate) fn of_samples(core: usize, cores: usize) -> Recorder {
-        Recorder::new(core, cores.div_ceil(4) as u32)
-    }
-
-    fn new(core: usize, period: u32) -> Recorder {
-        // Not 0.
-        let random = (core as u32 + 1).wrapping_mul(0x9E37_79B9);
-        Recorder {
-            period,
-            left: 1,
-            random,
-        }
-    }
-
-    /// Whether a run is to be recorded though it is usual.
-    #[inline]
-    pub(crate) fn is_due(&mut self) -> bool {
-        self.left -= 1;
-        if self.left > 0 {
-            return false;
-        }
-        // A step of Marsaglia's xorshift.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 17;
-        self.random ^= self.random << 5;
-        let most = u64::from(2 * self.period - 1);
-        self.left = 1 + ((u64::from(self.random) * most) >> 32) as u32;
-        true
-    }
-}
 
 /// One handler and closure type: the line that every post and every run reads.
 #[repr(align(64))]
@@ -928,34 +877,6 @@ mod tests {
         for (ns, same) in [(840, true), (100, false)] {
             profile.record(ns, 10_000, true);
             assert_eq!(seen() == before, same, "{ns}");
-        }
-    }
-
-    #[test]
-    fn the_more_cores_the_fewer_runs_are_recorded() {
-        let near = |recorder: Recorder, expected: usize| {
-            let mut recorder = recorder;
-            assert!(recorder.is_due());
-            let seen = (0..100_000).filter(|_| recorder.is_due()).count();
-            assert!(seen.abs_diff(expected) <= expected / 20, "{recorder:?}");
-        };
-        for (cores, of_all, of_samples) in [
-            (1, 50_000, 100_000),
-            (2, 25_000, 100_000),
-            (4, 12_500, 100_000),
-            (8, 6_250, 50_000),
-            (128, 3_125, 3_125),
-        ] {
-            near(Recorder::of_all(0, cores), of_all);
-            near(Recorder::of_samples(cores - 1, cores), of_samples);
-        }
-        // Each phase of what is regular.
-        for turns in 2..20 {
-            let mut recorder = Recorder::of_all(1, 2);
-            let mut seen = vec![0; turns];
-            (0..20_000).for_each(|at| seen[at % turns] += u32::from(recorder.is_due()));
-            let (least, most) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
-            assert!(most * 2 < least * 3, "{turns}: {seen:?}");
         }
     }
 

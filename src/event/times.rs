@@ -61,9 +61,8 @@ impl Times {
     }
 }
 
-/// Whether an event that was judged to take so long when it was posted was judged too long, now that
-/// those of its handler are known to take `known_ns`: before the first has run, say, each is taken
-/// for 50 us.
+/// Whether an event was judged too long when it was posted, now that those of its handler are known
+/// to take `known_ns`: before the first has run, say, each is taken for 50 us.
 #[inline(always)]
 pub(crate) const fn is_outdated(judged_ns: u32, known_ns: u32) -> bool {
     judged_ns / 4 > known_ns

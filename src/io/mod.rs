@@ -105,8 +105,6 @@ pub(crate) use self::doorbell::Doorbell;
 pub(crate) use self::limits::raise_open_file_limit;
 pub(crate) use self::owner::Owner;
 pub(crate) use self::signals::Signals;
-#[cfg(feature = "sim")]
-pub(crate) use self::sim::Random;
 
 use self::completion::Kind;
 use self::ledger::Ledger;

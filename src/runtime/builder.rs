@@ -180,8 +180,8 @@ impl Builder {
 
     /// The batch threshold: at most this many events of one color in a row while others wait; 10 by
     /// default, as in Mely §IV-A, and from 1 to 65,536. A color whose events together have a
-    /// [penalty](crate::Handler::penalty) of ten or more may go on after that for four quanta, of up
-    /// to 256 events each, whatever the threshold.
+    /// [penalty](crate::Handler::penalty) of ten or more may go on after that for four quanta, of
+    /// up to 256 events each, whatever the threshold.
     pub fn batch(mut self, events: u32) -> Builder {
         self.policy.batch = events;
         self

@@ -487,11 +487,10 @@ impl<'a> Section<'a> {
     ///
     /// Colors fit until what their next turns take, unpenalized, sums to the quantum. The first one
     /// is taken in any case, and each with all its events, which are hidden from thieves for one
-    /// quantum. A color whose next event may outlast a wake-up, or never was measured, goes alone; so
-    /// does one that drags memory along and had events left after its last turn, to have a whole
-    /// quantum.
-    /// Returns what is left of the quantum, in ns; negative if it is over, or if others wait for
-    /// their turn.
+    /// quantum. A color whose next event may outlast a wake-up, or never was measured, goes alone;
+    /// so does one that drags memory along and had events left after its last turn, to have a whole
+    /// quantum. Returns what is left of the quantum, in ns; negative if it is over, or if others
+    /// wait for their turn.
     #[inline(always)]
     pub(crate) fn check_out(
         &mut self,

@@ -17,7 +17,7 @@ use super::outbox::OUTBOX_MAX;
 use super::row::{ROW_MAX, Row};
 use crate::clock::Clock;
 use crate::color::CoreId;
-use crate::event::profile::Recorder;
+use crate::event::lot::Lot;
 use crate::event::tag::ProfileId;
 use crate::event::times::judged_now;
 use crate::shared::wake_cost::Tally;
@@ -62,7 +62,7 @@ pub(super) struct Timing {
     /// Turns until one is timed, those left out.
     resumes_in: u32,
     /// Of handlers that are timed now and then, and of what is far; and of those always timed.
-    recorders: [Recorder; 2],
+    lots: [Lot; 2],
     /// Quanta, this one included, whose events are all timed.
     pub(super) wary: u32,
     /// A handler of this quantum was [long](crate::shared::wake_cost).
@@ -87,7 +87,7 @@ impl Timing {
             far: None,
             until_far: 0,
             resumes_in: 1,
-            recorders: [Recorder::of_samples, Recorder::of_all].map(|of| of(id.index(), cores)),
+            lots: [Lot::of_samples, Lot::of_all].map(|of| of(id.index(), cores)),
             wary: 0,
             long: false,
             row: None,
@@ -322,7 +322,7 @@ impl Core {
         let far = self.count_far();
         let profile = self.shared.profiles.get(self.current.profile());
         let always = !far && profile.wants_timing();
-        let due = self.timing.recorders[usize::from(always)].is_due();
+        let due = self.timing.lots[usize::from(always)].is_due();
         let long_ns = self.shared.wake_cost.long_ns();
         let cost_ns = || due.then(|| self.shared.reference_cost_ns(self.id));
         if !(far && profile.record_far(took_ns, long_ns, cost_ns())) {

@@ -15,8 +15,8 @@ use crate::host::inner::Inner;
 use crate::host::quiesce::Phase;
 use crate::host::watchdog::{Watchdog, running as running_handler};
 use crate::host::worker::{Next, Worker, go_on_once};
-use crate::io::Random;
 use crate::net::Driver;
+use crate::random::Random;
 use crate::runtime::threads::Late;
 #[cfg(debug_assertions)]
 use crate::sched::section::Section;

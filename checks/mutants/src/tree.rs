@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What is broken unless files are named.
-pub(crate) const FILES: [&str; 15] = [
+pub(crate) const FILES: [&str; 16] = [
     "src/event",
     "src/shared",
     "src/sched",
@@ -23,6 +23,7 @@ pub(crate) const FILES: [&str; 15] = [
     "src/post.rs",
     "src/color.rs",
     "src/clock.rs",
+    "src/random.rs",
     "src/sync/lock.rs",
     "src/gate.rs",
     "src/hold.rs",

@@ -14,14 +14,13 @@ mod client;
 mod net;
 mod ops;
 mod poll;
-mod random;
 
 use std::collections::VecDeque;
 use std::fmt;
 
 pub use self::client::{SimCall, SimClient, SimNet};
-pub(crate) use self::random::Random;
 use super::{Completion, Config, Doorbell, Home, Ledger, Op, Operation, Slab, operation::Terminal};
+use crate::random::Random;
 
 /// One simulated core's event source.
 pub(super) struct Sim {

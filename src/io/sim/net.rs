@@ -2,6 +2,7 @@
 //!
 //! Calls answer as the kernel's non-blocking ones do, `EAGAIN` included.
 
+use crate::random::Random;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -9,7 +10,6 @@ use rustix::io::Errno;
 
 use super::super::{Fd, How};
 use super::client::SimCall;
-use super::random::Random;
 
 /// The first number: not one that a confused test could mistake for a real descriptor.
 const FIRST_FD: i32 = 1_000_000;

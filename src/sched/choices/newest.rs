@@ -111,8 +111,8 @@ fn what_drags_memory_along_goes_on() {
     }
 }
 
-/// And once its turn has ended with events left, each further one takes a quantum, however many events
-/// that is, unless it has so little to do that others are checked out with it.
+/// And once its turn has ended with events left, each further one takes a quantum, however many
+/// events that is, unless it has so little to do that others are checked out with it.
 #[test]
 fn what_drags_memory_along_has_whole_quanta() {
     for (handler, heuristics, again) in [

@@ -331,7 +331,7 @@ fn handlers_of_a_long_quantum_are_suspected() {
 /// Of a handler that is known, and whose runs are all timed.
 #[test]
 fn the_more_cores_the_fewer_runs_each_records() {
-    for (cores, recorded) in [(1, 76..85), (2, 36..45), (8, 8..13)] {
+    for (cores, recorded) in [(1, 760..850), (2, 360..450), (8, 80..130)] {
         let mut machine = Machine::flat(cores, Heuristics::ALL);
         let (color, handler) = (machine.color(0, 0), takes(3_000));
         let mut run = |ns, times| {
@@ -346,7 +346,7 @@ fn the_more_cores_the_fewer_runs_each_records() {
             machine.shared.profiles.get(profile).learned().unwrap()
         };
         let mut known = run(3_000, 100);
-        let moved = (0..160).filter(|at| {
+        let moved = (0..1_600).filter(|at| {
             let now = run(2_900 + 400 * (at % 2), 1);
             std::mem::replace(&mut known, now) != now
         });

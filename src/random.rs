@@ -1,4 +1,4 @@
-//! A small generator of numbers (xorshift64*), enough to choose an order.
+//! A small generator of numbers (xorshift64*), enough to choose an order or a turn.
 
 /// See the module text.
 #[derive(Clone, Debug)]
@@ -28,6 +28,10 @@ impl Random {
     }
 
     /// Another one, for a user of its own.
+    #[cfg_attr(
+        loom,
+        allow(dead_code, reason = "the simulated network, which has no models")
+    )]
     pub(crate) fn fork(&mut self) -> Random {
         Random::new(self.next())
     }
