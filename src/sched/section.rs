@@ -505,27 +505,20 @@ impl<'a> Section<'a> {
         };
         let controls = self.guarded.queues.core_queue.controls;
         let mut head = MaybeSlot::from(self.guarded.queues.core_queue.head());
-        let mut scout = {
-            let core_queue = &self.guarded.queues.core_queue;
-            MaybeSlot::from(core_queue.scout(&mut self.guarded.colors))
-        };
+        let mut scout = self.guarded.queues.core_queue.scout();
         while let Some(slot) = head.get()
             && self.fits(slot, &mut sum)
         {
             let next = self.take_head(slot, &mut take);
-            if scout == head {
-                scout = next;
-            }
-            if let Some(scouted) = scout.get() {
-                let core_queue = &self.guarded.queues.core_queue;
-                scout = core_queue.ask_for(&mut self.guarded.colors, scouted).into();
-            }
+            scout.pass(slot, next);
+            let core_queue = &self.guarded.queues.core_queue;
+            scout.go_on(core_queue, &mut self.guarded.colors);
             head = next;
         }
         self.guarded.queues.lasting_out = sum.lasting;
         // Unlinks all that were taken, at once.
         let core_queue = &mut self.guarded.queues.core_queue;
-        core_queue.begin_at(head.get(), sum.colors, scout.get());
+        core_queue.begin_at(head.get(), sum.colors, scout);
         core_queue.events -= sum.events;
         core_queue.lasting -= sum.lasting;
         let turns = sum.colors - (controls - core_queue.controls);

@@ -6,12 +6,12 @@ use super::color_queue::ColorQueue;
 use super::color_queue::State;
 use super::list::List;
 use super::slots::Colors;
-use crate::color::SlotId;
+use crate::color::{MaybeSlot, SlotId};
 use crate::memory::prefetch;
 
 /// With fewer events a core-queue is in some near cache, its colors too.
 const SCOUTED_MIN: u64 = 1_024;
-/// Colors from the one that is taken to the one that memory is asked for.
+/// Colors from the head to the one that is asked for.
 const SCOUT_LEAD: u32 = 8;
 
 /// See the module text. What is summed here is kept up by the section that links
@@ -27,10 +27,48 @@ pub(crate) struct CoreQueue {
     pub(crate) events: u64,
     /// Colors that last ([`super::color_queue::Endurance::lasts`]).
     pub(crate) lasting: u32,
-    /// The color up to which memory was asked for, some way behind the head of a long queue. Each
-    /// color is on a line of its own, which says where the next one is: they would be waited for
-    /// one after the other.
-    scout: Option<SlotId>,
+    scout: Scout,
+}
+
+/// Goes some way before the head of a long queue, and asks for memory. Each color is on a line of
+/// its own, which says where its first event is, and the next color: without a scout they would be
+/// waited for one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scout {
+    /// The first color that was not asked for. None: no scout is on its way.
+    at: MaybeSlot,
+    /// How many colors there are from the head to it. There may be fewer, where thieves have taken
+    /// some.
+    lead: u32,
+}
+
+impl Scout {
+    const NONE: Scout = Scout {
+        at: MaybeSlot::NONE,
+        lead: 0,
+    };
+
+    /// The head was taken, and now is `next`.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, head: SlotId, next: MaybeSlot) {
+        self.lead = self.lead.saturating_sub(1);
+        if self.at == MaybeSlot::from(head) {
+            *self = Scout { at: next, lead: 0 };
+        }
+    }
+
+    /// Asks for more, until the lead is as long as it should be, but for two colors at most.
+    #[inline(always)]
+    pub(crate) fn go_on(&mut self, queue: &CoreQueue, colors: &mut Colors<'_>) {
+        for _ in 0..2 {
+            if let Some(at) = self.at.get()
+                && self.lead < SCOUT_LEAD
+            {
+                self.at = queue.ask_for(colors, at).into();
+                self.lead += 1;
+            }
+        }
+    }
 }
 
 /// Where a color is put.
@@ -58,7 +96,7 @@ impl CoreQueue {
         controls: 0,
         events: 0,
         lasting: 0,
-        scout: None,
+        scout: Scout::NONE,
     };
 
     /// Colors that a thief may take.
@@ -92,8 +130,10 @@ impl CoreQueue {
     /// Unlinks a color.
     pub(crate) fn remove(&mut self, colors: &mut Colors<'_>, id: SlotId) {
         let mut members = colors.in_core_queue();
-        if self.scout == Some(id) {
-            self.scout = self.list.next(&mut members, id);
+        if self.scout.at == MaybeSlot::from(id) {
+            // By a thief, most likely, which takes what is before it as well.
+            let next = self.list.next(&mut members, id).into();
+            self.scout = Scout { at: next, lead: 0 };
         }
         self.list.remove(&mut members, id);
         self.len -= 1;
@@ -101,7 +141,7 @@ impl CoreQueue {
 
     /// Unlinks all colors before `head`, this many, and leaves the scout there.
     #[inline(always)]
-    pub(crate) fn begin_at(&mut self, head: Option<SlotId>, taken: u32, scout: Option<SlotId>) {
+    pub(crate) fn begin_at(&mut self, head: Option<SlotId>, taken: u32, scout: Scout) {
         self.list.begin_at(head);
         self.len -= taken;
         self.scout = scout;
@@ -124,23 +164,21 @@ impl CoreQueue {
         None
     }
 
-    /// The color up to which memory was asked for, if the queue is long enough to ask.
+    /// The scout. It is sent if the queue is long enough.
     #[inline(always)]
-    pub(crate) fn scout(&self, colors: &mut Colors<'_>) -> Option<SlotId> {
-        if self.events < SCOUTED_MIN || self.len <= SCOUT_LEAD || self.scout.is_some() {
+    pub(crate) fn scout(&self) -> Scout {
+        if self.events < SCOUTED_MIN || self.scout.at.is_some() {
             return self.scout;
         }
-        self.send_scout(colors)
-    }
-
-    #[cold]
-    fn send_scout(&self, colors: &mut Colors<'_>) -> Option<SlotId> {
-        (0..SCOUT_LEAD).try_fold(self.head()?, |at, _| self.ask_for(colors, at))
+        Scout {
+            at: self.list.head().into(),
+            lead: 0,
+        }
     }
 
     /// Asks for the first event of this color, and for the next color, which it returns.
     #[inline(always)]
-    pub(crate) fn ask_for(&self, colors: &mut Colors<'_>, id: SlotId) -> Option<SlotId> {
+    fn ask_for(&self, colors: &mut Colors<'_>, id: SlotId) -> Option<SlotId> {
         let queue = colors.at(id);
         prefetch(queue.fifo.at());
         let next = self.after(id, &queue);
@@ -181,9 +219,9 @@ impl CoreQueue {
             sums,
             "control colors, events, and colors that last, queued"
         );
-        let scout = self.scout.as_ref();
+        let scout = self.scout.at.get();
         assert!(
-            scout.is_none_or(|scout| all.contains(scout)),
+            scout.is_none_or(|scout| all.contains(&scout)),
             "the scout is in the core-queue"
         );
         all
@@ -191,6 +229,6 @@ impl CoreQueue {
 
     #[cfg(all(test, not(loom)))]
     pub(crate) fn scouted(&self) -> Option<SlotId> {
-        self.scout
+        self.scout.at.get()
     }
 }

@@ -405,8 +405,8 @@ fn mail_goes_before_what_is_posted_here() {
     }
 }
 
-/// The color up to which memory was asked for, some way behind the head of a long queue, leaves:
-/// its neighbor takes its place.
+/// The first color that was not asked for, some way behind the head of a long queue, leaves: its
+/// neighbor takes its place.
 #[test]
 fn the_scout_stays_in_the_queue() {
     the_scout_stays(1_100, 1);
@@ -414,6 +414,42 @@ fn the_scout_stays_in_the_queue() {
 }
 
 fn the_scout_stays(colors: usize, each: usize) {
+    let machine = deep(colors, each);
+    let mut section = Section::enter(&machine.shared, CoreId::of(0));
+    let (queued, at) = scouted(&mut section);
+    let scout = SlotId::of(queued[at]);
+    section.unlink(scout);
+    section.guarded.colors.at(scout).state = State::Idle;
+    let (left, now_at) = scouted(&mut section);
+    assert_eq!(left[now_at], queued[at + 1]);
+    section.assert_valid();
+    section.link(scout);
+}
+
+/// A thief takes what the scout has asked for, and the scout's color with it: within a few turns it
+/// is as far before the head as it was.
+#[test]
+fn the_scout_has_its_lead_again_after_a_theft() {
+    let mut machine = deep(4_000, 1);
+    let mut section = Section::enter(&machine.shared, CoreId::of(0));
+    let (queued, at) = scouted(&mut section);
+    assert_eq!(at, 8);
+    for &slot in &queued[..20] {
+        section.unlink(SlotId::of(slot));
+        section.guarded.colors.at(SlotId::of(slot)).state = State::Idle;
+    }
+    assert_eq!(scouted(&mut section).1, 0);
+    drop(section);
+    machine.cores[0].exchange::<false>();
+    let mut section = Section::enter(&machine.shared, CoreId::of(0));
+    assert_eq!(scouted(&mut section).1, 8);
+    for &slot in &queued[..20] {
+        section.link(SlotId::of(slot));
+    }
+}
+
+/// A machine whose first core has taken its first quantum of a long queue.
+fn deep(colors: usize, each: usize) -> Machine {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     for i in (0..colors).flat_map(|i| vec![i; each]) {
         let color = machine.color(0, i);
@@ -421,22 +457,16 @@ fn the_scout_stays(colors: usize, each: usize) {
     }
     machine.cores[0].flush();
     machine.cores[0].exchange::<false>();
-    let mut section = Section::enter(&machine.shared, CoreId::of(0));
-    let scout = section
-        .guarded
-        .queues
-        .core_queue
-        .scouted()
-        .expect("it was sent");
+    machine
+}
+
+/// The core-queue, and where in it the scout is.
+fn scouted(section: &mut Section<'_>) -> (Vec<u32>, usize) {
     let queued = section.queued_slots();
-    let at = queued.iter().position(|&slot| slot == scout.number());
-    let next = queued[at.expect("it is in the queue") + 1];
-    section.unlink(scout);
-    section.guarded.colors.at(scout).state = State::Idle;
-    let scouted = section.guarded.queues.core_queue.scouted();
-    assert_eq!(scouted, Some(SlotId::of(next)));
-    section.assert_valid();
-    section.link(scout);
+    let scout = section.guarded.queues.core_queue.scouted();
+    let scout = scout.expect("it was sent").number();
+    let at = queued.iter().position(|&slot| slot == scout);
+    (queued, at.expect("it is in the queue"))
 }
 
 /// Until it has taken its share of one, it looks at no other.
