@@ -417,13 +417,24 @@ fn the_scout_stays(colors: usize, each: usize) {
     let machine = deep(colors, each);
     let mut section = Section::enter(&machine.shared, CoreId::of(0));
     let (queued, at) = scouted(&mut section);
-    let scout = SlotId::of(queued[at]);
-    section.unlink(scout);
-    section.guarded.colors.at(scout).state = State::Idle;
-    let (left, now_at) = scouted(&mut section);
-    assert_eq!(left[now_at], queued[at + 1]);
-    section.assert_valid();
-    section.link(scout);
+    for (leaves, then_at) in [(at + 3, at), (at, at + 1)] {
+        let slot = SlotId::of(queued[leaves]);
+        section.unlink(slot);
+        section.guarded.colors.at(slot).state = State::Idle;
+        let (left, now_at) = scouted(&mut section);
+        assert_eq!(left[now_at], queued[then_at]);
+        section.assert_valid();
+    }
+    for leaves in [at + 3, at] {
+        section.link(SlotId::of(queued[leaves]));
+    }
+}
+
+#[test]
+fn a_short_queue_has_no_scout() {
+    let machine = deep(1_000, 1);
+    let section = Section::enter(&machine.shared, CoreId::of(0));
+    assert_eq!(section.guarded.queues.core_queue.scouted(), None);
 }
 
 /// A thief takes what the scout has asked for, and the scout's color with it: within a few turns it
