@@ -137,7 +137,7 @@ impl<'a> Section<'a> {
 
     /// Links a color that has events into the core-queue, and into its band.
     #[inline(always)]
-    fn link_at(&mut self, slot: SlotId, end: QueueEnd) {
+    pub(super) fn link_at(&mut self, slot: SlotId, end: QueueEnd) {
         charge::queue();
         self.guarded.colors.slot(slot).settle(self.core);
         let mut queue = self.guarded.colors.at(slot);

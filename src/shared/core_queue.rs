@@ -38,7 +38,7 @@ pub(crate) struct Scout {
     /// The first color that was not asked for. None: no scout is on its way.
     at: MaybeSlot,
     /// How many colors there are from the head to it. There may be fewer, where thieves have taken
-    /// some.
+    /// some that were not the head.
     lead: u32,
 }
 
@@ -122,7 +122,10 @@ impl CoreQueue {
         let mut members = colors.in_core_queue();
         match end {
             QueueEnd::Tail => self.list.push_back(&mut members, id),
-            QueueEnd::Head => self.list.push_front(&mut members, id),
+            QueueEnd::Head => {
+                self.list.push_front(&mut members, id);
+                self.scout.lead += 1;
+            }
         }
         self.len += 1;
     }
@@ -130,6 +133,9 @@ impl CoreQueue {
     /// Unlinks a color.
     pub(crate) fn remove(&mut self, colors: &mut Colors<'_>, id: SlotId) {
         let mut members = colors.in_core_queue();
+        if self.list.head() == Some(id) {
+            self.scout.lead = self.scout.lead.saturating_sub(1);
+        }
         if self.scout.at == MaybeSlot::from(id) {
             // By a thief, most likely, which takes what is before it as well.
             let next = self.list.next(&mut members, id).into();

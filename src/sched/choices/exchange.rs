@@ -7,6 +7,7 @@ use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
 use crate::sched::outbox::OUTBOX_MAX;
+use crate::shared::core_queue::QueueEnd;
 use crate::shared::{mail, poke};
 
 /// The other core sends core 0 an event.
@@ -437,24 +438,43 @@ fn a_short_queue_has_no_scout() {
     assert_eq!(section.guarded.queues.core_queue.scouted(), None);
 }
 
-/// A thief takes what the scout has asked for, and the scout's color with it: within a few turns it
-/// is as far before the head as it was.
+/// Thieves take what the scout has asked for, and perhaps its color with it; others are put before
+/// it: after the next quantum it is as far before the head as it was.
 #[test]
-fn the_scout_has_its_lead_again_after_a_theft() {
+fn the_scout_keeps_its_lead() {
+    for stolen in [1, 7, 8, 20] {
+        the_scout_keeps_its_lead_after(|section, queued| {
+            for &slot in &queued[..stolen] {
+                section.unlink(SlotId::of(slot));
+                section.guarded.colors.at(SlotId::of(slot)).state = State::Idle;
+            }
+            assert_eq!(scouted(section).1, 8usize.saturating_sub(stolen));
+            queued[..stolen].to_vec()
+        });
+    }
+    the_scout_keeps_its_lead_after(|section, queued| {
+        for &slot in queued.iter().rev().take(5) {
+            section.unlink(SlotId::of(slot));
+            section.guarded.colors.at(SlotId::of(slot)).state = State::Idle;
+            section.link_at(SlotId::of(slot), QueueEnd::Head);
+        }
+        assert_eq!(scouted(section).1, 13);
+        Vec::new()
+    });
+}
+
+/// `change` gets the core-queue, and returns what it has unlinked.
+fn the_scout_keeps_its_lead_after(change: impl FnOnce(&mut Section<'_>, &[u32]) -> Vec<u32>) {
     let mut machine = deep(4_000, 1);
     let mut section = Section::enter(&machine.shared, CoreId::of(0));
     let (queued, at) = scouted(&mut section);
     assert_eq!(at, 8);
-    for &slot in &queued[..20] {
-        section.unlink(SlotId::of(slot));
-        section.guarded.colors.at(SlotId::of(slot)).state = State::Idle;
-    }
-    assert_eq!(scouted(&mut section).1, 0);
+    let unlinked = change(&mut section, &queued);
     drop(section);
     machine.cores[0].exchange::<false>();
     let mut section = Section::enter(&machine.shared, CoreId::of(0));
     assert_eq!(scouted(&mut section).1, 8);
-    for &slot in &queued[..20] {
+    for slot in unlinked {
         section.link(SlotId::of(slot));
     }
 }
