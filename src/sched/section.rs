@@ -510,7 +510,7 @@ impl<'a> Section<'a> {
             && self.fits(slot, &mut sum)
         {
             let next = self.take_head(slot, &mut take);
-            scout.pass(slot, next);
+            scout.leaves(slot, true, || next);
             let core_queue = &self.guarded.queues.core_queue;
             scout.go_on(core_queue, &mut self.guarded.colors);
             head = next;

@@ -48,12 +48,14 @@ impl Scout {
         lead: 0,
     };
 
-    /// The head was taken, and now is `next`.
+    /// A color leaves; `next` is the one after it. If it is the scout's own, and not the head, then
+    /// by a thief, which takes what is before it as well.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, head: SlotId, next: MaybeSlot) {
-        self.lead = self.lead.saturating_sub(1);
-        if self.at == MaybeSlot::from(head) {
-            *self = Scout { at: next, lead: 0 };
+    pub(crate) fn leaves(&mut self, id: SlotId, is_head: bool, next: impl FnOnce() -> MaybeSlot) {
+        self.lead = self.lead.saturating_sub(is_head.into());
+        if self.at == MaybeSlot::from(id) {
+            let at = next();
+            *self = Scout { at, lead: 0 };
         }
     }
 
@@ -133,14 +135,9 @@ impl CoreQueue {
     /// Unlinks a color.
     pub(crate) fn remove(&mut self, colors: &mut Colors<'_>, id: SlotId) {
         let mut members = colors.in_core_queue();
-        if self.list.head() == Some(id) {
-            self.scout.lead = self.scout.lead.saturating_sub(1);
-        }
-        if self.scout.at == MaybeSlot::from(id) {
-            // By a thief, most likely, which takes what is before it as well.
-            let next = self.list.next(&mut members, id).into();
-            self.scout = Scout { at: next, lead: 0 };
-        }
+        let is_head = self.list.head() == Some(id);
+        let next = || self.list.next(&mut members, id).into();
+        self.scout.leaves(id, is_head, next);
         self.list.remove(&mut members, id);
         self.len -= 1;
     }
