@@ -52,6 +52,8 @@ pub(crate) mod charge {
     #[inline(always)]
     pub(crate) fn prefetch<T>(_: *const T) {}
     #[inline(always)]
+    pub(crate) fn prefetch_to_write<T>(_: *const T) {}
+    #[inline(always)]
     pub(crate) fn name_next(_: *const u8, _: usize, _: &str) {}
     #[inline(always)]
     pub(crate) fn post() {}

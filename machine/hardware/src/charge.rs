@@ -99,7 +99,16 @@ fn each_line(at: *const u8, bytes: usize, kind: Kind) {
 pub fn prefetch<T: ?Sized>(at: *const T) {
     if is_charged() {
         let address = at.addr();
-        charge(|world| world.prefetch(address));
+        charge(|world| world.prefetch(address, false));
+    }
+}
+
+/// The same, with the right to write it.
+#[inline]
+pub fn prefetch_to_write<T: ?Sized>(at: *const T) {
+    if is_charged() {
+        let address = at.addr();
+        charge(|world| world.prefetch(address, true));
     }
 }
 

@@ -320,13 +320,12 @@ impl Memory {
     fn arrive(&mut self, core: usize, line: u32) {
         let its = &mut self.cores[core];
         let now = its.now;
-        if let Some(at) = its.in_flight.iter().position(|&(other, _)| other == line) {
+        let is_it = |&(other, ready): &(u32, Ps)| other == line && ready > now;
+        if let Some(at) = its.in_flight.iter().position(is_it) {
             let (_, ready) = its.in_flight.swap_remove(at);
-            if ready > now {
-                self.cost[line as usize].missed += ready - now;
-                its.now = ready;
-                its.quiet = false;
-            }
+            self.cost[line as usize].missed += ready - now;
+            its.now = ready;
+            its.quiet = false;
         }
     }
 
@@ -527,6 +526,9 @@ impl Memory {
         if its.owner == core as u16 {
             its.user = core as u16;
             its.free_at = its.free_at.max(now);
+            if now < self.cores[core].in_flight_until {
+                self.store_to_arriving(core, line);
+            }
             if !self.has(line, self.first(core).cache) {
                 self.cores[core].quiet = false;
                 self.store_later(core, line);
@@ -541,6 +543,17 @@ impl Memory {
         }
         self.cores[core].quiet = false;
         self.store_later(core, line);
+    }
+
+    /// The line may have been asked for before: the store is in the cache when it arrives.
+    #[cold]
+    fn store_to_arriving(&mut self, core: usize, line: u32) {
+        let its = &mut self.cores[core];
+        let drained_at = its.drained_at.max(its.now);
+        let is_it = |&&(other, ready): &&(u32, Ps)| other == line && ready > drained_at;
+        if let Some(&(_, ready)) = its.in_flight.iter().find(is_it) {
+            (its.drained_at, its.drained_line) = (ready, line);
+        }
     }
 
     /// A store whose line is not here: the core goes on, and the line comes meanwhile.
@@ -635,9 +648,13 @@ impl Memory {
     fn rmw(&mut self, core: usize, line: u32) -> Access {
         self.cores[core].quiet = false;
         self.drain(core);
-        let now = self.cores[core].now;
+        let mut now = self.cores[core].now;
         let its = self.lines[line as usize];
         let takes = if its.owner == core as u16 && self.has(line, self.first(core).cache) {
+            if now < self.cores[core].in_flight_until {
+                self.arrive(core, line);
+            }
+            now = self.cores[core].now;
             self.costs.rmw[0]
         } else if self.has_still(core, line) {
             self.cores[core].now = now + self.costs.rmw[0];
@@ -662,10 +679,12 @@ impl Memory {
     }
 
     /// Asks for a line, without waiting for it.
-    pub(crate) fn prefetch(&mut self, core: usize, line: u32) {
+    pub(crate) fn prefetch(&mut self, core: usize, line: u32, to_write: bool) {
         let now = self.cores[core].now;
         let its = self.lines[line as usize];
-        if self.hits(core, line) || its.free_at > now && its.user != core as u16 {
+        let is_here = self.hits(core, line)
+            && (!to_write || its.owner == core as u16 || self.is_alone(core, line));
+        if is_here || its.free_at > now && its.user != core as u16 {
             return;
         }
         if self.cores[core].in_flight.len() >= IN_FLIGHT_MAX {
@@ -676,7 +695,13 @@ impl Memory {
         }
         self.cores[core].quiet = false;
         let before = self.cost[line as usize];
-        let takes = self.bring(core, line, now);
+        let takes = if to_write {
+            let takes = self.own(core, line, false, now);
+            self.lines[line as usize].free_at = now + takes;
+            takes
+        } else {
+            self.bring(core, line, now)
+        };
         // Nobody has waited so far.
         let cost = &mut self.cost[line as usize];
         (cost.waited, cost.missed) = (before.waited, before.missed);

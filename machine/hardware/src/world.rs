@@ -300,10 +300,10 @@ impl World {
         self.flow()
     }
 
-    pub(crate) fn prefetch(&mut self, address: usize) -> Flow {
+    pub(crate) fn prefetch(&mut self, address: usize, to_write: bool) -> Flow {
         let line = self.names.at(address);
         self.memory.grow(self.names.len());
-        self.memory.prefetch(self.current, line);
+        self.memory.prefetch(self.current, line, to_write);
         self.flow()
     }
 

@@ -197,6 +197,43 @@ fn a_prefetch_overlaps() {
     });
 }
 
+/// What is asked for with the right to write it is not asked for again by a store.
+#[test]
+fn a_prefetch_to_write_brings_the_right_to() {
+    let machine = epyc(64);
+    let transfer = machine.ns(Key::Transfer(Distance::SameNode));
+    let own = machine.ns(Key::Rmw(Distance::SameCore));
+    over(20, move |line, others_turn| {
+        let others_turn = || {
+            others_turn();
+            charge::work_ns(1_000);
+        };
+        let store = || {
+            line.0.store(1, Release);
+            charge::fence();
+        };
+        for early in [0, 40, 400] {
+            let rest = (transfer - early as f64).max(0.0);
+            others_turn();
+            charge::prefetch_to_write(line);
+            charge::work_ns(early);
+            assert_near(takes(store), rest + own);
+            others_turn();
+            charge::prefetch_to_write(line);
+            charge::work_ns(early);
+            assert_near(takes(|| _ = line.0.fetch_add(1, Release)), rest + own);
+            others_turn();
+            charge::prefetch_to_write(line);
+            charge::work_ns(early);
+            assert_near(takes(|| _ = line.0.load(Acquire)), rest);
+        }
+        others_turn();
+        charge::prefetch(line);
+        charge::work_ns(400);
+        assert_near(takes(store), transfer + own);
+    });
+}
+
 /// Writes what is beside what another core writes.
 fn sharing(apart: usize) -> Report {
     #[repr(align(128))]
