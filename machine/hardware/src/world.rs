@@ -48,6 +48,10 @@ pub(crate) struct Core {
     at_hand: [u32; AT_HAND_MAX],
     /// When it began to wait for what it waits for.
     waits_since: Ps,
+    /// The line of a lock that it may try since that was released.
+    tries: Option<u32>,
+    /// Of the lock that it waits for, somebody else was there before when it tried.
+    overtaken: bool,
     pub(crate) worked: Ps,
     pub(crate) slept: Ps,
     pub(crate) polled: Ps,
@@ -104,6 +108,8 @@ impl World {
             round_at: 0,
             at_hand: [u32::MAX; AT_HAND_MAX],
             waits_since: 0,
+            tries: None,
+            overtaken: false,
             worked: 0,
             slept: 0,
             polled: 0,
@@ -389,6 +395,7 @@ impl World {
         let line = self.names.at(address);
         let core = self.current;
         self.cores[core].status = Status::WaitsForLock(line);
+        self.cores[core].overtaken = self.cores[core].tries.take() == Some(line);
         self.cores[core].waits_since = *self.clock();
         self.tickets += 1;
         self.cores[core].ticket = self.tickets;
@@ -396,7 +403,8 @@ impl World {
         Flow::Leave
     }
 
-    /// A lock is released: the seed draws who of those that wait gets it.
+    /// A lock is released: the seed draws who of those that wait tries to take it. Who comes before
+    /// it has seen the release, the one that released it above all, is first; but not twice in a row.
     pub(crate) fn unlock(&mut self, address: usize) -> Flow {
         let line = self.names.at(address);
         self.memory.grow(self.names.len());
@@ -412,13 +420,18 @@ impl World {
                 self.lock_queues.remove(&line);
             }
             let distance = self.memory.costs.distance(self.current, to);
-            // The read-modify-write that takes it comes on top.
-            let takes =
-                self.memory.costs.handoff[distance].saturating_sub(self.memory.costs.rmw[0]);
+            let overtaken = std::mem::take(&mut self.cores[to].overtaken);
+            // The read-modify-write that takes it comes on top: of the own line, if that is sent.
+            let costs = &self.memory.costs;
+            let rmw = costs.rmw[if overtaken { 0 } else { distance }];
+            let takes = costs.handoff[distance].saturating_sub(rmw);
             let at = self.memory.line(line).free_at.max(*self.clock()) + takes;
             let waited = at.saturating_sub(self.cores[to].waits_since);
             self.memory.waited(line, waited);
-            self.memory.hand_over(line, to, at);
+            if overtaken {
+                self.memory.hand_over(line, to, at);
+            }
+            self.cores[to].tries = Some(line);
             self.cores[to].status = Status::Runs;
             self.queue_at(to, at, false);
         }
