@@ -26,9 +26,10 @@ pub(super) fn prefetch<T>(at: *const T) {
 pub(super) fn prefetch_to_write<T>(at: *const T) {
     charge::prefetch_to_write(at);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch accesses nothing and is defined for any address. Processors without this
-    // one take it as no operation. (The intrinsic of it compiles to a prefetch to read, unless the
-    // compiler is told that the processor has it.)
+    // SAFETY: a prefetch accesses nothing and is defined for any address. AMD's processors have this
+    // one, and Intel's since Broadwell; those before take it as no operation, but for the first ones
+    // of 64 bits (2004), which know nothing of it. (The intrinsic of it compiles to a prefetch to
+    // read, unless the compiler is told that the processor has it.)
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }

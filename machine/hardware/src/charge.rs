@@ -12,6 +12,8 @@ pub use crate::run::uncharged;
 
 /// The size of a line, in bytes.
 const LINE_BYTES: usize = 64;
+/// No less is mapped, and the first of them never is.
+const PAGE_BYTES: usize = 4096;
 /// No less is on two lines.
 const UNIT_BYTES: usize = 16;
 
@@ -97,18 +99,19 @@ fn each_line(at: *const u8, bytes: usize, kind: Kind) {
 /// The line at an address is asked for early.
 #[inline]
 pub fn prefetch<T: ?Sized>(at: *const T) {
-    if is_charged() {
-        let address = at.addr();
-        charge(|world| world.prefetch(address, false));
-    }
+    prefetch_line(at.addr(), false);
 }
 
 /// The same, with the right to write it.
 #[inline]
 pub fn prefetch_to_write<T: ?Sized>(at: *const T) {
-    if is_charged() {
-        let address = at.addr();
-        charge(|world| world.prefetch(address, true));
+    prefetch_line(at.addr(), true);
+}
+
+fn prefetch_line(address: usize, to_write: bool) {
+    // There is nothing behind a null pointer, nor just beyond.
+    if is_charged() && address >= PAGE_BYTES {
+        charge(|world| world.prefetch(address, to_write));
     }
 }
 

@@ -320,9 +320,10 @@ impl Memory {
     fn arrive(&mut self, core: usize, line: u32) {
         let its = &mut self.cores[core];
         let now = its.now;
-        let is_it = |&(other, ready): &(u32, Ps)| other == line && ready > now;
-        if let Some(at) = its.in_flight.iter().position(is_it) {
-            let (_, ready) = its.in_flight.swap_remove(at);
+        let is_it = |&&(other, ready): &&(u32, Ps)| other == line && ready > now;
+        let asked = its.in_flight.iter().filter(is_it).map(|&(_, ready)| ready);
+        // To be read, and then to be written: the later one has it all.
+        if let Some(ready) = asked.max() {
             self.cost[line as usize].missed += ready - now;
             its.now = ready;
             its.quiet = false;
@@ -539,6 +540,9 @@ impl Memory {
             let its = &mut self.lines[line as usize];
             (its.owner, its.user) = (core as u16, core as u16);
             its.free_at = its.free_at.max(now);
+            if now < self.cores[core].in_flight_until {
+                self.store_to_arriving(core, line);
+            }
             return;
         }
         self.cores[core].quiet = false;
@@ -697,7 +701,8 @@ impl Memory {
         let before = self.cost[line as usize];
         let takes = if to_write {
             let takes = self.own(core, line, false, now);
-            self.lines[line as usize].free_at = now + takes;
+            let its = &mut self.lines[line as usize];
+            its.free_at = its.free_at.max(now + takes);
             takes
         } else {
             self.bring(core, line, now)

@@ -408,13 +408,22 @@ impl World {
     pub(crate) fn unlock(&mut self, address: usize) -> Flow {
         let line = self.names.at(address);
         self.memory.grow(self.names.len());
+        let its = &mut self.cores[self.current];
+        if its.tries == Some(line) {
+            // It had tried, and got it.
+            its.tries = None;
+        }
         if self.lock_queues.is_empty() {
             let _ = self.memory.access(self.current, line, Kind::Store);
             return self.flow();
         }
         let _ = self.memory.access(self.current, line, Kind::Store);
         if let Some(queue) = self.lock_queues.get_mut(&line) {
-            let at = self.random.usize(0..queue.len());
+            let was_overtaken = |&core: &usize| self.cores[core].overtaken;
+            let at = match queue.iter().position(was_overtaken) {
+                Some(at) => at,
+                None => self.random.usize(0..queue.len()),
+            };
             let to = queue.swap_remove(at);
             if queue.is_empty() {
                 self.lock_queues.remove(&line);
@@ -422,6 +431,7 @@ impl World {
             let distance = self.memory.costs.distance(self.current, to);
             let overtaken = std::mem::take(&mut self.cores[to].overtaken);
             // The read-modify-write that takes it comes on top: of the own line, if that is sent.
+            // Else of a line that both have, since who waits has seen the release.
             let costs = &self.memory.costs;
             let rmw = costs.rmw[if overtaken { 0 } else { distance }];
             let takes = costs.handoff[distance].saturating_sub(rmw);
@@ -430,10 +440,16 @@ impl World {
             self.memory.waited(line, waited);
             if overtaken {
                 self.memory.hand_over(line, to, at);
+            } else {
+                self.memory.look(to, line);
             }
             self.cores[to].tries = Some(line);
             self.cores[to].status = Status::Runs;
             self.queue_at(to, at, false);
+            if overtaken {
+                // Nobody runs ahead of it this time.
+                self.limit = self.limit.min(at);
+            }
         }
         self.flow()
     }

@@ -317,6 +317,36 @@ fn the_seed_draws_who_gets_a_lock_and_nobody_starves() {
     );
 }
 
+/// Who releases a lock may have it again before another sees that; but then it is the other's turn.
+#[test]
+fn who_was_overtaken_has_the_lock_next() {
+    let lock = Arc::new(Mutex::new(Vec::new()));
+    let (first, second) = (lock.clone(), lock.clone());
+    let bodies = vec![
+        body(move || {
+            for _ in 0..3 {
+                for _ in 0..2 {
+                    let mut order = first.lock().unwrap();
+                    order.push(0);
+                    charge::work_ns(1_000);
+                }
+                first.lock().unwrap().push(0);
+                charge::work_ns(3_000);
+            }
+        }),
+        body(move || {
+            charge::work_ns(500);
+            for _ in 0..3 {
+                second.lock().unwrap().push(1);
+                charge::work_ns(3_500);
+            }
+        }),
+    ];
+    go(&epyc(8), 1, bodies);
+    let order = lock.lock().unwrap().clone();
+    assert_eq!(order, [0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0]);
+}
+
 /// In another process the memory is elsewhere: names alone decide.
 #[test]
 fn the_same_seed_is_the_same_run_in_another_process() {

@@ -153,9 +153,9 @@ fetches!(AtomicUsize, usize, fetch_or fetch_and fetch_add fetch_sub fetch_max);
 
 impl AtomicBool {
     /// Stores false, as whoever holds a lock that this is: of those that wait for it on virtual
-    /// cores, one gets it.
+    /// cores, one tries to take it.
     pub fn unlock(&self, order: Ordering) {
-        // First in fact, then in time: who gets it looks.
+        // First in fact, then in time: who tries looks.
         self.0.store(false, order);
         charge::unlock(self);
     }
@@ -163,6 +163,7 @@ impl AtomicBool {
     /// Waits for the lock that this is, which somebody holds. Returns false elsewhere than on a
     /// virtual core.
     pub fn wait_for_unlock(&self) -> bool {
-        charge::wait_for_lock(self)
+        // It may have been released since the caller looked, who would then wait for nobody.
+        crate::run::is_charged() && !self.0.load(Ordering::Relaxed) || charge::wait_for_lock(self)
     }
 }
