@@ -15,26 +15,22 @@ pub(super) fn prefetch<T>(at: *const T) {
         // which x86-64 has.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
 }
 
-/// The same of a line that is about to be written: with the right to write it. A line that is asked
-/// for to be read, and that the core which has it has not written, is copied; to write it then takes
-/// as long as to bring it, and several of them longer than if none had been asked for.
+/// The same of a line that is about to be written: with the right to write it. A line that is
+/// asked for to be read, and that the core which has it has not written, is copied; to write it
+/// then takes as long as to bring it, and several of them longer than if none had been asked for.
 #[inline(always)]
 pub(super) fn prefetch_to_write<T>(at: *const T) {
     charge::prefetch_to_write(at);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch accesses nothing and is defined for any address. AMD's processors have this
-    // one, and Intel's since Broadwell; those before take it as no operation, but for the first ones
-    // of 64 bits (2004), which know nothing of it. (The intrinsic of it compiles to a prefetch to
-    // read, unless the compiler is told that the processor has it.)
+    // SAFETY: a prefetch accesses nothing and is defined for any address. AMD's processors have
+    // this one, and Intel's since Broadwell; those before take it as no operation, but for the
+    // first ones of 64 bits (2004), which know nothing of it. (The intrinsic of it compiles to a
+    // prefetch to read, unless the compiler is told that the processor has it.)
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
 }
 
 /// What has a meaning when all its bytes are zero. The system provides such memory page by page, as

@@ -42,8 +42,8 @@ const _: () = assert!(STOCK_MAX.is_power_of_two());
 /// The stocks of all pools are at most this part of the limit of events.
 const STOCKS_PART: usize = 32;
 
-/// A node's lines are asked for this many nodes before it is taken: some 200 ns. To be written, since
-/// another core may have run its event, and has read the node and not written it.
+/// A node's lines are asked for this many nodes before it is taken: some 200 ns. To be written,
+/// since another core may have run its event, and has read the node and not written it.
 const AHEAD: usize = 8;
 
 /// Where pools exchange nodes, and the owner of all slabs.

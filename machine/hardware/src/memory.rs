@@ -108,6 +108,14 @@ impl Core {
         }
     }
 
+    #[cold]
+    fn find_arrival(&self, line: u32) -> Option<Ps> {
+        let is_it = |&&(other, ready): &&(u32, Ps)| other == line && ready > self.now;
+        let asked = self.in_flight.iter().filter(is_it);
+        // To be read, and then to be written: the later one has it all.
+        asked.map(|&(_, ready)| ready).max()
+    }
+
     /// Whether the line goes on a row of lines that is known for one; it is the row's last from now
     /// on, or the first of a new one.
     #[inline]
@@ -304,9 +312,7 @@ impl Memory {
             if its.owner == core as u16 {
                 its.free_at = its.free_at.max(now);
             }
-            if now < self.cores[core].in_flight_until {
-                self.arrive(core, line);
-            }
+            self.arrive(core, line);
             if follow {
                 self.cores[core].now += self.costs.first_hit;
             }
@@ -315,16 +321,21 @@ impl Memory {
         self.fetch(core, line)
     }
 
-    /// The line was asked for before: waits for the rest.
-    #[cold]
+    /// When a line arrives that was asked for early, if it is still on its way.
+    #[inline]
+    fn arrival(&self, core: usize, line: u32) -> Option<Ps> {
+        let its = &self.cores[core];
+        (its.now < its.in_flight_until)
+            .then(|| its.find_arrival(line))
+            .flatten()
+    }
+
+    /// Waits for the rest, if the line was asked for before.
+    #[inline]
     fn arrive(&mut self, core: usize, line: u32) {
-        let its = &mut self.cores[core];
-        let now = its.now;
-        let is_it = |&&(other, ready): &&(u32, Ps)| other == line && ready > now;
-        let asked = its.in_flight.iter().filter(is_it).map(|&(_, ready)| ready);
-        // To be read, and then to be written: the later one has it all.
-        if let Some(ready) = asked.max() {
-            self.cost[line as usize].missed += ready - now;
+        if let Some(ready) = self.arrival(core, line) {
+            let its = &mut self.cores[core];
+            self.cost[line as usize].missed += ready - its.now;
             its.now = ready;
             its.quiet = false;
         }
@@ -522,42 +533,26 @@ impl Memory {
 
     #[inline]
     fn store(&mut self, core: usize, line: u32) {
-        let its = &mut self.lines[line as usize];
-        let now = self.cores[core].now;
-        if its.owner == core as u16 {
-            its.user = core as u16;
-            its.free_at = its.free_at.max(now);
-            if now < self.cores[core].in_flight_until {
-                self.store_to_arriving(core, line);
-            }
-            if !self.has(line, self.first(core).cache) {
-                self.cores[core].quiet = false;
-                self.store_later(core, line);
-            }
-            return;
-        }
-        if self.has(line, self.first(core).cache) && self.is_alone(core, line) {
+        let is_here = self.has(line, self.first(core).cache);
+        let is_own = self.lines[line as usize].owner == core as u16;
+        if is_own || is_here && self.is_alone(core, line) {
+            let now = self.cores[core].now;
             let its = &mut self.lines[line as usize];
             (its.owner, its.user) = (core as u16, core as u16);
             its.free_at = its.free_at.max(now);
-            if now < self.cores[core].in_flight_until {
-                self.store_to_arriving(core, line);
+            if let Some(ready) = self.arrival(core, line) {
+                // It is in the cache when the line is.
+                let its = &mut self.cores[core];
+                if ready > its.drained_at {
+                    (its.drained_at, its.drained_line) = (ready, line);
+                }
             }
-            return;
+            if is_here {
+                return;
+            }
         }
         self.cores[core].quiet = false;
         self.store_later(core, line);
-    }
-
-    /// The line may have been asked for before: the store is in the cache when it arrives.
-    #[cold]
-    fn store_to_arriving(&mut self, core: usize, line: u32) {
-        let its = &mut self.cores[core];
-        let drained_at = its.drained_at.max(its.now);
-        let is_it = |&&(other, ready): &&(u32, Ps)| other == line && ready > drained_at;
-        if let Some(&(_, ready)) = its.in_flight.iter().find(is_it) {
-            (its.drained_at, its.drained_line) = (ready, line);
-        }
     }
 
     /// A store whose line is not here: the core goes on, and the line comes meanwhile.
@@ -655,9 +650,7 @@ impl Memory {
         let mut now = self.cores[core].now;
         let its = self.lines[line as usize];
         let takes = if its.owner == core as u16 && self.has(line, self.first(core).cache) {
-            if now < self.cores[core].in_flight_until {
-                self.arrive(core, line);
-            }
+            self.arrive(core, line);
             now = self.cores[core].now;
             self.costs.rmw[0]
         } else if self.has_still(core, line) {

@@ -48,10 +48,9 @@ pub(crate) struct Core {
     at_hand: [u32; AT_HAND_MAX],
     /// When it began to wait for what it waits for.
     waits_since: Ps,
-    /// The line of a lock that it may try since that was released.
+    /// The line of a lock that it may try since that was released. If it waits for this one again,
+    /// somebody else was there before.
     tries: Option<u32>,
-    /// Of the lock that it waits for, somebody else was there before when it tried.
-    overtaken: bool,
     pub(crate) worked: Ps,
     pub(crate) slept: Ps,
     pub(crate) polled: Ps,
@@ -109,7 +108,6 @@ impl World {
             at_hand: [u32::MAX; AT_HAND_MAX],
             waits_since: 0,
             tries: None,
-            overtaken: false,
             worked: 0,
             slept: 0,
             polled: 0,
@@ -395,7 +393,6 @@ impl World {
         let line = self.names.at(address);
         let core = self.current;
         self.cores[core].status = Status::WaitsForLock(line);
-        self.cores[core].overtaken = self.cores[core].tries.take() == Some(line);
         self.cores[core].waits_since = *self.clock();
         self.tickets += 1;
         self.cores[core].ticket = self.tickets;
@@ -404,7 +401,8 @@ impl World {
     }
 
     /// A lock is released: the seed draws who of those that wait tries to take it. Who comes before
-    /// it has seen the release, the one that released it above all, is first; but not twice in a row.
+    /// it has seen the release, the one that released it above all, is first; but not twice in a
+    /// row.
     pub(crate) fn unlock(&mut self, address: usize) -> Flow {
         let line = self.names.at(address);
         self.memory.grow(self.names.len());
@@ -413,43 +411,34 @@ impl World {
             // It had tried, and got it.
             its.tries = None;
         }
-        if self.lock_queues.is_empty() {
-            let _ = self.memory.access(self.current, line, Kind::Store);
-            return self.flow();
-        }
         let _ = self.memory.access(self.current, line, Kind::Store);
         if let Some(queue) = self.lock_queues.get_mut(&line) {
-            let was_overtaken = |&core: &usize| self.cores[core].overtaken;
-            let at = match queue.iter().position(was_overtaken) {
-                Some(at) => at,
-                None => self.random.usize(0..queue.len()),
-            };
+            let was_overtaken = |&core: &usize| self.cores[core].tries == Some(line);
+            let overtaken = queue.iter().position(was_overtaken);
+            let at = overtaken.unwrap_or_else(|| self.random.usize(0..queue.len()));
             let to = queue.swap_remove(at);
             if queue.is_empty() {
                 self.lock_queues.remove(&line);
             }
             let distance = self.memory.costs.distance(self.current, to);
-            let overtaken = std::mem::take(&mut self.cores[to].overtaken);
             // The read-modify-write that takes it comes on top: of the own line, if that is sent.
             // Else of a line that both have, since who waits has seen the release.
             let costs = &self.memory.costs;
-            let rmw = costs.rmw[if overtaken { 0 } else { distance }];
+            let rmw = costs.rmw[if overtaken.is_some() { 0 } else { distance }];
             let takes = costs.handoff[distance].saturating_sub(rmw);
             let at = self.memory.line(line).free_at.max(*self.clock()) + takes;
             let waited = at.saturating_sub(self.cores[to].waits_since);
             self.memory.waited(line, waited);
-            if overtaken {
+            if overtaken.is_some() {
                 self.memory.hand_over(line, to, at);
+                // Nobody runs ahead of it this time.
+                self.limit = self.limit.min(at);
             } else {
                 self.memory.look(to, line);
             }
             self.cores[to].tries = Some(line);
             self.cores[to].status = Status::Runs;
             self.queue_at(to, at, false);
-            if overtaken {
-                // Nobody runs ahead of it this time.
-                self.limit = self.limit.min(at);
-            }
         }
         self.flow()
     }
