@@ -5,7 +5,12 @@
 //! (Dropping one of them would leak the nodes and the closures in them: whoever has one passes it
 //! on.)
 //!
-//! A node links to the next in the row. The first node of a chunk of several has their number and
+//! A node links to the next in the row. In a chunk of several it also says where to *jump*: to the
+//! event [some places](JUMP) behind it, whose memory is asked for when this one is popped. Who runs
+//! what another core has posted to one color would wait for one node after the other else, since
+//! each says where the next one is. A jump is never followed: it may lead to any node.
+//!
+//! On its way the first node of a chunk of several has their number and, in the place of a jump,
 //! their summed times. In a mailbox a chunk is a ring: its last node links back to the first, and
 //! to the last node of the chunk that came before.
 
@@ -34,6 +39,18 @@ impl From<Event> for Chunk {
         let last = first.at();
         Chunk { first, last }
     }
+}
+
+/// How many places behind an event of a chunk the one is to which it jumps. The last ones of a
+/// chunk, and the first one of several, jump to themselves.
+pub(super) const JUMP: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// The last events of a chunk that grows, whose jumps are still to be set.
+#[derive(Debug)]
+pub(crate) struct Recent([*mut Node; JUMP]);
+
+impl Recent {
+    pub(crate) const NONE: Recent = Recent([std::ptr::null_mut(); JUMP]);
 }
 
 impl Chunk {
@@ -89,13 +106,21 @@ impl Chunk {
         self.last().color()
     }
 
-    /// Appends an event.
+    /// Appends an event. `recent` is the same for all events of the chunk.
     #[inline(always)]
-    pub(crate) fn push(&mut self, mut event: Event) {
+    pub(crate) fn push(&mut self, mut event: Event, recent: &mut Recent) {
         let totals = self.totals();
         let times = totals.times.plus(event.times());
         let node = event.into_node().at();
         self.last().next = node;
+        let count = totals.count as usize;
+        let recent = &mut recent.0[count % JUMP];
+        if count > JUMP {
+            // SAFETY: what was pushed this many events ago is one of the chunk's, which is borrowed
+            // mutably.
+            unsafe { Node::header(*recent) }.link = node;
+        }
+        *recent = node;
         let mut first = self.first.header();
         first.count = totals.count + 1;
         first.link = std::ptr::without_provenance_mut(times.to_bits() as usize);
@@ -142,9 +167,12 @@ impl From<Chunk> for Fifo {
     #[inline(always)]
     fn from(mut chunk: Chunk) -> Fifo {
         let Totals { count, times } = chunk.totals();
+        let (first, last) = (chunk.first.at(), chunk.last);
+        chunk.first.header().link = first;
+        chunk.last().link = last;
         Fifo {
-            head: chunk.first.at(),
-            tail: chunk.last,
+            head: first,
+            tail: last,
             times,
             len: count,
         }
@@ -268,16 +296,12 @@ impl Fifo {
     }
 
     /// Puts the events of a chunk before those that are there.
-    pub(crate) fn prepend(&mut self, mut chunk: Chunk) {
-        let Totals { count, times } = chunk.totals();
-        if self.len == 0 {
-            self.tail = chunk.last;
-        } else {
-            chunk.last().next = self.head;
+    pub(crate) fn prepend(&mut self, chunk: Chunk) {
+        let mut all = Fifo::from(chunk);
+        if self.len > 0 {
+            all.append_all(self.take());
         }
-        self.head = chunk.first.at();
-        self.len += count;
-        self.times = self.times().plus(times);
+        *self = all;
     }
 
     /// Appends one event; returns whether it is the only one. Without a branch: where events hop
@@ -551,13 +575,14 @@ impl Running {
         // SAFETY: the head of a FIFO that is not empty is a node with an event in it. It is ours,
         // and given up.
         let mut event = unsafe { Event::from_raw(NonNull::new_unchecked(self.head)) };
-        let times = {
+        let (times, ahead) = {
             let header = event.header();
             // The last node's link means nothing, but whether there is a next one is hard to
             // predict.
             self.head = header.next;
-            header.times
+            (header.times, header.link)
         };
+        prefetch(ahead);
         self.len -= 1;
         self.batch_left -= 1;
         self.left_ns -= i64::from(times.raw_ns());
@@ -598,29 +623,79 @@ mod tests {
         assert_eq!((all.len(), all.raw_ns()), (0, 0));
     }
 
-    #[test]
-    fn events_leave_in_the_order_of_their_arrival() {
+    /// Makes events of the colors it is given.
+    fn makes() -> impl FnMut(u64) -> Event {
         let profiles = Profiles::new(false);
-        let mut maker = Maker::new(&Depot::new(5, 1));
-        let mut make = |color| {
+        let mut maker = Maker::new(&Depot::new(100, 1));
+        move |color| {
+            let color = Color::from(color);
             let made = maker.make(
                 &profiles,
                 None,
-                Color::from(color),
+                color,
                 |_: &mut Cx| (),
                 Sort::ORDINARY,
                 |f| f,
             );
             made.unwrap_or_else(|_| panic!("there is room")).0
-        };
+        }
+    }
+
+    /// Where the events of a row are, and where each of them jumps to, by their places.
+    fn jumps(mut row: Fifo) -> Vec<Option<usize>> {
+        let mut links = Vec::new();
+        while let Some(event) = row.pop() {
+            let mut node = event.into_node();
+            let link = node.header().link;
+            links.push((node.at(), link));
+        }
+        let place = |link| links.iter().position(|&(at, _)| at == link);
+        links.iter().map(|&(_, link)| place(link)).collect()
+    }
+
+    #[test]
+    fn an_event_of_a_chunk_jumps_ahead_or_stays() {
+        const COUNT: usize = 2 * JUMP + 3;
+        let mut make = makes();
+        let mut recent = Recent::NONE;
+        // The second chunk goes through a mailbox, behind one of a single event.
+        for mailed in [false, true] {
+            let mut row = Fifo::EMPTY;
+            let mut lone = Chunk::from(make(0));
+            let mut chunk = Chunk::from(make(0));
+            (1..COUNT).for_each(|_| chunk.push(make(0), &mut recent));
+            if mailed {
+                let older = lone.close(std::ptr::null_mut());
+                let last = NonNull::new(chunk.close(older)).unwrap();
+                // SAFETY: just closed, and owned.
+                let (chunk, older) = unsafe { Chunk::open(last) };
+                row.prepend(chunk);
+                // SAFETY: the same.
+                row.prepend(unsafe { Chunk::open(NonNull::new(older).unwrap()) }.0);
+            } else {
+                row.append(lone);
+                row.append(chunk);
+            }
+            let expected = (0..=COUNT).map(|i| match i {
+                2.. if i + JUMP <= COUNT => Some(i + JUMP),
+                _ => Some(i),
+            });
+            assert_eq!(jumps(row), Vec::from_iter(expected), "mailed: {mailed}");
+        }
+    }
+
+    #[test]
+    fn events_leave_in_the_order_of_their_arrival() {
+        let mut make = makes();
         let mut fifo = Fifo::from(make(2));
         let mut chunk = Chunk::from(make(3));
-        chunk.push(make(4));
+        let mut recent = Recent::NONE;
+        chunk.push(make(4), &mut recent);
         assert_eq!(chunk.totals().count, 2);
         fifo.append(chunk);
         assert_eq!(fifo.len(), 3);
         let mut chunk = Chunk::from(make(0));
-        chunk.push(make(1));
+        chunk.push(make(1), &mut recent);
         fifo.prepend(chunk);
         let left: Vec<_> = std::iter::from_fn(|| fifo.pop())
             .map(|mut event| event.color_and_tag().0)

@@ -29,8 +29,9 @@ pub(crate) struct Header {
     /// The next event of the same color-queue or chunk; in a mailbox, a chunk's last node points
     /// back to its first.
     pub(super) next: *mut Node,
-    /// In a mailbox, on a chunk's last node: the last node of the chunk pushed before, or null. On
-    /// the first node of a chunk of several, as an address: the chunk's summed times.
+    /// Of a chunk: on its last node, in a mailbox, the last node of the chunk pushed before, or
+    /// null; on the first one of several, as an address, the chunk's summed times. Else where to
+    /// [jump](super::fifo::JUMP): a node farther behind in the row, or this one.
     pub(super) link: *mut Node,
     /// The color's value.
     color: u64,
@@ -280,7 +281,9 @@ impl Empty {
         f: F,
     ) -> Event {
         {
+            let at = self.node.at();
             let mut header = self.node.header();
+            header.link = at;
             header.color = color.value();
             header.tag = Tag::new(profile.id(), color.kind());
             header.times = times;

@@ -3,7 +3,7 @@
 //! Only consecutive posts to one color become one chunk: regrouping would break causal order.
 
 use crate::color::SlotId;
-use crate::event::fifo::Chunk;
+use crate::event::fifo::{Chunk, Recent};
 use crate::event::node::Event;
 use crate::shared::Shared;
 use crate::shared::mail;
@@ -28,6 +28,8 @@ pub(super) struct Outbox {
     /// How many chunks, the first ones, were posted by events: what follows, if anything, is what
     /// the event source brought.
     by_events: usize,
+    /// Of the last chunk.
+    recent: Recent,
 }
 
 impl Outbox {
@@ -35,6 +37,7 @@ impl Outbox {
         Outbox {
             chunks: Box::default(),
             by_events: 0,
+            recent: Recent::NONE,
         }
     }
 
@@ -77,7 +80,7 @@ impl Outbox {
         let Some(last) = self.chunks.last_mut() else {
             unreachable!("the caller looked");
         };
-        last.chunk.push(event);
+        last.chunk.push(event, &mut self.recent);
         last.chunk.totals().count as usize >= OUTBOX_MAX
     }
 
