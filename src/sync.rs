@@ -48,6 +48,8 @@ pub(crate) mod charge {
     #[inline(always)]
     pub(crate) fn read_bytes(_: *const u8, _: usize) {}
     #[inline(always)]
+    pub(crate) fn reach<T: ?Sized>(_: *const T) {}
+    #[inline(always)]
     pub(crate) fn write_bytes(_: *const u8, _: usize) {}
     #[inline(always)]
     pub(crate) fn prefetch<T>(_: *const T) {}

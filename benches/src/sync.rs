@@ -19,6 +19,8 @@ pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 #[cfg(not(feature = "machine"))]
 pub(crate) mod charge {
     #[inline(always)]
+    pub(crate) fn reach<T>(_: *const T) {}
+    #[inline(always)]
     pub(crate) fn follow<T>(_: *const T) {}
     #[inline(always)]
     pub(crate) fn store<T>(_: *const T) {}

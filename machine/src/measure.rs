@@ -25,6 +25,9 @@ const PAIRS_MAX: usize = 3;
 /// What a core that has a line is taken to keep it for, in ns: stores that are made one after the
 /// other reach the cache together.
 const HOLD_NS: f64 = 20.0;
+/// For what a core goes on with while it waits for a load, in ns: 256 to 448 instructions, three a
+/// cycle.
+const REORDER_NS: f64 = 30.0;
 
 /// Measures this machine; returns the text of its file.
 ///
@@ -69,11 +72,10 @@ pub fn measure(quick: bool) -> Result<String, String> {
         };
         numbers.insert(Key::Bytes(cache.level), number);
     }
-    let hold = Number {
-        amount: HOLD_NS,
-        source: "assumed".into(),
-    };
-    numbers.insert(Key::Hold, hold);
+    for (key, amount) in [(Key::Hold, HOLD_NS), (Key::Reorder, REORDER_NS)] {
+        let source = "assumed".into();
+        numbers.insert(key, Number { amount, source });
+    }
     let machine = Machine::new(&name(), topology, numbers).map_err(|error| error.to_string())?;
     Ok(format!(
         "# Measured by `mely-machine measure`: the median of {rounds} rounds is written.\n{}",
@@ -142,6 +144,9 @@ fn round(topology: &Topology, take: &mut (dyn FnMut(Key, f64) + Send)) -> Result
         })?;
         of(Key::Handoff, &threads::handoff_ns)?;
     }
+    if let Some((_, near)) = pairs(topology).first() {
+        take(Key::Holders, holders(cpu(near[0].0), cpu(near[0].1))?);
+    }
     let far = pairs(topology).last().map(|(_, pairs)| pairs[0]);
     let (a, b) = far.unwrap_or((0, 0));
     let (waker, sleeper) = threads::wake_ns(cpu(a), cpu(b), SHORT_SLEEP_NS, 300)?;
@@ -157,6 +162,17 @@ fn round(topology: &Topology, take: &mut (dyn FnMut(Key, f64) + Send)) -> Result
     take(Key::Queue, events.queue);
     take(Key::Step, events.step);
     Ok(())
+}
+
+/// Whether a line migrates: then to write it costs little more where it was loaded before.
+fn holders(a: u32, b: u32) -> Result<f64, String> {
+    let foreign_ns = memory::transfer_ns(a, b, memory::How::Rmw)?;
+    let loaded_ns = memory::transfer_ns(a, b, memory::How::RmwLoaded)?;
+    Ok(if loaded_ns < foreign_ns / 2.0 {
+        1.0
+    } else {
+        2.0
+    })
 }
 
 /// Some pairs of cores at each distance.

@@ -19,7 +19,7 @@ use super::tag::ProfileId;
 use super::times::{Times, Totals, UNKNOWN_NS, is_outdated};
 use crate::Color;
 use crate::memory::prefetch;
-use crate::sync::CellMut;
+use crate::sync::{CellMut, charge};
 use std::hint::select_unpredictable;
 use std::ptr::NonNull;
 
@@ -89,6 +89,7 @@ impl Chunk {
     /// The last node of a chunk that was closed, and whose nodes the caller owns.
     #[inline(always)]
     pub(crate) unsafe fn open(last: NonNull<Node>) -> (Chunk, *mut Node) {
+        charge::reach(last.as_ptr());
         let (next, older) = {
             // SAFETY: the caller's promise.
             let header = unsafe { Node::header(last.as_ptr()) };
@@ -244,6 +245,7 @@ impl Fifo {
     /// The same, and what the event was judged to take when it was posted.
     #[inline(always)]
     pub(crate) fn first(&mut self) -> (ProfileId, Times) {
+        charge::reach(self.head);
         let first = self.end(FifoEnd::Head).expect("it is not empty");
         (first.profile(), first.times)
     }
@@ -382,6 +384,7 @@ impl Walk {
     /// It is not over, and since [`Fifo::walk`] its FIFO was at most appended to.
     #[inline(always)]
     pub(crate) unsafe fn go_on(&mut self) {
+        charge::reach(self.node);
         // SAFETY: the node is still its FIFO's; and there is one behind it.
         self.node = unsafe { Node::header(self.node) }.next;
         self.left -= 1;
@@ -572,6 +575,7 @@ impl Running {
     #[inline(always)]
     pub(crate) unsafe fn pop(&mut self) -> (Event, Times) {
         debug_assert!(self.len > 0);
+        charge::reach(self.head);
         // SAFETY: the head of a FIFO that is not empty is a node with an event in it. It is ours,
         // and given up.
         let mut event = unsafe { Event::from_raw(NonNull::new_unchecked(self.head)) };

@@ -535,7 +535,7 @@ impl<'a> Section<'a> {
     /// it is added to the sum.
     #[inline(always)]
     fn fits(&mut self, slot: SlotId, sum: &mut CheckOutSum) -> bool {
-        let mut queue = self.guarded.colors.at(slot);
+        let mut queue = self.guarded.colors.linked(slot);
         let endurance = queue.endurance;
         let lasts = endurance.lasts();
         if lasts {

@@ -44,7 +44,7 @@ impl Section<'_> {
                 if policy.needs_two_colors() && self.guarded.queues.colors_with_events() < 2 {
                     return false;
                 }
-                let color_ns = self.guarded.colors.at(slot).load_ns();
+                let color_ns = self.guarded.colors.linked(slot).load_ns();
                 // Until the thief's load would exceed the victim's with this color still in it: it
                 // ends ahead by one color at most, and the victim has what it runs besides. A thief
                 // with nothing takes one color in any case.

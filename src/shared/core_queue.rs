@@ -158,7 +158,7 @@ impl CoreQueue {
     ) -> Option<SlotId> {
         let mut next = self.head();
         while let Some(id) = next {
-            let queue = colors.at(id);
+            let queue = colors.linked(id);
             if f(id, &queue) {
                 return next;
             }
@@ -182,7 +182,7 @@ impl CoreQueue {
     /// Asks for the first event of this color, and for the next color, which it returns.
     #[inline(always)]
     fn ask_for(&self, colors: &mut Colors<'_>, id: SlotId) -> Option<SlotId> {
-        let queue = colors.at(id);
+        let queue = colors.linked(id);
         prefetch(queue.fifo.at());
         let next = self.after(id, &queue);
         queue.end();

@@ -2,6 +2,7 @@
 //! a color is put in, or taken out from anywhere, in constant time.
 
 use crate::color::{MaybeSlot, SlotId};
+use crate::sync::charge;
 
 /// A color's neighbors in a list. At an end of the list the outer one means nothing: a color that
 /// is taken out at the head need not be followed by a write to the next one.
@@ -31,6 +32,9 @@ impl Links {
 
 /// Where the links of a list's members are.
 pub(crate) trait Members {
+    /// To read them.
+    fn look<R>(&mut self, id: SlotId, f: impl FnOnce(&Links) -> R) -> R;
+    /// To write them.
     fn links<R>(&mut self, id: SlotId, f: impl FnOnce(&mut Links) -> R) -> R;
 }
 
@@ -50,13 +54,14 @@ impl List {
 
     #[inline(always)]
     pub(crate) fn head(&self) -> Option<SlotId> {
+        charge::reach(self);
         self.head.get()
     }
 
     /// The member after this one.
     #[inline(always)]
     pub(crate) fn next(&self, members: &mut impl Members, id: SlotId) -> Option<SlotId> {
-        members.links(id, |links| self.after(id, links))
+        members.look(id, |links| self.after(id, links))
     }
 
     /// The member after this one, for a caller that has its links.
@@ -94,7 +99,7 @@ impl List {
     #[inline(always)]
     pub(crate) fn remove(&mut self, members: &mut impl Members, id: SlotId) {
         let (is_head, is_tail) = (self.head.is(id), self.tail.is(id));
-        let neighbors = members.links(id, |links| (links.prev, links.next));
+        let neighbors = members.look(id, |links| (links.prev, links.next));
         let prev = (!is_head).then_some(SlotId::of(neighbors.0));
         let next = (!is_tail).then_some(SlotId::of(neighbors.1));
         match (prev, next) {
@@ -125,7 +130,7 @@ impl List {
         let mut next = self.head();
         while let Some(id) = next {
             if let Some(before) = all.last() {
-                let prev = members.links(id, |links| links.prev);
+                let prev = members.look(id, |links| links.prev);
                 assert_eq!(prev, before.number(), "slot {id}: back link");
             }
             all.push(id);
@@ -148,6 +153,10 @@ mod tests {
     struct Numbered(Vec<Links>);
 
     impl Members for Numbered {
+        fn look<R>(&mut self, id: SlotId, f: impl FnOnce(&Links) -> R) -> R {
+            f(&self.0[id.number() as usize])
+        }
+
         fn links<R>(&mut self, id: SlotId, f: impl FnOnce(&mut Links) -> R) -> R {
             f(&mut self.0[id.number() as usize])
         }

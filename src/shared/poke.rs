@@ -30,7 +30,7 @@ use super::Shared;
 use super::slots::Slots;
 use crate::color::{CoreId, SlotId};
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{fault, first_look};
+use crate::sync::{charge, fault, first_look};
 
 /// Awake, no pokes.
 pub(crate) const EMPTY: u32 = 0;
@@ -160,6 +160,7 @@ impl Chain {
 
     pub(crate) fn next(&mut self, slots: &Slots) -> Option<SlotId> {
         let slot = SlotId::of(self.0.checked_sub(1)?);
+        charge::reach(slots.at(slot));
         // Read before the slot is pushed anywhere else, which overwrites the link.
         self.0 = slots.at(slot).poke_next.load(Ordering::Relaxed);
         Some(slot)

@@ -35,7 +35,7 @@ use crate::event::node::Node;
 use crate::memory::{self, Zeroed};
 use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering};
 use crate::sync::lock::Guard;
-use crate::sync::{CellMut, UnsafeCell};
+use crate::sync::{CellMut, UnsafeCell, charge};
 
 /// A color slot.
 #[repr(C, align(64))]
@@ -251,6 +251,13 @@ impl<'a> Colors<'a> {
         unsafe { self.slot(id).queue.borrow_mut() }
     }
 
+    /// The same of a color that a link led to.
+    #[inline(always)]
+    pub(crate) fn linked(&mut self, id: SlotId) -> CellMut<'_, ColorQueue> {
+        charge::reach(self.slot(id));
+        self.at(id)
+    }
+
     /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no
     /// list is looked at any more.
     pub(crate) fn take_rest(&mut self, id: SlotId) -> Fifo {
@@ -279,6 +286,11 @@ pub(crate) struct InCoreQueue<'c, 'a>(&'c mut Colors<'a>);
 
 impl Members for InCoreQueue<'_, '_> {
     #[inline(always)]
+    fn look<R>(&mut self, id: SlotId, f: impl FnOnce(&Links) -> R) -> R {
+        f(&self.0.linked(id).in_core_queue)
+    }
+
+    #[inline(always)]
     fn links<R>(&mut self, id: SlotId, f: impl FnOnce(&mut Links) -> R) -> R {
         f(&mut self.0.at(id).in_core_queue)
     }
@@ -289,6 +301,11 @@ impl Members for InCoreQueue<'_, '_> {
 pub(crate) struct InBand<'c, 'a>(&'c mut Colors<'a>);
 
 impl Members for InBand<'_, '_> {
+    #[inline(always)]
+    fn look<R>(&mut self, id: SlotId, f: impl FnOnce(&Links) -> R) -> R {
+        f(&self.0.linked(id).in_band)
+    }
+
     #[inline(always)]
     fn links<R>(&mut self, id: SlotId, f: impl FnOnce(&mut Links) -> R) -> R {
         f(&mut self.0.at(id).in_band)

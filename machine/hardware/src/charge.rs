@@ -25,7 +25,15 @@ pub fn load<T: ?Sized>(at: *const T) {
     }
 }
 
-/// The line at an address is read, and what comes next waits for it: a link of a list.
+/// The line that a link leads to is read, and what comes next waits until it is here.
+#[inline]
+pub fn reach<T: ?Sized>(at: *const T) {
+    if is_charged() {
+        access(at.addr(), Kind::Reach);
+    }
+}
+
+/// The same in a loop that does little else: what is in the first cache takes its time, too.
 #[inline]
 pub fn follow<T: ?Sized>(at: *const T) {
     if is_charged() {

@@ -69,6 +69,9 @@ pub(crate) struct Costs {
     pub(crate) queue: Ps,
     pub(crate) step: Ps,
     pub(crate) hold: Ps,
+    pub(crate) reorder: Ps,
+    /// Who loads what its owner has written gets the line whole.
+    pub(crate) migrates: bool,
 }
 
 impl Costs {
@@ -201,6 +204,8 @@ impl Costs {
             queue: get(Key::Queue),
             step: get(Key::Step),
             hold: get(Key::Hold),
+            reorder: get(Key::Reorder),
+            migrates: machine.has(Key::Holders, 1.0),
         }
     }
 

@@ -302,6 +302,8 @@ pub(crate) fn key(name: &str) -> Option<Key> {
         ["queue"] => Key::Queue,
         ["step"] => Key::Step,
         ["hold"] => Key::Hold,
+        ["reorder"] => Key::Reorder,
+        ["holders"] => Key::Holders,
         _ => return None,
     })
 }

@@ -35,7 +35,9 @@ mod machine;
 mod memory;
 mod names;
 mod report;
+mod rows;
 mod run;
+mod window;
 mod world;
 
 pub mod charge;

@@ -77,6 +77,11 @@ pub enum Key {
     Step,
     /// For how long a core that has a line may go on before others get it, in ns.
     Hold,
+    /// For how much work a core goes on with what follows a load whose line is on its way, in ns.
+    Reorder,
+    /// How many cores have a line after one of them has loaded what the other has written: one, if
+    /// the line migrates, or two.
+    Holders,
 }
 
 impl fmt::Display for Key {
@@ -100,6 +105,8 @@ impl fmt::Display for Key {
             Key::Queue => f.write_str("queue"),
             Key::Step => f.write_str("step"),
             Key::Hold => f.write_str("hold"),
+            Key::Reorder => f.write_str("reorder"),
+            Key::Holders => f.write_str("holders"),
         }
     }
 }
@@ -107,7 +114,7 @@ impl fmt::Display for Key {
 /// A number, and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Number {
-    /// In ns, or bytes.
+    /// In ns, bytes, or cores.
     pub amount: f64,
     /// `measured`, `assumed`, or the source.
     pub source: String,
@@ -156,6 +163,12 @@ impl Machine {
             Some(number) => number.amount,
             None => panic!("{}: there is no `{key}`", self.name),
         }
+    }
+
+    /// Whether it has this number, of this amount.
+    pub(crate) fn has(&self, key: Key, amount: f64) -> bool {
+        let number = self.numbers.get(&key);
+        number.is_some_and(|number| number.amount == amount)
     }
 
     /// The same machine with another number, for a sweep.
@@ -231,7 +244,11 @@ impl Machine {
             Key::Queue,
             Key::Step,
             Key::Hold,
+            Key::Reorder,
         ]);
+        if !distances.is_empty() {
+            keys.push(Key::Holders);
+        }
         keys
     }
 
@@ -363,6 +380,9 @@ fn in_bounds(key: Key, amount: f64) -> Result<(), String> {
             1e15.. => format!("{amount:e} is more than {most}"),
             _ => format!("{amount} is more than {most}"),
         });
+    }
+    if key == Key::Holders && amount != 1.0 && amount != 2.0 {
+        return Err(format!("{amount} is neither 1 nor 2"));
     }
     if let Key::Bytes(_) = key
         && amount < 64.0

@@ -6,24 +6,26 @@
 //! takes is decided by the farthest. To read, it gets a copy from its nearest cache that has one,
 //! else from the nearest other, else from memory.
 //!
+//! On some machines lines *migrate*: who loads a line that its owner has written gets it whole,
+//! with the right to write it, and the owner has it no more. What the new owner has not written
+//! when the next one loads it is copied. On other machines it is copied each time.
+//!
+//! Who loads goes on while the line is on its way ([`crate::window`]), but where everything before
+//! must be done: at a read-modify-write, a fence, a reading of the clock, a pause. Waited for at
+//! once are what a link leads to; a line that was polled and has changed, which nobody foresees;
+//! and a line of a row, which is on its way already, behind all others.
+//!
 //! Caches are finite: sets of eight lines, the oldest of which leaves. Level 2 includes level 1,
 //! and no other level includes another.
 
 use crate::costs::{Costs, Hop, Ps};
+use crate::window::{Asked, Core, Cost};
 
 /// Lines of a set.
 const WAYS: usize = 8;
 const EMPTY: u32 = u32::MAX;
 /// Of a line that belongs to no core.
 pub(crate) const NOBODY: u16 = u16::MAX;
-/// Steps in one direction that make a row.
-const STEPS_MIN: u32 = 2;
-/// Rows that a core's prefetcher follows.
-const ROWS: usize = 16;
-/// Lines that a core can have asked for and not got yet.
-const IN_FLIGHT_MAX: usize = 16;
-/// Stores that a core can have made and that are not in its cache yet.
-const STORES_MAX: u32 = 48;
 /// Lines of a page, whose memory is on one node.
 const PAGE_LINES: usize = 64;
 const NO_NODE: u16 = u16::MAX;
@@ -32,7 +34,9 @@ const NO_NODE: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Load,
-    /// A load that the next one waits for: a link of a list.
+    /// A load that the next one waits for: of what a link leads to.
+    Reach,
+    /// The same, in a loop that does little else: what is in the first cache takes its time, too.
     Follow,
     Store,
     Rmw,
@@ -44,6 +48,8 @@ pub(crate) enum Access {
     Done,
     /// The line is on its way to another core until then.
     Busy(Ps),
+    /// The core had to wait before it could begin: it is to begin anew, after who comes before it.
+    Late,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,100 +64,30 @@ pub(crate) struct Line {
     /// half of the way to be heard.
     before: u16,
     leaves_at: Ps,
+    /// Its owner has written it since it got it.
+    written: bool,
+    /// Somebody waits for it.
+    wanted: bool,
 }
 
-/// What a line has cost.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cost {
-    /// How often it came from another core, or was taken from one.
-    pub(crate) transfers: u64,
-    /// What cores waited for that.
-    pub(crate) waited: Ps,
-    /// What cores waited for it to come from their own farther caches, or from memory.
-    pub(crate) missed: Ps,
-}
-
-/// What a core has under way.
-#[derive(Clone, Debug)]
-pub(crate) struct Core {
-    pub(crate) now: Ps,
-    /// When all its stores are in its cache, and the line of the last.
-    drained_at: Ps,
-    drained_line: u32,
-    /// One of them takes its line from another core.
-    drains_transfer: bool,
-    stores: u32,
-    rows: [Row; ROWS],
-    next_row: usize,
-    in_flight: Vec<(u32, Ps)>,
-    in_flight_until: Ps,
-    /// Since the last pause every access hit a line that it has, and none was a read-modify-write.
-    pub(crate) quiet: bool,
-    /// Accesses so far.
-    pub(crate) accesses: u64,
-}
-
-impl Core {
-    fn new() -> Core {
-        Core {
-            now: 0,
-            drained_at: 0,
-            drained_line: 0,
-            drains_transfer: false,
-            stores: 0,
-            rows: [Row::NONE; ROWS],
-            next_row: 0,
-            in_flight: Vec::new(),
-            in_flight_until: 0,
-            quiet: false,
-            accesses: 0,
-        }
-    }
-
-    #[cold]
-    fn find_arrival(&self, line: u32) -> Option<Ps> {
-        let is_it = |&&(other, ready): &&(u32, Ps)| other == line && ready > self.now;
-        let asked = self.in_flight.iter().filter(is_it);
-        // To be read, and then to be written: the later one has it all.
-        asked.map(|&(_, ready)| ready).max()
-    }
-
-    /// Whether the line goes on a row of lines that is known for one; it is the row's last from now
-    /// on, or the first of a new one.
-    #[inline]
-    fn is_in_row(&mut self, line: u32) -> bool {
-        for row in &mut self.rows {
-            let step = line.wrapping_sub(row.last) as i32;
-            if step.unsigned_abs() == 1 {
-                row.steps = if step == row.step { row.steps + 1 } else { 1 };
-                (row.last, row.step) = (line, step);
-                return row.steps >= STEPS_MIN;
-            }
-        }
-        self.rows[self.next_row] = Row {
-            last: line,
-            step: 0,
-            steps: 0,
-        };
-        self.next_row = (self.next_row + 1) % ROWS;
-        false
-    }
-}
-
-/// Lines one behind the other, up or down.
+/// A line that was brought to a core.
 #[derive(Clone, Copy, Debug)]
-struct Row {
-    last: u32,
-    step: i32,
-    steps: u32,
+struct Brought {
+    takes: Ps,
+    /// It goes on a row.
+    in_row: bool,
+    /// The index of the distance from which it comes, if it comes from another core.
+    from: Option<usize>,
 }
 
-impl Row {
-    const NONE: Row = Row {
-        last: EMPTY,
-        step: 0,
-        steps: 0,
-    };
+impl Brought {
+    fn asked(self, line: u32, start: Ps) -> Asked {
+        Asked {
+            line,
+            is_transfer: self.from.is_some(),
+            arrives_at: start + self.takes,
+        }
+    }
 }
 
 /// What is in a cache, set by set. What was taken away is still here until its place is needed.
@@ -211,7 +147,7 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(costs: Costs) -> Memory {
         Memory {
-            cores: vec![Core::new(); costs.cores],
+            cores: vec![Core::new(costs.reorder); costs.cores],
             lines: Vec::new(),
             cost: Vec::new(),
             bits: Vec::new(),
@@ -242,6 +178,8 @@ impl Memory {
             free_at: 0,
             before: NOBODY,
             leaves_at: 0,
+            written: false,
+            wanted: false,
         };
         self.lines.resize(lines, line);
         self.cost.resize(lines, Cost::default());
@@ -294,51 +232,48 @@ impl Memory {
     pub(crate) fn access(&mut self, core: usize, line: u32, kind: Kind) -> Access {
         self.cores[core].accesses += 1;
         match kind {
-            Kind::Load => self.load(core, line, false),
-            Kind::Follow => self.load(core, line, true),
-            Kind::Store => {
-                self.store(core, line);
-                Access::Done
-            }
+            Kind::Load | Kind::Reach | Kind::Follow => self.load(core, line, kind),
+            Kind::Store => self.store(core, line),
             Kind::Rmw => self.rmw(core, line),
         }
     }
 
     #[inline]
-    fn load(&mut self, core: usize, line: u32, follow: bool) -> Access {
-        if self.hits(core, line) {
-            let its = &mut self.lines[line as usize];
-            let now = self.cores[core].now;
-            if its.owner == core as u16 {
-                its.free_at = its.free_at.max(now);
-            }
-            self.arrive(core, line);
-            if follow {
-                self.cores[core].now += self.costs.first_hit;
-            }
-            return Access::Done;
+    fn load(&mut self, core: usize, line: u32, kind: Kind) -> Access {
+        if !self.hits(core, line) {
+            return self.fetch(core, line, kind);
         }
-        self.fetch(core, line)
+        let (its, of_core) = (&mut self.lines[line as usize], &mut self.cores[core]);
+        if its.owner == core as u16 {
+            its.free_at = its.free_at.max(of_core.now);
+        }
+        of_core.load_again(line, kind != Kind::Load, &mut self.cost);
+        if kind == Kind::Follow {
+            of_core.stall(self.costs.first_hit);
+        }
+        Access::Done
     }
 
-    /// When a line arrives that was asked for early, if it is still on its way.
-    #[inline]
-    fn arrival(&self, core: usize, line: u32) -> Option<Ps> {
-        let its = &self.cores[core];
-        (its.now < its.in_flight_until)
-            .then(|| its.find_arrival(line))
-            .flatten()
+    /// A core has waited up to this time.
+    pub(crate) fn stall_until(&mut self, core: usize, at: Ps) {
+        let its = &mut self.cores[core];
+        its.stall(at.saturating_sub(its.now));
     }
 
-    /// Waits for the rest, if the line was asked for before.
+    /// After each step of a core's clock: it waits for what it has gone on without for too long.
     #[inline]
-    fn arrive(&mut self, core: usize, line: u32) {
-        if let Some(ready) = self.arrival(core, line) {
-            let its = &mut self.cores[core];
-            self.cost[line as usize].missed += ready - its.now;
-            its.now = ready;
-            its.quiet = false;
-        }
+    pub(crate) fn settle(&mut self, core: usize) {
+        self.cores[core].settle(&mut self.cost);
+    }
+
+    /// Waits for all loads.
+    pub(crate) fn complete(&mut self, core: usize) {
+        self.cores[core].complete(&mut self.cost);
+    }
+
+    /// Waits for all loads, and until the core's stores are in its cache.
+    pub(crate) fn drain(&mut self, core: usize) {
+        self.cores[core].drain(&mut self.cost);
     }
 
     /// Whether a core still has a line that another has asked for.
@@ -359,49 +294,76 @@ impl Memory {
     }
 
     #[inline(never)]
-    fn fetch(&mut self, core: usize, line: u32) -> Access {
-        let now = self.cores[core].now;
-        self.cores[core].quiet = false;
+    fn fetch(&mut self, core: usize, line: u32, kind: Kind) -> Access {
+        let its = &mut self.cores[core];
+        its.quiet = false;
+        if its.make_room(&mut self.cost) {
+            return Access::Late;
+        }
+        let now = its.now;
         if self.has_still(core, line) {
+            self.cores[core].surprised = false;
             return Access::Done;
         }
-        let its = self.lines[line as usize];
-        if its.free_at > now && its.user != core as u16 {
-            return Access::Busy(its.free_at);
+        if let Some(busy) = self.busy(core, line) {
+            return busy;
         }
-        let takes = self.bring(core, line, now);
-        self.cores[core].now = now + takes;
+        let brought = self.bring(core, line, now);
+        let asked = brought.asked(line, now);
+        let its = &mut self.cores[core];
+        let was_polled = std::mem::take(&mut its.surprised);
+        if kind != Kind::Load || brought.in_row || was_polled {
+            its.wait(asked, now, &mut self.cost);
+        } else {
+            its.load(asked);
+        }
         Access::Done
     }
 
-    /// Gets a copy of a line, beginning at `start`; returns what that takes.
-    fn bring(&mut self, core: usize, line: u32, start: Ps) -> Ps {
-        let row = self.cores[core].is_in_row(line);
-        let owner = self.lines[line as usize].owner;
+    /// A line that is on its way to another core, or still that one's: the core waits for it.
+    fn busy(&mut self, core: usize, line: u32) -> Option<Access> {
+        let its = &mut self.lines[line as usize];
+        let is_busy = its.free_at > self.cores[core].now && its.user != core as u16;
+        its.wanted |= is_busy;
+        is_busy.then_some(Access::Busy(its.free_at))
+    }
+
+    /// Gets a line to read it, beginning at `start`: a copy, or all of it if it migrates.
+    fn bring(&mut self, core: usize, line: u32, start: Ps) -> Brought {
+        let Line { owner, written, .. } = self.lines[line as usize];
         let from_other = owner != NOBODY && owner != core as u16;
+        if from_other && written && self.costs.migrates {
+            let brought = self.own(core, line, start);
+            self.lines[line as usize].written = false;
+            return brought;
+        }
+        let in_row = self.cores[core].rows.go_on(line);
+        let mut from = None;
         let (takes, levels) = if from_other {
             let distance = self.costs.distance(core, owner.into());
-            (self.transfer(distance, row), usize::MAX)
+            from = Some(distance);
+            (self.transfer(distance, in_row), usize::MAX)
         } else if let Some((at, hop)) = self.nearest_own(core, line) {
-            (if row { hop.row } else { hop.hit }, at)
+            (if in_row { hop.row } else { hop.hit }, at)
         } else if let Some(distance) = self.nearest_other(core, line) {
-            (self.transfer(distance, row), usize::MAX)
+            (self.transfer(distance, in_row), usize::MAX)
         } else {
-            (self.memory_ps(core, line, row), usize::MAX)
+            (self.memory_ps(core, line, in_row), usize::MAX)
         };
-        let cost = &mut self.cost[line as usize];
         if from_other {
             // Until it is here, others wait; copies of it are made side by side.
-            cost.transfers += 1;
-            cost.waited += takes;
+            self.cost[line as usize].transfers += 1;
             let its = &mut self.lines[line as usize];
             (its.before, its.leaves_at) = (owner, start + takes / 2);
             (its.owner, its.user, its.free_at) = (NOBODY, core as u16, start + takes);
-        } else {
-            cost.missed += takes;
         }
+        self.lines[line as usize].wanted = false;
         self.fill(core, line, levels);
-        takes
+        Brought {
+            takes,
+            in_row,
+            from,
+        }
     }
 
     fn transfer(&self, distance: usize, row: bool) -> Ps {
@@ -532,34 +494,39 @@ impl Memory {
     }
 
     #[inline]
-    fn store(&mut self, core: usize, line: u32) {
+    fn store(&mut self, core: usize, line: u32) -> Access {
         let is_here = self.has(line, self.first(core).cache);
         let is_own = self.lines[line as usize].owner == core as u16;
-        if is_own || is_here && self.is_alone(core, line) {
-            let now = self.cores[core].now;
-            let its = &mut self.lines[line as usize];
-            (its.owner, its.user) = (core as u16, core as u16);
-            its.free_at = its.free_at.max(now);
-            if let Some(ready) = self.arrival(core, line) {
-                // It is in the cache when the line is.
-                let its = &mut self.cores[core];
-                if ready > its.drained_at {
-                    (its.drained_at, its.drained_line) = (ready, line);
-                }
-            }
-            if is_here {
-                return;
-            }
+        if !is_here || !is_own && !self.is_alone(core, line) {
+            return self.store_later(core, line);
         }
-        self.cores[core].quiet = false;
-        self.store_later(core, line);
+        let (its, of_core) = (&mut self.lines[line as usize], &mut self.cores[core]);
+        of_core.store_again(line);
+        // Whoever waits for it already waits no longer for that: a store that is not done holds no
+        // line.
+        let seen_at = if its.wanted {
+            of_core.now
+        } else {
+            of_core.seen_at()
+        };
+        (its.owner, its.user, its.written) = (core as u16, core as u16, true);
+        its.free_at = its.free_at.max(seen_at);
+        Access::Done
     }
 
-    /// A store whose line is not here: the core goes on, and the line comes meanwhile.
+    /// A store whose line is not here: the core goes on, and the line comes meanwhile, beside those
+    /// of other stores. They are seen in their order.
     #[inline(never)]
-    fn store_later(&mut self, core: usize, line: u32) {
+    fn store_later(&mut self, core: usize, line: u32) -> Access {
+        let its = &mut self.cores[core];
+        its.quiet = false;
+        if its.make_room(&mut self.cost) {
+            return Access::Late;
+        }
+        let now = its.now;
         if self.has_still(core, line) {
-            return self.write_still(core, line);
+            self.write_still(core, line);
+            return Access::Done;
         }
         let its = self.lines[line as usize];
         let by_other = if its.user == core as u16 {
@@ -567,109 +534,89 @@ impl Memory {
         } else {
             its.free_at
         };
-        let start = self.cores[core]
-            .now
-            .max(self.cores[core].drained_at)
-            .max(by_other);
-        let transfers = self.cost[line as usize].transfers;
-        let takes = self.own(core, line, false, start);
-        let transferred = self.cost[line as usize].transfers > transfers;
-        let its = &mut self.lines[line as usize];
-        its.free_at = start + takes;
+        let start = now.max(by_other);
+        let brought = self.own(core, line, start);
+        let asked = brought.asked(line, start);
         let its = &mut self.cores[core];
-        its.drained_at = start + takes;
-        its.drained_line = line;
-        its.drains_transfer |= transferred;
-        its.stores += 1;
-        if its.stores > STORES_MAX {
-            self.drain(core);
+        if brought.in_row {
+            // There are more stores to lines before it than can wait.
+            its.wait(asked, now, &mut self.cost);
+        } else {
+            its.ask(asked);
         }
+        its.store(asked);
+        self.lines[line as usize].free_at = its.seen_at();
+        Access::Done
     }
 
-    /// Makes the core the owner; returns what that takes.
-    fn own(&mut self, core: usize, line: u32, rmw: bool, start: Ps) -> Ps {
-        let row = self.cores[core].is_in_row(line);
+    /// Makes the core the owner, beginning at `start`.
+    fn own(&mut self, core: usize, line: u32, start: Ps) -> Brought {
+        let in_row = self.cores[core].rows.go_on(line);
         let had = self.nearest_own(core, line);
         let owner = self.lines[line as usize].owner;
-        let takes = match self.take(core, line) {
-            Some(distance) => {
-                let takes = if rmw {
-                    self.costs.rmw[distance]
-                } else {
-                    self.transfer(distance, row)
-                };
-                let cost = &mut self.cost[line as usize];
-                cost.transfers += 1;
-                if rmw {
-                    cost.waited += takes;
-                }
-                takes
-            }
-            None => {
-                let miss = match had {
-                    Some((_, hop)) if row => hop.row,
-                    Some((_, hop)) => hop.hit,
-                    None => self.memory_ps(core, line, row),
-                };
-                if rmw {
-                    self.cost[line as usize].missed += miss;
-                    miss + self.costs.rmw[0]
-                } else {
-                    miss
-                }
-            }
+        let from = self.take(core, line);
+        let takes = match (from, had) {
+            (Some(distance), _) => self.transfer(distance, in_row),
+            (None, Some((_, hop))) if in_row => hop.row,
+            (None, Some((_, hop))) => hop.hit,
+            (None, None) => self.memory_ps(core, line, in_row),
         };
+        self.cost[line as usize].transfers += u64::from(from.is_some());
         self.fill(core, line, usize::MAX);
         let its = &mut self.lines[line as usize];
         if owner != NOBODY && owner != core as u16 {
             (its.before, its.leaves_at) = (owner, start + takes / 2);
         }
         (its.owner, its.user) = (core as u16, core as u16);
-        takes
-    }
-
-    /// Waits until the core's stores are in its cache.
-    pub(crate) fn drain(&mut self, core: usize) {
-        let its = &mut self.cores[core];
-        if its.drained_at > its.now {
-            let cost = &mut self.cost[its.drained_line as usize];
-            if its.drains_transfer {
-                cost.waited += its.drained_at - its.now;
-            } else {
-                cost.missed += its.drained_at - its.now;
-            }
-            its.now = its.drained_at;
-            its.quiet = false;
+        its.free_at = its.free_at.max(start + takes);
+        (its.written, its.wanted) = (true, false);
+        Brought {
+            takes,
+            in_row,
+            from,
         }
-        (its.stores, its.drains_transfer) = (0, false);
     }
 
     fn rmw(&mut self, core: usize, line: u32) -> Access {
-        self.cores[core].quiet = false;
-        self.drain(core);
-        let mut now = self.cores[core].now;
-        let its = self.lines[line as usize];
-        let takes = if its.owner == core as u16 && self.has(line, self.first(core).cache) {
-            self.arrive(core, line);
-            now = self.cores[core].now;
-            self.costs.rmw[0]
-        } else if self.has_still(core, line) {
-            self.cores[core].now = now + self.costs.rmw[0];
+        let its = &mut self.cores[core];
+        let began = its.now;
+        (its.quiet, its.surprised) = (false, false);
+        its.drain(&mut self.cost);
+        its.load_again(line, true, &mut self.cost);
+        let now = its.now;
+        if now > began {
+            return Access::Late;
+        }
+        let is_own = self.lines[line as usize].owner == core as u16;
+        let is_here = is_own && self.has(line, self.first(core).cache);
+        let mut takes = self.costs.rmw[0];
+        if !is_here && self.has_still(core, line) {
+            self.cores[core].now = now + takes;
             self.write_still(core, line);
             return Access::Done;
-        } else if its.free_at > now && its.user != core as u16 {
-            return Access::Busy(its.free_at);
-        } else {
-            self.own(core, line, true, now)
-        };
+        }
+        if !is_here {
+            if let Some(busy) = self.busy(core, line) {
+                return busy;
+            }
+            let brought = self.own(core, line, now);
+            let cost = &mut self.cost[line as usize];
+            if let Some(distance) = brought.from {
+                takes = self.costs.rmw[distance];
+                cost.waited += takes;
+            } else {
+                takes += brought.takes;
+                cost.missed += brought.takes;
+            }
+        }
         let its = &mut self.lines[line as usize];
-        its.user = core as u16;
+        (its.user, its.written) = (core as u16, true);
         its.free_at = now + takes;
         self.cores[core].now = now + takes;
         Access::Done
     }
 
-    /// A fence: all stores are in the cache.
+    /// A fence: all loads are here, and all stores are in the cache.
     pub(crate) fn fence(&mut self, core: usize) {
         self.drain(core);
         self.cores[core].now += self.costs.rmw[0];
@@ -684,28 +631,17 @@ impl Memory {
         if is_here || its.free_at > now && its.user != core as u16 {
             return;
         }
-        if self.cores[core].in_flight.len() >= IN_FLIGHT_MAX {
-            self.cores[core].in_flight.retain(|&(_, ready)| ready > now);
-            if self.cores[core].in_flight.len() >= IN_FLIGHT_MAX {
-                return;
-            }
+        if !self.cores[core].has_room() {
+            return;
         }
-        self.cores[core].quiet = false;
-        let before = self.cost[line as usize];
-        let takes = if to_write {
-            let takes = self.own(core, line, false, now);
-            let its = &mut self.lines[line as usize];
-            its.free_at = its.free_at.max(now + takes);
-            takes
+        let brought = if to_write {
+            self.own(core, line, now)
         } else {
             self.bring(core, line, now)
         };
-        // Nobody has waited so far.
-        let cost = &mut self.cost[line as usize];
-        (cost.waited, cost.missed) = (before.waited, before.missed);
         let its = &mut self.cores[core];
-        its.in_flight.push((line, now + takes));
-        its.in_flight_until = its.in_flight_until.max(now + takes);
+        its.quiet = false;
+        its.ask(brought.asked(line, now));
     }
 
     /// A core that waits for the lock in this line looks at once when it was written.
@@ -721,6 +657,7 @@ impl Memory {
         self.fill(to, line, usize::MAX);
         let its = &mut self.lines[line as usize];
         (its.owner, its.user, its.free_at) = (to as u16, to as u16, at);
+        (its.written, its.wanted) = (true, false);
         self.cost[line as usize].transfers += 1;
     }
 

@@ -310,7 +310,10 @@ fn drive(cores: &mut [Option<VirtualCore>], mut options: Options) -> Result<Repo
         let its = cores[core].as_mut().expect("who is queued has a body");
         if resume(its) {
             left -= 1;
-            look(|world| world.cores[core].status = Status::Ended);
+            look(|world| {
+                world.memory.drain(core);
+                world.cores[core].status = Status::Ended;
+            });
         }
         look(|world| world.current = OUTSIDE);
     }

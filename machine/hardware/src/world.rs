@@ -203,8 +203,7 @@ impl World {
                 Status::Runs | Status::WaitsForLock(_) | Status::Ended => {}
             }
             self.cores[core].status = Status::Runs;
-            let clock = &mut self.memory.cores[core].now;
-            *clock = at.max(*clock);
+            self.memory.stall_until(core, at);
             self.current = core;
             let next = self.queue.peek().map_or(Ps::MAX, |turn| turn.0.0);
             self.limit = next.saturating_add(self.ahead).min(self.bound);
@@ -230,6 +229,7 @@ impl World {
         if !self.memory.robbed.is_empty() {
             self.see_to_robbed();
         }
+        self.memory.settle(self.current);
         if *self.clock() <= self.limit {
             return Flow::Go;
         }
@@ -248,9 +248,13 @@ impl World {
     pub(crate) fn access(&mut self, address: usize, kind: Kind) -> Flow {
         let line = self.names.at(address);
         self.memory.grow(self.names.len());
-        match self.memory.access(self.current, line, kind) {
-            Access::Done => self.flow(),
-            Access::Busy(until) => self.wait_for_line(line, until),
+        loop {
+            match self.memory.access(self.current, line, kind) {
+                Access::Done => return self.flow(),
+                Access::Busy(until) => return self.wait_for_line(line, until),
+                Access::Late if self.flow() == Flow::Go => {}
+                Access::Late => return Flow::Again,
+            }
         }
     }
 
@@ -296,6 +300,7 @@ impl World {
         // Of two lines that it lost the first one counts.
         self.cores[core].status = Status::Runs;
         self.cores[core].polled += at - since;
+        self.memory.cores[core].surprised = true;
         self.queue_at(core, at, false);
     }
 
@@ -331,6 +336,7 @@ impl World {
     /// The time of the core that asks, which takes a while.
     pub(crate) fn read_clock(&mut self) -> Flow {
         self.cores[self.current].read_clock = true;
+        self.memory.complete(self.current);
         let takes = self.memory.costs.clock;
         self.spend(takes)
     }
@@ -338,6 +344,7 @@ impl World {
     /// A pause in a loop that polls. After a round of hits nothing will be different until a line
     /// is taken away.
     pub(crate) fn pause(&mut self, pauses: u32) -> Flow {
+        self.end_loads();
         if self.memory.cores[self.current].quiet && !self.cores[self.current].read_clock {
             self.poll(None)
         } else {
@@ -349,6 +356,7 @@ impl World {
     /// The same for a loop that reads the clock, makes `pauses` a round, looks at these lines in
     /// each of them, and would do something else at `until`.
     pub(crate) fn idle(&mut self, pauses: u32, at_hand: &[usize], until: Ps) -> Flow {
+        self.end_loads();
         let pause = self.memory.costs.pause * u64::from(pauses);
         if !self.memory.cores[self.current].quiet {
             return self.end_round(pause);
@@ -359,6 +367,12 @@ impl World {
             self.cores[core].at_hand[at] = self.names.at(address);
         }
         self.poll(Some(until))
+    }
+
+    /// What was polled is here, and known.
+    fn end_loads(&mut self) {
+        self.memory.complete(self.current);
+        self.memory.cores[self.current].surprised = false;
     }
 
     fn end_round(&mut self, pause: Ps) -> Flow {
@@ -411,7 +425,7 @@ impl World {
             // It had tried, and got it.
             its.tries = None;
         }
-        let _ = self.memory.access(self.current, line, Kind::Store);
+        while self.memory.access(self.current, line, Kind::Store) == Access::Late {}
         if let Some(queue) = self.lock_queues.get_mut(&line) {
             let was_overtaken = |&core: &usize| self.cores[core].tries == Some(line);
             let overtaken = queue.iter().position(was_overtaken);

@@ -132,6 +132,11 @@ fn what_does_not_go_together_is_told() {
             "cache 1 bytes = 48K ; x",
             "`cache 1 bytes`: 49152 bytes, and the topology says 32768",
         ),
+        (
+            "holders",
+            "holders = 3 ; x",
+            "`holders`: 3 is neither 1 nor 2",
+        ),
     ] {
         let text = with(name, line);
         let said = error(&text);
@@ -200,7 +205,7 @@ fn topologies_are_checked() {
     let rest = rest.iter().filter(|key| {
         let many = matches!(
             key,
-            Key::Transfer(_) | Key::TransferRow(_) | Key::Handoff(_)
+            Key::Transfer(_) | Key::TransferRow(_) | Key::Handoff(_) | Key::Holders
         );
         let far = matches!(key, Key::Hit(Place::FarMemory) | Key::Row(Place::FarMemory));
         let third = matches!(key, Key::Hit(Place::Cache(3)) | Key::Row(Place::Cache(3)));

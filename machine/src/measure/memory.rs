@@ -119,6 +119,8 @@ pub(super) enum How {
     InRow,
     /// Read, modified and written, each after the one before.
     Rmw,
+    /// The same, of lines that were read before, which does not count.
+    RmwLoaded,
 }
 
 /// What a line takes to come from CPU `a` to CPU `b`, in ns.
@@ -138,11 +140,14 @@ pub(super) fn transfer_ns(a: u32, b: u32, how: How) -> Result<f64, String> {
             }
         },
         || {
+            if how == How::RmwLoaded {
+                lines.follow(LINES);
+            }
             let start = Instant::now();
             match how {
                 How::Scattered => lines.follow(LINES),
                 How::InRow => lines.read_in_row(),
-                How::Rmw => {
+                How::Rmw | How::RmwLoaded => {
                     let all = &lines.0;
                     let mut at = 0;
                     for _ in 0..LINES {

@@ -160,9 +160,12 @@ impl Chain {
 
     fn iter<'a>(&self, colors: &'a [ColorQueue]) -> impl Iterator<Item = u32> + use<'a> {
         let links = self.links;
+        charge::reach(self);
         let some = |color: u32| (color != NONE).then_some(color);
         std::iter::successors(some(self.head), move |&color| {
-            some(links(&colors[color as usize]).next.load(Relaxed))
+            let its = &colors[color as usize];
+            charge::follow(its);
+            some(links(its).next.load(Relaxed))
         })
     }
 }
@@ -298,13 +301,18 @@ impl Mely {
         let core = &self.cores[core];
         let queue = &mut core.queue.lock().of;
         let last_color = queue.current.take();
+        charge::reach(&queue.queue);
         let color = match queue.queue.head {
             NONE => return None,
             color => color,
         };
         let its = &self.colors[color as usize];
+        charge::reach(its);
         let events = self.events(color, queue);
         charge::store(&raw const *events);
+        if let Some(first) = events.front().get() {
+            charge::reach(first);
+        }
         let event = take_out(&mut events.front_mut()).expect("who is in the core-queue has events");
         queue.len -= 1;
         let count = its.count.load(Relaxed) - 1;

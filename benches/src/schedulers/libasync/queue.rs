@@ -53,6 +53,7 @@ impl<Q: Queues> Queue<Q> {
 
     /// From the left.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Place<Q>, &Event<Q>)> {
+        charge::reach(self);
         let cpucbs = self.cpucbs.iter().map(|event| (Kind::Cpucb, event));
         let ios = self.ios.iter().map(|event| (Kind::Io, event));
         cpucbs.chain(ios).map(|(kind, event)| {

@@ -1,0 +1,41 @@
+//! What the tests of runs have in common.
+
+use mely_hardware::sync::atomic::AtomicU64;
+use mely_hardware::{Body, Machine, Options, Report, charge, run};
+use std::rc::Rc;
+
+pub(crate) fn epyc(cores: usize) -> Machine {
+    Machine::shipped("epyc-2x64").unwrap().take(cores).unwrap()
+}
+
+pub(crate) fn go(machine: &Machine, seed: u64, bodies: Vec<Body>) -> Report {
+    run(machine, Options::new(seed), bodies).unwrap()
+}
+
+pub(crate) fn body(f: impl FnOnce() + 'static) -> Body {
+    Box::new(f)
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+pub(crate) struct Line(pub(crate) AtomicU64);
+
+pub(crate) fn lines(count: usize) -> Rc<Vec<Line>> {
+    let lines: Vec<Line> = (0..count).map(|_| Line::default()).collect();
+    Rc::new(lines)
+}
+
+/// What `f` takes, in ns.
+pub(crate) fn takes(f: impl FnOnce()) -> f64 {
+    let start = charge::now_ns().unwrap();
+    f();
+    (charge::now_ns().unwrap() - start) as f64
+}
+
+#[track_caller]
+pub(crate) fn assert_near(is: f64, expected: f64) {
+    assert!(
+        (is - expected).abs() <= 0.01 * expected + 1.0,
+        "{is}, not {expected}"
+    );
+}
