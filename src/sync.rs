@@ -62,6 +62,8 @@ pub(crate) mod charge {
     #[inline(always)]
     pub(crate) fn run() {}
     #[inline(always)]
+    pub(crate) fn send() {}
+    #[inline(always)]
     pub(crate) fn turn() {}
     #[inline(always)]
     pub(crate) fn queue() {}

@@ -176,6 +176,40 @@ fn what_handlers_touch_is_charged() {
     );
 }
 
+/// To hand events to another color costs once for all that are posted to it in a row, whichever
+/// core it is of; to the own color, nothing.
+#[test]
+fn what_is_sent_to_another_color_is_charged_once() {
+    // The handler is known to be short when it posts: what a long one posts is sent at once.
+    fn post_all(cx: &mut Cx, colors: [u64; 10], after: u32) {
+        if after > 0 {
+            return cx.post(Color::from(2), move |cx| post_all(cx, colors, after - 1));
+        }
+        for color in colors {
+            cx.post(Color::from(color), |_cx| ());
+        }
+    }
+    let ns = |send_ns: f64, colors: [u64; 10]| {
+        let machine = epyc().with(Key::Send, send_ns, "a test").unwrap();
+        let run = builder(2)
+            .stealing(Stealing::Off)
+            .simulate_on(&machine, 1)
+            .unwrap();
+        run.run(move |cx| post_all(cx, colors, 100)).unwrap().all_ns
+    };
+    let sent = |colors| (ns(1_001.0, colors) - ns(1.0, colors)) / 1_000.0;
+    let to_own = sent([2; 10]);
+    for (colors, times) in [
+        ([4; 10], 1.0),
+        ([4, 6, 4, 6, 4, 6, 4, 6, 4, 6], 10.0),
+        ([3; 10], 1.0),
+        ([3, 5, 3, 5, 3, 5, 3, 5, 3, 5], 10.0),
+    ] {
+        let more = sent(colors) - to_own;
+        assert!((more - times).abs() < 0.1, "{colors:?}: {more}");
+    }
+}
+
 #[test]
 fn state_of_a_color_is_charged_where_it_is_used() {
     let run = builder(2)

@@ -158,6 +158,7 @@ fn round(topology: &Topology, take: &mut (dyn FnMut(Key, f64) + Send)) -> Result
     let events = events::costs()?;
     take(Key::Post, events.post);
     take(Key::Run, events.run);
+    take(Key::Send, events.send);
     take(Key::Turn, events.turn);
     take(Key::Queue, events.queue);
     take(Key::Step, events.step);

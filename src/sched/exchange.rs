@@ -14,7 +14,6 @@ use crate::shared::mail;
 use crate::shared::poke::{self, Chain};
 use crate::shared::sleepers::rescue;
 use crate::sync::atomic::fence;
-#[cfg(all(debug_assertions, not(loom)))]
 use crate::sync::charge;
 use crate::sync::{atomic::Ordering, fault};
 use arrayvec::ArrayVec;
@@ -213,6 +212,7 @@ fn publish(
         colors: ArrayVec::new(),
     };
     for (Outgoing { slot, chunk }, by_event) in outbox.drain() {
+        charge::send();
         match section.append(slot, chunk, by_event) {
             Append::Done => {}
             Append::Elsewhere(mut chunk) => {

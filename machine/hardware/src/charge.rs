@@ -175,6 +175,16 @@ pub fn run() {
     });
 }
 
+/// Events in a row are handed to a color other than the one that runs: what that takes besides its
+/// memory.
+#[inline]
+pub fn send() {
+    charge(|world| {
+        let takes = world.memory.costs.send;
+        world.spend(takes)
+    });
+}
+
 /// A color has its turn.
 #[inline]
 pub fn turn() {

@@ -298,6 +298,7 @@ pub(crate) fn key(name: &str) -> Option<Key> {
         ["pause"] => Key::Pause,
         ["post"] => Key::Post,
         ["run"] => Key::Run,
+        ["send"] => Key::Send,
         ["turn"] => Key::Turn,
         ["queue"] => Key::Queue,
         ["step"] => Key::Step,

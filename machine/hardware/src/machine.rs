@@ -69,6 +69,8 @@ pub enum Key {
     Post,
     /// Running an empty event, in ns.
     Run,
+    /// To hand events in a row to a color other than the one that runs, in ns.
+    Send,
     /// A turn of a color, in ns.
     Turn,
     /// Putting a color into a core's queue and taking it out again, in ns.
@@ -101,6 +103,7 @@ impl fmt::Display for Key {
             Key::Pause => f.write_str("pause"),
             Key::Post => f.write_str("post"),
             Key::Run => f.write_str("run"),
+            Key::Send => f.write_str("send"),
             Key::Turn => f.write_str("turn"),
             Key::Queue => f.write_str("queue"),
             Key::Step => f.write_str("step"),
@@ -240,6 +243,7 @@ impl Machine {
             Key::Pause,
             Key::Post,
             Key::Run,
+            Key::Send,
             Key::Turn,
             Key::Queue,
             Key::Step,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 pub(super) struct EventCosts {
     pub(super) post: f64,
     pub(super) run: f64,
+    pub(super) send: f64,
     pub(super) turn: f64,
     pub(super) queue: f64,
     pub(super) step: f64,
@@ -32,13 +33,19 @@ pub(super) fn costs() -> Result<EventCosts, String> {
     // What is left of a hop without a turn: the event, and the choice of the next color.
     let (stay, _) = hops(1)?;
     let hop = |colors| hops(colors).map(|(ns, turns)| (ns - stay) / turns);
-    // Colors of which all stay at hand, and too many for that.
-    let turn = hop(16)?;
-    let queue = hop(256)? - turn;
+    // Colors of which all stay at hand, and too many for that. Each hop is sent, and begins a turn.
+    let near = hop(16)?;
+    let queue = hop(256)? - near;
+    // Events that are sent, but of which several share a turn.
+    let (own, _) = sends(1)?;
+    let (others, turns) = sends(8)?;
+    let send = (others - own - turns * near) / (1.0 - turns);
+    let turn = near - send;
     let step = step_ns(post + run)?;
     Ok(EventCosts {
         post,
         run,
+        send: send.max(0.01),
         turn: turn.max(0.01),
         queue: queue.max(0.01),
         step: step.max(0.01),
@@ -77,6 +84,57 @@ fn post_and_run() -> Result<(f64, f64), String> {
     Ok((post, (all - post).max(0.01)))
 }
 
+/// Events that a handler posts to this many colors by turns, or to its own: ns of an event from the
+/// first post until the last has run, and turns of an event.
+fn sends(colors: u64) -> Result<(f64, f64), String> {
+    const EVENTS: u64 = 160;
+    const ROUNDS: u64 = 400;
+    /// Written by one core only.
+    #[derive(Default)]
+    struct Sends {
+        left: AtomicU64,
+        last: AtomicU64,
+        turns: AtomicU64,
+        times: Mutex<Vec<f64>>,
+    }
+    fn sink(cx: &mut Cx, color: u64, colors: u64, start: Instant, sends: &'static Sends) {
+        let another = sends.last.load(Ordering::Relaxed) != color;
+        sends.last.store(color, Ordering::Relaxed);
+        add(&sends.turns, u64::from(another));
+        let left = add(&sends.left, u64::MAX);
+        if left.is_multiple_of(EVENTS) {
+            let ns = start.elapsed().as_nanos() as f64 / EVENTS as f64;
+            sends.times.lock().expect("no panic").push(ns);
+            if left > 0 {
+                cx.post(Color::from(1), move |cx| round(cx, colors, sends));
+            }
+        }
+    }
+    fn round(cx: &mut Cx, colors: u64, sends: &'static Sends) {
+        let start = Instant::now();
+        for event in 0..EVENTS {
+            // The handler's own is 1.
+            let color = if colors == 1 { 1 } else { 2 + event % colors };
+            cx.post(Color::from(color), move |cx| {
+                sink(cx, color, colors, start, sends)
+            });
+        }
+    }
+    let sends: &'static Sends = Box::leak(Box::default());
+    sends.left.store(EVENTS * ROUNDS, Ordering::Relaxed);
+    run(move |cx| cx.post(Color::from(1), move |cx| round(cx, colors, sends)))?;
+    let times = std::mem::take(&mut *sends.times.lock().expect("no panic"));
+    let turns = sends.turns.load(Ordering::Relaxed) as f64 / (EVENTS * ROUNDS) as f64;
+    Ok((median(times), turns))
+}
+
+/// Adds to what one core only writes; returns the sum.
+fn add(to: &AtomicU64, more: u64) -> u64 {
+    let sum = to.load(Ordering::Relaxed).wrapping_add(more);
+    to.store(sum, Ordering::Relaxed);
+    sum
+}
+
 /// Events each of which posts the next to a color drawn by chance, as many as there are colors, a
 /// power of two: ns of an event, and turns of an event. (Drawn, since in programs the turns come in
 /// no order that the processor could foresee.)
@@ -91,11 +149,6 @@ fn hops(colors: u64) -> Result<(f64, f64), String> {
         last: AtomicU64,
         turns: AtomicU64,
         times: Mutex<Vec<Instant>>,
-    }
-    fn add(to: &AtomicU64, more: u64) -> u64 {
-        let sum = to.load(Ordering::Relaxed).wrapping_add(more);
-        to.store(sum, Ordering::Relaxed);
-        sum
     }
     fn hop(cx: &mut Cx, color: u64, mask: u64, hops: &'static Hops) {
         if hops.left.load(Ordering::Relaxed) == 0 {
