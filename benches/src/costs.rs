@@ -12,6 +12,8 @@ pub struct Costs {
     pub pass: f64,
     /// The check of one that several post to.
     pub relay: f64,
+    /// Which event a producer of *fan-in* posts next.
+    pub window: f64,
     /// Writing what an event of *penalty* reads: a kilobyte.
     pub write_part: f64,
     /// Reading it.
@@ -25,9 +27,10 @@ pub struct Costs {
 }
 
 /// The names of [`Costs`], in their order.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "pass",
     "relay",
+    "window",
     "write_part",
     "read_part",
     "fill",
@@ -37,10 +40,20 @@ const NAMES: [&str; 7] = [
 
 impl Costs {
     fn of(values: [f64; NAMES.len()]) -> Costs {
-        let [pass, relay, write_part, read_part, fill, sort, merge] = values;
+        let [
+            pass,
+            relay,
+            window,
+            write_part,
+            read_part,
+            fill,
+            sort,
+            merge,
+        ] = values;
         Costs {
             pass,
             relay,
+            window,
             write_part,
             read_part,
             fill,
@@ -53,6 +66,7 @@ impl Costs {
         [
             self.pass,
             self.relay,
+            self.window,
             self.write_part,
             self.read_part,
             self.fill,
@@ -123,7 +137,7 @@ mod tests {
 
     #[test]
     fn costs_are_read_as_they_were_written() {
-        let costs = Costs::of([1.0, 2.5, 30.0, 4.0, 500.25, 6.0, 7.0]);
+        let costs = Costs::of([1.0, 2.5, 3.0, 30.0, 4.0, 500.25, 6.0, 7.0]);
         assert_eq!(Costs::parse(&costs.to_text()), Ok(costs.clone()));
         assert_eq!(costs.times(2.0).sort, 12.0);
         let wrong = costs.to_text().replace("fill 500.25", "fill much");

@@ -15,7 +15,7 @@
 
 use super::{Table, Work, Workload, finish, world};
 use crate::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
-use crate::world::Verdict;
+use crate::world::{Verdict, computes};
 use crate::{Context, Outside, World, machine};
 use std::sync::OnceLock;
 use std::thread::{self, Thread};
@@ -246,6 +246,18 @@ fn window_of(world: &World, window: u32) -> impl Iterator<Item = (u16, u32, bool
     })
 }
 
+/// What a producer computes for an event that it posts.
+pub(super) fn computation() -> Box<dyn FnMut()> {
+    let fan_in = FanIn {
+        sinks: 64,
+        producers: Producers::Handlers,
+        window: WINDOW,
+    };
+    let world: &World = Box::leak(Box::new(fan_in.world(1 << 20, 1)));
+    let mut windows = (0..u32::MAX).flat_map(|window| window_of(world, window % 512));
+    Box::new(move || _ = std::hint::black_box(windows.next()))
+}
+
 /// The colors that a window waits for: so many, and other ones than the window before.
 fn asked(world: &World) -> u32 {
     let colors = world.colors() as u32;
@@ -283,6 +295,7 @@ fn post_windows<C: Context + ?Sized>(cx: &mut C, producer: &'static Producer, fr
         left.store(asked(world), Relaxed);
         producer.posted.store(window + 1, Relaxed);
         for (color, number, is_asked) in window_of(world, window) {
+            computes(|costs| costs.window);
             // Closures of 8 bytes.
             if is_asked {
                 cx.post(color.into(), move |cx| {
@@ -336,6 +349,7 @@ where
             all.least_share.get_or_init(|| least_share(all));
         }
         for (color, number, is_asked) in window_of(world, window) {
+            computes(|costs| costs.window);
             // Closures of 8 bytes.
             if is_asked {
                 outside.post(color.into(), move |cx: &mut C| {

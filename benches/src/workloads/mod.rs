@@ -275,7 +275,7 @@ impl Workload {
 }
 
 /// What handlers compute, with all data at hand, for [`crate::costs::Costs::measure`].
-pub(crate) fn computations() -> [Box<dyn FnMut()>; 7] {
+pub(crate) fn computations() -> [Box<dyn FnMut()>; 8] {
     let world: &World = Box::leak(Box::new(World::new(1, 1, 1, 1, true)));
     let (mut passed, mut relayed) = (0, 0);
     let [write_part, read_part] = penalty::computations();
@@ -290,6 +290,7 @@ pub(crate) fn computations() -> [Box<dyn FnMut()>; 7] {
             other.relay(0, 0, relayed);
             relayed += 1;
         }),
+        fan_in::computation(),
         write_part,
         read_part,
         fill,
