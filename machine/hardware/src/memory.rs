@@ -66,8 +66,9 @@ pub(crate) struct Line {
     leaves_at: Ps,
     /// Its owner has written it since it got it.
     written: bool,
-    /// Somebody waits for it.
-    wanted: bool,
+    /// Stores that are not done keep it until then at the latest: once somebody waits for it, what
+    /// its user has under way at that moment, and nothing that comes later. `MAX` if nobody does.
+    keeps_until: Ps,
 }
 
 /// A line that was brought to a core.
@@ -179,7 +180,7 @@ impl Memory {
             before: NOBODY,
             leaves_at: 0,
             written: false,
-            wanted: false,
+            keeps_until: Ps::MAX,
         };
         self.lines.resize(lines, line);
         self.cost.resize(lines, Cost::default());
@@ -322,10 +323,30 @@ impl Memory {
 
     /// A line that is on its way to another core, or still that one's: the core waits for it.
     fn busy(&mut self, core: usize, line: u32) -> Option<Access> {
+        let until = self.wait_for(core, line, self.cores[core].now)?;
+        Some(Access::Busy(until))
+    }
+
+    /// The same at this time: until when it waits. From then on what its user stores holds the line
+    /// no longer.
+    pub(crate) fn wait_for(&mut self, core: usize, line: u32, at: Ps) -> Option<Ps> {
+        let until = self.busy_until(core, line, at)?;
         let its = &mut self.lines[line as usize];
-        let is_busy = its.free_at > self.cores[core].now && its.user != core as u16;
-        its.wanted |= is_busy;
-        is_busy.then_some(Access::Busy(its.free_at))
+        if its.keeps_until == Ps::MAX {
+            its.keeps_until = self.cores[usize::from(its.user)].seen_at();
+        }
+        Some(until)
+    }
+
+    fn busy_until(&self, core: usize, line: u32, at: Ps) -> Option<Ps> {
+        let its = &self.lines[line as usize];
+        (its.free_at > at && its.user != core as u16).then_some(its.free_at)
+    }
+
+    /// A core has waited for a line, and gets it now. Whoever still waits says so in its turn.
+    pub(crate) fn serve(&mut self, line: u32, waited: Ps) {
+        self.lines[line as usize].keeps_until = Ps::MAX;
+        self.waited(line, waited);
     }
 
     /// Gets a line to read it, beginning at `start`: a copy, or all of it if it migrates.
@@ -357,7 +378,6 @@ impl Memory {
             (its.before, its.leaves_at) = (owner, start + takes / 2);
             (its.owner, its.user, its.free_at) = (NOBODY, core as u16, start + takes);
         }
-        self.lines[line as usize].wanted = false;
         self.fill(core, line, levels);
         Brought {
             takes,
@@ -502,13 +522,7 @@ impl Memory {
         }
         let (its, of_core) = (&mut self.lines[line as usize], &mut self.cores[core]);
         of_core.store_again(line);
-        // Whoever waits for it already waits no longer for that: a store that is not done holds no
-        // line.
-        let seen_at = if its.wanted {
-            of_core.now
-        } else {
-            of_core.seen_at()
-        };
+        let seen_at = of_core.seen_at().min(its.keeps_until).max(of_core.now);
         (its.owner, its.user, its.written) = (core as u16, core as u16, true);
         its.free_at = its.free_at.max(seen_at);
         Access::Done
@@ -529,6 +543,12 @@ impl Memory {
             return Access::Done;
         }
         let its = self.lines[line as usize];
+        // It goes behind who waits, or else stores by turns would let nobody else in.
+        if its.keeps_until != Ps::MAX
+            && let Some(busy) = self.busy(core, line)
+        {
+            return busy;
+        }
         let by_other = if its.user == core as u16 {
             0
         } else {
@@ -569,7 +589,7 @@ impl Memory {
         }
         (its.owner, its.user) = (core as u16, core as u16);
         its.free_at = its.free_at.max(start + takes);
-        (its.written, its.wanted) = (true, false);
+        its.written = true;
         Brought {
             takes,
             in_row,
@@ -635,6 +655,8 @@ impl Memory {
             return;
         }
         let brought = if to_write {
+            // Assumed to count as written, as on AMD, where it marks the line modified: who loads
+            // it next gets it whole.
             self.own(core, line, now)
         } else {
             self.bring(core, line, now)
@@ -644,20 +666,31 @@ impl Memory {
         its.ask(brought.asked(line, now));
     }
 
-    /// A core that waits for the lock in this line looks at once when it was written.
-    pub(crate) fn look(&mut self, core: usize, line: u32) {
-        self.lines[line as usize].owner = NOBODY;
-        self.cost[line as usize].transfers += 1;
-        self.fill(core, line, usize::MAX);
+    /// A core that waits for the lock in this line looks at it, as who loads it. Not before it is
+    /// where it goes: else it returns when that is.
+    pub(crate) fn look(&mut self, core: usize, line: u32, at: Ps) -> Option<Ps> {
+        let until = self.busy_until(core, line, at);
+        if until.is_none() {
+            let _ = self.bring(core, line, at);
+        }
+        until
     }
 
-    /// A lock is handed to a core that waits for it, at this moment.
-    pub(crate) fn hand_over(&mut self, line: u32, to: usize, at: Ps) {
+    /// A lock is released by the store that was made last. It is seen after all before it, whoever
+    /// waits; returns when.
+    pub(crate) fn release(&mut self, core: usize, line: u32) -> Ps {
+        let its = &mut self.lines[line as usize];
+        its.free_at = its.free_at.max(self.cores[core].seen_at());
+        its.free_at
+    }
+
+    /// A lock is handed to a core that waits for it: nobody else has it still.
+    pub(crate) fn hand_over(&mut self, line: u32, to: usize) {
         let _ = self.take(to, line);
         self.fill(to, line, usize::MAX);
         let its = &mut self.lines[line as usize];
-        (its.owner, its.user, its.free_at) = (to as u16, to as u16, at);
-        (its.written, its.wanted) = (true, false);
+        (its.owner, its.user, its.written) = (to as u16, to as u16, true);
+        (its.before, its.leaves_at) = (NOBODY, 0);
         self.cost[line as usize].transfers += 1;
     }
 

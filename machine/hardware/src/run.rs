@@ -312,6 +312,7 @@ fn drive(cores: &mut [Option<VirtualCore>], mut options: Options) -> Result<Repo
             left -= 1;
             look(|world| {
                 world.memory.drain(core);
+                world.now = world.now.max(world.now_of(core));
                 world.cores[core].status = Status::Ended;
             });
         }

@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// Who goes next, and may from now on; none if nobody can.
+    /// Who goes next, and may from now on; none if nobody can, or somebody only looked at a lock.
     pub(crate) fn next(&mut self) -> Option<usize> {
         loop {
             let &Reverse((at, _, ticket, core)) = self.queue.peek()?;
@@ -183,14 +183,20 @@ impl World {
             self.now = self.now.max(at);
             match self.cores[core].status {
                 Status::WaitsForLine(line) => {
-                    let its = *self.memory.line(line);
-                    if its.free_at > at && its.user != core as u16 {
+                    if let Some(until) = self.memory.wait_for(core, line, at) {
                         // Somebody else was first.
-                        self.queue_at(core, its.free_at, true);
+                        self.queue_at(core, until, true);
                         continue;
                     }
                     let waited = at - self.cores[core].waits_since;
-                    self.memory.waited(line, waited);
+                    self.memory.serve(line, waited);
+                }
+                Status::WaitsForLock(line) => {
+                    if let Some(until) = self.memory.look(core, line, at) {
+                        self.queue_at(core, until, true);
+                    }
+                    self.see_to_robbed(at);
+                    return None;
                 }
                 Status::Polls => {
                     let since = self.memory.cores[core].now;
@@ -200,7 +206,7 @@ impl World {
                     let since = self.memory.cores[core].now;
                     self.cores[core].slept += at.saturating_sub(since);
                 }
-                Status::Runs | Status::WaitsForLock(_) | Status::Ended => {}
+                Status::Runs | Status::Ended => {}
             }
             self.cores[core].status = Status::Runs;
             self.memory.stall_until(core, at);
@@ -227,7 +233,8 @@ impl World {
     #[inline]
     fn flow(&mut self) -> Flow {
         if !self.memory.robbed.is_empty() {
-            self.see_to_robbed();
+            let now = *self.clock();
+            self.see_to_robbed(now);
         }
         self.memory.settle(self.current);
         if *self.clock() <= self.limit {
@@ -268,23 +275,23 @@ impl World {
     }
 
     /// Cores whose first caches have lost lines: who polls goes on, who waits for the lock there
-    /// looks.
+    /// looks once it is where it goes.
     #[cold]
-    fn see_to_robbed(&mut self) {
-        let now = *self.clock();
-        let mut seen = 0;
-        // Who looks at a lock may rob others in turn.
-        while let Some(&(core, line)) = self.memory.robbed.get(seen) {
-            seen += 1;
+    fn see_to_robbed(&mut self, now: Ps) {
+        let mut robbed = std::mem::take(&mut self.memory.robbed);
+        for (core, line) in robbed.drain(..) {
             let core = usize::from(core);
             match self.cores[core].status {
                 Status::Polls => self.go_on_polling(core, line, now),
-                Status::WaitsForLock(its) if its == line => self.memory.look(core, line),
+                Status::WaitsForLock(its) if its == line => {
+                    let at = now.max(self.memory.line(line).free_at);
+                    self.queue_at(core, at, true);
+                }
                 // It may be about to poll, having looked at the line before: it looks once more.
                 _ => self.memory.cores[core].quiet = false,
             }
         }
-        self.memory.robbed.clear();
+        self.memory.robbed = robbed;
     }
 
     /// A core that polls has lost a line, which it sees at some moment of its next round.
@@ -425,7 +432,15 @@ impl World {
             // It had tried, and got it.
             its.tries = None;
         }
-        while self.memory.access(self.current, line, Kind::Store) == Access::Late {}
+        loop {
+            match self.memory.access(self.current, line, Kind::Store) {
+                Access::Done => break,
+                // Nothing comes between: who unwinds would not come back.
+                Access::Busy(until) => self.memory.stall_until(self.current, until),
+                Access::Late => {}
+            }
+        }
+        let seen_at = self.memory.release(self.current, line);
         if let Some(queue) = self.lock_queues.get_mut(&line) {
             let was_overtaken = |&core: &usize| self.cores[core].tries == Some(line);
             let overtaken = queue.iter().position(was_overtaken);
@@ -435,21 +450,28 @@ impl World {
                 self.lock_queues.remove(&line);
             }
             let distance = self.memory.costs.distance(self.current, to);
-            // The read-modify-write that takes it comes on top: of the own line, if that is sent.
-            // Else of a line that both have, since who waits has seen the release.
-            let costs = &self.memory.costs;
-            let rmw = costs.rmw[if overtaken.is_some() { 0 } else { distance }];
-            let takes = costs.handoff[distance].saturating_sub(rmw);
-            let at = self.memory.line(line).free_at.max(*self.clock()) + takes;
-            let waited = at.saturating_sub(self.cores[to].waits_since);
-            self.memory.waited(line, waited);
             if overtaken.is_some() {
-                self.memory.hand_over(line, to, at);
+                self.memory.hand_over(line, to);
+            } else {
+                self.memory.look(to, line, seen_at);
+            }
+            // The read-modify-write that takes it comes on top: of an own line, if all of it was
+            // sent, else of a copy, for which it races.
+            let is_whole = self.memory.line(line).owner == to as u16;
+            let costs = &self.memory.costs;
+            let rmw = costs.rmw[if is_whole { 0 } else { distance }];
+            let at = seen_at + costs.handoff[distance].saturating_sub(rmw);
+            let its = self.memory.line(line);
+            let at = at.max(its.free_at);
+            if is_whole {
+                its.free_at = at;
+            }
+            if overtaken.is_some() {
                 // Nobody runs ahead of it this time.
                 self.limit = self.limit.min(at);
-            } else {
-                self.memory.look(to, line);
             }
+            let waited = at.saturating_sub(self.cores[to].waits_since);
+            self.memory.waited(line, waited);
             self.cores[to].tries = Some(line);
             self.cores[to].status = Status::Runs;
             self.queue_at(to, at, false);

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Line, assert_near, body, epyc, go, lines, takes};
-use mely_hardware::{Key, Machine, Place, charge};
+use mely_hardware::sync::{Arc, Mutex};
+use mely_hardware::{Key, Machine, Place, Report, charge};
 use mely_topology::Distance;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -558,12 +559,18 @@ fn what_begins_late_is_after_what_comes_before() {
     }
 }
 
-/// Stores that are not done, one after the other without an end, keep a line from nobody for long.
+/// Stores that are not done, one after the other without an end, keep a line from nobody for long:
+/// neither from the first who waits for it nor from the next.
 #[test]
 fn who_waits_for_a_line_that_is_stored_to_again_and_again_gets_it() {
-    let (transfer, _) = transfer_and_own();
+    let rmw = epyc(64).ns(Key::Rmw(Distance::SameNode));
     let (line, fresh) = (lines(1), lines(400));
-    let its = Rc::clone(&line);
+    let [its, its10, its20] = [(); 3].map(|()| Rc::clone(&line));
+    let waits = move |line: &Line| {
+        wait_until(1_000);
+        let took = takes(|| _ = line.0.fetch_add(1, Relaxed));
+        assert!(took < 8.0 * rmw, "{took}");
+    };
     let mut bodies = vec![body(move || {
         for other in &*fresh {
             other.0.load(Acquire);
@@ -572,11 +579,147 @@ fn who_waits_for_a_line_that_is_stored_to_again_and_again_gets_it() {
         }
         assert!(charge::now_ns().unwrap() > 5_000);
     })];
+    bodies.extend((1..10).map(|_| body(|| ())));
+    bodies.push(body(move || waits(&its10[0])));
+    bodies.extend((11..20).map(|_| body(|| ())));
+    bodies.push(body(move || waits(&its20[0])));
+    go(&epyc(21), 1, bodies);
+}
+
+/// Who stores goes on, but not past who waits for the line.
+#[test]
+fn who_waits_for_a_line_that_two_store_to_by_turns_gets_it() {
+    let rmw = epyc(64).ns(Key::Rmw(Distance::SameNode));
+    for seed in 0..8 {
+        let line = lines(1);
+        let stores = |line: &Rc<Vec<Line>>| {
+            let line = Rc::clone(line);
+            body(move || {
+                while charge::now_ns().unwrap() < 10_000 {
+                    line[0].0.store(1, Release);
+                    charge::work_ns(10);
+                }
+            })
+        };
+        let mut bodies = vec![stores(&line), stores(&line)];
+        bodies.extend((2..20).map(|_| body(|| ())));
+        bodies.push(body(move || {
+            wait_until(1_000);
+            let took = takes(|| _ = line[0].0.fetch_add(1, Relaxed));
+            assert!(took < 8.0 * rmw, "{took}");
+        }));
+        go(&epyc(21), seed, bodies);
+    }
+}
+
+/// Who waits for a line waits for what was under way when it began to, and for a lock until all
+/// that this protects is seen.
+#[test]
+fn a_release_is_seen_last() {
+    let (transfer, _) = transfer_and_own();
+    let rmw = epyc(64).ns(Key::Rmw(Distance::SameNode));
+    let last: [fn(&Line); 2] = [|line| line.0.store(5, Release), |line| charge::unlock(line)];
+    for (last, at) in last.into_iter().zip([20.0, 90.0]) {
+        let zero = move |lines: &[Line]| {
+            lines[1].0.store(5, Release);
+            lines[0].0.store(5, Release);
+            charge::work_ns(20);
+            lines[2].0.store(5, Release);
+            charge::work_ns(70);
+            lines[3].0.store(5, Release);
+            last(&lines[0]);
+        };
+        at_once(zero, move |lines| {
+            let took = takes(|| _ = lines[0].0.fetch_add(1, Relaxed));
+            assert!((took - (at + transfer - 50.0 + rmw)).abs() < 5.0, "{took}");
+        });
+    }
+}
+
+/// From 10 us on core 0 has the lock in a line for which core 20 waits, and then does `other`.
+fn contended_lock(
+    machine: &Machine,
+    holder: impl FnOnce(&Line) + 'static,
+    other: impl FnOnce(&Line) + 'static,
+) -> Report {
+    let its = lines(1);
+    let its20 = Rc::clone(&its);
+    let mut bodies = vec![body(move || {
+        wait_until(10_000);
+        holder(&its[0]);
+    })];
     bodies.extend((1..20).map(|_| body(|| ())));
     bodies.push(body(move || {
-        wait_until(1_000);
-        let took = takes(|| charge::reach(&line[0]));
-        assert!(took < 4.0 * transfer, "{took}");
+        its20[0].0.fetch_add(1, Relaxed);
+        charge::wait_for_lock(&its20[0]);
+        other(&its20[0]);
     }));
-    go(&epyc(21), 1, bodies);
+    go(machine, 1, bodies)
+}
+
+/// Who waits for a lock looks when its line has reached the holder, and that takes its time.
+#[test]
+fn a_look_at_a_lock_is_one_transfer() {
+    let (transfer, own) = transfer_and_own();
+    for machine in [holders(1.0), holders(2.0)] {
+        let holder = move |line: &Line| {
+            let stores = || (0..10).for_each(|_| line.0.store(5, Relaxed));
+            let took = takes(|| {
+                stores();
+                charge::fence();
+            });
+            assert_near(took, transfer + own);
+            // It was asked for, and is still here.
+            assert_near(takes(|| store(line)), own);
+            charge::work_ns(400);
+            assert_near(takes(|| store(line)), transfer + own);
+            charge::unlock(line);
+        };
+        let report = contended_lock(&machine, holder, |_| ());
+        assert_eq!(report.transfers(), 4);
+    }
+}
+
+/// What was handed over is not still where it was.
+#[test]
+fn a_lock_that_is_handed_over_is_gone() {
+    let holder = |line: &Line| {
+        charge::unlock(line);
+        wait_until(12_000);
+        store(line);
+        charge::work_ns(30);
+        // The other one has looked, and is to have it this time.
+        charge::unlock(line);
+        assert_eq!(line.0.fetch_add(1, Relaxed), 2);
+    };
+    let other = |line: &Line| {
+        line.0.fetch_add(1, Relaxed);
+        charge::wait_for_lock(line);
+        assert_eq!(line.0.fetch_add(1, Relaxed), 1);
+    };
+    contended_lock(&holders(1.0), holder, other);
+}
+
+/// Where lines migrate, who sees a release has the line whole; else both have a copy, and race.
+#[test]
+fn a_released_lock_migrates() {
+    for (machine, expected) in [(holders(1.0), [0, 1, 0]), (holders(2.0), [0, 0, 1])] {
+        let lock = Arc::new(Mutex::new(Vec::new()));
+        let (first, second) = (lock.clone(), lock.clone());
+        let mut bodies = vec![body(move || {
+            let mut order = first.lock().unwrap();
+            order.push(0);
+            charge::work_ns(1_000);
+            drop(order);
+            charge::work_ns(200);
+            first.lock().unwrap().push(0);
+        })];
+        bodies.extend((1..20).map(|_| body(|| ())));
+        bodies.push(body(move || {
+            charge::work_ns(500);
+            second.lock().unwrap().push(1);
+        }));
+        go(&machine, 1, bodies);
+        assert_eq!(*lock.lock().unwrap(), expected);
+    }
 }

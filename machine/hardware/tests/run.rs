@@ -5,7 +5,7 @@ mod common;
 use common::{assert_near, body, epyc, go, lines, takes};
 use mely_hardware::sync::atomic::{AtomicBool, AtomicU64};
 use mely_hardware::sync::{Arc, Mutex};
-use mely_hardware::{Key, Options, Report, charge, run};
+use mely_hardware::{Key, Options, Place, Report, charge, run};
 use mely_topology::Distance;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -301,6 +301,20 @@ fn what_does_not_end_is_given_up_with_what_each_waits_for() {
         stalled.to_string(),
         "nobody can go on after 0 ns of virtual time (seed 1); core 0 sleeps"
     );
+}
+
+/// What a core that has ended waited for last is part of the time.
+#[test]
+fn the_end_of_a_core_waits_for_what_is_on_its_way() {
+    let machine = epyc(2);
+    let memory = machine.ns(Key::Hit(Place::Memory)) - machine.ns(Key::Hit(Place::Cache(1)));
+    let fresh = lines(1);
+    let bodies = vec![
+        body(move || _ = fresh[0].0.load(Acquire)),
+        body(|| charge::sleep(None)),
+    ];
+    let stopped = run(&machine, Options::new(1), bodies).unwrap_err();
+    assert_near(stopped.at_ns as f64, memory);
 }
 
 #[test]

@@ -41,12 +41,17 @@ pub(super) fn costs() -> Result<EventCosts, String> {
     let (others, turns) = sends(8)?;
     let send = (others - own - turns * near) / (1.0 - turns);
     let turn = near - send;
+    // What is left by subtraction is nonsense where most events took a turn, or were disturbed.
+    if turns > 0.5 || send <= 0.0 || turn <= 0.0 {
+        let got = format!("send = {send:.2} and turn = {turn:.2}, of {turns:.2} turns an event");
+        return Err(format!("{got}: measure again, with nothing else running"));
+    }
     let step = step_ns(post + run)?;
     Ok(EventCosts {
         post,
         run,
-        send: send.max(0.01),
-        turn: turn.max(0.01),
+        send,
+        turn,
         queue: queue.max(0.01),
         step: step.max(0.01),
     })
