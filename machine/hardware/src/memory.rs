@@ -542,19 +542,13 @@ impl Memory {
             self.write_still(core, line);
             return Access::Done;
         }
-        let its = self.lines[line as usize];
         // It goes behind who waits, or else stores by turns would let nobody else in.
-        if its.keeps_until != Ps::MAX
+        if self.lines[line as usize].keeps_until != Ps::MAX
             && let Some(busy) = self.busy(core, line)
         {
             return busy;
         }
-        let by_other = if its.user == core as u16 {
-            0
-        } else {
-            its.free_at
-        };
-        let start = now.max(by_other);
+        let start = self.busy_until(core, line, now).unwrap_or(now);
         let brought = self.own(core, line, start);
         let asked = brought.asked(line, start);
         let its = &mut self.cores[core];
@@ -645,13 +639,10 @@ impl Memory {
     /// Asks for a line, without waiting for it.
     pub(crate) fn prefetch(&mut self, core: usize, line: u32, to_write: bool) {
         let now = self.cores[core].now;
-        let its = self.lines[line as usize];
-        let is_here = self.hits(core, line)
-            && (!to_write || its.owner == core as u16 || self.is_alone(core, line));
-        if is_here || its.free_at > now && its.user != core as u16 {
-            return;
-        }
-        if !self.cores[core].has_room() {
+        let is_own = self.lines[line as usize].owner == core as u16;
+        let is_here = self.hits(core, line) && (!to_write || is_own || self.is_alone(core, line));
+        let is_busy = self.busy_until(core, line, now).is_some();
+        if is_here || is_busy || !self.cores[core].has_room() {
             return;
         }
         let brought = if to_write {

@@ -126,7 +126,8 @@ fn take_turns(
     go(machine, 1, bodies);
 }
 
-/// A machine with so many holders of a line that was written by one core and loaded by another.
+/// A machine whose `holders` is this: how many cores have a line that one has written and another
+/// one loaded.
 fn holders(holders: f64) -> Machine {
     let machine = epyc(21).with(Key::Holders, holders, "a test");
     machine.unwrap()
