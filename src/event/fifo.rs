@@ -168,12 +168,11 @@ impl From<Chunk> for Fifo {
     #[inline(always)]
     fn from(mut chunk: Chunk) -> Fifo {
         let Totals { count, times } = chunk.totals();
-        let (first, last) = (chunk.first.at(), chunk.last);
+        let first = chunk.first.at();
         chunk.first.header().link = first;
-        chunk.last().link = last;
         Fifo {
             head: first,
-            tail: last,
+            tail: chunk.last,
             times,
             len: count,
         }
@@ -298,7 +297,10 @@ impl Fifo {
     }
 
     /// Puts the events of a chunk before those that are there.
-    pub(crate) fn prepend(&mut self, chunk: Chunk) {
+    pub(crate) fn prepend(&mut self, mut chunk: Chunk) {
+        // Out of a mailbox it may lead to an older chunk still.
+        let last = chunk.last;
+        chunk.last().link = last;
         let mut all = Fifo::from(chunk);
         if self.len > 0 {
             all.append_all(self.take());
