@@ -37,6 +37,7 @@ mod names;
 mod report;
 mod rows;
 mod run;
+mod turns;
 mod window;
 mod world;
 

@@ -281,7 +281,7 @@ fn drive(cores: &mut [Option<VirtualCore>], mut options: Options) -> Result<Repo
             cores[at] = Some(virtual_core(body));
             left += 1;
         }
-        let next_at = look(World::next_at).flatten();
+        let next_at = look(|world| world.next_at()).flatten();
         if let (Some(tick_at), Some((every_ns, tick))) = (next_tick, &mut options.tick)
             && next_at.is_none_or(|at| at > tick_at)
         {

@@ -4,8 +4,8 @@ use crate::costs::{Costs, Ps, ps};
 use crate::machine::Machine;
 use crate::memory::{Access, Kind, Memory};
 use crate::names::Names;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use crate::turns::Turns;
+use std::collections::HashMap;
 
 /// No core: what is looked at from outside.
 pub(crate) const OUTSIDE: usize = usize::MAX;
@@ -35,8 +35,6 @@ pub(crate) enum Status {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) status: Status,
-    /// Its place in the queue; older ones of it mean nothing.
-    ticket: u64,
     /// It was woken before it slept.
     rung: bool,
     /// While it sleeps or polls: when it goes on by itself.
@@ -67,17 +65,13 @@ pub(crate) enum Flow {
     Again,
 }
 
-/// A turn in the queue: at this time, drawn among equals, which ticket, whose.
-type Turn = Reverse<(Ps, u32, u64, usize)>;
-
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) memory: Memory,
     pub(crate) names: Names,
     pub(crate) cores: Vec<Core>,
-    queue: BinaryHeap<Turn>,
-    tickets: u64,
+    turns: Turns,
     /// Who runs.
     pub(crate) current: usize,
     /// Up to here it may.
@@ -100,7 +94,6 @@ impl World {
         let ahead = ahead_ns.map_or(costs.hold, ps);
         let core = |_| Core {
             status: Status::Ended,
-            ticket: 0,
             rung: false,
             until: Ps::MAX,
             read_clock: false,
@@ -114,10 +107,9 @@ impl World {
         };
         World {
             cores: (0..costs.cores).map(core).collect(),
+            turns: Turns::new(costs.cores),
             memory: Memory::new(costs),
             names: Names::new(),
-            queue: BinaryHeap::new(),
-            tickets: 0,
             current: OUTSIDE,
             limit: 0,
             bound: Ps::MAX,
@@ -160,13 +152,11 @@ impl World {
         if end == 0 { 0 } else { self.random.u64(0..end) }
     }
 
-    /// Queues a core; `drawn`: after whoever has what it wants, and by chance among others that
-    /// want it.
+    /// Queues a core, instead of any turn that it had; `drawn`: after whoever has what it wants, and
+    /// by chance among others that want it.
     fn queue_at(&mut self, core: usize, at: Ps, drawn: bool) {
-        self.tickets += 1;
-        self.cores[core].ticket = self.tickets;
         let rank = if drawn { self.random.u32(1..) } else { 0 };
-        self.queue.push(Reverse((at, rank, self.tickets, core)));
+        self.turns.queue(core, at, rank);
         if self.current != OUTSIDE && core != self.current {
             self.limit = self.limit.min(at.saturating_add(self.ahead));
         }
@@ -175,11 +165,8 @@ impl World {
     /// Who goes next, and may from now on; none if nobody can, or somebody only looked at a lock.
     pub(crate) fn next(&mut self) -> Option<usize> {
         loop {
-            let &Reverse((at, _, ticket, core)) = self.queue.peek()?;
-            self.queue.pop();
-            if self.cores[core].ticket != ticket {
-                continue;
-            }
+            let (at, core) = self.turns.first()?;
+            self.turns.remove(core);
             self.now = self.now.max(at);
             match self.cores[core].status {
                 Status::WaitsForLine(line) => {
@@ -211,7 +198,7 @@ impl World {
             self.cores[core].status = Status::Runs;
             self.memory.stall_until(core, at);
             self.current = core;
-            let next = self.queue.peek().map_or(Ps::MAX, |turn| turn.0.0);
+            let next = self.turns.first().map_or(Ps::MAX, |(at, _)| at);
             self.limit = next.saturating_add(self.ahead).min(self.bound);
             self.switches += 1;
             return Some(core);
@@ -219,14 +206,8 @@ impl World {
     }
 
     /// When the next turn is.
-    pub(crate) fn next_at(&mut self) -> Option<Ps> {
-        loop {
-            let &Reverse((at, _, ticket, core)) = self.queue.peek()?;
-            if self.cores[core].ticket == ticket {
-                return Some(at);
-            }
-            self.queue.pop();
-        }
+    pub(crate) fn next_at(&self) -> Option<Ps> {
+        self.turns.first().map(|(at, _)| at)
     }
 
     /// After the current core's clock went on.
@@ -398,9 +379,6 @@ impl World {
         let now = *self.clock();
         self.cores[core].status = Status::Polls;
         self.cores[core].read_clock = false;
-        // Queued nowhere, or until then.
-        self.tickets += 1;
-        self.cores[core].ticket = self.tickets;
         let until = until.map(|until| until.max(now + 1));
         self.cores[core].until = until.unwrap_or(Ps::MAX);
         if let Some(until) = until {
@@ -415,8 +393,6 @@ impl World {
         let core = self.current;
         self.cores[core].status = Status::WaitsForLock(line);
         self.cores[core].waits_since = *self.clock();
-        self.tickets += 1;
-        self.cores[core].ticket = self.tickets;
         self.lock_queues.entry(line).or_default().push(core);
         Flow::Leave
     }
@@ -487,8 +463,6 @@ impl World {
         }
         let now = *self.clock();
         self.cores[core].status = Status::Sleeps;
-        self.tickets += 1;
-        self.cores[core].ticket = self.tickets;
         self.cores[core].until = Ps::MAX;
         if let Some(until) = until {
             self.wake_at(core, until.max(now));
