@@ -81,11 +81,14 @@ impl Costs {
         Costs::of(self.values().map(|ns| ns * factor))
     }
 
-    /// Times them here, undisturbed.
+    /// Times them here.
     pub fn measure() -> Costs {
-        let call_ns = least_ns(&mut || ());
-        let each = |mut compute: Box<dyn FnMut()>| least_ns(&mut *compute) - call_ns;
-        Costs::of(crate::workloads::computations().map(each))
+        let call_ns = ns(&mut || ());
+        let each = |mut compute: Box<dyn FnMut()>| ns(&mut *compute) - call_ns;
+        let mut costs = Costs::of(crate::workloads::computations().map(each));
+        // What is sorted was filled each time.
+        costs.sort -= costs.fill;
+        costs
     }
 
     /// A line each: the name, and ns.
@@ -116,19 +119,20 @@ impl Costs {
     }
 }
 
-/// The least of some trials: what disturbs only adds.
-fn least_ns(compute: &mut dyn FnMut()) -> f64 {
-    let mut least = f64::INFINITY;
-    for _ in 0..200 {
+/// The median of some trials: neighbors that slow a processor down do so in the runs, too.
+fn ns(compute: &mut dyn FnMut()) -> f64 {
+    let trial = |_| {
         let start = Instant::now();
         let mut times = 0;
         while times < 64 || start.elapsed().as_nanos() < 20_000 {
             (0..8).for_each(|_| black_box(&mut *compute)());
             times += 8;
         }
-        least = least.min(start.elapsed().as_nanos() as f64 / f64::from(times));
-    }
-    least
+        start.elapsed().as_nanos() as f64 / f64::from(times)
+    };
+    let mut trials: Vec<f64> = (0..201).map(trial).collect();
+    trials.sort_by(f64::total_cmp);
+    trials[trials.len() / 2]
 }
 
 #[cfg(test)]

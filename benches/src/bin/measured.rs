@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Odd, for a median.
-const RUNS: usize = 5;
+const RUNS: usize = 11;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,34 +30,27 @@ fn measure() -> Result<(), String> {
     if machine::cores() < CORES {
         return Err(format!("{CORES} cores are needed"));
     }
-    for compared in COMPARED {
-        let rows = rows::select(compared.table, Shape::default(), &[CORES]);
-        let row = rows
-            .into_iter()
-            .find(|row| row.table.name == compared.table);
-        let row = row.ok_or(format!("no table `{}`", compared.table))?;
+    let mut compared = Vec::new();
+    for one in COMPARED {
+        let rows = rows::select(one.table, Shape::default(), &[CORES]);
+        let row = rows.into_iter().find(|row| row.table.name == one.table);
+        let row = row.ok_or(format!("no table `{}`", one.table))?;
         let runs = |scheduler: &&str| {
             let found = schedulers::find(scheduler);
             found.is_some_and(|found| found.runs(row.workload, CORES))
         };
-        let schedulers: Vec<_> = SCHEDULERS.into_iter().filter(runs).collect();
-        let mut ns = vec![Vec::new(); schedulers.len()];
-        // By turns: what the machine does meanwhile is everybody's.
-        for _ in 0..RUNS {
-            for (ns, scheduler) in ns.iter_mut().zip(&schedulers) {
-                let run = run::spawn(
-                    row,
-                    Which::Itself,
-                    scheduler,
-                    compared.events,
-                    Duration::ZERO,
-                )?;
-                ns.push(compared.ns(run.ns(), &run.samples_ns));
-            }
+        let schedulers = SCHEDULERS.into_iter().filter(runs);
+        compared.extend(schedulers.map(|scheduler| (one, row, scheduler, Vec::new())));
+    }
+    // All by turns: what the machine does meanwhile, for minutes, is everybody's.
+    for _ in 0..RUNS {
+        for (one, row, scheduler, ns) in &mut compared {
+            let run = run::spawn(*row, Which::Itself, scheduler, one.events, Duration::ZERO)?;
+            ns.push(one.ns(run.ns(), &run.samples_ns));
         }
-        for (ns, scheduler) in ns.into_iter().zip(&schedulers) {
-            print!("{}", Figure::of(compared.table, scheduler, ns).text());
-        }
+    }
+    for (one, _, scheduler, ns) in compared {
+        print!("{}", Figure::of(one.table, scheduler, ns).text());
     }
     Ok(())
 }

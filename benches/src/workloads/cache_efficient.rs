@@ -97,10 +97,8 @@ fn fill(numbers: &mut [u32], array: u32, half: u32, round: u32) {
     }
 }
 
-/// What the handlers compute: filling a half, sorting it, merging two.
+/// What the handlers compute: filling a half, filling and sorting one, merging two.
 pub(super) fn computations() -> [Box<dyn FnMut()>; 3] {
-    // Others each time, as in a run: a processor learns how numbers are sorted that it has sorted
-    // before.
     const OTHERS: u32 = 64;
     let half = |array: u32, half| {
         let mut numbers = vec![0; HALF];
@@ -108,7 +106,6 @@ pub(super) fn computations() -> [Box<dyn FnMut()>; 3] {
         numbers
     };
     let mut filled = half(0, 0);
-    let unsorted: Vec<_> = (0..OTHERS).map(|array| half(array, 0)).collect();
     let sorted = |array: u32, which| {
         let mut numbers = half(array, which);
         numbers.sort_unstable();
@@ -125,8 +122,10 @@ pub(super) fn computations() -> [Box<dyn FnMut()>; 3] {
             fill(&mut filled, 1, 0, round);
         }),
         Box::new(move || {
-            nth = (nth + 1) % OTHERS as usize;
-            numbers.copy_from_slice(&unsorted[nth]);
+            // Others each time, as in a run: a processor learns how numbers are sorted that it has
+            // sorted before.
+            nth += 1;
+            fill(&mut numbers, 2, 0, nth);
             numbers.sort_unstable();
         }),
         Box::new(move || {
