@@ -126,8 +126,12 @@ pub(crate) fn charge(mut f: impl FnMut(&mut World) -> Flow) {
         return;
     }
     while let Some(flow) = with_world(&mut f) {
+        if flow == Flow::Go {
+            return;
+        }
         // A panic unwinds on its core without being left: the thread would seem to panic to others.
-        if flow == Flow::Go || std::thread::panicking() {
+        if std::thread::panicking() {
+            look(World::stay);
             return;
         }
         leave();

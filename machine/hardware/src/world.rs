@@ -152,8 +152,8 @@ impl World {
         if end == 0 { 0 } else { self.random.u64(0..end) }
     }
 
-    /// Queues a core, instead of any turn that it had; `drawn`: after whoever has what it wants, and
-    /// by chance among others that want it.
+    /// Queues a core, instead of any turn that it had; `drawn`: after whoever has what it wants,
+    /// and by chance among others that want it.
     fn queue_at(&mut self, core: usize, at: Ps, drawn: bool) {
         let rank = if drawn { self.random.u32(1..) } else { 0 };
         self.turns.queue(core, at, rank);
@@ -229,6 +229,12 @@ impl World {
         let (core, at) = (self.current, *self.clock());
         self.queue_at(core, at, false);
         Flow::Leave
+    }
+
+    /// The current core was to be left, and goes on all the same: who runs has no turn to come.
+    pub(crate) fn stay(&mut self) {
+        self.turns.remove(self.current);
+        self.cores[self.current].status = Status::Runs;
     }
 
     /// Accesses the line at an address.

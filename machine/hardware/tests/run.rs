@@ -332,6 +332,36 @@ fn a_panic_comes_out_and_leaves_nothing() {
     assert_near(report.ns, 1_000.0);
 }
 
+/// What is charged while a core unwinds is due to let others go first, which it does not.
+#[test]
+fn who_has_unwound_has_no_turn_left() {
+    struct Works;
+    impl Drop for Works {
+        fn drop(&mut self) {
+            charge::work_ns(10_000);
+        }
+    }
+    let unwinds = |sleeps: bool| {
+        let caught = std::panic::catch_unwind(|| {
+            let _works = Works;
+            std::panic::resume_unwind(Box::new("caught"));
+        });
+        assert!(caught.is_err());
+        if sleeps {
+            charge::sleep(None);
+            assert!(charge::now_ns().expect("it is charged") >= 50_000);
+        }
+    };
+    let wakes = || {
+        (0..50).for_each(|_| charge::work_ns(1_100));
+        charge::wake(0);
+    };
+    for sleeps in [true, false] {
+        let bodies = vec![body(move || unwinds(sleeps)), body(wakes)];
+        go(&epyc(2), 1, bodies);
+    }
+}
+
 #[test]
 fn what_is_not_charged_costs_nothing() {
     let its = lines(100);
