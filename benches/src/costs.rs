@@ -1,6 +1,7 @@
 //! What the handlers of the workloads compute, apart from the memory they touch: timed on a machine
 //! once, and charged where runs are simulated.
 
+use crate::measure::Spread;
 use std::fmt::Write;
 use std::hint::black_box;
 use std::time::Instant;
@@ -130,9 +131,7 @@ fn ns(compute: &mut dyn FnMut()) -> f64 {
         }
         start.elapsed().as_nanos() as f64 / f64::from(times)
     };
-    let mut trials: Vec<f64> = (0..201).map(trial).collect();
-    trials.sort_by(f64::total_cmp);
-    trials[trials.len() / 2]
+    Spread::of((0..201).map(trial).collect()).median
 }
 
 #[cfg(test)]

@@ -99,6 +99,8 @@ fn fill(numbers: &mut [u32], array: u32, half: u32, round: u32) {
 
 /// What the handlers compute: filling a half, filling and sorting one, merging two.
 pub(super) fn computations() -> [Box<dyn FnMut()>; 3] {
+    // Others each time, as in a run: a processor learns how numbers are sorted that it has sorted
+    // before. New ones are sorted, and one after the other of these merged.
     const OTHERS: u32 = 64;
     let half = |array: u32, half| {
         let mut numbers = vec![0; HALF];
@@ -122,8 +124,6 @@ pub(super) fn computations() -> [Box<dyn FnMut()>; 3] {
             fill(&mut filled, 1, 0, round);
         }),
         Box::new(move || {
-            // Others each time, as in a run: a processor learns how numbers are sorted that it has
-            // sorted before.
             nth += 1;
             fill(&mut numbers, 2, 0, nth);
             numbers.sort_unstable();
