@@ -12,7 +12,8 @@
 //!   the distance of the two cores takes. One transfer of a line at a time; copies for readers are
 //!   made side by side.
 //! - *Caches* of the sizes of the machine: sets of eight, the oldest leaves.
-//! - *Stores* do not wait for their lines; read-modify-writes, fences and the 49th store do.
+//! - *Loads and stores* do not wait for their lines, within limits; read-modify-writes and fences
+//!   do, and loads of what another core has taken meanwhile.
 //! - *Rows*: lines one behind the other, up or down, are read ahead. Lines that are asked for early
 //!   come meanwhile.
 //! - *Locks*: who waits has a copy of the line, which the holder's writes have to take away. On

@@ -12,8 +12,9 @@
 //!
 //! Who loads goes on while the line is on its way ([`crate::window`]), but where everything before
 //! must be done: at a read-modify-write, a fence, a reading of the clock, a pause. Waited for at
-//! once are what a link leads to; a line that was polled and has changed, which nobody foresees;
-//! and a line of a row, which is on its way already, behind all others.
+//! once are what a link leads to; a line of a row, which is on its way already, behind all others;
+//! and a line that another core has taken shortly before. A core makes its loads ahead of what
+//! comes before them, and those of such a line once more, when their turn comes.
 //!
 //! Caches are finite: sets of eight lines, the oldest of which leaves. Level 2 includes level 1,
 //! and no other level includes another.
@@ -303,7 +304,6 @@ impl Memory {
         }
         let now = its.now;
         if self.has_still(core, line) {
-            self.cores[core].surprised = false;
             return Access::Done;
         }
         if let Some(busy) = self.busy(core, line) {
@@ -312,8 +312,7 @@ impl Memory {
         let brought = self.bring(core, line, now);
         let asked = brought.asked(line, now);
         let its = &mut self.cores[core];
-        let was_polled = std::mem::take(&mut its.surprised);
-        if kind != Kind::Load || brought.in_row || was_polled {
+        if kind != Kind::Load || brought.in_row || its.loads_again(line) {
             its.wait(asked, now, &mut self.cost);
         } else {
             its.load(asked);
@@ -594,7 +593,7 @@ impl Memory {
     fn rmw(&mut self, core: usize, line: u32) -> Access {
         let its = &mut self.cores[core];
         let began = its.now;
-        (its.quiet, its.surprised) = (false, false);
+        its.quiet = false;
         its.drain(&mut self.cost);
         its.load_again(line, true, &mut self.cost);
         let now = its.now;

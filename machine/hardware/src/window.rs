@@ -2,15 +2,18 @@
 //!
 //! Who loads goes on with what follows while the line is on its way, for the *reorder window*: so
 //! much work, not so much time. Time that passes while the core can do nothing, here called stalls,
-//! brings no load nearer to the end of its window. A line that was asked for early is waited for by
-//! nobody until it is loaded. Stores wait for their lines beside each other; others see them in
-//! their order, and after the loads before them.
+//! brings no load nearer to the end of its window. Seen from the load, that is how far ahead of its
+//! turn it is made: if another core takes its line in between, it is made again then. A line that
+//! was asked for early is waited for by nobody until it is loaded. Stores wait for their lines
+//! beside each other; others see them in their order, and after the loads before them.
 
 use crate::costs::Ps;
 use crate::rows::Rows;
 
 /// Lines that a core can have asked for and not got yet.
 const ASKED_MAX: usize = 16;
+/// Lines that others have taken from a core: as many of the last ones are known.
+const LOST_MAX: usize = 8;
 
 /// What a line has cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,9 +54,9 @@ pub(crate) struct Core {
     /// The store that is in the cache last. Its time may be over.
     last_store: Asked,
     pub(crate) rows: Rows,
-    /// A line that it polled was taken from it, the first that it will miss: what it does next
-    /// depends on what is in there now.
-    pub(crate) surprised: bool,
+    /// Lines that others have taken from it lately, each with the work that it had done by then.
+    lost: [(u32, Ps); LOST_MAX],
+    lost_next: usize,
     /// Since the last pause every access hit a line that it has, and none was a read-modify-write.
     pub(crate) quiet: bool,
     /// Accesses so far.
@@ -76,7 +79,8 @@ impl Core {
                 arrives_at: 0,
             },
             rows: Rows::new(),
-            surprised: false,
+            lost: [(u32::MAX, 0); LOST_MAX],
+            lost_next: 0,
             quiet: false,
             accesses: 0,
         }
@@ -87,6 +91,20 @@ impl Core {
     pub(crate) fn stall(&mut self, time: Ps) {
         self.now += time;
         self.stalled += time;
+    }
+
+    /// Another core has taken a line from it.
+    pub(crate) fn lose(&mut self, line: u32) {
+        self.lost[self.lost_next] = (line, self.now - self.stalled);
+        self.lost_next = (self.lost_next + 1) % LOST_MAX;
+    }
+
+    /// Whether a line was taken from it that it had loaded by then, ahead of its turn: that load is
+    /// made again.
+    pub(crate) fn loads_again(&self, line: u32) -> bool {
+        let worked = self.now - self.stalled;
+        let again = |&(its, at): &(u32, Ps)| its == line && worked - at < self.reorder;
+        self.lost.iter().any(again)
     }
 
     /// It can do nothing until this line is here; it stopped at `stopped_at`, and what it seems to

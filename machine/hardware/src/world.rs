@@ -268,6 +268,7 @@ impl World {
         let mut robbed = std::mem::take(&mut self.memory.robbed);
         for (core, line) in robbed.drain(..) {
             let core = usize::from(core);
+            self.memory.cores[core].lose(line);
             match self.cores[core].status {
                 Status::Polls => self.go_on_polling(core, line, now),
                 Status::WaitsForLock(its) if its == line => {
@@ -294,7 +295,6 @@ impl World {
         // Of two lines that it lost the first one counts.
         self.cores[core].status = Status::Runs;
         self.cores[core].polled += at - since;
-        self.memory.cores[core].surprised = true;
         self.queue_at(core, at, false);
     }
 
@@ -366,7 +366,6 @@ impl World {
     /// What was polled is here, and known.
     fn end_loads(&mut self) {
         self.memory.complete(self.current);
-        self.memory.cores[self.current].surprised = false;
     }
 
     fn end_round(&mut self, pause: Ps) -> Flow {

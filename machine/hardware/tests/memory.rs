@@ -437,6 +437,36 @@ fn what_was_polled_is_waited_for_at_once() {
     }
 }
 
+/// A load is made ahead of what comes before it. If its line is taken meanwhile, it is made again in
+/// its turn, and nothing overlaps.
+#[test]
+fn what_is_taken_shortly_before_a_load_is_waited_for_at_once() {
+    let machine = epyc(2);
+    let transfer = machine.ns(Key::Transfer(Distance::SharedL3));
+    let work = |ns: u64| (0..ns).for_each(|_| charge::work(1.0));
+    for (taken_before_ns, waits) in [(25, true), (300, false)] {
+        let shared = lines(1);
+        let its = Rc::clone(&shared);
+        let reads = body(move || {
+            its[0].0.store(1, Release);
+            work(1_000);
+            let took = takes(|| _ = its[0].0.load(Acquire));
+            if waits {
+                assert!(took >= transfer - 1.0, "{took}");
+                // Once it is here, it is as any other.
+                assert_near(takes(|| _ = its[0].0.load(Acquire)), 0.0);
+            } else {
+                assert_near(took, 0.0);
+            }
+        });
+        let writes = body(move || {
+            work(1_000 - taken_before_ns);
+            shared[0].0.store(2, Release);
+        });
+        go(&machine, 1, vec![reads, writes]);
+    }
+}
+
 /// What was taken from a core that polls and does not look at it says nothing of other lines.
 #[test]
 fn what_follows_a_poll_overlaps() {
