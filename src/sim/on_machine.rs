@@ -17,6 +17,7 @@ use crate::host::source::Source;
 use crate::host::watchdog::Watchdog;
 use crate::host::worker::{Next, PAUSES, Worker, go_on_once};
 use crate::net::Driver;
+use crate::random::Random;
 use crate::runtime::threads::{Late, verdict};
 use crate::sched::core::Core;
 use crate::shared::Shared;
@@ -146,8 +147,13 @@ impl OnMachine {
         }
         let inner = Arc::clone(&self.runtime.inner);
         let cores = inner.shared.cores.len();
+        let start_line = Rc::new(StartLine {
+            cores,
+            last: Random::new(self.seed).below(cores),
+            all_ready: Cell::new(false),
+        });
         let bodies = (0..cores)
-            .map(|core| body(&inner, &self.outside, core))
+            .map(|core| body(&inner, &self.outside, core, &start_line))
             .collect();
         let late = Rc::new(Cell::new(None));
         let mut options = Options::new(self.seed);
@@ -196,7 +202,7 @@ impl Bell for MachineBell {
 }
 
 /// What a core runs until the end.
-fn body(inner: &Arc<Inner>, outside: &Arc<World>, core: usize) -> Body {
+fn body(inner: &Arc<Inner>, outside: &Arc<World>, core: usize, start_line: &Rc<StartLine>) -> Body {
     let id = CoreId::of(core);
     let (driver, report) =
         Driver::new(inner, id).expect("the simulated event source refuses nothing by default");
@@ -208,11 +214,34 @@ fn body(inner: &Arc<Inner>, outside: &Arc<World>, core: usize) -> Body {
         core,
     });
     let mut worker = Worker::new(Arc::clone(inner), id, Clock::Machine, source);
+    let start_line = Rc::clone(start_line);
     Box::new(move || {
+        start_line.wait(core);
         Cx::with(&mut worker, run_until_closed);
         // What is left is none of the run's.
         uncharged(|| drop(worker));
     })
+}
+
+/// The threads of a run begin once all are ready: the one that is last, which the seed draws, wakes
+/// the others. So cores do not begin at the same moment.
+struct StartLine {
+    cores: usize,
+    last: usize,
+    all_ready: Cell<bool>,
+}
+
+impl StartLine {
+    fn wait(&self, core: usize) {
+        if core == self.last {
+            self.all_ready.set(true);
+            let others = (0..self.cores).filter(|&other| other != core);
+            others.for_each(charge::wake);
+        }
+        while !self.all_ready.get() {
+            charge::sleep(None);
+        }
+    }
 }
 
 fn run_until_closed(cx: &mut Cx) {
