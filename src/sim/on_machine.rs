@@ -17,7 +17,6 @@ use crate::host::source::Source;
 use crate::host::watchdog::Watchdog;
 use crate::host::worker::{Next, PAUSES, Worker, go_on_once};
 use crate::net::Driver;
-use crate::random::Random;
 use crate::runtime::threads::{Late, verdict};
 use crate::sched::core::Core;
 use crate::shared::Shared;
@@ -149,8 +148,7 @@ impl OnMachine {
         let cores = inner.shared.cores.len();
         let start_line = Rc::new(StartLine {
             cores,
-            last: Random::new(self.seed).below(cores),
-            all_ready: Cell::new(false),
+            ready: Cell::new(0),
         });
         let bodies = (0..cores)
             .map(|core| body(&inner, &self.outside, core, &start_line))
@@ -223,22 +221,21 @@ fn body(inner: &Arc<Inner>, outside: &Arc<World>, core: usize, start_line: &Rc<S
     })
 }
 
-/// The threads of a run begin once all are ready: the one that is last, which the seed draws, wakes
-/// the others. So cores do not begin at the same moment.
+/// The threads of a run begin once all are ready: the last one, which the seed draws, wakes the
+/// others. So cores do not begin at the same moment.
 struct StartLine {
     cores: usize,
-    last: usize,
-    all_ready: Cell<bool>,
+    ready: Cell<usize>,
 }
 
 impl StartLine {
     fn wait(&self, core: usize) {
-        if core == self.last {
-            self.all_ready.set(true);
+        self.ready.update(|ready| ready + 1);
+        if self.ready.get() == self.cores {
             let others = (0..self.cores).filter(|&other| other != core);
             others.for_each(charge::wake);
         }
-        while !self.all_ready.get() {
+        while self.ready.get() < self.cores {
             charge::sleep(None);
         }
     }
