@@ -138,7 +138,8 @@ fn cores_work_side_by_side_and_idle_ones_cost_nothing_to_simulate() {
         report.switches
     };
     let (long, longer) = (idle(10), idle(1_000));
-    assert!(longer < long + 100, "{longer} {long}");
+    // A hundred times as long. What the start takes, when all look for work, is chance.
+    assert!(longer < 2 * long, "{longer} {long}");
 }
 
 /// Data follows its color, and comes at the price of its lines.
