@@ -221,8 +221,9 @@ fn body(inner: &Arc<Inner>, outside: &Arc<World>, core: usize, start_line: &Rc<S
     })
 }
 
-/// The threads of a run begin once all are ready: the last one, which the seed draws, wakes the
-/// others. So cores do not begin at the same moment.
+/// What [`all_ready`](crate::runtime::threads) is to the threads of a run, which begin once all are
+/// ready, without its lock: the last one, which the seed draws, wakes the others. So cores do not
+/// begin at the same moment.
 struct StartLine {
     cores: usize,
     ready: Cell<usize>,

@@ -12,8 +12,9 @@
 //!   the distance of the two cores takes. One transfer of a line at a time; copies for readers are
 //!   made side by side.
 //! - *Caches* of the sizes of the machine: sets of eight, the oldest leaves.
-//! - *Loads and stores* do not wait for their lines, within limits; read-modify-writes and fences
-//!   do, and loads of what another core has taken meanwhile.
+//! - *Loads and stores* do not wait for their lines, within limits; read-modify-writes, fences,
+//!   pauses and readings of the clock do, and loads of what a link leads to, of a row, and of what
+//!   another core has taken shortly before.
 //! - *Rows*: lines one behind the other, up or down, are read ahead. Lines that are asked for early
 //!   come meanwhile.
 //! - *Locks*: who waits has a copy of the line, which the holder's writes have to take away. On

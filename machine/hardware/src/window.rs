@@ -54,7 +54,8 @@ pub(crate) struct Core {
     /// The store that is in the cache last. Its time may be over.
     last_store: Asked,
     pub(crate) rows: Rows,
-    /// Lines that others have taken from it lately, each with the work that it had done by then.
+    /// Lines that others have taken from it lately, each with the work that it has done by the end
+    /// of the step in which that was.
     lost: [(u32, Ps); LOST_MAX],
     lost_next: usize,
     /// Since the last pause every access hit a line that it has, and none was a read-modify-write.
@@ -99,8 +100,8 @@ impl Core {
         self.lost_next = (self.lost_next + 1) % LOST_MAX;
     }
 
-    /// Whether a line was taken from it that it had loaded by then, ahead of its turn: that load is
-    /// made again.
+    /// Whether a line was taken from it that it may have loaded by then, ahead of its turn: that
+    /// load is made again.
     pub(crate) fn loads_again(&self, line: u32) -> bool {
         let worked = self.now - self.stalled;
         let again = |&(its, at): &(u32, Ps)| its == line && worked - at < self.reorder;

@@ -437,12 +437,13 @@ fn what_was_polled_is_waited_for_at_once() {
     }
 }
 
-/// A load is made ahead of what comes before it. If its line is taken meanwhile, it is made again in
-/// its turn, and nothing overlaps.
+/// A load is made ahead of what comes before it. If its line is taken meanwhile, it is made again
+/// in its turn, and nothing overlaps.
 #[test]
 fn what_is_taken_shortly_before_a_load_is_waited_for_at_once() {
     let machine = epyc(2);
     let transfer = machine.ns(Key::Transfer(Distance::SharedL3));
+    // In steps: what is taken during a step counts as taken at its end.
     let work = |ns: u64| (0..ns).for_each(|_| charge::work(1.0));
     for (taken_before_ns, waits) in [(25, true), (300, false)] {
         let shared = lines(1);
