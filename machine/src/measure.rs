@@ -142,7 +142,6 @@ fn round(topology: &Topology, take: &mut (dyn FnMut(Key, f64) + Send)) -> Result
         of(Key::Rmw, &|a, b| {
             memory::transfer_ns(a, b, memory::How::Rmw)
         })?;
-        of(Key::Handoff, &threads::handoff_ns)?;
     }
     if let Some((_, near)) = pairs(topology).first() {
         take(Key::Holders, holders(cpu(near[0].0), cpu(near[0].1))?);

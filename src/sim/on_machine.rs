@@ -26,7 +26,7 @@ use crate::{BuildError, Builder, Cores, Cx, Poster, RunError, Runtime};
 use mely_hardware::charge::{self, uncharged};
 use mely_hardware::{Body, Machine, Options, Report};
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
@@ -148,7 +148,7 @@ impl OnMachine {
         let cores = inner.shared.cores.len();
         let start_line = Rc::new(StartLine {
             cores,
-            ready: Cell::new(0),
+            waiting: RefCell::default(),
         });
         let bodies = (0..cores)
             .map(|core| body(&inner, &self.outside, core, &start_line))
@@ -222,21 +222,22 @@ fn body(inner: &Arc<Inner>, outside: &Arc<World>, core: usize, start_line: &Rc<S
 }
 
 /// What [`all_ready`](crate::runtime::threads) is to the threads of a run, which begin once all are
-/// ready, without its lock: the last one, which the seed draws, wakes the others. So cores do not
-/// begin at the same moment.
+/// ready, without its lock: the last one, which the seed draws, wakes the others in the order in
+/// which they came. So cores do not begin at the same moment.
 struct StartLine {
     cores: usize,
-    ready: Cell<usize>,
+    waiting: RefCell<Vec<usize>>,
 }
 
 impl StartLine {
     fn wait(&self, core: usize) {
-        self.ready.update(|ready| ready + 1);
-        if self.ready.get() == self.cores {
-            let others = (0..self.cores).filter(|&other| other != core);
-            others.for_each(charge::wake);
+        if self.waiting.borrow().len() + 1 == self.cores {
+            let others = self.waiting.take();
+            others.into_iter().for_each(charge::wake);
+            return;
         }
-        while self.ready.get() < self.cores {
+        self.waiting.borrow_mut().push(core);
+        while self.waiting.borrow().contains(&core) {
             charge::sleep(None);
         }
     }

@@ -10,8 +10,8 @@ use crate::schedulers::libasync::open::Open;
 use std::fmt::Write;
 
 const CORES: usize = 8;
-/// Of virtual time: twice what the slowest of these takes that ends.
-const NS_MAX: f64 = 3.4e8;
+/// Of virtual time: a little more than the slowest of these takes that ends.
+const NS_MAX: f64 = 5e8;
 /// Of the machine's processor.
 const GHZ: f64 = 2.33;
 /// Choices beside the defaults.

@@ -136,14 +136,21 @@ pub fn unlock<T: ?Sized>(at: *const T) {
     }
 }
 
-/// Waits for the lock at an address, which another core holds. Returns false elsewhere than on a
-/// virtual core: the caller waits by its own means.
-pub fn wait_for_lock<T: ?Sized>(at: *const T) -> bool {
+/// Polls the lock at an address, unless it `is_free`, until its line is taken. Returns false
+/// elsewhere than on a virtual core: the caller waits by its own means.
+pub fn wait_for_lock<T: ?Sized>(at: *const T, is_free: impl Fn() -> bool) -> bool {
     if !is_charged() {
         return false;
     }
     let address = at.addr();
-    charge(|world| world.wait_for_lock(address));
+    // It may have been released since the caller looked, who would then wait for nobody.
+    charge(|world| {
+        if is_free() {
+            Flow::Go
+        } else {
+            world.wait_for_lock(address)
+        }
+    });
     true
 }
 

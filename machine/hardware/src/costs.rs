@@ -54,7 +54,6 @@ pub(crate) struct Costs {
     pub(crate) transfer: [Ps; Distance::COUNT],
     pub(crate) transfer_row: [Ps; Distance::COUNT],
     pub(crate) rmw: [Ps; Distance::COUNT],
-    pub(crate) handoff: [Ps; Distance::COUNT],
     /// Of the own node, and of another.
     pub(crate) memory: [Ps; 2],
     pub(crate) memory_row: [Ps; 2],
@@ -191,7 +190,6 @@ impl Costs {
             transfer: by_distance(Key::Transfer),
             transfer_row: by_distance(Key::TransferRow),
             rmw: by_distance(Key::Rmw),
-            handoff: by_distance(Key::Handoff),
             memory: far(Key::Hit, first_hit),
             memory_row: far(Key::Row, first_row),
             waker: get(Key::Waker),

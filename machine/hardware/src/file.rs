@@ -290,7 +290,6 @@ pub(crate) fn key(name: &str) -> Option<Key> {
         ["transfer", over] => Key::Transfer(distance(over)?),
         ["transfer-row", over] => Key::TransferRow(distance(over)?),
         ["rmw", over] => Key::Rmw(distance(over)?),
-        ["handoff", over] => Key::Handoff(distance(over)?),
         ["wake", "waker"] => Key::Waker,
         ["wake", "sleeper"] => Key::Sleeper,
         ["wake", "long-sleeper"] => Key::LongSleeper,

@@ -31,6 +31,7 @@
 //! translation of addresses; bandwidth of memory and of interconnects; hyper-threads that slow each
 //! other down; frequency; the kernel's scheduler; other programs.
 
+mod chance;
 mod costs;
 mod file;
 mod machine;

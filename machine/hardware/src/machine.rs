@@ -52,8 +52,6 @@ pub enum Key {
     TransferRow(Distance),
     /// What a read-modify-write takes if the line is with a core at this distance, in ns.
     Rmw(Distance),
-    /// From the release of a lock until a core at this distance that waits for it has it, in ns.
-    Handoff(Distance),
     /// What it costs to wake a core that sleeps in the kernel, in ns.
     Waker,
     /// From then until that core runs, in ns, if it has slept for [`SHORT_SLEEP_NS`] or less.
@@ -95,7 +93,6 @@ impl fmt::Display for Key {
             Key::Transfer(distance) => write!(f, "transfer {distance}"),
             Key::TransferRow(distance) => write!(f, "transfer-row {distance}"),
             Key::Rmw(distance) => write!(f, "rmw {distance}"),
-            Key::Handoff(distance) => write!(f, "handoff {distance}"),
             Key::Waker => f.write_str("wake waker"),
             Key::Sleeper => f.write_str("wake sleeper"),
             Key::LongSleeper => f.write_str("wake long-sleeper"),
@@ -234,7 +231,6 @@ impl Machine {
         keys.extend(distances.iter().map(|&distance| Key::TransferRow(distance)));
         keys.push(Key::Rmw(Distance::SameCore));
         keys.extend(distances.iter().map(|&distance| Key::Rmw(distance)));
-        keys.extend(distances.iter().map(|&distance| Key::Handoff(distance)));
         keys.extend([
             Key::Waker,
             Key::Sleeper,
@@ -303,8 +299,7 @@ impl Machine {
         for of in [
             Key::Transfer,
             Key::TransferRow,
-            Key::Rmw,
-            Key::Handoff as fn(Distance) -> Key,
+            Key::Rmw as fn(Distance) -> Key,
         ] {
             let far = Distance::ALL.into_iter().map(of);
             let far = far.filter(|key| self.numbers.contains_key(key));

@@ -13,12 +13,13 @@
 //! Who loads goes on while the line is on its way ([`crate::window`]), but where everything before
 //! must be done: at a read-modify-write, a fence, a reading of the clock, a pause. Waited for at
 //! once are what a link leads to; a line of a row, which is on its way already, behind all others;
-//! and a line that another core has taken shortly before. A core makes its loads ahead of what
-//! comes before them, and those of such a line once more, when their turn comes.
+//! and a line that was polled, or that another core has taken shortly before: its load was made too
+//! early, and is made again.
 //!
 //! Caches are finite: sets of eight lines, the oldest of which leaves. Level 2 includes level 1,
 //! and no other level includes another.
 
+use crate::chance::Chance;
 use crate::costs::{Costs, Hop, Ps};
 use crate::window::{Asked, Core, Cost};
 
@@ -65,11 +66,22 @@ pub(crate) struct Line {
     /// half of the way to be heard.
     before: u16,
     leaves_at: Ps,
+    /// For how long it was asked for before who waits for the lock in it gets it.
+    asked_for: Ps,
     /// Its owner has written it since it got it.
     written: bool,
     /// Stores that are not done keep it until then at the latest: once somebody waits for it, what
     /// its user has under way at that moment, and nothing that comes later. `MAX` if nobody does.
     keeps_until: Ps,
+}
+
+impl Line {
+    /// It goes from its owner to another core. The owner has it until it hears of that, half of the
+    /// way after it was asked for.
+    fn leave(&mut self, owner: u16, start: Ps, takes: Ps) {
+        let hears = (takes / 2).saturating_sub(self.asked_for);
+        (self.before, self.leaves_at, self.asked_for) = (owner, start + hears, 0);
+    }
 }
 
 /// A line that was brought to a core.
@@ -90,6 +102,15 @@ impl Brought {
             arrives_at: start + self.takes,
         }
     }
+}
+
+/// A core that has a line no longer in its first cache, or no longer as it was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Robbed {
+    pub(crate) core: u16,
+    pub(crate) line: u32,
+    /// Another core has taken it. Else it left for want of room, or was written by who still had it.
+    pub(crate) is_taken: bool,
 }
 
 /// What is in a cache, set by set. What was taken away is still here until its place is needed.
@@ -134,6 +155,7 @@ impl Tags {
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Memory {
+    pub(crate) chance: Chance,
     pub(crate) costs: Costs,
     pub(crate) cores: Vec<Core>,
     lines: Vec<Line>,
@@ -142,13 +164,14 @@ pub(crate) struct Memory {
     bits: Vec<u64>,
     tags: Vec<Tags>,
     homes: Vec<u16>,
-    /// Cores of whose first cache a line was taken, since this was last emptied.
-    pub(crate) robbed: Vec<(u16, u32)>,
+    /// Since this was last emptied.
+    pub(crate) robbed: Vec<Robbed>,
 }
 
 impl Memory {
-    pub(crate) fn new(costs: Costs) -> Memory {
+    pub(crate) fn new(costs: Costs, chance: Chance) -> Memory {
         Memory {
+            chance,
             cores: vec![Core::new(costs.reorder); costs.cores],
             lines: Vec::new(),
             cost: Vec::new(),
@@ -180,6 +203,7 @@ impl Memory {
             free_at: 0,
             before: NOBODY,
             leaves_at: 0,
+            asked_for: 0,
             written: false,
             keeps_until: Ps::MAX,
         };
@@ -224,7 +248,7 @@ impl Memory {
 
     /// Whether a core could read the line without asking anybody.
     #[inline]
-    fn hits(&self, core: usize, line: u32) -> bool {
+    pub(crate) fn hits(&self, core: usize, line: u32) -> bool {
         let owner = self.lines[line as usize].owner;
         (owner == NOBODY || owner == core as u16) && self.has(line, self.first(core).cache)
     }
@@ -291,8 +315,11 @@ impl Memory {
         self.each_other(core, line, |cache| {
             others.extend(self.costs.first_of[cache])
         });
-        self.robbed
-            .extend(others.into_iter().map(|other| (other as u16, line)));
+        self.robbed.extend(others.into_iter().map(|other| Robbed {
+            core: other as u16,
+            line,
+            is_taken: false,
+        }));
     }
 
     #[inline(never)]
@@ -342,9 +369,11 @@ impl Memory {
         (its.free_at > at && its.user != core as u16).then_some(its.free_at)
     }
 
-    /// A core has waited for a line, and gets it now. Whoever still waits says so in its turn.
-    pub(crate) fn serve(&mut self, line: u32, waited: Ps) {
-        self.lines[line as usize].keeps_until = Ps::MAX;
+    /// A core has waited for a line, for the lock in it if `locks`, and gets it now. Whoever still
+    /// waits says so in its turn.
+    pub(crate) fn serve(&mut self, line: u32, waited: Ps, locks: bool) {
+        let its = &mut self.lines[line as usize];
+        (its.keeps_until, its.asked_for) = (Ps::MAX, if locks { waited } else { 0 });
         self.waited(line, waited);
     }
 
@@ -374,7 +403,7 @@ impl Memory {
             // Until it is here, others wait; copies of it are made side by side.
             self.cost[line as usize].transfers += 1;
             let its = &mut self.lines[line as usize];
-            (its.before, its.leaves_at) = (owner, start + takes / 2);
+            its.leave(owner, start, takes);
             (its.owner, its.user, its.free_at) = (NOBODY, core as u16, start + takes);
         }
         self.fill(core, line, levels);
@@ -385,11 +414,11 @@ impl Memory {
         }
     }
 
-    fn transfer(&self, distance: usize, row: bool) -> Ps {
+    fn transfer(&mut self, distance: usize, row: bool) -> Ps {
         if row {
             self.costs.transfer_row[distance]
         } else {
-            self.costs.transfer[distance]
+            self.chance.vary_transfer(self.costs.transfer[distance])
         }
     }
 
@@ -462,7 +491,11 @@ impl Memory {
                 let first = self.first(core).cache;
                 if first != cache && self.has(line, first) {
                     self.clear(line, first);
-                    self.robbed.push((core as u16, line));
+                    self.robbed.push(Robbed {
+                        core: core as u16,
+                        line,
+                        is_taken: false,
+                    });
                 }
             }
         }
@@ -497,7 +530,11 @@ impl Memory {
                 let distance = self.costs.cache_distance(core, cache);
                 farthest = Some(farthest.map_or(distance, |before: usize| before.max(distance)));
                 if let Some(other) = self.costs.first_of[cache] {
-                    self.robbed.push((other as u16, line));
+                    self.robbed.push(Robbed {
+                        core: other as u16,
+                        line,
+                        is_taken: true,
+                    });
                 }
             }
         }
@@ -578,7 +615,7 @@ impl Memory {
         self.fill(core, line, usize::MAX);
         let its = &mut self.lines[line as usize];
         if owner != NOBODY && owner != core as u16 {
-            (its.before, its.leaves_at) = (owner, start + takes / 2);
+            its.leave(owner, start, takes);
         }
         (its.owner, its.user) = (core as u16, core as u16);
         its.free_at = its.free_at.max(start + takes);
@@ -596,6 +633,7 @@ impl Memory {
         its.quiet = false;
         its.drain(&mut self.cost);
         its.load_again(line, true, &mut self.cost);
+        its.find_lost(line);
         let now = its.now;
         if now > began {
             return Access::Late;
@@ -603,7 +641,10 @@ impl Memory {
         let is_own = self.lines[line as usize].owner == core as u16;
         let is_here = is_own && self.has(line, self.first(core).cache);
         let mut takes = self.costs.rmw[0];
-        if !is_here && self.has_still(core, line) {
+        // What the next owner has stored it has done so in fact, and not in time: who comes before
+        // would see it.
+        let is_written = self.lines[line as usize].written;
+        if !is_here && !is_written && self.has_still(core, line) {
             self.cores[core].now = now + takes;
             self.write_still(core, line);
             return Access::Done;
@@ -615,7 +656,7 @@ impl Memory {
             let brought = self.own(core, line, now);
             let cost = &mut self.cost[line as usize];
             if let Some(distance) = brought.from {
-                takes = self.costs.rmw[distance];
+                takes = self.chance.vary_transfer(self.costs.rmw[distance]);
                 cost.waited += takes;
             } else {
                 takes += brought.takes;
@@ -632,6 +673,7 @@ impl Memory {
     /// A fence: all loads are here, and all stores are in the cache.
     pub(crate) fn fence(&mut self, core: usize) {
         self.drain(core);
+        self.cores[core].set_barrier();
         self.cores[core].now += self.costs.rmw[0];
     }
 
@@ -656,32 +698,11 @@ impl Memory {
         its.ask(brought.asked(line, now));
     }
 
-    /// A core that waits for the lock in this line looks at it, as who loads it. Not before it is
-    /// where it goes: else it returns when that is.
-    pub(crate) fn look(&mut self, core: usize, line: u32, at: Ps) -> Option<Ps> {
-        let until = self.busy_until(core, line, at);
-        if until.is_none() {
-            let _ = self.bring(core, line, at);
-        }
-        until
-    }
-
     /// A lock is released by the store that was made last. It is seen after all before it, whoever
-    /// waits; returns when.
-    pub(crate) fn release(&mut self, core: usize, line: u32) -> Ps {
+    /// waits.
+    pub(crate) fn release(&mut self, core: usize, line: u32) {
         let its = &mut self.lines[line as usize];
         its.free_at = its.free_at.max(self.cores[core].seen_at());
-        its.free_at
-    }
-
-    /// A lock is handed to a core that waits for it: nobody else has it still.
-    pub(crate) fn hand_over(&mut self, line: u32, to: usize) {
-        let _ = self.take(to, line);
-        self.fill(to, line, usize::MAX);
-        let its = &mut self.lines[line as usize];
-        (its.owner, its.user, its.written) = (to as u16, to as u16, true);
-        (its.before, its.leaves_at) = (NOBODY, 0);
-        self.cost[line as usize].transfers += 1;
     }
 
     /// A core waited for a line that was on its way to others, or for the lock in it.

@@ -32,6 +32,9 @@ pub struct Options {
     pub ns_max: f64,
     /// How far one core may run ahead of the others, in ns; the machine's hold window if none.
     pub ahead_ns: Option<f64>,
+    /// Work, wake-ups and transfers take a little more or less than they should, by chance, as they
+    /// do on real cores. Cores whose costs are equal fall into step otherwise.
+    pub varies: bool,
     /// Leaves a core: calls what it is given, and sees to it that nothing of the core's is found on
     /// this thread meanwhile.
     pub around: fn(&dyn Fn()),
@@ -47,6 +50,7 @@ impl fmt::Debug for Options {
             .field("seed", &self.seed)
             .field("ns_max", &self.ns_max)
             .field("ahead_ns", &self.ahead_ns)
+            .field("varies", &self.varies)
             .finish_non_exhaustive()
     }
 }
@@ -58,6 +62,7 @@ impl Options {
             seed,
             ns_max: 3_600e9,
             ahead_ns: None,
+            varies: true,
             around: |leave| leave(),
             tick: None,
             setup: Box::new(|| ()),
@@ -125,6 +130,13 @@ pub(crate) fn charge(mut f: impl FnMut(&mut World) -> Flow) {
     if !CHARGES.get() {
         return;
     }
+    let mut f = |world: &mut World| {
+        if world.is_ahead() {
+            world.leave();
+            return Flow::Again;
+        }
+        f(world)
+    };
     while let Some(flow) = with_world(&mut f) {
         if flow == Flow::Go {
             return;
@@ -238,7 +250,7 @@ pub fn run(machine: &Machine, mut options: Options, bodies: Vec<Body>) -> Result
     );
     assert!(look(|_| ()).is_none(), "a run inside of a run");
     let _cleanup = Cleanup;
-    let mut world = World::new(machine, options.seed, options.ahead_ns);
+    let mut world = World::new(machine, &options);
     world.begin(bodies.len());
     WORLD.set(Some(Box::new(world)));
     AROUND.set(options.around);

@@ -36,6 +36,7 @@ impl<T: ?Sized> Mutex<T> {
     /// # Errors
     /// As std's.
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        let is_free = || !matches!(self.0.try_lock(), Err(TryLockError::WouldBlock));
         loop {
             charge::rmw(self);
             match self.0.try_lock() {
@@ -45,7 +46,13 @@ impl<T: ?Sized> Mutex<T> {
                 }
                 Err(TryLockError::WouldBlock) => {}
             }
-            if !charge::wait_for_lock(self) {
+            while charge::wait_for_lock(self, is_free) {
+                charge::reach(self);
+                if is_free() {
+                    break;
+                }
+            }
+            if !crate::run::is_charged() {
                 let locked = self.0.lock().map(|guard| self.guard(guard));
                 return locked.map_err(|error| PoisonError::new(self.guard(error.into_inner())));
             }

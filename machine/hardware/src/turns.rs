@@ -5,30 +5,24 @@
 
 use crate::costs::Ps;
 
-/// A turn: at this time, drawn among equals, in the order in which they were queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
-    at: Ps,
-    rank: u32,
-    number: u64,
-    core: usize,
-}
+/// A turn: at this time, drawn among equals, in the order in which they were queued, of this core.
+/// The earlier one is the less.
+type Turn = u128;
 
 /// Of a core that has no turn to come.
-const NONE: Turn = Turn {
-    at: Ps::MAX,
-    rank: u32::MAX,
-    number: u64::MAX,
-    core: usize::MAX,
-};
+const NONE: Turn = Turn::MAX;
+
+fn turn(at: Ps, rank: u16, number: u32, core: u16) -> Turn {
+    u128::from(at) << 64 | u128::from(rank) << 48 | u128::from(number) << 16 | u128::from(core)
+}
 
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Turns {
     /// The second is the earliest of all. Below the one at `i` are those at `2 * i` and behind it.
     matches: Vec<Turn>,
-    /// How many were queued.
-    queued: u64,
+    /// How many were queued. Begins anew, so that of many equals one may come before its time.
+    queued: u32,
 }
 
 impl Turns {
@@ -41,16 +35,9 @@ impl Turns {
 
     /// Queues a core at this time, instead of any turn that it had. Of those at one time the one
     /// with the least rank is the first, and among them who was queued first.
-    pub(crate) fn queue(&mut self, core: usize, at: Ps, rank: u32) {
-        self.queued += 1;
-        let number = self.queued;
-        let turn = Turn {
-            at,
-            rank,
-            number,
-            core,
-        };
-        self.replace(core, turn);
+    pub(crate) fn queue(&mut self, core: usize, at: Ps, rank: u16) {
+        self.queued = self.queued.wrapping_add(1);
+        self.replace(core, turn(at, rank, self.queued, core as u16));
     }
 
     /// A core has no turn to come, if it had one.
@@ -61,16 +48,21 @@ impl Turns {
     /// When the next turn is, and whose.
     #[inline]
     pub(crate) fn first(&self) -> Option<(Ps, usize)> {
-        let Turn { at, core, .. } = self.matches[1];
-        (core != NONE.core).then_some((at, core))
+        let first = self.matches[1];
+        (first != NONE).then_some(((first >> 64) as Ps, usize::from(first as u16)))
     }
 
+    #[inline]
     fn replace(&mut self, core: usize, turn: Turn) {
         let mut place = self.matches.len() / 2 + core;
         self.matches[place] = turn;
         while place > 1 {
             let earlier = self.matches[place].min(self.matches[place ^ 1]);
             place /= 2;
+            if self.matches[place] == earlier {
+                // Nor is anything above.
+                return;
+            }
             self.matches[place] = earlier;
         }
     }
@@ -93,7 +85,7 @@ mod tests {
                     turns.remove(core);
                     expected[core] = None;
                 } else {
-                    let (at, rank) = (random.u64(0..20), random.u32(0..3));
+                    let (at, rank) = (random.u64(0..20), random.u16(0..3));
                     turns.queue(core, at, rank);
                     expected[core] = Some((at, rank, number, core));
                 }
@@ -107,7 +99,7 @@ mod tests {
     #[test]
     fn nobody_is_first_where_none_is_queued() {
         let mut turns = Turns::new(3);
-        turns.queue(2, Ps::MAX, u32::MAX);
+        turns.queue(2, Ps::MAX, u16::MAX);
         assert_eq!(turns.first(), Some((Ps::MAX, 2)));
         turns.remove(2);
         assert_eq!(turns.first(), None);

@@ -2,10 +2,15 @@
 //!
 //! Who loads goes on with what follows while the line is on its way, for the *reorder window*: so
 //! much work, not so much time. Time that passes while the core can do nothing, here called stalls,
-//! brings no load nearer to the end of its window. Seen from the load, that is how far ahead of its
-//! turn it is made: if another core takes its line in between, it is made again then. A line that
-//! was asked for early is waited for by nobody until it is loaded. Stores wait for their lines
-//! beside each other; others see them in their order, and after the loads before them.
+//! brings no load nearer to the end of its window. A line that was asked for early is waited for by
+//! nobody until it is loaded. Stores wait for their lines beside each other; others see them in
+//! their order, and after the loads before them.
+//!
+//! Seen from the load, the window is how far ahead of its turn it is made: if another core takes its
+//! line in between, the load is made again in its turn, and all that follows is thrown away. So it
+//! is with the load of a line that was polled, which is predicted to find what it found before. No
+//! load is made ahead of a *barrier*: a fence, a reading of the clock, a pause, a sleep, a load that
+//! is made again. (Loads are made ahead of read-modify-writes.)
 
 use crate::costs::Ps;
 use crate::rows::Rows;
@@ -41,6 +46,8 @@ pub(crate) struct Core {
     pub(crate) now: Ps,
     /// The time in which it could do nothing: the rest of its time is work.
     stalled: Ps,
+    /// The end of the last such time.
+    stalled_until: Ps,
     reorder: Ps,
     /// Each with the work after which the core stops until it is here: never, if it was asked for
     /// early. Loads are in their order.
@@ -54,10 +61,13 @@ pub(crate) struct Core {
     /// The store that is in the cache last. Its time may be over.
     last_store: Asked,
     pub(crate) rows: Rows,
-    /// Lines that others have taken from it lately, each with the work that it has done by the end
-    /// of the step in which that was.
+    /// Lines that others have taken from it lately, each with the work that it had done then.
     lost: [(u32, Ps); LOST_MAX],
     lost_next: usize,
+    /// The work that it had done at the last barrier.
+    barrier: Ps,
+    /// It polled at the barrier: what it loads first of that which it lost meanwhile was polled.
+    polled: bool,
     /// Since the last pause every access hit a line that it has, and none was a read-modify-write.
     pub(crate) quiet: bool,
     /// Accesses so far.
@@ -69,6 +79,7 @@ impl Core {
         Core {
             now: 0,
             stalled: 0,
+            stalled_until: 0,
             reorder,
             asked: Vec::new(),
             stops_after: Ps::MAX,
@@ -82,6 +93,8 @@ impl Core {
             rows: Rows::new(),
             lost: [(u32::MAX, 0); LOST_MAX],
             lost_next: 0,
+            barrier: 0,
+            polled: false,
             quiet: false,
             accesses: 0,
         }
@@ -90,22 +103,71 @@ impl Core {
     /// It can do nothing for this time.
     #[inline]
     pub(crate) fn stall(&mut self, time: Ps) {
-        self.now += time;
-        self.stalled += time;
+        self.stall_from(self.now, time);
     }
 
-    /// Another core has taken a line from it.
-    pub(crate) fn lose(&mut self, line: u32) {
-        self.lost[self.lost_next] = (line, self.now - self.stalled);
+    /// The same from an earlier time on: what it seems to have done since then is done later.
+    #[inline]
+    fn stall_from(&mut self, start: Ps, time: Ps) {
+        self.now += time;
+        self.stalled += time;
+        self.stalled_until = self.stalled_until.max(start + time);
+    }
+
+    fn worked(&self) -> Ps {
+        self.now - self.stalled
+    }
+
+    /// Another core has taken a line from it, at a time at which its own clock need not be yet, or
+    /// no more: each goes ahead of others, and makes a step at once. If it `works` it does until
+    /// then.
+    pub(crate) fn lose(&mut self, line: u32, at: Ps, works: bool) {
+        self.find_lost(line);
+        let since = self.now.saturating_sub(at.max(self.stalled_until));
+        let until = if works {
+            at.saturating_sub(self.now)
+        } else {
+            0
+        };
+        self.lost[self.lost_next] = (line, self.worked() - since + until);
         self.lost_next = (self.lost_next + 1) % LOST_MAX;
     }
 
-    /// Whether a line was taken from it that it may have loaded by then, ahead of its turn: that
-    /// load is made again.
-    pub(crate) fn loads_again(&self, line: u32) -> bool {
-        let worked = self.now - self.stalled;
-        let again = |&(its, at): &(u32, Ps)| its == line && worked - at < self.reorder;
-        self.lost.iter().any(again)
+    /// The line is here again: returns the work that it had done when that was taken, if it was
+    /// lately.
+    pub(crate) fn find_lost(&mut self, line: u32) -> Option<Ps> {
+        let lost = self.lost.iter_mut().find(|(its, _)| *its == line)?;
+        lost.0 = u32::MAX;
+        Some(lost.1)
+    }
+
+    /// It has polled, and lost a line.
+    pub(crate) fn end_polling(&mut self) {
+        self.polled = true;
+    }
+
+    /// No load that comes later is made before this.
+    pub(crate) fn set_barrier(&mut self) {
+        self.barrier = self.worked();
+        self.polled = false;
+    }
+
+    /// Whether a line that it loads now was polled, or taken from it when it may have been loaded,
+    /// ahead of its turn: the load is made again, and what comes later is not made before.
+    pub(crate) fn loads_again(&mut self, line: u32) -> bool {
+        let worked = self.worked();
+        let again = self.find_lost(line).is_some_and(|at| {
+            if at > self.barrier {
+                worked.saturating_sub(at) < self.reorder
+            } else {
+                // It does no work while it polls, or sleeps.
+                self.polled && at == self.barrier
+            }
+        });
+        if again {
+            self.set_barrier();
+        }
+        again
     }
 
     /// It can do nothing until this line is here; it stopped at `stopped_at`, and what it seems to
@@ -118,7 +180,7 @@ impl Core {
         } else {
             cost.missed += time;
         }
-        self.stall(time);
+        self.stall_from(stopped_at, time);
     }
 
     /// The same of one that it has under way.

@@ -1,27 +1,30 @@
 //! The cores of a machine while something runs on it: whose turn it is, and what each waits for.
 
+use crate::chance::Chance;
 use crate::costs::{Costs, Ps, ps};
 use crate::machine::Machine;
-use crate::memory::{Access, Kind, Memory};
+use crate::memory::{Access, Kind, Memory, Robbed};
 use crate::names::Names;
+use crate::run::Options;
 use crate::turns::Turns;
-use std::collections::HashMap;
 
 /// No core: what is looked at from outside.
 pub(crate) const OUTSIDE: usize = usize::MAX;
-/// Work takes this part of its time more or less, by chance: equal costs resonate.
-const JITTER: u64 = 64;
 /// Addresses that a core which polls looks at in each pause.
 const AT_HAND_MAX: usize = 4;
+/// Who has released a lock and takes it again, while another asks for its line at the same moment,
+/// comes behind that one once in so many times. Measured with two locks a thread can take in 6 to 60
+/// ns: 4 to 12.
+const OVERTAKEN_ONE_IN: u64 = 8;
 
 /// What a core does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     /// Runs, or will at its time.
     Runs,
-    /// Waits for a line that is on its way to another core.
-    WaitsForLine(u32),
-    /// Waits for the lock in a line.
+    /// Waits for a line that is on its way to another core, to access it so.
+    WaitsForLine(u32, Kind),
+    /// Polls the lock in a line that it has, until that is taken from it; then waits to look again.
     WaitsForLock(u32),
     /// Polls lines that it has, until one is taken from it.
     Polls,
@@ -29,6 +32,16 @@ pub(crate) enum Status {
     Sleeps,
     /// Has ended.
     Ended,
+}
+
+impl Status {
+    /// The line that it waits for to take the lock in it, or to look at that.
+    fn locks(self) -> Option<u32> {
+        match self {
+            Status::WaitsForLine(line, Kind::Rmw) | Status::WaitsForLock(line) => Some(line),
+            _ => None,
+        }
+    }
 }
 
 /// A virtual core, but for its clock and its caches.
@@ -46,9 +59,6 @@ pub(crate) struct Core {
     at_hand: [u32; AT_HAND_MAX],
     /// When it began to wait for what it waits for.
     waits_since: Ps,
-    /// The line of a lock that it may try since that was released. If it waits for this one again,
-    /// somebody else was there before.
-    tries: Option<u32>,
     pub(crate) worked: Ps,
     pub(crate) slept: Ps,
     pub(crate) polled: Ps,
@@ -79,9 +89,6 @@ pub(crate) struct World {
     /// And nobody any farther than this.
     pub(crate) bound: Ps,
     pub(crate) ahead: Ps,
-    random: fastrand::Rng,
-    /// Who waits for the lock in a line.
-    lock_queues: HashMap<u32, Vec<usize>>,
     pub(crate) now: Ps,
     pub(crate) switches: u64,
     pub(crate) counted_from: Ps,
@@ -89,9 +96,9 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(machine: &Machine, seed: u64, ahead_ns: Option<f64>) -> World {
+    pub(crate) fn new(machine: &Machine, options: &Options) -> World {
         let costs = Costs::of(machine);
-        let ahead = ahead_ns.map_or(costs.hold, ps);
+        let ahead = options.ahead_ns.map_or(costs.hold, ps);
         let core = |_| Core {
             status: Status::Ended,
             rung: false,
@@ -100,7 +107,6 @@ impl World {
             round_at: 0,
             at_hand: [u32::MAX; AT_HAND_MAX],
             waits_since: 0,
-            tries: None,
             worked: 0,
             slept: 0,
             polled: 0,
@@ -108,14 +114,12 @@ impl World {
         World {
             cores: (0..costs.cores).map(core).collect(),
             turns: Turns::new(costs.cores),
-            memory: Memory::new(costs),
+            memory: Memory::new(costs, Chance::new(options.seed, options.varies)),
             names: Names::new(),
             current: OUTSIDE,
             limit: 0,
             bound: Ps::MAX,
             ahead,
-            random: fastrand::Rng::with_seed(seed),
-            lock_queues: HashMap::new(),
             now: 0,
             switches: 0,
             counted_from: 0,
@@ -147,43 +151,40 @@ impl World {
         self.memory.cores.get(core).map_or(self.now, |its| its.now)
     }
 
-    /// A number below `end`, or 0.
-    fn draw(&mut self, end: Ps) -> Ps {
-        if end == 0 { 0 } else { self.random.u64(0..end) }
-    }
-
     /// Queues a core, instead of any turn that it had; `drawn`: after whoever has what it wants,
     /// and by chance among others that want it.
     fn queue_at(&mut self, core: usize, at: Ps, drawn: bool) {
-        let rank = if drawn { self.random.u32(1..) } else { 0 };
+        let rank = if drawn { self.memory.chance.rank() } else { 0 };
         self.turns.queue(core, at, rank);
         if self.current != OUTSIDE && core != self.current {
-            self.limit = self.limit.min(at.saturating_add(self.ahead));
+            self.limit = self.limit.min(self.ahead_of(core, at));
         }
     }
 
-    /// Who goes next, and may from now on; none if nobody can, or somebody only looked at a lock.
+    /// How far others may go before a core that has its turn then. Adjacent loads and stores keep a
+    /// line that others wait for, in the store buffer; no read-modify-write does, and no release.
+    fn ahead_of(&self, core: usize, at: Ps) -> Ps {
+        match self.cores[core].status.locks() {
+            Some(_) => at,
+            None => at.saturating_add(self.ahead),
+        }
+    }
+
+    /// Who goes next, and may from now on; none if nobody can.
     pub(crate) fn next(&mut self) -> Option<usize> {
         loop {
             let (at, core) = self.turns.first()?;
-            self.turns.remove(core);
             self.now = self.now.max(at);
             match self.cores[core].status {
-                Status::WaitsForLine(line) => {
+                Status::WaitsForLine(line, _) | Status::WaitsForLock(line) => {
                     if let Some(until) = self.memory.wait_for(core, line, at) {
                         // Somebody else was first.
                         self.queue_at(core, until, true);
                         continue;
                     }
                     let waited = at - self.cores[core].waits_since;
-                    self.memory.serve(line, waited);
-                }
-                Status::WaitsForLock(line) => {
-                    if let Some(until) = self.memory.look(core, line, at) {
-                        self.queue_at(core, until, true);
-                    }
-                    self.see_to_robbed(at);
-                    return None;
+                    let locks = self.cores[core].status.locks().is_some();
+                    self.memory.serve(line, waited, locks);
                 }
                 Status::Polls => {
                     let since = self.memory.cores[core].now;
@@ -195,11 +196,13 @@ impl World {
                 }
                 Status::Runs | Status::Ended => {}
             }
+            self.turns.remove(core);
             self.cores[core].status = Status::Runs;
             self.memory.stall_until(core, at);
             self.current = core;
-            let next = self.turns.first().map_or(Ps::MAX, |(at, _)| at);
-            self.limit = next.saturating_add(self.ahead).min(self.bound);
+            let next = self.turns.first();
+            let next = next.map_or(Ps::MAX, |(at, next)| self.ahead_of(next, at));
+            self.limit = next.min(self.bound);
             self.switches += 1;
             return Some(core);
         }
@@ -210,22 +213,35 @@ impl World {
         self.turns.first().map(|(at, _)| at)
     }
 
-    /// After the current core's clock went on.
+    /// What follows when the current core's clock went on.
     #[inline]
     fn flow(&mut self) -> Flow {
+        self.go_on();
+        if self.is_ahead() {
+            self.leave()
+        } else {
+            Flow::Go
+        }
+    }
+
+    /// The same, but that the current core is left at its next charge only.
+    #[inline]
+    fn go_on(&mut self) {
         if !self.memory.robbed.is_empty() {
             let now = *self.clock();
             self.see_to_robbed(now);
         }
         self.memory.settle(self.current);
-        if *self.clock() <= self.limit {
-            return Flow::Go;
-        }
-        self.leave()
+    }
+
+    /// Whether the current core is farther than it may go before the others.
+    #[inline]
+    pub(crate) fn is_ahead(&mut self) -> bool {
+        *self.clock() > self.limit
     }
 
     #[cold]
-    fn leave(&mut self) -> Flow {
+    pub(crate) fn leave(&mut self) -> Flow {
         let (core, at) = (self.current, *self.clock());
         self.queue_at(core, at, false);
         Flow::Leave
@@ -242,20 +258,54 @@ impl World {
     pub(crate) fn access(&mut self, address: usize, kind: Kind) -> Flow {
         let line = self.names.at(address);
         self.memory.grow(self.names.len());
+        if kind == Kind::Store && self.is_wanted_now(line) {
+            // It is behind a read-modify-write in the store buffer.
+            return self.leave_last();
+        }
         loop {
             match self.memory.access(self.current, line, kind) {
+                Access::Done if kind == Kind::Rmw => {
+                    // The caller makes it first: others see it from its beginning on.
+                    self.go_on();
+                    return Flow::Go;
+                }
                 Access::Done => return self.flow(),
-                Access::Busy(until) => return self.wait_for_line(line, until),
-                Access::Late if self.flow() == Flow::Go => {}
-                Access::Late => return Flow::Again,
+                Access::Busy(until) => return self.wait_for_line(line, kind, until),
+                Access::Late => {
+                    let is_last =
+                        kind == Kind::Rmw && self.memory.chance.draw(OVERTAKEN_ONE_IN) == 0;
+                    if is_last {
+                        self.go_on();
+                        return self.leave_last();
+                    }
+                    if self.flow() == Flow::Leave {
+                        return Flow::Again;
+                    }
+                }
             }
         }
     }
 
+    /// Whether the next turn is at this very moment, and of a core that waits for the lock in this
+    /// line.
+    fn is_wanted_now(&mut self, line: u32) -> bool {
+        let now = *self.clock();
+        let wants =
+            |(at, other): (Ps, usize)| at <= now && self.cores[other].status.locks() == Some(line);
+        self.turns.first().is_some_and(wants)
+    }
+
+    /// Lets all others go first that have their turn now.
+    fn leave_last(&mut self) -> Flow {
+        let (core, at) = (self.current, *self.clock());
+        self.turns.queue(core, at, u16::MAX);
+        Flow::Again
+    }
+
     #[cold]
-    fn wait_for_line(&mut self, line: u32, until: Ps) -> Flow {
+    fn wait_for_line(&mut self, line: u32, kind: Kind, until: Ps) -> Flow {
         let (core, now) = (self.current, *self.clock());
-        self.cores[core].status = Status::WaitsForLine(line);
+        self.cores[core].status = Status::WaitsForLine(line, kind);
         self.cores[core].waits_since = now;
         self.queue_at(core, until, true);
         Flow::Again
@@ -266,15 +316,20 @@ impl World {
     #[cold]
     fn see_to_robbed(&mut self, now: Ps) {
         let mut robbed = std::mem::take(&mut self.memory.robbed);
-        for (core, line) in robbed.drain(..) {
+        for Robbed {
+            core,
+            line,
+            is_taken,
+        } in robbed.drain(..)
+        {
             let core = usize::from(core);
-            self.memory.cores[core].lose(line);
+            if is_taken {
+                let works = self.cores[core].status == Status::Runs;
+                self.memory.cores[core].lose(line, now, works);
+            }
             match self.cores[core].status {
                 Status::Polls => self.go_on_polling(core, line, now),
-                Status::WaitsForLock(its) if its == line => {
-                    let at = now.max(self.memory.line(line).free_at);
-                    self.queue_at(core, at, true);
-                }
+                Status::WaitsForLock(its) if its == line => self.look_again(core, line, now),
                 // It may be about to poll, having looked at the line before: it looks once more.
                 _ => self.memory.cores[core].quiet = false,
             }
@@ -291,7 +346,9 @@ impl World {
         } else {
             since - its.round_at
         };
-        let at = now.max(self.memory.line(line).free_at).max(since) + self.draw(round);
+        let at =
+            now.max(self.memory.line(line).free_at).max(since) + self.memory.chance.draw(round);
+        self.memory.cores[core].end_polling();
         // Of two lines that it lost the first one counts.
         self.cores[core].status = Status::Runs;
         self.cores[core].polled += at - since;
@@ -319,8 +376,7 @@ impl World {
 
     /// A handler's work.
     pub(crate) fn work(&mut self, time: Ps) -> Flow {
-        let by = time / JITTER;
-        let time = time - by / 2 + self.draw(by);
+        let time = self.memory.chance.vary(time);
         let core = self.current;
         self.cores[core].worked += time;
         self.memory.cores[core].quiet = false;
@@ -330,7 +386,7 @@ impl World {
     /// The time of the core that asks, which takes a while.
     pub(crate) fn read_clock(&mut self) -> Flow {
         self.cores[self.current].read_clock = true;
-        self.memory.complete(self.current);
+        self.end_loads();
         let takes = self.memory.costs.clock;
         self.spend(takes)
     }
@@ -363,13 +419,14 @@ impl World {
         self.poll(Some(until))
     }
 
-    /// What was polled is here, and known.
+    /// What was loaded is here before anything that comes later is.
     fn end_loads(&mut self) {
         self.memory.complete(self.current);
+        self.memory.cores[self.current].set_barrier();
     }
 
     fn end_round(&mut self, pause: Ps) -> Flow {
-        let (core, jitter) = (self.current, self.draw(pause / 8));
+        let (core, jitter) = (self.current, self.memory.chance.draw(pause / 8));
         let now = *self.clock() + pause + jitter;
         self.cores[core].polled += pause + jitter;
         *self.clock() = now;
@@ -392,72 +449,50 @@ impl World {
         Flow::Leave
     }
 
-    /// Waits for the lock in the line at an address, whose holder has it for the moment.
+    /// The current core polls the lock at an address until its line is taken.
     pub(crate) fn wait_for_lock(&mut self, address: usize) -> Flow {
         let line = self.names.at(address);
-        let core = self.current;
+        self.memory.grow(self.names.len());
+        self.end_loads();
+        let (core, now) = (self.current, *self.clock());
         self.cores[core].status = Status::WaitsForLock(line);
-        self.cores[core].waits_since = *self.clock();
-        self.lock_queues.entry(line).or_default().push(core);
+        self.cores[core].waits_since = now;
+        if !self.memory.hits(core, line) {
+            self.look_again(core, line, now);
+        }
         Flow::Leave
     }
 
-    /// A lock is released: the seed draws who of those that wait tries to take it. Who comes before
-    /// it has seen the release, the one that released it above all, is first; but not twice in a
-    /// row.
+    /// A core that waits for the lock in a line has that no more. It looks again once it gets it, and
+    /// asks for it now: its next looks are under way while it pauses.
+    fn look_again(&mut self, core: usize, line: u32, now: Ps) {
+        let now = now.max(self.memory.cores[core].now);
+        let waited = now - std::mem::replace(&mut self.cores[core].waits_since, now);
+        self.memory.waited(line, waited);
+        let at = now.max(self.memory.line(line).free_at);
+        self.queue_at(core, at, true);
+    }
+
+    /// A lock is released, by a store that others see after all that was stored before.
     pub(crate) fn unlock(&mut self, address: usize) -> Flow {
         let line = self.names.at(address);
         self.memory.grow(self.names.len());
-        let its = &mut self.cores[self.current];
-        if its.tries == Some(line) {
-            // It had tried, and got it.
-            its.tries = None;
+        let flow = if std::thread::panicking() {
+            // Nothing comes between: who unwinds would not come back.
+            loop {
+                match self.memory.access(self.current, line, Kind::Store) {
+                    Access::Done => break self.flow(),
+                    Access::Busy(until) => self.memory.stall_until(self.current, until),
+                    Access::Late => {}
+                }
+            }
+        } else {
+            self.access(address, Kind::Store)
+        };
+        if flow != Flow::Again {
+            self.memory.release(self.current, line);
         }
-        loop {
-            match self.memory.access(self.current, line, Kind::Store) {
-                Access::Done => break,
-                // Nothing comes between: who unwinds would not come back.
-                Access::Busy(until) => self.memory.stall_until(self.current, until),
-                Access::Late => {}
-            }
-        }
-        let seen_at = self.memory.release(self.current, line);
-        if let Some(queue) = self.lock_queues.get_mut(&line) {
-            let was_overtaken = |&core: &usize| self.cores[core].tries == Some(line);
-            let overtaken = queue.iter().position(was_overtaken);
-            let at = overtaken.unwrap_or_else(|| self.random.usize(0..queue.len()));
-            let to = queue.swap_remove(at);
-            if queue.is_empty() {
-                self.lock_queues.remove(&line);
-            }
-            let distance = self.memory.costs.distance(self.current, to);
-            if overtaken.is_some() {
-                self.memory.hand_over(line, to);
-            } else {
-                self.memory.look(to, line, seen_at);
-            }
-            // The read-modify-write that takes it comes on top: of an own line, if all of it was
-            // sent, else of a copy, for which it races.
-            let is_whole = self.memory.line(line).owner == to as u16;
-            let costs = &self.memory.costs;
-            let rmw = costs.rmw[if is_whole { 0 } else { distance }];
-            let at = seen_at + costs.handoff[distance].saturating_sub(rmw);
-            let its = self.memory.line(line);
-            let at = at.max(its.free_at);
-            if is_whole {
-                its.free_at = at;
-            }
-            if overtaken.is_some() {
-                // Nobody runs ahead of it this time.
-                self.limit = self.limit.min(at);
-            }
-            let waited = at.saturating_sub(self.cores[to].waits_since);
-            self.memory.waited(line, waited);
-            self.cores[to].tries = Some(line);
-            self.cores[to].status = Status::Runs;
-            self.queue_at(to, at, false);
-        }
-        self.flow()
+        flow
     }
 
     /// Sleeps in the kernel until it is woken, or until this time; to wake takes a while then, too.
@@ -467,6 +502,7 @@ impl World {
             return self.flow();
         }
         let now = *self.clock();
+        self.memory.cores[core].set_barrier();
         self.cores[core].status = Status::Sleeps;
         self.cores[core].until = Ps::MAX;
         if let Some(until) = until {
@@ -479,7 +515,7 @@ impl World {
     fn wakes_in(&mut self, core: usize, at: Ps) -> Ps {
         let slept = at.saturating_sub(self.memory.cores[core].now);
         let sleeper = self.memory.costs.sleeper(slept);
-        sleeper - sleeper / JITTER / 2 + self.draw(sleeper / JITTER)
+        self.memory.chance.vary(sleeper)
     }
 
     /// A core that sleeps will be woken at this time.
@@ -543,7 +579,9 @@ impl World {
     pub(crate) fn describe(&self, core: usize) -> String {
         match self.cores[core].status {
             Status::Runs => "runs".into(),
-            Status::WaitsForLine(line) => format!("waits for the line {}", self.names.text(line)),
+            Status::WaitsForLine(line, _) => {
+                format!("waits for the line {}", self.names.text(line))
+            }
             Status::WaitsForLock(line) => format!("waits for the lock {}", self.names.text(line)),
             Status::Polls => "polls lines that nobody writes".into(),
             Status::Sleeps => "sleeps".into(),

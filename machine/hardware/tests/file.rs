@@ -203,10 +203,7 @@ fn topologies_are_checked() {
     );
     let rest = Machine::keys(Machine::parse(&good()).unwrap().topology());
     let rest = rest.iter().filter(|key| {
-        let many = matches!(
-            key,
-            Key::Transfer(_) | Key::TransferRow(_) | Key::Handoff(_) | Key::Holders
-        );
+        let many = matches!(key, Key::Transfer(_) | Key::TransferRow(_) | Key::Holders);
         let far = matches!(key, Key::Hit(Place::FarMemory) | Key::Row(Place::FarMemory));
         let third = matches!(key, Key::Hit(Place::Cache(3)) | Key::Row(Place::Cache(3)));
         let bytes = matches!(key, Key::Bytes(_));

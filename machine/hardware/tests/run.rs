@@ -2,13 +2,17 @@
 
 mod common;
 
-use common::{assert_near, body, epyc, go, lines, takes};
+use common::{assert_near, body, epyc, lines, takes};
 use mely_hardware::sync::atomic::{AtomicBool, AtomicU64};
-use mely_hardware::sync::{Arc, Mutex};
-use mely_hardware::{Key, Options, Place, Report, charge, run};
+use mely_hardware::sync::{Arc, Mutex, SpinMutex};
+use mely_hardware::{Body, Key, Machine, Options, Place, Report, charge, run};
 use mely_topology::Distance;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+fn go(machine: &Machine, seed: u64, bodies: Vec<Body>) -> Report {
+    common::go(machine, seed, true, bodies)
+}
 
 /// Writes what is beside what another core writes.
 fn sharing(apart: usize) -> Report {
@@ -79,48 +83,41 @@ fn the_seed_draws_who_gets_a_lock_and_nobody_starves() {
             "core {core} had it {had} times of 400"
         );
     }
-    // No faster than it goes from one to the next, by a look in time or by a hand-over.
+    // It goes to one that has looked since the release, and then makes the line its own.
     let machine = epyc(8);
-    let (rmw, handoff) = (
-        machine.ns(Key::Rmw(Distance::SharedL3)),
-        machine.ns(Key::Handoff(Distance::SharedL3)),
-    );
-    assert!(report.ns > 700.0 * (rmw + 20.0), "{}", report.ns);
-    assert!(
-        report.ns < 1_000.0 * (handoff + 20.0 + 25.0),
-        "{}",
-        report.ns
-    );
+    let own = machine.ns(Key::Rmw(Distance::SameCore));
+    let least = 20.0 + machine.ns(Key::Transfer(Distance::SharedL3)) + own;
+    assert!(report.ns > 800.0 * least, "{}", report.ns);
 }
 
-/// Who releases a lock may have it again before another sees that; but then it is the other's turn.
+/// Who releases a lock and wants it again has it before another sees that it was released: most
+/// times, and not for ever.
 #[test]
-fn who_was_overtaken_has_the_lock_next() {
-    let lock = Arc::new(Mutex::new(Vec::new()));
-    let (first, second) = (lock.clone(), lock.clone());
-    let bodies = vec![
-        body(move || {
-            for _ in 0..3 {
-                for _ in 0..2 {
-                    let mut order = first.lock().unwrap();
-                    order.push(0);
-                    charge::work_ns(1_000);
+fn who_releases_a_lock_is_seldom_overtaken() {
+    for (outside_ns, again) in [(5, 0.8..0.95), (100, 0.0..0.1)] {
+        let lock = Arc::new(Mutex::new(Vec::new()));
+        let bodies = (0..2).map(|core| {
+            let lock = lock.clone();
+            body(move || {
+                while charge::now_ns().unwrap() < 100_000 {
+                    let mut order = lock.lock().unwrap();
+                    order.push(core);
+                    charge::work_ns(10);
+                    drop(order);
+                    charge::work_ns(outside_ns);
                 }
-                first.lock().unwrap().push(0);
-                charge::work_ns(3_000);
-            }
-        }),
-        body(move || {
-            charge::work_ns(500);
-            for _ in 0..3 {
-                second.lock().unwrap().push(1);
-                charge::work_ns(3_500);
-            }
-        }),
-    ];
-    go(&epyc(8), 1, bodies);
-    let order = lock.lock().unwrap().clone();
-    assert_eq!(order, [0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0]);
+            })
+        });
+        go(&epyc(2), 1, bodies.collect());
+        let order = lock.lock().unwrap().clone();
+        let pairs = order.windows(2);
+        let had = pairs.filter(|pair| pair[0] == pair[1]).count() as f64 / order.len() as f64;
+        assert!(
+            again.contains(&had),
+            "{outside_ns} ns: {had} of {}",
+            order.len()
+        );
+    }
 }
 
 /// In another process the memory is elsewhere: names alone decide.
@@ -417,4 +414,73 @@ fn a_contended_line_goes_round() {
     let counts: Vec<u64> = counts.iter().map(|count| count.get()).collect();
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
     assert!(most < &(2 * least), "{counts:?}");
+}
+
+/// Random programs over locks that share lines come to their end: whoever waits is told.
+#[test]
+fn who_waits_for_a_lock_is_told() {
+    #[repr(align(128))]
+    #[derive(Default)]
+    struct Shared {
+        first: Mutex<u64>,
+        second: Mutex<u64>,
+        third: SpinMutex<u64>,
+        count: AtomicU64,
+        fourth: SpinMutex<u64>,
+    }
+    let programs = |machine: &Machine, cores: u64, seed: u64, varies: bool| {
+        let shared = Rc::new(Shared::default());
+        let bodies = (0..cores).map(|core| {
+            let shared = Rc::clone(&shared);
+            let mut random = fastrand::Rng::with_seed(seed * 1_000 + core);
+            body(move || {
+                for _ in 0..60 {
+                    match random.u32(0..9) {
+                        0 => *shared.first.lock().unwrap() += 1,
+                        1 => {
+                            let mut held = shared.first.lock().unwrap();
+                            charge::work_ns(random.u64(0..60));
+                            *shared.second.lock().unwrap() += 1;
+                            *held += 1;
+                        }
+                        2 => *shared.third.lock() += 1,
+                        3 => {
+                            let mut held = shared.fourth.lock();
+                            shared.count.store(7, Relaxed);
+                            charge::work_ns(random.u64(0..60));
+                            *held += 1;
+                        }
+                        4 => {
+                            if let Some(mut held) = shared.third.try_lock() {
+                                *held += 1;
+                                charge::sleep(Some(charge::now_ns().unwrap() + 100));
+                            }
+                        }
+                        5 => _ = shared.count.fetch_add(1, Relaxed),
+                        6 => {
+                            shared.count.fetch_add(1, Relaxed);
+                            charge::pause();
+                        }
+                        7 => charge::fence(),
+                        _ => charge::work_ns(random.u64(0..200)),
+                    }
+                }
+            })
+        });
+        let mut options = Options::new(seed);
+        (options.varies, options.ns_max) = (varies, 1e8);
+        if let Err(stopped) = run(machine, options, bodies.collect()) {
+            panic!("{cores} cores, {varies}: {stopped}");
+        }
+    };
+    let xeon = Machine::shipped("xeon-e5410").unwrap();
+    for seed in 0..20 {
+        for varies in [false, true] {
+            for cores in [2, 3, 8, 24] {
+                programs(&epyc(cores), cores as u64, seed, varies);
+                let few = cores.min(8);
+                programs(&xeon.take(few).unwrap(), few as u64, seed, varies);
+            }
+        }
+    }
 }

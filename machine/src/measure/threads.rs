@@ -1,9 +1,9 @@
-//! Two threads on two cores: by turns, with a lock, asleep and woken.
+//! Two threads on two cores: by turns, asleep and woken.
 
 use super::median;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 fn pin(cpu: u32) -> Result<(), String> {
@@ -83,55 +83,6 @@ pub(super) fn by_turns(
         },
     )?;
     Ok(times)
-}
-
-/// From the release of a lock until the other CPU, which waits for it, has it, in ns. Two locks
-/// change hands: each is released to the one that waits, which then releases the other. Two such
-/// pairs by turns, so that nobody takes back what it has just released.
-pub(super) fn handoff_ns(a: u32, b: u32) -> Result<f64, String> {
-    const ROUNDS: usize = 5_000;
-    let locks: [Apart<AtomicBool>; 4] = std::array::from_fn(|_| Apart(AtomicBool::new(true)));
-    let locks = &locks;
-    // In this round: the one that the first thread has, and the one that the second has.
-    let of = |round: usize| {
-        let (pair, swapped) = (2 * (round % 2), round / 2 % 2);
-        (&locks[pair + swapped].0, &locks[pair + 1 - swapped].0)
-    };
-    let lock = |held: &AtomicBool| {
-        while held.swap(true, Ordering::Acquire) {
-            while held.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-        }
-    };
-    let trial = |_| {
-        for held in locks {
-            held.0.store(true, Ordering::Relaxed);
-        }
-        let (took, ()) = both(
-            a,
-            b,
-            || {
-                let start = Instant::now();
-                for round in 0..ROUNDS {
-                    let (own, other) = of(round);
-                    own.store(false, Ordering::Release);
-                    lock(other);
-                }
-                start.elapsed().as_nanos() as f64 / (2 * ROUNDS) as f64
-            },
-            || {
-                for round in 0..ROUNDS {
-                    let (other, own) = of(round);
-                    lock(other);
-                    own.store(false, Ordering::Release);
-                }
-            },
-        )?;
-        Ok(took)
-    };
-    let trials: Result<Vec<f64>, String> = (0..7).map(trial).collect();
-    Ok(median(trials?))
 }
 
 /// What it costs to wake a thread that has slept in the kernel on another CPU for this long, and

@@ -152,18 +152,16 @@ fetches!(AtomicU64, u64, fetch_or fetch_and fetch_add fetch_sub fetch_max);
 fetches!(AtomicUsize, usize, fetch_or fetch_and fetch_add fetch_sub fetch_max);
 
 impl AtomicBool {
-    /// Stores false, as whoever holds a lock that this is: of those that wait for it on virtual
-    /// cores, one tries to take it.
+    /// Stores false, as whoever holds a lock that this is.
     pub fn unlock(&self, order: Ordering) {
-        // First in fact, then in time: who tries looks.
+        // First in fact, then in time: whoever waits looks then.
         self.0.store(false, order);
         charge::unlock(self);
     }
 
-    /// Waits for the lock that this is, which somebody holds. Returns false elsewhere than on a
-    /// virtual core.
+    /// Waits while the lock that this is is held, or until its line was taken. Returns false
+    /// elsewhere than on a virtual core.
     pub fn wait_for_unlock(&self) -> bool {
-        // It may have been released since the caller looked, who would then wait for nobody.
-        crate::run::is_charged() && !self.0.load(Ordering::Relaxed) || charge::wait_for_lock(self)
+        charge::wait_for_lock(self, || !self.0.load(Ordering::Relaxed))
     }
 }

@@ -8,8 +8,11 @@ pub(crate) fn epyc(cores: usize) -> Machine {
     Machine::shipped("epyc-2x64").unwrap().take(cores).unwrap()
 }
 
-pub(crate) fn go(machine: &Machine, seed: u64, bodies: Vec<Body>) -> Report {
-    run(machine, Options::new(seed), bodies).unwrap()
+/// If it `varies` not, all takes what the machine's file says.
+pub(crate) fn go(machine: &Machine, seed: u64, varies: bool, bodies: Vec<Body>) -> Report {
+    let mut options = Options::new(seed);
+    options.varies = varies;
+    run(machine, options, bodies).unwrap()
 }
 
 pub(crate) fn body(f: impl FnOnce() + 'static) -> Body {
