@@ -136,9 +136,10 @@ pub fn unlock<T: ?Sized>(at: *const T) {
     }
 }
 
-/// Polls the lock at an address, unless it `is_free`, until its line is taken. Returns false
-/// elsewhere than on a virtual core: the caller waits by its own means.
-pub fn wait_for_lock<T: ?Sized>(at: *const T, is_free: impl Fn() -> bool) -> bool {
+/// Waits for the lock at an address, unless it `is_free`: polls it until its line is taken, or
+/// sleeps until it is released, for which one of those that sleep is drawn. Returns false elsewhere
+/// than on a virtual core: the caller waits by its own means.
+pub fn wait_for_lock<T: ?Sized>(at: *const T, asleep: bool, is_free: impl Fn() -> bool) -> bool {
     if !is_charged() {
         return false;
     }
@@ -148,7 +149,7 @@ pub fn wait_for_lock<T: ?Sized>(at: *const T, is_free: impl Fn() -> bool) -> boo
         if is_free() {
             Flow::Go
         } else {
-            world.wait_for_lock(address)
+            world.wait_for_lock(address, asleep)
         }
     });
     true

@@ -10,7 +10,7 @@ use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 pub mod atomic;
 
-/// As std's. On a virtual core, who waits does so in virtual time.
+/// As std's. On a virtual core, who waits does so in virtual time, asleep.
 #[derive(Default)]
 #[repr(transparent)]
 pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
@@ -36,6 +36,11 @@ impl<T: ?Sized> Mutex<T> {
     /// # Errors
     /// As std's.
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        self.lock_by(true)
+    }
+
+    /// As std's, and asleep while it waits, or not.
+    fn lock_by(&self, asleep: bool) -> LockResult<MutexGuard<'_, T>> {
         let is_free = || !matches!(self.0.try_lock(), Err(TryLockError::WouldBlock));
         loop {
             charge::rmw(self);
@@ -46,7 +51,7 @@ impl<T: ?Sized> Mutex<T> {
                 }
                 Err(TryLockError::WouldBlock) => {}
             }
-            while charge::wait_for_lock(self, is_free) {
+            while charge::wait_for_lock(self, asleep, is_free) {
                 charge::reach(self);
                 if is_free() {
                     break;
@@ -150,7 +155,8 @@ impl<T> SpinMutex<T> {
 impl<T: ?Sized> SpinMutex<T> {
     /// Waits for the lock.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let locked = self.0.lock_by(false);
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The lock, if it is free.

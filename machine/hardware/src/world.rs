@@ -7,6 +7,7 @@ use crate::memory::{Access, Kind, Memory, Robbed};
 use crate::names::Names;
 use crate::run::Options;
 use crate::turns::Turns;
+use std::collections::HashMap;
 
 /// No core: what is looked at from outside.
 pub(crate) const OUTSIDE: usize = usize::MAX;
@@ -26,6 +27,8 @@ pub(crate) enum Status {
     WaitsForLine(u32, Kind),
     /// Polls the lock in a line that it has, until that is taken from it; then waits to look again.
     WaitsForLock(u32),
+    /// Waits for the lock in a line, asleep: until it is drawn when that is released.
+    SleepsForLock(u32),
     /// Polls lines that it has, until one is taken from it.
     Polls,
     /// Sleeps in the kernel.
@@ -89,6 +92,8 @@ pub(crate) struct World {
     /// And nobody any farther than this.
     pub(crate) bound: Ps,
     pub(crate) ahead: Ps,
+    /// Who sleeps for the lock at an address.
+    asleep: HashMap<usize, Vec<usize>>,
     pub(crate) now: Ps,
     pub(crate) switches: u64,
     pub(crate) counted_from: Ps,
@@ -120,6 +125,7 @@ impl World {
             limit: 0,
             bound: Ps::MAX,
             ahead,
+            asleep: HashMap::new(),
             now: 0,
             switches: 0,
             counted_from: 0,
@@ -194,7 +200,7 @@ impl World {
                     let since = self.memory.cores[core].now;
                     self.cores[core].slept += at.saturating_sub(since);
                 }
-                Status::Runs | Status::Ended => {}
+                Status::Runs | Status::SleepsForLock(_) | Status::Ended => {}
             }
             self.turns.remove(core);
             self.cores[core].status = Status::Runs;
@@ -449,18 +455,39 @@ impl World {
         Flow::Leave
     }
 
-    /// The current core polls the lock at an address until its line is taken.
-    pub(crate) fn wait_for_lock(&mut self, address: usize) -> Flow {
+    /// The current core polls the lock at an address until its line is taken, or sleeps until it is
+    /// drawn. What it takes to sleep and to be woken is not charged.
+    pub(crate) fn wait_for_lock(&mut self, address: usize, asleep: bool) -> Flow {
         let line = self.names.at(address);
         self.memory.grow(self.names.len());
         self.end_loads();
         let (core, now) = (self.current, *self.clock());
-        self.cores[core].status = Status::WaitsForLock(line);
         self.cores[core].waits_since = now;
+        if asleep {
+            self.cores[core].status = Status::SleepsForLock(line);
+            self.asleep.entry(address).or_default().push(core);
+            return Flow::Leave;
+        }
+        self.cores[core].status = Status::WaitsForLock(line);
         if !self.memory.hits(core, line) {
             self.look_again(core, line, now);
         }
         Flow::Leave
+    }
+
+    /// One of those that sleep for the lock at an address looks at it.
+    fn wake_one(&mut self, address: usize, line: u32) {
+        let Some(asleep) = self.asleep.get_mut(&address) else {
+            return;
+        };
+        let at = self.memory.chance.draw(asleep.len() as u64);
+        let core = asleep.swap_remove(at as usize);
+        if asleep.is_empty() {
+            self.asleep.remove(&address);
+        }
+        self.cores[core].status = Status::WaitsForLock(line);
+        let now = *self.clock();
+        self.look_again(core, line, now);
     }
 
     /// A core that waits for the lock in a line has that no more. It looks again once it gets it, and
@@ -491,6 +518,7 @@ impl World {
         };
         if flow != Flow::Again {
             self.memory.release(self.current, line);
+            self.wake_one(address, line);
         }
         flow
     }
@@ -582,7 +610,9 @@ impl World {
             Status::WaitsForLine(line, _) => {
                 format!("waits for the line {}", self.names.text(line))
             }
-            Status::WaitsForLock(line) => format!("waits for the lock {}", self.names.text(line)),
+            Status::WaitsForLock(line) | Status::SleepsForLock(line) => {
+                format!("waits for the lock {}", self.names.text(line))
+            }
             Status::Polls => "polls lines that nobody writes".into(),
             Status::Sleeps => "sleeps".into(),
             Status::Ended => "has ended".into(),

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Line, assert_near, body, epyc, lines, takes};
-use mely_hardware::sync::Mutex;
+use mely_hardware::sync::SpinMutex;
 use mely_hardware::{Body, Key, Machine, Place, Report, charge};
 use mely_topology::Distance;
 use std::cell::Cell;
@@ -719,7 +719,7 @@ fn who_waits_for_a_lock_takes_its_line_from_the_holder() {
             line.0.fetch_add(1, Relaxed);
             let is_free = || charge::uncharged(|| line.0.load(Relaxed) == 0);
             while line.0.load(Relaxed) != 0 {
-                assert!(charge::wait_for_lock(line, is_free));
+                assert!(charge::wait_for_lock(line, false, is_free));
             }
         }));
         let report = go_exactly(&machine, 1, bodies);
@@ -735,12 +735,12 @@ fn a_released_lock_migrates() {
     let (transfer, own) = transfer_and_own();
     let rmw = epyc(64).ns(Key::Rmw(Distance::SameNode));
     for (machine, takes_it) in [(holders(1.0), own), (holders(2.0), rmw)] {
-        let lock = Rc::new(Mutex::new(()));
+        let lock = Rc::new(SpinMutex::new(()));
         let (first, second) = (Rc::clone(&lock), lock);
         let released_at = Rc::new(Cell::new(0));
         let its_at = Rc::clone(&released_at);
         let mut bodies = vec![body(move || {
-            let held = first.lock().unwrap();
+            let held = first.lock();
             charge::work_ns(1_000);
             released_at.set(charge::now_ns().unwrap());
             drop(held);
@@ -748,7 +748,7 @@ fn a_released_lock_migrates() {
         bodies.extend((1..20).map(|_| body(|| ())));
         bodies.push(body(move || {
             charge::work_ns(500);
-            let _held = second.lock().unwrap();
+            let _held = second.lock();
             let late = charge::now_ns().unwrap() - its_at.get();
             // Its line comes from who waits, goes back, and is then locked.
             assert_near(late as f64, 2.0 * transfer + takes_it);

@@ -44,13 +44,13 @@ fn false_sharing_is_seen_and_named() {
 
 /// The time, what lines cost, and the order in which cores had a lock.
 fn contended(seed: u64) -> (Report, Vec<usize>) {
-    let lock = Arc::new(Mutex::new(Vec::new()));
+    let lock = Arc::new(SpinMutex::new(Vec::new()));
     let bodies = (0..8).map(|core| {
         let lock = lock.clone();
         body(move || {
             charge::name(&*lock, "lock", 0);
             for _ in 0..100 {
-                let mut order = lock.lock().unwrap();
+                let mut order = lock.lock();
                 order.push(core);
                 charge::work_ns(20);
                 drop(order);
@@ -59,7 +59,7 @@ fn contended(seed: u64) -> (Report, Vec<usize>) {
         })
     });
     let report = go(&epyc(8), seed, bodies.collect());
-    let order = lock.lock().unwrap().clone();
+    let order = lock.lock().clone();
     (report, order)
 }
 
@@ -95,12 +95,12 @@ fn the_seed_draws_who_gets_a_lock_and_nobody_starves() {
 #[test]
 fn who_releases_a_lock_is_seldom_overtaken() {
     for (outside_ns, again) in [(5, 0.8..0.95), (100, 0.0..0.1)] {
-        let lock = Arc::new(Mutex::new(Vec::new()));
+        let lock = Arc::new(SpinMutex::new(Vec::new()));
         let bodies = (0..2).map(|core| {
             let lock = lock.clone();
             body(move || {
                 while charge::now_ns().unwrap() < 100_000 {
-                    let mut order = lock.lock().unwrap();
+                    let mut order = lock.lock();
                     order.push(core);
                     charge::work_ns(10);
                     drop(order);
@@ -109,7 +109,7 @@ fn who_releases_a_lock_is_seldom_overtaken() {
             })
         });
         go(&epyc(2), 1, bodies.collect());
-        let order = lock.lock().unwrap().clone();
+        let order = lock.lock().clone();
         let pairs = order.windows(2);
         let had = pairs.filter(|pair| pair[0] == pair[1]).count() as f64 / order.len() as f64;
         assert!(
@@ -118,6 +118,29 @@ fn who_releases_a_lock_is_seldom_overtaken() {
             order.len()
         );
     }
+}
+
+/// Who sleeps for a lock costs others nothing, and one of them is woken when it is released.
+#[test]
+fn who_sleeps_for_a_lock_takes_its_line_from_nobody() {
+    let took = |cores: usize| {
+        let lock = Rc::new(Mutex::new(0));
+        let bodies = (0..cores).map(|_| {
+            let lock = Rc::clone(&lock);
+            body(move || {
+                for _ in 0..50 {
+                    *lock.lock().unwrap() += 1;
+                    charge::work_ns(10);
+                }
+            })
+        });
+        let report = go(&epyc(cores), 1, bodies.collect());
+        assert_eq!(*lock.lock().unwrap(), 50 * cores as u64);
+        report.ns / (50 * cores) as f64
+    };
+    let (few, many) = (took(4), took(64));
+    let far = epyc(64).ns(Key::Transfer(Distance::SameNode));
+    assert!(many < few + 4.0 * far, "{few}, {many}");
 }
 
 /// In another process the memory is elsewhere: names alone decide.

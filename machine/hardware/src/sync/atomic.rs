@@ -162,6 +162,6 @@ impl AtomicBool {
     /// Waits while the lock that this is is held, or until its line was taken. Returns false
     /// elsewhere than on a virtual core.
     pub fn wait_for_unlock(&self) -> bool {
-        charge::wait_for_lock(self, || !self.0.load(Ordering::Relaxed))
+        charge::wait_for_lock(self, false, || !self.0.load(Ordering::Relaxed))
     }
 }
