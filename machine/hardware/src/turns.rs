@@ -45,6 +45,12 @@ impl Turns {
         self.replace(core, NONE);
     }
 
+    /// When a core has its turn; the end of time if it has none.
+    #[inline]
+    pub(crate) fn of(&self, core: usize) -> Ps {
+        (self.matches[self.matches.len() / 2 + core] >> 64) as Ps
+    }
+
     /// When the next turn is, and whose.
     #[inline]
     pub(crate) fn first(&self) -> Option<(Ps, usize)> {

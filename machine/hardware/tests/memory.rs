@@ -490,6 +490,39 @@ fn what_is_taken_shortly_before_a_load_is_waited_for_at_once() {
     }
 }
 
+/// No load is made ahead of a sleep, nor before the core is awake.
+#[test]
+fn what_was_lost_asleep_is_loaded_as_any_other() {
+    let machine = epyc(2);
+    let transfer = machine.ns(Key::Transfer(Distance::SharedL3));
+    let own = machine.ns(Key::Rmw(Distance::SameCore));
+    for wakes_first in [true, false] {
+        let its = lines(4);
+        let others = Rc::clone(&its);
+        let sleeps = body(move || {
+            write(&its);
+            charge::sleep(None);
+            let took = takes(|| {
+                its.iter().for_each(|line| _ = line.0.load(Acquire));
+                charge::fence();
+            });
+            assert_near(took, transfer + own);
+        });
+        let wakes = body(move || {
+            charge::work_ns(1_000);
+            if wakes_first {
+                charge::wake(0);
+            }
+            write(&others);
+            charge::fence();
+            if !wakes_first {
+                charge::wake(0);
+            }
+        });
+        go_exactly(&machine, 1, vec![sleeps, wakes]);
+    }
+}
+
 /// What was taken from a core that polls and does not look at it says nothing of other lines.
 #[test]
 fn what_follows_a_poll_overlaps() {
