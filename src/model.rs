@@ -261,9 +261,8 @@ impl Core {
 
     /// Announces that it sleeps, and looks again. False: there is something to do.
     pub fn lie_down(&mut self) -> bool {
-        let quiesce = &self.0.inner.quiesce;
-        let (phase, wave) = (quiesce.phase(), quiesce.wave());
-        self.0.lie_down(phase, wave)
+        let phase = self.0.inner.quiesce.phase();
+        self.0.lie_down(phase)
     }
 
     /// It sleeps until its doorbell rings.

@@ -93,9 +93,9 @@
 //! | ring, against the end | `event_source::end`: an operation is under way when nothing else is left | 3 | `event source not asked` |
 //! | shutdown | `shutdown::stop`: foreign posts against a request to stop | 3 | `stop not looked at`; `fence before waking all skipped` |
 //! | | `shutdown::exit_when_idle`: foreign posts against an end by itself | 3 | `stopped without comparing` |
-//! | drain | `shutdown::drain`: two cores post to each other while the end is decided | 3 | `one wave` |
+//! | drain | `shutdown::drain`: two cores post to each other while the end is decided | 3 | `rests while it runs` |
 //! | | `shutdown::three_cores`: three cores do | 1 | `only one woken` |
-//! | hold, against the end | `holds::resume_and_stop`: two holds are resumed by two threads while a third asks for the end | 2 | `hold not counted`; `outer hold ends before the inner one`; `no wave after what ran` |
+//! | hold, against the end | `holds::resume_and_stop`: two holds are resumed by two threads while a third asks for the end | 2 | `hold not counted`; `outer hold ends before the inner one` |
 //! | hold, against a steal | `holds::resume_and_steal`: a held color is posted to, stolen and resumed | 3 | `profiles not marked`; `new profile not marked` |
 //! | | `holds::drop_and_hold_again`: dropped outside; the first that waited holds again | 2 | `put aside again behind the others` |
 //! | wake, against a poll and the end | `tasks::wake_and_stop`: a task is woken by a foreign thread while it is polled and the end is asked for | 3 | `task not counted`; `wake during a poll forgotten`; `wake only looks` |
@@ -110,8 +110,9 @@
 //! | readers, against each other | `readers::join_and_leave`: a state is read on one core while one more comes on the other, and a writer | 2 | `reader joins after the last`; `value kept by a reader that goes` |
 //! | readers, against a writer | `readers::behind_a_writer`: a writer of two states that are read, and a reader behind it | 2 | `reader before who waits`; `reader beside a hold` |
 //! | readers and a writer, against a steal | `readers::stolen`: a state is read, written and read again while its color is stolen | 1 | `reader before who waits` |
-//! | an end that waits | `keep_alive::post_and_drop`: a foreign thread posts through the only keep-alive and drops it, while the end is asked for | 3 | `keep-alive not looked at`; `nobody woken by the last keep-alive`; `no new wave after the last keep-alive` |
-//! | | `keep_alive::drop_against_stop`: the only keep-alive is dropped while another thread asks for the end | 3 | `last keep-alive's fence skipped`; `report's fence skipped` |
+//! | an end that waits | `keep_alive::post_and_drop`: a foreign thread posts through the only keep-alive and drops it, while the end is asked for | 3 | `keep-alive not looked at`; `nobody woken at the end`; `last keep-alive decides nothing` |
+//! | | `keep_alive::drop_against_stop`: the only keep-alive is dropped while another thread asks for the end | 3 | `last keep-alive's fence skipped`; `resting core's fence skipped` |
+//! | | `keep_alive::drop_and_post`: a foreign thread drops the only one, and decides, while another one posts | 3 | `stopped without comparing` |
 //! | | `keep_alive::made_outside`: a foreign thread makes one, and posts through it, while a runtime ends by itself | 3 | `kept without the lock` |
 //! | | `keep_alive::made_inside`: an event on one core gives one to a foreign thread, while two cores drain | 2 | `keep-alive not looked at` |
 //! | permits of a bounded color | `bounded::two_posters`: two foreign threads take the last one | 3 | `permit looked at and not taken` |
@@ -167,9 +168,6 @@
 //! | `sleepers.rs` | the bit of a sleeper stays set | `event_source::end` |
 //! | `shared.rs` | a long handler is not announced | `parking::rescue` |
 //! | `lock.rs` | the lock is taken without an acquire | `spin_lock::excludes_and_publishes` |
-//! | `quiesce.rs` | a core that reports again counts twice in its wave | none |
-//!
-//! The one that no model finds is found by the unit tests in `quiesce.rs`.
 
 #[cfg(loom)]
 mod explore;

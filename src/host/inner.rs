@@ -210,7 +210,17 @@ impl Inner {
     /// A keep-alive is gone.
     pub(crate) fn drop_keep_alive(&self) {
         if self.quiesce.drop_keep_alive(self.config.exit_when_idle) {
+            self.end();
+        }
+    }
+
+    /// The end was decided.
+    pub(super) fn end(&self) {
+        if !fault("nobody woken at the end") {
             self.shared.wake_all();
+        }
+        if !fault("end wakes nobody who waits for room") {
+            self.wake_waiting();
         }
     }
 

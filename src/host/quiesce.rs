@@ -1,26 +1,30 @@
 //! When nothing is left: the end of a run, decided once and by everybody together.
 //!
 //! There is no counter of events in flight: it would be a read-modify-write on a shared line for
-//! every event. Each core counts for itself the events it posted and the events it executed, and
-//! reports both when it has nothing to run. Reports come in *waves*: a wave is complete when every
-//! core has reported in it, and then the next begins.
+//! every event. Each core counts for itself the events it posted and the events it executed. It
+//! *rests* when it has nothing to run and nothing under way in its event source: then it reports
+//! both numbers, on a line of its own, joins the set of those that rest, and looks whether all do.
+//! Before it runs anything again it leaves the set. Of several that begin to rest at the same time
+//! at least one sees the others, since each fences between its joining and its look. Who sees that
+//! all rest *decides*.
 //!
-//! **Why two waves.** Let E be the events executed according to one wave and P the events posted
-//! according to the next. Between the two waves lies a moment t at which every report of the first
-//! was already made and none of the second. Counters only grow, so E is at most what was executed
-//! at t, which is at most what was posted at t, which is at most P. If E equals P, all four are
-//! equal, and at t nothing was in flight; and with nothing in flight only a foreign thread can
-//! post. A running event counts as posted and not as executed, so a core in the middle of a handler
-//! keeps the sums apart even if it did not report.
+//! **To decide**, it (1) adds up the events executed according to the reports, E; (2) looks whether
+//! all rest; (3) adds up the events posted according to the reports and outside, P. If E equals P,
+//! nothing is left.
 //!
-//! **Between waves.** If the sums of a complete wave are not equal, something is in flight: an
-//! event that some core is about to run, a post that a foreign thread has counted and not pushed
-//! yet, or a hold ([`crate::gate`]), which counts as posted until its last event has run. Another
-//! wave would find the same, again and again, for as long as a hold is out. So the cores go to
-//! sleep, and the next wave begins when one of them reports that it has run something. That is not
-//! forgotten: a core reports before it sleeps, and what it reports replaces what it reported
-//! before. So if all of them sleep, the sums are true, and what is in flight is yet to make one of
-//! them run.
+//! **Why that is enough.** Who posts an event counts it, and leaves the set before it does; who
+//! executes it reports later. So whoever has read a report of its execution sees that the poster
+//! has left, and, if it rests again, its new report: P counts the post of each event that E counts.
+//! If the two are equal, it counts no other. Now suppose that an event is left. It was not posted
+//! outside, for P counts that. So it was posted inside another event, which E does not count: with
+//! the report of that one's execution P would count the post. So that other one was not posted
+//! outside either, and so on without end. (Who completes an operation of its event source, and so
+//! runs something that nobody has posted, did not rest while that was under way.)
+//!
+//! **If something is left** when all rest, it is an event that some core is about to be woken for,
+//! a post that a foreign thread has counted and not pushed yet, or a hold ([`crate::gate`]), which
+//! counts as posted until its last event has run. Each will make a core run, and when that core
+//! rests it looks again. Nobody is woken meanwhile.
 //!
 //! **Foreign threads** count their posts in the `outside` word, before they push. The same word has
 //! the `STOPPED` flag: set when the end is asked for, or, if a runtime ends by itself, by a
@@ -35,28 +39,29 @@
 //! set. `keep_alives` counts them. A keep-alive is made in one of three places, and each is safe:
 //!
 //! - *From another one*, which the decision sees as long as this one is not counted.
-//! - *Inside an event.* That event keeps two waves apart until it has ended; then its core reports,
-//!   and the report comes before the decision, under the lock.
-//! - *From outside*, under the lock of the waves. The decision is made under the same lock, so
-//!   either it sees the keep-alive, or whoever makes one sees the decision.
+//! - *Inside an event.* As long as that event is left nothing is decided; then its core reports,
+//!   and who reads that report sees the keep-alive.
+//! - *From outside*, under a lock. The decision is made under the same lock, so either it sees the
+//!   keep-alive, or whoever makes one sees the decision.
 //!
 //! The decision reads `outside`, then `keep_alives`, and then compares and swaps `outside`. So if
 //! it sees no keep-alive, nothing was posted through one since `outside` was read, or the swap
 //! fails; and what was posted before is in P.
 //!
-//! A wave that is complete while there is a keep-alive cannot decide, and wakes nobody, as above.
-//! So whoever drops the last keep-alive sees to it that the cores report again: it counts down,
-//! looks at the phase, begins a wave and wakes all. A core that has reported meanwhile and is about
-//! to sleep looks at the number of the wave once more.
+//! While there is a keep-alive nobody decides. So whoever drops the last one counts down, looks at
+//! the phase, and then whether all rest, and if they do, decides.
 //!
-//! Two fences make sure that the drop and the request to stop do not miss each other. The drop has
-//! one between its count and its look at the phase, a report between its look at the phase and its
-//! look at `keep_alives`. Whichever fence comes first, either the drop sees that the end was asked
-//! for, or the report sees that no keep-alive is left.
+//! Two fences make sure that this one and a core that begins to rest do not miss each other, nor
+//! this one and the request to stop. The drop has one between its count and its looks, at the phase
+//! and at who rests; a core has one between its own look at the phase and its joining on one side,
+//! and its look at `keep_alives` on the other. Whichever fence comes first, either the drop sees
+//! that the core rests and the end was asked for, or the core sees that no keep-alive is left.
 
 use crate::color::CoreId;
+use crate::shared::core_set::CoreSet;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, fault, first_look};
+use crossbeam_utils::CachePadded;
 
 /// Posts from outside are refused.
 const STOPPED: u64 = 1;
@@ -103,55 +108,43 @@ pub(crate) struct Quiesce {
     phase: AtomicU32,
     /// Keep-alives that exist.
     keep_alives: AtomicU64,
-    /// The number of the present wave: what a reporter checks again before it sleeps.
-    wave: AtomicU64,
-    waves: Mutex<Waves>,
+    /// The cores that rest.
+    resting: CoreSet,
+    /// What each core has reported when it last began to rest.
+    reports: Box<[CachePadded<Report>]>,
+    /// Who decides, and who makes a keep-alive from outside.
+    deciding: Mutex<()>,
 }
 
+/// Events of a core.
 #[derive(Debug)]
-struct Waves {
-    /// What each core has last reported in this wave: events posted, and executed.
-    reports: Vec<Option<(u64, u64)>>,
-    /// Cores that have not reported in it.
-    missing: usize,
-    /// The events executed according to the wave before.
-    executed_before: Option<u64>,
-}
-
-impl Waves {
-    fn begin(&mut self) {
-        self.reports.fill(None);
-        self.missing = self.reports.len();
-    }
-}
-
-/// What a report led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reported {
-    /// The wave is not complete; or it is, and what is in flight will make some core run; or there
-    /// is a keep-alive. This core may sleep.
-    Waiting,
-    /// A new wave begins: every core must be woken to report in it.
-    NextWave,
-    /// Nothing is left: every core must be woken to leave.
-    Over,
+struct Report {
+    posted: AtomicU64,
+    executed: AtomicU64,
 }
 
 impl Quiesce {
     pub(crate) fn new(cores: usize) -> Quiesce {
-        let mut waves = Waves {
-            reports: vec![None; cores],
-            missing: 0,
-            executed_before: None,
+        let report = |_| {
+            CachePadded::new(Report {
+                posted: AtomicU64::new(0),
+                executed: AtomicU64::new(0),
+            })
         };
-        waves.begin();
         Quiesce {
             outside: AtomicU64::new(0),
             phase: AtomicU32::new(Phase::Running as u32),
             keep_alives: AtomicU64::new(0),
-            wave: AtomicU64::new(0),
-            waves: Mutex::new(waves),
+            resting: CoreSet::none_of(cores),
+            reports: (0..cores).map(report).collect(),
+            deciding: Mutex::new(()),
         }
+    }
+
+    #[cfg(feature = "machine")]
+    pub(crate) fn name_lines(&self) {
+        self.resting.name_lines("resting");
+        crate::sync::charge::name(&self.reports[..], "reports", 0);
     }
 
     #[inline]
@@ -233,7 +226,7 @@ impl Quiesce {
     /// One more keep-alive, made from outside. False: the end was decided before.
     #[must_use]
     pub(crate) fn keep_alive_from_outside(&self) -> bool {
-        let lock = (!fault("kept without the lock")).then(|| self.waves.lock().unwrap());
+        let lock = (!fault("kept without the lock")).then(|| self.deciding.lock().unwrap());
         let decided = self.phase() == Phase::Over;
         if !decided {
             self.keep_alive();
@@ -242,8 +235,7 @@ impl Quiesce {
         !decided
     }
 
-    /// One keep-alive less. True: the end may have waited for this one, and every core must be
-    /// woken to report again.
+    /// One keep-alive less. True: nothing is left, and every core must be woken to leave.
     #[must_use]
     pub(crate) fn drop_keep_alive(&self, exit_when_idle: bool) -> bool {
         if self.keep_alives.fetch_sub(1, Ordering::AcqRel) > 1 {
@@ -257,10 +249,7 @@ impl Quiesce {
             Phase::Draining => true,
             Phase::Over => false,
         };
-        if ends && !fault("no new wave after the last keep-alive") {
-            let _woken_by_the_caller = self.begin_wave(&mut self.waves.lock().unwrap());
-        }
-        ends && !fault("nobody woken by the last keep-alive")
+        ends && !fault("last keep-alive decides nothing") && self.decide_if_all_rest()
     }
 
     /// Keep-alives that exist.
@@ -269,67 +258,69 @@ impl Quiesce {
     }
 
     /// Core `core` has nothing to run, nothing under way in its event source, and has posted and
-    /// executed this many events since it began.
-    pub(crate) fn report(&self, core: CoreId, posted: u64, executed: u64) -> Reported {
-        let mut waves = self.waves.lock().unwrap();
-        if self.phase() == Phase::Over {
-            return Reported::Over;
-        }
-        let report = (posted, executed);
-        match waves.reports[core.index()].replace(report) {
-            None => waves.missing -= 1,
-            Some(before) if before == report => return Reported::Waiting,
-            // It has run something since.
-            Some(_) if waves.missing == 0 && !fault("no wave after what ran") => {
-                return self.begin_wave(&mut waves);
-            }
-            Some(_) => return Reported::Waiting,
-        }
-        if waves.missing > 0 {
-            return Reported::Waiting;
-        }
-        let sum = |of: fn((u64, u64)) -> u64| waves.reports.iter().flatten().copied().map(of).sum();
-        let (posted, executed): (u64, u64) = (sum(|report| report.0), sum(|report| report.1));
-        let outside = self.outside.load(Ordering::Acquire);
-        let posted = posted + outside / ONE_POST;
-        let before = waves.executed_before.replace(executed);
-        if !fault("report's fence skipped") {
+    /// executed this many events since it began: it rests, until it [leaves](Self::leave). True:
+    /// nothing is left, and every core must be woken to leave.
+    #[must_use]
+    pub(crate) fn rest(&self, core: CoreId, posted: u64, executed: u64) -> bool {
+        let report = &self.reports[core.index()];
+        report.posted.store(posted, Ordering::Relaxed);
+        report.executed.store(executed, Ordering::Release);
+        self.resting.set(core);
+        if !fault("resting core's fence skipped") {
             fence(Ordering::SeqCst);
         }
-        if self.keep_alives() > 0 && !fault("keep-alive not looked at") {
-            return Reported::Waiting;
+        self.decide_if_all_rest()
+    }
+
+    /// The core may run something again.
+    pub(crate) fn leave(&self, core: CoreId) {
+        if !fault("rests while it runs") {
+            self.resting.clear(core);
         }
-        if (before == Some(posted) || fault("one wave") && executed == posted)
-            && self
+    }
+
+    /// The lock is for who may decide: a core that rests while others work takes none.
+    fn decide_if_all_rest(&self) -> bool {
+        self.resting.has_all(self.reports.len()) && self.decide()
+    }
+
+    fn decide(&self) -> bool {
+        let _deciding = self.deciding.lock().unwrap();
+        if self.phase() == Phase::Over {
+            return true;
+        }
+        let executed = self.sum(|report| &report.executed);
+        if !self.resting.has_all(self.reports.len()) {
+            return false;
+        }
+        let posted = self.sum(|report| &report.posted);
+        let mut outside = self.outside.load(Ordering::Acquire);
+        loop {
+            if executed != posted + outside / ONE_POST
+                || self.keep_alives() > 0 && !fault("keep-alive not looked at")
+            {
+                return false;
+            }
+            let ended = outside | STOPPED | ENDED;
+            match self
                 .outside
-                .compare_exchange(
-                    outside,
-                    outside | STOPPED | ENDED,
-                    Ordering::AcqRel,
-                    Ordering::Acquire,
-                )
-                .is_ok()
-            || before == Some(posted) && fault("stopped without comparing")
-        {
-            self.phase.store(Phase::Over as u32, Ordering::Release);
-            return Reported::Over;
+                .compare_exchange(outside, ended, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => break,
+                Err(_) if fault("stopped without comparing") => break,
+                // The end was asked for meanwhile, or something was posted.
+                Err(now) => outside = now,
+            }
         }
-        if executed == posted || before == Some(posted) {
-            return self.begin_wave(&mut waves);
-        }
-        Reported::Waiting
+        self.phase.store(Phase::Over as u32, Ordering::Release);
+        true
     }
 
-    fn begin_wave(&self, waves: &mut Waves) -> Reported {
-        waves.begin();
-        self.wave
-            .store(self.wave.load(Ordering::Relaxed) + 1, Ordering::Release);
-        Reported::NextWave
-    }
-
-    /// The number of the present wave.
-    pub(crate) fn wave(&self) -> u64 {
-        self.wave.load(Ordering::Acquire)
+    fn sum(&self, of: fn(&Report) -> &AtomicU64) -> u64 {
+        let reports = self.reports.iter();
+        reports
+            .map(|report| of(report).load(Ordering::Acquire))
+            .sum()
     }
 }
 
@@ -337,44 +328,51 @@ impl Quiesce {
 mod tests {
     use super::*;
 
+    fn rest(quiesce: &Quiesce, core: usize, posted: u64, executed: u64) -> bool {
+        quiesce.rest(CoreId::of(core), posted, executed)
+    }
+
+    fn leave(quiesce: &Quiesce, core: usize) {
+        quiesce.leave(CoreId::of(core));
+    }
+
     #[test]
-    fn closes_after_two_equal_waves_only() {
-        let quiesce = Quiesce::new(2);
+    fn the_last_to_rest_decides_if_all_that_was_posted_has_run() {
+        let quiesce = Quiesce::new(40);
         assert!(!quiesce.refuses(Until::Stop));
         assert!(quiesce.drain());
         assert!(!quiesce.drain());
         assert!(quiesce.refuses(Until::Stop), "to foreign posts");
-        assert_eq!(quiesce.report(CoreId::of(0), 3, 3), Reported::Waiting);
-        assert_eq!(quiesce.report(CoreId::of(0), 3, 3), Reported::Waiting);
-        assert_eq!(quiesce.wave(), 0);
-        assert_eq!(quiesce.report(CoreId::of(1), 1, 1), Reported::NextWave);
-        assert_eq!(quiesce.wave(), 1);
-        // In the second wave core 1 has posted one more, which nobody has executed.
-        assert_eq!(quiesce.report(CoreId::of(1), 2, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(CoreId::of(0), 3, 3), Reported::Waiting);
-        assert_eq!(
-            quiesce.wave(),
-            1,
-            "nobody is woken as long as it is in flight"
-        );
-        assert_eq!(quiesce.report(CoreId::of(1), 2, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(CoreId::of(0), 3, 4), Reported::NextWave);
-        assert_eq!(quiesce.report(CoreId::of(0), 3, 4), Reported::Waiting);
-        assert_eq!(quiesce.report(CoreId::of(1), 2, 1), Reported::NextWave);
-        assert_eq!(quiesce.report(CoreId::of(0), 3, 4), Reported::Waiting);
-        assert_eq!(quiesce.wave(), 3);
-        assert_eq!(quiesce.report(CoreId::of(1), 2, 1), Reported::Over);
-        assert!(!quiesce.foreign_post(Until::Stop));
+        for core in 1..40 {
+            assert!(!rest(&quiesce, core, 0, 0), "core 0 does not rest");
+        }
+        assert!(!rest(&quiesce, 0, 3, 2), "one has not run");
+        leave(&quiesce, 39);
+        // What it has run it has not reported yet.
+        leave(&quiesce, 0);
+        assert!(!rest(&quiesce, 0, 3, 2));
+        assert!(rest(&quiesce, 39, 0, 1));
         assert_eq!(quiesce.phase(), Phase::Over);
+        assert!(!quiesce.foreign_post(Until::Stop));
+        assert!(rest(&quiesce, 0, 3, 2), "whoever rests after that is told");
     }
 
     #[test]
-    fn whoever_reports_after_a_forced_end_is_told() {
+    fn nothing_is_decided_while_one_runs_though_the_sums_are_equal() {
         let quiesce = Quiesce::new(2);
-        assert_eq!(quiesce.report(CoreId::of(0), 2, 1), Reported::Waiting);
+        assert!(!rest(&quiesce, 0, 1, 1));
+        assert!(!quiesce.decide(), "core 1 does not rest");
+        assert!(rest(&quiesce, 1, 0, 0));
+    }
+
+    #[test]
+    fn whoever_rests_after_a_forced_end_is_told() {
+        let quiesce = Quiesce::new(2);
+        assert!(!rest(&quiesce, 0, 2, 1));
         quiesce.force();
-        assert_eq!(quiesce.report(CoreId::of(0), 2, 1), Reported::Over);
-        assert_eq!(quiesce.report(CoreId::of(1), 0, 0), Reported::Over);
+        assert!(rest(&quiesce, 1, 0, 0));
+        leave(&quiesce, 0);
+        assert!(rest(&quiesce, 0, 2, 1));
         assert!(quiesce.refuses(Until::Stop));
     }
 
@@ -394,57 +392,49 @@ mod tests {
         // A runtime that ends by itself: nobody has asked.
         let quiesce = Quiesce::new(1);
         assert!(quiesce.foreign_post(Until::Stop));
-        assert_eq!(quiesce.report(CoreId::of(0), 0, 0), Reported::Waiting);
-        assert_eq!(quiesce.report(CoreId::of(0), 0, 0), Reported::Waiting);
-        assert_eq!(quiesce.report(CoreId::of(0), 0, 1), Reported::NextWave);
-        assert_eq!(quiesce.report(CoreId::of(0), 0, 1), Reported::NextWave);
-        assert_eq!(quiesce.report(CoreId::of(0), 0, 1), Reported::Over);
+        assert!(!rest(&quiesce, 0, 0, 0));
+        leave(&quiesce, 0);
+        assert!(rest(&quiesce, 0, 0, 1));
     }
 
     #[test]
-    fn what_a_core_runs_after_its_report_counts_in_the_same_wave() {
-        let quiesce = Quiesce::new(2);
-        assert_eq!(quiesce.report(CoreId::of(0), 1, 0), Reported::Waiting);
-        assert_eq!(quiesce.report(CoreId::of(0), 1, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(CoreId::of(1), 0, 0), Reported::NextWave);
-        assert_eq!(quiesce.report(CoreId::of(0), 1, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(CoreId::of(1), 0, 0), Reported::Over);
-    }
-
-    #[test]
-    fn a_keep_alive_puts_the_end_off_and_wakes_nobody() {
+    fn a_keep_alive_puts_the_end_off_and_who_drops_the_last_one_decides() {
         let quiesce = Quiesce::new(2);
         assert!(quiesce.keep_alive_from_outside());
         assert!(quiesce.drain());
         assert!(quiesce.foreign_post(Until::End));
         assert!(!quiesce.foreign_post(Until::Stop));
-        for _ in 0..3 {
-            assert_eq!(quiesce.report(CoreId::of(0), 0, 1), Reported::Waiting);
-            assert_eq!(quiesce.report(CoreId::of(1), 0, 0), Reported::Waiting);
-            assert_eq!(quiesce.wave(), 0);
-        }
+        assert!(!rest(&quiesce, 0, 0, 1));
+        assert!(!rest(&quiesce, 1, 0, 0));
         quiesce.keep_alive();
         assert!(!quiesce.drop_keep_alive(false), "another one is left");
         assert_eq!(quiesce.keep_alives(), 1);
         assert!(quiesce.drop_keep_alive(false));
-        assert_eq!(quiesce.wave(), 1);
-        assert_eq!(quiesce.report(CoreId::of(0), 0, 1), Reported::Waiting);
-        assert_eq!(quiesce.report(CoreId::of(1), 0, 0), Reported::Over);
         assert!(!quiesce.foreign_post(Until::End));
         assert!(!quiesce.keep_alive_from_outside());
         assert_eq!(quiesce.keep_alives(), 0);
     }
 
     #[test]
-    fn the_last_keep_alive_wakes_only_where_the_end_may_wait_for_it() {
-        let quiesce = Quiesce::new(1);
-        for (exits, wakes) in [(false, false), (true, true)] {
-            quiesce.keep_alive();
-            assert_eq!(quiesce.drop_keep_alive(exits), wakes);
-        }
+    fn who_drops_the_last_keep_alive_leaves_the_end_to_a_core_that_works() {
+        let quiesce = Quiesce::new(2);
+        assert!(quiesce.drain());
         quiesce.keep_alive();
-        quiesce.force();
-        assert!(!quiesce.foreign_post(Until::End));
+        assert!(!rest(&quiesce, 0, 1, 1));
+        assert!(!quiesce.drop_keep_alive(false));
+        assert!(rest(&quiesce, 1, 0, 0));
+    }
+
+    #[test]
+    fn the_last_keep_alive_ends_only_what_waits_for_its_end() {
+        let quiesce = Quiesce::new(1);
+        assert!(quiesce.keep_alive_from_outside());
+        assert!(!rest(&quiesce, 0, 0, 0));
+        assert!(!quiesce.drop_keep_alive(false));
+        assert_eq!(quiesce.phase(), Phase::Running);
+        quiesce.keep_alive();
+        assert!(quiesce.drop_keep_alive(true));
+        quiesce.keep_alive();
         assert!(!quiesce.drop_keep_alive(true), "nobody is there any more");
     }
 }

@@ -14,11 +14,11 @@ use crate::Cx;
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::cx::{self, Behind};
-use crate::host::quiesce::{Phase, Reported};
+use crate::host::quiesce::Phase;
 use crate::sched::core::Core;
 use crate::sched::step::{Stepped, step};
 use crate::sync::atomic::{Ordering, fence};
-use crate::sync::{Arc, charge, fault, share, yield_now, yield_to_model};
+use crate::sync::{Arc, charge, fault, yield_now, yield_to_model};
 
 /// Pauses between two searches.
 pub(crate) const PAUSES: u32 = 16;
@@ -32,6 +32,8 @@ pub(crate) struct Worker {
     spin: Spin,
     /// The event source knows of the end.
     draining: bool,
+    /// Others count on it to look at the end before it runs anything: see [`super::quiesce`].
+    rests: bool,
 }
 
 // SAFETY: the only one.
@@ -123,13 +125,15 @@ impl Worker {
             inner,
             source,
             draining: false,
+            rests: false,
         }
     }
 
-    /// Announces and looks again; true if there is nothing to do but wait. `wave` and `phase` are
-    /// what the caller acted upon.
-    pub(crate) fn lie_down(&mut self, phase: Phase, wave: u64) -> bool {
-        let shared = share(&self.inner.shared);
+    /// Announces and looks again; true if there is nothing to do but wait. `phase` is what the
+    /// caller acted upon.
+    pub(crate) fn lie_down(&mut self, phase: Phase) -> bool {
+        // Borrowed, not cloned: a reference count is a line that all cores share.
+        let shared = &self.inner.shared;
         let id = self.core.id;
         self.core.end_search(false);
         // Of a ring that came when it was awake.
@@ -150,7 +154,6 @@ impl Worker {
         let stay = !fault("second look before parking skipped")
             && (self.core.anything_to_do()
                 || self.inner.quiesce.phase() != phase
-                || self.inner.quiesce.wave() != wave
                 || self.source.has_work());
         if stay {
             yield_to_model();
@@ -176,8 +179,23 @@ impl Worker {
         self.core.publish();
     }
 
+    /// It has nothing to run; true if nobody has.
+    fn begin_rest(&mut self) -> bool {
+        let core = &self.core;
+        self.rests = true;
+        (self.inner.quiesce).rest(core.id, core.posted, core.executed + core.settled)
+    }
+
+    /// It may run something again.
+    fn end_rest(&mut self) {
+        if std::mem::take(&mut self.rests) {
+            self.inner.quiesce.leave(self.core.id);
+        }
+    }
+
     /// The wait is over.
     pub(crate) fn wake_up(&mut self) {
+        self.end_rest();
         self.core.record_wake_up();
         self.rise();
     }
@@ -325,36 +343,17 @@ fn tell(cx: &mut Cx) {
     }
 }
 
-/// Lies down, or, when the end is near, reports that this core has nothing left.
+/// Lies down; or leaves, if a runtime that looks for its end has nothing left.
 fn rest(worker: &mut Worker, phase: Phase) -> Next {
-    let inner = share(&worker.inner);
-    let quiesce = &inner.quiesce;
-    let wave = quiesce.wave();
-    let ending = phase == Phase::Draining || inner.config.exit_when_idle;
-    if ending && worker.source.is_quiet() && !worker.core.has_outbox() {
-        let core = &worker.core;
-        match quiesce.report(core.id, core.posted, core.executed + core.settled) {
-            Reported::Waiting => {}
-            Reported::NextWave => {
-                inner.shared.wake_all();
-                // Not between the two waves of which the second may close.
-                if wave % 2 == 1 {
-                    yield_to_model();
-                }
-                return Next::Step;
-            }
-            Reported::Over => {
-                inner.shared.wake_all();
-                if !fault("end wakes nobody who waits for room") {
-                    inner.wake_waiting();
-                }
-                return Next::Leave;
-            }
-        }
+    let ending = phase == Phase::Draining || worker.inner.config.exit_when_idle;
+    if ending && worker.source.is_quiet() && !worker.core.has_outbox() && worker.begin_rest() {
+        worker.inner.end();
+        return Next::Leave;
     }
-    if worker.lie_down(phase, wave) {
+    if worker.lie_down(phase) {
         Next::Wait
     } else {
+        worker.end_rest();
         Next::Changed
     }
 }
@@ -434,19 +433,17 @@ mod tests {
         let inner = Arc::clone(&core.runtime.inner);
         let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
         let _ = vigil.begin_busy(&cores[0]);
-        let (phase, wave) = (inner.quiesce.phase(), inner.quiesce.wave());
-        for (phase, wave) in [(Phase::Draining, wave), (phase, wave + 1)] {
-            assert!(!core.worker.lie_down(phase, wave), "that has changed");
-            assert_eq!(core.marks(), (false, false));
-            assert!(vigil.any_busy(cores));
-        }
-        assert!(core.worker.lie_down(phase, wave));
+        let phase = inner.quiesce.phase();
+        assert!(!core.worker.lie_down(Phase::Draining), "that has changed");
+        assert_eq!(core.marks(), (false, false));
+        assert!(vigil.any_busy(cores));
+        assert!(core.worker.lie_down(phase));
         assert_eq!(core.marks(), (true, true));
         assert!(!vigil.any_busy(cores), "the watchdog may sleep");
         core.worker.rise();
         assert_eq!(core.marks(), (false, false));
         core.post();
-        assert!(!core.worker.lie_down(phase, wave), "it was called");
+        assert!(!core.worker.lie_down(phase), "it was called");
         assert_eq!(core.marks(), (false, false));
     }
 

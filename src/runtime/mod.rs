@@ -5,7 +5,7 @@
 //! 1. Somebody asks: `stop`, a panic, or (by option) there is nothing left to do.
 //! 2. Every core is woken, cancels what its event source waits for, and goes on with its steps:
 //!    what is queued, and what that posts, is run.
-//! 3. A core that has nothing left reports; two equal waves of reports close the runtime
+//! 3. A core that has nothing left rests, and the last one closes the runtime
 //!    ([`crate::host::quiesce`]). From then on posts are refused. While a
 //!    [`KeepAlive`](crate::KeepAlive) exists nothing is closed.
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.

@@ -196,7 +196,7 @@ impl Shared {
         self.searchers.any() || self.sleepers.any()
     }
 
-    /// Wakes every core, after the phase, the wave or the number of working cores changed.
+    /// Wakes every core, after the phase or the number of working cores changed.
     pub(crate) fn wake_all(&self) {
         // Pairs with the fence of a core on its way to sleep: it sees the change, or we see it
         // parked.

@@ -352,6 +352,7 @@ fn name_lines(inner: &Inner) {
     charge::name_count(inner, "references", 0);
     charge::name_count(&*inner.shared, "references", 1);
     charge::name(&*inner.quiesce, "quiesce", 0);
+    inner.quiesce.name_lines();
     if let Some(recorder) = &inner.shared.recorder {
         charge::name(&**recorder, "recorder", 0);
     }

@@ -17,6 +17,9 @@ const LINES: usize = 10;
 enum Program {
     /// A table of the benches, and its events a core.
     Table(&'static str, u64),
+    /// One core makes 200 events for each, of colors of their own. They take up to so many us, and a
+    /// twentieth of that at least.
+    Uneven(u64),
     /// Four chains a core that share nothing but the handler, for 8 ms; what an event takes, in ns.
     /// All of them begin on one core.
     Chains(u64),
@@ -29,8 +32,10 @@ enum Program {
     WebOfOnePoller,
 }
 
-const PROGRAMS: [Program; 10] = [
+const PROGRAMS: [Program; 12] = [
     Program::Table("mely-3-4-unbalanced", 1_600),
+    Program::Uneven(50),
+    Program::Uneven(200),
     Program::Table("mely-5-penalty", 1_000),
     Program::Table("mely-6-cache-efficient", 300),
     Program::Chains(1_000),
@@ -89,6 +94,7 @@ impl Program {
                     remark: String::new(),
                 })
             }
+            Program::Uneven(us_max) => uneven(setup, cores, us_max),
             Program::Chains(ns) => chains(setup, cores, ns),
             Program::Burst => burst(setup, cores),
             Program::Web => web(setup, cores, cores as u64),
@@ -119,6 +125,23 @@ fn told(
         report,
         remark: String::new(),
     })
+}
+
+fn uneven(setup: &Setup, cores: usize, us_max: u64) -> Result<Told, String> {
+    let events = 200 * cores as u64;
+    let start = move |cx: &mut Cx| {
+        for number in 0..events {
+            // Spread, the same for any number of cores.
+            let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+            let us_min = us_max / 20;
+            let took = Duration::from_micros(us_min + mixed % (us_max - us_min));
+            cx.post(Color::from(1 + number), move |cx| {
+                sim::work(cx, took);
+                charge::count_to_here();
+            });
+        }
+    };
+    told(setup, cores, start, || events)
 }
 
 /// Runs chains for 8 ms, and until the event of each that runs or waits by then is over.

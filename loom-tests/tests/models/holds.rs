@@ -138,15 +138,6 @@ fn finds_an_outer_hold_that_ends_first() {
 }
 
 #[test]
-fn finds_no_wave_after_what_ran() {
-    must_fail(
-        "holds::resume_and_stop",
-        "no wave after what ran",
-        &["deadlock"],
-    );
-}
-
-#[test]
 fn finds_profiles_not_marked() {
     must_fail(
         "holds::resume_and_steal",

@@ -127,6 +127,35 @@ fn made_inside() {
     });
 }
 
+/// A foreign thread drops the only keep-alive, and decides, while another one posts.
+#[test]
+fn drop_and_post() {
+    Model {
+        name: "keep_alive::drop_and_post",
+        preemptions_max: 3,
+        iterations_min: 1_000,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan {
+            exit_when_idle: true,
+            ..Plan::cores(1)
+        });
+        let keep_alive = world.poster().keep_alive().unwrap();
+        let mut core = world.core(0);
+        let event = oracle.event(1, 0);
+        let poster = world.poster();
+        let posting = thread::spawn(move || event.offer(&poster, &SHORT, RUNS));
+        let dropping = thread::spawn(move || drop(keep_alive));
+        core.drive();
+        let accepted = u32::from(posting.join().unwrap());
+        dropping.join().unwrap();
+        assert!(world.ended());
+        oracle.assert_ran(RUNS, &[(1, accepted)]);
+        all_has_run(world, core, &oracle);
+    });
+}
+
 #[test]
 fn finds_a_keep_alive_not_looked_at() {
     must_fail(
@@ -142,19 +171,19 @@ fn finds_a_keep_alive_not_looked_at() {
 }
 
 #[test]
-fn finds_nobody_woken_by_the_last_keep_alive() {
+fn finds_nobody_woken_at_the_end() {
     must_fail(
         "keep_alive::post_and_drop",
-        "nobody woken by the last keep-alive",
+        "nobody woken at the end",
         &["deadlock"],
     );
 }
 
 #[test]
-fn finds_no_new_wave_after_the_last_keep_alive() {
+fn finds_a_last_keep_alive_that_decides_nothing() {
     must_fail(
         "keep_alive::post_and_drop",
-        "no new wave after the last keep-alive",
+        "last keep-alive decides nothing",
         &["deadlock"],
     );
 }
@@ -169,11 +198,20 @@ fn finds_the_last_keep_alives_fence_skipped() {
 }
 
 #[test]
-fn finds_a_reports_fence_skipped() {
+fn finds_a_resting_cores_fence_skipped() {
     must_fail(
         "keep_alive::drop_against_stop",
-        "report's fence skipped",
+        "resting core's fence skipped",
         &["deadlock"],
+    );
+}
+
+#[test]
+fn finds_a_stop_without_comparing() {
+    must_fail(
+        "keep_alive::drop_and_post",
+        "stopped without comparing",
+        &["ORACLE"],
     );
 }
 

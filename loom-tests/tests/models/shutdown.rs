@@ -175,8 +175,8 @@ fn finds_a_stop_without_comparing() {
 }
 
 #[test]
-fn finds_one_wave() {
-    must_fail("shutdown::drain", "one wave", &["ORACLE"]);
+fn finds_who_rests_while_it_runs() {
+    must_fail("shutdown::drain", "rests while it runs", &["ORACLE"]);
 }
 
 #[test]
