@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::color::HashKey;
 use crate::host::inner::{Config, Inner};
+use crate::host::quiesce::{Phase, Quiesce, Until};
 use crate::host::source::Source;
 use crate::host::source::silence::Silence;
 use crate::host::watchdog::WatchdogBell;
@@ -410,6 +411,37 @@ impl Bell for Arc<Wire> {
     fn ring(&self) {
         self.events.lock().unwrap().rung = true;
         self.changed.notify_one();
+    }
+}
+
+/// How a run of so many cores ends, without the cores.
+#[derive(Debug)]
+pub struct Ending(Quiesce);
+
+impl Ending {
+    /// Of a run in which nothing was posted yet.
+    pub fn of(cores: usize) -> Ending {
+        Ending(Quiesce::new(cores))
+    }
+
+    /// A core rests, and has posted and executed so many events since it did last. True: it ends.
+    pub fn rest(&self, core: usize, posted: u64, executed: u64) -> bool {
+        self.0.rest(CoreId::of(core), posted, executed)
+    }
+
+    /// A core runs something.
+    pub fn run(&self, core: usize) {
+        self.0.end_rest(CoreId::of(core));
+    }
+
+    /// Posts from outside. False: it is refused.
+    pub fn post(&self) -> bool {
+        self.0.foreign_post(Until::Stop)
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.0.phase() == Phase::Over
     }
 }
 

@@ -147,6 +147,29 @@ fn cores_work_side_by_side_and_idle_ones_cost_nothing_to_simulate() {
     assert!(longer < long + 100, "{longer} {long}");
 }
 
+#[test]
+fn a_core_that_sleeps_and_wakes_writes_no_line_of_all_cores() {
+    /// Goes on on another core, which sleeps by then, and leaves its own with nothing to do.
+    fn pass(cx: &mut Cx, left: u64) {
+        sim::work(cx, Duration::from_micros(100));
+        if left > 0 {
+            cx.post(Color::from(left), move |cx| pass(cx, left - 1));
+        }
+    }
+    let run = builder(64).simulate_on(&epyc(), 1).unwrap();
+    let report = run.run(|cx| pass(cx, 1_000)).unwrap();
+    let transfers = |of: &[&str]| {
+        let regions = report.regions().into_iter();
+        let of = regions.filter(|region| of.contains(&region.name.as_str()));
+        of.map(|region| region.transfers).sum::<u64>()
+    };
+    // They did sleep, and wake.
+    assert!(transfers(&["bell"]) > 1_000, "{:?}", report.regions());
+    // The start and the end are counted.
+    let of_all = transfers(&["quiesce", "references", "runtime", "shared"]);
+    assert!(of_all < 500, "{of_all}: {:?}", report.regions());
+}
+
 /// Data follows its color, and comes at the price of its lines.
 #[test]
 fn what_handlers_touch_is_charged() {

@@ -2,19 +2,21 @@
 //!
 //! There is no counter of events in flight: it would be a read-modify-write on a shared line for
 //! every event. Each core counts for itself the events it posted and the events it executed. It
-//! *rests* when it has nothing to run and nothing under way in its event source: then it reports
-//! both numbers, on a line of its own, joins the set of those that rest, and looks whether all do.
-//! Before it runs anything again it leaves the set. Of several that begin to rest at the same time
-//! at least one sees the others, since each fences between its joining and its look. Who sees that
-//! all rest *decides*.
+//! *rests* when it has nothing to run and nothing under way in its event source. Then it reports
+//! what both have grown by, counts itself as one that rests, and looks whether all do. Before it
+//! runs anything again it counts itself out. What is reported and counted is on one line for each
+//! [`GROUP`] of cores, those of one cache. Who completes no group looks at no other; and of those
+//! that complete groups at the same time at least one sees the others, since each fences between
+//! its count and its look. Who sees that all rest *decides*.
 //!
 //! **To decide**, it (1) adds up the events executed according to the reports, E; (2) looks whether
 //! all rest; (3) adds up the events posted according to the reports and outside, P. If E equals P,
 //! nothing is left.
 //!
-//! **Why that is enough.** Who posts an event counts it, and leaves the set before it does; who
-//! executes it reports later. So whoever has read a report of its execution sees that the poster
-//! has left, and, if it rests again, its new report: P counts the post of each event that E counts.
+//! **Why that is enough.** Who posts an event has counted itself out before; who executes it
+//! reports later. So whoever has read a report of its execution sees that the poster has counted
+//! itself out, and, if it rests again, its new report: P counts the post of each event that E
+//! counts.
 //! If the two are equal, it counts no other. Now suppose that an event is left. It was not posted
 //! outside, for P counts that. So it was posted inside another event, which E does not count: with
 //! the report of that one's execution P would count the post. So that other one was not posted
@@ -44,21 +46,23 @@
 //! - *From outside*, under a lock. The decision is made under the same lock, so either it sees the
 //!   keep-alive, or whoever makes one sees the decision.
 //!
-//! The decision reads `outside`, then `keep_alives`, and then compares and swaps `outside`. So if
-//! it sees no keep-alive, nothing was posted through one since `outside` was read, or the swap
-//! fails; and what was posted before is in P.
+//! Under the lock the decision reads `outside`, looks once more whether anything is left, reads
+//! `keep_alives`, and then compares and swaps `outside`. So if it sees no keep-alive, nothing was
+//! posted through one since `outside` was read, or the swap fails; and what was posted before is in
+//! P.
 //!
 //! While there is a keep-alive nobody decides. So whoever drops the last one counts down, looks at
 //! the phase, and then whether all rest, and if they do, decides.
 //!
 //! Two fences make sure that this one and a core that begins to rest do not miss each other, nor
 //! this one and the request to stop. The drop has one between its count and its looks, at the phase
-//! and at who rests; a core has one between its own look at the phase and its joining on one side,
-//! and its look at `keep_alives` on the other. Whichever fence comes first, either the drop sees
-//! that the core rests and the end was asked for, or the core sees that no keep-alive is left.
+//! and at who rests; a core that completes a group has one between its own look at the phase and
+//! its count on one side, and its look at `keep_alives` on the other. Whichever fence comes first,
+//! either the drop sees that the core rests and the end was asked for, or the core sees that no
+//! keep-alive is left.
 
 use crate::color::CoreId;
-use crate::shared::core_set::CoreSet;
+use crate::shared::core_set::GROUP;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, fault, first_look};
 use crossbeam_utils::CachePadded;
@@ -108,25 +112,34 @@ pub(crate) struct Quiesce {
     phase: AtomicU32,
     /// Keep-alives that exist.
     keep_alives: AtomicU64,
-    /// The cores that rest.
-    resting: CoreSet,
-    /// What each core has reported when it last began to rest.
-    reports: Box<[CachePadded<Report>]>,
+    groups: Box<[CachePadded<Group>]>,
     /// Who decides, and who makes a keep-alive from outside.
     deciding: Mutex<()>,
 }
 
-/// Events of a core.
+/// Cores that share a line.
 #[derive(Debug)]
-struct Report {
+struct Group {
+    members: u64,
+    /// As many of them rest.
+    resting: AtomicU64,
+    /// Events, by what they have reported.
     posted: AtomicU64,
     executed: AtomicU64,
 }
 
+impl Group {
+    fn rests(&self) -> bool {
+        self.resting.load(Ordering::Acquire) == self.members
+    }
+}
+
 impl Quiesce {
     pub(crate) fn new(cores: usize) -> Quiesce {
-        let report = |_| {
-            CachePadded::new(Report {
+        let group = |first: usize| {
+            CachePadded::new(Group {
+                members: (cores - first).min(GROUP) as u64,
+                resting: AtomicU64::new(0),
                 posted: AtomicU64::new(0),
                 executed: AtomicU64::new(0),
             })
@@ -135,16 +148,14 @@ impl Quiesce {
             outside: AtomicU64::new(0),
             phase: AtomicU32::new(Phase::Running as u32),
             keep_alives: AtomicU64::new(0),
-            resting: CoreSet::none_of(cores),
-            reports: (0..cores).map(report).collect(),
+            groups: (0..cores).step_by(GROUP).map(group).collect(),
             deciding: Mutex::new(()),
         }
     }
 
     #[cfg(feature = "machine")]
     pub(crate) fn name_lines(&self) {
-        self.resting.name_lines("resting");
-        crate::sync::charge::name(&self.reports[..], "reports", 0);
+        crate::sync::charge::name(&self.groups[..], "resting", 0);
     }
 
     #[inline]
@@ -258,47 +269,65 @@ impl Quiesce {
     }
 
     /// Core `core` has nothing to run, nothing under way in its event source, and has posted and
-    /// executed this many events since it began: it rests, until it [leaves](Self::leave). True:
-    /// nothing is left, and every core must be woken to leave.
+    /// executed this many events since it reported last: it rests, until it
+    /// [runs](Self::end_rest) something. True: nothing is left, and every core must be woken to
+    /// leave.
     #[must_use]
     pub(crate) fn rest(&self, core: CoreId, posted: u64, executed: u64) -> bool {
-        let report = &self.reports[core.index()];
-        report.posted.store(posted, Ordering::Relaxed);
-        report.executed.store(executed, Ordering::Release);
-        self.resting.set(core);
+        let group = self.group(core);
+        group.posted.fetch_add(posted, Ordering::Relaxed);
+        group.executed.fetch_add(executed, Ordering::Release);
+        if group.resting.fetch_add(1, Ordering::AcqRel) + 1 < group.members {
+            return false;
+        }
         if !fault("resting core's fence skipped") {
             fence(Ordering::SeqCst);
         }
         self.decide_if_all_rest()
     }
 
-    /// The core may run something again.
-    pub(crate) fn leave(&self, core: CoreId) {
+    /// A core that rests may run something again.
+    pub(crate) fn end_rest(&self, core: CoreId) {
         if !fault("rests while it runs") {
-            self.resting.clear(core);
+            self.group(core).resting.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// The lock is for who may decide: a core that rests while others work takes none.
-    fn decide_if_all_rest(&self) -> bool {
-        self.resting.has_all(self.reports.len()) && self.decide()
+    fn group(&self, core: CoreId) -> &Group {
+        &self.groups[core.index() / GROUP]
     }
 
-    fn decide(&self) -> bool {
+    fn all_rest(&self) -> bool {
+        self.groups.iter().all(|group| group.rests())
+    }
+
+    /// Decides, if all rest. Where something is left this only looks: in a program that goes on one
+    /// event after another, each core that hands the next one on is the last to rest.
+    fn decide_if_all_rest(&self) -> bool {
+        if self.phase() == Phase::Over {
+            return true;
+        }
+        if !self.all_rest() {
+            return false;
+        }
+        let executed = self.sum(|group| &group.executed);
+        if !self.all_rest() && !fault("one look at who rests") {
+            return false;
+        }
+        let posted = self.sum(|group| &group.posted);
+        let is_left = |outside| executed != posted + outside / ONE_POST;
+        !is_left(self.outside.load(Ordering::Acquire)) && self.decide(is_left)
+    }
+
+    /// Decides, by whether anything is left if this is the word of posts from outside.
+    fn decide(&self, is_left: impl Fn(u64) -> bool) -> bool {
         let _deciding = self.deciding.lock().unwrap();
         if self.phase() == Phase::Over {
             return true;
         }
-        let executed = self.sum(|report| &report.executed);
-        if !self.resting.has_all(self.reports.len()) {
-            return false;
-        }
-        let posted = self.sum(|report| &report.posted);
         let mut outside = self.outside.load(Ordering::Acquire);
         loop {
-            if executed != posted + outside / ONE_POST
-                || self.keep_alives() > 0 && !fault("keep-alive not looked at")
-            {
+            if is_left(outside) || self.keep_alives() > 0 && !fault("keep-alive not looked at") {
                 return false;
             }
             let ended = outside | STOPPED | ENDED;
@@ -316,11 +345,9 @@ impl Quiesce {
         true
     }
 
-    fn sum(&self, of: fn(&Report) -> &AtomicU64) -> u64 {
-        let reports = self.reports.iter();
-        reports
-            .map(|report| of(report).load(Ordering::Acquire))
-            .sum()
+    fn sum(&self, of: fn(&Group) -> &AtomicU64) -> u64 {
+        let groups = self.groups.iter();
+        groups.map(|group| of(group).load(Ordering::Acquire)).sum()
     }
 }
 
@@ -333,7 +360,7 @@ mod tests {
     }
 
     fn leave(quiesce: &Quiesce, core: usize) {
-        quiesce.leave(CoreId::of(core));
+        quiesce.end_rest(CoreId::of(core));
     }
 
     #[test]
@@ -350,19 +377,12 @@ mod tests {
         leave(&quiesce, 39);
         // What it has run it has not reported yet.
         leave(&quiesce, 0);
-        assert!(!rest(&quiesce, 0, 3, 2));
+        assert!(!rest(&quiesce, 0, 0, 0));
         assert!(rest(&quiesce, 39, 0, 1));
         assert_eq!(quiesce.phase(), Phase::Over);
         assert!(!quiesce.foreign_post(Until::Stop));
-        assert!(rest(&quiesce, 0, 3, 2), "whoever rests after that is told");
-    }
-
-    #[test]
-    fn nothing_is_decided_while_one_runs_though_the_sums_are_equal() {
-        let quiesce = Quiesce::new(2);
-        assert!(!rest(&quiesce, 0, 1, 1));
-        assert!(!quiesce.decide(), "core 1 does not rest");
-        assert!(rest(&quiesce, 1, 0, 0));
+        leave(&quiesce, 0);
+        assert!(rest(&quiesce, 0, 0, 0), "whoever rests after that is told");
     }
 
     #[test]
@@ -372,7 +392,7 @@ mod tests {
         quiesce.force();
         assert!(rest(&quiesce, 1, 0, 0));
         leave(&quiesce, 0);
-        assert!(rest(&quiesce, 0, 2, 1));
+        assert!(rest(&quiesce, 0, 0, 0));
         assert!(quiesce.refuses(Until::Stop));
     }
 

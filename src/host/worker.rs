@@ -32,8 +32,10 @@ pub(crate) struct Worker {
     spin: Spin,
     /// The event source knows of the end.
     draining: bool,
-    /// Others count on it to look at the end before it runs anything: see [`super::quiesce`].
+    /// It counts as one that rests: see [`super::quiesce`].
     rests: bool,
+    /// Events that it has posted and executed, as it reported last.
+    reported: (u64, u64),
 }
 
 // SAFETY: the only one.
@@ -126,6 +128,7 @@ impl Worker {
             source,
             draining: false,
             rests: false,
+            reported: (0, 0),
         }
     }
 
@@ -182,14 +185,16 @@ impl Worker {
     /// It has nothing to run; true if nobody has.
     fn begin_rest(&mut self) -> bool {
         let core = &self.core;
+        let now = (core.posted, core.executed + core.settled);
+        let before = std::mem::replace(&mut self.reported, now);
         self.rests = true;
-        (self.inner.quiesce).rest(core.id, core.posted, core.executed + core.settled)
+        (self.inner.quiesce).rest(core.id, now.0 - before.0, now.1 - before.1)
     }
 
     /// It may run something again.
     fn end_rest(&mut self) {
         if std::mem::take(&mut self.rests) {
-            self.inner.quiesce.leave(self.core.id);
+            self.inner.quiesce.end_rest(self.core.id);
         }
     }
 

@@ -49,13 +49,6 @@ impl CoreSet {
         word.load(Ordering::Acquire) & bit != 0
     }
 
-    /// Whether it has all of this number of cores.
-    pub(crate) fn has_all(&self, cores: usize) -> bool {
-        let members = |at: usize| (cores - at * GROUP).min(GROUP);
-        let mut words = self.0.iter().enumerate();
-        words.all(|(at, word)| word.load(Ordering::Acquire) == (1 << members(at)) - 1)
-    }
-
     /// Takes one out: the first one from this core on, by their numbers and around. Several who
     /// take at once from cores of their own seldom want the same.
     pub(crate) fn take_from(&self, core: CoreId) -> Option<CoreId> {
@@ -108,12 +101,8 @@ mod tests {
             assert!(set.clear(core(number)) && !set.clear(core(number)));
             assert!(!set.any());
         }
-        (0..CORES).for_each(|number| {
-            assert!(!set.has_all(CORES));
-            set.set(core(number));
-        });
-        assert!(set.has_all(CORES));
-        assert!(set.clear(core(64)) && !set.has_all(CORES));
+        (0..CORES).for_each(|number| set.set(core(number)));
+        assert!(set.clear(core(64)));
         assert_eq!(members().count(), CORES - 1);
         assert!(!set.contains(core(64)));
     }
