@@ -128,12 +128,22 @@ pub fn fence() {
     charge(World::fence);
 }
 
-/// The lock at an address is released, by the store that the caller makes next.
-pub fn unlock<T: ?Sized>(at: *const T) {
-    if is_charged() {
-        let address = at.addr();
-        charge(|world| world.unlock(address));
+/// The lock at an address is released: calls `release`, which does so, at the moment at which
+/// others see it.
+pub fn unlock<T: ?Sized>(at: *const T, release: impl FnOnce()) {
+    if !is_charged() {
+        return release();
     }
+    let (address, mut release) = (at.addr(), Some(release));
+    charge(|world| {
+        let flow = world.unlock(address);
+        if flow != Flow::Again
+            && let Some(release) = release.take()
+        {
+            release();
+        }
+        flow
+    });
 }
 
 /// Waits for the lock at an address, unless it `is_free`: polls it until its line is taken, or
@@ -143,6 +153,10 @@ pub fn wait_for_lock<T: ?Sized>(at: *const T, asleep: bool, is_free: impl Fn() -
     if !is_charged() {
         return false;
     }
+    assert!(
+        !std::thread::panicking(),
+        "a core that unwinds waits for a lock, and cannot be left"
+    );
     let address = at.addr();
     // It may have been released since the caller looked, who would then wait for nobody.
     charge(|world| {

@@ -44,7 +44,7 @@ pub(crate) struct Costs {
     /// Words of a set of caches.
     pub(crate) words: usize,
     /// The core of which a cache is the first one.
-    pub(crate) first_of: Vec<Option<usize>>,
+    pub(crate) first_of: Vec<Vec<u16>>,
     /// By two cores, the index of their distance.
     distance: Vec<u8>,
     /// By core and cache, the index of the distance to the nearest core behind it.
@@ -130,15 +130,13 @@ impl Costs {
         let cores = real + 1;
         let words = caches.len().div_ceil(64);
         let mut path_bits = vec![0; cores * words];
-        let mut first_of = vec![None; caches.len()];
+        let mut first_of = vec![Vec::new(); caches.len()];
         for (core, path) in paths.iter().enumerate() {
             for hop in path {
                 path_bits[core * words + hop.cache / 64] |= 1 << (hop.cache % 64);
             }
-            if let Some(hop) = path.first()
-                && caches[hop.cache].cores.len() == 1
-            {
-                first_of[hop.cache] = Some(core);
+            if let Some(hop) = path.first() {
+                first_of[hop.cache].push(core as u16);
             }
         }
         let apart = |a: usize, b: usize| match (a.min(last), b.min(last)) {

@@ -17,8 +17,8 @@
 //!   another core has taken shortly before.
 //! - *Rows*: lines one behind the other, up or down, are read ahead. Lines that are asked for early
 //!   come meanwhile.
-//! - *Locks*: who waits has a copy of the line, which the holder's writes have to take away. On
-//!   release the seed draws one.
+//! - *Locks*: who waits for a spin lock polls its line, and asks for that whenever it was taken.
+//!   Who waits for std's mutex sleeps, and costs nothing; on release the seed draws one of those.
 //! - *Polling*: a round that hits only lines that the core has, and makes no read-modify-write, is
 //!   not repeated until one of the lines is written.
 //! - *Sleep*: what it costs to wake, and what it takes to be woken.
@@ -41,6 +41,7 @@ mod report;
 mod rows;
 mod run;
 mod turns;
+mod waiters;
 mod window;
 mod world;
 

@@ -1,4 +1,4 @@
-//! A machine as numbers: what each access, each hand-over and each wake-up costs.
+//! A machine as numbers: what each access and each wake-up costs.
 
 use mely_topology::{CacheKind, Distance, Topology};
 use std::collections::BTreeMap;

@@ -66,7 +66,7 @@ pub(crate) struct Line {
     /// half of the way to be heard.
     before: u16,
     leaves_at: Ps,
-    /// For how long it was asked for before who waits for the lock in it gets it.
+    /// For how long who got it to change it had asked for it.
     asked_for: Ps,
     /// Its owner has written it since it got it.
     written: bool,
@@ -109,8 +109,19 @@ impl Brought {
 pub(crate) struct Robbed {
     pub(crate) core: u16,
     pub(crate) line: u32,
-    /// Another core has taken it. Else it left for want of room, or was written by who still had it.
+    /// Another core has taken it. Else it left for want of room, or was written by who still had it,
+    /// or by who shares its first cache.
     pub(crate) is_taken: bool,
+}
+
+impl Robbed {
+    fn written(core: u16, line: u32) -> Robbed {
+        Robbed {
+            core,
+            line,
+            is_taken: false,
+        }
+    }
 }
 
 /// What is in a cache, set by set. What was taken away is still here until its place is needed.
@@ -311,15 +322,24 @@ impl Memory {
 
     /// Writes a line that the core still has: who has asked for it sees what is written.
     fn write_still(&mut self, core: usize, line: u32) {
-        let mut others = Vec::new();
+        let mut robbed = std::mem::take(&mut self.robbed);
         self.each_other(core, line, |cache| {
-            others.extend(self.costs.first_of[cache])
+            let of = self.costs.first_of[cache].iter();
+            robbed.extend(of.map(|&core| Robbed::written(core, line)));
         });
-        self.robbed.extend(others.into_iter().map(|other| Robbed {
-            core: other as u16,
-            line,
-            is_taken: false,
-        }));
+        self.robbed = robbed;
+    }
+
+    /// Writes a line that is in the core's first cache: who shares that has lost nothing, but may
+    /// poll it.
+    #[inline]
+    fn tell_siblings(&mut self, core: usize, line: u32) {
+        let sharing = &self.costs.first_of[self.first(core).cache];
+        if sharing.len() > 1 {
+            let others = sharing.iter().filter(|&&other| usize::from(other) != core);
+            let robbed = others.map(|&other| Robbed::written(other, line));
+            self.robbed.extend(robbed);
+        }
     }
 
     #[inline(never)]
@@ -485,17 +505,18 @@ impl Memory {
     /// A line leaves a cache because there is no room.
     fn evict(&mut self, line: u32, cache: usize) {
         self.clear(line, cache);
+        if let of @ [_, _, ..] = &self.costs.first_of[cache][..] {
+            // Who polls it does nothing else, and has lost it to who shares the cache.
+            let robbed = of.iter().map(|&core| Robbed::written(core, line));
+            self.robbed.extend(robbed);
+        }
         if self.costs.caches[cache].level == 2 {
             for at in 0..self.costs.caches[cache].cores.len() {
                 let core = self.costs.caches[cache].cores[at];
                 let first = self.first(core).cache;
                 if first != cache && self.has(line, first) {
                     self.clear(line, first);
-                    self.robbed.push(Robbed {
-                        core: core as u16,
-                        line,
-                        is_taken: false,
-                    });
+                    self.robbed.push(Robbed::written(core as u16, line));
                 }
             }
         }
@@ -529,13 +550,12 @@ impl Memory {
                 rest &= rest - 1;
                 let distance = self.costs.cache_distance(core, cache);
                 farthest = Some(farthest.map_or(distance, |before: usize| before.max(distance)));
-                if let Some(other) = self.costs.first_of[cache] {
-                    self.robbed.push(Robbed {
-                        core: other as u16,
-                        line,
-                        is_taken: true,
-                    });
-                }
+                let of = self.costs.first_of[cache].iter();
+                self.robbed.extend(of.map(|&core| Robbed {
+                    core,
+                    line,
+                    is_taken: true,
+                }));
             }
         }
         farthest
@@ -561,6 +581,7 @@ impl Memory {
         let seen_at = of_core.seen_at().min(its.keeps_until).max(of_core.now);
         (its.owner, its.user, its.written) = (core as u16, core as u16, true);
         its.free_at = its.free_at.max(seen_at);
+        self.tell_siblings(core, line);
         Access::Done
     }
 
@@ -641,8 +662,8 @@ impl Memory {
         let is_own = self.lines[line as usize].owner == core as u16;
         let is_here = is_own && self.has(line, self.first(core).cache);
         let mut takes = self.costs.rmw[0];
-        // What the next owner has stored it has done so in fact, and not in time: who comes before
-        // would see it.
+        // The next owner may have written already. Its value is in memory since its turn, though by
+        // the clock the line is not there yet: made now, earlier by the clock, this would find it.
         let is_written = self.lines[line as usize].written;
         if !is_here && !is_written && self.has_still(core, line) {
             self.cores[core].now = now + takes;
@@ -667,6 +688,7 @@ impl Memory {
         (its.user, its.written) = (core as u16, true);
         its.free_at = now + takes;
         self.cores[core].now = now + takes;
+        self.tell_siblings(core, line);
         Access::Done
     }
 
@@ -698,8 +720,8 @@ impl Memory {
         its.ask(brought.asked(line, now));
     }
 
-    /// A lock is released by the store that was made last. It is seen after all before it, whoever
-    /// waits.
+    /// A lock is released by the store that was charged last. It is seen after all before it,
+    /// whoever waits, unless the core had the line only still.
     pub(crate) fn release(&mut self, core: usize, line: u32) {
         let its = &mut self.lines[line as usize];
         its.free_at = its.free_at.max(self.cores[core].seen_at());

@@ -2,7 +2,8 @@
 //!
 //! A line is known by its region, an index in that region, and how far into the object it is; and
 //! inside the hardware by a number. Addresses lead to these numbers and decide nothing else: where
-//! the system puts memory changes no result. What nobody named is numbered as it is first touched.
+//! the system puts memory that is named changes no result. What nobody named is numbered as it is
+//! first touched, and which of it shares a line is the allocator's choice.
 
 use std::collections::HashMap;
 use std::fmt;

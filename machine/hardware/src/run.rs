@@ -131,7 +131,8 @@ pub(crate) fn charge(mut f: impl FnMut(&mut World) -> Flow) {
         return;
     }
     let mut f = |world: &mut World| {
-        if world.is_ahead() {
+        // Who unwinds is not left.
+        if world.is_ahead() && !std::thread::panicking() {
             world.leave();
             return Flow::Again;
         }
@@ -171,7 +172,8 @@ pub(crate) fn look<R>(f: impl FnOnce(&mut World) -> R) -> Option<R> {
     WORLD.with_borrow_mut(|world| world.as_deref_mut().map(f))
 }
 
-/// Calls `f`, in which nothing is charged.
+/// Calls `f`, in which nothing is charged. What is written or released in there is seen by who looks
+/// later, and told to nobody who waits.
 pub fn uncharged<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {

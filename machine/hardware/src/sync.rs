@@ -128,8 +128,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take() {
-            drop(guard);
-            charge::unlock(self.mutex);
+            charge::unlock(self.mutex, || drop(guard));
         }
     }
 }

@@ -7,15 +7,17 @@ use crate::memory::{Access, Kind, Memory, Robbed};
 use crate::names::Names;
 use crate::run::Options;
 use crate::turns::Turns;
+use crate::waiters::Waiters;
 use std::collections::HashMap;
+use std::thread::panicking;
 
 /// No core: what is looked at from outside.
 pub(crate) const OUTSIDE: usize = usize::MAX;
 /// Addresses that a core which polls looks at in each pause.
 const AT_HAND_MAX: usize = 4;
-/// Who has released a lock and takes it again, while another asks for its line at the same moment,
-/// comes behind that one once in so many times. Measured with two threads that take one lock every 6
-/// to 60 ns: once in 4 to 12.
+/// Who has a line and changes it by one more read-modify-write, while another asks for it at the
+/// same moment to change it, comes behind that one once in so many times. Measured with two threads
+/// that take one lock every 6 to 60 ns, which each takes again as often: once in 4 to 12.
 const OVERTAKEN_ONE_IN: u64 = 8;
 
 /// What a core does.
@@ -38,12 +40,12 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// The line that it waits for to take the lock in it, or to look at that.
-    fn locks(self) -> Option<u32> {
-        match self {
-            Status::WaitsForLine(line, Kind::Rmw) | Status::WaitsForLock(line) => Some(line),
-            _ => None,
-        }
+    /// Whether it waits for a line to change it by a read-modify-write, or for the lock in it.
+    fn wants_to_change(self) -> bool {
+        matches!(
+            self,
+            Status::WaitsForLine(_, Kind::Rmw) | Status::WaitsForLock(_)
+        )
     }
 }
 
@@ -85,6 +87,10 @@ pub(crate) struct World {
     pub(crate) names: Names,
     pub(crate) cores: Vec<Core>,
     turns: Turns,
+    /// Who waits for a line has a turn in `turns` if it is the first of them; and the same turn here
+    /// if one of them waits to change it: nobody runs ahead of that.
+    strict: Turns,
+    waiters: Waiters,
     /// Who runs.
     pub(crate) current: usize,
     /// Up to here it may.
@@ -119,6 +125,8 @@ impl World {
         World {
             cores: (0..costs.cores).map(core).collect(),
             turns: Turns::new(costs.cores),
+            strict: Turns::new(costs.cores),
+            waiters: Waiters::default(),
             memory: Memory::new(costs, Chance::new(options.seed, options.varies)),
             names: Names::new(),
             current: OUTSIDE,
@@ -137,7 +145,8 @@ impl World {
     pub(crate) fn begin(&mut self, cores: usize) {
         for core in 0..cores {
             self.cores[core].status = Status::Runs;
-            self.queue_at(core, 0, true);
+            let rank = self.memory.chance.rank();
+            self.turns.queue(core, 0, rank);
         }
     }
 
@@ -145,7 +154,7 @@ impl World {
     pub(crate) fn begin_now(&mut self, core: usize) {
         self.cores[core].status = Status::Runs;
         let now = self.now;
-        self.queue_at(core, now, false);
+        self.queue_at(core, now);
     }
 
     #[inline]
@@ -157,23 +166,64 @@ impl World {
         self.memory.cores.get(core).map_or(self.now, |its| its.now)
     }
 
-    /// Queues a core, instead of any turn that it had; `drawn`: after whoever has what it wants,
-    /// and by chance among others that want it.
-    fn queue_at(&mut self, core: usize, at: Ps, drawn: bool) {
-        let rank = if drawn { self.memory.chance.rank() } else { 0 };
-        self.turns.queue(core, at, rank);
-        if self.current != OUTSIDE && core != self.current {
-            self.limit = self.limit.min(self.ahead_of(core, at));
+    /// Queues a core that waits for no line, instead of any turn that it had: before who waits for
+    /// one that it has.
+    fn queue_at(&mut self, core: usize, at: Ps) {
+        self.turns.queue(core, at, 0);
+        if core != self.current {
+            // Adjacent loads and stores keep a line that others wait for, in the store buffer.
+            self.limit = self.limit.min(at.saturating_add(self.ahead));
         }
     }
 
-    /// How far others may go before a core that has its turn then. Adjacent loads and stores keep a
-    /// line that others wait for, in the store buffer; no read-modify-write does, and no release.
-    fn ahead_of(&self, core: usize, at: Ps) -> Ps {
-        match self.cores[core].status.locks() {
-            Some(_) => at,
-            None => at.saturating_add(self.ahead),
+    /// Queues a core for a line, which is free at this time or later: if it is drawn among those
+    /// that wait for it.
+    fn queue_for(&mut self, core: usize, line: u32, at: Ps) {
+        self.waiters.add(line, core);
+        let last = self.waiters.of(line).len() - 1;
+        let Some(first) = self.waiters.first(line).filter(|_| last > 0) else {
+            return self.queue_first(line, at);
+        };
+        let its = self.turns.of(first);
+        if at < its || at == its && self.memory.chance.draw(last as u64 + 1) == 0 {
+            self.take_turn(first);
+            self.waiters.set_first(line, last);
+            self.queue_first(line, at);
+        } else if self.cores[core].status.wants_to_change() {
+            self.strict.queue(first, its, 0);
+            self.limit = self.limit.min(its);
         }
+    }
+
+    /// Queues the first of those that wait for a line: after whoever has it, and by chance among
+    /// others.
+    fn queue_first(&mut self, line: u32, at: Ps) {
+        let Some(first) = self.waiters.first(line) else {
+            return;
+        };
+        let rank = self.memory.chance.rank();
+        let at = at.max(self.memory.cores[first].now);
+        self.turns.queue(first, at, rank);
+        let mut waiters = self.waiters.of(line).iter();
+        if waiters.any(|&core| self.cores[usize::from(core)].status.wants_to_change()) {
+            self.strict.queue(first, at, 0);
+            self.limit = self.limit.min(at);
+        } else {
+            self.strict.remove(first);
+            self.limit = self.limit.min(at.saturating_add(self.ahead));
+        }
+    }
+
+    /// Draws who is the first of those that wait for a line.
+    fn draw_first(&mut self, line: u32) {
+        let waiters = self.waiters.of(line).len() as u64;
+        let place = self.memory.chance.draw(waiters);
+        self.waiters.set_first(line, place as usize);
+    }
+
+    fn take_turn(&mut self, core: usize) {
+        self.turns.remove(core);
+        self.strict.remove(core);
     }
 
     /// Who goes next, and may from now on; none if nobody can.
@@ -185,12 +235,18 @@ impl World {
                 Status::WaitsForLine(line, _) | Status::WaitsForLock(line) => {
                     if let Some(until) = self.memory.wait_for(core, line, at) {
                         // Somebody else was first.
-                        self.queue_at(core, until, true);
+                        self.take_turn(core);
+                        self.draw_first(line);
+                        self.queue_first(line, until);
                         continue;
                     }
                     let waited = at - self.cores[core].waits_since;
-                    let locks = self.cores[core].status.locks().is_some();
-                    self.memory.serve(line, waited, locks);
+                    let changes = self.cores[core].status.wants_to_change();
+                    self.memory.serve(line, waited, changes);
+                    self.take_turn(core);
+                    self.waiters.remove_first(line);
+                    self.draw_first(line);
+                    self.queue_first(line, at);
                 }
                 Status::Polls => {
                     let since = self.memory.cores[core].now;
@@ -206,9 +262,9 @@ impl World {
             self.cores[core].status = Status::Runs;
             self.memory.stall_until(core, at);
             self.current = core;
-            let next = self.turns.first();
-            let next = next.map_or(Ps::MAX, |(at, next)| self.ahead_of(next, at));
-            self.limit = next.min(self.bound);
+            let at = |turns: &Turns| turns.first().map_or(Ps::MAX, |(at, _)| at);
+            let next = at(&self.turns).saturating_add(self.ahead);
+            self.limit = next.min(at(&self.strict)).min(self.bound);
             self.switches += 1;
             return Some(core);
         }
@@ -230,7 +286,7 @@ impl World {
         }
     }
 
-    /// The same, but that the current core is left at its next charge only.
+    /// The same, but for whether the current core is left.
     #[inline]
     fn go_on(&mut self) {
         if !self.memory.robbed.is_empty() {
@@ -249,7 +305,7 @@ impl World {
     #[cold]
     pub(crate) fn leave(&mut self) -> Flow {
         let (core, at) = (self.current, *self.clock());
-        self.queue_at(core, at, false);
+        self.queue_at(core, at);
         Flow::Leave
     }
 
@@ -264,27 +320,28 @@ impl World {
     pub(crate) fn access(&mut self, address: usize, kind: Kind) -> Flow {
         let line = self.names.at(address);
         self.memory.grow(self.names.len());
-        if kind == Kind::Store && self.is_wanted_now(line) {
-            // It is behind a read-modify-write in the store buffer.
-            return self.leave_last();
-        }
         loop {
+            if self.lets_others_change(line, kind) {
+                return self.leave_last();
+            }
             match self.memory.access(self.current, line, kind) {
                 Access::Done if kind == Kind::Rmw => {
-                    // The caller makes it first: others see it from its beginning on.
+                    // The caller makes it first: others see it from its beginning on. Who makes it
+                    // is left at its next charge.
                     self.go_on();
                     return Flow::Go;
                 }
                 Access::Done => return self.flow(),
+                // Who unwinds would not come back.
+                Access::Busy(until) if panicking() => {
+                    self.memory.stall_until(self.current, until);
+                    self.memory.serve(line, 0, false);
+                }
                 Access::Busy(until) => return self.wait_for_line(line, kind, until),
                 Access::Late => {
-                    let is_last =
-                        kind == Kind::Rmw && self.memory.chance.draw(OVERTAKEN_ONE_IN) == 0;
-                    if is_last {
-                        self.go_on();
-                        return self.leave_last();
-                    }
-                    if self.flow() == Flow::Leave {
+                    self.go_on();
+                    if self.is_ahead() && !panicking() {
+                        self.leave();
                         return Flow::Again;
                     }
                 }
@@ -292,13 +349,22 @@ impl World {
         }
     }
 
-    /// Whether the next turn is at this very moment, and of a core that waits for the lock in this
-    /// line.
-    fn is_wanted_now(&mut self, line: u32) -> bool {
+    /// Whether others may change the line before the current core does, which has their turn at
+    /// this very moment: always before a store, which is behind a read-modify-write in the store
+    /// buffer, and now and then before a read-modify-write.
+    fn lets_others_change(&mut self, line: u32, kind: Kind) -> bool {
         let now = *self.clock();
-        let wants =
-            |(at, other): (Ps, usize)| at <= now && self.cores[other].status.locks() == Some(line);
-        self.turns.first().is_some_and(wants)
+        if self.turns.first().is_none_or(|(at, _)| at > now) || panicking() {
+            return false;
+        }
+        let one_in = match kind {
+            Kind::Store => 1,
+            Kind::Rmw => OVERTAKEN_ONE_IN,
+            Kind::Load | Kind::Reach | Kind::Follow => return false,
+        };
+        let first = self.waiters.first(line);
+        let is_wanted = first.is_some_and(|first| self.strict.of(first) <= now);
+        is_wanted && self.memory.chance.draw(one_in) == 0
     }
 
     /// Lets all others go first that have their turn now.
@@ -313,7 +379,7 @@ impl World {
         let (core, now) = (self.current, *self.clock());
         self.cores[core].status = Status::WaitsForLine(line, kind);
         self.cores[core].waits_since = now;
-        self.queue_at(core, until, true);
+        self.queue_for(core, line, until);
         Flow::Again
     }
 
@@ -360,7 +426,7 @@ impl World {
         // Of two lines that it lost the first one counts.
         self.cores[core].status = Status::Runs;
         self.cores[core].polled += at - since;
-        self.queue_at(core, at, false);
+        self.queue_at(core, at);
     }
 
     pub(crate) fn fence(&mut self) -> Flow {
@@ -385,6 +451,8 @@ impl World {
     /// A handler's work.
     pub(crate) fn work(&mut self, time: Ps) -> Flow {
         let time = self.memory.chance.vary(time);
+        let end = self.clock().saturating_add(time);
+        assert!(end < Ps::MAX / 2, "work to beyond 106 days of virtual time");
         let core = self.current;
         self.cores[core].worked += time;
         self.memory.cores[core].quiet = false;
@@ -452,7 +520,7 @@ impl World {
         let until = until.map(|until| until.max(now + 1));
         self.cores[core].until = until.unwrap_or(Ps::MAX);
         if let Some(until) = until {
-            self.queue_at(core, until, false);
+            self.queue_at(core, until);
         }
         Flow::Leave
     }
@@ -498,26 +566,16 @@ impl World {
         let now = now.max(self.memory.cores[core].now);
         let waited = now - std::mem::replace(&mut self.cores[core].waits_since, now);
         self.memory.waited(line, waited);
-        let at = now.max(self.memory.line(line).free_at);
-        self.queue_at(core, at, true);
+        if !self.waiters.of(line).contains(&(core as u16)) {
+            let at = now.max(self.memory.line(line).free_at);
+            self.queue_for(core, line, at);
+        }
     }
 
     /// A lock is released, by a store that others see after all that was stored before.
     pub(crate) fn unlock(&mut self, address: usize) -> Flow {
         let line = self.names.at(address);
-        self.memory.grow(self.names.len());
-        let flow = if std::thread::panicking() {
-            // Nothing comes between: who unwinds would not come back.
-            loop {
-                match self.memory.access(self.current, line, Kind::Store) {
-                    Access::Done => break self.flow(),
-                    Access::Busy(until) => self.memory.stall_until(self.current, until),
-                    Access::Late => {}
-                }
-            }
-        } else {
-            self.access(address, Kind::Store)
-        };
+        let flow = self.access(address, Kind::Store);
         if flow != Flow::Again {
             self.memory.release(self.current, line);
             self.wake_one(address, line);
@@ -552,7 +610,7 @@ impl World {
     fn wake_at(&mut self, core: usize, at: Ps) {
         let until = at.saturating_add(self.wakes_in(core, at));
         self.cores[core].until = until;
-        self.queue_at(core, until, false);
+        self.queue_at(core, until);
     }
 
     /// From outside something comes to a core at this time, which costs no other core anything: it
@@ -564,7 +622,7 @@ impl World {
                 Status::Sleeps => self.wake_at(core, at),
                 Status::Polls => {
                     self.cores[core].until = at;
-                    self.queue_at(core, at, false);
+                    self.queue_at(core, at);
                 }
                 _ => {}
             }
@@ -589,7 +647,7 @@ impl World {
         let since = self.memory.cores[core].now;
         self.cores[core].slept += (now + sleeper).saturating_sub(since);
         self.cores[core].status = Status::Runs;
-        self.queue_at(core, now + sleeper, false);
+        self.queue_at(core, now + sleeper);
         if outside {
             return Flow::Go;
         }

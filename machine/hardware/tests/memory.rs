@@ -705,7 +705,10 @@ fn who_waits_for_a_line_that_two_store_to_by_turns_gets_it() {
 fn a_release_is_seen_last() {
     let (transfer, _) = transfer_and_own();
     let rmw = epyc(64).ns(Key::Rmw(Distance::SameNode));
-    let last: [fn(&Line); 2] = [|line| line.0.store(5, Release), |line| charge::unlock(line)];
+    let last: [fn(&Line); 2] = [
+        |line| line.0.store(5, Release),
+        |line| charge::unlock(line, || ()),
+    ];
     for (last, at) in last.into_iter().zip([20.0, 90.0]) {
         let zero = move |lines: &[Line]| {
             lines[1].0.store(5, Release);
@@ -743,8 +746,7 @@ fn who_waits_for_a_lock_takes_its_line_from_the_holder() {
             assert_near(takes(|| store(line)), 2.0 * transfer);
             charge::work_ns(400);
             assert_near(takes(|| store(line)), transfer + own);
-            line.0.store(0, Relaxed);
-            charge::unlock(line);
+            charge::unlock(line, || charge::uncharged(|| line.0.store(0, Relaxed)));
         })];
         bodies.extend((1..20).map(|_| body(|| ())));
         bodies.push(body(move || {

@@ -154,9 +154,7 @@ fetches!(AtomicUsize, usize, fetch_or fetch_and fetch_add fetch_sub fetch_max);
 impl AtomicBool {
     /// Stores false, as whoever holds a lock that this is.
     pub fn unlock(&self, order: Ordering) {
-        // First in fact, then in time: whoever waits looks then.
-        self.0.store(false, order);
-        charge::unlock(self);
+        charge::unlock(self, || self.0.store(false, order));
     }
 
     /// Waits while the lock that this is is held, or until its line was taken. Returns false

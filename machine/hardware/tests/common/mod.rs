@@ -35,6 +35,7 @@ pub(crate) fn takes(f: impl FnOnce()) -> f64 {
     (charge::now_ns().unwrap() - start) as f64
 }
 
+#[allow(dead_code, reason = "not all tests compare times")]
 #[track_caller]
 pub(crate) fn assert_near(is: f64, expected: f64) {
     assert!(
