@@ -434,6 +434,16 @@ impl Ending {
         self.0.end_rest(CoreId::of(core));
     }
 
+    /// The end is asked for.
+    pub fn stop(&self) {
+        let _first = self.0.drain();
+    }
+
+    /// The event source of a core, which does not rest, knows that.
+    pub fn drains(&self, core: usize) {
+        self.0.drains(CoreId::of(core));
+    }
+
     /// Posts from outside. False: it is refused.
     pub fn post(&self) -> bool {
         self.0.foreign_post(Until::Stop)

@@ -422,10 +422,11 @@ fn what_comes_from_outside_comes_to_its_core_at_its_time() {
     let start = move |_cx: &mut Cx| {
         // The core sleeps until 7 ms, and what comes before wakes it.
         its.post_at(3, 4_000_000, first);
-        its.post_at(2, 5_000_000, late);
+        // Also to a core that has nothing else to do, and when nobody has any more.
+        its.post_at(2, 8_000_000, late);
     };
     let report = run.run(start).unwrap();
-    times.assert_are(&[4_000_000, 5_000_000, 7_000_000]);
+    times.assert_are(&[4_000_000, 7_000_000, 8_000_000]);
     assert!(report.cores[3].slept_ns > 6.5e6, "{report:?}");
 }
 

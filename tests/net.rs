@@ -1651,6 +1651,49 @@ fn settle(simulation: &mut Simulation) {
     while !matches!(simulation.step(), Step::Stalled | Step::Ended) {}
 }
 
+/// The stream's core has nothing under way, and may have begun to rest long before another one runs
+/// the event that asks for the end.
+#[test]
+fn a_paused_stream_is_told_of_the_end_of_a_run_that_ends_by_itself() {
+    for seed in 0..40 {
+        let builder = Runtime::builder().cores(Cores::Count(2));
+        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let (canceled, listens) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None)));
+        let (tell, addr) = channel();
+        let (its, until) = (Arc::clone(&canceled), Arc::clone(&listens));
+        let begin = move |cx: &mut Cx| {
+            let serve = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                drop(until.lock().unwrap().take());
+                let its = Arc::clone(&its);
+                with_stream(cx, incoming.unwrap(), move |cx, stream| {
+                    let read = move |_: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+                        assert!(data.is_err());
+                        its.fetch_add(1, Ordering::Relaxed);
+                    };
+                    stream.on_data(cx, &READ, read).unwrap();
+                    stream.pause(cx).unwrap();
+                    stream.detach(cx).unwrap();
+                });
+            };
+            let on_accept = Callback::anonymous_each(ACCEPTING, serve);
+            let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            *listens.lock().unwrap() = Some(listener);
+        };
+        simulation.start(begin).unwrap();
+        let poster = simulation.poster();
+        let keep_alive = poster.keep_alive().unwrap();
+        while simulation.step() != Step::Stalled {}
+        let _client = simulation.network().connect(addr.recv().unwrap()).unwrap();
+        settle(&mut simulation);
+        let stop = |cx: &mut Cx| cx.stop();
+        keep_alive.post(Color::from(seed % 4), stop).unwrap();
+        drop(keep_alive);
+        settle(&mut simulation);
+        assert_eq!(canceled.load(Ordering::Relaxed), 1, "seed {seed}");
+    }
+}
+
 /// A thousand colors have an event of 20 us each, of which ten have run; `ran` counts them.
 fn a_thousand_wait(simulation: &mut Simulation, ran: &Arc<AtomicUsize>) {
     let poster = simulation.poster();

@@ -214,7 +214,7 @@ impl Inner {
         }
     }
 
-    /// The end was decided.
+    /// The run is over.
     pub(super) fn end(&self) {
         if !fault("nobody woken at the end") {
             self.shared.wake_all();

@@ -3,30 +3,35 @@
 //! There is no counter of events in flight: it would be a read-modify-write on a shared line for
 //! every event. Each core counts for itself the events it posted and the events it executed. It
 //! *rests* when it has nothing to run and nothing under way in its event source. Then it reports
-//! what both have grown by, counts itself as one that rests, and looks whether all do. Before it
-//! runs anything again it counts itself out. What is reported and counted is on one line for each
-//! [`GROUP`] of cores, those of one cache. Who completes no group looks at no other; and of those
-//! that complete groups at the same time at least one sees the others, since each fences between
-//! its count and its look. Who sees that all rest *decides*.
+//! what both have grown by, and counts itself as one that rests. Before it runs anything again it
+//! counts itself out. What is reported and counted is on one line for each [`GROUP`] of cores. Who
+//! is the last of its group to rest looks whether all rest. Of those that are last at the same time
+//! at least one sees the others, since each fences between its count and its look. Who sees that
+//! all rest *decides*.
 //!
-//! **To decide**, it (1) adds up the events executed according to the reports, E; (2) looks whether
-//! all rest; (3) adds up the events posted according to the reports and outside, P. If E equals P,
-//! nothing is left.
+//! **To decide**, it (1) adds up the events executed according to the reports, E; (2) looks again
+//! whether all rest; (3) adds up the events posted according to the reports and outside, P. If E
+//! equals P, nothing is left.
 //!
 //! **Why that is enough.** Who posts an event has counted itself out before; who executes it
 //! reports later. So whoever has read a report of its execution sees that the poster has counted
 //! itself out, and, if it rests again, its new report: P counts the post of each event that E
-//! counts.
-//! If the two are equal, it counts no other. Now suppose that an event is left. It was not posted
-//! outside, for P counts that. So it was posted inside another event, which E does not count: with
-//! the report of that one's execution P would count the post. So that other one was not posted
-//! outside either, and so on without end. (Who completes an operation of its event source, and so
-//! runs something that nobody has posted, did not rest while that was under way.)
+//! counts. If the two are equal, it counts no other. Now suppose that an event is left. It was not
+//! posted outside, for P counts that. So it was posted inside another event, which E does not count:
+//! with the report of that one's execution P would count the post. So that other one was not posted
+//! outside either, and so on without end.
+//!
+//! **What event sources post** is posted inside no event. Who has an operation under way does not
+//! rest. When the end is asked for, each source posts once more, to tell connections. So if it was,
+//! the second look is also for whether all cores *drain*, that is, have done so; each rests after
+//! that, and has reported what it posted. (What comes from outside in a simulation is counted as
+//! keep-alives are. What a subscriber of `tracing` posts from a core that runs no event may be lost
+//! at the end.)
 //!
 //! **If something is left** when all rest, it is an event that some core is about to be woken for,
 //! a post that a foreign thread has counted and not pushed yet, or a hold ([`crate::gate`]), which
 //! counts as posted until its last event has run. Each will make a core run, and when that core
-//! rests it looks again. Nobody is woken meanwhile.
+//! rests it looks again. Until then the cores sleep.
 //!
 //! **Foreign threads** count their posts in the `outside` word, before they push. The same word has
 //! the `STOPPED` flag: set when the end is asked for, or, if a runtime ends by itself, by a
@@ -40,14 +45,14 @@
 //! through it is accepted until the `ENDED` flag of that word, which the decision and a forced end
 //! set. `keep_alives` counts them. A keep-alive is made in one of three places, and each is safe:
 //!
-//! - *From another one*, which the decision sees as long as this one is not counted.
+//! - *From another one*, by one more in the same word: who does not see the new one sees the old.
 //! - *Inside an event.* As long as that event is left nothing is decided; then its core reports,
 //!   and who reads that report sees the keep-alive.
 //! - *From outside*, under a lock. The decision is made under the same lock, so either it sees the
 //!   keep-alive, or whoever makes one sees the decision.
 //!
-//! Under the lock the decision reads `outside`, looks once more whether anything is left, reads
-//! `keep_alives`, and then compares and swaps `outside`. So if it sees no keep-alive, nothing was
+//! The decision reads `outside`, then, under the lock, `keep_alives`, and then compares and swaps
+//! `outside`. If that has changed it begins anew. So if it sees no keep-alive, nothing was
 //! posted through one since `outside` was read, or the swap fails; and what was posted before is in
 //! P.
 //!
@@ -123,6 +128,8 @@ struct Group {
     members: u64,
     /// As many of them rest.
     resting: AtomicU64,
+    /// As many of them drain: their event sources know of the end.
+    draining: AtomicU64,
     /// Events, by what they have reported.
     posted: AtomicU64,
     executed: AtomicU64,
@@ -132,6 +139,10 @@ impl Group {
     fn rests(&self) -> bool {
         self.resting.load(Ordering::Acquire) == self.members
     }
+
+    fn drains(&self) -> bool {
+        self.draining.load(Ordering::Acquire) == self.members
+    }
 }
 
 impl Quiesce {
@@ -140,6 +151,7 @@ impl Quiesce {
             CachePadded::new(Group {
                 members: (cores - first).min(GROUP) as u64,
                 resting: AtomicU64::new(0),
+                draining: AtomicU64::new(0),
                 posted: AtomicU64::new(0),
                 executed: AtomicU64::new(0),
             })
@@ -246,7 +258,7 @@ impl Quiesce {
         !decided
     }
 
-    /// One keep-alive less. True: nothing is left, and every core must be woken to leave.
+    /// One keep-alive less. True: the run is over, and every core must be woken to leave.
     #[must_use]
     pub(crate) fn drop_keep_alive(&self, exit_when_idle: bool) -> bool {
         if self.keep_alives.fetch_sub(1, Ordering::AcqRel) > 1 {
@@ -270,14 +282,16 @@ impl Quiesce {
 
     /// Core `core` has nothing to run, nothing under way in its event source, and has posted and
     /// executed this many events since it reported last: it rests, until it
-    /// [runs](Self::end_rest) something. True: nothing is left, and every core must be woken to
+    /// [runs](Self::end_rest) something. True: the run is over, and every core must be woken to
     /// leave.
     #[must_use]
     pub(crate) fn rest(&self, core: CoreId, posted: u64, executed: u64) -> bool {
         let group = self.group(core);
         group.posted.fetch_add(posted, Ordering::Relaxed);
         group.executed.fetch_add(executed, Ordering::Release);
-        if group.resting.fetch_add(1, Ordering::AcqRel) + 1 < group.members {
+        let resting = group.resting.fetch_add(1, Ordering::AcqRel) + 1;
+        debug_assert!(resting <= group.members || cfg!(loom), "it rests already");
+        if resting < group.members {
             return false;
         }
         if !fault("resting core's fence skipped") {
@@ -293,56 +307,74 @@ impl Quiesce {
         }
     }
 
+    /// The end was asked for, and the event source of a core knows of that: what it had under way
+    /// is being canceled. Once for each core, which does not rest.
+    pub(crate) fn drains(&self, core: CoreId) {
+        self.group(core).draining.fetch_add(1, Ordering::AcqRel);
+    }
+
     fn group(&self, core: CoreId) -> &Group {
         &self.groups[core.index() / GROUP]
     }
 
-    fn all_rest(&self) -> bool {
-        self.groups.iter().all(|group| group.rests())
-    }
-
-    /// Decides, if all rest. Where something is left this only looks: in a program that goes on one
-    /// event after another, each core that hands the next one on is the last to rest.
+    /// Decides, if all rest; true if the run is over. Where something is left, or there is a
+    /// keep-alive, this only looks: in a program that goes on one event after another, each core
+    /// that hands the next one on is the last to rest.
     fn decide_if_all_rest(&self) -> bool {
-        if self.phase() == Phase::Over {
-            return true;
-        }
-        if !self.all_rest() {
-            return false;
-        }
-        let executed = self.sum(|group| &group.executed);
-        if !self.all_rest() && !fault("one look at who rests") {
-            return false;
-        }
-        let posted = self.sum(|group| &group.posted);
-        let is_left = |outside| executed != posted + outside / ONE_POST;
-        !is_left(self.outside.load(Ordering::Acquire)) && self.decide(is_left)
-    }
-
-    /// Decides, by whether anything is left if this is the word of posts from outside.
-    fn decide(&self, is_left: impl Fn(u64) -> bool) -> bool {
-        let _deciding = self.deciding.lock().unwrap();
-        if self.phase() == Phase::Over {
-            return true;
-        }
-        let mut outside = self.outside.load(Ordering::Acquire);
         loop {
-            if is_left(outside) || self.keep_alives() > 0 && !fault("keep-alive not looked at") {
+            let phase = self.phase();
+            if phase == Phase::Over {
+                return true;
+            }
+            if !self.all(Group::rests) {
                 return false;
             }
-            let ended = outside | STOPPED | ENDED;
-            match self
-                .outside
-                .compare_exchange(outside, ended, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => break,
-                Err(_) if fault("stopped without comparing") => break,
-                // The end was asked for meanwhile, or something was posted.
-                Err(now) => outside = now,
+            let executed = self.sum(|group| &group.executed);
+            if phase == Phase::Draining && !self.all(Group::drains) && !fault("rests undrained") {
+                return false;
+            }
+            if !self.all(Group::rests) && !fault("one look at who rests") {
+                return false;
+            }
+            let posted = self.sum(|group| &group.posted);
+            let outside = self.outside.load(Ordering::Acquire);
+            if executed != posted + outside / ONE_POST || self.is_kept() {
+                return false;
+            }
+            if let Some(is_over) = self.decide(outside) {
+                return is_over;
             }
         }
+    }
+
+    fn is_kept(&self) -> bool {
+        self.keep_alives() > 0 && !fault("keep-alive not looked at")
+    }
+
+    /// Decides, if there is no keep-alive: nothing is left if this is still the word of posts from
+    /// outside. None: it is not.
+    fn decide(&self, outside: u64) -> Option<bool> {
+        let _deciding = self.deciding.lock().unwrap();
+        if self.phase() == Phase::Over {
+            return Some(true);
+        }
+        if self.is_kept() {
+            return Some(false);
+        }
+        let ended = outside | STOPPED | ENDED;
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let swapped = self
+            .outside
+            .compare_exchange(outside, ended, success, failure);
+        if swapped.is_err() && !fault("stopped without comparing") {
+            return None;
+        }
         self.phase.store(Phase::Over as u32, Ordering::Release);
-        true
+        Some(true)
+    }
+
+    fn all(&self, are: fn(&Group) -> bool) -> bool {
+        self.groups.iter().all(|group| are(group))
     }
 
     fn sum(&self, of: fn(&Group) -> &AtomicU64) -> u64 {
@@ -359,6 +391,15 @@ mod tests {
         quiesce.rest(CoreId::of(core), posted, executed)
     }
 
+    /// Asks for the end, which the event source of each core knows of at once.
+    fn drain(quiesce: &Quiesce, cores: usize) -> bool {
+        let first = quiesce.drain();
+        if first {
+            (0..cores).for_each(|core| quiesce.drains(CoreId::of(core)));
+        }
+        first
+    }
+
     fn leave(quiesce: &Quiesce, core: usize) {
         quiesce.end_rest(CoreId::of(core));
     }
@@ -367,8 +408,8 @@ mod tests {
     fn the_last_to_rest_decides_if_all_that_was_posted_has_run() {
         let quiesce = Quiesce::new(40);
         assert!(!quiesce.refuses(Until::Stop));
-        assert!(quiesce.drain());
-        assert!(!quiesce.drain());
+        assert!(drain(&quiesce, 40));
+        assert!(!drain(&quiesce, 40));
         assert!(quiesce.refuses(Until::Stop), "to foreign posts");
         for core in 1..40 {
             assert!(!rest(&quiesce, core, 0, 0), "core 0 does not rest");
@@ -383,6 +424,20 @@ mod tests {
         assert!(!quiesce.foreign_post(Until::Stop));
         leave(&quiesce, 0);
         assert!(rest(&quiesce, 0, 0, 0), "whoever rests after that is told");
+    }
+
+    #[test]
+    fn an_end_that_was_asked_for_waits_for_all_to_drain() {
+        let quiesce = Quiesce::new(2);
+        quiesce.owner_post();
+        // It rests since before that.
+        assert!(!rest(&quiesce, 1, 0, 0));
+        assert!(quiesce.drain());
+        quiesce.drains(CoreId::of(0));
+        assert!(!rest(&quiesce, 0, 0, 1));
+        leave(&quiesce, 1);
+        quiesce.drains(CoreId::of(1));
+        assert!(rest(&quiesce, 1, 0, 0));
     }
 
     #[test]
@@ -421,7 +476,7 @@ mod tests {
     fn a_keep_alive_puts_the_end_off_and_who_drops_the_last_one_decides() {
         let quiesce = Quiesce::new(2);
         assert!(quiesce.keep_alive_from_outside());
-        assert!(quiesce.drain());
+        assert!(drain(&quiesce, 2));
         assert!(quiesce.foreign_post(Until::End));
         assert!(!quiesce.foreign_post(Until::Stop));
         assert!(!rest(&quiesce, 0, 0, 1));
@@ -438,7 +493,7 @@ mod tests {
     #[test]
     fn who_drops_the_last_keep_alive_leaves_the_end_to_a_core_that_works() {
         let quiesce = Quiesce::new(2);
-        assert!(quiesce.drain());
+        assert!(drain(&quiesce, 2));
         quiesce.keep_alive();
         assert!(!rest(&quiesce, 0, 1, 1));
         assert!(!quiesce.drop_keep_alive(false));

@@ -182,7 +182,7 @@ impl Worker {
         self.core.publish();
     }
 
-    /// It has nothing to run; true if nobody has.
+    /// It has nothing to run; true if the run is over.
     fn begin_rest(&mut self) -> bool {
         let core = &self.core;
         let now = (core.posted, core.executed + core.settled);
@@ -200,13 +200,13 @@ impl Worker {
 
     /// The wait is over.
     pub(crate) fn wake_up(&mut self) {
-        self.end_rest();
         self.core.record_wake_up();
         self.rise();
     }
 
     /// The core does not sleep any more.
     fn rise(&mut self) {
+        self.end_rest();
         self.spin.has_slept(self.core.clock.now_ns());
         if self.core.rise() {
             self.source.working_changed(&mut self.core);
@@ -313,6 +313,7 @@ fn go_on<const RETIRED: bool>(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     if phase == Phase::Draining && !std::mem::replace(&mut worker.draining, true) {
         // At once and not when idle: a core whose peers keep it busy would never be.
         worker.source.begin_drain(&mut worker.core);
+        worker.inner.quiesce.drains(worker.core.id);
     }
     if ran == Stepped::Ran {
         worker.spin.has_run();

@@ -95,7 +95,7 @@ impl Builder {
             recorder.go_by_machine();
         }
         Ok(OnMachine {
-            outside: Arc::new(World::of_cores(asked)),
+            outside: Arc::new(World::of(Arc::clone(&runtime.inner))),
             runtime,
             machine,
             seed,
@@ -287,9 +287,7 @@ impl Source for OffTheClock {
         } else {
             uncharged(|| self.driver.look(core));
         }
-        while let Some(post) = self.outside.take_due(self.core, now_ns) {
-            post(core);
-        }
+        while self.outside.post_due(self.core, now_ns, core) {}
     }
 
     fn has_work(&mut self) -> bool {

@@ -3,6 +3,7 @@
 //! A core takes what is due when it looks at its event source, as it takes what a network brought.
 //! The queues are the world's and not the machine's, so nothing here takes virtual time.
 
+use crate::host::inner::Inner;
 use crate::sched::core::Core;
 use crate::sync::{Arc, Mutex};
 use crate::{Callback, Cx};
@@ -69,14 +70,19 @@ impl fmt::Debug for Outside {
 type Post = Box<dyn FnOnce(&mut Core) + Send>;
 
 /// See the module text. No virtual core waits for one of the locks, since none is left with it.
+/// Each thing that is to come counts as a keep-alive: it may be for a core that rests, and a run
+/// that ends by itself waits for it.
 #[derive(Debug)]
 pub(super) struct World {
+    inner: Arc<Inner>,
     cores: Box<[Mutex<Queue>]>,
 }
 
 impl World {
-    pub(super) fn of_cores(cores: usize) -> World {
+    pub(super) fn of(inner: Arc<Inner>) -> World {
+        let cores = inner.shared.cores.len();
         World {
+            inner,
             cores: (0..cores).map(|_| Mutex::default()).collect(),
         }
     }
@@ -93,6 +99,7 @@ impl World {
             }
             let number = queue.added;
             queue.added += 1;
+            self.inner.quiesce.keep_alive();
             queue.due.push(Reverse(Due {
                 at: (at_ns, number),
                 post,
@@ -101,8 +108,23 @@ impl World {
         });
     }
 
+    /// So many things that were to come have been posted, or will not be.
+    fn have_come(&self, things: usize) {
+        uncharged(|| (0..things).for_each(|_| self.inner.drop_keep_alive()));
+    }
+
+    /// Posts what comes next, if it is due, from its core. False: it is not.
+    pub(super) fn post_due(&self, core: usize, now_ns: u64, by: &mut Core) -> bool {
+        let Some(post) = self.take_due(core, now_ns) else {
+            return false;
+        };
+        post(by);
+        self.have_come(1);
+        true
+    }
+
     /// What comes next, if it is due.
-    pub(super) fn take_due(&self, core: usize, now_ns: u64) -> Option<Post> {
+    fn take_due(&self, core: usize, now_ns: u64) -> Option<Post> {
         self.with(core, |queue| {
             let Reverse(next) = queue.due.peek()?;
             let due = next.at.0 <= now_ns;
@@ -118,10 +140,11 @@ impl World {
 
     /// Nothing more comes to this core.
     pub(super) fn close(&self, core: usize) {
-        let _left = self.with(core, |queue| {
+        let left = self.with(core, |queue| {
             queue.closed = true;
             std::mem::take(&mut queue.due)
         });
+        self.have_come(left.len());
     }
 }
 

@@ -210,6 +210,43 @@ fn last_to_rest() {
     });
 }
 
+/// The last of five cores asks for the end in its event, and rests. The others rest since before
+/// that: they are woken, and the event source of the first posts once more.
+#[test]
+fn last_to_drain() {
+    Model {
+        name: "shutdown::last_to_drain",
+        preemptions_max: 3,
+        iterations_min: 50,
+    }
+    .explore(|| {
+        let ending = rest_but(&[0, 1, 2, 3]);
+        // Its event.
+        assert!(ending.post());
+        let others = Arc::clone(&ending);
+        ending.stop();
+        let others = thread::spawn(move || {
+            let mut ends = false;
+            for core in [1, 2, 3, 0] {
+                others.run(core);
+                assert!(!others.is_over(), "ORACLE: ends before all drain");
+                others.drains(core);
+                ends = others.rest(core, u64::from(core == 0), u64::from(core == 0));
+            }
+            ends
+        });
+        ending.drains(4);
+        let ends = ending.rest(4, 0, 1);
+        let ends = others.join().unwrap() || ends;
+        assert!(ends && ending.is_over(), "ORACLE: nobody ends it");
+    });
+}
+
+#[test]
+fn finds_rests_undrained() {
+    must_fail("shutdown::last_to_drain", "rests undrained", &["ORACLE"]);
+}
+
 #[test]
 fn finds_a_resting_cores_fence_skipped() {
     must_fail(
