@@ -97,6 +97,7 @@
 //! | | `shutdown::two_last_to_rest`: two of five cores are the last to rest | 3 | `resting core's fence skipped` |
 //! | | `shutdown::last_to_rest`: the last of five cores begins to rest while a post wakes the first, which posts to the second | 3 | `one look at who rests` |
 //! | | `shutdown::last_to_drain`: the last of five cores asks for the end, and the others rest since before that | 3 | `rests undrained` |
+//! | | `shutdown::stop_and_rest`: the last of five cores begins to rest while another one asks for the end | 3 | `rests undrained` |
 //! | | `shutdown::three_cores`: three cores do | 1 | `only one woken` |
 //! | hold, against the end | `holds::resume_and_stop`: two holds are resumed by two threads while a third asks for the end | 2 | `hold not counted`; `outer hold ends before the inner one` |
 //! | hold, against a steal | `holds::resume_and_steal`: a held color is posted to, stolen and resumed | 3 | `profiles not marked`; `new profile not marked` |

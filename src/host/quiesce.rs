@@ -9,9 +9,10 @@
 //! at least one sees the others, since each fences between its count and its look. Who sees that
 //! all rest *decides*.
 //!
-//! **To decide**, it (1) adds up the events executed according to the reports, E; (2) looks again
-//! whether all rest; (3) adds up the events posted according to the reports and outside, P. If E
-//! equals P, nothing is left.
+//! **To decide**, it (1) adds up the events executed according to the reports, E; (2) reads the
+//! word of posts from outside; (3) looks again whether all rest; (4) adds up the events posted
+//! according to the reports and that word, P. If E equals P and the word has not changed, nothing is
+//! left.
 //!
 //! **Why that is enough.** Who posts an event has counted itself out before; who executes it
 //! reports later. So whoever has read a report of its execution sees that the poster has counted
@@ -22,9 +23,10 @@
 //! outside either, and so on without end.
 //!
 //! **What event sources post** is posted inside no event. Who has an operation under way does not
-//! rest. When the end is asked for, each source posts once more, to tell connections. So if it was,
-//! the second look is also for whether all cores *drain*, that is, have done so; each rests after
-//! that, and has reported what it posted. (What comes from outside in a simulation is counted as
+//! rest. When the end is asked for, each source posts once more, to tell connections. So if it was, by
+//! the word, it is also looked whether all cores *drain*, that is, have done so, before the second
+//! look who rests; each rests after that, and has reported what it posted. An event that asked for
+//! the end, and that E counts, has changed the word before. (What comes from outside in a simulation is counted as
 //! keep-alives are. What a subscriber of `tracing` posts from a core that runs no event may be lost
 //! at the end.)
 //!
@@ -52,9 +54,8 @@
 //!   keep-alive, or whoever makes one sees the decision.
 //!
 //! The decision reads `outside`, then, under the lock, `keep_alives`, and then compares and swaps
-//! `outside`. If that has changed it begins anew. So if it sees no keep-alive, nothing was
-//! posted through one since `outside` was read, or the swap fails; and what was posted before is in
-//! P.
+//! `outside`. If that has changed it begins anew. So if it sees no keep-alive, nothing was posted
+//! through one since `outside` was read, or the swap fails; and what was posted before is in P.
 //!
 //! While there is a keep-alive nobody decides. So whoever drops the last one counts down, looks at
 //! the phase, and then whether all rest, and if they do, decides.
@@ -322,22 +323,21 @@ impl Quiesce {
     /// that hands the next one on is the last to rest.
     fn decide_if_all_rest(&self) -> bool {
         loop {
-            let phase = self.phase();
-            if phase == Phase::Over {
+            if self.phase() == Phase::Over {
                 return true;
             }
             if !self.all(Group::rests) {
                 return false;
             }
             let executed = self.sum(|group| &group.executed);
-            if phase == Phase::Draining && !self.all(Group::drains) && !fault("rests undrained") {
+            let outside = self.outside.load(Ordering::Acquire);
+            if outside & STOPPED != 0 && !self.all(Group::drains) && !fault("rests undrained") {
                 return false;
             }
             if !self.all(Group::rests) && !fault("one look at who rests") {
                 return false;
             }
             let posted = self.sum(|group| &group.posted);
-            let outside = self.outside.load(Ordering::Acquire);
             if executed != posted + outside / ONE_POST || self.is_kept() {
                 return false;
             }

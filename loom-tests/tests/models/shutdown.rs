@@ -242,9 +242,47 @@ fn last_to_drain() {
     });
 }
 
+/// The last of five cores begins to rest while another one asks for the end in its event. The
+/// others rest since before that.
+#[test]
+fn stop_and_rest() {
+    Model {
+        name: "shutdown::stop_and_rest",
+        preemptions_max: 3,
+        iterations_min: 50,
+    }
+    .explore(|| {
+        let ending = rest_but(&[1, 2, 3]);
+        // The event of the first.
+        assert!(ending.post());
+        let others = Arc::clone(&ending);
+        let others = thread::spawn(move || {
+            others.stop();
+            others.drains(0);
+            let mut ends = others.rest(0, 0, 1);
+            for core in 1..4 {
+                others.run(core);
+                assert!(!others.is_over(), "ORACLE: ends before all drain");
+                others.drains(core);
+                ends = others.rest(core, 0, 0);
+            }
+            ends
+        });
+        let mut ends = ending.rest(4, 0, 0);
+        if !ends {
+            ending.run(4);
+            ending.drains(4);
+            ends = ending.rest(4, 0, 0);
+        }
+        let ends = others.join().unwrap() || ends;
+        assert!(ends && ending.is_over(), "ORACLE: nobody ends it");
+    });
+}
+
 #[test]
 fn finds_rests_undrained() {
     must_fail("shutdown::last_to_drain", "rests undrained", &["ORACLE"]);
+    must_fail("shutdown::stop_and_rest", "rests undrained", &["ORACLE"]);
 }
 
 #[test]
