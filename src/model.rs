@@ -414,17 +414,18 @@ impl Bell for Arc<Wire> {
     }
 }
 
-/// How a run of so many cores ends, without the cores.
+/// How a run ends, without its cores.
 #[derive(Debug)]
 pub struct Ending(Quiesce);
 
 impl Ending {
-    /// Of a run in which nothing was posted yet.
+    /// Of a run on this number of cores, in which nothing was posted yet.
     pub fn of(cores: usize) -> Ending {
         Ending(Quiesce::new(cores))
     }
 
-    /// A core rests, and has posted and executed so many events since it did last. True: it ends.
+    /// A core rests, and has posted and executed these numbers of events since it did last. True:
+    /// the run is over.
     pub fn rest(&self, core: usize, posted: u64, executed: u64) -> bool {
         self.0.rest(CoreId::of(core), posted, executed)
     }

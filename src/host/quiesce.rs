@@ -11,24 +11,24 @@
 //!
 //! **To decide**, it (1) adds up the events executed according to the reports, E; (2) reads the
 //! word of posts from outside; (3) looks again whether all rest; (4) adds up the events posted
-//! according to the reports and that word, P. If E equals P and the word has not changed, nothing is
-//! left.
+//! according to the reports and that word, P. If E equals P and the word has not changed, nothing
+//! is left.
 //!
 //! **Why that is enough.** Who posts an event has counted itself out before; who executes it
 //! reports later. So whoever has read a report of its execution sees that the poster has counted
 //! itself out, and, if it rests again, its new report: P counts the post of each event that E
 //! counts. If the two are equal, it counts no other. Now suppose that an event is left. It was not
-//! posted outside, for P counts that. So it was posted inside another event, which E does not count:
-//! with the report of that one's execution P would count the post. So that other one was not posted
-//! outside either, and so on without end.
+//! posted outside, for P counts that. So it was posted inside another event, which E does not
+//! count: with the report of that one's execution P would count the post. So that other one was not
+//! posted outside either, and so on without end.
 //!
 //! **What event sources post** is posted inside no event. Who has an operation under way does not
-//! rest. When the end is asked for, each source posts once more, to tell connections. So if it was, by
-//! the word, it is also looked whether all cores *drain*, that is, have done so, before the second
-//! look who rests; each rests after that, and has reported what it posted. An event that asked for
-//! the end, and that E counts, has changed the word before. (What comes from outside in a simulation is counted as
-//! keep-alives are. What a subscriber of `tracing` posts from a core that runs no event may be lost
-//! at the end.)
+//! rest. When the end is asked for, each source posts once more, to tell connections: the core
+//! *drains*. So if the word says that the end was asked for, it is looked whether all cores drain,
+//! before the second look who rests: each rests after that, and has reported what it posted. An
+//! event that asked for the end, and that E counts, has changed the word before. (What comes from
+//! outside in a simulation is counted as keep-alives are. What a subscriber of `tracing` posts from
+//! a core that runs no event may be lost at the end.)
 //!
 //! **If something is left** when all rest, it is an event that some core is about to be woken for,
 //! a post that a foreign thread has counted and not pushed yet, or a hold ([`crate::gate`]), which

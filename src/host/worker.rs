@@ -145,6 +145,7 @@ impl Worker {
         if !pokes.park() {
             // Whoever has made work known since it began to search has woken nobody.
             self.core.begin_awake();
+            self.end_rest();
             return false;
         }
         // Nobody else wakes a retired core: what is sent to it does.
@@ -359,7 +360,6 @@ fn rest(worker: &mut Worker, phase: Phase) -> Next {
     if worker.lie_down(phase) {
         Next::Wait
     } else {
-        worker.end_rest();
         Next::Changed
     }
 }

@@ -108,7 +108,7 @@ impl World {
         });
     }
 
-    /// So many things that were to come have been posted, or will not be.
+    /// Things that were to come, in this number, have been posted, or will not be.
     fn have_come(&self, things: usize) {
         uncharged(|| (0..things).for_each(|_| self.inner.drop_keep_alive()));
     }

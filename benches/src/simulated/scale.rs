@@ -17,8 +17,8 @@ const LINES: usize = 10;
 enum Program {
     /// A table of the benches, and its events a core.
     Table(&'static str, u64),
-    /// One core makes 200 events for each, of colors of their own. They take up to so many us, and a
-    /// twentieth of that at least.
+    /// One core makes 200 events for each, of colors of their own; what the longest takes, in us.
+    /// The shortest takes a twentieth of that.
     Uneven(u64),
     /// Four chains a core that share nothing but the handler, for 8 ms; what an event takes, in ns.
     /// All of them begin on one core.
@@ -128,12 +128,11 @@ fn told(
 }
 
 fn uneven(setup: &Setup, cores: usize, us_max: u64) -> Result<Told, String> {
-    let events = 200 * cores as u64;
+    let (events, us_min) = (200 * cores as u64, us_max / 20);
     let start = move |cx: &mut Cx| {
         for number in 0..events {
             // Spread, the same for any number of cores.
             let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-            let us_min = us_max / 20;
             let took = Duration::from_micros(us_min + mixed % (us_max - us_min));
             cx.post(Color::from(1 + number), move |cx| {
                 sim::work(cx, took);

@@ -164,6 +164,21 @@ fn rest_but(resting: &[usize]) -> Arc<Ending> {
     ending
 }
 
+/// A core that rests is woken since the end was asked for: it drains, and runs this number of
+/// events that its event source has posted. True: the run is over.
+fn drain_core(ending: &Ending, core: usize, events: u64) -> bool {
+    ending.run(core);
+    assert!(!ending.is_over(), "ORACLE: ends before all drain");
+    ending.drains(core);
+    ending.rest(core, events, events)
+}
+
+/// One of the two who were the last to look has seen the end.
+fn assert_over(ending: &Ending, ends: [bool; 2]) {
+    let told = ends.contains(&true);
+    assert!(told && ending.is_over(), "ORACLE: nobody ends it");
+}
+
 /// Two cores are the last to rest, at once, and report on different lines.
 #[test]
 fn two_last_to_rest() {
@@ -177,8 +192,7 @@ fn two_last_to_rest() {
         let other = Arc::clone(&ending);
         let other = thread::spawn(move || other.rest(4, 0, 0));
         let ends = ending.rest(0, 0, 0);
-        let ends = other.join().unwrap() || ends;
-        assert!(ends && ending.is_over(), "ORACLE: nobody ends it");
+        assert_over(&ending, [ends, other.join().unwrap()]);
     });
 }
 
@@ -205,8 +219,7 @@ fn last_to_rest() {
             others.rest(0, 1, 1)
         });
         let ends = ending.rest(4, 0, 0);
-        let ends = others.join().unwrap() || ends;
-        assert!(ends && ending.is_over(), "ORACLE: nobody ends it");
+        assert_over(&ending, [ends, others.join().unwrap()]);
     });
 }
 
@@ -226,19 +239,12 @@ fn last_to_drain() {
         let others = Arc::clone(&ending);
         ending.stop();
         let others = thread::spawn(move || {
-            let mut ends = false;
-            for core in [1, 2, 3, 0] {
-                others.run(core);
-                assert!(!others.is_over(), "ORACLE: ends before all drain");
-                others.drains(core);
-                ends = others.rest(core, u64::from(core == 0), u64::from(core == 0));
-            }
-            ends
+            (1..4).for_each(|core| _ = drain_core(&others, core, 0));
+            drain_core(&others, 0, 1)
         });
         ending.drains(4);
         let ends = ending.rest(4, 0, 1);
-        let ends = others.join().unwrap() || ends;
-        assert!(ends && ending.is_over(), "ORACLE: nobody ends it");
+        assert_over(&ending, [ends, others.join().unwrap()]);
     });
 }
 
@@ -259,23 +265,12 @@ fn stop_and_rest() {
         let others = thread::spawn(move || {
             others.stop();
             others.drains(0);
-            let mut ends = others.rest(0, 0, 1);
-            for core in 1..4 {
-                others.run(core);
-                assert!(!others.is_over(), "ORACLE: ends before all drain");
-                others.drains(core);
-                ends = others.rest(core, 0, 0);
-            }
-            ends
+            let _ends = others.rest(0, 0, 1);
+            (1..3).for_each(|core| _ = drain_core(&others, core, 0));
+            drain_core(&others, 3, 0)
         });
-        let mut ends = ending.rest(4, 0, 0);
-        if !ends {
-            ending.run(4);
-            ending.drains(4);
-            ends = ending.rest(4, 0, 0);
-        }
-        let ends = others.join().unwrap() || ends;
-        assert!(ends && ending.is_over(), "ORACLE: nobody ends it");
+        let ends = ending.rest(4, 0, 0) || drain_core(&ending, 4, 0);
+        assert_over(&ending, [ends, others.join().unwrap()]);
     });
 }
 

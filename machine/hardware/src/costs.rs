@@ -43,7 +43,7 @@ pub(crate) struct Costs {
     pub(crate) path_bits: Vec<u64>,
     /// Words of a set of caches.
     pub(crate) words: usize,
-    /// The core of which a cache is the first one.
+    /// The cores of which a cache is the first one.
     pub(crate) first_of: Vec<Vec<u16>>,
     /// By two cores, the index of their distance.
     distance: Vec<u8>,

@@ -109,13 +109,13 @@ impl Brought {
 pub(crate) struct Robbed {
     pub(crate) core: u16,
     pub(crate) line: u32,
-    /// Another core has taken it. Else it left for want of room, or was written by who still had it,
-    /// or by who shares its first cache.
+    /// Another core has taken it. Else it left for want of room, or was written by who still had
+    /// it, or by who shares its first cache.
     pub(crate) is_taken: bool,
 }
 
 impl Robbed {
-    fn written(core: u16, line: u32) -> Robbed {
+    fn not_taken(core: u16, line: u32) -> Robbed {
         Robbed {
             core,
             line,
@@ -325,7 +325,7 @@ impl Memory {
         let mut robbed = std::mem::take(&mut self.robbed);
         self.each_other(core, line, |cache| {
             let of = self.costs.first_of[cache].iter();
-            robbed.extend(of.map(|&core| Robbed::written(core, line)));
+            robbed.extend(of.map(|&core| Robbed::not_taken(core, line)));
         });
         self.robbed = robbed;
     }
@@ -337,7 +337,7 @@ impl Memory {
         let sharing = &self.costs.first_of[self.first(core).cache];
         if sharing.len() > 1 {
             let others = sharing.iter().filter(|&&other| usize::from(other) != core);
-            let robbed = others.map(|&other| Robbed::written(other, line));
+            let robbed = others.map(|&other| Robbed::not_taken(other, line));
             self.robbed.extend(robbed);
         }
     }
@@ -507,7 +507,7 @@ impl Memory {
         self.clear(line, cache);
         if let of @ [_, _, ..] = &self.costs.first_of[cache][..] {
             // Who polls it does nothing else, and has lost it to who shares the cache.
-            let robbed = of.iter().map(|&core| Robbed::written(core, line));
+            let robbed = of.iter().map(|&core| Robbed::not_taken(core, line));
             self.robbed.extend(robbed);
         }
         if self.costs.caches[cache].level == 2 {
@@ -516,7 +516,7 @@ impl Memory {
                 let first = self.first(core).cache;
                 if first != cache && self.has(line, first) {
                     self.clear(line, first);
-                    self.robbed.push(Robbed::written(core as u16, line));
+                    self.robbed.push(Robbed::not_taken(core as u16, line));
                 }
             }
         }

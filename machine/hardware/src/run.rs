@@ -172,8 +172,8 @@ pub(crate) fn look<R>(f: impl FnOnce(&mut World) -> R) -> Option<R> {
     WORLD.with_borrow_mut(|world| world.as_deref_mut().map(f))
 }
 
-/// Calls `f`, in which nothing is charged. What is written or released in there is seen by who looks
-/// later, and told to nobody who waits.
+/// Calls `f`, in which nothing is charged. What is written or released in there is seen by who
+/// looks later, and told to nobody who waits.
 pub fn uncharged<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {

@@ -87,8 +87,8 @@ pub(crate) struct World {
     pub(crate) names: Names,
     pub(crate) cores: Vec<Core>,
     turns: Turns,
-    /// Who waits for a line has a turn in `turns` if it is the first of them; and the same turn here
-    /// if one of them waits to change it: nobody runs ahead of that.
+    /// Turns that nobody runs ahead of. The first of those that wait for a line has its turn here
+    /// as well if one of them waits to change it.
     strict: Turns,
     waiters: Waiters,
     /// Who runs.
@@ -179,15 +179,16 @@ impl World {
     /// Queues a core for a line, which is free at this time or later: if it is drawn among those
     /// that wait for it.
     fn queue_for(&mut self, core: usize, line: u32, at: Ps) {
+        let before = self.waiters.first(line);
         self.waiters.add(line, core);
-        let last = self.waiters.of(line).len() - 1;
-        let Some(first) = self.waiters.first(line).filter(|_| last > 0) else {
+        let Some(first) = before else {
             return self.queue_first(line, at);
         };
+        let waiters = self.waiters.of(line).len();
         let its = self.turns.of(first);
-        if at < its || at == its && self.memory.chance.draw(last as u64 + 1) == 0 {
+        if at < its || at == its && self.memory.chance.draw(waiters as u64) == 0 {
             self.take_turn(first);
-            self.waiters.set_first(line, last);
+            self.waiters.set_first(line, waiters - 1);
             self.queue_first(line, at);
         } else if self.cores[core].status.wants_to_change() {
             self.strict.queue(first, its, 0);
@@ -214,11 +215,12 @@ impl World {
         }
     }
 
-    /// Draws who is the first of those that wait for a line.
-    fn draw_first(&mut self, line: u32) {
+    /// Draws who is the first of those that wait for a line, and queues it.
+    fn draw_first(&mut self, line: u32, at: Ps) {
         let waiters = self.waiters.of(line).len() as u64;
         let place = self.memory.chance.draw(waiters);
         self.waiters.set_first(line, place as usize);
+        self.queue_first(line, at);
     }
 
     fn take_turn(&mut self, core: usize) {
@@ -236,8 +238,7 @@ impl World {
                     if let Some(until) = self.memory.wait_for(core, line, at) {
                         // Somebody else was first.
                         self.take_turn(core);
-                        self.draw_first(line);
-                        self.queue_first(line, until);
+                        self.draw_first(line, until);
                         continue;
                     }
                     let waited = at - self.cores[core].waits_since;
@@ -245,8 +246,7 @@ impl World {
                     self.memory.serve(line, waited, changes);
                     self.take_turn(core);
                     self.waiters.remove_first(line);
-                    self.draw_first(line);
-                    self.queue_first(line, at);
+                    self.draw_first(line, at);
                 }
                 Status::Polls => {
                     let since = self.memory.cores[core].now;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{body, epyc, go, lines, takes};
+use common::{body, epyc, go, lines, takes, wait_until};
 use mely_hardware::sync::atomic::AtomicU64;
 use mely_hardware::sync::{Mutex, SpinMutex};
 use mely_hardware::{Body, Machine, Options, charge, run};
@@ -40,12 +40,6 @@ impl Locks {
 
 fn now_ns() -> u64 {
     charge::now_ns().unwrap()
-}
-
-fn wait_until(ns: u64) {
-    while now_ns() < ns {
-        charge::work(1.0);
-    }
 }
 
 #[test]

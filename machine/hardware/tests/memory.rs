@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Line, assert_near, body, epyc, lines, takes};
+use common::{Line, assert_near, body, epyc, lines, takes, wait_until};
 use mely_hardware::sync::SpinMutex;
 use mely_hardware::{Body, Key, Machine, Place, Report, charge};
 use mely_topology::Distance;
@@ -562,13 +562,6 @@ fn stores_overlap_but_those_of_a_row_are_waited_for() {
             assert_near(takes(|| charge::write(&lines[..8])), 14.0 * row);
         },
     );
-}
-
-/// Waits until this time.
-fn wait_until(ns: u64) {
-    while charge::now_ns().unwrap() < ns {
-        charge::work(1.0);
-    }
 }
 
 /// At 10 us core 0 does something, with 20 lines of which it has written the first, core 1 the

@@ -35,6 +35,14 @@ pub(crate) fn takes(f: impl FnOnce()) -> f64 {
     (charge::now_ns().unwrap() - start) as f64
 }
 
+/// Waits until this time.
+#[allow(dead_code, reason = "not all tests wait")]
+pub(crate) fn wait_until(ns: u64) {
+    while charge::now_ns().unwrap() < ns {
+        charge::work(1.0);
+    }
+}
+
 #[allow(dead_code, reason = "not all tests compare times")]
 #[track_caller]
 pub(crate) fn assert_near(is: f64, expected: f64) {
