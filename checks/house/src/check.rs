@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::circles::{circles, closing, reached};
 use crate::house::{Arrows, House};
-use crate::list::{Entry, Folder, List};
+use crate::list::{Folder, List};
 use crate::places;
 use std::collections::BTreeSet;
 
@@ -15,7 +15,6 @@ pub(crate) fn deviations(house: &House, list: &List) -> Result<Vec<String>> {
         arrows(house, folder, &mut all)?;
     }
     unsafe_blocks(house, list, &mut all);
-    lines(house, list, &mut all);
     Ok(all)
 }
 
@@ -155,20 +154,6 @@ fn unsafe_blocks(house: &House, list: &List, all: &mut Vec<String>) {
     }
 }
 
-/// No folder has more lines of code than the list says.
-fn lines(house: &House, list: &List, all: &mut Vec<String>) {
-    for Entry { at, path, count } in &list.lines {
-        match house.lines(path) {
-            None => all.push(format!("there is no {path}: remove house.txt:{at}")),
-            Some(lines) if lines > *count => all.push(format!(
-                "{path} has {lines} lines of code, but house.txt:{at} allows {count}: make it \
-                 smaller, or raise the limit"
-            )),
-            Some(_) => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,7 +175,7 @@ mod tests {
     }
 
     const FINE: &str = "folder src\nlayer a\nlayer b\nlayer c\nlayer lib\ntolerated: a b\n\
-        unsafe src/b.rs 2\nlines src 6\n";
+        unsafe src/b.rs 2\n";
 
     /// The list with something else in it gives exactly these sentences.
     fn assert_wrong(from: &str, to: &str, sentences: &[&str]) {
@@ -201,7 +186,6 @@ mod tests {
     #[test]
     fn a_house_as_the_list_says_is_fine() {
         assert_eq!(wrong(FINE), Vec::<String>::new());
-        assert_wrong("lines src 6", "lines src 7", &[]);
     }
 
     #[test]
@@ -284,14 +268,5 @@ mod tests {
         assert_wrong("b.rs 2", "b.rs 2\nunsafe src/a.rs 1", &[none]);
         let gone = "src/d.rs has no `unsafe` block: remove house.txt:8";
         assert_wrong("b.rs 2", "b.rs 2\nunsafe src/d.rs 1", &[gone]);
-    }
-
-    #[test]
-    fn lines_of_code_are_limited() {
-        let sentence = "src has 6 lines of code, but house.txt:8 allows 5: make it smaller, or \
-            raise the limit";
-        assert_wrong("lines src 6", "lines src 5", &[sentence]);
-        let sentence = "there is no src/d: remove house.txt:8";
-        assert_wrong("lines src 6", "lines src/d 6", &[sentence]);
     }
 }

@@ -32,7 +32,6 @@ pub(crate) struct Folder {
 pub(crate) struct List {
     pub(crate) folders: Vec<Folder>,
     pub(crate) unsafe_blocks: Vec<Entry>,
-    pub(crate) lines: Vec<Entry>,
 }
 
 impl List {
@@ -69,16 +68,13 @@ impl List {
                         to: to.to_owned(),
                     });
                 }
-                [kind @ ("unsafe" | "lines"), path, count] => {
+                ["unsafe", path, count] => {
                     let entry = Entry {
                         at,
                         path: path.to_owned(),
                         count: count.parse().map_err(|_| wrong("not a number"))?,
                     };
-                    let entries = match kind {
-                        "unsafe" => &mut list.unsafe_blocks,
-                        _ => &mut list.lines,
-                    };
+                    let entries = &mut list.unsafe_blocks;
                     if entries.iter().any(|other| other.path == path) {
                         return Err(wrong("said before").into());
                     }
@@ -107,7 +103,7 @@ mod tests {
         assert!(error("# fine\nlayer a").starts_with("house.txt:2: say of which"));
         assert!(error("folder src\nlayer a b\nlayer c a").starts_with("house.txt:3: `a` is in"));
         assert!(error("unsafe src/a.rs x").starts_with("house.txt:1: not a number"));
-        assert!(error("lines src 1\nlines src 2").starts_with("house.txt:2: said before"));
+        assert!(error("unsafe src 1\nunsafe src 2").starts_with("house.txt:2: said before"));
         assert!(error("folder src\ntolerated: a").starts_with("house.txt:2: not understood"));
     }
 }
