@@ -63,6 +63,7 @@
 //! | placement, against the outbox | `causal_order::placed_with_posts_waiting`: a color leaves a core on which its posts are not published yet | 3 | `colors leave before their posts` |
 //! | | `migration::place_and_hurry`: while another thread asks for its next turn | 3 | `wish written over another`; `wish without a poke` |
 //! | | `migration::place_running`: while it runs, the poke taken by a thief | 2 | `mail of a running color forgotten` |
+//! | each operation on a color against each other one | `pairs::STATE_OPERATION`: a post, a placement, a wish for the next turn, a steal, a hold, its end, a retirement, an event of several colors, a reader, a takeover; with the color idle, queued, due, running, running with its poke left for the owner, held, or its owner asleep | 1 | `hurried color not looked at again` (`pairs::deferred_place`) |
 //! | placement, against a steal | `migration::place_and_steal`: the same while it is stolen, on three cores | 2 | `running mark ignored` |
 //! | two thieves on one victim | `stealing::two_thieves`: three colors, and what one thief links the other may find | 2 | `left in the core-queue` |
 //! | band membership, batch, share-out | `stealing::batch`: two of three colors are stolen while a foreign thread posts to all, and an onlooker walks the lists | 2 | `left in its band`; `band not counted` |

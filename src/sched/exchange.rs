@@ -7,11 +7,11 @@ use super::checkout::Checkout;
 use super::core::Core;
 use super::levelling::compare;
 use super::outbox::{Outbox, Outgoing};
-use super::section::{Append, Section};
+use super::section::{Append, Delivery, Section};
 use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
 use crate::shared::mail;
-use crate::shared::poke::{self, Chain};
+use crate::shared::poke;
 use crate::shared::sleepers::rescue;
 use crate::sync::atomic::fence;
 use crate::sync::charge;
@@ -76,7 +76,7 @@ impl Core {
 
         // Take mail. Not before the outbox is published: colors that are wanted elsewhere leave,
         // and what such a color posts there must not overtake what it posted here.
-        if own.pokes.any() || section.queues().deferred.any() {
+        if own.pokes.any() || !section.queues().deferred.is_empty() {
             // A kept color may be one of those that the pokes are for.
             checkout.give_back_kept(|taken| section.give_back(taken));
             take_mail(&mut section, bells);
@@ -136,7 +136,7 @@ impl Core {
         });
         section.out_only(current.slot.get());
         publish(outbox, &mut section, checkout, bells);
-        if section.queues().deferred.any() {
+        if !section.queues().deferred.is_empty() {
             take_mail(&mut section, bells);
         }
         section.count_out(|| checkout.events());
@@ -262,21 +262,24 @@ pub(super) fn fill_checkout(checkout: &mut Checkout, section: &mut Section<'_>) 
     quantum_ns
 }
 
-/// Takes the core's pokes: links the colors that have mail, forwards what is not this core's.
+/// Takes the core's pokes, those that were left before first, and each time the oldest first: links
+/// the colors that have mail, forwards what is not this core's.
 pub(super) fn take_mail(section: &mut Section<'_>, bells: &mut Vec<CoreId>) {
-    let mut deliver = |section: &mut Section<'_>, mut pokes: Chain| {
-        while let Some(slot) = pokes.next(&section.shared.slots) {
-            if !section.deliver(slot) && !fault("poke forwarded to nobody") {
-                poke::send(section.shared, slot, bells);
-            }
-        }
+    let mut hurried = Vec::new();
+    let mut deliver = |section: &mut Section<'_>, slot: SlotId| match section.deliver(slot) {
+        Delivery::Done => {}
+        Delivery::Hurries => hurried.push(slot),
+        Delivery::Elsewhere if fault("poke forwarded to nobody") => {}
+        Delivery::Elsewhere => poke::send(section.shared, slot, bells),
     };
-    let deferred = section.take_deferred();
-    deliver(section, deferred);
-    let taken = section.take_pokes();
-    deliver(section, taken);
-    if !section.queues().hurried.is_empty() {
-        section.grant_wishes();
+    for slot in section.take_deferred() {
+        deliver(section, slot);
+    }
+    for slot in section.take_pokes() {
+        deliver(section, slot);
+    }
+    if !hurried.is_empty() {
+        section.grant_wishes(&hurried);
     }
 }
 

@@ -48,6 +48,17 @@ pub(super) enum Append {
     CheckedOut(Chunk),
 }
 
+/// What came of a poke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Delivery {
+    Done,
+    /// The color is another core's: the caller sends the poke there.
+    Elsewhere,
+    /// The color is queued here, and wishes for the next turn.
+    Hurries,
+}
+
 /// What the hint says a core's worthy colors are worth, in ns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
@@ -299,24 +310,25 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The pokes that [`deliver`](Self::deliver) left.
-    pub(super) fn take_deferred(&mut self) -> Chain {
-        std::mem::replace(&mut self.guarded.queues.deferred, Chain::EMPTY)
+    /// The pokes that [`deliver`](Self::deliver) left, the oldest first.
+    pub(super) fn take_deferred(&mut self) -> Vec<SlotId> {
+        std::mem::take(&mut self.guarded.queues.deferred)
     }
 
-    /// The core's pokes.
+    /// The core's pokes, the oldest first.
     pub(super) fn take_pokes(&mut self) -> Chain {
-        self.shared.core(self.core).pokes.take()
+        let slots = &self.shared.slots;
+        self.shared.core(self.core).pokes.take(slots)
     }
 
     /// Delivers a poke: appends the color's mail, if there is any, and links it; gives it away if
-    /// another core was asked for. False: the caller sends the poke to the core that owns the color
-    /// now.
-    pub(super) fn deliver(&mut self, slot: SlotId) -> bool {
+    /// another core was asked for.
+    pub(super) fn deliver(&mut self, slot: SlotId) -> Delivery {
         if !self.owns(slot) {
-            return false;
+            return Delivery::Elsewhere;
         }
         let slots = &self.shared.slots;
+        let at = self.guarded.colors.slot(slot);
         let mut queue = self.guarded.colors.at(slot);
         let state = queue.state;
         if state == State::CheckedOut && !fault("running mark ignored") {
@@ -324,9 +336,9 @@ impl<'a> Section<'a> {
             // what it sees in the mailbox ([`super::checkout`]).
             queue.end();
             if !fault("mail of a running color forgotten") {
-                self.guarded.queues.deferred.add(slots, slot);
+                self.guarded.queues.deferred.push(slot);
             }
-            return true;
+            return Delivery::Done;
         }
         let before = (queue.fifo.len(), queue.worth_ns());
         mail::consume(slots, slot, &mut queue.fifo);
@@ -337,22 +349,24 @@ impl<'a> Section<'a> {
         } else if len > 0 {
             self.link(slot);
         }
-        let Some(wish) = self.guarded.colors.slot(slot).wish.take() else {
-            return true;
-        };
-        let Some(target) = wish.core.filter(|&target| target != self.core) else {
-            if wish.hurries && len > 0 {
-                self.guarded.queues.hurried.push(slot);
+        if !at.wish.any() {
+            return Delivery::Done;
+        }
+        let target = at.wish.take_core().filter(|&target| target != self.core);
+        if let Some(target) = target {
+            if len > 0 {
+                self.unlink(slot);
             }
-            return true;
-        };
-        if len > 0 {
-            self.unlink(slot);
+            if self.give_to(slot, target) && !fault("placed without a poke") {
+                return Delivery::Elsewhere;
+            }
+        } else if len == 0 {
+            // There is nothing that could have a turn.
+            let _hurried = at.wish.take_hurry();
+        } else if at.wish.hurries() {
+            return Delivery::Hurries;
         }
-        if wish.hurries {
-            self.guarded.colors.slot(slot).wish.hurry();
-        }
-        !self.give_to(slot, target) || fault("placed without a poke")
+        Delivery::Done
     }
 
     /// Gives a color that is in no list, its events with it, to another core, which links it when
@@ -365,29 +379,41 @@ impl<'a> Section<'a> {
         mail::mark_poked(&self.shared.slots, slot)
     }
 
-    /// After pokes were delivered: moves the colors that wish for the next turn to the head of the
-    /// core-queue and of their bands, unless that was done too often. Who has asked first is first.
+    /// After pokes were delivered: moves these colors, which wished for the next turn when theirs
+    /// was, to the head of the core-queue and of their bands, in this order, unless that was done
+    /// too often. A later poke may have given one of them to another core, or it is named twice: so
+    /// each is looked at again.
     #[cold]
-    pub(super) fn grant_wishes(&mut self) {
-        let mut hurried = std::mem::take(&mut self.guarded.queues.hurried);
-        let shared = self.shared;
-        let stats = &shared.core(self.core).stats;
+    pub(super) fn grant_wishes(&mut self, hurried: &[SlotId]) {
+        let stats = &self.shared.core(self.core).stats;
         let quanta = stats.quanta.get();
-        let may = |_: &&SlotId| self.guarded.queues.granted.grant(quanta);
-        let granted = hurried.iter().rev().take_while(may).count();
-        stats.hurries.add(granted as u64);
-        let refused = hurried.len() - granted;
-        stats.hurries_refused.add(refused as u64);
-        for slot in hurried.drain(refused..) {
+        let mut granted = Vec::new();
+        for &slot in hurried {
+            if !(self.is_queued(slot) || fault("hurried color not looked at again"))
+                || !self.guarded.colors.slot(slot).wish.take_hurry()
+            {
+                continue;
+            }
+            if self.guarded.queues.granted.grant(quanta) {
+                stats.hurries.add(1);
+                granted.push(slot);
+            } else {
+                stats.hurries_refused.add(1);
+            }
+        }
+        for &slot in granted.iter().rev() {
             self.unlink(slot);
             self.guarded.colors.at(slot).state = State::Idle;
             self.link_at(slot, QueueEnd::Head);
             let stealing_queue = &mut self.guarded.queues.stealing_queue;
             stealing_queue.put_first(&mut self.guarded.colors, slot);
         }
-        self.guarded.queues.newest.put_first(granted as u32);
-        hurried.clear();
-        self.guarded.queues.hurried = hurried;
+        self.guarded.queues.newest.put_first(granted.len() as u32);
+    }
+
+    /// Whether the color is this core's, and in its core-queue.
+    fn is_queued(&mut self, slot: SlotId) -> bool {
+        self.owns(slot) && self.guarded.colors.at(slot).state == State::Queued
     }
 
     /// Returns a color that the core's own thread had checked out or stolen, and links it if it has

@@ -149,7 +149,7 @@ impl Core {
             let last_first = loot.into_iter().rev();
             last_first.for_each(|stolen| section.give_back_first(stolen));
         }
-        if section.queues().deferred.any() {
+        if !section.queues().deferred.is_empty() {
             take_mail(&mut section, bells);
         }
         if run {

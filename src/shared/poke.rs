@@ -31,6 +31,7 @@ use super::slots::Slots;
 use crate::color::{CoreId, SlotId};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{charge, fault, first_look};
+use smallvec::SmallVec;
 
 /// Awake, no pokes.
 pub(crate) const EMPTY: u32 = 0;
@@ -63,15 +64,15 @@ impl Pokes {
         !matches!(self.0.fetch_or(0, Ordering::AcqRel), EMPTY | PARKED)
     }
 
-    /// Adds the pokes of these colors, at least one. True if the core slept: the caller must ring
+    /// Adds the pokes of these colors, at least one, the oldest first. True if the core slept: the caller must ring
     /// its doorbell.
     #[must_use]
     fn push(&self, slots: &Slots, pokes: &[SlotId]) -> bool {
         for pair in pokes.windows(2) {
-            let next = word(pair[1]);
-            slots.at(pair[0]).poke_next.store(next, Ordering::Relaxed);
+            let older = word(pair[0]);
+            slots.at(pair[1]).poke_next.store(older, Ordering::Relaxed);
         }
-        let (first, last) = (pokes[0], pokes[pokes.len() - 1]);
+        let (oldest, newest) = (pokes[0], pokes[pokes.len() - 1]);
         let mut head = first_look(|| self.0.load(Ordering::Relaxed), EMPTY);
         loop {
             let next = if head == PARKED || fault("earlier pokes cut off") {
@@ -79,10 +80,10 @@ impl Pokes {
             } else {
                 head
             };
-            slots.at(last).poke_next.store(next, Ordering::Relaxed);
+            slots.at(oldest).poke_next.store(next, Ordering::Relaxed);
             match self.0.compare_exchange_weak(
                 head,
-                word(first),
+                word(newest),
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
@@ -98,18 +99,18 @@ impl Pokes {
         self.0.load(Ordering::Acquire) == PARKED
     }
 
-    /// Takes all pokes. A parked core stays parked.
-    pub(crate) fn take(&self) -> Chain {
+    /// Takes all pokes, the oldest first. A parked core stays parked.
+    pub(crate) fn take(&self, slots: &Slots) -> Chain {
         let mut head = self.0.load(Ordering::Relaxed);
         loop {
             if matches!(head, EMPTY | PARKED) {
-                return Chain::EMPTY;
+                return Chain::default();
             }
             match self
                 .0
                 .compare_exchange_weak(head, EMPTY, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(_) => return Chain(head),
+                Ok(_) => return Chain::from(head, slots),
                 Err(now) => head = now,
             }
         }
@@ -139,31 +140,33 @@ impl Pokes {
     }
 }
 
-/// Pokes in the hands of whoever took them.
-#[derive(Debug)]
+/// Pokes that were taken out of a core's. They are iterated from the oldest.
+#[derive(Debug, Default)]
 #[must_use]
-pub(crate) struct Chain(u32);
+pub(crate) struct Chain {
+    newest_first: SmallVec<[SlotId; 8]>,
+}
 
 impl Chain {
-    pub(crate) const EMPTY: Chain = Chain(EMPTY);
-
-    #[inline(always)]
-    pub(crate) fn any(&self) -> bool {
-        self.0 != EMPTY
+    /// The chain that begins with this word. All links are read before any poke is sent anywhere
+    /// else, which overwrites its link.
+    fn from(mut head: u32, slots: &Slots) -> Chain {
+        let mut newest_first = SmallVec::new();
+        while let Some(slot) = head.checked_sub(1).map(SlotId::of) {
+            newest_first.push(slot);
+            charge::reach(slots.at(slot));
+            head = slots.at(slot).poke_next.load(Ordering::Relaxed);
+        }
+        Chain { newest_first }
     }
+}
 
-    /// Adds the poke of `slot`, which the caller took out of another.
-    pub(crate) fn add(&mut self, slots: &Slots, slot: SlotId) {
-        slots.at(slot).poke_next.store(self.0, Ordering::Relaxed);
-        self.0 = word(slot);
-    }
+impl Iterator for Chain {
+    type Item = SlotId;
 
-    pub(crate) fn next(&mut self, slots: &Slots) -> Option<SlotId> {
-        let slot = SlotId::of(self.0.checked_sub(1)?);
-        charge::reach(slots.at(slot));
-        // Read before the slot is pushed anywhere else, which overwrites the link.
-        self.0 = slots.at(slot).poke_next.load(Ordering::Relaxed);
-        Some(slot)
+    #[inline]
+    fn next(&mut self) -> Option<SlotId> {
+        self.newest_first.pop()
     }
 }
 
@@ -189,8 +192,7 @@ pub(crate) fn send_all(shared: &Shared, core: CoreId, colors: &[SlotId], bells: 
         colors
     };
     if colors.iter().any(moved) && !fault("owner not read again") {
-        let mut stale = pokes.take();
-        while let Some(slot) = stale.next(slots) {
+        for slot in pokes.take(slots) {
             if !fault("pokes of other colors lost") {
                 send(shared, slot, bells);
             }
@@ -207,10 +209,8 @@ mod tests {
         SlotId::of(number)
     }
 
-    fn all(mut chain: Chain, slots: &Slots) -> Vec<u32> {
-        std::iter::from_fn(|| chain.next(slots))
-            .map(SlotId::number)
-            .collect()
+    fn all(chain: Chain) -> Vec<u32> {
+        chain.map(SlotId::number).collect()
     }
 
     #[test]
@@ -220,18 +220,10 @@ mod tests {
         assert!(!pokes.any() && !pokes.any_ordered());
         assert!(!pokes.push(slots, &[id(2)]) && !pokes.push(slots, &[4, 6, 8].map(id)));
         assert!(pokes.any() && pokes.any_ordered() && !pokes.park());
-        let mut taken = all(pokes.take(), slots);
-        taken.sort();
-        assert_eq!(taken, [2, 4, 6, 8]);
+        assert_eq!(all(pokes.take(slots)), [2, 4, 6, 8]);
         assert!(pokes.park() && !pokes.any() && !pokes.any_ordered());
-        assert_eq!(all(pokes.take(), slots), []);
+        assert_eq!(all(pokes.take(slots)), []);
         assert!(pokes.push(slots, &[2, 4].map(id)), "it sleeps");
-        assert_eq!(all(pokes.take(), slots).len(), 2);
-        let mut chain = Chain::EMPTY;
-        [2, 4, 6]
-            .iter()
-            .for_each(|&slot| chain.add(slots, id(slot)));
-        assert!(chain.any());
-        assert_eq!(all(chain, slots), [6, 4, 2]);
+        assert_eq!(all(pokes.take(slots)), [2, 4]);
     }
 }

@@ -4,7 +4,6 @@
 use super::core_queue::CoreQueue;
 use super::limits::Limits;
 use super::newest::Newest;
-use super::poke::Chain;
 use super::stealing_queue::StealingQueue;
 use super::wish::Granted;
 use crate::color::SlotId;
@@ -25,11 +24,8 @@ pub(crate) struct Queues {
     /// holds.
     pub(crate) events_out: u64,
     /// Pokes of colors that were checked out when they came: their mail is for the core's own
-    /// thread, at its next exchange or flush.
-    pub(crate) deferred: Chain,
-    /// Colors that wish for the next turn: filled while pokes are delivered, and emptied by
-    /// `Section::grant_wishes` afterwards. The latest to ask is the first.
-    pub(crate) hurried: Vec<SlotId>,
+    /// thread, at its next exchange or flush. The oldest is the first.
+    pub(crate) deferred: Vec<SlotId>,
     pub(crate) granted: Granted,
     pub(crate) newest: Newest,
 }
@@ -42,8 +38,7 @@ impl Queues {
             stealing_queue: StealingQueue::EMPTY,
             lasting_out: 0,
             events_out: 0,
-            deferred: Chain::EMPTY,
-            hurried: Vec::new(),
+            deferred: Vec::new(),
             granted: Granted::NONE,
             newest: Newest::NONE,
         }

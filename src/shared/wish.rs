@@ -5,6 +5,11 @@
 //! then; what was posted before by the same thread is found with it. A color without a wish pays
 //! nothing: a slot is searched for wishes when a poke is delivered, and at no other time.
 //!
+//! Invariant: a wish stays in its color's slot until it is granted or refused, so it goes wherever
+//! the color goes. A list of colors that hurry lives on the stack of `take_mail` only, while one
+//! section lasts; and each color of it is looked at anew (owner, state and wish) when its turn in
+//! the list comes, because a later poke of the same section may have given the color away.
+//!
 //! **Nothing starves.** Who has hurried is at the head of the core-queue, and of its band in the
 //! stealing-queue, and all others are behind. So a core may grant one such wish in two quanta. It
 //! may save up what it did not grant, at most [`BURST`]: of any two quanta in a row that come after
@@ -33,15 +38,6 @@ const QUANTA_EACH: u64 = 2;
 #[derive(Debug)]
 pub(crate) struct Word(AtomicU16);
 
-/// What was wished for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
-    /// The core that the color is to go to.
-    pub(crate) core: Option<CoreId>,
-    /// It is to have the next turn.
-    pub(crate) hurries: bool,
-}
-
 impl Word {
     #[cfg_attr(not(loom), allow(dead_code))]
     pub(crate) fn new() -> Word {
@@ -59,19 +55,25 @@ impl Word {
         self.0.load(Ordering::Relaxed) & PLACED != 0
     }
 
-    /// Takes the wish. Whoever made it has poked the caller since, or somebody for him.
+    /// Takes the wish for a core. The poke that led the caller here came after it.
     #[inline]
-    pub(crate) fn take(&self) -> Option<Wish> {
-        if !self.any() {
+    pub(crate) fn take_core(&self) -> Option<CoreId> {
+        if self.0.load(Ordering::Relaxed) & !(HURRY | PLACED) == 0 {
             return None;
         }
-        let word = self.0.fetch_and(PLACED, Ordering::AcqRel);
-        Some(Wish {
-            core: (word & !(HURRY | PLACED))
-                .checked_sub(1)
-                .map(|core| CoreId::of(core.into())),
-            hurries: word & HURRY != 0,
-        })
+        let word = self.0.fetch_and(HURRY | PLACED, Ordering::AcqRel);
+        let core = (word & !(HURRY | PLACED)).checked_sub(1)?;
+        Some(CoreId::of(core.into()))
+    }
+
+    /// Whether the color is to have the next turn.
+    pub(crate) fn hurries(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & HURRY != 0
+    }
+
+    /// Takes the wish for the next turn: true for one of its takers.
+    pub(crate) fn take_hurry(&self) -> bool {
+        self.0.fetch_and(!HURRY, Ordering::AcqRel) & HURRY != 0
     }
 
     /// Asks for the next turn. The caller sees to it that the color's core is poked.
@@ -161,22 +163,25 @@ mod tests {
     #[test]
     fn a_place_and_the_next_turn_are_wished_for_apart() {
         let word = Word::new();
-        assert_eq!(word.take(), None);
-        let wish = |core, hurries| Some(Wish { core, hurries });
+        assert_eq!((word.take_core(), word.take_hurry()), (None, false));
         word.place(Some(CoreId::of(511)));
         word.hurry();
-        assert_eq!(word.take(), wish(Some(CoreId::of(511)), true));
-        assert_eq!(word.take(), None);
+        assert_eq!(word.take_core(), Some(CoreId::of(511)));
+        assert!(word.any() && word.hurries() && word.take_core().is_none());
+        assert!(word.take_hurry() && !word.take_hurry() && !word.any());
         word.hurry();
         word.place(Some(CoreId::of(3)));
         word.place(None);
-        assert_eq!(word.take(), wish(None, true));
+        assert_eq!((word.take_core(), word.take_hurry()), (None, true));
         word.place(Some(CoreId::of(0)));
         word.place(Some(CoreId::of(1)));
-        assert_eq!(word.take(), wish(Some(CoreId::of(1)), false));
+        assert_eq!(
+            (word.take_core(), word.take_hurry()),
+            (Some(CoreId::of(1)), false)
+        );
         word.place(Some(CoreId::of(1)));
         word.place(None);
-        assert!(!word.any());
+        assert!(!word.any() && word.is_placed());
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::ticket::Ticket;
 use crate::verdict::{PLANTED, fail};
 use crate::world::{State, World};
 use mely::{
-    Callback, Color, Colored, Cx, OnPanic, PostError, UniqueColor, sleep, timeout, with_cx,
-    yield_now,
+    Callback, Color, Colored, Cx, OnPanic, Post, PostError, Poster, UniqueColor, sleep, timeout,
+    with_cx, yield_now,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand
         13 | 14 => task(cx, world, at, rng),
         15 => hold_until(cx, world, at, rng),
         16 => drop_task(world, at),
-        17 | 18 => together(cx, world, at, rng),
-        19 => read(cx, world, at, rng),
+        17 | 18 => together(&cx.poster(), true, world, at, rng),
+        19 => read(&cx.poster(), true, world, at, rng),
         20 | 21 => use_bound(cx, world, at, rng),
         22 | 23 => cx.hurry(any_color(world, at, rng)),
         24 => keep_alive(cx, world, at, rng),
@@ -79,7 +79,12 @@ fn keep_alive(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rn
 }
 
 /// A new `Colored` in the place of another, whose handle is dropped: the last one, or not.
-fn new_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+pub(crate) fn new_state(
+    by: &(impl Post + ?Sized),
+    world: &Arc<World>,
+    at: Place,
+    rng: &mut fastrand::Rng,
+) {
     let Some(ticket) = Ticket::loose(world) else {
         return;
     };
@@ -91,7 +96,7 @@ fn new_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
         readers: AtomicU32::new(0),
         _ticket: ticket,
     };
-    let state = Colored::new(cx, color, state);
+    let state = Colored::new(by, color, state);
     let slot = &side.states[rng.usize(..side.states.len())];
     let dropped = slot.lock().unwrap().replace(state);
     drop(dropped);
@@ -133,9 +138,14 @@ fn use_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
         }
         state.inside = false;
     });
+    must_be_taken(posted, true);
+}
+
+/// A post from inside is refused at the limit only, and one from outside also at the end.
+fn must_be_taken<F>(posted: Result<(), PostError<F>>, inside: bool) {
     match posted {
-        Ok(()) | Err(PostError::Full(_)) => {}
-        Err(error) => fail(&format!("a post from inside: {error}")),
+        Err(PostError::Ended(_)) if inside => fail("a post from inside: the runtime has ended"),
+        _ => {}
     }
 }
 
@@ -150,7 +160,13 @@ fn some_states(world: &World, at: Place, rng: &mut fastrand::Rng) -> Vec<Colored
 }
 
 /// Reads some states at once, of whatever colors.
-fn read(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+pub(crate) fn read(
+    by: &Poster,
+    inside: bool,
+    world: &Arc<World>,
+    at: Place,
+    rng: &mut fastrand::Rng,
+) {
     let states = some_states(world, at, rng);
     let Some(ticket) = Ticket::loose(world) else {
         return;
@@ -158,7 +174,7 @@ fn read(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
     if states.is_empty() {
         return;
     }
-    let posted = cx.try_read_all(states, move |states, _cx| {
+    let posted = by.read_all(states, move |states, _cx| {
         ticket.runs();
         for state in &states {
             state.readers.fetch_add(1, Relaxed);
@@ -170,14 +186,17 @@ fn read(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
             state.readers.fetch_sub(1, Relaxed);
         }
     });
-    match posted {
-        Ok(()) | Err(PostError::Full(_)) => {}
-        Err(error) => fail(&format!("a post from inside: {error}")),
-    }
+    must_be_taken(posted, inside);
 }
 
 /// Has some states at once, of whatever colors.
-fn together(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+pub(crate) fn together(
+    by: &Poster,
+    inside: bool,
+    world: &Arc<World>,
+    at: Place,
+    rng: &mut fastrand::Rng,
+) {
     let states = some_states(world, at, rng);
     let Some(ticket) = Ticket::loose(world) else {
         return;
@@ -188,7 +207,7 @@ fn together(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng)
     let panics = world.draw.panics > 0
         && world.draw.sides[at.side].on_panic == OnPanic::DropEvent
         && rng.u32(..40) == 0;
-    let posted = cx.try_with_all(states, move |mut states, cx| {
+    let posted = by.with_all(states, move |mut states, cx| {
         ticket.runs();
         for state in &mut states {
             if std::mem::replace(&mut state.inside, true) || *state.readers.get_mut() > 0 {
@@ -205,10 +224,7 @@ fn together(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng)
             state.inside = false;
         }
     });
-    match posted {
-        Ok(()) | Err(PostError::Full(_)) => {}
-        Err(error) => fail(&format!("a post from inside: {error}")),
-    }
+    must_be_taken(posted, inside);
 }
 
 /// What checks a color of its own.
@@ -312,7 +328,7 @@ impl Drop for Held {
 
 /// Holds the running color. The hold is dropped, or resumed: by another color, by a thread for
 /// blocking work, by its result, or by a deadline.
-fn hold(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
+pub(crate) fn hold(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
     let Some(ticket) = Ticket::loose(world) else {
         return;
     };

@@ -61,6 +61,9 @@ pub(crate) struct Draw {
     pub(crate) odd: u32,
     /// Events that panic, in ten thousand.
     pub(crate) panics: u32,
+    /// Few colors, and foreign threads that do to them whatever can be done from outside, between
+    /// any two posts.
+    pub(crate) crowd: bool,
     /// Whether the runtimes are dropped while foreign threads still post.
     pub(crate) drop_early: bool,
 }
@@ -82,7 +85,7 @@ impl Draw {
             0
         };
         let sides = 1 + usize::from(chance(&mut rng, 35));
-        Draw {
+        let draw = Draw {
             seed,
             sides: (0..sides)
                 .map(|_| SideDraw::new(&mut rng, backends))
@@ -96,7 +99,22 @@ impl Draw {
             fan: any(&mut rng, &[80, 110, 180]),
             odd: any(&mut rng, &[0, 5, 25]),
             panics,
+            crowd: false,
             drop_early: chance(&mut rng, 25),
+        };
+        if !chance(&mut rng, 20) {
+            return draw;
+        }
+        Draw {
+            groups: 1,
+            colors: 2,
+            lanes: rng.usize(2..=4),
+            posts: 10_000,
+            tickets: 50_000,
+            fan: any(&mut rng, &[0, 80]),
+            odd: any(&mut rng, &[0, 5]),
+            crowd: true,
+            ..draw
         }
     }
 }

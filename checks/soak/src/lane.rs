@@ -1,13 +1,15 @@
 //! Foreign threads: they come, post, and go; the next one of the lane goes on where they ended.
 
+use crate::acts;
 use crate::bounds;
 use crate::event::{Event, Place, accepted};
 use crate::order::Stamp;
 use crate::ticket::Ticket;
 use crate::verdict::fail;
 use crate::world::World;
-use mely::PostError;
+use mely::{Cx, PostError};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -43,6 +45,7 @@ fn live(world: &Arc<World>, lane: usize, sent: &mut [u32], rng: &mut fastrand::R
             10 => drop_state(world, rng),
             11 => ask_for(world, rng),
             12 => bounds::wait(world, rng),
+            _ if draw.crowd && rng.bool() => outside(world, rng),
             _ => {}
         }
         let at = Place {
@@ -101,6 +104,45 @@ fn drop_state(world: &World, rng: &mut fastrand::Rng) {
     let states = &world.sides[rng.usize(..world.sides.len())].states;
     let dropped = states[rng.usize(..states.len())].lock().unwrap().take();
     drop(dropped);
+}
+
+/// Does one of the operations on colors that threads have which are no cores, posts apart.
+fn outside(world: &Arc<World>, rng: &mut fastrand::Rng) {
+    let at = Place {
+        side: rng.usize(..world.sides.len()),
+        group: 0,
+        color: rng.usize(..world.draw.colors),
+    };
+    let side = &world.sides[at.side];
+    let Some(poster) = side.poster.get() else {
+        return;
+    };
+    match rng.u32(..40) {
+        0..24 => ask_for(world, rng),
+        24..28 => acts::together(poster, false, world, at, rng),
+        28..32 => acts::read(poster, false, world, at, rng),
+        32..36 => acts::new_state(poster, world, at, rng),
+        36..39 => {
+            let Some(ticket) = Ticket::loose(world) else {
+                return;
+            };
+            let mut its = rng.fork();
+            let color = side.groups[at.group][at.color].color;
+            let holds = move |cx: &mut Cx| {
+                ticket.runs();
+                acts::hold(cx, ticket.world(), at, &mut its);
+            };
+            let _refused = poster.post(color, holds);
+        }
+        _ => {
+            let cores = rng.usize(1..=world.draw.sides[at.side].cores);
+            if let Err(error) = poster.set_working_cores(cores)
+                && !side.stopping.load(Relaxed)
+            {
+                fail(&format!("cores cannot go or come: {error}"));
+            }
+        }
+    }
 }
 
 /// Asks for a core for some color, or for its next turn.

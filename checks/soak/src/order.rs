@@ -12,7 +12,7 @@
 
 use crate::verdict::fail;
 use mely::Color;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What a lane knows: posts to each color by each lane.
 pub(crate) type Clock = Box<[u32]>;
@@ -22,6 +22,10 @@ pub(crate) type Clock = Box<[u32]>;
 pub(crate) struct Cell {
     pub(crate) color: Color,
     inside: AtomicBool,
+    /// Events that have begun, counted in one step and in two: with the second, two events at once
+    /// count as one.
+    begun: AtomicU64,
+    begun_in_steps: AtomicU64,
     /// Holds of the color that are out for sure.
     held: AtomicU32,
     /// The last number that came, by lane.
@@ -57,6 +61,8 @@ impl Cell {
         Cell {
             color,
             inside: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+            begun_in_steps: AtomicU64::new(0),
             held: AtomicU32::new(0),
             came: zeros(lanes),
             known: zeros(lanes * colors),
@@ -66,16 +72,14 @@ impl Cell {
 
     /// An event of the color begins.
     pub(crate) fn enter(&self) -> Inside<'_> {
-        if self.inside.swap(true, Relaxed) {
-            fail(&format!("two events of {:?} at once", self.color));
-        }
+        let inside = self.enter_through();
         if self.held.load(Relaxed) > 0 {
             fail(&format!(
                 "an event of {:?} begins though it is held",
                 self.color
             ));
         }
-        Inside(&self.inside)
+        inside
     }
 
     /// An event of the color begins that came through its hold.
@@ -83,7 +87,21 @@ impl Cell {
         if self.inside.swap(true, Relaxed) {
             fail(&format!("two events of {:?} at once", self.color));
         }
+        self.begun.fetch_add(1, Relaxed);
+        let begun = self.begun_in_steps.load(Relaxed);
+        self.begun_in_steps.store(begun + 1, Relaxed);
         Inside(&self.inside)
+    }
+
+    /// Once the runtime has ended: no event has missed what one before it wrote.
+    pub(crate) fn must_have_counted(&self) {
+        let (begun, in_steps) = (self.begun.load(Relaxed), self.begun_in_steps.load(Relaxed));
+        if begun != in_steps {
+            fail(&format!(
+                "{begun} events of {:?} began, and counted {in_steps} without a lock",
+                self.color
+            ));
+        }
     }
 
     /// The color is held, or, by one less, no longer for sure.

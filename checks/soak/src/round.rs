@@ -4,6 +4,7 @@ use crate::bounds::Bound;
 use crate::draw::{Draw, End, SideDraw};
 use crate::event::Place;
 use crate::options::Plant;
+use crate::order::Cell;
 use crate::process::Holdings;
 use crate::verdict::{self, PANICS, fail};
 use crate::world::World;
@@ -185,6 +186,8 @@ fn account(world: Arc<World>, ran: &[Ran], panics: u64, sums: &mut Sums) {
     };
     let bounds = world.sides.iter().filter_map(|side| side.bounds.get());
     bounds.flatten().for_each(|bound| bound.must_be_empty());
+    let groups = world.sides.iter().flat_map(|side| &side.groups);
+    groups.flatten().for_each(Cell::must_have_counted);
     let tickets = world.book.sums();
     let left: Option<u64> = ran.iter().map(|ran| ran.left).sum();
     if left.is_some_and(|left| tickets.dropped > left) {

@@ -27,6 +27,8 @@ mod migration;
 #[cfg(loom)]
 mod nodes;
 #[cfg(loom)]
+mod pairs;
+#[cfg(loom)]
 mod parking;
 #[cfg(loom)]
 mod post_and_return;

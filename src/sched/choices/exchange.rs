@@ -22,10 +22,8 @@ fn a_poke_follows_its_color() {
     let machine = Machine::flat(2, Heuristics::ALL);
     let shared = &machine.shared;
     let [moves, stays] = [2, 4].map(SlotId::of);
-    let taken = |core: usize| -> Vec<SlotId> {
-        let mut pokes = shared.cores[core].pokes.take();
-        std::iter::from_fn(|| pokes.next(&shared.slots)).collect()
-    };
+    let taken =
+        |core: usize| -> Vec<SlotId> { shared.cores[core].pokes.take(&shared.slots).collect() };
     shared.slots.set_owner(moves, CoreId::of(1));
     poke::send_all(shared, CoreId::of(0), &[moves, stays], &mut Vec::new());
     assert_eq!([taken(0), taken(1)], [[stays], [moves]]);
@@ -825,4 +823,23 @@ fn a_publication_for_a_color_of_the_checkout_is_a_flush() {
     assert_eq!(machine.run(), [0; 0]);
     machine.cores[0].exchange::<false>();
     assert_eq!(machine.run(), [b, b]);
+}
+
+/// Colors that got mail while the core ran something else come in the order in which they did, also
+/// those to which one core posts at once.
+#[test]
+fn mail_comes_in_the_order_of_its_posts() {
+    let mut machine = Machine::apart(2);
+    let colors = [5, 1, 4, 2, 3].map(|i| machine.color(0, i));
+    send(&mut machine, colors[0]);
+    for &color in &colors[1..4] {
+        post(&mut machine.cores[1], takes(20), color);
+    }
+    machine.cores[1].flush();
+    send(&mut machine, colors[4]);
+    take_mail(
+        &mut Section::enter(&machine.shared, CoreId::of(0)),
+        &mut Vec::new(),
+    );
+    assert_eq!(machine.queue(), colors);
 }
