@@ -61,6 +61,8 @@ fn resume_and_steal() {
         let (sender, receiver) = mpsc::channel();
         let holds = move |cx: &mut Cx| sender.send(cx.hold()).unwrap();
         world.poster().post_callback(SHORT.on(HELD, holds)).unwrap();
+        // Both do not fit into one quantum.
+        here.step();
         here.step();
         let hold = receiver.recv().unwrap();
         oracle.event(0, 0).post_from(&world.poster(), &WORTHY, HELD);

@@ -109,9 +109,8 @@ fn published_alone() {
             drop(more);
             seen.event(0, 2).post(cx, &WORTHY, STOLEN);
         });
-        // The latest poke is the first to be taken.
-        oracle.event(1, 0).post_from(&world.poster(), &SHORT, DUE);
         start.post_from(&world.poster(), &SHORT, RUNS);
+        oracle.event(1, 0).post_from(&world.poster(), &SHORT, DUE);
         victim.step();
         let mut thief = thread.recv().unwrap().join().unwrap();
         settle(&mut [&mut victim, &mut thief]);
@@ -146,13 +145,12 @@ fn walked_and_given_back() {
             cx.flush();
         });
         let poster = world.poster();
-        // The latest poke is the first to be taken, so that this color waits for the other's turn.
+        first.post_from(&poster, &SHORT, RUNS);
+        oracle.event(1, 1).post_from(&poster, &SHORT, RUNS);
         for number in 0..3 {
             let event = oracle.event(2, number);
             event.post_from(&poster, &SHORT, STOLEN);
         }
-        first.post_from(&poster, &SHORT, RUNS);
-        oracle.event(1, 1).post_from(&poster, &SHORT, RUNS);
         victim.step();
         let mut thief = thread.recv().unwrap().join().unwrap();
         settle(&mut [&mut victim, &mut thief]);
