@@ -21,7 +21,7 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
-use io_uring::IoUring;
+use io_uring::{EnterFlags, IoUring};
 
 pub(super) use self::setup::{FLAVORS, Flavor};
 use super::{
@@ -58,6 +58,9 @@ pub(super) struct Uring {
     rung: bool,
     /// How many of the queued completion entries were there when the last `wait` returned.
     told: usize,
+    /// How a sleep is entered. Since Linux 6.15 a thread can say that it waits for no disk: else it
+    /// counts as one that does, in the load average and as I/O pressure.
+    sleeps_as: EnterFlags,
     ledger: Ledger,
 }
 
@@ -90,6 +93,11 @@ impl Uring {
     pub(super) fn new(flavor: Flavor, config: &Config) -> io::Result<Uring> {
         let ring = setup::ring(flavor, config)?;
         let doorbell = Doorbell::eventfd()?;
+        let sleeps_as = if ring.params().is_feature_no_iowait() {
+            EnterFlags::NO_IOWAIT
+        } else {
+            EnterFlags::empty()
+        };
         let mut uring = Uring {
             ring,
             ops: Slab::new(),
@@ -101,6 +109,7 @@ impl Uring {
             doorbell,
             rung: false,
             told: 0,
+            sleeps_as,
             ledger: Ledger::default(),
         };
         uring.watch_doorbell();

@@ -87,15 +87,13 @@ impl Uring {
             || self.glance().completed > 0;
         self.rung = false;
         if !could_go_on {
+            let timeout = timeout.map(|timeout| types::Timespec::from(timeout.min(TIMEOUT_MAX)));
+            let args = types::SubmitArgs::new();
+            let args = timeout
+                .as_ref()
+                .map_or(args, |timeout| args.timespec(timeout));
             let submitter = self.ring.submitter();
-            let slept = match timeout {
-                None => submitter.submit_and_wait(1),
-                Some(timeout) => {
-                    let timeout = types::Timespec::from(timeout.min(TIMEOUT_MAX));
-                    submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&timeout))
-                }
-            };
-            tolerate(slept)?;
+            tolerate(submitter.submit_with_args_and_flags(1, &args, self.sleeps_as))?;
         }
         self.told = self.glance().completed;
         Ok(())
