@@ -136,6 +136,24 @@ fn a_ring_that_may_not_register_or_enter_is_epoll() {
     }
 }
 
+/// Where the exact wait is refused, epoll sleeps for some milliseconds, and no longer.
+#[test]
+fn epoll_does_without_the_wait_that_counts_nanoseconds() {
+    for errno in [Errno::PERM, Errno::NOSYS] {
+        let waits = move || {
+            refuse(&[libc::SYS_epoll_pwait2], errno);
+            let (mut backend, _) = EventSource::new(Backend::Epoll, &Config::default()).unwrap();
+            for _ in 0..3 {
+                backend.wait(Some(Duration::from_micros(50))).unwrap();
+            }
+            // Not with a timeout either is a ring of the doorbell lost.
+            backend.doorbell().ring();
+            backend.wait(Some(Duration::MAX)).unwrap();
+        };
+        thread::spawn(waits).join().unwrap();
+    }
+}
+
 #[test]
 fn a_forced_backend_is_that_or_an_error() {
     let error = without(&[libc::SYS_io_uring_setup], Backend::IoUring).unwrap_err();
