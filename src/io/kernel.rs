@@ -106,6 +106,11 @@ impl Submission {
         Submission(entry.user_data(user_data))
     }
 
+    /// Does nothing, and completes.
+    pub(super) fn nop(user_data: u64) -> Submission {
+        Submission(opcode::Nop::new().build().user_data(user_data))
+    }
+
     /// A multishot poll of a descriptor that is no connection's.
     pub(super) fn watch(fd: BorrowedFd<'_>, user_data: u64) -> Submission {
         let fd = types::Fd(fd.as_raw_fd());

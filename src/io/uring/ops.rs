@@ -113,7 +113,7 @@ impl Uring {
     }
 
     /// Queues a submission. With the queue full it waits in the backlog for the next poll.
-    fn push(&mut self, submission: Submission) {
+    pub(super) fn push(&mut self, submission: Submission) {
         if !self.backlog.is_empty() || !submission.push(&mut self.ring) {
             self.backlog.push_back(submission);
         }

@@ -192,7 +192,7 @@ pub(super) fn is_passing(errno: Errno) -> bool {
 
 /// Refusals of an enter that pass once completions have been reaped, and ends of a sleep that are
 /// none of an error.
-fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
+pub(super) fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
     match entered {
         Ok(_) => Ok(()),
         Err(error) => match Errno::from_io_error(&error) {
