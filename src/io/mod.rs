@@ -64,6 +64,13 @@
 //! only sure to be under way after the next `poll`, or while a `wait` sleeps. Nothing is dropped
 //! when more completes than `limit`: the rest comes with the next `poll`.
 //!
+//! **Catching up.** A `poll` need not tell all that has happened before it. It has its `limit`, an
+//! operation with much to receive has one turn in it, and the kernel brings out some completions at
+//! a time. `catch_up` has the kernel bring out everything that has happened by now, and returns how
+//! many completions and operations that concerns. It does not block, and appends nothing. A `poll`
+//! that then appends fewer than `limit` has told something of each. `has_more` is `true` while an
+//! operation is known to have more, or waits for a buffer, or the kernel for room in a queue.
+//!
 //! **Sleeping.** `wait` blocks until a `poll` is worth calling, the doorbell rings, or the time is
 //! over, and hands over what was started before it does. It may return early (signals, the
 //! backend's own business); it appends nothing. A ring of the doorbell is never lost: it makes the

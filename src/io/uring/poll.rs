@@ -65,6 +65,32 @@ impl Uring {
         }
     }
 
+    /// An enter brings out some twenty deferred completions (since Linux 6.12), so it takes several.
+    /// At most as many are waited for as can have been there at the beginning, one for each
+    /// operation and the doorbell's: others may follow for ever.
+    pub(in crate::io) fn catch_up(&mut self) -> io::Result<usize> {
+        self.flush_backlog();
+        let (mut before, most) = (None, self.glance().completed + self.ops.len() + 1);
+        loop {
+            tolerate(self.ring.submit())?;
+            let Glance {
+                pending, completed, ..
+            } = self.glance();
+            let goes_on = pending && completed < most;
+            if !goes_on || before.replace(completed) == Some(completed) {
+                return Ok(completed + self.active.len() + self.ready.len());
+            }
+        }
+    }
+
+    pub(in crate::io) fn has_more(&mut self) -> bool {
+        let kernel_has_more = self.ring.submission().cq_overflow();
+        kernel_has_more
+            || !self.ready.is_empty()
+            || !self.active.is_empty()
+            || !self.parked.is_empty()
+    }
+
     pub(in crate::io) fn has_work(&mut self) -> bool {
         let glance = self.glance();
         glance.queued || glance.pending || glance.completed > 0 || self.has_own_work()
