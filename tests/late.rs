@@ -7,7 +7,7 @@ use common::{Bound, backends, cores, eventually};
 use mely::net::{Acceptors, Backend, Incoming, RecvBuf, Stream};
 use mely::{Callback, Color, Cx, Handler, Poster};
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -240,5 +240,29 @@ fn ends_of_sends_go_before_timers_that_are_due() {
             client.exactly(CHUNK);
         };
         with_server(&backend, &log, serve, client);
+    }
+}
+
+/// It is begun at once, not when the handler is over that asked for it: the limit has passed then.
+#[test]
+fn a_connect_within_its_limit_has_been_made() {
+    let _bound = Bound::new("a late connect");
+    for backend in backends() {
+        let listener = TcpListener::bind(any_port()).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let runtime = cores(1).backend(backend.clone()).build().unwrap();
+        let connected = runtime.run_until(move |cx, finish| {
+            let told = move |_: &mut Cx, incoming: io::Result<Incoming>| {
+                finish.finish(incoming.map(drop));
+            };
+            let told = Callback::anonymous_value(Color::from(1), told);
+            cx.connect_within(addr, SOON, told).unwrap();
+            // Or waits for ever.
+            let _accepted = listener.accept().unwrap();
+            thread::sleep(LATER);
+        });
+        connected
+            .unwrap()
+            .unwrap_or_else(|error| panic!("{backend:?}: {error}"));
     }
 }

@@ -61,8 +61,8 @@
 //! completions. With nothing to do it costs a load or two (io_uring), or one `epoll_wait` and that
 //! only if an operation needs it (epoll). `has_work` is the cheap peek before it: `true` when a
 //! `poll` would do something that a backend can know without a system call. What was started is
-//! only sure to be under way after the next `poll`, or while a `wait` sleeps. Nothing is dropped
-//! when more completes than `limit`: the rest comes with the next `poll`.
+//! only sure to be under way after the next `poll`, or while a `wait` sleeps; a `connect` is at
+//! once. Nothing is dropped when more completes than `limit`: the rest comes with the next `poll`.
 //!
 //! **Catching up.** A `poll` need not tell all that has happened before it. It has its `limit`, an
 //! operation with much to receive has one turn in it, and the kernel brings out some completions at
