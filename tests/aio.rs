@@ -273,6 +273,83 @@ fn a_slow_peer_is_written_no_more_than_a_bound() {
     }
 }
 
+/// Reads into no space and writes of no bytes, in all their forms: ready, with nothing.
+fn nothing(stream: &mut AsyncStream) {
+    let context = &mut Context::from_waker(Waker::noop());
+    let mut stream = Pin::new(stream);
+    let mut spaces: [&mut [u8]; 2] = [&mut [], &mut []];
+    let mut spaces = spaces.each_mut().map(|space| io::IoSliceMut::new(space));
+    let slices = [io::IoSlice::new(b""), io::IoSlice::new(b"")];
+    let done = [
+        stream.as_mut().poll_read(context, &mut []),
+        stream.as_mut().poll_read_vectored(context, &mut []),
+        stream.as_mut().poll_read_vectored(context, &mut spaces),
+        stream.as_mut().poll_write(context, b""),
+        stream.as_mut().poll_write_vectored(context, &[]),
+        stream.as_mut().poll_write_vectored(context, &slices),
+    ];
+    for (call, done) in done.into_iter().enumerate() {
+        assert!(matches!(done, Poll::Ready(Ok(0))), "{call}: {done:?}");
+    }
+    let mut space = hyper::rt::ReadBuf::new(&mut []);
+    let read = hyper::rt::Read::poll_read(stream, context, space.unfilled());
+    assert!(matches!(read, Poll::Ready(Ok(()))), "{read:?}");
+}
+
+/// In every state of the stream; and those that wait go on to.
+#[test]
+fn nothing_is_read_and_written_at_once() {
+    let _bound = Bound::new("nothing_is_read");
+    for reset in [false, true] {
+        let (tell, told) = channel();
+        let (mut simulation, mut client) = simulated(1, move |cx, incoming| {
+            let tell = tell.clone();
+            task(cx, incoming, move |mut stream| async move {
+                nothing(&mut stream);
+                // One that waits for data.
+                let mut byte = [0];
+                let read = poll_fn(|context| {
+                    let read = Pin::new(&mut stream).poll_read(context, &mut byte);
+                    nothing(&mut stream);
+                    read
+                });
+                read.await.unwrap();
+                // More is there.
+                nothing(&mut stream);
+                stream.read_exact(&mut byte).await.unwrap();
+                assert_eq!(&byte, b"2");
+                let written = poll_fn(|context| {
+                    let written = loop {
+                        match Pin::new(&mut stream).poll_write(context, &[7; 10_000]) {
+                            Poll::Ready(Ok(_)) => {}
+                            other => break other,
+                        }
+                    };
+                    // The queue is full, or nothing can be sent any more.
+                    nothing(&mut stream);
+                    tell.send(()).unwrap();
+                    written
+                });
+                written.await.unwrap_err();
+                let _ = stream.read(&mut byte).await;
+                nothing(&mut stream);
+                tell.send(()).unwrap();
+            });
+        });
+        settle(&mut simulation);
+        client.write_all(b"12").unwrap();
+        settle(&mut simulation);
+        assert_eq!(told.try_iter().count(), 1);
+        if reset {
+            client.reset();
+        } else {
+            drop(client);
+        }
+        settle(&mut simulation);
+        assert_eq!(told.try_iter().count(), 2);
+    }
+}
+
 /// A flush is ready when the kernel has all, and not before.
 #[test]
 fn a_flush_waits_until_all_has_left() {

@@ -722,6 +722,29 @@ fn child_a_refused_ring() {
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
 }
 
+/// Valgrind gives the programs that it runs a library of its own.
+#[test]
+fn under_valgrind_it_is_epoll() {
+    let preloaded = "/usr/libexec/valgrind/vgpreload_core-test-linux.so";
+    child_passes("child_under_valgrind", &[("LD_PRELOAD", preloaded)]);
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_under_valgrind() {
+    for text in works(cores(2).build().unwrap()) {
+        assert!(
+            text.starts_with("epoll") && text.contains("valgrind"),
+            "{text}"
+        );
+    }
+    let forced = cores(2).backend(Backend::IoUring).build().unwrap();
+    let Err(RunError::Start(error)) = forced.run(|_cx| unreachable!()) else {
+        panic!("it has begun");
+    };
+    assert!(error.to_string().contains("valgrind"), "{error}");
+}
+
 #[test]
 fn with_no_event_source_nothing_begins() {
     child_passes("child_with_no_event_source", &[]);

@@ -26,7 +26,8 @@ static SENT: Handler = Handler::new("mely: sent for a task");
 /// was asked to stop (see [`Stream::receive_through_stop`] for streams that are to go on). What
 /// arrived before is read before. The end is told again to whoever reads again. A task that waited
 /// for a flush is told that it is ready before it is told the end, even if it reads first: a peer
-/// that ends once it has all is not taken for one that went too early.
+/// that ends once it has all is not taken for one that went too early. A read into no space and a
+/// write of no bytes are ready at once, with zero, in every state of the stream.
 ///
 /// **Writing** copies bytes and gives them to the kernel at once, as far as it takes them. What it
 /// does not take is queued, at most [`QUEUED_BYTES_MAX`]; then a write waits until all of it has
@@ -145,13 +146,18 @@ impl AsyncStream {
     }
 
     /// Gives what is unread to `take`, which says how many bytes it took; fewer than it was given
-    /// if it has no more space. Zero at the end of the stream.
+    /// if it has no more space. Zero at the end of the stream, and if there `is_space` for none.
     pub(super) fn poll_take(
         &self,
         context: &Context<'_>,
+        is_space: bool,
         take: impl FnMut(&[u8]) -> usize,
     ) -> Poll<io::Result<usize>> {
         self.in_color(|cx| {
+            if !is_space {
+                self.state.check(cx)?;
+                return Ok(Poll::Ready(Ok(0)));
+            }
             let read = self.state.borrow(cx)?.read(take, context.waker());
             if read.resume {
                 self.stream.resume(cx)?;
@@ -170,6 +176,10 @@ impl AsyncStream {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.in_color(|cx| {
+            if bufs.iter().all(|buf| buf.is_empty()) {
+                self.state.check(cx)?;
+                return Ok(Poll::Ready(Ok(0)));
+            }
             if let Some(failure) = self.state.borrow(cx)?.polled_to_write() {
                 return Ok(Poll::Ready(Err(failure.error())));
             }
@@ -180,9 +190,6 @@ impl AsyncStream {
             let space = QUEUED_BYTES_MAX.saturating_sub(self.stream.queued_bytes(cx)?);
             let bytes = joined(bufs, space);
             let len = bytes.len();
-            if len == 0 && bufs.iter().all(|buf| buf.is_empty()) {
-                return Ok(Poll::Ready(Ok(0)));
-            }
             if len > 0 {
                 match self.stream.write_now(cx, bytes) {
                     Ok(_) => {
@@ -268,6 +275,7 @@ impl AsyncRead for AsyncStream {
         context: &mut Context<'_>,
         spaces: &mut [io::IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
+        let is_space = spaces.iter().any(|space| !space.is_empty());
         let mut spaces = spaces.iter_mut().map(|space| &mut space[..]);
         let mut space: &mut [u8] = &mut [];
         let take = |bytes: &[u8]| {
@@ -286,7 +294,7 @@ impl AsyncRead for AsyncStream {
             }
             taken
         };
-        self.poll_take(context, take)
+        self.poll_take(context, is_space, take)
     }
 }
 

@@ -222,6 +222,22 @@ impl EventSource {
         forward!(mut self, b => b.poll(out, limit))
     }
 
+    /// Has the kernel bring out all that has happened by now, for the next `poll`s to tell. Returns
+    /// how many completions and operations that concerns.
+    ///
+    /// # Errors
+    ///
+    /// As for `poll`.
+    pub(crate) fn catch_up(&mut self) -> io::Result<usize> {
+        forward!(mut self, b => b.catch_up())
+    }
+
+    /// Whether the last `poll` left something, though it may have had room for it: an operation has
+    /// more, or waits for a buffer, or the kernel for room.
+    pub(crate) fn has_more(&mut self) -> bool {
+        forward!(mut self, b => b.has_more())
+    }
+
     /// Whether a `poll` is known to be worth calling.
     pub(crate) fn has_work(&mut self) -> bool {
         forward!(mut self, b => b.has_work())

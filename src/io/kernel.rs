@@ -1,10 +1,14 @@
 //! What the kernel is promised, and no compiler can check: whose a descriptor's number is, and that
 //! memory stays where the kernel was told that it is.
 
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 
 use io_uring::{IoUring, opcode, squeue, types};
-use rustix::event::PollFlags;
+use rustix::event::epoll::Event;
+use rustix::event::{PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
 use super::{Fd, Op, Operation, State};
@@ -33,6 +37,38 @@ impl Fd {
         // lie, a descriptor of somebody else is closed, which is wrong but no memory is touched.
         unsafe { rustix::io::close(self.0) }
     }
+}
+
+/// Waits like `epoll_wait`, with a timeout that counts nanoseconds instead of milliseconds; since
+/// Linux 5.11. Appends to `events`, as far as they have space.
+pub(super) fn epoll_pwait2(
+    epoll: BorrowedFd<'_>,
+    events: &mut Vec<Event>,
+    timeout: &Timespec,
+) -> Result<(), Errno> {
+    let space = events.spare_capacity_mut();
+    // SAFETY: the kernel writes to `space` no more events than it has room for, which is the number
+    // that it is given. It reads `timeout`, and the mask of signals is none. `Event` and `Timespec`
+    // have the form of the kernel's: `rustix` gives them to this very call where it makes it.
+    let told = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.as_raw_fd(),
+            space.as_mut_ptr(),
+            space.len() as libc::c_int,
+            ptr::from_ref(timeout),
+            ptr::null::<libc::sigset_t>(),
+            0_usize,
+        )
+    };
+    let told = usize::try_from(told).map_err(|_| {
+        let error = io::Error::last_os_error();
+        Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+    })?;
+    // SAFETY: the kernel has written this many events behind those that were there, and no more
+    // than there was space for.
+    unsafe { events.set_len(events.len() + told) };
+    Ok(())
 }
 
 /// A submission entry. It points to nothing, or to what the operation owns that its `user_data`
@@ -68,6 +104,11 @@ impl Submission {
     pub(super) fn cancel(op: Op, user_data: u64) -> Submission {
         let entry = opcode::AsyncCancel::new(op.0).build();
         Submission(entry.user_data(user_data))
+    }
+
+    /// Does nothing, and completes.
+    pub(super) fn nop(user_data: u64) -> Submission {
+        Submission(opcode::Nop::new().build().user_data(user_data))
     }
 
     /// A multishot poll of a descriptor that is no connection's.

@@ -61,8 +61,15 @@
 //! completions. With nothing to do it costs a load or two (io_uring), or one `epoll_wait` and that
 //! only if an operation needs it (epoll). `has_work` is the cheap peek before it: `true` when a
 //! `poll` would do something that a backend can know without a system call. What was started is
-//! only sure to be under way after the next `poll`, or while a `wait` sleeps. Nothing is dropped
-//! when more completes than `limit`: the rest comes with the next `poll`.
+//! only sure to be under way after the next `poll`, or while a `wait` sleeps; a `connect` is at
+//! once. Nothing is dropped when more completes than `limit`: the rest comes with the next `poll`.
+//!
+//! **Catching up.** A `poll` need not tell all that has happened before it. It has its `limit`, an
+//! operation with much to receive has one turn in it, and the kernel brings out some completions at
+//! a time. `catch_up` has the kernel bring out everything that has happened by now, and returns how
+//! many completions and operations that concerns. It does not block, and appends nothing. A `poll`
+//! that then appends fewer than `limit` has told something of each. `has_more` is `true` while an
+//! operation is known to have more, or waits for a buffer, or the kernel for room in a queue.
 //!
 //! **Sleeping.** `wait` blocks until a `poll` is worth calling, the doorbell rings, or the time is
 //! over, and hands over what was started before it does. It may return early (signals, the

@@ -302,7 +302,7 @@ impl Conn {
     }
 
     /// Whether a step is yet to run that will say what comes next.
-    fn is_at_work(&self) -> bool {
+    pub(crate) fn is_at_work(&self) -> bool {
         self.parse_due || self.request.is_some() || self.reply.is_some()
     }
 

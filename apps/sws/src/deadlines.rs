@@ -33,7 +33,7 @@ impl Deadlines {
         }
     }
 
-    fn shortest(&self) -> Duration {
+    pub(crate) fn shortest(&self) -> Duration {
         self.idle.min(self.header).min(self.linger)
     }
 }

@@ -22,6 +22,9 @@ pub(crate) static CLOSE: Handler = Handler::new("Close");
 static RESPONSE_SENT: Handler = Handler::new("ResponseSent");
 static DEADLINE: Handler = Handler::new("Deadline");
 
+/// From bytes that have arrived to their answer it takes two events: ParseRequest, WriteResponse.
+const STEPS_MAX: u32 = 2;
+
 /// The state of one connection's color.
 pub(crate) struct Session {
     server: &'static Server,
@@ -36,6 +39,10 @@ pub(crate) struct Session {
     me: Option<Colored<Session>>,
     timer: Option<mely::net::Timer>,
     watch: Watch,
+    /// A deadline has passed, and bytes that had arrived by then come first.
+    asked: bool,
+    /// Steps of a request under way that a session still takes when it is cut off.
+    steps_left: u32,
     paused: bool,
     /// To be closed when the last answer has been sent, or has not been for too long.
     closing: bool,
@@ -70,6 +77,8 @@ impl Session {
             me: None,
             timer: None,
             watch,
+            asked: false,
+            steps_left: STEPS_MAX,
             paused: false,
             closing: false,
             leaving: false,
@@ -174,18 +183,30 @@ impl Session {
         self.go(cx, next);
     }
 
-    /// The time to finish is over: closed, and counted if it was in the middle of something.
+    /// The time to finish is over, except for a request that has arrived before.
     pub(crate) fn cut_off(&mut self, cx: &mut Cx) {
-        if self.me.is_none() {
-            return;
+        if !self.after_arrived(cx, Session::cut_off_now) {
+            self.cut_off_now(cx);
+        }
+    }
+
+    /// Closed, and counted if it was in the middle of something.
+    fn cut_off_now(&mut self, cx: &mut Cx) {
+        let Some(me) = &self.me else { return };
+        if self.http.is_at_work() && self.steps_left > 0 {
+            // Behind the next step, which is the server's to take.
+            self.steps_left -= 1;
+            return me.post_as(cx, &CLOSE, Session::cut_off_now);
         }
         self.note_progress(cx);
-        match self.http.unfinished() {
+        let unfinished = self.http.unfinished();
+        match unfinished {
             None => {}
             Some(Unfinished::Request) => drop(self.server.cut_requests.fetch_add(1, Relaxed)),
             Some(Unfinished::Answer) => drop(self.server.cut_answers.fetch_add(1, Relaxed)),
         }
-        self.close(cx, true);
+        // The kernel has its last answer, and is not to throw that away.
+        self.close(cx, unfinished.is_some());
     }
 
     /// Posts the next handler of the paper's flow.
@@ -258,7 +279,12 @@ impl Session {
     /// Looks at the deadlines in time.
     fn tick_later(&mut self, cx: &mut Cx, now: Time) {
         let Some(me) = &self.me else { return };
-        let after = self.watch.look_after(&self.server.deadlines, now);
+        let deadlines = &self.server.deadlines;
+        let after = match self.asked {
+            // No deadline that begins from now on passes before.
+            true => deadlines.shortest(),
+            false => self.watch.look_after(deadlines, now),
+        };
         self.timer = Some(cx.timer(after, me.on(&DEADLINE, Session::tick)));
     }
 
@@ -283,23 +309,57 @@ impl Session {
     }
 
     fn tick(&mut self, cx: &mut Cx) {
-        // Progress restarts the deadline.
+        if let Some(deadline) = self.passed(cx) {
+            // If the server was late, its client may have been in time.
+            if self.asked || !self.after_arrived(cx, Session::time_out) {
+                self.pass(cx, deadline);
+            } else {
+                self.asked = true;
+            }
+        }
+        let now = clock::now();
+        self.watch.note(self.http.timer(), now);
+        self.tick_later(cx, now);
+    }
+
+    /// All that had arrived when the deadline was seen to have passed is dealt with.
+    fn time_out(&mut self, cx: &mut Cx) {
+        self.asked = false;
+        if let Some(deadline) = self.passed(cx) {
+            self.pass(cx, deadline);
+        }
+    }
+
+    fn pass(&mut self, cx: &mut Cx, deadline: Deadline) {
+        let next = self.http.on_deadline(deadline);
+        self.go(cx, next);
+    }
+
+    /// The deadline, if it has passed. Progress restarts it.
+    fn passed(&mut self, cx: &mut Cx) -> Option<Deadline> {
         self.note_progress(cx);
         if self.http.queued_bytes() > 0 && self.has_taken_more() {
             self.http.on_taken();
         }
         let now = clock::now();
         self.watch.note(self.http.timer(), now);
-        match self.watch.passed(&self.server.deadlines, now) {
-            None => {}
-            // The kernel has all of its last answer, and the client has not.
-            Some(Deadline::Idle) if self.has_taken_more() => self.http.on_taken(),
-            Some(deadline) => {
-                let next = self.http.on_deadline(deadline);
-                self.go(cx, next);
-            }
+        let passed = self.watch.passed(&self.server.deadlines, now);
+        // The kernel has all of its last answer, and the client has not.
+        if passed == Some(Deadline::Idle) && self.has_taken_more() {
+            self.http.on_taken();
+            return None;
         }
-        self.watch.note(self.http.timer(), now);
-        self.tick_later(cx, now);
+        passed
+    }
+
+    /// Calls `then` when all that has arrived by now is read and parsed. False: while nothing is
+    /// read, that does not come.
+    fn after_arrived(&self, cx: &mut Cx, then: fn(&mut Session, &mut Cx)) -> bool {
+        let me = self.me.clone().filter(|_| !self.paused);
+        let Some(me) = me else { return false };
+        // The last bytes have posted their ParseRequest by then, and `then` comes behind that.
+        let arrived = move |cx: &mut Cx| me.post_as(cx, &DEADLINE, then);
+        let _ = self.stream.after_received(cx, &DEADLINE, arrived);
+        true
     }
 }

@@ -15,6 +15,8 @@ on_both!(
     a_client_that_only_asks_is_cut,
     a_slow_reader_gets_all,
     a_reader_slower_than_the_kernels_buffer_gets_all,
+    who_asks_of_a_stopped_server_in_time_is_answered,
+    a_stopped_server_finishes_what_was_asked_in_time,
 );
 
 /// Progress is not enough: the deadline is for the whole head.
@@ -183,4 +185,65 @@ fn a_reader_slower_than_the_kernels_buffer_gets_all(backend: &str) {
     }
     the_rest_comes(&site, &mut client, bytes);
     assert_eq!(client.get("/1.bin").status(), 200);
+}
+
+/// Clients, each with the rest of its request.
+type Asking = Vec<(Client, &'static str)>;
+
+const ASKED: usize = 20;
+const HEAD: &str = "GET / HTTP/1.1\r\nHo";
+const REST: &str = "st: h\r\n\r\n";
+
+/// This many have sent nothing, and as many the half of a head.
+fn half_asked(server: &Server) -> Asking {
+    let mut asking = Asking::new();
+    for _ in 0..ASKED {
+        let mut begun = Client::connect(server.addr());
+        begun.send(HEAD);
+        asking.push((begun, REST));
+        let silent = Client::connect(server.addr());
+        asking.push((silent, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
+    }
+    is_served(server.addr());
+    asking
+}
+
+/// Stops the server for this long. All that is asked has arrived by then.
+fn stop_for(server: &Server, time: Duration, asking: &mut Asking) {
+    server.signal(rustix::process::Signal::STOP);
+    for (client, rest) in asking {
+        client.send(rest);
+    }
+    std::thread::sleep(time);
+    server.signal(rustix::process::Signal::CONT);
+}
+
+/// A core that goes on after a while finds deadlines passed, and requests that were in time.
+fn who_asks_of_a_stopped_server_in_time_is_answered(backend: &str) {
+    let limits = ["--idle-timeout-ms", "1000", "--header-timeout-ms", "1000"];
+    let args = ["--cores", "2", "--linger-timeout-ms", "1000"];
+    let server = Setup::new(backend).args(&limits).args(&args).start();
+    let mut asking = half_asked(&server);
+    stop_for(&server, Duration::from_millis(1_500), &mut asking);
+    for (number, (client, _)) in asking.iter_mut().enumerate() {
+        let answer = client.answer();
+        assert_eq!(answer.status(), 200, "{number}");
+    }
+}
+
+/// Requests that were begun before a stop are answered within the time to finish.
+fn a_stopped_server_finishes_what_was_asked_in_time(backend: &str) {
+    let args = ["--cores", "2", "--finish-timeout-ms", "1000"];
+    let mut server = Setup::new(backend).args(&args).start();
+    let mut asking = half_asked(&server);
+    // The others have sent nothing, and are sent away.
+    asking.retain(|&(_, rest)| rest == REST);
+    server.signal(rustix::process::Signal::TERM);
+    server.says("asked to stop");
+    stop_for(&server, Duration::from_millis(1_500), &mut asking);
+    for (number, (client, _)) in asking.iter_mut().enumerate() {
+        let answer = client.answer();
+        assert_eq!((answer.status(), answer.closes()), (200, true), "{number}");
+    }
+    assert_eq!(server.wait_for_end().code, Some(0));
 }

@@ -12,12 +12,13 @@ impl Read for AsyncStream {
         context: &mut Context<'_>,
         mut space: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
+        let is_space = space.remaining() > 0;
         let take = |bytes: &[u8]| {
             let len = bytes.len().min(space.remaining());
             space.put_slice(&bytes[..len]);
             len
         };
-        self.poll_take(context, take).map_ok(drop)
+        self.poll_take(context, is_space, take).map_ok(drop)
     }
 }
 

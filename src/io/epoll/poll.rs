@@ -10,7 +10,7 @@ use rustix::net::{SendFlags, SocketFlags, accept_with, send, sockopt};
 use super::super::operation::is_about_one_connection;
 use super::super::{Completion, Done, Op, State, operation::Terminal, socket};
 use super::watch::{Heard, Side};
-use super::{Epoll, Place};
+use super::{EVENTS_MAX, Epoll, Place};
 
 /// What one operation may do in one turn before the others are served.
 const RECEIVES_MAX: usize = 4;
@@ -42,6 +42,24 @@ impl Epoll {
         }
         self.drain_ready(out, full);
         Ok(())
+    }
+
+    /// One call tells of [`EVENTS_MAX`] descriptors. Others may go on for ever
+    /// to have something, so there are no more calls than all operations take.
+    pub(in crate::io) fn catch_up(&mut self) -> io::Result<usize> {
+        for _ in 0..=self.ops.len() / EVENTS_MAX {
+            if self.watches.any() {
+                self.hear(Some(Duration::ZERO), false)?;
+            }
+            if self.events.len() < EVENTS_MAX {
+                break;
+            }
+        }
+        Ok(self.active.len() + self.ready.len())
+    }
+
+    pub(in crate::io) fn has_more(&self) -> bool {
+        !self.ready.is_empty() || !self.active.is_empty() || !self.parked.is_empty()
     }
 
     pub(in crate::io) fn has_work(&self) -> bool {

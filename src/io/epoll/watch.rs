@@ -1,14 +1,14 @@
 //! Which descriptor is registered for what.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::super::{Doorbell, Fd, Op};
+use super::super::{Doorbell, Fd, Op, kernel};
 
 /// The `data` of the doorbell; that of a watch is its descriptor.
 const DOORBELL: u64 = u64::MAX;
@@ -27,6 +27,8 @@ pub(super) struct Watches {
     /// As long as the largest number seen: the process's limit bounds it.
     by_fd: Vec<Watch>,
     registered: usize,
+    /// The kernel, or a filter of system calls, refuses the wait that counts nanoseconds.
+    counts_ms: bool,
 }
 
 #[derive(Clone, Default)]
@@ -66,6 +68,7 @@ impl Watches {
             epoll,
             by_fd: Vec::new(),
             registered: 0,
+            counts_ms: false,
         })
     }
 
@@ -148,7 +151,18 @@ impl Watches {
 
     /// Asks the kernel for what happened, blocking at most for `timeout`.
     pub(super) fn listen(
-        &self,
+        &mut self,
+        events: &mut Vec<Event>,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        self.listen_by(kernel::epoll_pwait2, events, timeout)
+    }
+
+    /// Does so by the call `exact` where the timeout asks for it, as long as that is not refused.
+    /// Otherwise the timeout is rounded up to milliseconds.
+    fn listen_by(
+        &mut self,
+        exact: impl FnOnce(BorrowedFd<'_>, &mut Vec<Event>, &Timespec) -> Result<(), Errno>,
         events: &mut Vec<Event>,
         timeout: Option<Duration>,
     ) -> io::Result<()> {
@@ -160,6 +174,16 @@ impl Watches {
                 tv_nsec: timeout.subsec_nanos() as _,
             }
         });
+        if let Some(timeout) = &timeout
+            && !self.counts_ms
+            && timeout.tv_nsec % 1_000_000 != 0
+        {
+            match exact(self.epoll.as_fd(), events, timeout) {
+                Ok(()) | Err(Errno::INTR) => return Ok(()),
+                Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => self.counts_ms = true,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
         let buffer = rustix::buffer::spare_capacity(events);
         match epoll::wait(&self.epoll, buffer, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -185,5 +209,81 @@ impl Watches {
                 .filter(|_| hung_up || flags.contains(EventFlags::OUT)),
             hung_up,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_micros(50);
+
+    fn watches() -> (Watches, Vec<Event>) {
+        let doorbell = Doorbell::eventfd().unwrap();
+        (Watches::new(&doorbell).unwrap(), Vec::with_capacity(8))
+    }
+
+    /// Returns the timeout that the exact call is given, if it is called; it answers `answer`.
+    fn asked(
+        watches: &mut Watches,
+        timeout: Option<Duration>,
+        answer: Result<(), Errno>,
+    ) -> Option<Timespec> {
+        let mut asked = None;
+        let exact = |_: BorrowedFd<'_>, _: &mut Vec<Event>, timeout: &Timespec| {
+            asked = Some(*timeout);
+            answer
+        };
+        let mut events = Vec::with_capacity(8);
+        watches.listen_by(exact, &mut events, timeout).unwrap();
+        asked
+    }
+
+    #[test]
+    fn a_timeout_is_not_rounded_to_milliseconds() {
+        let (mut watches, _) = watches();
+        for (timeout, sec, nsec) in [
+            (MOMENT, 0, 50_000),
+            (Duration::new(2, 1), 2, 1),
+            (Duration::from_nanos(1_000_001), 0, 1_000_001),
+        ] {
+            let asked = asked(&mut watches, Some(timeout), Ok(())).expect("the exact call");
+            assert_eq!((asked.tv_sec, asked.tv_nsec), (sec, nsec), "{timeout:?}");
+        }
+        // That needs no more than milliseconds.
+        for timeout in [Duration::ZERO, Duration::from_millis(1)] {
+            assert!(asked(&mut watches, Some(timeout), Ok(())).is_none());
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_to_count_nanoseconds_is_asked_once() {
+        for errno in [Errno::NOSYS, Errno::PERM, Errno::ACCESS] {
+            let (mut watches, _) = watches();
+            assert!(asked(&mut watches, Some(MOMENT), Err(Errno::INTR)).is_some());
+            assert!(asked(&mut watches, Some(MOMENT), Err(errno)).is_some());
+            assert!(asked(&mut watches, Some(MOMENT), Err(errno)).is_none());
+        }
+    }
+
+    #[test]
+    fn the_exact_call_tells_the_same_as_the_other() {
+        let doorbell = Doorbell::eventfd().unwrap();
+        let mut watches = Watches::new(&doorbell).unwrap();
+        doorbell.ring();
+        let mut events = Vec::with_capacity(8);
+        let exact = kernel::epoll_pwait2;
+        // A kernel before 5.11 has none, and is asked for the other.
+        for expected in [1, 0] {
+            watches.listen_by(exact, &mut events, Some(MOMENT)).unwrap();
+            assert_eq!(events.len(), expected);
+        }
+        watches.listen_by(exact, &mut events, Some(MOMENT)).unwrap();
+        doorbell.ring();
+        watches.listen_by(exact, &mut events, Some(MOMENT)).unwrap();
+        let [event] = &events[..] else {
+            panic!("{} events", events.len());
+        };
+        assert!(matches!(watches.hear(event), Some(Heard::Doorbell)));
     }
 }

@@ -51,6 +51,33 @@ pub(super) fn more_completes_than_is_polled(make: Make<'_>) {
     }
 }
 
+/// A kernel that is only asked to submit brings out fewer at once.
+pub(super) fn all_that_has_happened_is_told_after_catching_up(make: Make<'_>) {
+    const COUNT: usize = 3 * MANY;
+    let mut world = make(&Config::default());
+    world.limit = 2 * COUNT;
+    let mut pairs: Vec<_> = (0..COUNT).map(|_| world.pair()).collect();
+    let recvs: Vec<_> = pairs.iter().map(|pair| world.recv(pair.0)).collect();
+    world.quiet();
+    everybody_writes(&world, &mut pairs);
+    let most = world.backend.catch_up().unwrap();
+    world.turn();
+    // Of a queue that was too small they come in portions.
+    let start = Instant::now();
+    let mut polls = 1;
+    while world.backend.has_more() {
+        world.turn();
+        polls += 1;
+        assert!(start.elapsed() < PATIENCE);
+    }
+    assert!(recvs.iter().all(|recv| world.has_arrived(recv.0)));
+    assert!(polls > 1 || most >= COUNT, "{most} of {COUNT}");
+    for ((fd, _), recv) in pairs.into_iter().zip(recvs) {
+        world.received_bytes(recv.0, 1);
+        world.hang_up(fd, recv);
+    }
+}
+
 /// And no core has looked yet.
 fn everybody_writes(world: &World, pairs: &mut [(Fd, Client)]) {
     for (_, client) in &mut *pairs {

@@ -50,7 +50,7 @@ suite! {
         cancel_twice_and_late, cancel_with_more_to_read, cancel_races_with_receives,
         cancel_races_with_sends, cancel_races_with_accepts, dropped_with_everything_under_way;
     full: more_completes_than_is_polled, those_who_send_much_keep_nobody_waiting,
-        more_starts_than_is_polled;
+        more_starts_than_is_polled, all_that_has_happened_is_told_after_catching_up;
     starve: all_buffers_held, hung_up_while_starved, fewer_buffers_than_connections,
         buffers_outlive_the_backend, canceled_while_starved, parked_once;
     sleep: doorbell_wakes_a_sleeper, doorbell_before_the_wait, doorbell_seen_by_a_poll,

@@ -20,8 +20,13 @@ use super::world::World;
 
 /// These system calls of this thread come to this from now on.
 fn refuse(calls: &[i64], errno: Errno) {
+    instead(calls, errno.raw_os_error() as u32);
+}
+
+/// They do nothing, and fail with this number; with 0 they seem not to.
+fn instead(calls: &[i64], errno: u32) {
     let rules = calls.iter().map(|&call| (call, Vec::new())).collect();
-    let errno = SeccompAction::Errno(errno.raw_os_error() as u32);
+    let errno = SeccompAction::Errno(errno);
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, errno, arch).unwrap();
     let program: BpfProgram = filter.try_into().unwrap();
@@ -133,6 +138,40 @@ fn a_ring_that_may_not_register_or_enter_is_epoll() {
         let report = without(call, Backend::Auto).unwrap();
         assert_eq!(report.name(), "epoll", "{report}");
         assert_eq!(report.refused().len(), 3, "{report}");
+    }
+}
+
+/// Nothing would ever wake a core on it.
+#[test]
+fn a_ring_that_completes_nothing_is_epoll() {
+    let report = thread::spawn(|| {
+        instead(&[libc::SYS_io_uring_enter], 0);
+        EventSource::new(Backend::Auto, &Config::default())
+            .unwrap()
+            .1
+    });
+    let report = report.join().unwrap();
+    assert_eq!(report.name(), "epoll", "{report}");
+    let refused = report.refused();
+    let says = |text: &String| text.contains("the ring completes nothing");
+    assert!(refused.len() == 3 && refused.iter().all(says), "{report}");
+}
+
+/// Where the exact wait is refused, epoll sleeps for some milliseconds, and no longer.
+#[test]
+fn epoll_does_without_the_wait_that_counts_nanoseconds() {
+    for errno in [Errno::PERM, Errno::NOSYS] {
+        let waits = move || {
+            refuse(&[libc::SYS_epoll_pwait2], errno);
+            let (mut backend, _) = EventSource::new(Backend::Epoll, &Config::default()).unwrap();
+            for _ in 0..3 {
+                backend.wait(Some(Duration::from_micros(50))).unwrap();
+            }
+            // Not with a timeout either is a ring of the doorbell lost.
+            backend.doorbell().ring();
+            backend.wait(Some(Duration::MAX)).unwrap();
+        };
+        thread::spawn(waits).join().unwrap();
     }
 }
 

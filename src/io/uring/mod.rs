@@ -21,7 +21,7 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
-use io_uring::IoUring;
+use io_uring::{EnterFlags, IoUring, types};
 
 pub(super) use self::setup::{FLAVORS, Flavor};
 use super::{
@@ -32,6 +32,9 @@ use super::{
 /// The `user_data` of the doorbell's poll, of cancels. No key of the table has this low half.
 const DOORBELL: u64 = 0x0000_0000_ffff_ffff;
 const CANCEL: u64 = 0x0000_0001_ffff_ffff;
+
+/// For how long a new ring is waited for, which takes a moment.
+const CHECK_MAX: Duration = Duration::from_secs(1);
 
 /// How often `drop` waits for the kernel to let go, and for how long each time. Not until a
 /// deadline: a busy machine may stop this thread past any before the kernel was asked once.
@@ -58,6 +61,9 @@ pub(super) struct Uring {
     rung: bool,
     /// How many of the queued completion entries were there when the last `wait` returned.
     told: usize,
+    /// How a sleep is entered. Since Linux 6.15 a thread can say that it waits for no disk: else it
+    /// counts as one that does, in the load average and as I/O pressure.
+    sleeps_as: EnterFlags,
     ledger: Ledger,
 }
 
@@ -90,6 +96,11 @@ impl Uring {
     pub(super) fn new(flavor: Flavor, config: &Config) -> io::Result<Uring> {
         let ring = setup::ring(flavor, config)?;
         let doorbell = Doorbell::eventfd()?;
+        let sleeps_as = if ring.params().is_feature_no_iowait() {
+            EnterFlags::NO_IOWAIT
+        } else {
+            EnterFlags::empty()
+        };
         let mut uring = Uring {
             ring,
             ops: Slab::new(),
@@ -101,13 +112,29 @@ impl Uring {
             doorbell,
             rung: false,
             told: 0,
+            sleeps_as,
             ledger: Ledger::default(),
         };
         uring.watch_doorbell();
-        // Now, and not with the first poll: a kernel that takes no submissions is to be found out
-        // while another backend can still be chosen.
-        uring.ring.submit()?;
+        uring.check()?;
         Ok(uring)
+    }
+
+    /// Lets the ring do something. Now, and not with the first poll: one that takes no submissions,
+    /// or completes none, is to be found out while another backend can still be chosen.
+    fn check(&mut self) -> io::Result<()> {
+        self.push(Submission::nop(CANCEL));
+        let at_most = types::Timespec::from(CHECK_MAX);
+        let args = types::SubmitArgs::new().timespec(&at_most);
+        let entered = self.ring.submitter().submit_with_args(1, &args);
+        // It is the only entry that there can be.
+        if self.ring.completion().next().is_none() {
+            poll::tolerate(entered)?;
+            let text = "the ring completes nothing: something between the kernel and this program \
+                        accepts io_uring's system calls and does not carry them out";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        Ok(())
     }
 
     pub(super) fn doorbell(&self) -> Doorbell {

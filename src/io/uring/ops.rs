@@ -50,7 +50,11 @@ impl Uring {
         addr: SocketAddr,
     ) -> io::Result<(Fd, Op)> {
         let fd = socket::keep(socket::stream(addr, SocketFlags::NONBLOCK)?);
-        Ok((fd, self.start(token, fd, State::connect(addr))))
+        let op = self.start(token, fd, State::connect(addr));
+        // The caller may be in a handler for longer than its limit for this. If the kernel refuses,
+        // the next poll submits again.
+        let _ = self.ring.submit();
+        Ok((fd, op))
     }
 
     pub(in crate::io) fn readable(&mut self, token: Token, fd: Fd) -> Op {
@@ -113,7 +117,7 @@ impl Uring {
     }
 
     /// Queues a submission. With the queue full it waits in the backlog for the next poll.
-    fn push(&mut self, submission: Submission) {
+    pub(super) fn push(&mut self, submission: Submission) {
         if !self.backlog.is_empty() || !submission.push(&mut self.ring) {
             self.backlog.push_back(submission);
         }

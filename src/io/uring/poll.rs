@@ -65,6 +65,32 @@ impl Uring {
         }
     }
 
+    /// An enter brings out some twenty deferred completions (since Linux 6.12), so it takes several.
+    /// At most as many are waited for as can have been there at the beginning, one for each
+    /// operation and the doorbell's: others may follow for ever.
+    pub(in crate::io) fn catch_up(&mut self) -> io::Result<usize> {
+        self.flush_backlog();
+        let (mut before, most) = (None, self.glance().completed + self.ops.len() + 1);
+        loop {
+            tolerate(self.ring.submit())?;
+            let Glance {
+                pending, completed, ..
+            } = self.glance();
+            let goes_on = pending && completed < most;
+            if !goes_on || before.replace(completed) == Some(completed) {
+                return Ok(completed + self.active.len() + self.ready.len());
+            }
+        }
+    }
+
+    pub(in crate::io) fn has_more(&mut self) -> bool {
+        let kernel_has_more = self.ring.submission().cq_overflow();
+        kernel_has_more
+            || !self.ready.is_empty()
+            || !self.active.is_empty()
+            || !self.parked.is_empty()
+    }
+
     pub(in crate::io) fn has_work(&mut self) -> bool {
         let glance = self.glance();
         glance.queued || glance.pending || glance.completed > 0 || self.has_own_work()
@@ -87,15 +113,13 @@ impl Uring {
             || self.glance().completed > 0;
         self.rung = false;
         if !could_go_on {
+            let timeout = timeout.map(|timeout| types::Timespec::from(timeout.min(TIMEOUT_MAX)));
+            let args = types::SubmitArgs::new();
+            let args = timeout
+                .as_ref()
+                .map_or(args, |timeout| args.timespec(timeout));
             let submitter = self.ring.submitter();
-            let slept = match timeout {
-                None => submitter.submit_and_wait(1),
-                Some(timeout) => {
-                    let timeout = types::Timespec::from(timeout.min(TIMEOUT_MAX));
-                    submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&timeout))
-                }
-            };
-            tolerate(slept)?;
+            tolerate(submitter.submit_with_args_and_flags(1, &args, self.sleeps_as))?;
         }
         self.told = self.glance().completed;
         Ok(())
@@ -194,7 +218,7 @@ pub(super) fn is_passing(errno: Errno) -> bool {
 
 /// Refusals of an enter that pass once completions have been reaped, and ends of a sleep that are
 /// none of an error.
-fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
+pub(super) fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
     match entered {
         Ok(_) => Ok(()),
         Err(error) => match Errno::from_io_error(&error) {

@@ -34,6 +34,13 @@ impl fmt::Display for Flavor {
 
 /// A ring that can do all that this backend needs, or the reason why not.
 pub(super) fn ring(flavor: Flavor, config: &Config) -> io::Result<IoUring> {
+    if is_under_valgrind() {
+        // It takes the call in which a core sleeps for one that does not block, and lets no other
+        // thread run meanwhile, nor any signal through: nothing could ever wake the core.
+        let text =
+            "valgrind runs this program, and stops all of it while a thread sleeps in a ring";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
     let mut builder = IoUring::builder();
     // A child process must not share our queues.
     builder.dontfork().setup_cqsize(config.completions);
@@ -58,6 +65,12 @@ pub(super) fn ring(flavor: Flavor, config: &Config) -> io::Result<IoUring> {
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
     Ok(ring)
+}
+
+/// Whether valgrind runs this program, whichever its tool: it then has a library of valgrind's.
+fn is_under_valgrind() -> bool {
+    let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    preloaded.to_string_lossy().contains("vgpreload_")
 }
 
 /// The usual refusals, with what can be done about them.

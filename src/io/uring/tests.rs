@@ -258,3 +258,61 @@ fn the_doorbell_is_watched_for_as_long_as_the_ring_lives() {
         }
     });
 }
+
+/// The threads that the system takes for ones that wait for a disk.
+fn blocked() -> usize {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let line = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("procs_blocked "));
+    line.unwrap().parse().unwrap()
+}
+
+/// Whether a thread of this process sleeps.
+fn sleeps(thread: rustix::thread::Pid) -> bool {
+    let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    let stat = std::fs::read_to_string(path).unwrap();
+    stat.rsplit_once(") ").unwrap().1.starts_with('S')
+}
+
+#[test]
+fn a_core_that_sleeps_does_not_wait_for_a_disk() {
+    // More than wait for one on a machine that is busy with other things.
+    const RINGS: usize = 64;
+    let small = Config {
+        submissions: 4,
+        completions: 16,
+        ..Config::default()
+    };
+    let uring = Uring::new(Flavor::Bare, &small).unwrap();
+    if !uring.ring.params().is_feature_no_iowait() {
+        eprintln!("not applicable: this kernel has no IORING_FEAT_NO_IOWAIT");
+        return;
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    let sleepers: Vec<_> = (0..RINGS)
+        .map(|_| {
+            let (tell, small) = (tell.clone(), small.clone());
+            std::thread::spawn(move || {
+                let mut uring = Uring::new(Flavor::Deferred, &small).unwrap();
+                tell.send((rustix::thread::gettid(), uring.doorbell()))
+                    .unwrap();
+                drop(tell);
+                uring.wait(None).unwrap();
+            })
+        })
+        .collect();
+    drop(tell);
+    let rings: Vec<_> = told.iter().collect();
+    let start = Instant::now();
+    let all_sleep = || rings.iter().all(|(thread, _)| sleeps(*thread));
+    // Others that wait for a disk are done some time.
+    while !(all_sleep() && blocked() < RINGS / 2) {
+        assert!(start.elapsed() < PATIENCE, "{} are blocked", blocked());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    rings.iter().for_each(|(_, doorbell)| doorbell.ring());
+    for sleeper in sleepers {
+        sleeper.join().unwrap();
+    }
+}

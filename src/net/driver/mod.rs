@@ -36,6 +36,9 @@ use std::time::Duration;
 const STEPS_MAX: u32 = 16;
 /// Completions taken at once.
 const COMPLETIONS_MAX: usize = 256;
+/// Reaps that timers which are due wait for at least, while the event source has more. An operation
+/// with much to receive has a turn in each.
+const LATE_REAPS: usize = 16;
 /// Events beyond the limit, in the whole runtime, up to which completions may add to them.
 const RESERVED_MAX: usize = 64;
 /// Connections that one event hands over.
@@ -74,6 +77,13 @@ pub(super) enum Operation {
     },
 }
 
+/// The timers that were due by `now_ns` wait for the event source, so often.
+#[derive(Debug)]
+struct Late {
+    now_ns: u64,
+    reaps: usize,
+}
+
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -86,6 +96,8 @@ pub(crate) struct Driver {
     pub(super) kept: Slab<Arc<Conn>>,
     completions: VecDeque<Completion>,
     reaped: Vec<Completion>,
+    /// Timers are due, and wait for completions that were there before.
+    late: Option<Late>,
     /// Connections that were just accepted; none between two looks.
     burst: Option<(Arc<Listening>, Vec<io::Result<Fd>>)>,
     /// Listeners that wait to accept again, and since when, in ns.
@@ -120,6 +132,7 @@ impl Driver {
             kept: Slab::new(),
             completions: VecDeque::new(),
             reaped: Vec::new(),
+            late: None,
             burst: None,
             resting: Vec::new(),
             draining: false,
@@ -153,17 +166,58 @@ impl Driver {
         true
     }
 
-    /// Turns what completed, and the timers that are due, into posts.
+    /// Turns completions into posts, and then the timers that are due.
+    ///
+    /// **Data before timers.** A core may be late, because of a long handler or because the machine
+    /// was paused: then it finds timers due, and completions that were there before. A timer is
+    /// often the limit for just these, so they go first: the timers that are due by now wait until
+    /// all that has completed by now is posted. Others may complete for ever, so they wait for
+    /// [`LATE_REAPS`] and as many more for each half of [`COMPLETIONS_MAX`] that have something to
+    /// tell. All of these are made in this look, unless there is no room for more events or no
+    /// buffer to receive into: then handlers have to run in between.
     pub(crate) fn look(&mut self, core: &mut Core) {
         core.looked();
-        if !self.timers.is_empty() || !self.resting.is_empty() {
+        if self.late.is_none() && (!self.timers.is_empty() || !self.resting.is_empty()) {
             let now_ns = core.clock.now_ns();
-            // Also at the limit of events: each was accepted when it was set.
-            while let Some(timer) = self.timers.due(now_ns) {
-                timer.fire(core);
+            if self.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+                let waiting = self.backend.catch_up();
+                let waiting = waiting.unwrap_or_else(|error| self.failed(&error));
+                let reaps = LATE_REAPS * (1 + waiting / (COMPLETIONS_MAX / 2));
+                self.late = Some(Late { now_ns, reaps });
             }
-            self.accept_again(now_ns, core);
         }
+        loop {
+            let reaped = self.reap_completions(core);
+            let Some(Late { now_ns, reaps }) = self.late.take() else {
+                break;
+            };
+            let is_full = reaped == COMPLETIONS_MAX || !self.completions.is_empty();
+            if reaps == 1 || !is_full && !self.backend.has_more() {
+                self.post_burst(core);
+                self.fire(now_ns, core);
+                break;
+            }
+            let reaps = reaps - 1;
+            self.late = Some(Late { now_ns, reaps });
+            if reaped == 0 || !self.completions.is_empty() {
+                break;
+            }
+        }
+        self.post_burst(core);
+    }
+
+    /// Posts the timers that are due.
+    fn fire(&mut self, now_ns: u64, core: &mut Core) {
+        // Also at the limit of events: each was accepted when it was set.
+        while let Some(timer) = self.timers.due(now_ns) {
+            timer.fire(core);
+        }
+        self.accept_again(now_ns, core);
+    }
+
+    /// Turns completions into posts, as far as there is room. Returns how many completions were
+    /// taken from the event source.
+    fn reap_completions(&mut self, core: &mut Core) -> usize {
         // At the limit of events one completion a look becomes an event all the same: work that
         // fills the queues again and again would keep the network out for ever.
         let mut spare = true;
@@ -178,26 +232,32 @@ impl Driver {
         {
             self.complete(completion, core);
         }
-        if self.completions.is_empty() {
-            let mut reaped = std::mem::take(&mut self.reaped);
-            // On a virtual core that takes no time: a core that was left with the simulated
-            // network's lock would never get it back from one that looks outside of time.
-            let polled = uncharged(|| self.backend.poll(&mut reaped, COMPLETIONS_MAX));
-            // Only a kernel that refuses to go on fails here: the core cannot be served any more.
-            if let Err(error) = polled {
-                panic!("core {}: the event source failed: {error}", self.core);
-            }
-            for completion in reaped.drain(..) {
-                // Once one has to wait, those behind it do.
-                if self.completions.is_empty() && admits(core) {
-                    self.complete(completion, core);
-                } else {
-                    self.completions.push_back(completion);
-                }
-            }
-            self.reaped = reaped;
+        if !self.completions.is_empty() {
+            return 0;
         }
-        self.post_burst(core);
+        let mut reaped = std::mem::take(&mut self.reaped);
+        // On a virtual core that takes no time: a core that was left with the simulated network's
+        // lock would never get it back from one that looks outside of time.
+        let polled = uncharged(|| self.backend.poll(&mut reaped, COMPLETIONS_MAX));
+        if let Err(error) = polled {
+            self.failed(&error);
+        }
+        let count = reaped.len();
+        for completion in reaped.drain(..) {
+            // Once one has to wait, those behind it do.
+            if self.completions.is_empty() && admits(core) {
+                self.complete(completion, core);
+            } else {
+                self.completions.push_back(completion);
+            }
+        }
+        self.reaped = reaped;
+        count
+    }
+
+    /// Only a kernel that refuses to go on fails here: the core cannot be served any more.
+    fn failed(&self, error: &io::Error) -> ! {
+        panic!("core {}: the event source failed: {error}", self.core);
     }
 
     /// Posts what a completion means.
@@ -494,7 +554,7 @@ impl Source for Driver {
     fn wait(&mut self, core: &Core) {
         let timeout = self.timeout(core.clock.now_ns());
         if let Err(error) = self.backend.wait(timeout) {
-            panic!("core {}: the event source failed: {error}", self.core);
+            self.failed(&error);
         }
     }
 

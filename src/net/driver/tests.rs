@@ -1,8 +1,10 @@
 //! The driver in simulated runtimes of one core.
 
-use super::{BURST_MAX, COMPLETIONS_MAX, Driver, release, tell_the_end};
+use super::{
+    BURST_MAX, COMPLETIONS_MAX, Driver, LATE_REAPS, SIMULATED_BUFFERS, release, tell_the_end,
+};
 use crate::net::tests::{Drops, Witness, settle};
-use crate::net::{Acceptors, Backend, Incoming, SimCall, SimNet, Stream};
+use crate::net::{Acceptors, Backend, Incoming, RecvBuf, SimCall, SimClient, SimNet, Stream};
 use crate::sim::Simulation;
 use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
 use std::io;
@@ -293,6 +295,87 @@ fn what_waits_for_room_is_unread() {
     let unread = until(&mut simulation, &told);
     let left_out = |bytes: usize| BYTES.map(|its| if its == bytes { 0 } else { its }).to_vec();
     assert!(BYTES.map(left_out).contains(&unread), "{unread:?}");
+    assert!(simulation.end().is_err(), "there was no end to the events");
+}
+
+/// A server with this many clients, whose handler "read" is run for all data. `keeps`: it never
+/// gives a buffer back.
+fn reading(events_max: usize, clients: usize, keeps: bool) -> (Simulation, Vec<SimClient>) {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let mut next = 100;
+    let (mut simulation, addr) = listening(1, events_max, move |cx, incoming| {
+        next += 1;
+        let stream = incoming.unwrap().open(Color::from(next));
+        let kept = Arc::clone(&kept);
+        cx.post(stream.color(), move |cx| {
+            let on_data = move |_: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+                if keeps {
+                    kept.lock().unwrap().push(data);
+                }
+            };
+            stream.on_data(cx, &READ, on_data).unwrap();
+            stream.detach(cx).unwrap();
+        });
+    });
+    let net = simulation.network().clone();
+    let connect = |_| net.connect(addr).unwrap();
+    let clients = (0..clients).map(connect).collect();
+    settle(&mut simulation);
+    (simulation, clients)
+}
+
+/// Keeps the core inside of a handler until a timer is due, and has all clients send meanwhile.
+/// When the timer's event runs: how many have been read, how many completions wait for room, and
+/// whether the event source has more.
+fn late(simulation: &mut Simulation, clients: Vec<SimClient>) -> (u64, usize, bool) {
+    let (tell, told) = channel();
+    let busy = move |cx: &mut Cx| {
+        let due = Callback::anonymous(Color::from(3), move |cx: &mut Cx| {
+            let driver = driver(cx);
+            let (waiting, has_more) = (driver.completions.len(), driver.backend.has_more());
+            tell.send((waiting, has_more)).unwrap();
+        });
+        cx.timer(Duration::from_micros(1), due);
+        for mut client in clients {
+            io::Write::write_all(&mut client, b"in time").unwrap();
+        }
+        crate::sim::work(cx, Duration::from_millis(1));
+    };
+    simulation.poster().post(Color::from(2), busy).unwrap();
+    let (waiting, has_more) = until(simulation, &told);
+    let profile = simulation.profile();
+    let read = profile.handlers.iter().find(|its| its.name == "read");
+    (read.map_or(0, |read| read.events()), waiting, has_more)
+}
+
+/// There are fewer buffers to receive into, and fewer completions are taken at once.
+#[test]
+fn a_timer_waits_for_all_that_came_before_it_was_due() {
+    for clients in [2 * usize::from(SIMULATED_BUFFERS), 2 * COMPLETIONS_MAX] {
+        let (mut simulation, clients) = reading(10_000, clients, false);
+        let (_, waiting, has_more) = late(&mut simulation, clients);
+        assert_eq!((waiting, has_more), (0, false));
+    }
+}
+
+/// The application keeps all buffers, so the rest is never received.
+#[test]
+fn a_timer_does_not_wait_for_buffers_for_ever() {
+    let clients = 2 * usize::from(SIMULATED_BUFFERS);
+    let (mut simulation, clients) = reading(10_000, clients, true);
+    let (read, waiting, has_more) = late(&mut simulation, clients);
+    assert_eq!((read, waiting), (SIMULATED_BUFFERS.into(), 0));
+    assert!(has_more);
+}
+
+/// There a look brings one completion.
+#[test]
+fn at_the_limit_of_events_a_timer_waits_for_some_looks() {
+    let (mut simulation, clients) = reading(300, 200, false);
+    let begin = move |cx: &mut Cx| fill(cx, &Arc::new(|_: &Driver| ()));
+    simulation.poster().post(Color::from(9), begin).unwrap();
+    let (_, waiting, _) = late(&mut simulation, clients);
+    assert!((1..200 - LATE_REAPS).contains(&waiting), "{waiting}");
     assert!(simulation.end().is_err(), "there was no end to the events");
 }
 
