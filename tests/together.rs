@@ -197,6 +197,26 @@ fn what_was_posted_before_in_one_of_the_colors_goes_first() {
     }
 }
 
+/// Far more than a time that grows with their square would allow.
+#[test]
+fn each_of_many_states_costs_the_same() {
+    const STATES: u64 = if cfg!(miri) { 20 } else { 200_000 };
+    let _bound = Bound::new("each_of_many_states");
+    let runtime = cores(1).build().unwrap();
+    let sum = runtime.run_until(|cx, finish| {
+        let states: Vec<_> = (0..STATES)
+            .map(|i| Colored::new(cx, Color::from(i), 0))
+            .collect();
+        cx.with_all(&states[..], |all, _cx| {
+            (1..).zip(all).for_each(|(i, state)| *state += i);
+        });
+        cx.read_all(states, move |all, _cx| {
+            finish.finish(all.into_iter().sum::<u64>())
+        });
+    });
+    assert_eq!(sum.unwrap(), STATES * (STATES + 1) / 2);
+}
+
 /// Also of colors that share a slot, and of three sets in a ring.
 #[test]
 fn sets_that_overlap_in_any_order_do_not_wait_for_each_other() {
