@@ -634,6 +634,36 @@ fn a_held_color_waits_for_a_future() {
     assert_eq!(*log.lock().unwrap(), expected);
 }
 
+/// One event takes a hold for each of four lines. The first line takes longest to answer.
+#[test]
+fn a_pipeline_is_answered_in_its_order() {
+    let _bound = Bound::new("a_pipeline");
+    for count in [1, 2] {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&log);
+        let runtime = cores(count).exit_when_idle(true).build().unwrap();
+        runtime
+            .run(move |cx| {
+                let next = Arc::clone(&all);
+                cx.post(HERE, move |cx| {
+                    for line in 0..4 {
+                        let log = Arc::clone(&all);
+                        let answer = async move {
+                            sleep(Duration::from_micros(300 * (4 - line))).await;
+                            let there = with_cx(|cx| cx.ask(THERE, |cx| cx.color()));
+                            assert_eq!(there.await, Ok(THERE));
+                            log.lock().unwrap().push(line);
+                        };
+                        cx.hold().until(answer).detach();
+                    }
+                });
+                cx.post(HERE, move |_cx| next.lock().unwrap().push(4));
+            })
+            .unwrap();
+        assert_eq!(*log.lock().unwrap(), [0, 1, 2, 3, 4]);
+    }
+}
+
 #[test]
 fn a_canceled_or_late_future_lets_the_held_color_go_on() {
     let _bound = Bound::new("a_canceled_or_late_future");
