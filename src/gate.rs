@@ -1,41 +1,59 @@
-//! A color that waits: what is put aside while a hold is out, and who may run meanwhile.
+//! A color that is held: which of its events run meanwhile, and where the others wait.
 //!
-//! A *hold* ([`crate::Hold`]) suspends one color. Its *gate* has a *level* for each hold that is
-//! out, the innermost last, and a *backlog*: the color's events that arrived meanwhile, in order.
-//! Gates lie beside the scheduler. The scheduler does not know that a color waits: events of it are
+//! A *hold* ([`crate::Hold`]) suspends one color. The color's *gate* has a *level* for each hold
+//! that is out, and a *backlog*: the ordinary events of the color that arrived meanwhile, in order.
+//! Gates lie beside the scheduler. The scheduler does not know that a color is held. Its events are
 //! queued, moved and stolen like any others, and a core that is about to begin one asks the gate.
 //!
-//! **Who asks.** Nobody, until a runtime's first hold. That one marks all profiles
+//! **Which events ask.** None, until a runtime's first hold. That one marks all profiles
 //! ([`Profiles::gate`]), and from then on each event looks whether its slot has a gate, which is
-//! one word. The events that a hold is ended by, and those that are posted through it, are never
-//! marked: they *pass*, and find out by themselves what they may do ([`Gates::arrive`]).
+//! one word. The events that end a hold, and those that are posted through it, are never marked:
+//! they *pass*, and ask by themselves whether they may run ([`Gates::arrive`]).
 //!
 //! **By exact color.** Two colors may share a slot, and one of them may wait for the other. So a
 //! gate has the color's own value, and other colors of its slot run.
 //!
-//! **What happens at a gate.** An ordinary event is put aside at the end of the backlog. An event
-//! through a hold runs if that hold is the innermost; else it waits at its level. A hold ends when
-//! its last event, which passes too, finds it innermost: the level goes. What waits then is *let
-//! go* one by one: the first of it is put before all other events of the color where it runs, and
-//! when that event begins, the next one is. If one of them holds again, the next one arrives at a
-//! gate with a level, and is put back before the others. So each step takes the same time however
-//! many events wait, and none is ever overtaken by one that was posted later.
+//! **Levels.** The levels of a gate form a list, in the order in which their holds end. The first
+//! of them is *due*. The holds that an event takes are put into the list one behind the other, all
+//! of them before the levels that the event has found there. So:
 //!
-//! **Readers.** A level can be shared: readers of the color's states ([`crate::colored`]) made it,
-//! who run in other colors meanwhile. An event that begins to read passes too. It runs if all
-//! levels are shared and nobody waits before it, else it waits in the backlog like any other
-//! ([`Gates::may_read`]). Shared levels end in any order, and each lets the first go that waits,
-//! which may be a reader.
+//! - Holds of one event are *siblings*: they end in the order in which they were taken.
+//! - A hold that is taken by an event through another hold is *nested* in that one, and ends before
+//!   it. If it is taken by the continuation, it has the place of the hold that is over, before the
+//!   siblings of that one.
+//!
+//! ```text
+//! an event takes a and b                    a b
+//! an event through a takes c and d      c d a b
+//! the continuation of c takes e         e d a b
+//! ```
+//!
+//! **What happens at a gate.** An ordinary event is put aside at the end of the backlog. An event
+//! through a hold runs if its level is due; else it waits at that level. So a hold that is resumed
+//! early stays out until those before it are over, and its continuation waits for them. A hold ends
+//! when its last event, which passes too, finds it due: the level goes. The events that wait at the
+//! next level, or in the backlog if there is none, are then *let go* one by one: the first of them
+//! is put before all other events of the color where it runs, and when that event begins, the next
+//! one is. If one of them holds again, the next one arrives at a level that is not due, and is put
+//! back before the others. So each step takes the same time however many events wait and however
+//! many holds are out, and no event is overtaken by one that was posted later.
+//!
+//! **Readers.** Readers of the color's states ([`crate::colored`]) share the color. They run in
+//! other colors meanwhile, so they have no level: their holds are counted, and end in any order. An
+//! event that begins to read passes. It runs if no level is there and no event waits before it,
+//! else it waits in the backlog like any other ([`Gates::may_read`]). Each end of a shared hold
+//! lets the first event go that waits, which may be a reader.
 //!
 //! **What can never happen.** No ordinary event of a color begins while a hold of the color is out.
 //! No event of the backlog is lost: it counts as posted and not as executed, so no run ends before
 //! it, and a run that is cut short drops it like what is queued. No run ends while a hold is out:
-//! the hold counts as an event posted, which its last event executes.
+//! the hold counts as an event posted, which its last event executes. No gate has levels and
+//! readers at once.
 //!
-//! **Who may touch a gate.** Whoever runs the color: only there are levels added, and events put
-//! aside or let go. Gates lie in slabs, one for each sixty-fourth of all slots, and a mutex guards
-//! each slab. Beyond that a gate needs no protocol: it changes hands with its color, by whatever
-//! lock the color does.
+//! **Which core may touch a gate.** The one that runs the color: only there are levels added, and
+//! events put aside or let go. Gates lie in slabs, one for each sixty-fourth of all slots, and a
+//! mutex guards each slab. Beyond that a gate needs no protocol: it changes hands with its color,
+//! under the same lock.
 
 use crate::Color;
 use crate::color::{CoreId, SlotId};
@@ -48,89 +66,157 @@ use slab::Slab;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
-/// One hold, of all that a runtime ever makes.
+/// The number of a hold, shared or not, which no other hold of the runtime has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HoldId(u64);
+pub(crate) struct HoldNumber(u64);
 
-impl HoldId {
+impl HoldNumber {
     /// Of the number of its core; there are fewer than 512.
     const CORE_BITS: u32 = 9;
 
-    /// The `number`-th of a core.
-    pub(crate) fn new(core: CoreId, number: u64) -> HoldId {
-        HoldId(number << HoldId::CORE_BITS | u64::from(core.number()))
+    /// The `number`-th hold that this core makes.
+    pub(crate) fn new(core: CoreId, number: u64) -> HoldNumber {
+        HoldNumber(number << HoldNumber::CORE_BITS | u64::from(core.number()))
     }
 
-    /// As a number that no other hold has.
-    pub(crate) fn number(self) -> u64 {
+    pub(crate) fn get(self) -> u64 {
         self.0
     }
 
     /// The core that made it.
     pub(crate) fn core(self) -> usize {
-        (self.0 % (1 << HoldId::CORE_BITS)) as usize
+        (self.0 % (1 << HoldNumber::CORE_BITS)) as usize
     }
 }
 
-/// A hold that is out.
+/// A hold that is not shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HoldId {
+    number: HoldNumber,
+    /// Where its level is, until it is over; afterwards another level may be there.
+    level: usize,
+}
+
+impl HoldId {
+    pub(crate) fn number(self) -> HoldNumber {
+        self.number
+    }
+
+    fn is_out(self, levels: &Slab<Level>) -> bool {
+        let level = levels.get(self.level);
+        level.is_some_and(|level| level.hold == self.number)
+    }
+}
+
+/// The place of a hold that is out.
 #[derive(Debug)]
 struct Level {
-    hold: HoldId,
-    /// Events through it that came while another was innermost.
+    hold: HoldNumber,
+    /// Events through it that came before it was due.
     through: Fifo,
-    /// Of readers.
-    shared: bool,
+    /// The level that is due after this one.
+    next: Option<usize>,
 }
 
 /// See the module text.
 #[derive(Debug)]
 struct Gate {
     color: Color,
-    /// One, nearly always: in the gate itself, so that a hold allocates nothing.
-    levels: SmallVec<[Level; 1]>,
+    /// The first level.
+    due: Option<usize>,
+    /// The level of the latest hold that the running event has taken.
+    latest: Option<usize>,
+    /// Shared holds that are out.
+    readers: u32,
     backlog: Fifo,
     /// The next event of the color to begin is one that was let go.
     let_go: bool,
 }
 
-// SAFETY: a gate owns the nodes in it, and their closures are `Send` (the bound of `Maker::make`).
-unsafe impl Send for Gate {}
-
 impl Gate {
     fn new(color: Color) -> Gate {
         Gate {
             color,
-            levels: SmallVec::new(),
+            due: None,
+            latest: None,
+            readers: 0,
             backlog: Fifo::EMPTY,
             let_go: false,
         }
     }
 
-    /// Whether no hold is out and nothing waits.
+    fn is_held(&self) -> bool {
+        self.due.is_some() || self.readers > 0
+    }
+
+    /// Whether no hold is out and no event waits.
     fn is_open(&self) -> bool {
-        self.levels.is_empty() && self.backlog.is_empty() && !self.let_go
+        !self.is_held() && self.backlog.is_empty() && !self.let_go
     }
 
     /// Events that wait.
-    fn waiting(&self) -> u64 {
-        let levels = self.levels.iter().map(|level| level.through.len());
-        levels.chain([self.backlog.len()]).map(u64::from).sum()
+    fn waiting(&self, levels: &Slab<Level>) -> u64 {
+        let after = |level: &&Level| level.next.map(|next| &levels[next]);
+        let due = self.due.map(|due| &levels[due]);
+        let through = std::iter::successors(due, after).map(|level| level.through.len());
+        through.chain([self.backlog.len()]).map(u64::from).sum()
     }
 
-    /// Whether nobody has the color but readers.
-    fn is_shared(&self) -> bool {
-        self.levels.iter().all(|level| level.shared)
+    /// An event of the color has begun. Whether it is one that was let go.
+    fn begin(&mut self) -> bool {
+        if !fault("nested hold behind the outer one") {
+            self.latest = None;
+        }
+        std::mem::take(&mut self.let_go)
     }
 
     /// The next event that waits and may run, or find out whether it may.
-    fn let_go(&mut self) -> Option<Event> {
-        let waiting = match self.levels.last_mut() {
-            Some(level) if !level.shared => &mut level.through,
-            _ => &mut self.backlog,
+    fn let_go(&mut self, levels: &mut Slab<Level>) -> Option<Event> {
+        let waiting = match self.due {
+            Some(due) => &mut levels[due].through,
+            None => &mut self.backlog,
         };
         let event = waiting.pop();
         self.let_go = event.is_some();
         event
+    }
+
+    /// The running event takes a hold.
+    fn hold(&mut self, levels: &mut Slab<Level>, hold: HoldNumber) -> HoldId {
+        let before = self.latest.filter(|_| !fault("hold before its siblings"));
+        let next = match before {
+            Some(before) => levels[before].next,
+            None => self.due,
+        };
+        let level = levels.insert(Level {
+            hold,
+            through: Fifo::EMPTY,
+            next,
+        });
+        match before {
+            Some(before) => levels[before].next = Some(level),
+            None => self.due = Some(level),
+        }
+        self.latest = Some(level);
+        HoldId {
+            number: hold,
+            level,
+        }
+    }
+
+    /// The hold that is due ends.
+    fn end_due(&mut self, levels: &mut Slab<Level>) {
+        let due = self.due.expect("its last event has found it due");
+        let Level { through, next, .. } = levels.remove(due);
+        self.due = next;
+        // Posted through it after its deadline's event, say. They are due before the backlog.
+        let mut late = through;
+        if !late.is_empty() {
+            if !self.backlog.is_empty() {
+                late.append_all(self.backlog.take());
+            }
+            self.backlog = late;
+        }
     }
 
     /// An event that could not begin waits again: at the end, or where it was let go from.
@@ -156,7 +242,7 @@ pub(crate) enum Admission {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arrival {
     Runs,
-    /// Another hold is innermost: it is to be handed to [`Gates::wait`].
+    /// Another hold is due: it is to be handed to [`Gates::wait`].
     Waits(WaitsAt),
     /// Its hold has ended before it.
     Late,
@@ -190,6 +276,17 @@ struct AtSlot {
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 const _: () = assert!(SHARDS.is_power_of_two());
 
+/// The gates of a sixty-fourth of the slots.
+#[derive(Debug)]
+struct Shard {
+    at_slots: Slab<AtSlot>,
+    levels: Slab<Level>,
+}
+
+// SAFETY: gates and levels own the nodes in them, and their closures are `Send` (the bound of
+// `Maker::make`).
+unsafe impl Send for Shard {}
+
 /// The gates of a runtime.
 #[derive(Debug)]
 pub(crate) struct Gates {
@@ -197,7 +294,7 @@ pub(crate) struct Gates {
     /// For each slot, where in its shard its gates are, plus one; 0 if it has none. There from the
     /// first hold on. Written and read by whoever runs the slot.
     places: OnceLock<Box<[AtomicU32]>>,
-    shards: [Mutex<Slab<AtSlot>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     /// Holds that threads have ended that are no cores: for reports.
     pub(crate) ended_outside: relaxed::AtomicU64,
 }
@@ -207,7 +304,12 @@ impl Gates {
         Gates {
             slots,
             places: OnceLock::new(),
-            shards: std::array::from_fn(|_| Mutex::new(Slab::new())),
+            shards: std::array::from_fn(|_| {
+                Mutex::new(Shard {
+                    at_slots: Slab::new(),
+                    levels: Slab::new(),
+                })
+            }),
             ended_outside: relaxed::AtomicU64::new(0),
         }
     }
@@ -222,20 +324,26 @@ impl Gates {
 
     /// Works on the gate of a color, which is made if there is none. It is taken away once no
     /// hold is out and nothing waits.
-    fn with<R>(&self, slot: SlotId, color: Color, work: impl FnOnce(&mut Gate) -> R) -> R {
+    fn with<R>(
+        &self,
+        slot: SlotId,
+        color: Color,
+        work: impl FnOnce(&mut Gate, &mut Slab<Level>) -> R,
+    ) -> R {
         let number = slot.number() as usize;
         let place = &self.places.get().expect("there was a hold")[number];
         let mut shard = self.shards[number & (SHARDS - 1)].lock().unwrap();
+        let Shard { at_slots, levels } = &mut *shard;
         let key = match place.load(Ordering::Relaxed) {
             0 => {
                 let gates = SmallVec::new();
-                let key = shard.insert(AtSlot { slot, gates });
+                let key = at_slots.insert(AtSlot { slot, gates });
                 place.store(key as u32 + 1, Ordering::Relaxed);
                 key
             }
             found => found as usize - 1,
         };
-        let gates = &mut shard[key].gates;
+        let gates = &mut at_slots[key].gates;
         let at = match gates.iter().position(|gate| gate.color == color) {
             Some(at) => at,
             None => {
@@ -243,37 +351,55 @@ impl Gates {
                 gates.len() - 1
             }
         };
-        let result = work(&mut gates[at]);
+        let result = work(&mut gates[at], levels);
         if gates[at].is_open() {
             gates.swap_remove(at);
         }
         if gates.is_empty() {
-            shard.remove(key);
+            at_slots.remove(key);
             place.store(0, Ordering::Relaxed);
         }
         result
     }
 
-    /// The color that runs is held from now on, by one alone or `shared` by readers.
+    /// The color that runs is held from now on.
     pub(crate) fn hold(
         &self,
         slot: SlotId,
         color: Color,
-        hold: HoldId,
-        shared: bool,
+        hold: HoldNumber,
         profiles: &Profiles,
-    ) {
+    ) -> HoldId {
+        self.begin_holding(profiles);
+        self.with(slot, color, |gate, levels| {
+            check!(gate.readers == 0, "held while it is read");
+            gate.hold(levels, hold)
+        })
+    }
+
+    /// The color that runs is shared by one reader more.
+    pub(crate) fn share(&self, slot: SlotId, color: Color, profiles: &Profiles) {
+        self.begin_holding(profiles);
+        self.with(slot, color, |gate, _| {
+            check!(gate.due.is_none(), "read while it is held");
+            gate.readers += 1;
+        });
+    }
+
+    fn begin_holding(&self, profiles: &Profiles) {
         profiles.gate();
         self.places
             .get_or_init(|| (0..self.slots).map(|_| AtomicU32::new(0)).collect());
-        self.with(slot, color, |gate| {
-            check!(gate.is_shared() || !shared, "read while it is held");
-            gate.levels.push(Level {
-                hold,
-                through: Fifo::EMPTY,
-                shared,
-            });
-        });
+    }
+
+    /// An event has begun that ends a shared hold. The event that is returned is let go, and goes
+    /// before all others of the color.
+    pub(crate) fn end_shared(&self, slot: SlotId, color: Color) -> Option<Event> {
+        self.with(slot, color, |gate, levels| {
+            gate.begin();
+            gate.readers -= 1;
+            gate.let_go(levels)
+        })
     }
 
     /// An event has begun that would read. Whether it may, and where it waits otherwise.
@@ -286,10 +412,10 @@ impl Gates {
         if !self.any_at(slot) {
             return (true, place(false));
         }
-        self.with(slot, color, |gate| {
-            let again = std::mem::take(&mut gate.let_go);
-            let due = again || gate.backlog.is_empty() || fault("reader before who waits");
-            let may = gate.is_shared() && due;
+        self.with(slot, color, |gate, _| {
+            let again = gate.begin();
+            let first = again || gate.backlog.is_empty() || fault("reader before who waits");
+            let may = gate.due.is_none() && first;
             (may || fault("reader beside a hold"), place(again))
         })
     }
@@ -299,20 +425,20 @@ impl Gates {
     pub(crate) fn reads(&self, slot: SlotId, color: Color, place: WaitsAt) -> Option<Event> {
         place
             .first
-            .then(|| self.with(slot, color, Gate::let_go))
+            .then(|| self.with(slot, color, |gate, levels| gate.let_go(levels)))
             .flatten()
     }
 
     /// An ordinary event of this color is about to begin, in a slot that has a gate.
     pub(crate) fn admit(&self, slot: SlotId, color: Color, event: Event) -> Admission {
-        self.with(slot, color, |gate| {
-            let again = std::mem::take(&mut gate.let_go);
-            if !gate.levels.is_empty() {
+        self.with(slot, color, |gate, levels| {
+            let again = gate.begin();
+            if gate.is_held() {
                 Gate::put_aside(&mut gate.backlog, event, again);
                 return Admission::PutAside;
             }
             debug_assert!(again || gate.backlog.is_empty(), "what waits goes first");
-            Admission::Begins(event, gate.let_go())
+            Admission::Begins(event, gate.let_go(levels))
         })
     }
 
@@ -325,13 +451,12 @@ impl Gates {
         hold: HoldId,
         ends: bool,
     ) -> (Arrival, Option<Event>) {
-        self.with(slot, color, |gate| {
-            let again = std::mem::take(&mut gate.let_go);
-            let Some(at) = gate.levels.iter().position(|level| level.hold == hold) else {
-                return gate.late(again, ends);
-            };
-            let innermost = at + 1 == gate.levels.len() || gate.levels[at].shared;
-            if !innermost && !fault("outer hold ends before the inner one") {
+        self.with(slot, color, |gate, levels| {
+            let again = gate.begin();
+            if !hold.is_out(levels) {
+                return gate.late(levels, again, ends);
+            }
+            if gate.due != Some(hold.level) && !fault("hold ends before its turn") {
                 let place = WaitsAt {
                     hold: Some(hold),
                     first: again,
@@ -340,30 +465,23 @@ impl Gates {
                 return (Arrival::Waits(place), None);
             }
             if ends {
-                let mut late = gate.levels.remove(at).through;
-                // Posted through it after its deadline's event, say. They are due before the
-                // backlog.
-                if !late.is_empty() {
-                    if !gate.backlog.is_empty() {
-                        late.append_all(gate.backlog.take());
-                    }
-                    gate.backlog = late;
-                }
+                gate.end_due(levels);
             }
             // Only an event that was let go lets the next one go.
-            let next = if ends || again { gate.let_go() } else { None };
+            let next = if ends || again {
+                gate.let_go(levels)
+            } else {
+                None
+            };
             (Arrival::Runs, next)
         })
     }
 
     /// An event that arrived waits here, made anew.
     pub(crate) fn wait(&self, slot: SlotId, color: Color, place: WaitsAt, event: Event) {
-        self.with(slot, color, |gate| {
-            let level = place
-                .hold
-                .and_then(|hold| gate.levels.iter_mut().find(|level| level.hold == hold));
-            let waiting = match level {
-                Some(level) => &mut level.through,
+        self.with(slot, color, |gate, levels| {
+            let waiting = match place.hold {
+                Some(hold) => &mut levels[hold.level].through,
                 None => &mut gate.backlog,
             };
             Gate::put_aside(waiting, event, place.first);
@@ -372,9 +490,17 @@ impl Gates {
 
     /// Events that wait at all gates; for reports, and at limits.
     pub(crate) fn waiting(&self) -> u64 {
-        let of_shard = |shard: &Slab<AtSlot>| -> u64 {
-            let gates = shard.iter().flat_map(|(_, at_slot)| &at_slot.gates);
-            gates.map(Gate::waiting).sum()
+        let of_shard = |shard: &Shard| -> u64 {
+            let gates = shard
+                .at_slots
+                .iter()
+                .flat_map(|(_, at_slot)| &at_slot.gates);
+            let backlogs = gates.map(|gate| &gate.backlog);
+            let through = shard.levels.iter().map(|(_, level)| &level.through);
+            through
+                .chain(backlogs)
+                .map(|fifo| u64::from(fifo.len()))
+                .sum()
         };
         let shards = self.shards.iter();
         shards.map(|shard| of_shard(&shard.lock().unwrap())).sum()
@@ -384,8 +510,9 @@ impl Gates {
     pub(crate) fn depths(&self) -> Vec<(SlotId, Color, u64)> {
         let mut depths = Vec::new();
         for shard in &self.shards {
-            for (_, AtSlot { slot, gates }) in shard.lock().unwrap().iter() {
-                let of_gate = |gate: &Gate| (*slot, gate.color, gate.waiting());
+            let Shard { at_slots, levels } = &*shard.lock().unwrap();
+            for (_, AtSlot { slot, gates }) in at_slots {
+                let of_gate = |gate: &Gate| (*slot, gate.color, gate.waiting(levels));
                 depths.extend(gates.iter().map(of_gate));
             }
         }
@@ -396,13 +523,12 @@ impl Gates {
     pub(crate) fn take_all(&self) -> Vec<Fifo> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap();
-            let gates = shard.iter_mut().flat_map(|(_, at_slot)| &mut at_slot.gates);
-            for gate in gates {
-                all.push(gate.backlog.take());
-                let levels = gate.levels.iter_mut();
-                all.extend(levels.map(|level| level.through.take()));
-            }
+            let Shard { at_slots, levels } = &mut *shard.lock().unwrap();
+            let gates = at_slots
+                .iter_mut()
+                .flat_map(|(_, at_slot)| &mut at_slot.gates);
+            all.extend(gates.map(|gate| gate.backlog.take()));
+            all.extend(levels.iter_mut().map(|(_, level)| level.through.take()));
         }
         all.retain(|fifo| !fifo.is_empty());
         all
@@ -412,8 +538,13 @@ impl Gates {
 impl Gate {
     /// An event whose hold has ended before. What was posted through it is an ordinary event by
     /// now.
-    fn late(&mut self, again: bool, ends: bool) -> (Arrival, Option<Event>) {
-        if !ends && !self.levels.is_empty() {
+    fn late(
+        &mut self,
+        levels: &mut Slab<Level>,
+        again: bool,
+        ends: bool,
+    ) -> (Arrival, Option<Event>) {
+        if !ends && self.is_held() {
             let place = WaitsAt {
                 hold: None,
                 first: again,
@@ -421,7 +552,7 @@ impl Gate {
             };
             return (Arrival::Waits(place), None);
         }
-        let next = if again { self.let_go() } else { None };
+        let next = if again { self.let_go(levels) } else { None };
         (Arrival::Late, next)
     }
 }

@@ -89,14 +89,45 @@ impl Cx {
     /// ```
     ///
     /// # Order
-    /// What waits runs in the order in which it would have run without the hold, after the
-    /// continuation that resumes it. Only events of this very color wait, not others that happen to
-    /// share its slot. Nothing else is delayed, and no core waits.
+    /// The events that wait run in the order in which they would have run without the hold, after
+    /// the continuation that resumes it. Only events of this very color wait, not others that
+    /// happen to share its slot. Nothing else is delayed, and no core waits.
     ///
-    /// Holds nest. The color goes on when all are over, and the innermost is the first to be:
-    /// events through an outer hold, its continuation among them, wait for those that were made
-    /// later. Who waits for several answers in any order takes one hold, and counts them in the
-    /// color, through the hold.
+    /// Several holds of one event end in the order in which they were taken. First the events
+    /// through the first hold run, its continuation last. Then those through the second run, and so
+    /// on, and after all of them the color's other events. A hold that is resumed before its turn
+    /// stays out until then. So a pipeline of requests is answered in the order of the requests:
+    ///
+    /// ```
+    /// use mely::{Color, Runtime, sleep};
+    /// use std::sync::{Arc, Mutex};
+    /// use std::time::Duration;
+    /// let answered = Arc::new(Mutex::new(Vec::new()));
+    /// let log = Arc::clone(&answered);
+    /// Runtime::builder().build()?.run(move |cx| {
+    ///     let connection = Color::from(7);
+    ///     cx.post(connection, move |cx| {
+    ///         for (line, time_ms) in [("first", 2), ("second", 0)] {
+    ///             let log = Arc::clone(&log);
+    ///             let answer = async move {
+    ///                 sleep(Duration::from_millis(time_ms)).await;
+    ///                 log.lock().unwrap().push(line);
+    ///             };
+    ///             cx.hold().until(answer).detach();
+    ///         }
+    ///     });
+    ///     cx.post(connection, |cx| cx.stop());
+    /// })?;
+    /// assert_eq!(*answered.lock().unwrap(), ["first", "second"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Holds nest. A hold that is taken by an event through another hold ends before that one does.
+    /// A hold that is taken by a continuation ends before the color goes on in any way, which is
+    /// before the next hold of the event that took the first.
+    ///
+    /// To wait for several answers in any order, take one hold, post each answer through it, and
+    /// resume it after the last one.
     ///
     /// Whoever is to end the hold must not be an event of its color, such as the next poll of a
     /// task, nor of one that is held until this color goes on: they would wait for each other,
@@ -117,7 +148,7 @@ impl Cx {
         let Worker { core, inner, .. } = self.worker();
         Hold {
             inner: Arc::clone(inner),
-            id: core.hold(false),
+            id: core.hold(),
             color: core.current.color(),
             out: true,
             #[cfg(not(loom))]
@@ -171,8 +202,8 @@ impl Hold {
     /// is dropped in the color. On a hold that a deadline has ended, `f` is dropped in the color.
     ///
     /// Like any timer it fires only after the handler that this core is running, and like any end
-    /// of a hold it waits for those inside. Unlike other timers it is not canceled when the runtime
-    /// is asked to stop.
+    /// of a hold it waits for the holds that end before this one. Unlike other timers it is not
+    /// canceled when the runtime is asked to stop.
     ///
     /// # Panics
     /// If the context is of another runtime than the hold.
@@ -266,7 +297,7 @@ impl Hold {
         V: Send + 'static,
         F: FnOnce(&mut Cx, V) + Send + 'static,
     {
-        let color = Color::control(self.id.core());
+        let color = Color::control(self.id.number().core());
         let last = Last::new(self, f);
         Callback::new(None, color, move |_cx: &mut Cx, value: V| {
             let (hold, f) = last.take();
@@ -279,7 +310,7 @@ impl Hold {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let color = Color::control(self.id.core());
+        let color = Color::control(self.id.number().core());
         let last = Last::new(self, f);
         Callback::new(None, color, move |_cx: &mut Cx| {
             let (hold, f) = last.take();

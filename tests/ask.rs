@@ -443,6 +443,33 @@ fn what_the_asked_event_posted_comes_before_what_the_asker_posts() {
     }
 }
 
+/// The runtime of the first reply is kept until the other one has replied, too.
+#[test]
+fn replies_of_two_runtimes_that_are_gathered_keep_the_askers() {
+    let _bound = Bound::new("replies_of_two_runtimes");
+    let other = cores(1).exit_when_idle(true).build().unwrap();
+    let there = other.poster().ask(THERE, |_cx| 5).unwrap();
+    let (tell, told) = channel();
+    let (begun, has_begun) = channel();
+    let asker = cores(1).exit_when_idle(true).build().unwrap();
+    let asking = std::thread::spawn(move || {
+        asker.run(move |cx| {
+            let both = gather([cx.ask(HERE, |_cx| 4), there]);
+            let told = Callback::anonymous_value(HERE, move |_cx: &mut Cx, all| {
+                tell.send(all).unwrap();
+            });
+            both.then(cx, told);
+            begun.send(()).unwrap();
+        })
+    });
+    has_begun.recv().unwrap();
+    // Long enough for the asker to end.
+    std::thread::sleep(Duration::from_millis(50));
+    other.run(|_cx| ()).unwrap();
+    assert_eq!(told.recv(), Ok(Ok(vec![Ok(4), Ok(5)])));
+    asking.join().unwrap().unwrap();
+}
+
 /// The asker's runtime is kept until the other one has replied, or has gone.
 #[test]
 fn a_reply_of_another_runtime_keeps_the_askers() {

@@ -110,32 +110,139 @@ fn dropped_it_lets_the_color_go_on_and_counts() {
     }
 }
 
-/// Through the innermost hold at once, through an outer one when the inner is over.
+/// Through the first hold at once, through the second when the first is over; whichever is resumed
+/// first.
 #[test]
-fn posts_through_a_hold_go_before_what_waits() {
-    for seed in 0..30 {
+fn holds_of_one_event_end_in_the_order_in_which_they_were_taken() {
+    let orders = [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ];
+    for (seed, order) in (0..60).zip(orders.into_iter().cycle()) {
         let log = Log::default();
         let all = log.clone();
         simulate(seed, 2, move |cx| {
-            let outer = cx.hold();
-            let inner = cx.hold();
+            let mut holds = [(); 3].map(|()| Some(cx.hold()));
             cx.post(HELD, all.event("ordinary"));
-            outer.post(all.event("through the outer")).unwrap();
-            inner.post(all.event("through the inner")).unwrap();
-            cx.post(OTHER, move |_cx| {
-                outer.post(all.event("through the outer again")).unwrap();
-                outer.resume(all.event("outer resumed"));
-                inner.resume(all.event("inner resumed"));
+            for i in [2, 0, 1] {
+                let hold = holds[i].as_ref().unwrap();
+                hold.post(all.event(format!("through {i}"))).unwrap();
+            }
+            cx.post(OTHER, move |cx| {
+                for i in order {
+                    let hold = holds[i].take().unwrap();
+                    hold.post(all.event(format!("again through {i}"))).unwrap();
+                    // The continuation posts, too: an ordinary event.
+                    let its = all.clone();
+                    hold.resume(move |cx| {
+                        its.add(format!("resumed {i}"));
+                        cx.post(HELD, its.event(format!("posted by {i}")));
+                    });
+                    cx.flush();
+                }
             });
         });
         log.assert(&[
-            "through the inner",
-            "inner resumed",
-            "through the outer",
-            "through the outer again",
-            "outer resumed",
+            "through 0",
+            "again through 0",
+            "resumed 0",
+            "through 1",
+            "again through 1",
+            "resumed 1",
+            "through 2",
+            "again through 2",
+            "resumed 2",
+            "ordinary",
+            "posted by 0",
+            "posted by 1",
+            "posted by 2",
+        ]);
+    }
+}
+
+/// An event through a hold takes two, and the continuation of the first of these one more: all of
+/// them end before the hold does, and that before its sibling.
+#[test]
+fn holds_that_are_taken_through_a_hold_end_before_it() {
+    for seed in 0..60 {
+        let log = Log::default();
+        let all = log.clone();
+        simulate(seed, 2, move |cx| {
+            let [first, second] = [(); 2].map(|()| cx.hold());
+            cx.post(HELD, all.event("ordinary"));
+            second.resume(all.event("second"));
+            let its = all.clone();
+            first
+                .post(move |cx| {
+                    let [third, fourth] = [(); 2].map(|()| cx.hold());
+                    cx.post(OTHER, move |_cx| {
+                        fourth.resume(its.event("fourth"));
+                        third.resume(move |cx| {
+                            its.add("third");
+                            let [fifth, sixth] = [(); 2].map(|()| cx.hold());
+                            cx.post(OTHER, move |_cx| {
+                                sixth.resume(its.event("sixth"));
+                                fifth.resume(its.event("fifth"));
+                            });
+                        });
+                    });
+                })
+                .unwrap();
+            cx.post(OTHER, move |_cx| {
+                first.post(all.event("through the first")).unwrap();
+                first.resume(all.event("first"));
+            });
+        });
+        log.assert(&[
+            "third",
+            "fifth",
+            "sixth",
+            "fourth",
+            "through the first",
+            "first",
+            "second",
             "ordinary",
         ]);
+    }
+}
+
+/// A hold that is dropped, or whose deadline passes, before its turn ends in its turn.
+#[test]
+fn a_drop_and_a_deadline_wait_for_the_holds_before() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        let stats = simulate(seed, 2, move |cx| {
+            let [first, second, mut third] = [(); 3].map(|()| cx.hold());
+            cx.post(HELD, all.event("ordinary"));
+            second.post(all.event("through the second")).unwrap();
+            drop(second);
+            third.post(all.event("through the third")).unwrap();
+            third.resume_after(cx, Duration::from_micros(10), all.event("deadline"));
+            let later = move |cx: &mut Cx| {
+                first.resume(all.event("first"));
+                let late = move |_cx: &mut Cx| third.resume(all.event("never"));
+                cx.timer(Duration::from_millis(1), Callback::anonymous(OTHER, late));
+            };
+            cx.timer(Duration::from_millis(1), Callback::anonymous(OTHER, later));
+        });
+        log.assert(&[
+            "first",
+            "through the second",
+            "through the third",
+            "deadline",
+            "ordinary",
+        ]);
+        let sum = |of: fn(&mely::CoreStats) -> u64| stats.cores.iter().map(of).sum::<u64>();
+        assert_eq!(
+            (sum(|core| core.holds), sum(|core| core.holds_dropped)),
+            (3, 1)
+        );
+        assert_eq!(stats.events_waiting, 0);
     }
 }
 
@@ -211,21 +318,129 @@ fn a_deadline_ends_it_and_what_comes_later_is_dropped_in_the_color() {
     }
 }
 
+/// Nor does a stop wait for the time that was left.
 #[test]
 fn an_answer_in_time_cancels_the_deadline() {
     for seed in 0..30 {
         let log = Log::default();
         let all = log.clone();
-        simulate(seed, 2, move |cx| {
+        let builder = Runtime::builder().cores(Cores::Count(2));
+        let mut simulation = builder.simulate(seed).unwrap();
+        let first = move |cx: &mut Cx| {
             let mut hold = cx.hold();
             hold.resume_after(cx, Duration::from_micros(50), all.event("never"));
             hold.resume_after(cx, Duration::from_secs(500), all.event("never"));
             cx.post(OTHER, move |_cx| {
-                hold.resume(move |cx| all.add(cx.now() < Duration::from_secs(1)));
+                hold.resume(move |cx| {
+                    all.add("answer");
+                    cx.stop();
+                });
+            });
+        };
+        simulation.run(move |cx| cx.post(HELD, first)).unwrap();
+        log.assert(&["answer"]);
+        assert!(simulation.now() < Duration::from_secs(1));
+    }
+}
+
+/// Events through a hold that come behind its deadline's event run before those that wait in the
+/// color, in their order; also if the deadline's event holds the color again.
+#[test]
+fn what_is_behind_a_deadline_in_its_hold_goes_before_what_waits() {
+    for (seed, holds_again) in (0..60).zip([false, true].into_iter().cycle()) {
+        let log = Log::default();
+        let all = log.clone();
+        simulate(seed, 2, move |cx| {
+            let first = cx.hold();
+            let mut second = cx.hold();
+            for i in 0..2 {
+                cx.post(HELD, all.event(format!("waits {i}")));
+            }
+            let its = all.clone();
+            let deadline = move |cx: &mut Cx| {
+                its.add("deadline");
+                if holds_again {
+                    let again = cx.hold();
+                    cx.post(OTHER, move |_cx| again.resume(its.event("held again")));
+                }
+            };
+            second.resume_after(cx, Duration::from_micros(10), deadline);
+            let later = move |cx: &mut Cx| {
+                // The deadline's event waits for the first hold.
+                for i in 0..2 {
+                    second.post(all.event(format!("through {i}"))).unwrap();
+                }
+                first.resume(all.event("first"));
+                // Kept until it is over.
+                let drops = Callback::anonymous(OTHER, move |_cx| drop(second));
+                cx.timer(Duration::from_millis(1), drops);
+            };
+            cx.timer(Duration::from_millis(1), Callback::anonymous(OTHER, later));
+        });
+        let mut expected = vec!["first", "deadline"];
+        expected.extend(holds_again.then_some("held again"));
+        expected.extend(["through 0", "through 1", "waits 0", "waits 1"]);
+        log.assert(&expected);
+    }
+}
+
+/// A deadline and a continuation that a hold is given when it is over are dropped in the color soon,
+/// also while another hold is out.
+#[test]
+fn what_a_hold_is_given_when_it_is_over_is_dropped_at_once() {
+    for (seed, resumes) in (0..60).zip([false, true].into_iter().cycle()) {
+        let alive = Alive::default();
+        simulate(seed, 2, move |cx| {
+            let mut over = cx.hold();
+            over.resume_after(cx, Duration::from_micros(10), |_cx| ());
+            cx.post(HELD, move |cx| {
+                let other = cx.hold();
+                let payload = alive.payload();
+                let late = move |_cx: &mut Cx| drop(payload);
+                let over = if resumes {
+                    over.resume(late);
+                    None
+                } else {
+                    over.resume_after(cx, Duration::from_secs(3_600), late);
+                    Some(over)
+                };
+                let look = move |_cx: &mut Cx| {
+                    assert_eq!(alive.count(), 0);
+                    drop((over, other));
+                };
+                cx.timer(Duration::from_millis(1), Callback::anonymous(OTHER, look));
             });
         });
-        log.assert(&["true"]);
     }
+}
+
+/// Each is taken through the one before: so they end in the opposite order, and all wait but one.
+/// Far more than a time that grows with their square would allow.
+#[test]
+fn each_of_many_nested_holds_costs_the_same() {
+    const HOLDS: usize = if cfg!(miri) { 50 } else { 300_000 };
+    let _bound = Bound::new("each_of_many_nested");
+    fn nest(cx: &mut Cx, left: usize, holds: Arc<Mutex<Vec<Hold>>>, log: Arc<Mutex<Vec<usize>>>) {
+        if left > 0 {
+            let hold = cx.hold();
+            let all = Arc::clone(&holds);
+            hold.post(move |cx| nest(cx, left - 1, all, log)).unwrap();
+            return holds.lock().unwrap().push(hold);
+        }
+        cx.post(OTHER, move |_cx| {
+            for (i, hold) in holds.lock().unwrap().drain(..).enumerate() {
+                let log = Arc::clone(&log);
+                hold.resume(move |_cx| log.lock().unwrap().push(i));
+            }
+        });
+    }
+    let log = Arc::default();
+    let all = Arc::clone(&log);
+    let runtime = cores(1).exit_when_idle(true).build().unwrap();
+    runtime
+        .run(move |cx| cx.post(HELD, move |cx| nest(cx, HOLDS, Arc::default(), all)))
+        .unwrap();
+    assert!(log.lock().unwrap().iter().copied().eq((0..HOLDS).rev()));
 }
 
 /// The lost answer at a stop: a request is under way outside, and the program is asked to stop.
@@ -269,11 +484,11 @@ fn what_waits_is_dropped_if_the_run_is_cut_short() {
         .unwrap()
         .run(move |cx| {
             cx.post(HELD, move |cx| {
-                let outer = cx.hold();
-                let inner = cx.hold();
-                outer.post(move |_cx| drop(through)).unwrap();
+                let first = cx.hold();
+                let second = cx.hold();
+                second.post(move |_cx| drop(through)).unwrap();
                 cx.post(HELD, move |_cx| drop(token));
-                sender.send((outer, inner)).unwrap();
+                sender.send((first, second)).unwrap();
                 cx.stop();
             });
         })
@@ -281,11 +496,11 @@ fn what_waits_is_dropped_if_the_run_is_cut_short() {
     assert_eq!(alive.count(), 0, "{error}");
     // Two that wait, and the ends of two holds.
     assert!(error.to_string().contains('4'), "{error}");
-    let (outer, inner) = receiver.recv().unwrap();
+    let (first, second) = receiver.recv().unwrap();
     let late = alive.payload();
-    assert!(outer.post(move |_cx| drop(late)).is_err());
+    assert!(first.post(move |_cx| drop(late)).is_err());
     let late = alive.payload();
-    inner.resume(move |_cx| drop(late));
+    second.resume(move |_cx| drop(late));
     assert_eq!(alive.count(), 0);
 }
 
@@ -401,8 +616,8 @@ fn callbacks_that_resume_do_not_wait_for_their_own_hold() {
             });
             cx.ask(OTHER, |_cx| 8).then(cx, replied);
         });
-        // The innermost first, whoever was ready first.
-        log.assert(&["timer in 7", "blocking 7 in 7", "reply 8 in 7", "waited"]);
+        // In the order of the holds, whichever was ready first.
+        log.assert(&["reply 8 in 7", "blocking 7 in 7", "timer in 7", "waited"]);
     }
 }
 
@@ -438,20 +653,20 @@ fn a_deadline_that_was_replaced_does_not_end_it() {
         let log = Log::default();
         let all = log.clone();
         simulate(seed, 2, move |cx| {
-            let mut outer = cx.hold();
-            let inner = cx.hold();
-            outer.resume_after(cx, Duration::from_micros(10), all.event("replaced"));
+            let first = cx.hold();
+            let mut second = cx.hold();
+            second.resume_after(cx, Duration::from_micros(10), all.event("replaced"));
             cx.post(HELD, all.event("waited"));
             let later = move |cx: &mut Cx| {
-                // The first has fired by now, and waits for the inner hold.
-                outer.resume_after(cx, Duration::from_secs(1), all.event("deadline"));
-                inner.resume(all.event("inner"));
-                let last = move |_cx: &mut Cx| outer.resume(all.event("outer"));
+                // The deadline has passed by now, and its event waits for the first hold.
+                second.resume_after(cx, Duration::from_secs(1), all.event("deadline"));
+                first.resume(all.event("first"));
+                let last = move |_cx: &mut Cx| second.resume(all.event("second"));
                 cx.timer(Duration::from_micros(100), Callback::anonymous(OTHER, last));
             };
             cx.timer(Duration::from_micros(50), Callback::anonymous(OTHER, later));
         });
-        log.assert(&["inner", "outer", "waited"]);
+        log.assert(&["first", "second", "waited"]);
     }
 }
 

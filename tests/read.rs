@@ -3,7 +3,10 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
-use mely::{Color, Colored, Cx, Handler, HandlerProfile, NoReply, OnPanic, PostError, RunError};
+use mely::{
+    Color, Colored, Cores, Cx, Handler, HandlerProfile, NoReply, OnPanic, PostError, RunError,
+    Runtime, sim,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -215,6 +218,35 @@ fn states_of_one_color_are_read_together() {
         })
         .unwrap();
     assert_eq!(inside.load(Ordering::SeqCst), 2);
+}
+
+/// When the last reader of a state has gone and its value is not back, it is too early to read the
+/// state. Another state of the color is kept for the reader until then.
+#[test]
+fn states_of_one_color_are_read_when_both_are_there() {
+    for seed in 0..300 {
+        let builder = Runtime::builder().cores(Cores::Count(2));
+        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let read = Arc::new(AtomicU64::new(0));
+        let all = Arc::clone(&read);
+        let start = move |cx: &mut Cx| {
+            let states = [1, 2, 3].map(|n| Colored::new(cx, Color::from(7 + n / 3), n));
+            for round in 0..4 {
+                for _ in 0..2 {
+                    let work = move |_: &u64, cx: &mut Cx| sim::work(cx, Duration::from_micros(3));
+                    states[round % 2].read_as(cx, &LONG, work);
+                }
+                let all = Arc::clone(&all);
+                cx.read_all(states.to_vec(), move |values, _cx| {
+                    assert!(values.into_iter().eq(&[1, 2, 3]));
+                    all.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            states[0].post(cx, |n, _cx| *n = 0);
+        };
+        simulation.run(start).unwrap();
+        assert_eq!(read.load(Ordering::Relaxed), 4, "seed {seed}");
+    }
 }
 
 #[test]

@@ -4,10 +4,10 @@ mod common;
 
 use common::{Alive, Bound, LONG, Payload, cores, eventually};
 use futures::FutureExt;
-use mely::sim::Step;
+use mely::sim::{Step, pause, work};
 use mely::{
     Callback, Color, Colored, Cores, Cx, Handler, NoContext, NoReply, OnPanic, PostError, RunError,
-    Runtime, sleep, stopping, timeout, try_with_cx, with_cx, yield_now,
+    Runtime, Stealing, sleep, stopping, timeout, try_with_cx, with_cx, yield_now,
 };
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -634,6 +634,36 @@ fn a_held_color_waits_for_a_future() {
     assert_eq!(*log.lock().unwrap(), expected);
 }
 
+/// One event takes a hold for each of four lines. The first line takes longest to answer.
+#[test]
+fn a_pipeline_is_answered_in_its_order() {
+    let _bound = Bound::new("a_pipeline");
+    for count in [1, 2] {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&log);
+        let runtime = cores(count).exit_when_idle(true).build().unwrap();
+        runtime
+            .run(move |cx| {
+                let next = Arc::clone(&all);
+                cx.post(HERE, move |cx| {
+                    for line in 0..4 {
+                        let log = Arc::clone(&all);
+                        let answer = async move {
+                            sleep(Duration::from_micros(300 * (4 - line))).await;
+                            let there = with_cx(|cx| cx.ask(THERE, |cx| cx.color()));
+                            assert_eq!(there.await, Ok(THERE));
+                            log.lock().unwrap().push(line);
+                        };
+                        cx.hold().until(answer).detach();
+                    }
+                });
+                cx.post(HERE, move |_cx| next.lock().unwrap().push(4));
+            })
+            .unwrap();
+        assert_eq!(*log.lock().unwrap(), [0, 1, 2, 3, 4]);
+    }
+}
+
 #[test]
 fn a_canceled_or_late_future_lets_the_held_color_go_on() {
     let _bound = Bound::new("a_canceled_or_late_future");
@@ -705,6 +735,78 @@ fn what_takes_too_long_is_dropped() {
     });
     assert_eq!(seen.unwrap(), (true, Ok(3)));
     assert_eq!(alive.count(), 0);
+}
+
+/// Both the future and the clock are ready when the task is polled: the future is in time.
+#[test]
+fn what_is_ready_when_the_time_is_up_is_in_time() {
+    let mut simulation = cores(1).simulate(1).unwrap();
+    let seen = simulation.run_until(|cx, finish| {
+        let same = Duration::from_micros(100);
+        let ready = async move {
+            sleep(same).await;
+            3
+        };
+        cx.spawn(
+            HERE,
+            async move { finish.finish(timeout(same, ready).await) },
+        )
+        .detach();
+        // So that both times are up when the core looks.
+        cx.post(THERE, move |cx| work(cx, 2 * same));
+    });
+    assert_eq!(seen.unwrap(), Ok(3));
+}
+
+/// An event posts, and wakes a task that is being polled on another core. The posts of the next poll
+/// come behind, though the event goes on for long.
+#[test]
+fn what_the_waker_posted_comes_before_what_the_task_posts() {
+    static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(50));
+    // Of one core each.
+    let [wakes, polls, target] = [3, 4, 5].map(Color::from);
+    for seed in 0..100 {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let say = |word: &'static str| {
+            let order = Arc::clone(&order);
+            move |_cx: &mut Cx| order.lock().unwrap().push(word)
+        };
+        let (before, after) = (say("before"), say("after"));
+        let builder = Runtime::builder().cores(Cores::Count(3));
+        let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+        let mut simulation = builder.simulate(seed).unwrap();
+        let start = move |cx: &mut Cx| {
+            let (give, message) = channel();
+            let mut last = Some((before, after));
+            let mut then = None;
+            let task = poll_fn(move |context| {
+                if let Some((before, after)) = last.take() {
+                    then = Some(after);
+                    let (waker, give) = (context.waker().clone(), give.clone());
+                    let event = move |cx: &mut Cx| {
+                        cx.post_callback(SHORT.on(target, before));
+                        give.send(()).unwrap();
+                        waker.wake();
+                        (0..100).for_each(|_| pause(cx));
+                    };
+                    with_cx(|cx| {
+                        cx.post_callback(SHORT.on(wakes, event));
+                        cx.flush();
+                        (0..30).for_each(|_| pause(cx));
+                    });
+                    return Poll::Pending;
+                }
+                if message.try_recv().is_err() {
+                    return Poll::Pending;
+                }
+                with_cx(|cx| cx.post(target, then.take().unwrap()));
+                Poll::Ready(())
+            });
+            cx.spawn(polls, task).detach();
+        };
+        simulation.run(start).unwrap();
+        assert_eq!(*order.lock().unwrap(), ["before", "after"], "seed {seed}");
+    }
 }
 
 /// Timers are canceled by a stop, sleeps are not: the run ends when the tasks are over.

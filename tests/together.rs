@@ -3,7 +3,10 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
-use mely::{Callback, Color, Colored, Cx, Handler, NoReply, OnPanic, PostError, with_cx};
+use mely::{
+    Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic, PostError, Runtime, Stealing,
+    sim, with_cx,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -134,6 +137,84 @@ fn it_has_its_place_in_each_color_like_a_post() {
         })
         .unwrap();
     assert_eq!(done.load(Ordering::Relaxed), 4 * ROUNDS);
+}
+
+/// Posts of `f` come after the posts of events before it in one of the colors, whichever core `f`
+/// runs on: here the core of such an event goes on, and publishes later.
+#[test]
+fn what_was_posted_before_in_one_of_the_colors_goes_first() {
+    static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(50));
+    // Of one core each.
+    const COLORS: [Color; 3] = [Color::new(3), Color::new(4), Color::new(5)];
+    type Log = Arc<Mutex<Vec<(u32, &'static str)>>>;
+    fn again(cx: &mut Cx, reads: bool, round: u32, log: Log) {
+        let [here, there, target] = COLORS;
+        let (before, after) = (Arc::clone(&log), Arc::clone(&log));
+        let before = SHORT.on(target, move |_cx| {
+            before.lock().unwrap().push((round, "before"))
+        });
+        let after = move |cx: &mut Cx| {
+            let after = move |cx: &mut Cx| {
+                after.lock().unwrap().push((round, "after"));
+                if round > 0 {
+                    again(cx, reads, round - 1, after);
+                }
+            };
+            cx.post_callback(SHORT.on(target, after));
+        };
+        let states = [here, there]
+            .map(|color| Colored::new(cx, color, ()))
+            .to_vec();
+        let others_go_on = |cx: &mut Cx| (0..20).for_each(|_| sim::pause(cx));
+        cx.post_callback(SHORT.on(here, move |cx| cx.post_callback(before)));
+        cx.post_callback(SHORT.on(there, others_go_on));
+        if reads {
+            cx.read_all_as(&SHORT, states, move |_, cx| after(cx));
+        } else {
+            cx.with_all_as(&SHORT, states, move |_, cx| after(cx));
+        }
+        cx.post_callback(SHORT.on(here, others_go_on));
+    }
+    // In the first rounds it is not known yet how long the events take.
+    const ROUNDS: u32 = 30;
+    for seed in 0..60 {
+        for reads in [false, true] {
+            let builder = Runtime::builder().cores(Cores::Count(3));
+            let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+            let mut simulation = builder.simulate(seed).unwrap();
+            let log = Log::default();
+            let all = Arc::clone(&log);
+            simulation
+                .run(move |cx| again(cx, reads, ROUNDS, all))
+                .unwrap();
+            let rounds = (0..=ROUNDS).rev();
+            let expected = rounds.flat_map(|round| [(round, "before"), (round, "after")]);
+            assert!(
+                log.lock().unwrap().iter().copied().eq(expected),
+                "seed {seed}"
+            );
+        }
+    }
+}
+
+/// Far more than a time that grows with their square would allow.
+#[test]
+fn each_of_many_states_costs_the_same() {
+    const STATES: u64 = if cfg!(miri) { 20 } else { 200_000 };
+    let _bound = Bound::new("each_of_many_states");
+    let runtime = cores(1).build().unwrap();
+    let sum = runtime.run_until(|cx, finish| {
+        let states: Vec<_> = (0..STATES)
+            .map(|i| Colored::new(cx, Color::from(i), 0))
+            .collect();
+        cx.with_all(&states[..], |all, _cx| {
+            (1..).zip(all).for_each(|(i, state)| *state += i);
+        });
+        cx.read_all(states, move |all, _cx| {
+            finish.finish(all.into_iter().sum::<u64>())
+        });
+    });
+    assert_eq!(sum.unwrap(), STATES * (STATES + 1) / 2);
 }
 
 /// Also of colors that share a slot, and of three sets in a ring.

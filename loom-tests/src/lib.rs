@@ -100,7 +100,8 @@
 //! | | `shutdown::last_to_drain`: the last of five cores asks for the end, and the others rest since before that | 3 | `rests undrained` |
 //! | | `shutdown::stop_and_rest`: the last of five cores begins to rest while another one asks for the end | 3 | `rests undrained` |
 //! | | `shutdown::three_cores`: three cores do | 1 | `only one woken` |
-//! | hold, against the end | `holds::resume_and_stop`: two holds are resumed by two threads while a third asks for the end | 2 | `hold not counted`; `outer hold ends before the inner one` |
+//! | hold, against the end | `holds::resume_and_stop`: a hold and one taken through it are resumed by two threads while a third asks for the end | 2 | `hold not counted`; `nested hold behind the outer one` |
+//! | holds, against each other | `holds::resume_in_the_opposite_order`: two holds of one event are resumed by two threads, the second first | 3 | `hold before its siblings`; `hold ends before its turn` |
 //! | hold, against a steal | `holds::resume_and_steal`: a held color is posted to, stolen and resumed | 3 | `profiles not marked`; `new profile not marked` |
 //! | | `holds::drop_and_hold_again`: dropped outside; the first that waited holds again | 2 | `put aside again behind the others` |
 //! | wake, against a poll and the end | `tasks::wake_and_stop`: a task is woken by a foreign thread while it is polled and the end is asked for | 3 | `task not counted`; `wake during a poll forgotten`; `wake only looks` |

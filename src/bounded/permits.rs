@@ -309,6 +309,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_full_line_refuses_does_not_wait() {
+        let permits = Permits::new(1);
+        assert!(permits.take());
+        let never = |()| -> DeliverPermit<()> { unreachable!("the line is full") };
+        assert!(matches!(permits.join((), 0, never), Joined::Full(())));
+        assert_eq!(permits.free.load(Ordering::Relaxed) & WAITED, 0);
+        let mut ticket = None;
+        assert!(!poll(&permits, &mut ticket));
+        assert!(matches!(permits.join((), 1, never), Joined::Full(())));
+        assert_eq!(permits.free.load(Ordering::Relaxed) & WAITED, WAITED);
+    }
+
+    #[test]
     fn a_permit_that_is_refused_goes_to_the_next_in_line() {
         let permits = Permits::new(1);
         assert!(permits.take());

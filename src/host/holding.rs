@@ -4,7 +4,7 @@
 use super::inner::Inner;
 use super::worker::{Worker, lend_current};
 use crate::event::node::Sort;
-use crate::gate::{Arrival, HoldId};
+use crate::gate::{Arrival, HoldId, HoldNumber};
 use crate::shared::direct;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -75,7 +75,7 @@ impl Held {
         let Worker { core, inner, .. } = cx.worker();
         Held {
             inner: Arc::clone(inner),
-            id: core.hold(false),
+            id: core.hold(),
             color: core.current.color(),
         }
     }
@@ -103,12 +103,12 @@ impl Drop for Held {
 /// A color that is held for readers of one of its states: others may read meanwhile. It is not
 /// ended by being dropped.
 #[derive(Debug)]
-pub(crate) struct SharedHold(HoldId);
+pub(crate) struct SharedHold(HoldNumber);
 
 impl SharedHold {
     /// Holds the color of the running event, which may read.
     pub(crate) fn take(cx: &mut Cx) -> SharedHold {
-        SharedHold(cx.worker().core.hold(true))
+        SharedHold(cx.worker().core.share())
     }
 
     /// Runs `f` in the color, and ends the hold with that. From any thread.
@@ -116,7 +116,10 @@ impl SharedHold {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let id = self.0;
-        publish_last(inner, color, None, move |cx| arrive(cx, None, id, true, f));
+        let hold = self.0;
+        publish_last(inner, color, None, move |cx| {
+            cx.worker().core.end_shared(hold);
+            f(cx);
+        });
     }
 }

@@ -4,7 +4,7 @@
 use super::core::Core;
 use crate::color::SlotId;
 use crate::event::node::{Event, Sort};
-use crate::gate::{Admission, Arrival, HoldId, WaitsAt};
+use crate::gate::{Admission, Arrival, HoldId, HoldNumber, WaitsAt};
 use crate::sync::fault;
 use crate::{Color, Cx, Handler};
 
@@ -15,20 +15,44 @@ impl Core {
         (slot, self.current.color())
     }
 
-    /// Holds the color of the event that runs, alone or `shared` by readers. The hold counts as an
-    /// event posted, until [`post_last`](Self::post_last) posts its last.
-    pub(crate) fn hold(&mut self, shared: bool) -> HoldId {
+    /// Holds the color of the event that runs.
+    pub(crate) fn hold(&mut self) -> HoldId {
         let (slot, color) = self.running_color();
-        let hold = HoldId::new(self.id, self.holds);
+        let number = self.count_hold();
+        let hold = self
+            .shared
+            .gates
+            .hold(slot, color, number, &self.shared.profiles);
+        self.record_hold(number, false);
+        hold
+    }
+
+    /// Shares the color of the event that runs with readers.
+    pub(crate) fn share(&mut self) -> HoldNumber {
+        let (slot, color) = self.running_color();
+        let number = self.count_hold();
+        self.shared.gates.share(slot, color, &self.shared.profiles);
+        self.record_hold(number, true);
+        number
+    }
+
+    /// A hold counts as an event posted, until [`post_last`](Self::post_last) posts its last.
+    fn count_hold(&mut self) -> HoldNumber {
+        let number = HoldNumber::new(self.id, self.holds);
         self.holds += 1;
         self.own.stats.holds.add(1);
         if !fault("hold not counted") {
             self.posted += 1;
         }
-        let (gates, profiles) = (&self.shared.gates, &self.shared.profiles);
-        gates.hold(slot, color, hold, shared, profiles);
-        self.record_hold(hold, shared);
-        hold
+        number
+    }
+
+    /// The event that runs ends this shared hold.
+    pub(crate) fn end_shared(&mut self, hold: HoldNumber) {
+        let (slot, color) = self.running_color();
+        let next = self.shared.gates.end_shared(slot, color);
+        self.let_go(next);
+        self.record_hold_over(hold);
     }
 
     /// The event that runs would read. Whether it may, and where it waits otherwise.
@@ -111,7 +135,7 @@ impl Core {
         let (arrival, next) = self.shared.gates.arrive(slot, color, hold, ends);
         self.let_go(next);
         if ends && matches!(arrival, Arrival::Runs) {
-            self.record_hold_over(hold);
+            self.record_hold_over(hold.number());
         }
         arrival
     }

@@ -6,7 +6,7 @@ use super::steal::{Loot, Temptation};
 use crate::color::CoreId;
 use crate::event::node::Event;
 use crate::event::tag::{ProfileId, Tag};
-use crate::gate::HoldId;
+use crate::gate::HoldNumber;
 #[cfg(feature = "tracing")]
 use crate::notice::{Notice, What};
 use crate::record;
@@ -86,13 +86,13 @@ impl Core {
         log.steal(victim.index(), distance, stuck, cost_ns, &loot, definition);
     }
 
-    pub(super) fn record_hold(&mut self, hold: HoldId, shared: bool) {
+    pub(super) fn record_hold(&mut self, hold: HoldNumber, shared: bool) {
         if let Some(log) = self.maker.log() {
-            log.hold(hold.number(), shared);
+            log.hold(hold.get(), shared);
         }
         #[cfg(feature = "tracing")]
         {
-            let hold = hold.number();
+            let hold = hold.get();
             self.tell(Some(self.current.color()), What::Held { hold, shared });
         }
     }
@@ -103,13 +103,13 @@ impl Core {
         }
     }
 
-    pub(super) fn record_hold_over(&mut self, hold: HoldId) {
+    pub(super) fn record_hold_over(&mut self, hold: HoldNumber) {
         if let Some(log) = self.maker.log() {
-            log.hold_over(hold.number());
+            log.hold_over(hold.get());
         }
         #[cfg(feature = "tracing")]
         {
-            let hold = hold.number();
+            let hold = hold.get();
             self.tell(Some(self.current.color()), What::HoldOver { hold });
         }
     }

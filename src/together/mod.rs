@@ -19,7 +19,7 @@ pub(crate) mod read_states;
 pub(crate) mod states;
 
 use self::states::sealed::{Handles, TakeHandles, ToHandles};
-use self::states::{Helds, InColors, States};
+use self::states::{Helds, InColors, StatePlace, States};
 use crate::ask::{Asked, Reply, run_asked};
 use crate::event::node::Sort;
 use crate::host::cx::accepted;
@@ -67,6 +67,7 @@ where
         let mut helds = std::mem::replace(&mut waiting.helds, Helds::none());
         let (asked, f) = waiting.body.take().expect("the last one arrives once");
         drop(waiting);
+        helds.complete();
         cx.worker().core.acts_for_all();
         (self.run)(asked, f, cx, &self.handles, &mut helds);
     }
@@ -121,8 +122,38 @@ where
 struct Target<H> {
     handles: H,
     inner: Arc<Inner>,
-    /// Each once.
-    colors: Vec<Color>,
+    states: StatesByColor,
+}
+
+/// The numbers of some states, in the order of their colors.
+struct StatesByColor {
+    numbers: Vec<(Color, usize)>,
+    colors: usize,
+}
+
+impl StatesByColor {
+    fn new(numbers: Vec<(Color, usize)>) -> StatesByColor {
+        let colors = numbers.chunk_by(|a, b| a.0 == b.0).count();
+        StatesByColor { numbers, colors }
+    }
+
+    /// How many colors they have.
+    fn colors(&self) -> usize {
+        self.colors
+    }
+
+    fn each_color(&self) -> Vec<Color> {
+        let mut colors: Vec<Color> = self.numbers.iter().map(|of| of.0).collect();
+        colors.dedup();
+        colors
+    }
+
+    /// Those of this color.
+    fn of(&self, color: Color) -> impl Iterator<Item = usize> {
+        let first = self.numbers.partition_point(|of| of.0 < color);
+        let of_color = self.numbers[first..].iter();
+        of_color.take_while(move |of| of.0 == color).map(|of| of.1)
+    }
 }
 
 impl<H: Handles> Target<H> {
@@ -130,80 +161,88 @@ impl<H: Handles> Target<H> {
     /// As [`Cx::with_all`].
     fn of(states: impl ToHandles<Handles = H>) -> Target<H> {
         let handles = states.handles();
-        let mut places = handles.places();
-        let Some(inner) = places.first().map(|first| Arc::clone(first.inner)) else {
+        let mut places: Vec<(usize, StatePlace<'_>)> =
+            handles.places().into_iter().enumerate().collect();
+        let Some(inner) = places.first().map(|first| Arc::clone(first.1.inner)) else {
             panic!("an event of no states has no color");
         };
-        places.sort_unstable_by_key(|place| (place.color, place.address));
+        places.sort_unstable_by_key(|(_, place)| (place.color, place.address));
         for pair in places.windows(2) {
+            let [(_, before), (_, after)] = pair else {
+                unreachable!("two of them")
+            };
             assert!(
-                Arc::ptr_eq(pair[0].inner, pair[1].inner),
+                Arc::ptr_eq(before.inner, after.inner),
                 "states of two runtimes cannot be had together"
             );
             assert!(
-                pair[0].address != pair[1].address,
+                before.address != after.address,
                 "the same state twice, of color {}",
-                pair[0].color
+                before.color
             );
         }
-        let mut colors: Vec<Color> = places.iter().map(|place| place.color).collect();
-        colors.dedup();
+        let numbers = places.iter().map(|(number, place)| (place.color, *number));
+        let states = StatesByColor::new(numbers.collect());
         Target {
             inner,
-            colors,
+            states,
             handles,
         }
     }
 
     /// The color of all states, if they have one.
     fn one_color(&self) -> Option<Color> {
-        match self.colors[..] {
-            [color] => Some(color),
-            _ => None,
-        }
+        (self.states.colors() == 1).then(|| self.states.numbers[0].0)
     }
 
-    /// Posts to one color the event that `event` makes of the handles and `f`, or gives `f` back.
+    /// Posts to one color the event that `event` makes of the handles, the order of the states and
+    /// `f`, or gives `f` back.
     fn post_to<F, G>(
         self,
         handler: Option<&'static Handler>,
         color: Color,
         sort: Sort,
         f: F,
-        event: impl FnOnce(H, F) -> G,
+        event: impl FnOnce(H, StatesByColor, F) -> G,
     ) -> Result<(), PostError<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
         // If it is refused, the last handles of the states are not dropped in there.
-        let mut handles = Some(self.handles);
-        let wrap = |f| event(handles.take().expect("wrapped once"), f);
+        let mut parts = Some((self.handles, self.states));
+        let wrap = |f| {
+            let (handles, states) = parts.take().expect("wrapped once");
+            event(handles, states, f)
+        };
         Poster::of(&self.inner).post_sort_until(Until::Stop, handler, color, f, sort, wrap)
     }
 
-    /// Posts to each of the colors what `meeting` makes of the handles, the number of colors and
-    /// `f`, or gives `f` back.
+    /// Posts an event to each of the colors, or gives `f` back. `meeting` makes their common part of
+    /// the handles, the order of the states and `f`.
     fn post<F, A>(
         self,
         handler: Option<&'static Handler>,
         f: F,
-        meeting: impl FnOnce(H, usize, F) -> Arc<A>,
+        meeting: impl FnOnce(H, StatesByColor, F) -> Arc<A>,
     ) -> Result<(), PostError<F>>
     where
         A: Arrive,
     {
         if let Some(color) = self.one_color() {
-            let event = |handles, f| {
-                let arrives = meeting(handles, 1, f);
+            let event = |handles, states, f| {
+                let arrives = meeting(handles, states, f);
                 move |cx: &mut Cx| arrives.arrive(cx)
             };
             return self.post_to(handler, color, A::SORT, f, event);
         }
-        let count = self.colors.len();
+        let colors = self.states.each_color();
         // As above.
-        let mut handles = Some(self.handles);
-        let wrap = |f| meeting(handles.take().expect("wrapped once"), count, f);
-        Poster::of(&self.inner).post_together(handler, &self.colors, f, wrap)
+        let mut parts = Some((self.handles, self.states));
+        let wrap = |f| {
+            let (handles, states) = parts.take().expect("wrapped once");
+            meeting(handles, states, f)
+        };
+        Poster::of(&self.inner).post_together(handler, &colors, f, wrap)
     }
 }
 
@@ -220,12 +259,13 @@ where
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
 {
     if let Some(color) = target.one_color() {
-        let event = |handles, f| {
+        let event = |handles, _, f| {
             move |cx: &mut Cx| run::<S, R, F>(asked, f, cx, &handles, &mut Helds::none())
         };
         return target.post_to(handler, color, Sort::ORDINARY, f, event);
     }
-    target.post(handler, f, |handles, colors, f| {
+    target.post(handler, f, |handles, states, f| {
+        let colors = states.colors();
         Arc::new(Meeting {
             colors,
             handles,

@@ -6,9 +6,9 @@
 //! parallel, and can be stolen, while the colors themselves wait. An event that reads one state
 //! does the same with nothing in common ([`Reader`]).
 
-use super::Target;
 use super::read_states::ReadStates;
 use super::read_states::sealed::ReadHandles;
+use super::{StatesByColor, Target};
 use crate::ask::{Asked, Reply, run_asked};
 use crate::event::node::Sort;
 use crate::host::cx::accepted;
@@ -24,7 +24,7 @@ type Body<H> = Box<dyn FnOnce(&mut Cx, <H as ReadHandles>::Reads) + Send>;
 /// What the events of all colors have in common.
 struct Readers<H: ReadHandles> {
     handles: H,
-    colors: usize,
+    states: StatesByColor,
     begun: Mutex<Begun<H>>,
 }
 
@@ -41,11 +41,14 @@ impl<H: ReadHandles> Arrive for Readers<H> {
 
     fn arrive(self: Arc<Self>, cx: &mut Cx) {
         let (may, place) = cx.worker().core.may_read();
-        if self.colors > 1 {
+        if self.states.colors() > 1 {
             cx.publish();
         }
         let mut begun = self.begun.lock().unwrap();
-        if !may || !self.handles.begin(cx, &mut begun.reads) {
+        let color = cx.color();
+        let mut begin = |number| self.handles.begin(number, cx, &mut begun.reads);
+        // Those that have begun go on if it is too early for another state of the color.
+        if !may || !self.states.of(color).all(&mut begin) {
             drop(begun);
             let again = move |cx: &mut Cx| self.arrive(cx);
             return cx.worker().core.wait(None, place, again);
@@ -96,7 +99,7 @@ where
     R: Send + 'static,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
 {
-    target.post(None, f, |handles, colors, f| {
+    target.post(None, f, |handles, states, f| {
         let body = move |cx: &mut Cx, reads: <S::Handles as ReadHandles>::Reads| {
             read_apart(cx, handler, asked, reads, move |reads, cx| {
                 if let Some(refused) = <S::Handles as ReadHandles>::refused(reads) {
@@ -107,12 +110,12 @@ where
         };
         Arc::new(Readers {
             handles,
-            colors,
             begun: Mutex::new(Begun {
                 reads: Default::default(),
-                left: colors,
+                left: states.colors(),
                 body: Some(Box::new(body)),
             }),
+            states,
         })
     })
 }

@@ -2,7 +2,7 @@
 
 use super::states::sealed::{Handles, ToHandles};
 use crate::colored::read::Reading;
-use crate::{Color, Colored, Cx, Refused};
+use crate::{Colored, Cx, Refused};
 
 /// States that an event can read together: as [`States`](crate::States), of types that are `Sync`.
 /// See [`Cx::read_all`].
@@ -29,9 +29,9 @@ pub(crate) mod sealed {
     )]
     pub trait ReadHandles: Handles {
         type Reads: Default + Send;
-        /// Begins to read those of the running color; false, and nothing is begun, if it is too
-        /// early for one of them.
-        fn begin(&self, cx: &mut Cx, reads: &mut Self::Reads) -> bool;
+        /// Begins to read the state of this number, which is of the running color, unless that was
+        /// done before. False if it is too early.
+        fn begin(&self, number: usize, cx: &mut Cx, reads: &mut Self::Reads) -> bool;
         /// Why one of them cannot be read.
         fn refused(reads: &Self::Reads) -> Option<Refused>;
     }
@@ -40,18 +40,10 @@ pub(crate) mod sealed {
 use sealed::ReadHandles;
 
 fn begin<T: Send + Sync + 'static>(state: &Colored<T>, cx: &mut Cx, read: &mut Read<T>) -> bool {
-    if state.color() == cx.color() {
+    if read.is_none() {
         *read = state.begin_reading(cx).transpose();
-        return read.is_some();
     }
-    true
-}
-
-/// What was begun is over, if this is of the running color.
-fn take_back<T: Send + 'static>(state: &Colored<T>, color: Color, read: &mut Read<T>) {
-    if state.color() == color {
-        *read = None;
-    }
+    read.is_some()
 }
 
 fn refused<T: Send + 'static>(read: &Read<T>) -> Option<Refused> {
@@ -69,16 +61,11 @@ fn lend<T: Send + 'static>(read: &Read<T>) -> &T {
 impl<T: Send + Sync + 'static> ReadHandles for Vec<Colored<T>> {
     type Reads = Vec<Read<T>>;
 
-    fn begin(&self, cx: &mut Cx, reads: &mut Self::Reads) -> bool {
-        reads.resize_with(self.len(), || None);
-        let mut each = self.iter().zip(reads.iter_mut());
-        let all = each.all(|(state, read)| begin(state, cx, read));
-        if !all {
-            for (state, read) in self.iter().zip(reads) {
-                take_back(state, cx.color(), read);
-            }
+    fn begin(&self, number: usize, cx: &mut Cx, reads: &mut Self::Reads) -> bool {
+        if reads.is_empty() {
+            reads.resize_with(self.len(), || None);
         }
-        all
+        begin(&self[number], cx, &mut reads[number])
     }
 
     fn refused(reads: &Self::Reads) -> Option<Refused> {
@@ -117,12 +104,11 @@ macro_rules! tuple {
         impl<$($state: Send + Sync + 'static),+> ReadHandles for ($(Colored<$state>,)+) {
             type Reads = ($(Read<$state>,)+);
 
-            fn begin(&self, cx: &mut Cx, reads: &mut Self::Reads) -> bool {
-                let all = $(begin(&self.$n, cx, &mut reads.$n))&&+;
-                if !all {
-                    $(take_back(&self.$n, cx.color(), &mut reads.$n);)+
+            fn begin(&self, number: usize, cx: &mut Cx, reads: &mut Self::Reads) -> bool {
+                match number {
+                    $($n => begin(&self.$n, cx, &mut reads.$n),)+
+                    _ => unreachable!("the number of a state"),
                 }
-                all
             }
 
             fn refused(reads: &Self::Reads) -> Option<Refused> {

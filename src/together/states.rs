@@ -40,9 +40,15 @@ impl Helds {
         self.0.len()
     }
 
+    /// All are there: from now on they are found.
+    pub(super) fn complete(&mut self) {
+        self.0.sort_unstable_by_key(Held::color);
+    }
+
     /// That of this color; none, if the event runs in it.
     fn of(&mut self, color: Color) -> Option<&mut Held> {
-        self.0.iter_mut().find(|held| held.color() == color)
+        let at = self.0.binary_search_by_key(&color, Held::color).ok()?;
+        self.0.get_mut(at)
     }
 }
 

@@ -68,6 +68,11 @@ fn much_to_steal_keeps_the_promises() {
     check(|| program::wide().boxed());
 }
 
+#[test]
+fn holds_keep_the_promises() {
+    check(|| program::held().boxed());
+}
+
 /// The harness itself: a model that is told lies must say so.
 #[test]
 fn the_model_notices() {

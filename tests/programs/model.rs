@@ -6,6 +6,11 @@
 //!
 //! An event of several colors is one in each of them, all of which begin and end at once. Of those
 //! that read, several of a color may run, and begin in any order.
+//!
+//! A hold has a *place*: that of the event that took it, and its own number behind that. The place
+//! of an event through a hold, or of its last, is the hold's; that of any other event is empty. Of
+//! the holds of a color the one with the first place is due, where a place comes after all that
+//! begin with it.
 
 use mely::Color;
 use std::collections::BTreeMap;
@@ -30,6 +35,21 @@ pub(crate) enum Way {
     Through(HoldId),
     /// A hold's last.
     Last(HoldId),
+    /// Ends a hold, if nothing else has.
+    Deadline(HoldId),
+}
+
+/// State of a hold.
+#[derive(Debug)]
+struct Held {
+    color: Color,
+    place: Vec<HoldId>,
+    /// It is out for sure.
+    out: bool,
+    /// It was dropped: at some moment since it is over.
+    let_go: bool,
+    /// Its deadline has ended it: its last event is dropped.
+    ended_late: bool,
 }
 
 /// A set of events.
@@ -124,13 +144,10 @@ pub(crate) struct Model {
     read_ends: BTreeMap<Color, Known>,
     running: BTreeMap<Color, Id>,
     reading: BTreeMap<Color, Vec<Id>>,
-    /// Those that are out for sure, the innermost last.
-    held: BTreeMap<Color, Vec<HoldId>>,
-    holds: u64,
+    /// All that were made.
+    holds: Vec<Held>,
     /// Events of the runtime's own, at most, for those of several colors.
     pub(crate) for_several: u64,
-    /// Those that were dropped: at some moment since they are over.
-    let_go: Vec<HoldId>,
     pub(crate) bounds: Vec<Bound>,
     outside: Known,
     pub(crate) panics: u64,
@@ -275,56 +292,79 @@ impl Model {
         self.events[id].state = State::Running;
     }
 
+    /// The hold of a color that ends before all others that are out for sure.
+    fn due(&self, color: Color) -> Option<HoldId> {
+        let out = |&id: &HoldId| self.holds[id].out && self.holds[id].color == color;
+        let key = |&id: &HoldId| {
+            let place = self.holds[id].place.iter().copied();
+            place.chain([HoldId::MAX]).collect::<Vec<_>>()
+        };
+        (0..self.holds.len()).filter(out).min_by_key(key)
+    }
+
     /// Whether the event may begin though its color is held.
     fn judge_hold(&mut self, id: Id, color: Color, way: Way) {
-        let held = self.held.entry(color).or_default();
-        match (way, held.last()) {
-            (Way::Posted | Way::Reads | Way::Timer | Way::Result, None) => {}
-            (Way::Posted | Way::Reads | Way::Timer | Way::Result, Some(hold)) => {
-                let hold = *hold;
-                self.fail(format!(
-                    "event {id} begins while hold {hold} of color {color} is out"
-                ));
-            }
-            (Way::Through(its) | Way::Last(its), innermost) => {
-                // It may have been let go: then it is not there any more.
-                if innermost != Some(&its) && held.contains(&its) {
+        let due = self.due(color);
+        let its = match way {
+            Way::Posted | Way::Reads | Way::Timer | Way::Result => None,
+            Way::Through(its) | Way::Last(its) | Way::Deadline(its) => Some(its),
+        };
+        let ends = matches!(way, Way::Last(_) | Way::Deadline(_));
+        match its.map(|its| (its, &mut self.holds[its])) {
+            Some((its, hold)) if hold.out => {
+                hold.out = !ends;
+                hold.ended_late = matches!(way, Way::Deadline(_));
+                if let Some(due) = due.filter(|&due| due != its) {
                     self.fail(format!(
-                        "event {id} through hold {its} begins inside another"
+                        "event {id} through hold {its} begins before hold {due} is over"
                     ));
-                } else if matches!(way, Way::Last(_)) {
-                    held.retain(|&hold| hold != its);
-                } else if !self.let_go.contains(&its)
-                    && !held.contains(&its)
-                    && let Some(hold) = innermost
-                {
-                    // Its hold was over before it came: it is an event like any other.
-                    let hold = *hold;
-                    self.fail(format!("event {id}, late, begins while hold {hold} is out"));
+                }
+            }
+            Some((its, _)) if ends => {
+                self.fail(format!("event {id} ends hold {its}, which is over"));
+            }
+            // Whether it is over is not known.
+            Some((_, hold)) if hold.let_go => {}
+            // Its hold was over before it came: it is an event like any other.
+            _ => {
+                if let Some(due) = due {
+                    self.fail(format!(
+                        "event {id} begins while hold {due} of color {color} is out"
+                    ));
                 }
             }
         }
     }
 
-    /// The running event holds its color.
-    pub(crate) fn hold(&mut self, color: Color) -> HoldId {
-        let id = self.holds as HoldId;
-        self.holds += 1;
-        self.held.entry(color).or_default().push(id);
+    /// The event, which runs in this color, holds it.
+    pub(crate) fn hold(&mut self, by: Id, color: Color) -> HoldId {
+        let id = self.holds.len();
+        let mut place = match self.events[by].way {
+            Way::Through(its) | Way::Last(its) | Way::Deadline(its) => {
+                self.holds[its].place.clone()
+            }
+            _ => Vec::new(),
+        };
+        place.push(id);
+        self.holds.push(Held {
+            color,
+            place,
+            out: true,
+            let_go: false,
+            ended_late: false,
+        });
         id
     }
 
     /// The hold is dropped: from some moment on it is out no more.
     pub(crate) fn let_go(&mut self, id: HoldId) {
-        for held in self.held.values_mut() {
-            held.retain(|&hold| hold != id);
-        }
-        self.let_go.push(id);
+        self.holds[id].out = false;
+        self.holds[id].let_go = true;
     }
 
     /// Holds that were made.
     pub(crate) fn holds(&self) -> u64 {
-        self.holds
+        self.holds.len() as u64
     }
 
     /// The event ends, by a panic or not.
@@ -421,6 +461,8 @@ impl Model {
                 State::Dropped if way == Way::Result && (canceled || may_not_fire) => {}
                 State::Dropped if matches!(way, Way::Posted | Way::Through(_)) && may_not_fire => {}
                 State::Dropped if matches!(way, Way::Timer | Way::Result) && !orderly => {}
+                State::Dropped if matches!(way, Way::Deadline(_)) => {}
+                State::Dropped if matches!(way, Way::Last(its) if self.holds[its].ended_late) => {}
                 // Several of them may wait for one event.
                 State::Dropped if way == Way::Reads && !orderly => {}
                 State::Dropped if !orderly => left += 1,
@@ -515,17 +557,54 @@ pub(crate) fn notices() {
 
     let (mut model, [first, second]) = two();
     model.begin(first, SEVEN);
-    model.hold(SEVEN);
+    model.hold(first, SEVEN);
     model.end(first, false);
     model.begin(second, SEVEN);
     assert!(broken(model).contains("while hold 0 of color 7 is out"));
 
-    let mut model = Model::default();
-    let [outer, _inner] = [0, 1].map(|_| model.hold(SEVEN));
-    let through = model.offer(None, SEVEN, Way::Through(outer));
-    model.accept(None, through);
-    model.begin(through, SEVEN);
-    assert!(broken(model).contains("inside another"));
+    // An event that takes two holds, and one through the first that takes two more; and events
+    // through all of them.
+    let nested = || {
+        let (mut model, [first, _]) = two();
+        let offer = |model: &mut Model, way| {
+            let id = model.offer(None, SEVEN, way);
+            model.accept(None, id);
+            id
+        };
+        model.begin(first, SEVEN);
+        let [a, b] = [(); 2].map(|()| model.hold(first, SEVEN));
+        model.end(first, false);
+        let through = offer(&mut model, Way::Through(a));
+        model.begin(through, SEVEN);
+        let [c, d] = [(); 2].map(|()| model.hold(through, SEVEN));
+        model.end(through, false);
+        let lasts = [c, d, a, b].map(|hold| offer(&mut model, Way::Last(hold)));
+        (model, lasts, a)
+    };
+    for early in 1..4 {
+        let (mut model, lasts, _) = nested();
+        for &id in lasts[..early - 1].iter().chain([&lasts[early]]) {
+            model.begin(id, SEVEN);
+            model.end(id, false);
+        }
+        assert!(broken(model).contains("before hold"));
+    }
+    let (mut model, lasts, a) = nested();
+    for id in lasts {
+        model.begin(id, SEVEN);
+        if id == lasts[0] {
+            // In its place.
+            let again = model.hold(id, SEVEN);
+            assert_eq!(model.due(SEVEN), Some(again));
+            model.let_go(again);
+        }
+        model.end(id, false);
+    }
+    assert!(model.broken.is_none(), "they end in their order");
+    let late = model.offer(None, SEVEN, Way::Deadline(a));
+    model.accept(None, late);
+    model.begin(late, SEVEN);
+    assert!(broken(model).contains("ends hold 0, which is over"));
 
     let mut model = Model::default();
     let timer = model.offer(None, SEVEN, Way::Timer);

@@ -53,12 +53,14 @@ pub(crate) enum Act {
     Timer(u32, u64, Vec<Act>),
     /// Cancels one of the timers that were set.
     Cancel(usize),
-    /// Holds its color.
-    Hold,
+    /// Takes this many holds of its color.
+    Hold(u8),
     /// Posts an event through one of the holds that are out.
     Through(usize, Vec<Act>),
     /// Resumes one of them with an event.
     Resume(usize, Vec<Act>),
+    /// Sets a deadline of this many ns for one of them, which ends it with an event.
+    Deadline(usize, u32, Vec<Act>),
     /// Drops one of them.
     LetGo(usize),
     /// Asks a color, and has the reply in another one.
@@ -124,13 +126,50 @@ fn leaf() -> impl Strategy<Value = Act> {
         6 => (1..30u8, 0..HANDLERS, color(), 0..8_000u32)
             .prop_map(|(count, handler, color, ns)| Act::Many(count, handler, color, ns)),
         2 => (0..8usize).prop_map(Act::Cancel),
-        2 => Just(Act::Hold),
+        2 => holds(),
         2 => (0..8usize).prop_map(Act::LetGo),
         1 => Just(Act::KeepAlive),
         1 => (0..8usize).prop_map(Act::CancelBlocking),
         1 => (0..8usize).prop_map(Act::DropTask),
         1 => Just(Act::Panic),
     ]
+}
+
+fn holds() -> impl Strategy<Value = Act> {
+    (1..4u8).prop_map(Act::Hold)
+}
+
+/// Acts on holds of a few colors, which all kinds of events take, and end in any order.
+fn holding() -> impl Strategy<Value = Vec<Act>> {
+    let which = || 0..8usize;
+    let leaf = prop_oneof![
+        6 => holds(),
+        2 => which().prop_map(Act::LetGo),
+        1 => (0..20_000u32).prop_map(Act::Work),
+        1 => Just(Act::Pause),
+        1 => Just(Act::Flush),
+        1 => Just(Act::Panic),
+        1 => which().prop_map(Act::DropTask),
+    ];
+    let act = leaf.prop_recursive(5, 160, 5, move |act| {
+        let body = || vec(act.clone(), 0..5);
+        let gap = || prop_oneof![Just(0), 0..50_000u32];
+        let stages = || vec((gap(), vec(act.clone(), 0..3)), 1..4);
+        let ns = || 0..50_000u32;
+        prop_oneof![
+            4 => (0..3u64, body()).prop_map(|(color, body)| Act::Post(0, color, body)),
+            2 => body().prop_map(Act::PostOwn),
+            6 => (which(), body()).prop_map(|(which, body)| Act::Through(which, body)),
+            8 => (which(), body()).prop_map(|(which, body)| Act::Resume(which, body)),
+            3 => (which(), ns(), body())
+                .prop_map(|(which, ns, body)| Act::Deadline(which, ns, body)),
+            2 => stages().prop_map(Act::Until),
+            2 => (ns(), 0..3u64, body()).prop_map(|(ns, color, body)| Act::Timer(ns, color, body)),
+            1 => (vec(0..3u64, 1..3), any::<bool>(), body())
+                .prop_map(|(colors, reads, body)| Act::Together(colors, reads, body)),
+        ]
+    });
+    vec(act, 1..8)
 }
 
 fn body() -> impl Strategy<Value = Vec<Act>> {
@@ -146,6 +185,8 @@ fn body() -> impl Strategy<Value = Vec<Act>> {
             2 => body().prop_map(Act::Unique),
             2 => (0..8usize, body()).prop_map(|(which, body)| Act::Through(which, body)),
             3 => (0..8usize, body()).prop_map(|(which, body)| Act::Resume(which, body)),
+            1 => (0..8usize, 0..50_000u32, body())
+                .prop_map(|(which, ns, body)| Act::Deadline(which, ns, body)),
             2 => (color(), color(), body())
                 .prop_map(|(color, reply, body)| Act::Ask(color, reply, body)),
             2 => (color(), body()).prop_map(|(color, body)| Act::Blocking(color, body)),
@@ -244,4 +285,9 @@ pub(crate) fn wide() -> impl Strategy<Value = Program> {
         acts
     });
     program(prop_oneof![4 => 2..9usize, 1 => 9..129usize], start)
+}
+
+/// Colors that are held, most of the time.
+pub(crate) fn held() -> impl Strategy<Value = Program> {
+    program(1..4usize, holding())
 }

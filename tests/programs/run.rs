@@ -345,10 +345,12 @@ impl Body {
                 self.judge.timers.lock().unwrap().push((id, color, timer));
             }
             Act::Cancel(which) => self.cancel(cx, which),
-            Act::Hold => {
-                let hold = cx.hold();
-                let id = self.judge.model().hold(cx.color());
-                self.judge.holds.lock().unwrap().push((id, hold));
+            Act::Hold(count) => {
+                for _ in 0..count {
+                    let hold = cx.hold();
+                    let id = self.judge.model().hold(self.id, cx.color());
+                    self.judge.holds.lock().unwrap().push((id, hold));
+                }
             }
             Act::Through(which, acts) => {
                 if let Some((id, hold)) = self.hold(which) {
@@ -366,6 +368,15 @@ impl Body {
                     let last = self.offer(hold.color(), Way::Last(id), acts);
                     self.accepted(last.id);
                     hold.resume(move |cx| last.run(cx));
+                }
+            }
+            Act::Deadline(which, ns, acts) => {
+                if let Some((id, mut hold)) = self.hold(which) {
+                    let ends = self.offer(hold.color(), Way::Deadline(id), acts);
+                    self.accepted(ends.id);
+                    let after = Duration::from_nanos(ns.into());
+                    hold.resume_after(cx, after, move |cx| ends.run(cx));
+                    self.judge.holds.lock().unwrap().push((id, hold));
                 }
             }
             Act::LetGo(which) => {
@@ -431,7 +442,7 @@ impl Body {
             }
             Act::Until(stages) => {
                 let hold = cx.hold();
-                let id = self.judge.model().hold(cx.color());
+                let id = self.judge.model().hold(self.id, cx.color());
                 let way = Way::Through(id);
                 let (stage, future) = self.task(cx.color(), way, way, stages);
                 let over = LetGo(self.judge.clone(), id);

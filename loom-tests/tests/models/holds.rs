@@ -12,7 +12,8 @@ use std::sync::{Arc, mpsc};
 const HELD: Color = Color::new(2);
 const THERE: Color = Color::new(1);
 
-/// Two holds, one inside the other, are resumed by two threads, while a third asks for the end.
+/// A hold, and one that is taken through it, are resumed by two threads, while a third thread asks
+/// for the end.
 #[test]
 fn resume_and_stop() {
     Model {
@@ -24,8 +25,12 @@ fn resume_and_stop() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(1));
         let mut core = world.core(0);
-        let holds = |cx: &mut Cx| (cx.hold(), cx.hold());
-        let (outer, inner) = within(&world, &mut core, &SHORT, holds);
+        let outer = within(&world, &mut core, &SHORT, |cx| cx.hold());
+        let (sender, receiver) = mpsc::channel();
+        let nests = move |cx: &mut Cx| sender.send(cx.hold()).unwrap();
+        outer.post(nests).unwrap();
+        core.step();
+        let inner = receiver.recv().unwrap();
         let waits = oracle.event(0, 0);
         waits.post_from(&world.poster(), &SHORT, RUNS);
         let [first, second] = [1, 2].map(|by| oracle.event(by, 0));
@@ -41,6 +46,36 @@ fn resume_and_stop() {
         let log = oracle.log(RUNS);
         assert_eq!(log, [(1, 0), (2, 0), (0, 0)], "ORACLE: out of order");
         all_has_run(world, (), &oracle);
+    });
+}
+
+/// Two holds of one event are resumed by two threads, the second one first or at the same time.
+#[test]
+fn resume_in_the_opposite_order() {
+    Model {
+        name: "holds::resume_in_the_opposite_order",
+        preemptions_max: 3,
+        iterations_min: 300,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan::cores(1));
+        let mut core = world.core(0);
+        let holds = |cx: &mut Cx| (cx.hold(), cx.hold());
+        let (first, second) = within(&world, &mut core, &SHORT, holds);
+        oracle.event(0, 0).post_from(&world.poster(), &SHORT, RUNS);
+        let [answer, next] = [1, 2].map(|by| oracle.event(by, 0));
+        let answer = answer.callback_of_core(&SHORT, RUNS);
+        let next = next.callback_of_core(&SHORT, RUNS);
+        let early = thread::spawn(move || second.resume_callback(next));
+        let stepped = steps(core, 2);
+        first.resume_callback(answer);
+        early.join().unwrap();
+        let mut core = stepped.join().unwrap();
+        settle(&mut [&mut core]);
+        let log = oracle.log(RUNS);
+        assert_eq!(log, [(1, 0), (2, 0), (0, 0)], "ORACLE: out of order");
+        all_has_run(&world, core, &oracle);
     });
 }
 
@@ -131,10 +166,28 @@ fn finds_a_hold_not_counted() {
 }
 
 #[test]
-fn finds_an_outer_hold_that_ends_first() {
+fn finds_a_nested_hold_behind_the_outer_one() {
     must_fail(
         "holds::resume_and_stop",
-        "outer hold ends before the inner one",
+        "nested hold behind the outer one",
+        &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_a_hold_before_its_siblings() {
+    must_fail(
+        "holds::resume_in_the_opposite_order",
+        "hold before its siblings",
+        &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_a_second_hold_that_ends_first() {
+    must_fail(
+        "holds::resume_in_the_opposite_order",
+        "hold ends before its turn",
         &["ORACLE"],
     );
 }

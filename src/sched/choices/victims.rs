@@ -73,16 +73,16 @@ fn a_victim_is_worth_a_visit_from_the_steal_cost_of_its_distance_on() {
     const NEAR: Distance = Distance::SharedL2;
     const FAR: Distance = Distance::SameMachine;
     let machine = || {
-        let near = [(1, NEAR), (0, NEAR)].map(|near| vec![near, (2, FAR)]);
-        let [zero, one] = near;
+        // Two and two: a core that is far from core 0 is near to another one.
+        let victims = |near, far: usize| vec![(near, NEAR), (far, FAR), (far + 1, FAR)];
         let machine = Machine::new(
-            vec![zero, one, vec![(0, FAR), (1, FAR)]],
+            vec![victims(1, 2), victims(0, 2), victims(3, 0), victims(2, 0)],
             true,
             Heuristics::ALL,
         );
         machine.cost(NEAR, 1_000);
         machine.cost(FAR, 5_000);
-        for core in 0..3 {
+        for core in 0..4 {
             Section::enter(&machine.shared, CoreId::of(core)).renew_limits();
         }
         machine
