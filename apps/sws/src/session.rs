@@ -93,7 +93,7 @@ impl Session {
             let _ = its.with(cx, |session, cx| session.response_sent(cx, sent));
         };
         self.me = Some(me);
-        self.tick_later(cx, clock::now());
+        self.watch_on(cx, clock::now());
         // Not refused: this is the stream's color. `Conn` bounds what is queued, to a little and
         // one answer of any size; a bound of the stream's own could only lose a part of that.
         let _ = self.stream.set_write_limit(cx, usize::MAX);
@@ -118,10 +118,6 @@ impl Session {
 
     fn parse_request(&mut self, cx: &mut Cx) {
         let next = self.http.parse_request();
-        if next == Next::Wait {
-            // Not a whole head: the rest of it is waited for from now on.
-            self.watch.note(self.http.timer(), clock::now());
-        }
         self.go(cx, next);
     }
 
@@ -155,7 +151,7 @@ impl Session {
             true => self.http.on_drained(),
             false => Next::Wait,
         };
-        self.watch.note(self.http.timer(), clock::not_before(tick));
+        self.watch_on(cx, clock::not_before(tick));
         self.go(cx, if next == Next::Wait { drained } else { next });
     }
 
@@ -224,6 +220,11 @@ impl Session {
             }
         }
         self.throttle(cx);
+        // If another step follows, it notes the state that it begins.
+        let waits = !matches!(next, Next::ParseRequest | Next::WriteResponse);
+        if waits && !self.watch.has_noted(self.http.timer()) {
+            self.watch_on(cx, clock::now());
+        }
     }
 
     /// Stops receiving while the client does not read its answers.
@@ -255,11 +256,17 @@ impl Session {
         Clients::closed(&self.clients, cx, self.number);
     }
 
-    /// Looks at the deadlines in time.
-    fn tick_later(&mut self, cx: &mut Cx, now: Time) {
+    /// Notes which deadline the connection is under now, and has it looked at in time.
+    fn watch_on(&mut self, cx: &mut Cx, now: Time) {
+        self.watch.note(self.http.timer(), now);
         let Some(me) = &self.me else { return };
-        let after = self.watch.look_after(&self.server.deadlines, now);
-        self.timer = Some(cx.timer(after, me.on(&DEADLINE, Session::tick)));
+        if let Some(after) = self.watch.set(&self.server.deadlines, now) {
+            let tick = me.on(&DEADLINE, Session::tick);
+            let before = self.timer.replace(cx.timer(after, tick));
+            if let Some(before) = before {
+                before.cancel(cx);
+            }
+        }
     }
 
     /// A part of what is queued may have left.
@@ -283,6 +290,8 @@ impl Session {
     }
 
     fn tick(&mut self, cx: &mut Cx) {
+        self.timer = None;
+        self.watch.fired();
         // Progress restarts the deadline.
         self.note_progress(cx);
         if self.http.queued_bytes() > 0 && self.has_taken_more() {
@@ -299,7 +308,6 @@ impl Session {
                 self.go(cx, next);
             }
         }
-        self.watch.note(self.http.timer(), now);
-        self.tick_later(cx, now);
+        self.watch_on(cx, now);
     }
 }
