@@ -555,15 +555,23 @@ struct Redis(std::process::Child, std::path::PathBuf);
 
 impl Redis {
     fn start() -> Redis {
+        use std::os::unix::process::CommandExt;
         let name = format!("mely-store-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        let child = std::process::Command::new("redis-server")
+        let mut command = std::process::Command::new("redis-server");
+        command
             .args(["--port", "0", "--unixsocket", "socket", "--save", ""])
             .current_dir(&folder)
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .expect("redis-server is installed");
+            .stdout(std::process::Stdio::null());
+        // SAFETY: an async-signal-safe system call, between fork and exec. It outlives exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let child = command.spawn().expect("redis-server is installed");
         let redis = Redis(child, folder);
         common::eventually("redis-server", || redis.connect().is_ok());
         redis
