@@ -73,7 +73,7 @@ async fn answer(request: Request<Body>) -> hyper::Result<Answer> {
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Keeps the runtime from being stopped: the listener has it until the last client is accepted, and
+/// Stops the runtime when it is dropped: the listener has it until the last client is accepted, and
 /// each connection until a stop no longer ends its receives.
 struct Open(Poster);
 
@@ -197,7 +197,8 @@ async fn serve(stream: Stream, open: Arc<Open>) -> Served {
         if served.is_ready() || told || !all_begun.load(Ordering::Relaxed) {
             return served;
         }
-        // Takes no more requests, and ends when those that it has are answered.
+        // Takes no more requests, and ends when those that it has are answered. Of HTTP/1, it has no
+        // more than a part of the next request's head, which is dropped.
         connection.as_mut().graceful_shutdown();
         told = true;
         match connection.as_mut().poll(context) {

@@ -1,7 +1,7 @@
 //! How do I keep state by key, and change several keys at once? A store with Redis's protocol, for
 //! redis-cli and redis-benchmark. `cargo run --release --example store -- 127.0.0.1:6379`, Ctrl-C
-//! to stop: each request that has arrived by then is answered, also of clients that wait to be
-//! accepted. They have [`FINISH_MAX`] to take the answers.
+//! to stop: each request that has arrived by then, or [`ARRIVAL_MAX`] later, is answered, also of
+//! clients that wait to be accepted. They have [`FINISH_MAX`] to take the answers.
 //!
 //! A key lies in one of as many shards as cores, each the state of a color: more would run in
 //! parallel no better, and be more events for several requests. A connection is a task. The
@@ -12,11 +12,13 @@ mod reader;
 mod requests;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::channel::oneshot;
 use futures::future::{Either, select};
 use futures::io::{AsyncReadExt, AsyncWriteExt, copy, sink};
 use mely::aio::AsyncStream;
 use mely::net::{Acceptors, Incoming, Listener, Stream};
-use mely::{Color, Colored, Cx, Handler, Poster, Refused, Runtime};
+use mely::{Color, Colored, Cx, Handler, Poster, Runtime};
 use mely::{sleep, stopping, timeout, with_cx};
 use mimalloc::MiMalloc;
 use reader::Reader;
@@ -33,6 +35,8 @@ static ACCEPT: Handler = Handler::new("accept");
 static SERVE: Handler = Handler::new("serve");
 static STOP: Handler = Handler::new("stop");
 
+/// How long requests that were on their way when the server was asked to stop may take to arrive.
+pub(crate) const ARRIVAL_MAX: Duration = Duration::from_millis(250);
 /// How long clients may take to read their answers once the server was asked to stop. Then they are
 /// cut off.
 pub(crate) const FINISH_MAX: Duration = Duration::from_secs(5);
@@ -101,7 +105,7 @@ impl Batch {
 }
 
 /// Stops the runtime when it is dropped: the listener has it until the last client is accepted, and
-/// each connection until all is received that had arrived when it began.
+/// each connection until a stop no longer ends its receives.
 struct Open(Poster);
 
 impl Drop for Open {
@@ -113,16 +117,13 @@ impl Drop for Open {
 /// Serves a connection until it ends, or until the runtime stops and all that came is answered.
 async fn serve(stream: Stream, shards: &[Colored<Shard>], open: Arc<Open>) -> io::Result<()> {
     let stream = with_cx(|cx| {
-        let stream = AsyncStream::new(cx, stream)?;
-        stream.after_received(cx, &STOP, move |_cx| drop(open))?;
-        Ok::<_, Refused>(stream)
+        stream.receive_through_stop(cx)?;
+        AsyncStream::new(cx, stream)
     });
     let mut stream = stream.map_err(io::Error::other)?;
-    let finish = async {
-        stopping().await;
-        sleep(FINISH_MAX).await;
-    };
-    match select(pin!(answer(&mut stream, shards)), pin!(finish)).await {
+    drop(open);
+    let answered = pin!(answer(&mut stream, shards));
+    match select(answered, pin!(after_stop(FINISH_MAX))).await {
         Either::Left((answered, _)) => return answered,
         Either::Right(_) => {}
     }
@@ -131,12 +132,31 @@ async fn serve(stream: Stream, shards: &[Colored<Shard>], open: Arc<Open>) -> io
     Ok(())
 }
 
-/// Answers all that can be read.
+/// Returns this long after the runtime was asked to stop.
+async fn after_stop(time: Duration) {
+    stopping().await;
+    sleep(time).await;
+}
+
+/// Answers all that can be read, until the client ends, or all that has arrived was read after a
+/// stop.
 async fn answer(stream: &mut AsyncStream, shards: &[Colored<Shard>]) -> io::Result<()> {
     let (mut input, mut space) = (Reader::default(), vec![0; 16 << 10]);
+    // First the stop, false; then that all which has arrived by then can be read, true.
+    let mut end = after_stop(ARRIVAL_MAX).map(|()| false).boxed();
     loop {
-        // An error is an end, too: there will be no more, and answers may wait to be sent.
-        let len = stream.read(&mut space).await.unwrap_or(0);
+        // What can be read goes first.
+        let len = match select(stream.read(&mut space), &mut end).await {
+            Either::Left((len, _)) => len?,
+            Either::Right((true, _)) => 0,
+            Either::Right((false, _)) => {
+                let (tell, arrived) = oneshot::channel::<()>();
+                let asked = with_cx(|cx| stream.after_received(cx, &STOP, |_cx| drop(tell)));
+                asked.map_err(io::Error::other)?;
+                end = arrived.map(|_| true).boxed();
+                continue;
+            }
+        };
         if len == 0 {
             return stream.close().await;
         }
