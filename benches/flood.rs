@@ -38,6 +38,8 @@ Options, after `--`:
   --rounds N     interleaved rounds of each figure; 7, or fewer if there is little time
   --help         this";
 
+const OPTIONS: [&str; 3] = ["--cores", "--seconds", "--rounds"];
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Load {
     Steady,
@@ -209,11 +211,18 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
     let rounds = options.rounds();
     // Before a runtime pins anybody.
     mely_bench::machine::detect();
+    let most = mely_bench::machine::cores().min(2);
+    let all = match options.cores {
+        Some(cores) if cores > most => {
+            return Err(format!("--cores {cores}: at most {most}, here").into());
+        }
+        Some(cores) => cores..=cores,
+        None => 1..=most,
+    };
     let time = options.time() / rounds as u32;
     println!("| cores | load | flood | others, in 1 s | p50, us | p99, us | flood, in 1 s |");
     println!("|---|---|---|---|---|---|---|");
-    let all = 1..=mely_bench::machine::cores().min(2);
-    for cores in all.filter(|&cores| options.cores.is_none_or(|only| only == cores)) {
+    for cores in all {
         for load in [Load::Steady, Load::Full, Load::Same] {
             let floods = [Flood::None, Flood::Thread, Flood::Task];
             let mut figures = floods.map(|_| [const { Vec::new() }; 4]);
@@ -238,7 +247,7 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
 }
 
 fn main() -> ExitCode {
-    match Options::from_args(std::env::args().skip(1)) {
+    match Options::from_args(std::env::args().skip(1), &OPTIONS) {
         Ok(Some(options)) => match measure_all(&options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

@@ -4,7 +4,7 @@
 //! `cargo bench -p mely-bench --bench papers -- --help`
 
 use mely_bench::measure::{self, Plan};
-use mely_bench::options::{HELP, Options};
+use mely_bench::options::{ALL, HELP, Options};
 use mely_bench::{chart, machine, report, rows, run, schedulers, thesis};
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,10 +16,15 @@ fn main() -> ExitCode {
     {
         return exit_code(run::child(rest));
     }
-    match Options::from_args(arguments) {
+    match Options::from_args(arguments, &ALL) {
         Ok(Some(options)) => exit_code(measure_all(&options)),
         Ok(None) => {
-            println!("{HELP}\n\nTables: {}\nSchedulers: {}", tables(), names());
+            let tables: Vec<_> = rows::names().collect();
+            let schedulers = schedulers::names();
+            println!(
+                "{HELP}\n\nTables: {}\nSchedulers: {schedulers}",
+                tables.join(", ")
+            );
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -48,28 +53,12 @@ fn measure_all(options: &Options) -> Result<(), String> {
         Some(n) => vec![n],
         None => (1..=available.min(2)).collect(),
     };
-    let shaped = |shape| rows::select(&options.table, shape, &cores);
-    let rows: Vec<_> = options.shapes().into_iter().flat_map(shaped).collect();
+    let schedulers = schedulers::chosen(&options.schedulers)?;
+    let (thesis, rows) = rows::chosen(options, &cores, &schedulers)?;
     let plan = Plan::new(
         options.seconds.unwrap_or(Plan::DEFAULT_TIME),
         options.rounds,
     );
-    let thesis = thesis::TABLE.starts_with(&options.table);
-    if rows.is_empty() && !thesis {
-        return Err(format!(
-            "no table on that number of cores, with events of that shape, begins with `{}`; there are {}",
-            options.table,
-            tables()
-        ));
-    }
-    let chosen = &options.schedulers;
-    // What could not be built is said below, and is no reason not to compare the others.
-    let known = |name: &str| schedulers::find(name).is_some() || name == "asio";
-    if let Some(name) = chosen.iter().find(|name| !known(name)) {
-        return Err(format!("no scheduler `{name}`; there are {}", names()));
-    }
-    let mut schedulers = schedulers::all();
-    schedulers.retain(|s| chosen.is_empty() || chosen.iter().any(|name| name == s.name()));
     if thesis {
         thesis::print(options.json)?;
     }
@@ -108,15 +97,4 @@ fn measure_all(options: &Options) -> Result<(), String> {
             .map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(())
-}
-
-fn tables() -> String {
-    let measured = rows::tables().map(|table| table.name);
-    let names: Vec<_> = [thesis::TABLE].into_iter().chain(measured).collect();
-    names.join(", ")
-}
-
-fn names() -> String {
-    let names: Vec<_> = schedulers::all().iter().map(|s| s.name()).collect();
-    names.join(", ")
 }

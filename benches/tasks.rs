@@ -13,6 +13,8 @@ Options, after `--`:
   --json         one JSON object a line instead of the table
   --help         this";
 
+const OPTIONS: [&str; 5] = ["--table", "--cores", "--seconds", "--rounds", "--json"];
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [first, rest @ ..] = &arguments[..]
@@ -20,7 +22,7 @@ fn main() -> ExitCode {
     {
         return exit_code(tasks::child(rest));
     }
-    match Options::from_args(arguments) {
+    match Options::from_args(arguments, &OPTIONS) {
         Ok(Some(options)) => exit_code(tasks::measure_all(&options)),
         Ok(None) => {
             let names: Vec<_> = tasks::ROWS.iter().map(|row| row.name).collect();

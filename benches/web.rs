@@ -11,17 +11,20 @@ use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
 Options, after `--`:
-  --table NAME   only tables whose name begins with NAME
+  --table A,B    only tables whose name begins with A or B
   --cores N      only tables on N cores
   --seconds S    how long to measure in each repetition; 1 by default
   --json         one JSON object a line instead of the table
   --help         this";
 
+const OPTIONS: [&str; 4] = ["--table", "--cores", "--seconds", "--json"];
+
 fn main() -> ExitCode {
-    let options = match Options::from_args(std::env::args().skip(1)) {
+    let options = match Options::from_args(std::env::args().skip(1), &OPTIONS) {
         Ok(Some(options)) => options,
         Ok(None) => {
-            println!("{HELP}\n\nTables: {}", names());
+            let names: Vec<_> = names().collect();
+            println!("{HELP}\n\nTables: {}", names.join(", "));
             return ExitCode::SUCCESS;
         }
         Err(error) => {
@@ -38,25 +41,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn names() -> String {
-    ROWS.iter()
-        .map(|row| row.table)
-        .collect::<Vec<_>>()
-        .join(", ")
+fn names() -> impl Iterator<Item = &'static str> + Clone {
+    ROWS.iter().map(|row| row.table)
 }
 
 fn run(options: &Options) -> Result<(), String> {
+    options.check_tables(names())?;
     if machine::cores() < 2 {
         return Err("one core for the server and one for the client: this process has one".into());
     }
     let rows: Vec<Row> = ROWS
         .iter()
         .copied()
-        .filter(|row| row.table.starts_with(&options.table))
+        .filter(|row| options.has(row.table))
         .filter(|row| options.cores.is_none_or(|cores| cores == row.cores))
         .collect();
     if rows.is_empty() {
-        return Err(format!("no such table; there are {}", names()));
+        return Err("no such table on that number of cores".into());
     }
     let programs = programs()?;
     let root = format!("mely-web-{}", std::process::id());

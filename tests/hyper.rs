@@ -1,9 +1,12 @@
 //! hyper 1 on mely: server and client, HTTP/1 and HTTP/2.
 
 mod common;
+#[path = "../examples/hyper.rs"]
+#[allow(dead_code, reason = "its `main` is not called")]
+mod example;
 
-use common::wire::{Client, all_backends, any_port, on, with_server};
-use common::{Bound, LONG, cores};
+use common::wire::{Client, all_backends, any_port, hold_up, on, with_server};
+use common::{Bound, LONG, backends, cores};
 use futures::future::join_all;
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Bytes, Incoming as Body};
@@ -12,11 +15,11 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, client, server};
 use mely::aio::hyper::{ColorExecutor, TaskTimer};
 use mely::aio::{AsyncStream, connect};
-use mely::net::{Acceptors, Backend, Incoming};
-use mely::{Callback, Color, Cores, Cx, Runtime, sleep, stopping, with_cx};
+use mely::net::{Acceptors, Backend, Incoming, Listener, SimClient};
+use mely::{Callback, Color, Cores, Cx, Poster, Runtime, sim, sleep, stopping, with_cx};
 use std::error::Error;
 use std::future::poll_fn;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -276,6 +279,244 @@ fn a_stop_while_a_request_is_answered() {
             assert_eq!(answered, "stopped", "{backend:?} {version:?}");
         }
     }
+}
+
+/// The first bytes of a client of HTTP/2.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = (payload.len() as u32).to_be_bytes();
+    [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Asks `/` this often on one connection, all at once.
+fn requests(version: Version, count: usize) -> Vec<u8> {
+    match version {
+        Http1 => b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(count),
+        Http2 => {
+            // GET, http, `/`, and x as the authority.
+            let head = |n| frame(1, 5, 1 + 2 * n as u32, b"\x82\x86\x84\x41\x01x");
+            let heads: Vec<u8> = (0..count).flat_map(head).collect();
+            [PREFACE, &frame(4, 0, 0, b""), &heads].concat()
+        }
+    }
+}
+
+/// Reads to the end, and returns how many requests were answered.
+fn answers(client: &mut Client, version: Version) -> usize {
+    if version == Http1 {
+        let text = String::from_utf8(client.rest()).unwrap();
+        return text.matches("HTTP/1.1 200 OK\r\n").count();
+    }
+    let (mut answers, mut head) = (0, [0; 9]);
+    while client.read_exact(&mut head).is_ok() {
+        let len = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let payload = client.exactly(len as usize);
+        let (kind, flags) = (head[3], head[4]);
+        match (kind, flags & 1) {
+            (4, 0) => client.write_all(&frame(4, 1, 0, b"")).unwrap(),
+            // Until then the server waits for requests on their way.
+            (6, 0) => client.write_all(&frame(6, 1, 0, &payload)).unwrap(),
+            (0 | 1, 1) => answers += 1,
+            _ => {}
+        }
+    }
+    answers
+}
+
+/// Runs clients against the example on two cores, and insists that the run ends well.
+fn with_example<R: Send + 'static>(
+    backend: &Backend,
+    clients: impl FnOnce(Poster, Listener) -> R + Send + 'static,
+) -> R {
+    let _bound = Bound::new("the example");
+    let runtime = on(backend).build().unwrap();
+    let poster = runtime.poster();
+    let (tell, listener) = channel();
+    let clients = thread::spawn(move || clients(poster, listener.recv().unwrap()));
+    let outcome = runtime.run(move |cx| {
+        tell.send(example::listen(cx, any_port()).unwrap()).unwrap();
+    });
+    let returned = clients.join().unwrap();
+    outcome.unwrap();
+    returned
+}
+
+/// Connects this many clients, and has each of them answered once.
+fn answered_clients(backend: &Backend, addr: SocketAddr, count: usize) -> Vec<Client> {
+    let request = requests(Http1, 1);
+    let mut clients: Vec<_> = (0..count).map(|_| Client::connect(backend, addr)).collect();
+    for client in &mut clients {
+        client.write_all(&request).unwrap();
+        let mut answer = Vec::new();
+        while !answer.windows(5).any(|end| end == b"core ") {
+            answer.extend(client.exactly(1));
+        }
+        // The core, and the line's end.
+        client.exactly(2);
+    }
+    clients
+}
+
+/// Both cores are held up while clients connect and ask. Then the stop comes first.
+#[test]
+fn the_example_answers_what_had_come_before_a_stop() {
+    for backend in backends() {
+        for (version, connections, each) in [
+            (Http1, 300, 1),
+            (Http1, 10, 30),
+            (Http2, 300, 1),
+            (Http2, 10, 30),
+        ] {
+            let at = backend.clone();
+            let answered = with_example(&backend, move |poster, listener| {
+                let addr = listener.local_addr();
+                // Some are accepted before.
+                let old = if version == Http1 { connections / 2 } else { 0 };
+                let mut clients = answered_clients(&at, addr, old);
+                let go_on = hold_up(&poster, 2);
+                clients.extend((old..connections).map(|_| Client::connect(&at, addr)));
+                for client in &mut clients {
+                    client.write_all(&requests(version, each)).unwrap();
+                }
+                poster.post(Color::DEFAULT, |_| listener.close()).unwrap();
+                go_on();
+                let answers = clients.iter_mut().map(|client| answers(client, version));
+                answers.sum::<usize>()
+            });
+            assert_eq!(answered, 300, "{version:?} on {connections} connections");
+        }
+    }
+}
+
+/// The core that receives is held up for longer than requests may take to arrive, and these had
+/// arrived. The others go on without it.
+#[test]
+fn the_example_answers_what_a_busy_core_has_not_received_yet() {
+    for backend in backends() {
+        let at = backend.clone();
+        let answered = with_example(&backend, move |poster, listener| {
+            let mut clients = answered_clients(&at, listener.local_addr(), 20);
+            let go_on = hold_up(&poster, 1);
+            for client in &mut clients {
+                client.write_all(&requests(Http1, 3)).unwrap();
+            }
+            poster.stop();
+            thread::sleep(2 * example::ARRIVAL_MAX);
+            go_on();
+            let answers = clients.iter_mut().map(|client| answers(client, Http1));
+            answers.sum::<usize>()
+        });
+        assert_eq!(answered, 60);
+    }
+}
+
+/// Connects a client for each of these beginnings, which sends it and reads nothing.
+fn silent_clients(beginnings: &[Vec<u8>]) -> (sim::Simulation, Vec<SimClient>, Listener) {
+    let builder = Runtime::builder().cores(Cores::Count(2));
+    let mut simulation = builder.simulate(3).unwrap();
+    let (tell, listener) = channel();
+    let listen = move |cx: &mut Cx| {
+        let listener = example::listen(cx, any_port()).unwrap();
+        tell.send(listener).unwrap();
+    };
+    simulation.start(listen).unwrap();
+    let listener: Listener = loop {
+        simulation.step();
+        if let Ok(listener) = listener.try_recv() {
+            break listener;
+        }
+    };
+    let connect = |beginning: &Vec<u8>| {
+        let mut client = simulation.network().connect(listener.local_addr()).unwrap();
+        // The server does not read bytes that it has no room for.
+        let _ = client.write(beginning).unwrap();
+        client
+    };
+    let clients = beginnings.iter().map(connect).collect();
+    (simulation, clients, listener)
+}
+
+/// The bytes that clients may have sent when they fall silent.
+fn beginnings() -> Vec<Vec<u8>> {
+    let whole = requests(Http1, 1);
+    let echo = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 9999999\r\n\r\n";
+    let mut flood = echo.to_vec();
+    flood.resize(1 << 20, b'x');
+    let mut all: Vec<Vec<u8>> = [
+        &b""[..],
+        b"P",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nhost: x\r\n",
+        echo,
+        b"PRI * HT",
+        PREFACE,
+        &requests(Http2, 3)[..50],
+        &flood,
+    ]
+    .map(Vec::from)
+    .into();
+    all.push([&whole[..], &whole[..9]].concat());
+    all
+}
+
+/// In virtual time.
+#[test]
+fn the_example_answers_what_was_on_its_way_at_a_stop() {
+    let _bound = Bound::new("on_its_way");
+    let whole = requests(Http1, 1);
+    // A client that is new, one that has sent a half, and one that has been answered.
+    let begun = [vec![], whole[..9].to_vec(), whole.clone()];
+    let (mut simulation, mut clients, listener) = silent_clients(&begun);
+    let second = Duration::from_secs(1);
+    let close = Callback::anonymous(Color::DEFAULT, |_: &mut Cx| listener.close());
+    let _stop = simulation.poster().timer(second, close).unwrap();
+    let (tell, told) = channel();
+    // A stop ends timers, and no tasks.
+    let send = async move {
+        sleep(second + example::ARRIVAL_MAX / 2).await;
+        for (client, begun) in clients.iter_mut().zip(begun) {
+            client
+                .write_all(&whole[begun.len() % whole.len()..])
+                .unwrap();
+        }
+        tell.send(clients).unwrap();
+    };
+    simulation.poster().spawn(HERE, send).unwrap().detach();
+    while simulation.step() != sim::Step::Ended {}
+    simulation.end().unwrap();
+    let answers = told
+        .recv()
+        .unwrap()
+        .into_iter()
+        .map(|client| answers(&mut Client::Sim(client), Http1));
+    assert_eq!(answers.collect::<Vec<_>>(), [1, 1, 2]);
+}
+
+/// The run ends, and ends well.
+#[test]
+fn silent_clients_do_not_keep_the_example() {
+    let _bound = Bound::new("silent_clients");
+    let (mut simulation, _clients, listener) = silent_clients(&beginnings());
+    let second = Duration::from_secs(1);
+    let close = Callback::anonymous(Color::DEFAULT, |_: &mut Cx| listener.close());
+    let _timer = simulation.poster().timer(second, close).unwrap();
+    while simulation.step() != sim::Step::Ended {}
+    simulation.end().unwrap();
+    let took = simulation.now() - second;
+    assert!(took < example::FINISH_MAX + second, "{took:?}");
+}
+
+/// Also if they have not begun to ask, or do not read the answer.
+#[test]
+fn silent_clients_are_sent_away_by_the_example() {
+    let _bound = Bound::new("are_sent_away");
+    let (mut simulation, _clients, _listener) = silent_clients(&beginnings());
+    // With no connection left there is no timer.
+    while simulation.step() != sim::Step::Stalled {}
+    let (took, second) = (simulation.now(), Duration::from_secs(1));
+    assert!(took < 2 * example::SILENCE_MAX + second, "{took:?}");
+    assert_eq!(simulation.stats().tasks, 0);
 }
 
 /// A client that says nothing is sent away after half a minute, which is virtual.

@@ -5,11 +5,11 @@ use crate::shape::Shape;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What every bench understands.
+/// The options of all benches; each bench has some of them.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only tables whose name begins with one of these, which commas separate.
-    pub table: String,
+    /// Only tables whose name begins with one of these; all if empty.
+    pub tables: Vec<String>,
     /// Only on this many cores.
     pub cores: Option<usize>,
     /// How large closures are, one after the other; none: as the table says.
@@ -27,6 +27,19 @@ pub struct Options {
     /// JSON lines instead of the table.
     pub json: bool,
 }
+
+/// All that a bench may have.
+pub const ALL: [&str; 9] = [
+    "--table",
+    "--cores",
+    "--closure",
+    "--depth",
+    "--seconds",
+    "--rounds",
+    "--schedulers",
+    "--json",
+    "--chart",
+];
 
 /// Printed for `--help`.
 pub const HELP: &str = "\
@@ -68,15 +81,42 @@ impl Options {
         self.closures.iter().flat_map(of_size).collect()
     }
 
-    /// Reads the process's arguments. None: help was asked for.
+    /// Whether a table of this name was asked for.
+    pub fn has(&self, name: &str) -> bool {
+        let begins = |prefix: &String| name.starts_with(prefix.as_str());
+        self.tables.is_empty() || self.tables.iter().any(begins)
+    }
+
+    /// Checks that each `--table` names one of these.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check_tables<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str> + Clone,
+    ) -> Result<(), String> {
+        for prefix in &self.tables {
+            if !names.clone().any(|name| name.starts_with(prefix.as_str())) {
+                let names: Vec<_> = names.collect();
+                return Err(format!(
+                    "--table: no table begins with `{prefix}`; there are {}",
+                    names.join(", ")
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a bench's arguments; `known` are the options that it has. None: help was asked for.
     ///
     /// # Errors
     /// What cannot be understood.
     pub fn from_args(
         arguments: impl IntoIterator<Item = String>,
+        known: &[&str],
     ) -> Result<Option<Options>, String> {
         let mut options = Options {
-            table: String::new(),
+            tables: Vec::new(),
             cores: None,
             closures: vec![None],
             depths: vec![None],
@@ -96,7 +136,11 @@ impl Options {
             match argument.as_str() {
                 // What cargo passes to every bench.
                 "--bench" => {}
-                "--table" => options.table = value()?,
+                "--help" | "-h" => return Ok(None),
+                other if !known.contains(&other) => {
+                    return Err(format!("unknown argument: {other}\nTry --help."));
+                }
+                "--table" => options.tables = list(&argument, &value()?)?,
                 "--cores" => {
                     let text = value()?;
                     let cores = text.parse().ok().filter(|&n: &usize| n > 0);
@@ -124,15 +168,23 @@ impl Options {
                     options.rounds = Some(rounds.ok_or(format!("--rounds {text}: not a count"))?);
                 }
                 "--schedulers" => {
-                    options.schedulers = value()?.split(',').map(str::to_owned).collect();
+                    options.schedulers = list(&argument, &value()?)?;
                 }
                 "--chart" => options.chart = Some(value()?.into()),
                 "--json" => options.json = true,
-                "--help" | "-h" => return Ok(None),
-                other => return Err(format!("unknown argument: {other}\n{HELP}")),
+                other => unreachable!("{other} is known"),
             }
         }
         Ok(Some(options))
+    }
+}
+
+/// Names, which commas separate. An empty one would choose nothing, or all.
+fn list(option: &str, text: &str) -> Result<Vec<String>, String> {
+    let names: Vec<_> = text.split(',').map(str::to_owned).collect();
+    match names.iter().any(String::is_empty) {
+        true => Err(format!("{option} {text:?}: an empty name")),
+        false => Ok(names),
     }
 }
 
@@ -141,7 +193,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Option<Options>, String> {
-        Options::from_args(line.split_whitespace().map(str::to_owned))
+        Options::from_args(line.split_whitespace().map(str::to_owned), &ALL)
     }
 
     #[test]
@@ -151,7 +203,7 @@ mod tests {
              --chart c.svg",
         );
         let options = options.unwrap().unwrap();
-        assert_eq!(options.table, "chain");
+        assert_eq!(options.tables, ["chain"]);
         assert_eq!(options.cores, Some(2));
         assert_eq!(options.time(), Duration::from_millis(500));
         assert_eq!(options.rounds, Some(3));
@@ -191,9 +243,30 @@ mod tests {
             "--rounds 0",
             "--seconds x",
             "--seconds -1",
+            "--table a,",
+            "--table ,",
+            "--schedulers a,,b",
             "huh",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
+        let empty = ["--table".to_owned(), String::new()];
+        assert!(Options::from_args(empty, &ALL).is_err());
+        // An option of other benches.
+        let rounds = ["--rounds".to_owned(), "3".to_owned()];
+        let refused = Options::from_args(rounds, &["--table"]).unwrap_err();
+        assert!(refused.contains("unknown argument: --rounds"), "{refused}");
+    }
+
+    #[test]
+    fn each_table_that_is_asked_for_exists() {
+        let options = parse("--table cha,hop16").unwrap().unwrap();
+        assert!(options.has("chain16") && options.has("hop16") && !options.has("hop1000"));
+        let names = ["chain1", "chain16", "hop16"];
+        options.check_tables(names.into_iter()).unwrap();
+        let refused = options.check_tables(["chain1"].into_iter()).unwrap_err();
+        assert!(refused.contains("`hop16`; there are chain1"), "{refused}");
+        let all = parse("").unwrap().unwrap();
+        assert!(all.has("anything") && all.check_tables(names.into_iter()).is_ok());
     }
 }

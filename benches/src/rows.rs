@@ -1,9 +1,10 @@
 //! The lines of output: each table on each number of cores.
 
-use crate::Workload;
+use crate::options::Options;
 use crate::run::Which;
 use crate::shape::{DEFAULT_BYTES, Shape};
 use crate::workloads::{TABLES, Table};
+use crate::{Scheduler, Workload, thesis};
 
 /// A table on this many cores.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,7 @@ impl Row {
 }
 
 /// All tables, in the order in which they are printed.
-pub fn tables() -> impl Iterator<Item = &'static Table> {
+pub fn tables() -> impl Iterator<Item = &'static Table> + Clone {
     TABLES.iter().copied().flatten()
 }
 
@@ -42,14 +43,11 @@ pub fn workload(table: &str, which: Which, shape: Shape, cores: usize) -> Option
     workload?.shaped(shape)
 }
 
-/// The rows whose table begins with one of the `prefixes`, which commas separate, on each of these
-/// numbers of cores; those that have this shape.
-pub fn select(prefixes: &str, shape: Shape, cores: &[usize]) -> Vec<Row> {
+/// The rows of the tables that are chosen by name, on each of these numbers of cores; those that
+/// have this shape.
+pub fn select(is_chosen: impl Fn(&str) -> bool, shape: Shape, cores: &[usize]) -> Vec<Row> {
     let chosen = |&cores: &usize| {
-        let chosen = tables().filter(|table| {
-            let mut prefixes = prefixes.split(',');
-            prefixes.any(|prefix| table.name.starts_with(prefix))
-        });
+        let chosen = tables().filter(|table| is_chosen(table.name));
         chosen.filter_map(move |table| {
             (table.workload)(cores)
                 .and_then(|workload| workload.shaped(shape))
@@ -62,4 +60,94 @@ pub fn select(prefixes: &str, shape: Shape, cores: &[usize]) -> Vec<Row> {
         })
     };
     cores.iter().flat_map(chosen).collect()
+}
+
+/// The names of all tables, that of the thesis first.
+pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+    let measured = tables().map(|table| table.name);
+    [thesis::TABLE].into_iter().chain(measured)
+}
+
+/// Whether the thesis's table was asked for, and the rows that were, of which one of these
+/// schedulers at least runs each.
+///
+/// # Errors
+/// If something was asked for that is not there, or nothing is.
+pub fn chosen(
+    options: &Options,
+    cores: &[usize],
+    schedulers: &[Box<dyn Scheduler>],
+) -> Result<(bool, Vec<Row>), String> {
+    options.check_tables(names())?;
+    let shaped = |shape| select(|name| options.has(name), shape, cores);
+    let mut rows: Vec<Row> = options.shapes().into_iter().flat_map(shaped).collect();
+    let is_there = |prefix: &str| {
+        let begins = |row: &Row| row.table.name.starts_with(prefix);
+        thesis::TABLE.starts_with(prefix) || rows.iter().any(begins)
+    };
+    if let Some(prefix) = options.tables.iter().find(|prefix| !is_there(prefix)) {
+        return Err(format!(
+            "--table {prefix}: not on that number of cores, with events of that shape"
+        ));
+    }
+    rows.retain(|row| {
+        let runs = |scheduler: &Box<dyn Scheduler>| scheduler.runs(row.workload, row.cores);
+        schedulers.iter().any(runs)
+    });
+    let thesis = options.has(thesis::TABLE);
+    if rows.is_empty() && !thesis {
+        return Err("--schedulers: none of them runs any of these tables".into());
+    }
+    Ok((thesis, rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::ALL;
+    use crate::schedulers;
+
+    fn chosen(line: &str, cores: usize) -> Result<(bool, Vec<&'static str>), String> {
+        let words = line.split_whitespace().map(str::to_owned);
+        let options = Options::from_args(words, &ALL).unwrap().unwrap();
+        let schedulers = schedulers::chosen(&options.schedulers).unwrap();
+        let (thesis, rows) = super::chosen(&options, &[cores], &schedulers)?;
+        Ok((thesis, rows.iter().map(|row| row.table.name).collect()))
+    }
+
+    #[test]
+    fn tables_are_chosen_by_their_beginnings() {
+        assert_eq!(chosen("--table thesis", 1), Ok((true, vec![])));
+        let both = (true, vec!["chain16"]);
+        assert_eq!(chosen("--table thesis,chain16", 1), Ok(both.clone()));
+        assert_eq!(chosen("--table chain16,thesis-pri", 1), Ok(both));
+        let by_name = "--table mely-3-4 --schedulers mely-2010";
+        let its = (false, vec!["mely-3-4-unbalanced"]);
+        assert_eq!(chosen(by_name, 2), Ok(its));
+        let (thesis, all) = chosen("", 2).unwrap();
+        assert!(thesis && all.len() > 20, "{all:?}");
+    }
+
+    #[test]
+    fn a_choice_of_nothing_is_refused() {
+        for (line, complaint) in [
+            ("--table nothing", "`nothing`"),
+            ("--table chain16,nothing", "`nothing`"),
+            (
+                "--table chain16,cross1000",
+                "--table cross1000: not on that",
+            ),
+            (
+                "--table chain16 --depth 1000",
+                "--table chain16: not on that",
+            ),
+            (
+                "--table chain16 --schedulers bare-wake",
+                "none of them runs",
+            ),
+        ] {
+            let refused = chosen(line, 1).unwrap_err();
+            assert!(refused.contains(complaint), "{line}: {refused}");
+        }
+    }
 }

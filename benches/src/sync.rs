@@ -2,6 +2,7 @@
 //! or with the feature `machine` those that on virtual cores take the time of a machine that a file
 //! describes.
 
+use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
 use std::time::Duration;
 
 #[cfg(feature = "machine")]
@@ -73,6 +74,42 @@ pub(crate) fn sleep(time: Duration) {
         return charge::sleep(Some(now_ns + time.as_nanos() as u64));
     }
     std::thread::sleep(time);
+}
+
+/// Lets a core sleep until another one wakes it. Threads read a pipe. Virtual cores are all on one
+/// thread, which a read would block: they sleep in virtual time.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    #[cfg_attr(not(feature = "machine"), allow(dead_code))]
+    core: usize,
+    ends: (PipeReader, PipeWriter),
+}
+
+impl Pipe {
+    pub(crate) fn new(core: usize) -> io::Result<Pipe> {
+        let ends = pipe()?;
+        Ok(Pipe { core, ends })
+    }
+
+    /// Sleeps until [`write`](Self::write), which may have been before. May return early.
+    pub(crate) fn read(&self) {
+        #[cfg(feature = "machine")]
+        if mely_hardware::is_charged() {
+            return charge::sleep(None);
+        }
+        let read = (&self.ends.0).read_exact(&mut [0]);
+        read.expect("the writer is open");
+    }
+
+    /// Wakes the core that sleeps, or is about to.
+    pub(crate) fn write(&self) {
+        #[cfg(feature = "machine")]
+        if mely_hardware::is_charged() {
+            return charge::wake(self.core);
+        }
+        let written = (&self.ends.1).write_all(&[0]);
+        written.expect("the reader is open, and has read the last byte");
+    }
 }
 
 /// Runs `body` for each core, by its number: on threads pinned to cores, or on virtual ones.

@@ -1,46 +1,30 @@
-//! What a request of Redis's protocol looks like, what it does, and what it answers.
+//! Runs requests, and answers them word for word as Redis 7 does.
 
+use super::reader::integer;
 use ahash::RandomState;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
-use nom::bytes::streaming::take_until;
-use nom::character::streaming::{char, crlf, u32};
-use nom::combinator::verify;
-use nom::error::{Error, ErrorKind};
-use nom::multi::{count, length_data};
-use nom::sequence::{delimited, terminated};
-use nom::{IResult, Parser};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-/// Longer requests are not served, nor those with more arguments: what has come of a request is
-/// read anew when more comes.
-pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
-const ARGS_MAX: usize = 1 << 14;
 /// Of the answers to what was read at once. What is beyond is an error.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// The arguments of the first request: an array of them, or the words of a line. `input` is a part
-/// of `bytes`.
-pub(crate) fn request<'a>(input: &'a [u8], bytes: &Bytes) -> IResult<&'a [u8], Vec<Bytes>> {
-    let shared = |arg: &[u8]| bytes.slice_ref(arg);
-    if input.first().is_some_and(|&byte| byte != b'*') {
-        let (input, line) = terminated(take_until("\n"), char('\n')).parse(input)?;
-        let words = line.split(u8::is_ascii_whitespace);
-        let words = words.filter(|word| !word.is_empty()).take(ARGS_MAX + 1);
-        let words: Vec<_> = words.map(shared).collect();
-        return match words.len() <= ARGS_MAX {
-            true => Ok((input, words)),
-            false => Err(nom::Err::Failure(Error::new(input, ErrorKind::TooLarge))),
-        };
-    }
-    let size = |sign, most| {
-        let number = delimited(char(sign), u32, crlf);
-        verify(number, move |&number| number as usize <= most)
-    };
-    let (input, args) = size('*', ARGS_MAX).parse(input)?;
-    let arg = terminated(length_data(size('$', REQUEST_BYTES_MAX)), crlf);
-    count(arg.map(shared), args as usize).parse(input)
+const NAMES: [&str; 10] = [
+    "PING", "COMMAND", "CONFIG", "GET", "MGET", "SET", "MSET", "INCR", "DEL", "EXPIRE",
+];
+
+/// The name of a request in capitals; empty if there is no such command.
+pub(crate) fn name(request: &[Bytes]) -> &'static str {
+    let is = |name: &&str| name.as_bytes().eq_ignore_ascii_case(&request[0]);
+    NAMES.into_iter().find(is).unwrap_or_default()
+}
+
+/// Whether this is no client, but a web page that has its browser talk to this port: a POST, or the
+/// field that each of a browser's requests has.
+pub(crate) fn is_of_a_browser(request: &[Bytes]) -> bool {
+    let is = |name: &[u8]| request[0].eq_ignore_ascii_case(name);
+    is(b"POST") || is(b"Host:")
 }
 
 pub(crate) type Shard = HashMap<Vec<u8>, Entry, RandomState>;
@@ -95,62 +79,99 @@ impl Store<'_> {
         }
     }
 
-    /// Runs a request, whose name is in capitals, and writes its answer.
-    pub(crate) fn run(&mut self, request: &[Bytes], out: &mut Vec<u8>) -> Result<(), &'static str> {
+    /// Runs a request and writes its answer, or gives the error that is the answer.
+    pub(crate) fn run(&mut self, request: &[Bytes], out: &mut Vec<u8>) -> Result<(), String> {
         const NO_NUMBER: &str = "value is not an integer or out of range";
-        match (&request[0][..], &request[1..]) {
-            (b"PING", []) => out.extend(b"+PONG\r\n"),
-            (b"PING", [text]) => bulk(out, Some(text))?,
-            (b"COMMAND", _) | (b"CONFIG", [_, ..]) => out.extend(b"*0\r\n"),
-            (b"GET", [key]) => bulk(out, self.get(key).map(|entry| &entry.value[..]))?,
-            (b"MGET", keys @ [_, ..]) => {
+        let name = name(request);
+        match (name, &request[1..]) {
+            ("PING", []) => out.extend(b"+PONG\r\n"),
+            ("PING", [text]) => bulk(out, Some(text))?,
+            ("COMMAND", _) | ("CONFIG", [_, ..]) => out.extend(b"*0\r\n"),
+            ("GET", [key]) => bulk(out, self.get(key).map(|entry| &entry.value[..]))?,
+            ("MGET", keys @ [_, ..]) => {
                 head(out, '*', keys.len() as i64);
                 for key in keys {
                     bulk(out, self.get(key).map(|entry| &entry.value[..]))?;
                 }
             }
-            (b"SET", pair @ [_, _]) | (b"MSET", pair @ [_, _, ..]) if pair.len() % 2 == 0 => {
+            ("SET", pair @ [_, _]) | ("MSET", pair @ [_, _, ..]) if pair.len() % 2 == 0 => {
                 for pair in pair.chunks(2) {
                     let entry = self.shard(&pair[0]).entry_ref(&pair[0][..]);
                     entry.insert(Entry::new(&pair[1]));
                 }
                 out.extend(b"+OK\r\n");
             }
-            (b"INCR", [key]) => {
-                let now = self.now;
+            // It has options that are not here.
+            ("SET", [_, _, _, ..]) => return Err("syntax error".into()),
+            ("INCR", [key]) => {
+                // An error leaves the value alone, and makes none.
+                let old = match self.get(key) {
+                    Some(entry) => integer(&entry.value).ok_or(NO_NUMBER)?,
+                    None => 0,
+                };
+                let new = old.checked_add(1);
+                let new = new.ok_or("increment or decrement would overflow")?;
                 let entry = self.shard(key).entry_ref(&key[..]);
-                let entry = entry.or_insert_with(|| Entry::new(b"0"));
-                if entry.is_over(now) {
-                    *entry = Entry::new(b"0");
-                }
-                let new = number(&entry.value).and_then(|old| old.checked_add(1));
-                let new = new.ok_or(NO_NUMBER)?;
-                entry.value.clear();
-                entry
-                    .value
-                    .extend(itoa::Buffer::new().format(new).as_bytes());
+                let value = &mut entry.or_insert_with(|| Entry::new(b"")).value;
+                value.clear();
+                value.extend(itoa::Buffer::new().format(new).as_bytes());
                 head(out, ':', new);
             }
-            (b"DEL", keys @ [_, ..]) => {
+            ("DEL", keys @ [_, ..]) => {
                 let mut del = |key: &Bytes| {
                     self.get(key).is_some() && self.shard(key).remove(&key[..]).is_some()
                 };
                 head(out, ':', keys.iter().filter(|key| del(key)).count() as i64);
             }
-            (b"EXPIRE", [key, seconds]) => {
-                let seconds = number(seconds).ok_or(NO_NUMBER)?;
+            ("EXPIRE", [key, seconds]) => {
+                let seconds = integer(seconds).ok_or(NO_NUMBER)?;
+                // Redis has it as milliseconds since 1970.
+                let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+                let max = i64::MAX / 1_000 - since_1970.as_secs() as i64;
+                if !(i64::MIN / 1_000..=max).contains(&seconds) {
+                    return Err("invalid expire time in 'expire' command".into());
+                }
                 let end = self.now + Duration::from_secs(seconds.max(0) as u64);
                 let entry = self.get(key).map(|entry| entry.end = Some(end));
                 head(out, ':', entry.is_some() as i64);
             }
-            _ => return Err("unknown command, or wrong number of arguments"),
+            ("EXPIRE", [_, _, option, ..]) => {
+                return Err(format!("Unsupported option {}", text(option)));
+            }
+            ("", _) => return Err(unknown(request)),
+            (name, _) => {
+                let name = name.to_ascii_lowercase();
+                return Err(format!("wrong number of arguments for '{name}' command"));
+            }
         }
         Ok(())
     }
 }
 
-fn number(text: &[u8]) -> Option<i64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn unknown(request: &[Bytes]) -> String {
+    const BYTES_MAX: usize = 128;
+    let first = |bytes: &[u8], most: usize| text(&bytes[..bytes.len().min(most)]);
+    let mut args = String::new();
+    for arg in &request[1..] {
+        if args.len() >= BYTES_MAX {
+            break;
+        }
+        args += &format!("'{}' ", first(arg, BYTES_MAX - args.len()));
+    }
+    let name = first(&request[0], BYTES_MAX);
+    format!("unknown command '{name}', with args beginning with: {args}")
+}
+
+/// Writes an error as its answer, which is one line.
+pub(crate) fn error(out: &mut Vec<u8>, error: &str) {
+    out.extend(b"-ERR ");
+    let error = error.trim_end_matches(['\r', '\n']);
+    out.extend(error.replace(['\r', '\n'], " ").as_bytes());
+    out.extend(b"\r\n");
 }
 
 fn head(out: &mut Vec<u8>, kind: char, number: i64) {
@@ -159,13 +180,13 @@ fn head(out: &mut Vec<u8>, kind: char, number: i64) {
     out.extend(b"\r\n");
 }
 
-fn bulk(out: &mut Vec<u8>, value: Option<&[u8]>) -> Result<(), &'static str> {
+fn bulk(out: &mut Vec<u8>, value: Option<&[u8]>) -> Result<(), String> {
     let Some(value) = value else {
         out.extend(b"$-1\r\n");
         return Ok(());
     };
     if out.len() + value.len() > ANSWER_BYTES_MAX {
-        return Err("too long an answer");
+        return Err("too long an answer".into());
     }
     head(out, '$', value.len() as i64);
     out.extend(value);

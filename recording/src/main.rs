@@ -51,6 +51,15 @@ fn main() -> ExitCode {
         Ok(recording) => recording,
         Err(error) => return refused(&format!("{}: {error}", path.display())),
     };
+    if request.timeline.from_ns > recording.last_ns {
+        let ms = |ns| ns as f64 / 1e6;
+        return refused(&format!(
+            "--from-ms {}: {} ends {} ms after the beginning",
+            ms(request.timeline.from_ns),
+            path.display(),
+            ms(recording.last_ns)
+        ));
+    }
     match (what, request.out) {
         (What::Summary, _) => written(print(recording.summary().to_string().as_bytes())),
         (What::Timeline, None) => {
@@ -147,6 +156,14 @@ impl Request {
                 Value(file) if request.file.is_none() => request.file = Some(file.into()),
                 argument => return Err(argument.unexpected()),
             }
+        }
+        // No option is ignored in silence.
+        let drawn = request.out.is_some() || request.timeline != Timeline::default();
+        if matches!(request.what, Some(What::Summary)) && drawn {
+            return Err("--out, --from-ms, --to-ms and --posts are for timeline".into());
+        }
+        if request.timeline.from_ns >= request.timeline.to_ns {
+            return Err("--from-ms is not before --to-ms: nothing would be drawn".into());
         }
         Ok(Some(request))
     }

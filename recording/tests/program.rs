@@ -25,7 +25,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        std::fs::remove_file(&self.0).unwrap();
+        // A panic here would hide the one of a test that fails.
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -76,8 +77,24 @@ fn a_summary_and_a_timeline_are_printed() {
         serde_json::from_str::<serde_json::Value>(&written).unwrap(),
         printed
     );
-    let (_, out, _) = run(&["timeline", file.path(), "--from-ms", "5", "--to-ms", "6.5"]);
-    assert!(!out.contains("serve"), "{out}");
+    let (_, out, _) = run(&["timeline", file.path(), "--to-ms", "6.5"]);
+    assert!(out.contains("serve"), "{out}");
+    for (options, complaint) in [
+        (&["--from-ms", "5", "--to-ms", "6.5"][..], "--from-ms 5: "),
+        (
+            &["--from-ms", "5", "--to-ms", "5"],
+            "--from-ms is not before",
+        ),
+        (&["--to-ms", "0"], "--from-ms is not before"),
+    ] {
+        let (code, out, err) = run(&[&["timeline", file.path()], options].concat());
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{options:?}");
+        assert!(err.contains(complaint), "{err}");
+    }
+    for option in [&["--posts"][..], &["--to-ms", "1"], &["--out", "x"]] {
+        let (code, _, err) = run(&[&["summary", file.path()], option].concat());
+        assert!(code == Some(2) && err.contains("are for timeline"), "{err}");
+    }
 }
 
 #[test]

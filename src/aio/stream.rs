@@ -133,6 +133,31 @@ impl AsyncStream {
         self.stream.receive_through_stop(cx)
     }
 
+    /// Calls `f` once, in the connection's color and under `handler`, when all bytes that have
+    /// arrived on this machine by now can be read without waiting; see [`Stream::after_received`].
+    /// While receiving pauses because too much is unread, `f` waits for reads. It is dropped when
+    /// the connection is closed.
+    ///
+    /// # Errors
+    /// [`Refused`] outside the connection's color.
+    pub fn after_received<F>(
+        &self,
+        cx: &mut Cx,
+        handler: &'static Handler,
+        f: F,
+    ) -> Result<(), Refused>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.stream.after_received(cx, handler, f)
+    }
+
+    /// Closes the connection at once. If queued bytes are lost by that, it is reset; see
+    /// [`Stream::abort`].
+    pub fn abort(&self, cx: &mut Cx) {
+        self.stream.abort(cx);
+    }
+
     /// Calls `f` in a poll of the connection's color.
     fn in_color<R>(
         &self,

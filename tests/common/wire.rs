@@ -6,6 +6,7 @@ use mely::{Builder, Callback, Color, Cx, Poster};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 /// The kernel's backends, and the simulated network.
@@ -154,6 +155,26 @@ where
     let returned = client.join();
     outcome.unwrap();
     (returned.unwrap(), poster)
+}
+
+/// Holds up the first cores of a runtime, this many, until the returned function is called.
+pub fn hold_up(poster: &Poster, cores: usize) -> impl FnOnce() + use<> {
+    let held_up = Arc::new(Barrier::new(cores + 1));
+    for core in 0..cores {
+        let (its, color) = (Arc::clone(&held_up), Color::from(100 + core as u64));
+        let place = move |cx: &mut Cx| {
+            cx.place(color, core);
+            cx.post(color, move |_cx| {
+                its.wait();
+                its.wait();
+            });
+        };
+        poster.post(color, place).unwrap();
+    }
+    held_up.wait();
+    move || {
+        held_up.wait();
+    }
 }
 
 /// Two cores on this backend.

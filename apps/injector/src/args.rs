@@ -33,6 +33,8 @@ For how long:
   --seconds S                  measured time (default 5)
   --warm-up S                  time before that is measured (default 1)
   --total N                    instead: N responses or errors, all measured
+  --silence S                  end with an error if for S seconds nothing comes from the server
+                               for any of a core's clients (default 30)
 
 Together:
   --master ADDR:PORT           wait for injectors here, start them together, gather their figures
@@ -49,8 +51,12 @@ What is told:
 
 `injector files DIR` writes the files of a set, for a server to serve.
 
-exit code: 0, 1 after an error or when no request was answered, 2 for options that are wrong
+exit code: 0, 1 after an error, when no request was answered or the server fell silent, 2 for
+options that are wrong
 ";
+
+/// How long a server may be silent, unless the command line says otherwise.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// What this process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +117,7 @@ struct Given {
     measured: Duration,
     warm_up: Duration,
     total: Option<u64>,
+    silence_max: Duration,
     master: Option<SocketAddr>,
     injectors: usize,
     join: Option<SocketAddr>,
@@ -140,6 +147,7 @@ where
         measured: Duration::from_secs(5),
         warm_up: Duration::from_secs(1),
         total: None,
+        silence_max: SILENCE_MAX,
         master: None,
         injectors: 1,
         join: None,
@@ -196,11 +204,8 @@ where
                 let total: usize = value(parser, &name, count, positive)?;
                 given.total = Some(total as u64);
             }
-            "seconds" => {
-                given.measured = value(parser, &name, "seconds above 0", |text| {
-                    seconds(text).filter(|time| !time.is_zero())
-                })?;
-            }
+            "seconds" => given.measured = value(parser, &name, ABOVE_0, above_0)?,
+            "silence" => given.silence_max = value(parser, &name, ABOVE_0, above_0)?,
             "warm-up" => given.warm_up = value(parser, &name, "seconds", seconds)?,
             "set" => {
                 given.spec_web = value(parser, &name, "one or specweb99", |text| match text {
@@ -279,6 +284,7 @@ impl Given {
                             measured: self.measured,
                         },
                     },
+                    silence_max: self.silence_max,
                     set,
                     check: self.check,
                 };
@@ -317,6 +323,12 @@ fn seconds(text: &str) -> Option<Duration> {
         .then(|| Duration::from_secs_f64(seconds))
 }
 
+const ABOVE_0: &str = "seconds above 0";
+
+fn above_0(text: &str) -> Option<Duration> {
+    seconds(text).filter(|time| !time.is_zero())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,6 +354,7 @@ mod tests {
             "--target [::1]:80 --clients 7 --requests-per-connection 0 --set specweb99 --seed 9",
             "--target 127.0.0.1:80 --seconds 0.25 --warm-up 0 --check length --file-bytes 77",
             "--target 127.0.0.1:80 --target 127.0.0.1:81 --total 1000 --check none",
+            "--target 127.0.0.1:80 --total 10 --silence 0.5",
         ] {
             let work = alone(text);
             assert_eq!(alone(&work.to_options().join(" ")), work, "{text}");
@@ -378,6 +391,7 @@ mod tests {
                 "--clients wants a number from 1 up, not \"0\"",
             ),
             ("--seconds 0", "--seconds wants seconds above 0, not \"0\""),
+            ("--silence 0", "--silence wants seconds above 0, not \"0\""),
             ("--warm-up -1", "--warm-up wants seconds, not \"-1\""),
             (
                 "--join 127.0.0.1:1 --target 127.0.0.1:2",

@@ -5,7 +5,7 @@ use crate::file_set::Files;
 use crate::measure::Measure;
 use crate::response::{Progress, Reader, Wrong};
 use crate::work::{Until, Work};
-use mely::net::{Incoming, RecvBuf, Stream};
+use mely::net::{Incoming, RecvBuf, Stream, Timer};
 use mely::{Color, Colored, Cx, Handler};
 use std::io;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ static CONNECT: Handler = Handler::new("Connect");
 static RESPONSE: Handler = Handler::new("Response");
 static RETRY_CONNECT: Handler = Handler::new("Retry");
 static SHARE: Handler = Handler::new("Share");
+static SILENCE: Handler = Handler::new("Silence");
 
 /// After a connection could not be made, so long until the next try.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
@@ -60,6 +61,10 @@ struct Share {
     measuring: bool,
     /// How many more responses, wrong ones included, if their number is what ends it.
     left: Option<u64>,
+    /// When something last came from the server.
+    heard: Instant,
+    /// Fires when that may be too long ago.
+    silence: Option<Timer>,
     on_end: Option<OnEnd>,
 }
 
@@ -116,6 +121,8 @@ impl Load {
                 measure: Measure::default(),
                 measuring: false,
                 left,
+                heard: Instant::now(),
+                silence: None,
                 on_end: Some(Arc::clone(&on_end)),
             };
             Colored::new(cx, color, share)
@@ -159,14 +166,35 @@ impl Share {
         if self.left == Some(0) {
             return self.end(cx);
         }
+        self.heard = Instant::now();
+        self.listen(cx, self.plan.work.silence_max);
         for client in 0..self.clients.len() {
             self.connect(cx, client);
         }
     }
 
+    /// Looks after this time whether the server is silent.
+    fn listen(&mut self, cx: &mut Cx, after: Duration) {
+        let Some(me) = &self.me else { return };
+        let look = me.on(&SILENCE, |share, cx| {
+            let silent = share.heard.elapsed();
+            match share.plan.work.silence_max.checked_sub(silent) {
+                Some(left) if !left.is_zero() => share.listen(cx, left),
+                _ => {
+                    share.measure.errors.silent += share.clients.len() as u64;
+                    share.end(cx);
+                }
+            }
+        });
+        self.silence = Some(cx.timer(after, look));
+    }
+
     fn end(&mut self, cx: &mut Cx) {
         // With it the connections' callbacks have nobody to call.
         self.me = None;
+        if let Some(silence) = self.silence.take() {
+            silence.cancel(cx);
+        }
         let Some(on_end) = self.on_end.take() else {
             return;
         };
@@ -210,6 +238,7 @@ impl Share {
         incoming: io::Result<Incoming>,
     ) {
         let Some(me) = self.me.clone() else { return };
+        self.heard = Instant::now();
         let Ok(incoming) = incoming else {
             return self.retry(cx, client);
         };
@@ -231,7 +260,7 @@ impl Share {
             }),
             ..Client::default()
         };
-        self.ask(cx, client, Instant::now());
+        self.ask(cx, client, self.heard);
     }
 
     fn ask(&mut self, cx: &mut Cx, index: usize, now: Instant) {
@@ -255,7 +284,10 @@ impl Share {
         let wrong = match data {
             Ok(data) if !data.is_empty() => {
                 match client.reader.advance(&data, expected, plan.work.check) {
-                    Ok(Progress::More) => return,
+                    Ok(Progress::More) => {
+                        self.heard = Instant::now();
+                        return;
+                    }
                     Ok(Progress::Done { close }) => {
                         return self.response(cx, index, expected.len(), close);
                     }
@@ -266,6 +298,7 @@ impl Share {
             }
             _ => &mut errors.closed,
         };
+        self.heard = Instant::now();
         if self.measuring {
             *wrong += 1;
             if self.is_last() {
@@ -277,6 +310,7 @@ impl Share {
 
     fn response(&mut self, cx: &mut Cx, index: usize, bytes: usize, close: bool) {
         let now = Instant::now();
+        self.heard = now;
         let client = &mut self.clients[index];
         client.responses += 1;
         let over = close || client.responses == self.plan.work.requests_per_connection;

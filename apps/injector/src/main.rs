@@ -108,7 +108,18 @@ fn inject(args: &Args) -> master::Result<()> {
     } else {
         print(&report::text(&outcome))?;
     }
-    match outcome.measure.responses() {
+    let responses = outcome.measure.responses();
+    if outcome.measure.errors.silent > 0 {
+        let (Role::Alone(work) | Role::Master { work, .. }) = &args.role else {
+            unreachable!("who joins has returned");
+        };
+        let silence = work.silence_max;
+        return Err(format!(
+            "nothing came from the server for {silence:?} (--silence), after {responses} responses"
+        )
+        .into());
+    }
+    match responses {
         0 => Err("no request was answered: is --target the server?".into()),
         _ => Ok(()),
     }

@@ -22,12 +22,14 @@ pub(crate) struct Errors {
     pub(crate) status: u64,
     /// Another file than was asked for.
     pub(crate) body: u64,
+    /// The server was silent for too long, which ended the run.
+    pub(crate) silent: u64,
 }
 
 impl Errors {
     /// Of all kinds.
     pub(crate) fn sum(&self) -> u64 {
-        self.connect + self.closed + self.framing + self.status + self.body
+        self.connect + self.closed + self.framing + self.status + self.body + self.silent
     }
 }
 
@@ -98,6 +100,7 @@ impl Measure {
         self.errors.framing += other.errors.framing;
         self.errors.status += other.errors.status;
         self.errors.body += other.errors.body;
+        self.errors.silent += other.errors.silent;
     }
 
     /// For the wire; without losing anything.
@@ -121,6 +124,7 @@ impl Measure {
                 self.errors.framing,
                 self.errors.status,
                 self.errors.body,
+                self.errors.silent,
             ],
         })
     }
@@ -148,6 +152,7 @@ impl Measure {
             framing: error(2)?,
             status: error(3)?,
             body: error(4)?,
+            silent: error(5)?,
         };
         Some(measure)
     }
@@ -180,6 +185,7 @@ pub(crate) fn sample() -> Measure {
     measure.starved = 1;
     measure.errors.closed = 2;
     measure.errors.body = 1;
+    measure.errors.silent = 3;
     measure
 }
 
@@ -210,6 +216,6 @@ mod tests {
         assert_eq!(sum.responses(), 2_000);
         let median = sum.latency_ns.value_at_quantile(0.5);
         assert!(median.abs_diff(500_000) < 1_000, "{median}");
-        assert_eq!((sum.errors.sum(), sum.starved, sum.clients), (6, 2, 10));
+        assert_eq!((sum.errors.sum(), sum.starved, sum.clients), (12, 2, 10));
     }
 }

@@ -58,13 +58,14 @@ fn write(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let errors = &measure.errors;
     writeln!(
         text,
-        "errors: {} (connect {}, closed {}, framing {}, status {}, body {})",
+        "errors: {} (connect {}, closed {}, framing {}, status {}, body {}, silent {})",
         errors.sum(),
         errors.connect,
         errors.closed,
         errors.framing,
         errors.status,
-        errors.body
+        errors.body,
+        errors.silent
     )?;
     if let Some(cpu_us) = cpu_us(outcome) {
         writeln!(text, "server: {cpu_us:.3} us of processor time a request")?;
@@ -118,7 +119,7 @@ mod tests {
             "requests: 1000 in 2.00 s, 500 a second, 0.5 MB/s\n",
             "latency: p50 500 us, p99 990 us, p99.9 999 us, most 1000 us\n",
             "clients: 5, starved: 1, connections made: 7\n",
-            "errors: 3 (connect 0, closed 2, framing 0, status 0, body 1)\n",
+            "errors: 6 (connect 0, closed 2, framing 0, status 0, body 1, silent 3)\n",
             "server: 5.000 us of processor time a request\n",
         ] {
             assert!(text.contains(line), "{line:?} is not in:\n{text}");
@@ -146,6 +147,6 @@ mod tests {
         };
         assert!(!text(&outcome).contains("server:"));
         assert!(json(&outcome)["server_cpu_us_per_request"].is_null());
-        assert_eq!(json(&outcome)["errors"], 3);
+        assert_eq!(json(&outcome)["errors"], 6);
     }
 }

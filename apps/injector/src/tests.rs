@@ -52,6 +52,7 @@ fn work(target: SocketAddr, until: Until) -> Work {
         clients: 5,
         requests_per_connection: 7,
         until,
+        silence_max: Duration::from_secs(60),
         set: SMALL,
         check: Check::Bytes,
     }
@@ -127,6 +128,39 @@ fn a_total_ends_also_if_all_of_it_is_wrong() {
     let other = FileSet { seed: 9, ..SMALL };
     let measure = inject(work(serve(other), Until::Total(50))).measure;
     assert_eq!((measure.responses(), measure.errors.body), (0, 50));
+}
+
+/// Connections are made, by the kernel, and nothing else comes. Or no more than some answers.
+#[test]
+fn a_silent_server_ends_the_run() {
+    let until_silent = |target| Work {
+        silence_max: Duration::from_millis(300),
+        ..work(target, Until::Total(1_000_000))
+    };
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let measure = inject(until_silent(silent.local_addr().unwrap())).measure;
+    assert_eq!((measure.responses(), measure.errors.silent), (0, 5));
+    assert_eq!((measure.starved, measure.errors.sum()), (5, 5));
+    let falls_silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = falls_silent.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut streams = Vec::new();
+        for _ in 0..5 {
+            streams.push(falls_silent.accept().unwrap().0);
+        }
+        for stream in &mut streams {
+            let body = SMALL.files().body(0).to_vec();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream
+                .write_all(&[head.as_bytes(), &body].concat())
+                .unwrap();
+        }
+        // Until the end of the test.
+        std::mem::forget(streams);
+    });
+    let measure = inject(until_silent(target)).measure;
+    assert_eq!((measure.responses(), measure.errors.silent), (5, 5));
+    assert_eq!(measure.starved, 0);
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(crate) struct Work {
     pub(crate) requests_per_connection: u64,
     /// When it ends.
     pub(crate) until: Until,
+    /// If nothing comes from the server for this long, it ends.
+    pub(crate) silence_max: Duration,
     /// What is asked for.
     pub(crate) set: FileSet,
     /// How responses are checked.
@@ -74,6 +76,7 @@ impl Work {
             format!("--clients={}", self.clients),
             format!("--requests-per-connection={}", self.requests_per_connection),
             format!("--seed={}", self.set.seed),
+            format!("--silence={}", self.silence_max.as_secs_f64()),
         ];
         options.extend(self.targets.iter().map(|addr| format!("--target={addr}")));
         options.push(match self.until {

@@ -24,6 +24,8 @@ fn injector(args: &[&str], out: Stdio) -> Exit {
     unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            // Whoever runs the tests may ignore it, and that is inherited.
+            libc::signal(libc::SIGALRM, libc::SIG_DFL);
             libc::alarm(LIFE_SECONDS_MAX);
             Ok(())
         });
@@ -75,4 +77,17 @@ fn without_an_answer_it_fails() {
     assert_eq!(exit.code, Some(1), "{exit:?}");
     assert!(exit.err.contains("no request was answered"), "{exit:?}");
     assert!(exit.out.contains("latency: none\n"), "{exit:?}");
+}
+
+/// It has connections, and no answers. Without a limit it would wait for ever.
+#[test]
+fn of_a_silent_server_it_fails() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = silent.local_addr().unwrap().to_string();
+    let total = ["--target", &target, "--total", "10", "--silence", "0.2"];
+    let exit = injector(&total, Stdio::piped());
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    let error = "nothing came from the server for 200ms (--silence), after 0 responses";
+    assert!(exit.err.contains(error), "{exit:?}");
+    assert!(exit.out.contains("silent 64)\n"), "{exit:?}");
 }

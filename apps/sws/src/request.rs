@@ -67,10 +67,7 @@ pub(crate) enum Parsed {
 /// Bytes of empty lines before a request, which RFC 9112 asks servers to tolerate.
 pub(crate) fn empty_lines_bytes(buffer: &[u8]) -> usize {
     let mut rest = buffer;
-    while let Some(after) = rest
-        .strip_prefix(b"\r\n")
-        .or_else(|| rest.strip_prefix(b"\n"))
-    {
+    while let Some(after) = rest.strip_prefix(b"\r\n") {
         rest = after;
     }
     buffer.len() - rest.len()
@@ -128,6 +125,7 @@ impl Scanner {
                 match window[self.scanned..].iter().position(is_end) {
                     Some(at) if window[self.scanned + at] == b'\n' => {
                         let line_end = self.scanned + at + 1;
+                        check_end(&window[..line_end])?;
                         self.count_run();
                         check_line(&window[..line_end])?;
                         self.line_end = Some(line_end);
@@ -149,8 +147,8 @@ impl Scanner {
         let window = &buffer[..buffer.len().min(HEAD_BYTES_MAX)];
         while let Some(at) = window[self.scanned..].iter().position(|&b| b == b'\n') {
             let end = self.scanned + at;
+            check_end(&window[..=end])?;
             match window[end + 1..] {
-                [b'\n', ..] => return Ok(Some(end + 2)),
                 [b'\r', b'\n', ..] => return Ok(Some(end + 3)),
                 // Cannot tell yet: come back to this line end.
                 [] | [b'\r'] => {
@@ -163,6 +161,24 @@ impl Scanner {
         self.scanned = window.len();
         incomplete(window)
     }
+}
+
+/// Refuses a line that does not end with CRLF. A single LF may be taken for an end too (RFC 9112,
+/// section 2.2), and readers differ in whether they do: so a request could be smuggled in its line.
+fn check_end(line: &[u8]) -> Result<(), Status> {
+    match line.ends_with(b"\r\n") {
+        true => Ok(()),
+        false => Err(Status::BadRequest),
+    }
+}
+
+/// Whether some LF does not end a line as [`check_end`] wants it.
+fn has_bare_lf(head: &[u8]) -> bool {
+    // Without an early end: so it is done many bytes at once.
+    let pairs = head.iter().zip(&head[1..]);
+    pairs.fold(head[0] == b'\n', |bare, (&before, &byte)| {
+        bare | (byte == b'\n' && before != b'\r')
+    })
 }
 
 fn incomplete(window: &[u8]) -> Result<Option<usize>, Status> {
@@ -185,10 +201,11 @@ fn whole(buffer: &[u8]) -> Option<Parsed> {
     };
     // Method, target, two spaces, HTTP/1.x and CRLF: at most one byte more than the line has.
     let line_bytes = request.method?.len() + request.path?.len() + 12;
-    if head_bytes > HEAD_BYTES_MAX || line_bytes > LINE_BYTES_MAX {
+    let head = &buffer[..head_bytes];
+    if head_bytes > HEAD_BYTES_MAX || line_bytes > LINE_BYTES_MAX || has_bare_lf(head) {
         return None;
     }
-    Some(match judge(&buffer[..head_bytes], &request) {
+    Some(match judge(head, &request) {
         Ok(request) => Parsed::Request(request),
         Err(status) => Parsed::Reject(status),
     })
@@ -376,7 +393,8 @@ mod tests {
         for (text, bytes) in [
             ("", 0),
             ("\r", 0),
-            ("\r\n\n\r\nG", 5),
+            ("\r\n\r\nG", 4),
+            ("\r\n\n\r\nG", 2),
             ("\r\r\n", 0),
             ("G\r\n", 0),
         ] {

@@ -102,7 +102,7 @@ impl Session {
             let _ = its.with(cx, |session, cx| session.response_sent(cx, sent));
         };
         self.me = Some(me);
-        self.tick_later(cx, clock::now());
+        self.watch_on(cx, clock::now());
         // Not refused: this is the stream's color. `Conn` bounds what is queued, to a little and
         // one answer of any size; a bound of the stream's own could only lose a part of that.
         let _ = self.stream.set_write_limit(cx, usize::MAX);
@@ -127,10 +127,6 @@ impl Session {
 
     fn parse_request(&mut self, cx: &mut Cx) {
         let next = self.http.parse_request();
-        if next == Next::Wait {
-            // Not a whole head: the rest of it is waited for from now on.
-            self.watch.note(self.http.timer(), clock::now());
-        }
         self.go(cx, next);
     }
 
@@ -164,7 +160,7 @@ impl Session {
             true => self.http.on_drained(),
             false => Next::Wait,
         };
-        self.watch.note(self.http.timer(), clock::not_before(tick));
+        self.watch_on(cx, clock::not_before(tick));
         self.go(cx, if next == Next::Wait { drained } else { next });
     }
 
@@ -245,6 +241,11 @@ impl Session {
             }
         }
         self.throttle(cx);
+        // If another step follows, it notes the state that it begins.
+        let waits = !matches!(next, Next::ParseRequest | Next::WriteResponse);
+        if waits && !self.watch.has_noted(self.http.timer()) {
+            self.watch_on(cx, clock::now());
+        }
     }
 
     /// Stops receiving while the client does not read its answers.
@@ -276,16 +277,23 @@ impl Session {
         Clients::closed(&self.clients, cx, self.number);
     }
 
-    /// Looks at the deadlines in time.
-    fn tick_later(&mut self, cx: &mut Cx, now: Time) {
+    /// Notes which deadline the connection is under now, and has it looked at in time.
+    fn watch_on(&mut self, cx: &mut Cx, now: Time) {
+        self.watch.note(self.http.timer(), now);
         let Some(me) = &self.me else { return };
         let deadlines = &self.server.deadlines;
         let after = match self.asked {
-            // No deadline that begins from now on passes before.
-            true => deadlines.shortest(),
-            false => self.watch.look_after(deadlines, now),
+            // If the answer does not come. No deadline that begins from now on passes before.
+            true => self.timer.is_none().then(|| deadlines.shortest()),
+            false => self.watch.set(deadlines, now),
         };
-        self.timer = Some(cx.timer(after, me.on(&DEADLINE, Session::tick)));
+        if let Some(after) = after {
+            let tick = me.on(&DEADLINE, Session::tick);
+            let before = self.timer.replace(cx.timer(after, tick));
+            if let Some(before) = before {
+                before.cancel(cx);
+            }
+        }
     }
 
     /// A part of what is queued may have left.
@@ -309,17 +317,18 @@ impl Session {
     }
 
     fn tick(&mut self, cx: &mut Cx) {
+        self.timer = None;
+        self.watch.fired();
         if let Some(deadline) = self.passed(cx) {
             // If the server was late, its client may have been in time.
             if self.asked || !self.after_arrived(cx, Session::time_out) {
+                self.asked = false;
                 self.pass(cx, deadline);
             } else {
                 self.asked = true;
             }
         }
-        let now = clock::now();
-        self.watch.note(self.http.timer(), now);
-        self.tick_later(cx, now);
+        self.watch_on(cx, clock::now());
     }
 
     /// All that had arrived when the deadline was seen to have passed is dealt with.
@@ -328,6 +337,7 @@ impl Session {
         if let Some(deadline) = self.passed(cx) {
             self.pass(cx, deadline);
         }
+        self.watch_on(cx, clock::now());
     }
 
     fn pass(&mut self, cx: &mut Cx, deadline: Deadline) {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ impl Heard {
         let mut chunk = [0; 4096];
         loop {
             let read = err.read(&mut chunk).unwrap_or(0);
-            let mut text = self.text.lock().unwrap();
+            let mut text = self.text();
             text.0 += &String::from_utf8_lossy(&chunk[..read]);
             text.1 = read == 0;
             self.changed.notify_all();
@@ -35,9 +35,19 @@ impl Heard {
         }
     }
 
+    /// Also after a panic of a thread that had it: a test that fails wants to know, and asks for it
+    /// in a destructor, where a second panic would end all tests.
+    fn text(&self) -> MutexGuard<'_, (String, bool)> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn said(&self) -> String {
+        self.text().0.clone()
+    }
+
     /// Waits for a line with `part` in it; `None` if there will be none.
     fn line(&self, part: &str) -> Option<String> {
-        let mut text = self.text.lock().unwrap();
+        let mut text = self.text();
         loop {
             let whole = text.0.rfind('\n').map_or("", |end| &text.0[..end]);
             if let Some(line) = whole.lines().find(|line| line.contains(part)) {
@@ -46,7 +56,8 @@ impl Heard {
             if text.1 {
                 return None;
             }
-            let waited = self.changed.wait_timeout(text, START_TIMEOUT).unwrap();
+            let waited = self.changed.wait_timeout(text, START_TIMEOUT);
+            let waited = waited.unwrap_or_else(PoisonError::into_inner);
             assert!(!waited.1.timed_out(), "it does not say {part:?}");
             text = waited.0;
         }
@@ -116,7 +127,7 @@ impl Server {
 
     /// What it has said on its standard error so far.
     pub fn said(&self) -> String {
-        self.heard.text.lock().unwrap().0.clone()
+        self.heard.said()
     }
 
     /// Waits until it says something on its standard error; the line.
@@ -297,4 +308,17 @@ impl Summary {
         };
         lines.filter_map(of).sum()
     }
+}
+
+#[test]
+fn the_words_of_a_server_can_be_asked_for_after_a_panic() {
+    let heard = Arc::new(Heard::default());
+    heard.listen(&b"its words\n"[..]);
+    let its = Arc::clone(&heard);
+    let panics = thread::spawn(move || {
+        let _text = its.text.lock();
+        panic!("planted");
+    });
+    assert!(panics.join().is_err() && heard.text.is_poisoned());
+    assert_eq!(heard.said(), "its words\n");
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 on_both!(
     a_byte_now_and_then_is_a_408,
     idle_clients_are_closed,
+    idle_clients_set_off_no_timers,
     a_client_that_never_reads_is_cut,
     a_client_that_only_asks_is_cut,
     a_slow_reader_gets_all,
@@ -80,6 +81,22 @@ fn idle_clients_are_closed(backend: &str) {
     }
     waits.join().unwrap();
     is_answered(&mut busy, since);
+}
+
+/// Before their own deadline, however short others are: a timer that fires wakes a core.
+fn idle_clients_set_off_no_timers(backend: &str) {
+    let server = Setup::new(backend)
+        .args(&["--linger-timeout-ms", "50"])
+        .start();
+    let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(server.addr())).collect();
+    for client in clients.iter_mut().step_by(2) {
+        assert_eq!(client.get("/").status(), 200);
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let summary = server.stop();
+    let row = |name: &str| summary.text.lines().find(|line| line.starts_with(name));
+    assert!(row("WriteResponse").is_some(), "{}", summary.text);
+    assert_eq!(row("Deadline"), None);
 }
 
 /// Asks for more than the kernel buffers, never reads; the write deadline ends it.

@@ -154,6 +154,18 @@ fn shape(bytes: &str) -> Result<Shape, String> {
 }
 
 fn tabulate(tables: &[&str]) -> Result<(), String> {
+    let exists = |table: &str| {
+        let has = |bytes| rows::workload(table, Which::Itself, shape(bytes).ok()?, 1);
+        CLOSURES.into_iter().find_map(has).is_some()
+    };
+    if let Some(table) = tables.iter().find(|table| !exists(table)) {
+        let all: Vec<_> = rows::tables().map(|table| table.name).collect();
+        let all: Vec<_> = all.into_iter().filter(|table| exists(table)).collect();
+        return Err(format!(
+            "no table `{table}` on one core; there are {}",
+            all.join(", ")
+        ));
+    }
     println!("| table | bytes | {} | ratio |", SCHEDULERS.join(" | "));
     println!("|---|---|{}---|", "---|".repeat(SCHEDULERS.len()));
     let rows = tables

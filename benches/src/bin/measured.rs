@@ -15,7 +15,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.split_first() {
         Some((first, rest)) if first == run::ARGUMENT => run::child(rest),
-        _ => measure(),
+        Some((first, _)) => Err(format!("unknown argument: {first}")),
+        None => measure(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -32,8 +33,8 @@ fn measure() -> Result<(), String> {
     }
     let mut compared = Vec::new();
     for one in COMPARED {
-        let rows = rows::select(one.table, Shape::default(), &[CORES]);
-        let row = rows.into_iter().find(|row| row.table.name == one.table);
+        let rows = rows::select(|name| name == one.table, Shape::default(), &[CORES]);
+        let row = rows.into_iter().next();
         let row = row.ok_or(format!("no table `{}`", one.table))?;
         let runs = |scheduler: &&str| {
             let found = schedulers::find(scheduler);

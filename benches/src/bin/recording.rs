@@ -21,8 +21,15 @@ const EVENTS: u64 = 20_000;
 const RUNS: usize = 9;
 
 fn main() -> ExitCode {
-    let folder = std::env::args_os().nth(1);
-    let folder = folder.map_or_else(std::env::temp_dir, PathBuf::from);
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let folder = match &arguments[..] {
+        [] => std::env::temp_dir(),
+        [folder] if Path::new(folder).is_dir() => PathBuf::from(folder),
+        _ => {
+            eprintln!("recording: {arguments:?}: one folder that exists, or nothing");
+            return ExitCode::from(2);
+        }
+    };
     let file = folder.join(format!("mely-bench-{}.rec", std::process::id()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let turns = turns_per_us();

@@ -131,7 +131,11 @@ fn command(arguments: &[String]) -> Result<String, String> {
             Ok(text_of(&outcome, said.lines))
         }
         ["validate", machine, figures] => {
-            let figures = Figure::parse_all(&read(figures)?)?;
+            let path = figures;
+            let figures = Figure::parse_all(&read(path)?)?;
+            if figures.is_empty() {
+                return Err(format!("{path}: no figures"));
+            }
             validation::table(&said.on(machine)?, &figures)
         }
         ["paper"] => paper::tables(&said.on("xeon-e5410")?),

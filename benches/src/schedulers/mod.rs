@@ -154,10 +154,69 @@ pub fn absent() -> Option<&'static str> {
         .then_some("asio is not compared: Debian's libasio-dev was not there at build time")
 }
 
+fn known() -> impl Iterator<Item = Box<dyn Scheduler>> {
+    all().into_iter().chain(published())
+}
+
 /// The scheduler of this name.
 pub fn find(name: &str) -> Option<Box<dyn Scheduler>> {
-    all()
-        .into_iter()
-        .chain(published())
-        .find(|s| s.name() == name)
+    known().find(|s| s.name() == name)
+}
+
+/// The names of those that can be asked for, with commas between.
+pub fn names() -> String {
+    let names: Vec<_> = known().map(|s| s.name()).collect();
+    names.join(", ")
+}
+
+/// The schedulers of these names; if there are none, [`all`].
+///
+/// # Errors
+/// A name that no scheduler has; or that none of them is built in here.
+pub fn chosen(names: &[String]) -> Result<Vec<Box<dyn Scheduler>>, String> {
+    if names.is_empty() {
+        return Ok(all());
+    }
+    // If one is not built in, the others are compared all the same.
+    let is_known = |name: &str| find(name).is_some() || name == "asio";
+    if let Some(name) = names.iter().find(|name| !is_known(name)) {
+        return Err(format!(
+            "no scheduler `{name}`; there are {}",
+            self::names()
+        ));
+    }
+    let chosen: Vec<_> = known()
+        .filter(|s| names.iter().any(|name| name == s.name()))
+        .collect();
+    match absent() {
+        Some(absent) if chosen.is_empty() => Err(absent.into()),
+        _ => Ok(chosen),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_are_asked_for_are_found_or_refused() {
+        let chosen = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+            let chosen = super::chosen(&names)?;
+            Ok::<Vec<_>, String>(chosen.iter().map(|s| s.name()).collect())
+        };
+        // Also those that are there by name only.
+        let both = ["boxes", "mely-2010"];
+        assert_eq!(chosen(&both).as_deref(), Ok(&both[..]));
+        assert_eq!(chosen(&[]).unwrap().len(), all().len());
+        let refused = chosen(&["mely", "nobody"]).unwrap_err();
+        assert!(
+            refused.contains("`nobody`") && refused.contains("mely-2010"),
+            "{refused}"
+        );
+        if absent().is_some() {
+            assert!(chosen(&["asio"]).unwrap_err().contains("asio is not"));
+            assert_eq!(chosen(&["asio", "mely"]).as_deref(), Ok(&["mely"][..]));
+        }
+    }
 }

@@ -129,6 +129,9 @@ pub fn once(
     if cores == 0 || cores > has {
         return Err(format!("{cores} cores, and the machine has {has}"));
     }
+    if events == 0 {
+        return Err("0 events: there would be nothing to tell".into());
+    }
     set(Some(setup));
     let outcome = run_set(table, scheduler, cores, events);
     set(None);
@@ -165,6 +168,33 @@ impl Outcome {
     pub fn value(&self, name: &str) -> Option<f64> {
         let value = self.values.iter().find(|(its, _)| *its == name);
         value.map(|(_, value)| *value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each that is rebuilt from the papers ends on virtual cores, also where a core sleeps.
+    #[test]
+    fn rebuilt_schedulers_are_simulated_to_the_end() {
+        for (table, scheduler) in [
+            ("hop16", "libasync-mp"),
+            ("fan-in64", "libasync-mp"),
+            ("mely-3-4-unbalanced", "libasync-mp"),
+            ("mely-3-4-unbalanced", "libasync-smp-ws"),
+            ("mely-3-4-unbalanced", "mely-2010"),
+        ] {
+            let setup = Setup {
+                machine: Machine::shipped("epyc-2x64").unwrap(),
+                seed: 1,
+                ahead_ns: None,
+                costs: Costs::parse(include_str!("../../costs.txt")).unwrap(),
+                ns_max: NS_MAX,
+            };
+            let outcome = once(setup, table, scheduler, 4, 2_000).unwrap();
+            assert!(outcome.ran >= 2_000 && outcome.ns > 0.0, "{scheduler}");
+        }
     }
 }
 

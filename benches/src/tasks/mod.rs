@@ -245,9 +245,7 @@ pub fn measure_all(options: &Options) -> Result<(), String> {
         Some(n) => vec![n],
         None => (1..=available.min(2)).collect(),
     };
-    if chosen(options).next().is_none() {
-        return Err(format!("no row begins with `{}`", options.table));
-    }
+    options.check_tables(ROWS.iter().map(|row| row.name))?;
     let rounds = options.rounds();
     if !options.json {
         println!(
@@ -266,10 +264,8 @@ pub fn measure_all(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-fn chosen(options: &Options) -> impl Iterator<Item = Row> {
-    let prefixes: Vec<&str> = options.table.split(',').collect();
-    let is_chosen = move |row: &Row| prefixes.iter().any(|prefix| row.name.starts_with(prefix));
-    ROWS.into_iter().filter(is_chosen)
+fn chosen(options: &Options) -> impl Iterator<Item = Row> + '_ {
+    ROWS.into_iter().filter(|row| options.has(row.name))
 }
 
 fn hosts(row: Row, cores: usize) -> impl Iterator<Item = &'static str> {

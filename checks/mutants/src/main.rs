@@ -76,14 +76,8 @@ fn work(options: &Options) -> Result<bool> {
         None => None,
     };
     let again: Option<BTreeSet<&str>> = again.as_ref().map(|text| text.lines().collect());
-    let is_chosen = |mutant: &&Mutant| {
-        (options.files.is_empty() || tree::is_in(&mutant.file, &options.files))
-            && again
-                .as_ref()
-                .is_none_or(|keys| keys.contains(mutant.key().as_str()))
-            && mutant.id % options.shard.1 == options.shard.0 % options.shard.1
-    };
-    let chosen: Vec<&Mutant> = mutants.iter().filter(is_chosen).collect();
+    let mut chosen = choose(&mutants, &options.files, again.as_ref())?;
+    chosen.retain(|mutant| mutant.id % options.shard.1 == options.shard.0 % options.shard.1);
     if options.list {
         for mutant in chosen {
             println!("{:5} {}", mutant.id, report::place(mutant));
@@ -132,6 +126,31 @@ fn work(options: &Options) -> Result<bool> {
     };
     let whole = options.shard.1 == 1 && options.again.is_none();
     report.write(&work.join("survivors.txt"), whole)
+}
+
+/// The mutants in these files and folders, all if there are none; of these only those with such a
+/// key, if there are keys.
+fn choose<'a>(
+    mutants: &'a [Mutant],
+    files: &[String],
+    keys: Option<&BTreeSet<&str>>,
+) -> Result<Vec<&'a Mutant>> {
+    let has_some = |path: &&String| {
+        let path = std::slice::from_ref(*path);
+        mutants.iter().any(|mutant| tree::is_in(&mutant.file, path))
+    };
+    if let Some(path) = files.iter().find(|path| !has_some(path)) {
+        return Err(format!("{path}: there is nothing to break").into());
+    }
+    let is_chosen = |mutant: &&Mutant| {
+        (files.is_empty() || tree::is_in(&mutant.file, files))
+            && keys.is_none_or(|keys| keys.contains(mutant.key().as_str()))
+    };
+    let chosen: Vec<&Mutant> = mutants.iter().filter(is_chosen).collect();
+    match chosen.is_empty() {
+        true => Err("--again: its file names none of these mutants".into()),
+        false => Ok(chosen),
+    }
 }
 
 fn survived(verdict: &Verdict) -> bool {
@@ -212,4 +231,33 @@ fn try_suite(
         results.known.insert(mutant.id, verdict?);
     }
     Ok(results.known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_chosen_is_there_or_refused() {
+        let source = b"fn f() { g(); }".to_vec();
+        let files = [("src/sched/a.rs".to_owned(), source)];
+        let mutants = tree::mutants(&tree::Files::from(files), &[]).unwrap();
+        let choose = |paths: &[&str], keys: Option<&[&str]>| {
+            let paths: Vec<_> = paths.iter().map(|&path| path.to_owned()).collect();
+            let keys = keys.map(|keys| keys.iter().copied().collect());
+            let chosen = super::choose(&mutants, &paths, keys.as_ref());
+            chosen
+                .map(|chosen| chosen.len())
+                .map_err(|error| error.to_string())
+        };
+        let all = mutants.len();
+        assert!(all > 0);
+        assert_eq!(choose(&[], None), Ok(all));
+        assert_eq!(choose(&["src/sched/"], None), Ok(all));
+        assert_eq!(choose(&[], Some(&[&mutants[0].key()])), Ok(1));
+        let nothing = choose(&["src/sched", "src/nowhere"], None).unwrap_err();
+        assert!(nothing.starts_with("src/nowhere: "), "{nothing}");
+        let nothing = choose(&[], Some(&["no such key"])).unwrap_err();
+        assert!(nothing.starts_with("--again: "), "{nothing}");
+    }
 }

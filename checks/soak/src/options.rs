@@ -76,9 +76,17 @@ impl Options {
         let mut parser = lexopt::Parser::from_env();
         let seconds = |value: std::ffi::OsString| -> Result<Duration, lexopt::Error> {
             let seconds: f64 = value.parse()?;
-            Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string().into())
+            let time = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
+            match time.is_zero() {
+                true => Err(format!("{seconds} seconds: nothing would be run").into()),
+                false => Ok(time),
+            }
         };
+        let mut given = Vec::new();
         while let Some(argument) = parser.next()? {
+            if let Long(name) = argument {
+                given.push(name.to_owned());
+            }
             match argument {
                 Long("million") => options.million = true,
                 Long("seconds") => options.time = seconds(parser.value()?)?,
@@ -111,8 +119,17 @@ impl Options {
                 other => return Err(other.unexpected()),
             }
         }
-        if options.at_once == 0 || options.connections == 0 {
-            return Err("--connections and --at-once are at least 1".into());
+        if options.at_once == 0 || options.connections == 0 || options.rounds == 0 {
+            return Err("--rounds, --connections and --at-once are at least 1".into());
+        }
+        // No option is ignored in silence.
+        let others: &[&str] = match options.million {
+            true => &["seconds", "rounds", "seed", "patience", "plant"],
+            false => &["connections", "at-once", "growth-max", "leak"],
+        };
+        if let Some(name) = given.iter().find(|name| others.contains(&name.as_str())) {
+            let with = if options.million { "with" } else { "without" };
+            return Err(format!("--{name} {with} --million: it would change nothing").into());
         }
         Ok(Some(options))
     }

@@ -36,6 +36,26 @@ fn a_drawn_seed() {
     passes(&["--rounds", ROUNDS]);
 }
 
+/// A command line that would run nothing, or whose options change nothing, is no success.
+#[test]
+fn what_chooses_nothing_is_refused() {
+    for (arguments, complaint) in [
+        (&["--rounds", "0"][..], "--rounds"),
+        (&["--seconds", "0"], "0 seconds"),
+        (&["--seconds", "-1"], "seconds"),
+        (&["--million", "--connections", "0"], "--connections"),
+        (&["--million", "--rounds", "3"], "--rounds with --million"),
+        (&["--leak", "3"], "--leak without --million"),
+        (&["--plant", "nothing"], "--plant nothing"),
+        (&["--backend", "kqueue"], "--backend kqueue"),
+        (&["--huh"], "--huh"),
+    ] {
+        let (output, text) = soak(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(text.contains(complaint), "{arguments:?}");
+    }
+}
+
 /// Each lie told to the oracle is found out, for what it is, with the seed.
 #[test]
 fn the_oracle_finds_what_is_planted() {

@@ -140,9 +140,18 @@ fn table() -> Vec<(String, String, bool)> {
             true,
         ),
         (g.clone() + "\0" + &g, keep() + &bad(), true),
-        // Empty lines between requests, and bare line feeds.
-        (format!("\r\n\r\n{g}\r\n\n{g}\r\n"), keep().repeat(2), false),
-        (g.replace("\r\n", "\n"), keep(), false),
+        // Empty lines between requests.
+        (format!("\r\n\r\n{g}\r\n{g}\r\n"), keep().repeat(2), false),
+        // A bare line feed ends no line: not the empty one before a request, not the request's, not
+        // a field's, not the head.
+        (format!("\n{g}"), bad(), true),
+        (format!("{g}\n{g}"), keep() + &bad(), true),
+        (g.replace("\r\n", "\n"), bad(), true),
+        (g.replacen("\r\n", "\n", 1), bad(), true),
+        (with("X: y\n"), bad(), true),
+        (with("X: y\n\n") + &g, bad(), true),
+        (g.replace("\r\n\r\n", "\r\n\n"), bad(), true),
+        (g.replace("\r\n\r\n", "\n\r\n"), bad(), true),
         (format!("\r{g}"), bad(), true),
         ("\r\n\x16".into(), bad(), true),
         (format!(" {g}"), bad(), true),
@@ -220,7 +229,22 @@ fn table() -> Vec<(String, String, bool)> {
             fields_too_large(),
             true,
         ),
-        // Bodies and framing.
+        // Bodies and framing. Of two lengths neither counts, be they the same.
+        (
+            with("Content-Length: 0\r\nContent-Length: 0\r\n"),
+            bad(),
+            true,
+        ),
+        (
+            with("Content-Length: 0\r\nContent-Length: 5\r\n"),
+            bad(),
+            true,
+        ),
+        (with("Content-Length: 0, 0\r\n"), bad(), true),
+        (with("Content-Length : 0\r\n"), bad(), true),
+        (with("Content-Length:\r\n 0\r\n"), bad(), true),
+        (with("Transfer-Encoding : chunked\r\n"), bad(), true),
+        (with("Transfer-Encoding:\r\n chunked\r\n"), bad(), true),
         (
             with("Content-Length: 5\r\n") + "abcde" + &g,
             keep().repeat(2),
@@ -272,11 +296,6 @@ fn table() -> Vec<(String, String, bool)> {
             with("Content-Length: 5\r\nContent-Length: 6\r\n") + "abcdef",
             bad(),
             true,
-        ),
-        (
-            with("Content-Length: 5\r\nContent-Length: 5\r\n") + "abcde",
-            keep(),
-            false,
         ),
         // Limits, each met and exceeded by a byte.
         (longest_line.clone() + "Host: h\r\n\r\n", not_found(), false),

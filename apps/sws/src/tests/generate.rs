@@ -121,27 +121,27 @@ const PERSISTENCE: &[(&str, [bool; 2])] = &[
 pub(super) fn good() -> impl Strategy<Value = Made> {
     let method = select(&["GET", "GET", "HEAD", "POST", "DELETE"][..]);
     let body = prop_oneof![2 => Just(None), 1 => vec(any::<u8>(), 0..40).prop_map(Some)];
-    let line = (method, target(), 0..2_u8, select(&["\r\n", "\n"][..]));
+    let line = (method, target(), 0..2_u8);
     let fields = (vec(select(FILLERS), 0..6), select(PERSISTENCE), body);
     (line, fields, any::<[Index; 3]>(), 0..3_usize).prop_map(|(line, fields, places, empty)| {
-        let (method, (target, told), minor, end) = line;
+        let (method, (target, told), minor) = line;
         let (fillers, (persistence, keeps), body) = fields;
         let mut fields: Vec<String> = fillers.into_iter().map(str::to_owned).collect();
         let length = body.as_ref().map(Vec::len);
         let its = [
             (minor == 1).then(|| "hOST: h:80".to_owned()),
             (!persistence.is_empty()).then(|| persistence.to_owned()),
-            length.map(|bytes| format!("Content-Length: {bytes}, 0{bytes}")),
+            length.map(|bytes| format!("Content-Length: 0{bytes}")),
         ];
         for (field, place) in its.into_iter().zip(places) {
             let at = place.index(fields.len() + 1);
             fields.splice(at..at, field);
         }
-        let mut text = end.repeat(empty) + &format!("{method} {target} HTTP/1.{minor}{end}");
+        let mut text = "\r\n".repeat(empty) + &format!("{method} {target} HTTP/1.{minor}\r\n");
         for field in &fields {
-            text += &format!("{field}{end}");
+            text += &format!("{field}\r\n");
         }
-        let mut bytes = (text + end).into_bytes();
+        let mut bytes = (text + "\r\n").into_bytes();
         let head_bytes = bytes.len();
         bytes.extend(body.unwrap_or_default());
         let told = match method {
@@ -169,6 +169,9 @@ const BAD_LINES: &[(&str, Status)] = &[
     ("G@T / HTTP/1.1", Status::BadRequest),
     ("GET / http/1.1", Status::BadRequest),
     ("GET / HTTP/1.10", Status::BadRequest),
+    ("\nGET / HTTP/1.1", Status::BadRequest),
+    ("GET / HTTP/1.1\nX: y", Status::BadRequest),
+    ("GET / HTTP/2.0\nX: y", Status::BadRequest),
     ("GET / HTTP/", Status::BadRequest),
     ("\u{16}\u{3}\u{1}\u{2}", Status::BadRequest),
     ("GET / HTTP/2.0", Status::VersionUnsupported),
@@ -196,11 +199,17 @@ const BAD_FIELDS: &[(&str, Status)] = &[
     ("Space : x", Status::BadRequest),
     (" folded", Status::BadRequest),
     ("X: a\rb", Status::BadRequest),
+    ("X: a\nY: b", Status::BadRequest),
+    ("X: a\n", Status::BadRequest),
+    ("X: a\n\nGET / HTTP/1.1", Status::BadRequest),
     ("X: \0", Status::BadRequest),
     ("X: \u{7f}", Status::BadRequest),
     ("Content-Length: -1", Status::BadRequest),
     ("Content-Length: +1", Status::BadRequest),
     ("Content-Length: 1, 2", Status::BadRequest),
+    ("Content-Length: 1, 1", Status::BadRequest),
+    ("Content-Length: 0\r\nContent-Length: 0", Status::BadRequest),
+    ("Content-Length: 0\r\nContent-Length: 1", Status::BadRequest),
     ("Content-Length:", Status::BadRequest),
     (
         "Content-Length: 0\r\nTransfer-Encoding: chunked",

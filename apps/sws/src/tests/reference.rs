@@ -21,7 +21,7 @@ pub(super) const FIGURES: &str = "<figures>";
 pub(super) fn conversation(site: &Site, input: &[u8]) -> (Vec<u8>, bool) {
     let (mut sent, mut rest) = (Vec::new(), input);
     loop {
-        while let Some(after) = rest.strip_prefix(b"\r\n").or(rest.strip_prefix(b"\n")) {
+        while let Some(after) = rest.strip_prefix(b"\r\n") {
             rest = after;
         }
         if matches!(rest, [] | [b'\r']) {
@@ -78,13 +78,15 @@ fn head_of(bytes: &[u8]) -> Result<Option<&[u8]>, Status> {
     let line_end = match line.iter().position(is_end) {
         None if line.len() == LINE_BYTES_MAX => return Err(Status::UriTooLong),
         None => return Ok(None),
-        Some(at) if line[at] != b'\n' => return Err(Status::BadRequest),
         Some(at) => at,
     };
-    request_line(without_end(&line[..=line_end]))?;
+    request_line(without_end(&line[..=line_end])?)?;
     for end in line_end + 2..=bytes.len().min(HEAD_BYTES_MAX) {
         let head = &bytes[..end];
-        if head.ends_with(b"\n\n") || head.ends_with(b"\n\r\n") {
+        if head.ends_with(b"\n") {
+            without_end(head)?;
+        }
+        if head.ends_with(b"\r\n\r\n") {
             return Ok(Some(head));
         }
     }
@@ -95,10 +97,9 @@ fn head_of(bytes: &[u8]) -> Result<Option<&[u8]>, Status> {
     }
 }
 
-/// A line without its `\n`, and without the `\r` before that.
-fn without_end(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    line.strip_suffix(b"\r").unwrap_or(line)
+/// A line without its end, which has to be `\r\n`.
+fn without_end(line: &[u8]) -> Result<&[u8], Status> {
+    line.strip_suffix(b"\r\n").ok_or(Status::BadRequest)
 }
 
 fn is_token(bytes: &[u8]) -> bool {
@@ -161,7 +162,7 @@ fn ask(head: &[u8]) -> Result<Asked, Status> {
     let lines: Vec<&[u8]> = head
         .split_inclusive(|&b| b == b'\n')
         .map(without_end)
-        .collect();
+        .collect::<Result<_, _>>()?;
     let (method, target, minor) = request_line(lines[0])?;
     let fields = fields_of(&lines[1..lines.len() - 1])?;
     let values = |name: &str| -> Vec<&[u8]> {
@@ -181,12 +182,8 @@ fn ask(head: &[u8]) -> Result<Asked, Status> {
         return Err(Status::BadRequest);
     }
     let mut length = None;
-    for text in values("content-length")
-        .iter()
-        .flat_map(|v| v.split(|&b| b == b','))
-    {
-        let digits = text.trim_ascii();
-        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+    for digits in values("content-length") {
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) || length.is_some() {
             return Err(Status::BadRequest);
         }
         let digits = digits.iter().skip_while(|&&b| b == b'0').copied();
@@ -197,9 +194,6 @@ fn ask(head: &[u8]) -> Result<Asked, Status> {
             1..=19 => digits.parse::<u128>().map_err(|_| Status::BadRequest)?,
             _ => u128::from(u64::MAX).min(digits.parse().unwrap_or(u128::MAX)),
         };
-        if length.is_some_and(|before| before != bytes) {
-            return Err(Status::BadRequest);
-        }
         length = Some(bytes);
     }
     let codings = values("transfer-encoding");

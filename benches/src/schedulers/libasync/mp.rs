@@ -4,7 +4,7 @@
 //! plus one if its color is the one that the thread ran last; of equals the left-most. Eligible is
 //! a color that runs nowhere else, which a shared table says. A thread that finds nothing sleeps on
 //! a pipe of its own, into which whoever inserts a callback writes if the thread waits (thesis,
-//! §3.4 and chapter 4).
+//! §3.4 and chapter 4). A virtual core sleeps as mely's do instead.
 //!
 //! Nothing is lost by sleeping although other colors may be queued: they run elsewhere, and who
 //! finishes one looks at the queue next.
@@ -13,14 +13,14 @@ use super::event::{Depot, Event, Pool};
 use super::queue::{EXAMINED, Kind, Lock, Place, Queue};
 use super::{Queues, Steals, stopping};
 use crate::schedulers::{Extras, Scheduler};
+use crate::sync::Pipe;
 use crate::sync::atomic::AtomicBool;
 use crate::{Workload, World};
-use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::time::Duration;
 
 struct Mp {
     state: Lock<State>,
-    pipes: Vec<(PipeReader, PipeWriter)>,
+    pipes: Vec<Pipe>,
 }
 
 /// What the lock guards.
@@ -68,17 +68,11 @@ impl State {
 
 impl Mp {
     fn new(cores: usize) -> Result<Mp, String> {
-        let pipes = (0..cores).map(|_| pipe()).collect::<Result<_, _>>();
+        let pipes = (0..cores).map(Pipe::new).collect::<Result<_, _>>();
         Ok(Mp {
             state: Lock::new(State::new(cores)),
             pipes: pipes.map_err(|error| error.to_string())?,
         })
-    }
-
-    fn wake(&self, core: usize) {
-        (&self.pipes[core].1)
-            .write_all(&[0])
-            .expect("the reader is open, and has read the last byte");
     }
 
     /// Threads that wait, who are to be woken after unlocking.
@@ -98,7 +92,7 @@ impl Queues for Mp {
         state.of.queue.insert(event, kind);
         let waiting = Mp::waiting(&mut state.of);
         drop(state);
-        waiting.for_each(|core| self.wake(core));
+        waiting.for_each(|core| self.pipes[core].write());
     }
 
     fn next(&self, core: usize, stop: &AtomicBool) -> Option<Box<Event<Mp>>> {
@@ -113,15 +107,13 @@ impl Queues for Mp {
             }
             state.of.threads[core].waiting = true;
             drop(state);
-            (&self.pipes[core].0)
-                .read_exact(&mut [0])
-                .expect("the writer is open");
+            self.pipes[core].read();
         }
     }
 
     fn wake_all(&self) {
         let waiting = Mp::waiting(&mut self.state.lock().of);
-        waiting.for_each(|core| self.wake(core));
+        waiting.for_each(|core| self.pipes[core].write());
     }
 
     fn waited(&self) -> Duration {
