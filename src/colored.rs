@@ -34,19 +34,17 @@ use std::fmt;
 /// ```
 /// use mely::{Color, Colored, Handler, Runtime};
 /// static COUNT: Handler = Handler::new("count");
-/// Runtime::builder().build()?.run(|cx| {
+/// let counted = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let hits = Colored::new(cx, Color::from(9), 0u64);
 ///     for _ in 0..10 {
 ///         hits.post_as(cx, &COUNT, |hits, _cx| *hits += 1);
 ///     }
-///     // Same color, posted later: runs after them.
-///     hits.post(cx, |hits, cx| {
-///         assert_eq!(*hits, 10);
-///         cx.stop();
-///     });
 ///     // Not this color: refused.
 ///     assert!(hits.with(cx, |hits, _| *hits).is_err());
+///     // Same color, posted later: runs after them.
+///     hits.post(cx, move |hits, _cx| finish.finish(*hits));
 /// })?;
+/// assert_eq!(counted, 10);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

@@ -242,20 +242,19 @@ impl Hold {
     ///
     /// ```
     /// use mely::{Color, Runtime};
-    /// Runtime::builder().build()?.run(|cx| {
-    ///     let session = Color::from(7);
+    /// let session = Color::from(7);
+    /// let answered = Runtime::builder().build()?.run_until(move |cx, finish| {
     ///     cx.post(session, move |cx| {
     ///         let hold = cx.hold();
-    ///         let answer = hold.on_value(move |cx, sum: u64| {
-    ///             assert_eq!((cx.color(), sum), (session, 5_050));
-    ///         });
+    ///         let answer = hold.on_value(move |cx, sum: u64| finish.finish((cx.color(), sum)));
     ///         // On a thread of the runtime. The session's next event waits, no core does.
     ///         if let Err(refused) = cx.blocking(|| (1..=100).sum(), answer) {
     ///             eprintln!("{refused}");
     ///         }
     ///     });
-    ///     cx.post(session, |cx| cx.stop());
+    ///     cx.post(session, |_cx| println!("the next event of the session"));
     /// })?;
+    /// assert_eq!(answered, (session, 5_050));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn on_value<V, F>(

@@ -2,17 +2,23 @@
 
 mod common;
 
-use common::{Alive, Bound, cores};
+use common::{Alive, Bound, child, cores};
 use mely::sim::SimError;
-use mely::{Callback, Color, Colored, Cx, Handler, OnPanic, PanicReport, Refused, RunError};
+use mely::{
+    Builder, Callback, Color, Colored, Cores, Cx, Handler, OnPanic, PanicReport, Refused, RunError,
+    Runtime, blocking, yield_now,
+};
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 static FAULTY: Handler = Handler::new("faulty");
+const FIRST: Color = Color::new(1);
 
 /// Panic reports in the order of the hook's calls.
 type Reports = Arc<Mutex<Vec<PanicReport>>>;
@@ -121,18 +127,17 @@ fn posts_before_the_panic_count() {
     let runtime = cores(2).on_panic(OnPanic::DropEvent).build().unwrap();
     let count = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&count);
-    runtime
-        .run(move |cx| {
-            for to in 0..10 {
-                let count = Arc::clone(&count);
-                cx.post(Color::from(to), move |_cx| {
-                    count.fetch_add(1, Ordering::Relaxed);
-                });
-            }
-            cx.stop();
-            panic!("after the posts");
-        })
-        .unwrap();
+    let posts = move |cx: &mut Cx| {
+        for to in 0..10 {
+            let count = Arc::clone(&count);
+            cx.post(Color::from(to), move |_cx| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        cx.stop();
+        panic!("after the posts");
+    };
+    runtime.run(move |cx| cx.post(FIRST, posts)).unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), 10);
 }
 
@@ -436,14 +441,227 @@ fn a_post_when_the_thread_ends() {
     assert_eq!(receive.recv(), Ok(true), "posted to a worker that is gone");
 }
 
+/// It ends the run whatever the policy: nobody is left who would stop it.
 #[test]
 fn of_the_first_event() {
     let _bound = Bound::new("of_the_first_event");
-    let outcome = cores(2).build().unwrap().run(|_cx| panic!("at once"));
-    let Err(RunError::Panicked { panic, events_left }) = outcome else {
-        panic!("{outcome:?}");
+    for on_panic in [OnPanic::Stop, OnPanic::DropEvent] {
+        let builder = cores(2).on_panic(on_panic);
+        let outcome = builder.build().unwrap().run(|_cx| panic!("at once"));
+        let Err(RunError::Panicked { panic, events_left }) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!((panic.color, events_left), (Color::DEFAULT, 0));
+        let name = "panics::of_the_first_event::{{closure}}";
+        assert_eq!(panic.handler, name, "it is named after what was given");
+    }
+}
+
+/// Of a builder that was told nothing about panics: that of a simulation stops.
+#[test]
+#[cfg_attr(miri, ignore = "its topology is the machine's")]
+fn by_default_a_panic_costs_its_event_and_is_counted() {
+    static WELL: Handler = Handler::new("well");
+    assert_eq!(OnPanic::default(), OnPanic::DropEvent);
+    let _bound = Bound::new("by_default");
+    let build = || Runtime::builder().cores(Cores::Count(1));
+    let start = |cx: &mut Cx| {
+        for i in 0..10 {
+            cx.post_callback(FAULTY.on(FIRST, move |_cx| assert_ne!(i % 5, 3, "two of ten")));
+            cx.post_callback(WELL.on(FIRST, |_cx| ()));
+        }
+        cx.post(FIRST, |cx| cx.stop());
     };
-    assert_eq!((panic.color, events_left), (Color::DEFAULT, 0));
+    let runtime = build().build().unwrap();
+    let observer = runtime.poster();
+    runtime.run(start).unwrap();
+    let stats = observer.stats();
+    assert_eq!((stats.panics(), stats.cores[0].panics), (2, 2));
+    assert_eq!(stats.events(), 22);
+    let profile = observer.profile();
+    let panics = |name| {
+        let row = profile.handlers.iter().find(|row| row.name == name);
+        row.map(|row| row.panics)
+    };
+    assert_eq!((panics("faulty"), panics("well")), (Some(2), Some(0)));
+    let outcome = build().simulate(1).unwrap().run(start);
+    assert!(
+        matches!(outcome, Err(SimError::Run(RunError::Panicked { .. }))),
+        "{outcome:?}"
+    );
+}
+
+/// Wherever the panic comes from, the report has its place.
+#[test]
+fn a_report_has_the_place_of_the_panic() {
+    let _bound = Bound::new("a_report_has_the_place");
+    let (reports, hook) = reports();
+    let builder = cores(1).on_panic(OnPanic::DropEvent).panic_hook(hook);
+    let line = line!();
+    builder
+        .build()
+        .unwrap()
+        .run(|cx| {
+            cx.post(FIRST, |_cx| panic!("of an event"));
+            let done = Callback::anonymous_value(FIRST, |_cx, ()| ());
+            cx.blocking(|| panic!("of work"), done).unwrap();
+            cx.spawn(FIRST, async {
+                // Whatever panics before, and is caught by the program, is not meant.
+                let _ = catch_unwind(|| panic!("of a task"));
+                yield_now().await;
+                panic!("of a task");
+            })
+            .detach();
+            cx.spawn(FIRST, async {
+                let _ = blocking(|| panic!("of work of a task")).await;
+            })
+            .detach();
+            // Of no place: no hook has heard of it.
+            cx.post(FIRST, |_cx| resume_unwind(Box::new("resumed")));
+            cx.stop();
+        })
+        .unwrap();
+    let mut reports = reports.lock().unwrap().clone();
+    reports.sort_by(|a, b| a.message.cmp(&b.message));
+    let told = reports.iter().map(|report| {
+        let at = report.location.as_ref().map(|location| {
+            let (file, at) = location.split_once(':').unwrap();
+            assert_eq!(file, file!());
+            at.split_once(':').unwrap().0.parse::<u32>().unwrap() - line
+        });
+        (&*report.message, at)
+    });
+    let expected = [
+        ("of a task", Some(12)),
+        ("of an event", Some(5)),
+        ("of work", Some(7)),
+        ("of work of a task", Some(16)),
+        ("resumed", None),
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+}
+
+/// What the children below say on standard error.
+fn said(test: &str) -> String {
+    let output = child(test, &[("RUST_BACKTRACE", "0")]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{test}: {text}");
+    text
+}
+
+/// Two events of a runtime that says what std's hook does not.
+fn panics_twice(builder: Builder) {
+    let builder = builder.on_panic(OnPanic::DropEvent);
+    let outcome = builder.build().unwrap().run(|cx| {
+        cx.post_callback(FAULTY.on(Color::from(42), |_cx| panic!("no {}", "more")));
+        cx.post(Color::from(42), |_cx| panic!("nor this"));
+        cx.post(Color::from(42), |cx| cx.stop());
+    });
+    outcome.unwrap();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts processes")]
+fn a_panic_is_reported_on_standard_error_once() {
+    let text = said("child_that_panics");
+    assert_eq!(text.matches("no more").count(), 1, "{text}");
+    let place = text.split_once("panicked at ").unwrap().1;
+    let place = place.split_once(":\nno more").unwrap().0;
+    let line = "mely: event dropped: handler `faulty` of color 42 panicked on core 0 at ";
+    assert!(text.contains(&format!("{line}{place}\n")), "{text}");
+    assert_eq!(text.matches("mely: ").count(), 2, "{text}");
+    // A hook of the program's that says nothing.
+    let text = said("child_that_panics_with_a_hook_of_its_own");
+    assert!(
+        text.contains(&format!("{line}{place}: no more\n")),
+        "{text}"
+    );
+    assert!(!text.contains("thread '"), "{text}");
+    // The builder's has it all.
+    let text = said("child_whose_builder_has_a_hook");
+    assert!(
+        text.contains("thread '") && !text.contains("mely: "),
+        "{text}"
+    );
+}
+
+#[test]
+#[ignore = "a part of a_panic_is_reported_on_standard_error_once"]
+fn child_that_panics() {
+    // The test harness's own.
+    drop(take_hook());
+    panics_twice(cores(1));
+}
+
+#[test]
+#[ignore = "a part of a_panic_is_reported_on_standard_error_once"]
+fn child_that_panics_with_a_hook_of_its_own() {
+    set_hook(Box::new(|_| ()));
+    panics_twice(cores(1));
+}
+
+#[test]
+#[ignore = "a part of a_panic_is_reported_on_standard_error_once"]
+fn child_whose_builder_has_a_hook() {
+    drop(take_hook());
+    panics_twice(cores(1).panic_hook(|_| ()));
+}
+
+/// A peer that makes handlers panic must not stop a core by means of a log that nobody reads.
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn a_flood_of_panics_waits_for_no_reader() {
+    let _bound = Bound::new("a_flood_of_panics");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_floods", "--ignored", "--nocapture"])
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
+    let flooded = |line: io::Result<String>| line.unwrap().ends_with("flooded");
+    assert!(out.any(flooded), "the flood does not end");
+    // From now on it is read.
+    let mut err = child.stderr.take().unwrap();
+    let mut first = vec![0; 16 << 10];
+    err.read_exact(&mut first).unwrap();
+    child.stdin.take().unwrap().write_all(b"read\n").unwrap();
+    let rest = io::read_to_string(err).unwrap();
+    assert!(child.wait().unwrap().success());
+    let text = String::from_utf8(first).unwrap() + &rest;
+    let (_, last) = text.split_once("the last of all").unwrap();
+    let unwritten = last
+        .split_once(" (")
+        .and_then(|(_, rest)| rest.split_once(" panics before"));
+    let unwritten: usize = unwritten.expect(last).0.parse().unwrap();
+    let written = text.matches("mely: ").count() - 1;
+    assert_eq!(unwritten + written, FLOOD);
+    assert!(unwritten > 0 && written > 0, "{unwritten} and {written}");
+}
+
+const FLOOD: usize = 2_000;
+
+#[test]
+#[ignore = "a part of a_flood_of_panics_waits_for_no_reader"]
+fn child_that_floods() {
+    drop(take_hook());
+    let flood = |cx: &mut Cx| {
+        for _ in 0..FLOOD {
+            cx.post(FIRST, |_cx| panic!("one of a flood"));
+        }
+        cx.post(FIRST, |cx| {
+            println!("flooded");
+            let mut line = String::new();
+            io::stdin().read_line(&mut line).unwrap();
+            assert_eq!(line, "read\n");
+            cx.post(FIRST, |_cx| panic!("the last of all"));
+            cx.stop();
+        });
+    };
+    let builder = cores(1).on_panic(OnPanic::DropEvent);
+    builder.build().unwrap().run(flood).unwrap();
 }
 
 /// Panics on all cores at once: one is the outcome, all are counted, `run` returns.

@@ -36,12 +36,10 @@ impl Cx {
     ///
     /// ```
     /// use mely::{Color, Runtime};
-    /// Runtime::builder().build()?.run(|cx| {
-    ///     cx.post(Color::from(7), |cx| {
-    ///         assert_eq!(cx.color(), Color::from(7));
-    ///         cx.stop();
-    ///     });
+    /// let color = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     cx.post(Color::from(7), move |cx| finish.finish(cx.color()));
     /// })?;
+    /// assert_eq!(color, Color::from(7));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]

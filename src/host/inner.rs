@@ -97,6 +97,8 @@ pub(crate) struct Inner {
     pub(crate) refused_outside: CachePadded<relaxed::AtomicU64>,
     /// Events dropped after the end.
     discarded: AtomicU64,
+    /// The first event of the run has panicked. Written and read by the core that ran it.
+    pub(crate) start_panicked: relaxed::AtomicBool,
     pub(crate) attached: Box<dyn Attached>,
     /// Tasks that wait.
     pub(crate) leftovers: Leftovers,
@@ -140,6 +142,7 @@ impl Inner {
             changed: Condvar::new(),
             refused_outside: CachePadded::default(),
             discarded: AtomicU64::new(0),
+            start_panicked: relaxed::AtomicBool::new(false),
         }
     }
 
@@ -247,15 +250,21 @@ impl Inner {
         }
     }
 
-    /// A handler has panicked. A hook that panics too ends the run, whatever [`OnPanic`] says.
-    pub(crate) fn panicked(&self, mut report: PanicReport) {
+    /// A handler has panicked: reports that, and ends the run if it is to end. So it is, whatever
+    /// [`OnPanic`] says, if the run's first event panicked, or the builder's hook did. `is_written`:
+    /// std's hook has written the message to standard error.
+    pub(crate) fn panicked(&self, mut report: PanicReport, is_written: bool) {
         let mut stops = self.config.on_panic == OnPanic::Stop;
-        if let Some(hook) = &self.config.panic_hook
-            && let Err(payload) = catching(|| hook(&report))
-        {
-            let message = message_of(payload);
-            report.message += &format!("; and the panic hook panicked: {message}");
-            stops = true;
+        stops |= self.start_panicked.load(Ordering::Relaxed);
+        match &self.config.panic_hook {
+            None => report.write(stops, is_written),
+            Some(hook) => {
+                if let Err(payload) = catching(|| hook(&report)) {
+                    let message = message_of(payload);
+                    report.message += &format!("; and the panic hook panicked: {message}");
+                    stops = true;
+                }
+            }
         }
         if stops {
             self.outcome.lock().unwrap().panic.get_or_insert(report);

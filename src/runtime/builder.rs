@@ -73,6 +73,8 @@ pub struct Builder {
     blocking: BlockingLimits,
     slow_blocking: Option<(Duration, SlowBlockingHook)>,
     record: Option<Setting>,
+    /// None: as a simulation does, or any other runtime.
+    on_panic: Option<OnPanic>,
     config: Config,
 }
 
@@ -100,8 +102,9 @@ impl Builder {
             },
             slow_blocking: None,
             record: None,
+            on_panic: None,
             config: Config {
-                on_panic: OnPanic::Stop,
+                on_panic: OnPanic::default(),
                 panic_hook: None,
                 slow: None,
                 watch_period: Duration::from_micros(500),
@@ -243,14 +246,43 @@ impl Builder {
         self
     }
 
-    /// What to do about a panic of a handler; stop by default.
+    /// What to do about a panic of a handler. By default the panic ends its event, and the run goes
+    /// on ([`OnPanic::DropEvent`]); in a simulation, which is a test, the run stops
+    /// ([`OnPanic::Stop`]).
+    ///
+    /// ```
+    /// use mely::{Color, OnPanic, RunError, Runtime};
+    /// // In a test: a failed assertion in a handler is an error of the run.
+    /// let builder = Runtime::builder().on_panic(OnPanic::Stop);
+    /// let outcome = builder.build()?.run(|cx| {
+    ///     cx.post(Color::from(7), |cx| assert_eq!(cx.color(), Color::from(8)));
+    /// });
+    /// let Err(RunError::Panicked { panic, .. }) = outcome else {
+    ///     panic!("7 is not 8");
+    /// };
+    /// assert_eq!(panic.color, Color::from(7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_panic(mut self, on_panic: OnPanic) -> Builder {
-        self.config.on_panic = on_panic;
+        self.on_panic = Some(on_panic);
         self
     }
 
     /// Calls `hook` with each panic of a handler, on the core it happened on, right after it. A
     /// hook that panics stops the runtime, also with [`OnPanic::DropEvent`], and `run` says so.
+    ///
+    /// Without a hook each panic is one line on standard error, with handler, color, core and place.
+    /// What std's own hook says of the panic, its message among it, stands before that, and is not
+    /// said again; the line has the message if another hook was set by `std::panic::set_hook`. No
+    /// core waits for a reader: if standard error takes no line at once, neither std's hook nor the
+    /// runtime writes there, and the next line says how many panics were not written. Panics are
+    /// counted in any case: [`Stats::panics`](crate::Stats::panics),
+    /// [`HandlerProfile::panics`](crate::HandlerProfile::panics).
+    ///
+    /// The place of a panic is known to hooks of `std::panic` only. So the first run of a process
+    /// sets one, which notes the place of panics on cores and then calls the hook that was set
+    /// before, whose output stays what it was. A program that sets a hook of its own does so before
+    /// its first run.
     pub fn panic_hook<F>(mut self, hook: F) -> Builder
     where
         F: Fn(&PanicReport) + Send + Sync + 'static,
@@ -383,6 +415,7 @@ impl Builder {
     /// # Errors
     /// [`BuildError`] names the setting that cannot be.
     pub fn build(mut self) -> Result<Runtime, BuildError> {
+        self.config.on_panic = self.on_panic.unwrap_or_default();
         let topology = match self.topology.take() {
             Some(topology) => topology,
             None => Topology::detect().map_err(|error| BuildError::Topology(error.to_string()))?,
@@ -413,6 +446,7 @@ impl Builder {
         };
         self.config.backend = Some(Backend::Sim(net.clone()));
         self.config.simulated = true;
+        self.config.on_panic = self.on_panic.unwrap_or(OnPanic::Stop);
         self.oversubscribe = true;
         self.pin = false;
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
@@ -431,6 +465,7 @@ impl Builder {
         self.config.backend = Some(Backend::Sim(SimNet::new(seed)));
         self.config.simulated = true;
         self.config.on_machine = true;
+        self.config.on_panic = self.on_panic.unwrap_or(OnPanic::Stop);
         self.cores = Cores::All;
         self.pin = false;
         self.build_on(topology, HashKey::from_seed(seed))

@@ -24,9 +24,10 @@ use self::builder::Builder;
 use crate::cx::has_host;
 use crate::event::node::Sort;
 use crate::host::inner::{Ended, Inner};
-use crate::host::panics::PanicReport;
+use crate::host::panics::{self, PanicReport};
 use crate::host::poster::Poster;
 use crate::shared::direct;
+use crate::sync::relaxed::Ordering;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
 use std::fmt;
@@ -163,7 +164,8 @@ impl<T> fmt::Debug for Finish<T> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A handler panicked, and [`OnPanic::Stop`](crate::OnPanic::Stop) holds.
+    /// A handler panicked, and [`OnPanic::Stop`](crate::OnPanic::Stop) holds; or the first event of
+    /// the run did.
     Panicked {
         /// The first panic.
         panic: PanicReport,
@@ -241,6 +243,20 @@ impl std::error::Error for RunError {
     }
 }
 
+/// The first event of a run: if it panics, nobody is left who would stop the run.
+fn first_event<F>(start: F) -> impl FnOnce(&mut Cx) + Send + 'static
+where
+    F: FnOnce(&mut Cx) + Send + 'static,
+{
+    move |cx| {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| start(cx))) {
+            let inner = &cx.worker_ref().inner;
+            inner.start_panicked.store(true, Ordering::Relaxed);
+            resume_unwind(panic);
+        }
+    }
+}
+
 impl Runtime {
     /// Runs `start` as the first event, in [`Color::DEFAULT`], and every event after it, on all
     /// cores, until the runtime is asked to stop and has drained. Blocks the calling thread, which
@@ -289,6 +305,7 @@ impl Runtime {
             return Err(RunError::Inside);
         }
         self.inner.pool.open(&self.inner).map_err(RunError::Start)?;
+        panics::watch();
         let shared = &self.inner.shared;
         // Also if what was posted before has filled the queues: it is this event that begins to
         // empty them.
@@ -297,7 +314,7 @@ impl Runtime {
                 &shared.profiles,
                 None,
                 Color::DEFAULT,
-                start,
+                first_event(start),
                 Sort::ORDINARY,
             )
         });
