@@ -152,6 +152,7 @@ impl Hold {
     ///
     /// # Panics
     /// If the callback is not of the held color. The hold is dropped then.
+    #[track_caller]
     pub fn resume_callback<F>(self, callback: Callback<F>)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -193,6 +194,7 @@ impl Hold {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg(not(loom))]
+    #[track_caller]
     pub fn resume_after<F>(&mut self, cx: &mut Cx, after: Duration, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,

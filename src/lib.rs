@@ -189,9 +189,9 @@ pub use crate::host::keep_alive::KeepAlive;
 pub use crate::host::panics::{OnPanic, PanicReport};
 pub use crate::host::poster::{Ended, PostError, Poster};
 pub use crate::host::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
+pub use crate::host::refused::Refused;
 pub use crate::host::stats::{BlockingStats, ColorDepth, CoreStats, Stats, StealStats};
 pub use crate::host::watchdog::SlowHandler;
-pub use crate::in_color::Refused;
 pub use crate::post::Post;
 pub use crate::record::{RecordingState, RecordingStats};
 #[cfg(not(loom))]

@@ -5,8 +5,8 @@ mod common;
 use common::{Alive, Bound, child, cores};
 use mely::sim::SimError;
 use mely::{
-    Builder, Callback, Color, Colored, Cores, Cx, Handler, OnPanic, PanicReport, Refused, RunError,
-    Runtime, blocking, yield_now,
+    Backlog, Bounded, BoundedError, Builder, Callback, Color, Colored, Cores, Cx, Handler, NoReply,
+    OnPanic, PanicReport, PostError, Refused, RunError, Runtime, blocking, yield_now,
 };
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -175,6 +175,67 @@ fn colored_is_poisoned_and_refuses() {
         "the later event is reported, not lost"
     );
     assert_eq!(alive.count(), 0, "poisoned state is dropped all the same");
+}
+
+/// What tries is refused at once; what is posted panics when its turn comes. From when the poison
+/// is cleared on, all have the state again.
+#[test]
+fn poison_is_seen_from_anywhere_and_cleared() {
+    let _bound = Bound::new("poison_is_seen");
+    let builder = cores(2).on_panic(OnPanic::DropEvent).panic_hook(|_| ());
+    let runtime = builder.build().unwrap();
+    let (poster, observer) = (runtime.poster(), runtime.poster());
+    let room = Colored::new(&poster, FIRST, vec!["hello"]);
+    let its = room.clone();
+    let outside = std::thread::spawn(move || {
+        let asked = |room: &Colored<Vec<_>>| {
+            let mut reply = room.ask(&poster, |lines, _cx| lines.len()).unwrap();
+            reply.recv()
+        };
+        assert!(!room.is_poisoned());
+        let mut reply = room.ask(&poster, |_, _cx| panic!("half done")).unwrap();
+        let reply: Result<(), _> = reply.recv();
+        assert_eq!(reply, Err(NoReply::Panicked));
+        assert!(room.is_poisoned());
+        let poisoned = |why| matches!(why, Some(Refused::Poisoned));
+        let bounded = Bounded::new(room.clone(), Backlog::events(1));
+        let full = bounded.try_post(&poster, |_, _cx| unreachable!());
+        let full = matches!(full, Err(BoundedError::Refused(Refused::Poisoned, _)));
+        assert!(full && bounded.waiting() == 0);
+        for why in [
+            reason(room.try_post(&poster, |_, _cx| unreachable!())),
+            reason(room.try_post_as(&poster, &FAULTY, |_, _cx| unreachable!())),
+            reason(room.try_ask(&poster, |_, _cx| unreachable!())),
+            reason(room.try_read(&poster, |_, _cx| unreachable!())),
+        ] {
+            assert!(poisoned(why));
+        }
+        // Accepted, and its event panics.
+        assert_eq!(asked(&room), Err(NoReply::Panicked));
+        let again = room.clone();
+        let mends = move |cx: &mut Cx| {
+            again.clear_poison();
+            again.with(cx, |lines, _cx| lines.clear()).unwrap();
+        };
+        poster.post(room.color(), mends).unwrap();
+        assert_eq!(asked(&room), Ok(0));
+        assert!(!room.is_poisoned());
+        room.try_post(&poster, |lines, _cx| lines.push("and go on"))
+            .unwrap();
+        assert_eq!(asked(&room), Ok(1));
+        poster.stop();
+    });
+    runtime.run(|_cx| ()).unwrap();
+    outside.join().unwrap();
+    drop(its);
+    assert_eq!(observer.stats().panics(), 2);
+}
+
+fn reason<T, F>(posted: Result<T, PostError<F>>) -> Option<Refused> {
+    match posted {
+        Err(PostError::Refused(refused, _)) => Some(refused),
+        _ => None,
+    }
 }
 
 /// A panic elsewhere in the event, with nothing lent, poisons nothing.

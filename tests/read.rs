@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
-use mely::{Color, Colored, Cx, Handler, HandlerProfile, NoReply, OnPanic, PostError, RunError};
+use mely::{
+    Color, Colored, Cx, Handler, HandlerProfile, NoReply, OnPanic, PostError, Refused, RunError,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -274,8 +276,8 @@ fn what_is_refused_gives_the_closure_back() {
     assert_eq!(alive.count(), accepted);
     let other = cores(1).build().unwrap();
     let foreign = Colored::new(&other.poster(), Color::from(1), 2);
-    let two = std::panic::AssertUnwindSafe(|| poster.read_all([&state, &foreign], |_, _cx| ()));
-    assert!(std::panic::catch_unwind(two).is_err());
+    let two = poster.read_all([&state, &foreign], |_, _cx| ());
+    assert!(matches!(two, Err(PostError::Refused(Refused::TwoRuntimes, _))));
     drop(runtime);
     assert_eq!(alive.count(), 0);
     let payload = alive.payload();

@@ -424,6 +424,7 @@ impl Cx {
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn interval<F>(&mut self, every: Duration, callback: Callback<F>) -> Timer
     where
         F: FnMut(&mut Cx, ()) + Send + 'static,
@@ -474,6 +475,7 @@ impl Place {
 }
 
 /// That of an interval.
+#[track_caller]
 fn period_ns(every: Duration) -> u64 {
     assert!(
         !every.is_zero(),
@@ -545,6 +547,7 @@ impl Poster {
     /// runtime.run(|_cx| ())?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn interval<F>(
         &self,
         every: Duration,

@@ -259,6 +259,7 @@ impl Simulation {
     ///
     /// # Panics
     /// See [`run`](Self::run); and inside a handler, of this or any other runtime.
+    #[track_caller]
     pub fn step(&mut self) -> Step {
         assert!(!has_host(), "a simulation is not stepped inside a handler");
         let step = self.world.advance();

@@ -53,6 +53,7 @@ enum Alarm {
 impl Future for Sleep {
     type Output = ();
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         // A waker's code is somebody's: cloned before the lock, dropped after it.
         let waker = context.waker().clone();
@@ -107,6 +108,7 @@ impl fmt::Debug for Sleep {
 ///
 /// # Panics
 /// If none does.
+#[track_caller]
 pub(super) fn within_task<R>(what: &str, f: impl FnOnce(&mut Cx) -> R) -> R {
     match try_with_cx(f) {
         Ok(result) => result,
@@ -180,6 +182,7 @@ pub struct Stopping {
 impl Future for Stopping {
     type Output = ();
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if let Some((inner, _, waker)) = &self.noted
             && waker.will_wake(context.waker())
