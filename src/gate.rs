@@ -42,6 +42,7 @@ use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Fifo;
 use crate::event::node::Event;
 use crate::event::profile::Profiles;
+use crate::event::tag::ProfileId;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, check, fault, relaxed};
 use slab::Slab;
@@ -72,10 +73,28 @@ impl HoldId {
     }
 }
 
+/// The event that made a hold: its profile, and about when it began. For reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldBy {
+    pub(crate) profile: ProfileId,
+    pub(crate) since_ns: u64,
+}
+
+/// A hold that is out, as it is reported.
+#[derive(Debug)]
+pub(crate) struct HoldOut {
+    pub(crate) color: Color,
+    pub(crate) by: HeldBy,
+    pub(crate) shared: bool,
+    /// Events that wait at the gate.
+    pub(crate) behind: u64,
+}
+
 /// A hold that is out.
 #[derive(Debug)]
 struct Level {
     hold: HoldId,
+    by: HeldBy,
     /// Events through it that came while another was innermost.
     through: Fifo,
     /// Of readers.
@@ -259,7 +278,7 @@ impl Gates {
         &self,
         slot: SlotId,
         color: Color,
-        hold: HoldId,
+        (hold, by): (HoldId, HeldBy),
         shared: bool,
         profiles: &Profiles,
     ) {
@@ -270,6 +289,7 @@ impl Gates {
             check!(gate.is_shared() || !shared, "read while it is held");
             gate.levels.push(Level {
                 hold,
+                by,
                 through: Fifo::EMPTY,
                 shared,
             });
@@ -390,6 +410,23 @@ impl Gates {
             }
         }
         depths
+    }
+
+    /// All holds that are out; for reports.
+    pub(crate) fn held(&self) -> Vec<HoldOut> {
+        let mut held = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap();
+            for gate in shard.iter().flat_map(|(_, at_slot)| &at_slot.gates) {
+                held.extend(gate.levels.iter().map(|level| HoldOut {
+                    color: gate.color,
+                    by: level.by,
+                    shared: level.shared,
+                    behind: gate.waiting(),
+                }));
+            }
+        }
+        held
     }
 
     /// Takes what waits at all gates, of a run that is over.

@@ -594,7 +594,7 @@ impl Future for PanicsWhenPolled {
     }
 }
 
-/// And not closed: its peer would take what it has got for all.
+/// It is not closed: its peer would take a part for the whole.
 #[test]
 fn a_task_that_panics_resets_its_connection() {
     for backend in all_backends() {

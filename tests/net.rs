@@ -1487,7 +1487,7 @@ fn a_stalled_peer_at_a_stop_costs_the_deadline() {
 }
 
 /// A panic in a connection's callback resets that connection, and no other: its peer does not take
-/// what it has got for all.
+/// a part for the whole.
 #[test]
 fn a_panic_in_a_callback_resets_its_connection() {
     for backend in all_backends() {

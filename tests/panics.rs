@@ -6,7 +6,8 @@ use common::{Alive, Bound, child, cores};
 use mely::sim::SimError;
 use mely::{
     Backlog, Bounded, BoundedError, Builder, Callback, Color, Colored, Cores, Cx, Handler, NoReply,
-    OnPanic, PanicReport, PostError, Refused, RunError, Runtime, blocking, yield_now,
+    OnPanic, PanicReport, PostError, Refused, RunError, Runtime, blocking, sleep, with_cx,
+    yield_now,
 };
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -502,7 +503,7 @@ fn a_post_when_the_thread_ends() {
     assert_eq!(receive.recv(), Ok(true), "posted to a worker that is gone");
 }
 
-/// It ends the run whatever the policy: nobody is left who would stop it.
+/// It ends the run with either policy: no other event would stop the run.
 #[test]
 fn of_the_first_event() {
     let _bound = Bound::new("of_the_first_event");
@@ -602,6 +603,141 @@ fn a_report_has_the_place_of_the_panic() {
     assert_eq!(told.collect::<Vec<_>>(), expected);
 }
 
+/// What is done in an event of [`FIRST`] and panics, there or later.
+type Faulty = fn(&mut Cx);
+
+/// A panic ends one event, and the color goes on: with holds, tasks, timers, replies and states.
+#[test]
+#[cfg_attr(miri, ignore = "simulates: see checks/sanitize.sh")]
+fn no_panic_keeps_a_color() {
+    const SOON: Duration = Duration::from_micros(10);
+    fn panics(_cx: &mut Cx) {
+        panic!("planted")
+    }
+    let ways: [(&str, Faulty); 14] = [
+        ("an event", panics),
+        ("an event that holds", |cx| {
+            let _hold = cx.hold();
+            panic!("planted")
+        }),
+        ("a continuation", |cx| cx.hold().resume(panics)),
+        ("an event through a hold", |cx| {
+            let hold = cx.hold();
+            hold.post(panics).unwrap();
+            cx.timer(SOON, hold.on(|_cx| ()));
+        }),
+        ("a deadline", |cx| {
+            let mut hold = cx.hold();
+            hold.resume_after(cx, SOON, panics);
+            cx.timer(
+                2 * SOON,
+                Callback::anonymous(Color::from(9), |_cx| drop(hold)),
+            );
+        }),
+        ("a callback that resumes", |cx| {
+            let resumes = cx.hold().on_value(|cx, ()| panics(cx));
+            cx.blocking(|| (), resumes).unwrap();
+        }),
+        ("work that a hold waits for", |cx| {
+            let resumes = cx.hold().on_value(|_cx, ()| ());
+            cx.blocking(|| panic!("planted"), resumes).unwrap();
+        }),
+        ("a future that a hold waits for", |cx| {
+            let future = async {
+                sleep(SOON).await;
+                panic!("planted")
+            };
+            cx.hold().until(future).detach();
+        }),
+        ("a task", |cx| {
+            let future = async {
+                sleep(SOON).await;
+                let _hold = with_cx(|cx| cx.hold());
+                panic!("planted")
+            };
+            cx.spawn(FIRST, future).detach();
+        }),
+        ("several states", |cx| {
+            let states = [FIRST, Color::from(9)].map(|color| Colored::new(cx, color, ()));
+            cx.with_all(&states[..], |_, _cx| panic!("planted"));
+        }),
+        ("a reader", |cx| {
+            Colored::new(cx, FIRST, ()).read(cx, |(), _cx| panic!("planted"));
+        }),
+        ("a timer", |cx| {
+            cx.timer(SOON, Callback::anonymous(FIRST, panics));
+        }),
+        ("a reply", |cx| {
+            let told = Callback::anonymous_value(FIRST, |cx, _| panics(cx));
+            cx.ask(Color::from(9), |_cx| ()).then(cx, told);
+        }),
+        ("a drop of state", |cx| {
+            struct Panics;
+            impl Drop for Panics {
+                fn drop(&mut self) {
+                    panic!("planted")
+                }
+            }
+            drop(Colored::new(cx, FIRST, Panics));
+        }),
+    ];
+    for (what, way) in ways {
+        for seed in 0..5 {
+            let builder = Runtime::builder().cores(Cores::Count(2));
+            let builder = builder.on_panic(OnPanic::DropEvent).panic_hook(|_| ());
+            let ran = Arc::new(AtomicU64::new(0));
+            let its = Arc::clone(&ran);
+            let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+            let outcome = simulation.run(move |cx| {
+                cx.post(FIRST, move |cx| {
+                    // Some are there before it panics, and some come later.
+                    let count = move |its: &Arc<AtomicU64>| {
+                        let its = Arc::clone(its);
+                        move |_cx: &mut Cx| drop(its.fetch_add(1, Ordering::Relaxed))
+                    };
+                    cx.post(FIRST, count(&its));
+                    let later = Callback::anonymous(FIRST, count(&its));
+                    cx.timer(Duration::from_millis(1), later);
+                    way(cx);
+                });
+            });
+            assert!(outcome.is_ok(), "{what}, {seed}: {outcome:?}");
+            assert_eq!(ran.load(Ordering::Relaxed), 2, "{what}, {seed}");
+            assert_eq!(simulation.stats().panics(), 1, "{what}, {seed}");
+        }
+    }
+}
+
+/// An interval ends with a panic of its callback, and no other timer does.
+#[test]
+#[cfg_attr(miri, ignore = "simulates: see checks/sanitize.sh")]
+fn an_interval_that_panics_ends() {
+    let alive = Alive::default();
+    let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+    let builder = builder.panic_hook(|_| ()).exit_when_idle(true);
+    let mut simulation = builder.simulate(1).unwrap();
+    let payload = alive.payload();
+    let (ticks, ticked) = channel();
+    let (tell, other) = (ticks.clone(), ticks);
+    let run = simulation.run(move |cx| {
+        let mut left = 3;
+        let every = Duration::from_millis(1);
+        let tick = move |_cx: &mut Cx, ()| {
+            let _payload = &payload;
+            left -= 1;
+            tell.send("interval").unwrap();
+            assert!(left > 0, "planted");
+        };
+        cx.interval(every, Callback::anonymous_each(FIRST, tick));
+        let once = move |_cx: &mut Cx| other.send("timer").unwrap();
+        cx.timer(10 * every, Callback::anonymous(FIRST, once));
+    });
+    run.unwrap();
+    let ticked: Vec<_> = ticked.iter().collect();
+    assert_eq!(ticked, ["interval", "interval", "interval", "timer"]);
+    assert_eq!((alive.count(), simulation.stats().panics()), (0, 1));
+}
+
 /// What the children below say on standard error.
 fn said(test: &str) -> String {
     let output = child(test, &[("RUST_BACKTRACE", "0")]);
@@ -668,7 +804,7 @@ fn child_whose_builder_has_a_hook() {
     panics_twice(cores(1).panic_hook(|_| ()));
 }
 
-/// A peer that makes handlers panic must not stop a core by means of a log that nobody reads.
+/// A peer that makes handlers panic must not block a core on a log whose reader is slow.
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn a_flood_of_panics_waits_for_no_reader() {

@@ -277,7 +277,10 @@ fn what_is_refused_gives_the_closure_back() {
     let other = cores(1).build().unwrap();
     let foreign = Colored::new(&other.poster(), Color::from(1), 2);
     let two = poster.read_all([&state, &foreign], |_, _cx| ());
-    assert!(matches!(two, Err(PostError::Refused(Refused::TwoRuntimes, _))));
+    assert!(matches!(
+        two,
+        Err(PostError::Refused(Refused::TwoRuntimes, _))
+    ));
     drop(runtime);
     assert_eq!(alive.count(), 0);
     let payload = alive.payload();

@@ -222,7 +222,7 @@ impl Session for Told {
     }
 }
 
-/// And the peer does not take what it has got for all.
+/// And the peer does not take a part for the whole.
 #[test]
 fn a_panic_costs_its_own_connection_only() {
     with_puppets("a_panic", |backend, addr, told| {

@@ -794,8 +794,7 @@ pub(super) fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) ->
     )
 }
 
-/// The name of a type, without what a task ([`crate::task`]) wraps a future in, or a run its first
-/// event.
+/// The name of a type, without the wrappers of tasks ([`crate::task`]) and of a run's first event.
 fn unwrapped(name: &'static str) -> &'static str {
     let wrappers = [
         "mely::task::body::Body<",

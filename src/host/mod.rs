@@ -5,7 +5,7 @@
 //! the end off, [`holding`] lets a color wait, [`watchdog`] looks after cores that are in one
 //! handler for long. [`blocking`] is work that handlers give to the threads of the [`pool`].
 //! [`inner`] is what they share, [`leftovers`] what is dropped when all is over. [`stats`] and
-//! [`profile`] report. [`panics`] is what becomes of a panic, [`refused`] why a state is not to be
+//! [`profile`] report, and [`unfinished`] what the end waits for. [`panics`] is what becomes of a panic, [`refused`] why a state is not to be
 //! had.
 
 #[cfg(not(loom))]
@@ -26,6 +26,7 @@ pub(crate) mod refused;
 pub(crate) mod source;
 mod spin;
 pub(crate) mod stats;
+pub(crate) mod unfinished;
 pub(crate) mod unique;
 pub(crate) mod watchdog;
 pub(crate) mod worker;

@@ -8,28 +8,27 @@
 //! | the report | a [`PanicReport`] | [`Inner::panicked`](super::inner::Inner::panicked) |
 //! | the policy | whether the run goes on | [`OnPanic`] |
 //!
-//! What a panic does to the states that its event had is told in [`crate::colored`], and to a
-//! connection in `net::conn::lent`.
+//! [`crate::colored`] says how states are poisoned, and `net::conn::lent` how connections are reset.
 //!
 //! **One report, and no text twice.** Only a hook of `std::panic` learns where a panic happened, and
-//! only the runtime knows handler and color. So the runtime sets a hook, which notes the place and
-//! then has the hook that was set before it say what it always says. If that is std's own, place and
-//! message are on standard error already, and the report is one line beside them, with handler and
-//! color. Of any other hook it is not known what it writes, or whether it writes at all: then the
-//! line has the message too. With [`Builder::panic_hook`](crate::Builder::panic_hook) the runtime
-//! writes nothing.
+//! only the runtime knows handler and color. So the runtime sets a hook. It calls the hook that was
+//! set before it, and notes the place. If the hook before is std's own, place and message are on
+//! standard error already, and the report is one line beside them, with handler and color. Any
+//! other hook may write anything or nothing, so then the line has the message too. With
+//! [`Builder::panic_hook`](crate::Builder::panic_hook) the runtime writes nothing.
 //!
-//! **No core waits for a reader.** Before std's hook or the runtime writes on a core, it is looked
-//! whether standard error takes a line at once. If it does not, nothing is written, and the next
-//! report that is written says how many were not. (Another thread of the process may fill a pipe
-//! between that look and the write. And what a program's own hook does is not known.)
+//! **No core waits for a reader.** Before std's hook or the runtime writes on a core, the hook polls
+//! standard error. If that does not take a line at once, nothing is written, and the next report
+//! that is written has the number of those that were not. (Another thread of the process may fill a
+//! pipe between the poll and the write. A hook of the program's is called in any case.)
 //!
-//! **What can never happen.** A panic that ends a core: all code of the user's on a core is called
-//! inside of `catch`, a [`Job`](super::pool::Job), or what is dropped when the run is over. A color
-//! that stays held because of a panic: a hold is a value, which a panic drops wherever it is, and the
-//! level of a hold is gone before its continuation begins. A panic inside of a panic, by what the
-//! runtime drops for its user while a panic unwinds: closures, futures and sessions of a connection
-//! or task that has panicked are dropped by a `catch` of their own.
+//! **What can never happen.**
+//!
+//! - A panic of a handler ends a core. Handlers are called inside of `catch` only.
+//! - A color stays held because of a panic. A hold is a value, and the panic drops it wherever it
+//!   is; the level of a hold is gone before its continuation begins.
+//! - A drop by the runtime turns one panic into two, which would end the process. The callbacks,
+//!   sessions and futures that have panicked are dropped inside of a `catch` of their own.
 
 use crate::cx::has_host;
 use crate::sync::relaxed::{AtomicU64, Ordering};

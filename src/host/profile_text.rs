@@ -128,7 +128,7 @@ fn shortened(name: &str, width: usize) -> String {
 }
 
 /// Three digits, in the unit that suits: `850 ns`, `1.25 us`, `12.5 ms`, `125 s`.
-fn short(time: Duration) -> String {
+pub(super) fn short(time: Duration) -> String {
     let mut scaled = time.as_nanos() as f64;
     let mut unit = "ns";
     for larger in ["us", "ms", "s"] {

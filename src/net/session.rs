@@ -57,7 +57,7 @@ pub enum Then {
 /// fails, the pause is over: what has arrived comes, and then the error.
 ///
 /// **Panics.** If a method panics, the session is dropped and its connection is reset: its peer does
-/// not take what it has got for all. Others go on, unless panics end the run
+/// not take a part for the whole. Others go on, unless panics end the run
 /// ([`OnPanic`](crate::OnPanic)).
 ///
 /// ```

@@ -118,7 +118,7 @@ impl fmt::Debug for Incoming {
 /// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
 /// [`Refused`]. Dropping it closes the connection as [`close`](Self::close) does. If one of its
 /// callbacks panics, or it is dropped while a panic unwinds, the connection is reset: its peer does
-/// not take what it has got for all.
+/// not take a part for the whole.
 ///
 /// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`,
 /// also of a connection that is paused; see [`receive_through_stop`](Self::receive_through_stop).

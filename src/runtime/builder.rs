@@ -6,6 +6,7 @@ use crate::host::blocking::SlowBlocking;
 use crate::host::inner::{Config, Inner};
 use crate::host::panics::{OnPanic, PanicReport};
 use crate::host::pool::{BlockingLimits, BlockingPool, SlowBlockingHook};
+use crate::host::unfinished::Unfinished;
 use crate::host::watchdog::SlowHandler;
 use crate::record::{Recorder, Setting};
 use crate::shared::limits::QUANTUM_BUSY_NS;
@@ -109,6 +110,7 @@ impl Builder {
                 slow: None,
                 watch_period: Duration::from_micros(500),
                 drain_deadline: Duration::from_secs(10),
+                drain_hook: None,
                 exit_when_idle: false,
                 spin_ns: 0,
                 oversubscribed: false,
@@ -272,17 +274,16 @@ impl Builder {
     /// hook that panics stops the runtime, also with [`OnPanic::DropEvent`], and `run` says so.
     ///
     /// Without a hook each panic is one line on standard error, with handler, color, core and place.
-    /// What std's own hook says of the panic, its message among it, stands before that, and is not
-    /// said again; the line has the message if another hook was set by `std::panic::set_hook`. No
-    /// core waits for a reader: if standard error takes no line at once, neither std's hook nor the
-    /// runtime writes there, and the next line says how many panics were not written. Panics are
-    /// counted in any case: [`Stats::panics`](crate::Stats::panics),
+    /// It follows the lines of std's own hook, which have the message. The line has the message too
+    /// if the program has set another hook (`std::panic::set_hook`). No core waits for a reader: if
+    /// standard error takes no line at once, neither std's hook nor the runtime writes there, and
+    /// the next line has the number of panics that were not written. Panics are counted in any
+    /// case: [`Stats::panics`](crate::Stats::panics),
     /// [`HandlerProfile::panics`](crate::HandlerProfile::panics).
     ///
-    /// The place of a panic is known to hooks of `std::panic` only. So the first run of a process
-    /// sets one, which notes the place of panics on cores and then calls the hook that was set
-    /// before, whose output stays what it was. A program that sets a hook of its own does so before
-    /// its first run.
+    /// Only hooks of `std::panic` learn the place of a panic. So the first run of a process sets
+    /// one, which notes the place of panics on cores and calls the hook that was set before. A
+    /// program that has a hook of its own sets it before its first run.
     pub fn panic_hook<F>(mut self, hook: F) -> Builder
     where
         F: Fn(&PanicReport) + Send + Sync + 'static,
@@ -354,10 +355,42 @@ impl Builder {
     }
 
     /// How long what is queued may take to drain once the runtime was asked to stop; 10 s by
-    /// default. What is left then, events and [`KeepAlive`](crate::KeepAlive)s, is reported by
-    /// `run`.
+    /// default. What is left then is named by `run`
+    /// ([`RunError::Deadline`](crate::RunError::Deadline)).
     pub fn drain_deadline(mut self, deadline: Duration) -> Builder {
         self.config.drain_deadline = deadline;
+        self
+    }
+
+    /// Calls `hook` once a second while the run drains, with the events, holds, tasks and other things
+    /// that the end waits for. The first call comes a second after the stop was asked for. On the
+    /// thread that called `run`. If the hook panics the run is cut short, as with
+    /// [`on_slow_handler`](Self::on_slow_handler). A runtime that ends by itself
+    /// ([`exit_when_idle`](Self::exit_when_idle)) and was not asked to stop reports nothing.
+    ///
+    /// ```
+    /// use mely::{Color, Handler, Runtime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// static WRITER: Handler = Handler::new("writer");
+    ///
+    /// let builder = Runtime::builder().drain_deadline(Duration::from_millis(5));
+    /// let builder = builder.on_drain(|unfinished| eprintln!("{unfinished}"));
+    /// let error = builder.build()?.run(|cx| {
+    ///     let forgets_the_stop = async { sleep(Duration::from_secs(3_600)).await };
+    ///     cx.spawn_as(&WRITER, Color::from(7), forgets_the_stop).detach();
+    ///     cx.stop();
+    /// });
+    /// let text = error.unwrap_err().to_string();
+    /// assert!(text.contains("task `writer` of color 7 waits"), "{text}");
+    /// assert!(text.contains("timer `mely: sleep` of color 7 is due in"), "{text}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_drain<F>(mut self, hook: F) -> Builder
+    where
+        F: Fn(&Unfinished) + Send + Sync + 'static,
+    {
+        self.config.drain_hook = Some(Box::new(hook));
         self
     }
 

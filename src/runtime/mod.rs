@@ -26,6 +26,7 @@ use crate::event::node::Sort;
 use crate::host::inner::{Ended, Inner};
 use crate::host::panics::{self, PanicReport};
 use crate::host::poster::Poster;
+use crate::host::unfinished::Unfinished;
 use crate::shared::direct;
 use crate::sync::relaxed::Ordering;
 use crate::sync::{Arc, Mutex};
@@ -186,6 +187,8 @@ pub enum RunError {
         stuck: Vec<(usize, &'static str)>,
         /// The handlers of blocking work that has not returned. Its threads are left behind.
         blocking_stuck: Vec<&'static str>,
+        /// What the end waited for when the deadline passed, by name.
+        unfinished: Box<Unfinished>,
     },
     /// A core, or a thread for blocking work, could not begin: its thread, its pinning or its event
     /// source was refused.
@@ -208,6 +211,7 @@ impl fmt::Display for RunError {
                 tasks_left,
                 stuck,
                 blocking_stuck,
+                unfinished,
             } => {
                 write!(
                     f,
@@ -225,7 +229,7 @@ impl fmt::Display for RunError {
                 for handler in blocking_stuck {
                     write!(f, "; blocking work for handler `{handler}` goes on")?;
                 }
-                Ok(())
+                unfinished.write_names(f)
             }
             RunError::Start(error) => write!(f, "a core could not begin: {error}"),
             RunError::Inside => f.write_str("`run` inside a handler would block its core"),

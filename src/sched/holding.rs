@@ -4,7 +4,7 @@
 use super::core::Core;
 use crate::color::SlotId;
 use crate::event::node::{Event, Sort};
-use crate::gate::{Admission, Arrival, HoldId, WaitsAt};
+use crate::gate::{Admission, Arrival, HeldBy, HoldId, WaitsAt};
 use crate::sync::fault;
 use crate::{Color, Cx, Handler};
 
@@ -25,8 +25,12 @@ impl Core {
         if !fault("hold not counted") {
             self.posted += 1;
         }
+        let by = HeldBy {
+            profile: self.current.profile(),
+            since_ns: self.timing.seen_ns,
+        };
         let (gates, profiles) = (&self.shared.gates, &self.shared.profiles);
-        gates.hold(slot, color, hold, shared, profiles);
+        gates.hold(slot, color, (hold, by), shared, profiles);
         self.record_hold(hold, shared);
         hold
     }

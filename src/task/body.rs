@@ -44,6 +44,7 @@ use crate::in_color::InColor;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
+use std::any::type_name;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
@@ -127,8 +128,8 @@ where
     move |cx| first.begin(cx, |future| future)
 }
 
-/// A future while it is polled. If it panics it is dropped while that panic unwinds: so what it owns
-/// can tell, as a connection does.
+/// A future while it is polled. If it panics, it is dropped while that panic unwinds, so that the
+/// values it owns see the panic: a connection is reset, and not closed.
 struct Polled<'a, F>(&'a mut Option<Pin<Box<F>>>);
 
 impl<F: Future> Polled<'_, F> {
@@ -343,6 +344,11 @@ where
 }
 
 impl<F: Future<Output: Send> + Send> Leftover for Body<F> {
+    fn name(&self) -> (Color, &'static str) {
+        let name = self.handler.map_or_else(type_name::<F>, Handler::name);
+        (self.waiting.color(), name)
+    }
+
     fn drop_after_the_end(&self, ended: &mut Ended<'_>) {
         let waiting = self.waiting.borrow_after_the_end(ended).take();
         let dropped = catching(|| drop(waiting));

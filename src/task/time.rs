@@ -4,12 +4,15 @@ use super::ambient::try_with_cx;
 use crate::host::inner::Inner;
 use crate::net::Timer;
 use crate::sync::{Arc, Mutex};
-use crate::{Callback, Cx};
+use crate::{Callback, Cx, Handler};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+/// What the end of a sleep runs under.
+static SLEEP: Handler = Handler::new("mely: sleep");
 
 /// Returns `after` from the first poll, no earlier; see [`Cx::timer`](crate::Cx::timer) for how
 /// late.
@@ -67,7 +70,7 @@ impl Future for Sleep {
                         waker.wake();
                     }
                 };
-                cx.deadline(self.after, Callback::new(None, cx.color(), ring))
+                cx.deadline(self.after, Callback::new(Some(&SLEEP), cx.color(), ring))
             });
             self.timer = Some((timer, alarm));
             return Poll::Pending;

@@ -7,9 +7,9 @@
 //! **A panic** of a callback, or of a session ([`crate::net::session`]), leaves the application's
 //! part of the connection in doubt: the connection is reset, by the next event of its color
 //! ([`Conn::reset_after_panic`]). That event also drops the callback, since a second panic while
-//! the first one unwinds would end the process. A stream that is dropped by code that panics, as the
-//! stream of a task is, resets its connection as well: an end would tell the peer that what it has
-//! got is all.
+//! the first one unwinds would end the process. A stream that is dropped while a panic unwinds, as
+//! the stream of a task is, resets its connection as well: to the peer, an end would mean that it has
+//! got everything.
 
 use super::{ColorHalf, Conn, Phase};
 use crate::Cx;
