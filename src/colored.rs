@@ -34,11 +34,12 @@ use std::fmt;
 ///
 /// **Poison.** If an event panics while it has the state, the change that it was making may be half
 /// done: the state is *poisoned*, as that of a [`Mutex`](std::sync::Mutex) is. From then on
-/// [`with`](Self::with) and the `try_` calls are refused with [`Refused::Poisoned`]. The other calls
-/// ([`post`](Self::post), [`ask`](Self::ask), a callback) are accepted, and their events panic
-/// without running their closures. These panics are reported and counted, and a caller that asked
-/// gets [`NoReply::Panicked`](crate::NoReply::Panicked). Other events of the color run. The program
-/// ends the poison by [`clear_poison`](Self::clear_poison). A panic of a reader poisons nothing.
+/// [`with`](Self::with) and the `try_` calls are refused with [`Refused::Poisoned`]. The other
+/// calls ([`post`](Self::post), [`ask`](Self::ask), a callback) are accepted, and their events
+/// panic without running their closures. These panics are reported and counted, and a caller that
+/// asked gets [`NoReply::Panicked`](crate::NoReply::Panicked). Other events of the color run. The
+/// program ends the poison by [`clear_poison`](Self::clear_poison). A panic of a reader poisons
+/// nothing.
 ///
 /// ```
 /// use mely::{Color, Colored, Handler, Runtime};
@@ -167,9 +168,9 @@ impl<T: Send + 'static> Colored<T> {
     /// Ends the poison: from now on events have the state again, as the one that panicked has left
     /// it. As [`Mutex::clear_poison`](std::sync::Mutex::clear_poison).
     ///
-    /// Call it in an event of the state's color that mends the state, as the one below does: no other
-    /// event runs between the two. Events for the state that run before that one panic; events that
-    /// run after it have the mended state.
+    /// Call it in an event of the state's color that mends the state, as the one below does: no
+    /// other event runs between the two. Events for the state that run before that one panic;
+    /// events that run after it have the mended state.
     ///
     /// ```
     /// use mely::{Color, Colored, PostError, Refused, Runtime};

@@ -104,7 +104,7 @@ pub(crate) struct Inner {
     pub(crate) attached: Box<dyn Attached>,
     /// Tasks that wait.
     pub(crate) leftovers: Leftovers,
-    /// What event sources have under way, of those that were asked.
+    /// What is under way in the event sources that were asked.
     pub(crate) answers: Answers,
     /// Who is woken when the end is asked for.
     on_stop: Mutex<Slab<Waker>>,

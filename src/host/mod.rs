@@ -5,8 +5,8 @@
 //! the end off, [`holding`] lets a color wait, [`watchdog`] looks after cores that are in one
 //! handler for long. [`blocking`] is work that handlers give to the threads of the [`pool`].
 //! [`inner`] is what they share, [`leftovers`] what is dropped when all is over. [`stats`] and
-//! [`profile`] report, and [`unfinished`] what the end waits for. [`panics`] is what becomes of a panic, [`refused`] why a state is not to be
-//! had.
+//! [`profile`] report, [`unfinished`] names the obstacles to the end. [`panics`] ends events that
+//! panic, [`refused`] says why a state cannot be had.
 
 #[cfg(not(loom))]
 pub(crate) mod blocking;

@@ -8,19 +8,21 @@
 //! | the report | a [`PanicReport`] | [`Inner::panicked`](super::inner::Inner::panicked) |
 //! | the policy | whether the run goes on | [`OnPanic`] |
 //!
-//! [`crate::colored`] says how states are poisoned, and `net::conn::lent` how connections are reset.
+//! [`crate::colored`] says how states are poisoned, and `net::conn::lent` how connections are
+//! reset.
 //!
-//! **One report, and no text twice.** Only a hook of `std::panic` learns where a panic happened, and
-//! only the runtime knows handler and color. So the runtime sets a hook. It calls the hook that was
-//! set before it, and notes the place. If the hook before is std's own, place and message are on
-//! standard error already, and the report is one line beside them, with handler and color. Any
+//! **One report, and no text twice.** Only a hook of `std::panic` learns where a panic happened,
+//! and only the runtime knows handler and color. So the runtime sets a hook. It calls the hook that
+//! was set before it, and notes the place. If the hook before is std's own, place and message are
+//! on standard error already, and the report is one line beside them, with handler and color. Any
 //! other hook may write anything or nothing, so then the line has the message too. With
 //! [`Builder::panic_hook`](crate::Builder::panic_hook) the runtime writes nothing.
 //!
-//! **No core waits for a reader.** Before std's hook or the runtime writes on a core, the hook polls
-//! standard error. If that does not take a line at once, nothing is written, and the next report
-//! that is written has the number of those that were not. (Another thread of the process may fill a
-//! pipe between the poll and the write. A hook of the program's is called in any case.)
+//! **No core waits for a reader.** Before std's hook or the runtime writes on a core, the hook
+//! polls standard error. If that does not take a line at once, nothing is written, and the next
+//! report that is written has the number of those that were not. (A write may wait all the same if
+//! another thread of the process fills the pipe after the poll, or if std's hook has more than
+//! [`LINE_BYTES_MAX`] to write, as a backtrace. A hook of the program's is called in any case.)
 //!
 //! **What can never happen.**
 //!
@@ -121,7 +123,8 @@ const LINE_BYTES_MAX: usize = 4096;
 /// Reports that were not written since the last one that was.
 static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
 
-/// Whether standard error takes [`LINE_BYTES_MAX`] bytes at once. A broken pipe does, with an error.
+/// Whether standard error takes [`LINE_BYTES_MAX`] bytes at once. A broken pipe does, with an
+/// error.
 fn stderr_is_ready() -> bool {
     if cfg!(miri) {
         return true;
@@ -206,7 +209,9 @@ fn is_same(one: &Hook, other: &Hook) -> bool {
 /// The hook: notes the panic, and calls the hook that was set before.
 fn note(info: &PanicHookInfo<'_>, before: &Hook, is_own: bool) {
     let on_core = has_host();
-    let writes = !(is_own && on_core) || stderr_is_ready();
+    // A panic that ends the process is told in any case.
+    let may_wait = !on_core || cfg!(panic = "abort");
+    let writes = !is_own || may_wait || stderr_is_ready();
     if writes {
         before(info);
     }
@@ -232,7 +237,7 @@ pub(crate) fn catching<R>(run: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Se
     catch_unwind(AssertUnwindSafe(run))
 }
 
-/// A panic that was caught to go on elsewhere, with what was noted of it.
+/// A panic that was caught to go on elsewhere, with its note.
 pub(crate) struct Caught {
     payload: Box<dyn Any + Send>,
     note: Option<Note>,

@@ -32,8 +32,7 @@ pub(crate) trait Source: Any + Debug {
     /// Whether nothing is under way that will still become an event.
     fn is_quiet(&self) -> bool;
 
-    /// What that is, for reports. A source that has only operations that nobody waits for names
-    /// none.
+    /// Its timers and connections, for reports.
     fn under_way(&self, _now_ns: u64) -> UnderWay {
         UnderWay::default()
     }

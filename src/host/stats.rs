@@ -107,8 +107,8 @@ pub struct CoreStats {
     /// Times a handler that was taken for short ran for more than four steal costs while other
     /// colors were checked out behind it.
     pub hostages: u64,
-    /// Events that panicked; [`HandlerProfile::panics`](crate::HandlerProfile::panics) says of which
-    /// handlers.
+    /// Events that panicked; by handler in
+    /// [`HandlerProfile::panics`](crate::HandlerProfile::panics).
     pub panics: u64,
     /// Holds made on this core ([`Cx::hold`](crate::Cx::hold)).
     pub holds: u64,

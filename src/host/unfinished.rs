@@ -1,35 +1,39 @@
-//! What the end of a run waits for, by name.
+//! The obstacles to the end of a run, by name.
 //!
-//! Whether a run that was asked to stop is over is counted ([`super::quiesce`]), which names nothing.
-//! A report ([`Unfinished`]) asks each piece that knows names:
+//! Whether a run that was asked to stop is over is counted ([`super::quiesce`]), without names. A
+//! report ([`Unfinished`]) asks each piece that knows names:
 //!
-//! | what is left | is known to |
+//! | obstacle | known to |
 //! |---|---|
 //! | held colors, by which handler and since when | the gates ([`crate::gate`]): the event that holds notes both |
 //! | tasks that wait | [`super::leftovers`] |
 //! | blocking work | the pool |
 //! | keep-alives | a count, with which no name goes |
-//! | handlers that run | what each core notes down of itself |
+//! | handlers that run | the progress of each core |
 //! | timers, connections | each core's event source, which only that core's thread may ask |
 //!
-//! **Who asks.** The thread that called `run`. While the run drains and the builder has a hook, that
-//! thread makes a report once a second ([`DrainReports`]): it posts an event to each core's control
-//! color, which has the event source answer ([`Answers`]), and waits [`ANSWER_MAX`] before it tells.
-//! When the deadline has passed it makes the last one, to which the event sources add when they are
-//! dropped, each by its own core. In a simulation the thread that steps does both.
+//! **Actors.** The thread that called `run` makes a report once a second while the run drains, if
+//! the builder has a hook ([`DrainReports`]). It first posts an event to each core's control color.
+//! That event asks the core's event source, and leaves the answer in [`Answers`]. After
+//! [`ANSWER_MAX`] the thread calls the hook. When the deadline has passed, the same thread makes
+//! the last report, to which each event source adds its operations when it is dropped by its core.
+//! In a simulation the thread that steps does both.
 //!
-//! **What can never happen.** An event that pays for this: a hold notes its handler and a time that
-//! was read before, and all else is asked when a report is made. A report that waits for a core: one
-//! that is in a handler for long has not answered, and is named by its handler; it is not asked
-//! again before it has. A run that goes on because it is asked: what asks is an event like others,
-//! and nothing is asked once the end is decided.
+//! **What can never happen.**
+//!
+//! - An event pays for reports. A hold notes its handler, and a time that its core had read before;
+//!   all else is asked when a report is made.
+//! - A report waits for a core. A core that is in a handler for long has not answered, and is named
+//!   by its handler; it is not asked again before it has answered.
+//! - A report keeps a run from ending. Its events run as others do, and none is posted once the end
+//!   is decided.
 //!
 //! **A color that waits for itself**: its hold is to be ended by an event of the same color, or by
-//! one that waits for it. From outside that looks like a hold whose end is made elsewhere, and a
-//! [`Hold`](crate::Hold) may be anywhere. What can be told is that nothing is *under way*: every
-//! core rests, no event is left but those behind gates, and there is no timer, operation, blocking
-//! work or keep-alive. Then only a thread outside of the runtime that has the hold could end it, and
-//! the report says that ([`Unfinished::at_rest`]).
+//! one that waits for the color. The runtime cannot see that, since a [`Hold`](crate::Hold) may be
+//! anywhere. It can see that nothing is *under way*: every core rests, all events that are left are
+//! behind gates, and there is no timer, operation, blocking work or keep-alive. Then only a thread
+//! outside of the runtime that has the hold could end it, and the report says that
+//! ([`Unfinished::at_rest`]).
 
 use super::inner::Inner;
 use super::poster::Poster;
@@ -50,11 +54,12 @@ pub(crate) const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// How long before that the event sources are asked.
 const ANSWER_MAX: Duration = Duration::from_millis(50);
 
-/// Called with what the end waits for, on the thread that called `run`.
+/// Called with a report, on the thread that called `run`.
 pub(crate) type DrainHook = Box<dyn Fn(&Unfinished) + Send + Sync>;
 
-/// What a run that was asked to stop waits for: see [`Builder::on_drain`](crate::Builder::on_drain)
-/// and [`RunError::Deadline`](crate::RunError::Deadline).
+/// The obstacles to the end of a run that was asked to stop; see
+/// [`Builder::on_drain`](crate::Builder::on_drain) and
+/// [`RunError::Deadline`](crate::RunError::Deadline).
 ///
 /// With `{}` it is a sentence. Each number is read on its own while the cores go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,8 +84,8 @@ pub struct Unfinished {
     /// Each of these by name, at most 16 of a kind: holds and blocking work those that are there
     /// for longest, timers those that are due last.
     pub named: Vec<Obstacle>,
-    /// Nothing is under way: each core rests, and what is left are holds, events behind them, and
-    /// tasks. So nothing of the runtime's will end them. If no thread outside of it does, a color
+    /// Nothing is under way: each core rests, and only holds, events behind them and tasks are
+    /// left. So nothing of the runtime's will end them. If no thread outside of it does, a color
     /// waits for itself: its hold is to be ended by an event of that color, or by one that waits
     /// for it.
     pub at_rest: bool,
@@ -223,7 +228,7 @@ impl Display for Obstacle {
 }
 
 impl Unfinished {
-    /// The names, and what follows if nothing is under way; after a semicolon each.
+    /// The names, and the conclusion if nothing is under way; after a semicolon each.
     pub(crate) fn write_names(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for obstacle in &self.named {
             write!(f, "; {obstacle}")?;
@@ -337,14 +342,14 @@ impl Answers {
         }
     }
 
-    /// What was answered so far is not meant any more.
+    /// Drops all answers so far.
     pub(crate) fn forget(&self) {
         self.0.lock().unwrap().fill_with(Answer::default);
     }
 }
 
 impl Inner {
-    /// What is left, but what event sources have.
+    /// A report without the timers and connections, which the event sources add.
     pub(crate) fn unfinished(&self, stopping_for: Duration) -> Unfinished {
         let (holds, tasks) = (self.holds_out(), self.tasks_waiting());
         let left = self.events_left();

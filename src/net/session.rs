@@ -56,8 +56,8 @@ pub enum Then {
 /// peer's stream come, but for what was received before. A stop is told all the same. If sending
 /// fails, the pause is over: what has arrived comes, and then the error.
 ///
-/// **Panics.** If a method panics, the session is dropped and its connection is reset: its peer does
-/// not take a part for the whole. Others go on, unless panics end the run
+/// **Panics.** If a method panics, the session is dropped and its connection is reset: its peer
+/// does not take a part for the whole. Others go on, unless panics end the run
 /// ([`OnPanic`](crate::OnPanic)).
 ///
 /// ```

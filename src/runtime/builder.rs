@@ -273,12 +273,12 @@ impl Builder {
     /// Calls `hook` with each panic of a handler, on the core it happened on, right after it. A
     /// hook that panics stops the runtime, also with [`OnPanic::DropEvent`], and `run` says so.
     ///
-    /// Without a hook each panic is one line on standard error, with handler, color, core and place.
-    /// It follows the lines of std's own hook, which have the message. The line has the message too
-    /// if the program has set another hook (`std::panic::set_hook`). No core waits for a reader: if
-    /// standard error takes no line at once, neither std's hook nor the runtime writes there, and
-    /// the next line has the number of panics that were not written. Panics are counted in any
-    /// case: [`Stats::panics`](crate::Stats::panics),
+    /// Without a hook each panic is one line on standard error, with handler, color, core and
+    /// place. It follows the lines of std's own hook, which have the message. The line has the
+    /// message too if the program has set another hook (`std::panic::set_hook`). No core waits for
+    /// a reader: if standard error takes no line at once, neither std's hook nor the runtime writes
+    /// there, and the next line has the number of panics that were not written. Panics are counted
+    /// in any case: [`Stats::panics`](crate::Stats::panics),
     /// [`HandlerProfile::panics`](crate::HandlerProfile::panics).
     ///
     /// Only hooks of `std::panic` learn the place of a panic. So the first run of a process sets
@@ -362,9 +362,9 @@ impl Builder {
         self
     }
 
-    /// Calls `hook` once a second while the run drains, with the events, holds, tasks and other things
-    /// that the end waits for. The first call comes a second after the stop was asked for. On the
-    /// thread that called `run`. If the hook panics the run is cut short, as with
+    /// Calls `hook` once a second while the run drains, with the events, holds, tasks and other
+    /// things that the end waits for. The first call comes a second after the stop was asked for.
+    /// On the thread that called `run`. If the hook panics the run is cut short, as with
     /// [`on_slow_handler`](Self::on_slow_handler). A runtime that ends by itself
     /// ([`exit_when_idle`](Self::exit_when_idle)) and was not asked to stop reports nothing.
     ///

@@ -187,7 +187,7 @@ pub enum RunError {
         stuck: Vec<(usize, &'static str)>,
         /// The handlers of blocking work that has not returned. Its threads are left behind.
         blocking_stuck: Vec<&'static str>,
-        /// What the end waited for when the deadline passed, by name.
+        /// The obstacles to the end when the deadline passed, by name.
         unfinished: Box<Unfinished>,
     },
     /// A core, or a thread for blocking work, could not begin: its thread, its pinning or its event
@@ -247,7 +247,7 @@ impl std::error::Error for RunError {
     }
 }
 
-/// The first event of a run: if it panics, nobody is left who would stop the run.
+/// The first event of a run. Its panic ends the run, since there may be no other event to do so.
 fn first_event<F>(start: F) -> impl FnOnce(&mut Cx) + Send + 'static
 where
     F: FnOnce(&mut Cx) + Send + 'static,

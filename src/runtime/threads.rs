@@ -60,13 +60,13 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     verdict
 }
 
-/// The deadline for draining has passed: what the end waited for then.
+/// The deadline for draining has passed: the obstacles to the end then.
 #[derive(Debug)]
 pub(crate) struct Late(Unfinished);
 
 impl Late {
-    /// It does now, so long after the stop. From now on event sources add what they have when they
-    /// are dropped.
+    /// It does now, so long after the stop. From now on event sources that are dropped add their
+    /// timers and connections.
     pub(crate) fn now(inner: &Inner, stopping_for: Duration) -> Late {
         inner.answers.forget();
         Late(inner.unfinished(stopping_for))

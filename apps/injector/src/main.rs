@@ -72,7 +72,7 @@ fn inject(args: &Args) -> master::Result<()> {
     }
     // The load is even by construction, and a connection that stays on its core costs least.
     let builder = Runtime::builder().stealing(Stealing::Off);
-    // What a load is worth that lost a part of itself is not known.
+    // A load that has lost a part of itself measures nothing.
     let builder = builder.on_panic(OnPanic::Stop);
     let (builder, said) = cores::set(builder, args.cores);
     if let Some(said) = said {

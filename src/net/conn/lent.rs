@@ -8,8 +8,8 @@
 //! part of the connection in doubt: the connection is reset, by the next event of its color
 //! ([`Conn::reset_after_panic`]). That event also drops the callback, since a second panic while
 //! the first one unwinds would end the process. A stream that is dropped while a panic unwinds, as
-//! the stream of a task is, resets its connection as well: to the peer, an end would mean that it has
-//! got everything.
+//! the stream of a task is, resets its connection as well: to the peer, an end would mean that it
+//! has got everything.
 
 use super::{ColorHalf, Conn, Phase};
 use crate::Cx;
