@@ -10,7 +10,9 @@
 //! Every event, the flood's as well, takes `WORK`. The share of the flood is what one more color
 //! takes of a full load, and what waits before an event of its own color.
 
-use mely::{Backlog, Bounded, Color, Colored, Cores, Cx, Handler, Poster, Runtime, with_cx};
+use mely::{
+    Backlog, Bounded, Color, Colored, Cores, Cx, Handler, OnPanic, Poster, Runtime, with_cx,
+};
 use mely_bench::measure::Spread;
 use mely_bench::options::Options;
 use std::error::Error;
@@ -156,7 +158,8 @@ type Figures = [f64; 4];
 
 fn run(cores: usize, load: Load, kind: Flood, time: Duration) -> Result<Figures, Box<dyn Error>> {
     let sums = Arc::new(Sums::default());
-    let runtime = Runtime::builder().cores(Cores::Count(cores)).build()?;
+    let builder = Runtime::builder().on_panic(OnPanic::Stop);
+    let runtime = builder.cores(Cores::Count(cores)).build()?;
     let poster = runtime.poster();
     let log = |color| {
         let log = Log {

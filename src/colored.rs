@@ -23,7 +23,8 @@ use crate::host::poster::{PostError, Poster};
 use crate::host::unique::UniqueColor;
 use crate::in_color::InColor;
 use crate::post::{Post, post_wrapped};
-use crate::sync::{Arc, CountedArc, fault};
+use crate::sync::relaxed::{AtomicBool, Ordering};
+use crate::sync::{Arc, CellMut, CountedArc, fault};
 use crate::{Color, Cx, Handler, Refused};
 use std::fmt;
 
@@ -31,22 +32,29 @@ use std::fmt;
 ///
 /// A handle; clones name the same state. When the last is gone, the state is dropped in its color.
 ///
+/// **Poison.** If an event panics while it has the state, the change that it was making may be half
+/// done: the state is *poisoned*, as that of a [`Mutex`](std::sync::Mutex) is. From then on
+/// [`with`](Self::with) and the `try_` calls are refused with [`Refused::Poisoned`]. The other
+/// calls ([`post`](Self::post), [`ask`](Self::ask), a callback) are accepted, and their events
+/// panic without running their closures. These panics are reported and counted, and a caller that
+/// asked gets [`NoReply::Panicked`](crate::NoReply::Panicked). Other events of the color run. The
+/// program ends the poison by [`clear_poison`](Self::clear_poison). A panic of a reader poisons
+/// nothing.
+///
 /// ```
 /// use mely::{Color, Colored, Handler, Runtime};
 /// static COUNT: Handler = Handler::new("count");
-/// Runtime::builder().build()?.run(|cx| {
+/// let counted = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let hits = Colored::new(cx, Color::from(9), 0u64);
 ///     for _ in 0..10 {
 ///         hits.post_as(cx, &COUNT, |hits, _cx| *hits += 1);
 ///     }
-///     // Same color, posted later: runs after them.
-///     hits.post(cx, |hits, cx| {
-///         assert_eq!(*hits, 10);
-///         cx.stop();
-///     });
 ///     // Not this color: refused.
 ///     assert!(hits.with(cx, |hits, _| *hits).is_err());
+///     // Same color, posted later: runs after them.
+///     hits.post(cx, move |hits, _cx| finish.finish(*hits));
 /// })?;
+/// assert_eq!(counted, 10);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -65,6 +73,9 @@ pub struct Colored<T: Send + 'static> {
 
 struct ColoredCell<T: Send + 'static> {
     state: InColor<Lendable<T>>,
+    /// Set in the color, by an event that panicked while it had the state, and cleared by the
+    /// program. It decides about no access to the value: that is for the color to do.
+    poisoned: AtomicBool,
     /// The color, if it is the state's own.
     unique: Option<UniqueColor>,
 }
@@ -72,22 +83,25 @@ struct ColoredCell<T: Send + 'static> {
 struct Lendable<T> {
     /// None while it is lent.
     value: Option<Box<T>>,
-    poisoned: bool,
     /// While the value is read; see [`read`].
     shared: Option<read::Shared>,
 }
 
-impl<T> Lendable<T> {
-    fn take(&mut self) -> Result<Box<T>, Refused> {
-        if self.poisoned {
+impl<T: Send + 'static> ColoredCell<T> {
+    /// Takes the value out of the cell that was borrowed.
+    fn take(&self, mut state: CellMut<'_, Lendable<T>>) -> Result<Box<T>, Refused> {
+        if self.poisoned.load(Ordering::Relaxed) {
             return Err(Refused::Poisoned);
         }
-        self.value.take().ok_or(Refused::Lent)
+        state.value.take().ok_or(Refused::Lent)
     }
 
-    fn put_back(&mut self, value: Box<T>, poisoned: bool) {
-        self.value = Some(value);
-        self.poisoned = poisoned;
+    /// Puts it back.
+    fn put_back(&self, mut state: CellMut<'_, Lendable<T>>, value: Box<T>, panicked: bool) {
+        state.value = Some(value);
+        if panicked {
+            self.poisoned.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -122,11 +136,11 @@ impl<T: Send + 'static> Colored<T> {
     fn make(inner: Arc<Inner>, color: Color, unique: Option<UniqueColor>, value: T) -> Colored<T> {
         let state = Lendable {
             value: Some(Box::new(value)),
-            poisoned: false,
             shared: None,
         };
         let cell = ColoredCell {
             state: InColor::new(Poster { inner }, color, state),
+            poisoned: AtomicBool::new(false),
             unique,
         };
         Colored {
@@ -143,6 +157,45 @@ impl<T: Send + 'static> Colored<T> {
         self.cell.state.color()
     }
 
+    /// Whether an event panicked while it had the state, and the poison was not cleared since.
+    ///
+    /// From anywhere; elsewhere than in the state's color, the answer may be old by the time that
+    /// it is there. A `try_` call asks this itself.
+    pub fn is_poisoned(&self) -> bool {
+        self.cell.poisoned.load(Ordering::Relaxed)
+    }
+
+    /// Ends the poison: from now on events have the state again, as the one that panicked has left
+    /// it. As [`Mutex::clear_poison`](std::sync::Mutex::clear_poison).
+    ///
+    /// Call it in an event of the state's color that mends the state, as the one below does: no
+    /// other event runs between the two. Events for the state that run before that one panic;
+    /// events that run after it have the mended state.
+    ///
+    /// ```
+    /// use mely::{Color, Colored, PostError, Refused, Runtime};
+    ///
+    /// let lines = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let room = Colored::new(cx, Color::from(7), vec!["hello"]);
+    ///     room.post(cx, |_lines, _cx| panic!("at one message of one peer"));
+    ///     let again = room.clone();
+    ///     cx.post(room.color(), move |cx| {
+    ///         // Known by now: this event is of the same color.
+    ///         let refused = again.try_post(cx, |lines, _cx| lines.push("lost"));
+    ///         assert!(matches!(refused, Err(PostError::Refused(Refused::Poisoned, _))));
+    ///         again.clear_poison();
+    ///         again.with(cx, |lines, _cx| *lines = vec!["welcome back"]).expect("its color");
+    ///         again.post(cx, |lines, _cx| lines.push("and go on"));
+    ///         again.post(cx, move |lines, _cx| finish.finish(lines.join(", ")));
+    ///     });
+    /// })?;
+    /// assert_eq!(lines, "welcome back, and go on");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clear_poison(&self) {
+        self.cell.poisoned.store(false, Ordering::Relaxed);
+    }
+
     /// Posts `f` to the state's color; it runs with the state, in the state's own runtime also if
     /// `by` is of another.
     ///
@@ -154,6 +207,7 @@ impl<T: Send + 'static> Colored<T> {
     /// # Panics
     /// With a [`Cx`]: at the builder's limit of queued events; and if the state is of another
     /// runtime that has ended. [`try_post`](Self::try_post) or a `Poster` tell instead.
+    #[track_caller]
     pub fn post<P, F>(&self, by: &P, f: F) -> P::Posted<F>
     where
         P: Post + ?Sized,
@@ -166,6 +220,7 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Panics
     /// As [`post`](Self::post).
+    #[track_caller]
     pub fn post_as<P, F>(&self, by: &P, handler: &'static Handler, f: F) -> P::Posted<F>
     where
         P: Post + ?Sized,
@@ -174,22 +229,23 @@ impl<T: Send + 'static> Colored<T> {
         P::posted(self.post_event(by, Some(handler), f))
     }
 
-    /// Like [`post`](Self::post), and gives the closure back where that panics.
+    /// Like [`post`](Self::post), and gives the closure back where that panics, or the event would.
     ///
     /// # Errors
-    /// As [`Poster::post`].
+    /// As [`Poster::post`]; and [`PostError::Refused`] if the state is poisoned. (If it is poisoned
+    /// by an event that runs later than this call and before `f`, the event panics.)
     pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), PostError<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        self.post_event(by, None, f)
+        self.post_event(by, None, self.unless_poisoned(f)?)
     }
 
     /// Like [`try_post`](Self::try_post), under a handler.
     ///
     /// # Errors
-    /// As [`Poster::post`].
+    /// As [`try_post`](Self::try_post).
     pub fn try_post_as<P, F>(
         &self,
         by: &P,
@@ -200,7 +256,15 @@ impl<T: Send + 'static> Colored<T> {
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        self.post_event(by, Some(handler), f)
+        self.post_event(by, Some(handler), self.unless_poisoned(f)?)
+    }
+
+    /// The closure, or why its event could not have the state, as of now.
+    pub(crate) fn unless_poisoned<F>(&self, f: F) -> Result<F, PostError<F>> {
+        match self.is_poisoned() {
+            true => Err(PostError::Refused(Refused::Poisoned, f)),
+            false => Ok(f),
+        }
     }
 
     /// Posts `f` to the state's color, as [`post`](Self::post) does, and returns a handle for what
@@ -227,6 +291,7 @@ impl<T: Send + 'static> Colored<T> {
     /// assert_eq!(left, Ok(93));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn ask<P, R, F>(&self, by: &P, f: F) -> P::Asked<R, F>
     where
         P: Post + ?Sized,
@@ -240,6 +305,7 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Panics
     /// As [`post`](Self::post).
+    #[track_caller]
     pub fn ask_as<P, R, F>(&self, by: &P, handler: &'static Handler, f: F) -> P::Asked<R, F>
     where
         P: Post + ?Sized,
@@ -249,17 +315,17 @@ impl<T: Send + 'static> Colored<T> {
         P::asked(self.ask_event(by, Some(handler), f))
     }
 
-    /// Like [`ask`](Self::ask), and gives the closure back where that panics.
+    /// Like [`ask`](Self::ask), and gives the closure back where that panics, or the event would.
     ///
     /// # Errors
-    /// As [`Poster::post`].
+    /// As [`try_post`](Self::try_post).
     pub fn try_ask<P, R, F>(&self, by: &P, f: F) -> Result<Reply<R>, PostError<F>>
     where
         P: Post + ?Sized,
         R: Send + 'static,
         F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
     {
-        self.ask_event(by, None, f)
+        self.ask_event(by, None, self.unless_poisoned(f)?)
     }
 
     fn ask_event<P, R, F>(
@@ -395,10 +461,10 @@ impl<T: Send + 'static> Colored<T> {
     /// # Errors
     /// [`Refused`] says why not; `f` was not called.
     pub fn with<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> Result<R, Refused> {
-        let state = &self.cell.state;
-        let value = state.borrow(cx)?.take()?;
+        let cell = &self.cell;
+        let value = cell.take(cell.state.borrow(cx)?)?;
         let mut loan = Loan {
-            state,
+            cell,
             cx,
             value: Some(value),
         };
@@ -420,25 +486,25 @@ impl<T: Send + 'static> Colored<T> {
 
     /// Takes the state out, in an event of its color.
     pub(crate) fn take(&self, cx: &mut Cx) -> Result<Lent<T>, Refused> {
-        self.cell.state.borrow(cx)?.take()
+        self.cell.take(self.cell.state.borrow(cx)?)
     }
 
     /// Puts it back, in the same event.
-    pub(crate) fn put_back(&self, cx: &mut Cx, value: Lent<T>, poisoned: bool) {
-        let mut state = self.cell.state.borrow(cx).expect("still the same event");
-        state.put_back(value, poisoned);
+    pub(crate) fn put_back(&self, cx: &mut Cx, value: Lent<T>, panicked: bool) {
+        let state = self.cell.state.borrow(cx).expect("still the same event");
+        self.cell.put_back(state, value, panicked);
     }
 
     /// Takes the state out of a color that is held.
     pub(crate) fn take_held(&self, held: &mut Held) -> Result<Lent<T>, Refused> {
-        self.cell.state.borrow_held(held)?.take()
+        self.cell.take(self.cell.state.borrow_held(held)?)
     }
 
     /// Puts it back.
-    pub(crate) fn put_back_held(&self, held: &mut Held, value: Lent<T>, poisoned: bool) {
+    pub(crate) fn put_back_held(&self, held: &mut Held, value: Lent<T>, panicked: bool) {
         let state = self.cell.state.borrow_held(held);
-        let mut state = state.expect("the hold that it was taken with");
-        state.put_back(value, poisoned);
+        let state = state.expect("the hold that it was taken with");
+        self.cell.put_back(state, value, panicked);
     }
 }
 
@@ -447,17 +513,18 @@ impl<T: Send + 'static> Colored<T> {
 // Not told by asking whether the thread panics: a loan in a `Drop`, while some other panic unwinds,
 // may end well.
 struct Loan<'a, T: Send + 'static> {
-    state: &'a InColor<Lendable<T>>,
+    cell: &'a ColoredCell<T>,
     cx: &'a mut Cx,
     value: Option<Box<T>>,
 }
 
 impl<T: Send + 'static> Loan<'_, T> {
     /// Puts the value back, if that was not done.
-    fn end(&mut self, poisoned: bool) {
+    fn end(&mut self, panicked: bool) {
         if let Some(value) = self.value.take() {
-            let mut state = self.state.borrow(self.cx).expect("still the same event");
-            state.put_back(value, poisoned);
+            let state = self.cell.state.borrow(self.cx);
+            let state = state.expect("still the same event");
+            self.cell.put_back(state, value, panicked);
         }
     }
 }

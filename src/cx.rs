@@ -191,7 +191,9 @@ pub(crate) fn lend_current<H: Behind, A, R>(
 /// Whether this thread has a host: runs events, or what belongs to that.
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) fn has_host() -> bool {
-    HERE.with(|here| here.get().current.is_some())
+    // No `HERE`: the thread is about to end.
+    HERE.try_with(|here| here.get().current.is_some())
+        .unwrap_or(false)
 }
 
 /// Runs `f` as if this thread had no host.

@@ -60,6 +60,7 @@ use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Fifo;
 use crate::event::node::Event;
 use crate::event::profile::Profiles;
+use crate::event::tag::ProfileId;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, check, fault, relaxed};
 use slab::Slab;
@@ -108,10 +109,29 @@ impl HoldId {
     }
 }
 
+/// The event that made a hold: its profile, and about when it began. For reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldBy {
+    pub(crate) profile: ProfileId,
+    pub(crate) since_ns: u64,
+}
+
+/// A hold that is out, as it is reported.
+#[derive(Debug)]
+pub(crate) struct HoldOut {
+    pub(crate) color: Color,
+    pub(crate) by: HeldBy,
+    /// By readers, of which this is the latest.
+    pub(crate) shared: bool,
+    /// Events that wait at the gate.
+    pub(crate) behind: u64,
+}
+
 /// The place of a hold that is out.
 #[derive(Debug)]
 struct Level {
     hold: HoldNumber,
+    by: HeldBy,
     /// Events through it that came before it was due.
     through: Fifo,
     /// The level that is due after this one.
@@ -128,6 +148,8 @@ struct Gate {
     latest: Option<usize>,
     /// Shared holds that are out.
     readers: u32,
+    /// The latest of them.
+    reader: Option<HeldBy>,
     backlog: Fifo,
     /// The next event of the color to begin is one that was let go.
     let_go: bool,
@@ -140,6 +162,7 @@ impl Gate {
             due: None,
             latest: None,
             readers: 0,
+            reader: None,
             backlog: Fifo::EMPTY,
             let_go: false,
         }
@@ -154,11 +177,15 @@ impl Gate {
         !self.is_held() && self.backlog.is_empty() && !self.let_go
     }
 
+    /// The levels, in their order.
+    fn levels<'a>(&self, levels: &'a Slab<Level>) -> impl Iterator<Item = &'a Level> + use<'a> {
+        let due = self.due.map(|due| &levels[due]);
+        std::iter::successors(due, |level| level.next.map(|next| &levels[next]))
+    }
+
     /// Events that wait.
     fn waiting(&self, levels: &Slab<Level>) -> u64 {
-        let after = |level: &&Level| level.next.map(|next| &levels[next]);
-        let due = self.due.map(|due| &levels[due]);
-        let through = std::iter::successors(due, after).map(|level| level.through.len());
+        let through = self.levels(levels).map(|level| level.through.len());
         through.chain([self.backlog.len()]).map(u64::from).sum()
     }
 
@@ -182,7 +209,7 @@ impl Gate {
     }
 
     /// The running event takes a hold.
-    fn hold(&mut self, levels: &mut Slab<Level>, hold: HoldNumber) -> HoldId {
+    fn hold(&mut self, levels: &mut Slab<Level>, hold: HoldNumber, by: HeldBy) -> HoldId {
         let before = self.latest.filter(|_| !fault("hold before its siblings"));
         let next = match before {
             Some(before) => levels[before].next,
@@ -190,6 +217,7 @@ impl Gate {
         };
         let level = levels.insert(Level {
             hold,
+            by,
             through: Fifo::EMPTY,
             next,
         });
@@ -367,22 +395,23 @@ impl Gates {
         &self,
         slot: SlotId,
         color: Color,
-        hold: HoldNumber,
+        (hold, by): (HoldNumber, HeldBy),
         profiles: &Profiles,
     ) -> HoldId {
         self.begin_holding(profiles);
         self.with(slot, color, |gate, levels| {
             check!(gate.readers == 0, "held while it is read");
-            gate.hold(levels, hold)
+            gate.hold(levels, hold, by)
         })
     }
 
     /// The color that runs is shared by one reader more.
-    pub(crate) fn share(&self, slot: SlotId, color: Color, profiles: &Profiles) {
+    pub(crate) fn share(&self, slot: SlotId, color: Color, by: HeldBy, profiles: &Profiles) {
         self.begin_holding(profiles);
         self.with(slot, color, |gate, _| {
             check!(gate.due.is_none(), "read while it is held");
             gate.readers += 1;
+            gate.reader = Some(by);
         });
     }
 
@@ -517,6 +546,28 @@ impl Gates {
             }
         }
         depths
+    }
+
+    /// All holds that are out, of readers of a color one; for reports.
+    pub(crate) fn held(&self) -> Vec<HoldOut> {
+        let mut held = Vec::new();
+        for shard in &self.shards {
+            let Shard { at_slots, levels } = &*shard.lock().unwrap();
+            for gate in at_slots.iter().flat_map(|(_, at_slot)| &at_slot.gates) {
+                let behind = gate.waiting(levels);
+                let readers = gate.reader.filter(|_| gate.readers > 0);
+                let holds = gate.levels(levels).map(|level| level.by);
+                let holds = holds.map(|by| (by, false));
+                let all = holds.chain(readers.map(|by| (by, true)));
+                held.extend(all.map(|(by, shared)| HoldOut {
+                    color: gate.color,
+                    by,
+                    shared,
+                    behind,
+                }));
+            }
+        }
+        held
     }
 
     /// Takes what waits at all gates, of a run that is over.

@@ -183,6 +183,7 @@ impl Hold {
     ///
     /// # Panics
     /// If the callback is not of the held color. The hold is dropped then.
+    #[track_caller]
     pub fn resume_callback<F>(self, callback: Callback<F>)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -224,6 +225,7 @@ impl Hold {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg(not(loom))]
+    #[track_caller]
     pub fn resume_after<F>(&mut self, cx: &mut Cx, after: Duration, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -273,20 +275,19 @@ impl Hold {
     ///
     /// ```
     /// use mely::{Color, Runtime};
-    /// Runtime::builder().build()?.run(|cx| {
-    ///     let session = Color::from(7);
+    /// let session = Color::from(7);
+    /// let answered = Runtime::builder().build()?.run_until(move |cx, finish| {
     ///     cx.post(session, move |cx| {
     ///         let hold = cx.hold();
-    ///         let answer = hold.on_value(move |cx, sum: u64| {
-    ///             assert_eq!((cx.color(), sum), (session, 5_050));
-    ///         });
+    ///         let answer = hold.on_value(move |cx, sum: u64| finish.finish((cx.color(), sum)));
     ///         // On a thread of the runtime. The session's next event waits, no core does.
     ///         if let Err(refused) = cx.blocking(|| (1..=100).sum(), answer) {
     ///             eprintln!("{refused}");
     ///         }
     ///     });
-    ///     cx.post(session, |cx| cx.stop());
+    ///     cx.post(session, |_cx| println!("the next event of the session"));
     /// })?;
+    /// assert_eq!(answered, (session, 5_050));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn on_value<V, F>(

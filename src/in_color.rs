@@ -27,9 +27,9 @@
 use crate::host::holding::Held;
 use crate::host::inner::{Ended, Inner};
 use crate::host::poster::Poster;
+use crate::host::refused::Refused;
 use crate::sync::{Arc, CellMut, UnsafeCell, check};
 use crate::{Color, Cx};
-use std::fmt;
 
 /// A value that events of one color reach, and nobody else.
 pub(crate) type InColor<T> = Confined<OfColor, T>;
@@ -180,41 +180,6 @@ impl<T> InColor<T> {
         unsafe { self.value.borrow_mut() }
     }
 }
-
-/// Why access to a [`Colored`](crate::Colored) was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refused {
-    /// The state belongs to another runtime than the handler that asked.
-    OtherRuntime,
-    /// The handler that asked runs in another color.
-    OtherColor {
-        /// The color of the state.
-        state: Color,
-        /// The color of the handler.
-        handler: Color,
-    },
-    /// The state is already lent, further up the stack.
-    Lent,
-    /// A handler panicked while it had the state.
-    Poisoned,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refused::OtherRuntime => f.write_str("the state belongs to another runtime"),
-            Refused::OtherColor { state, handler } => write!(
-                f,
-                "the state belongs to color {state} and the handler runs in color {handler}"
-            ),
-            Refused::Lent => f.write_str("the state is already lent to this event"),
-            Refused::Poisoned => f.write_str("a handler panicked while it had the state"),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
 
 impl Refused {
     /// Whether the event that runs may reach what belongs to this color of this runtime.

@@ -42,8 +42,9 @@
 //! - Any 64-bit value is a color. Two large values may share one of the (by default 65,536) color
 //!   slots: that costs parallelism, never correctness. Which do differs from runtime to runtime, so
 //!   that peers who choose keys cannot choose them so that they all share one.
-//! - A panic of a handler is caught and by default stops the runtime with an error
-//!   ([`OnPanic`]).
+//! - A panic of a handler is caught, reported and counted. By default it ends its event, and the
+//!   run goes on ([`OnPanic`]): the state that the event had is poisoned ([`Colored`]), its
+//!   connection is reset, and holds that it had are over.
 //! - `run` ends when asked to ([`Cx::stop`]), after draining under a deadline; what is left then is
 //!   reported. A post after the end gives its closure back. A [`KeepAlive`] puts the end off.
 //! - Never promised: any order between colors, except the causal one above; when an event runs; on
@@ -188,9 +189,10 @@ pub use crate::host::keep_alive::KeepAlive;
 pub use crate::host::panics::{OnPanic, PanicReport};
 pub use crate::host::poster::{Ended, PostError, Poster};
 pub use crate::host::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
+pub use crate::host::refused::Refused;
 pub use crate::host::stats::{BlockingStats, ColorDepth, CoreStats, Stats, StealStats};
+pub use crate::host::unfinished::{Obstacle, Unfinished};
 pub use crate::host::watchdog::SlowHandler;
-pub use crate::in_color::Refused;
 pub use crate::post::Post;
 pub use crate::record::{RecordingState, RecordingStats};
 #[cfg(not(loom))]

@@ -99,6 +99,7 @@ impl World {
             slow: None,
             watch_period: Duration::MAX,
             drain_deadline: Duration::ZERO,
+            drain_hook: None,
             exit_when_idle: plan.exit_when_idle,
             spin_ns: 0,
             oversubscribed: false,

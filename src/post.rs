@@ -74,10 +74,12 @@ impl Post for Cx {
     type Asked<R: Send + 'static, F> = Reply<R>;
 
     #[inline(always)]
+    #[track_caller]
     fn posted<F>(result: Result<(), PostError<F>>) {
         accepted(result);
     }
 
+    #[track_caller]
     fn asked<R: Send + 'static, F>(result: Result<Reply<R>, PostError<F>>) -> Reply<R> {
         accepted(result)
     }

@@ -11,8 +11,8 @@ use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect, connec
 use mely::net::{Acceptors, Backend, Incoming, RecvBuf, SimClient, SimNet, Stream};
 use mely::sim::{Simulation, Step};
 use mely::{
-    Callback, Color, Cores, Cx, Handler, NoContext, Refused, RunError, Runtime, sleep, stopping,
-    with_cx,
+    Callback, Color, Cores, Cx, Handler, NoContext, OnPanic, Refused, RunError, Runtime, sleep,
+    stopping, with_cx,
 };
 use std::future::{pending, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
@@ -657,6 +657,59 @@ fn a_run_that_is_cut_short_leaves_nothing() {
         );
         drop(poster);
         assert_eq!(alive.count(), 0, "{backend:?}");
+    }
+}
+
+/// Panics when it is polled, and has a stream.
+struct PanicsWhenPolled(#[allow(dead_code, reason = "for its drop")] AsyncStream);
+
+impl Future for PanicsWhenPolled {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        panic!("when it is polled")
+    }
+}
+
+/// It is not closed: its peer would take a part for the whole.
+#[test]
+fn a_task_that_panics_resets_its_connection() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let builder = on(&backend).on_panic(OnPanic::DropEvent);
+        let serve = |cx: &mut Cx, incoming| {
+            task(cx, incoming, |mut stream| async move {
+                let mut order = [0; 4];
+                stream.read_exact(&mut order).await.unwrap();
+                stream.write_all(b"a part").await.unwrap();
+                match &order {
+                    b"here" => panic!("as asked"),
+                    b"task" => {
+                        with_cx(|cx| cx.spawn(cx.color(), PanicsWhenPolled(stream)).detach())
+                    }
+                    _ => stream.close().await.unwrap(),
+                }
+            });
+        };
+        let client = move |addr| {
+            for order in [b"here", b"task", b"well"] {
+                let mut client = Client::connect(&at, addr);
+                client.write_all(order).unwrap();
+                if order == b"well" {
+                    assert_eq!(client.rest(), b"a part");
+                } else {
+                    let got = client.is_reset();
+                    assert!(got.is_empty() || got == b"a part", "{got:?}");
+                }
+            }
+        };
+        let ((), poster) = with_server(
+            "a_task_that_panics",
+            builder.panic_hook(|_| ()),
+            serve,
+            client,
+        );
+        assert_eq!(poster.stats().panics(), 2);
     }
 }
 

@@ -2,17 +2,24 @@
 
 mod common;
 
-use common::{Alive, Bound, cores};
+use common::{Alive, Bound, child, cores};
 use mely::sim::SimError;
-use mely::{Callback, Color, Colored, Cx, Handler, OnPanic, PanicReport, Refused, RunError};
+use mely::{
+    Backlog, Bounded, BoundedError, Builder, Callback, Color, Colored, Cores, Cx, Handler, NoReply,
+    OnPanic, PanicReport, PostError, Refused, RunError, Runtime, blocking, sleep, with_cx,
+    yield_now,
+};
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 static FAULTY: Handler = Handler::new("faulty");
+const FIRST: Color = Color::new(1);
 
 /// Panic reports in the order of the hook's calls.
 type Reports = Arc<Mutex<Vec<PanicReport>>>;
@@ -121,18 +128,17 @@ fn posts_before_the_panic_count() {
     let runtime = cores(2).on_panic(OnPanic::DropEvent).build().unwrap();
     let count = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&count);
-    runtime
-        .run(move |cx| {
-            for to in 0..10 {
-                let count = Arc::clone(&count);
-                cx.post(Color::from(to), move |_cx| {
-                    count.fetch_add(1, Ordering::Relaxed);
-                });
-            }
-            cx.stop();
-            panic!("after the posts");
-        })
-        .unwrap();
+    let posts = move |cx: &mut Cx| {
+        for to in 0..10 {
+            let count = Arc::clone(&count);
+            cx.post(Color::from(to), move |_cx| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        cx.stop();
+        panic!("after the posts");
+    };
+    runtime.run(move |cx| cx.post(FIRST, posts)).unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), 10);
 }
 
@@ -170,6 +176,67 @@ fn colored_is_poisoned_and_refuses() {
         "the later event is reported, not lost"
     );
     assert_eq!(alive.count(), 0, "poisoned state is dropped all the same");
+}
+
+/// What tries is refused at once; what is posted panics when its turn comes. From when the poison
+/// is cleared on, all have the state again.
+#[test]
+fn poison_is_seen_from_anywhere_and_cleared() {
+    let _bound = Bound::new("poison_is_seen");
+    let builder = cores(2).on_panic(OnPanic::DropEvent).panic_hook(|_| ());
+    let runtime = builder.build().unwrap();
+    let (poster, observer) = (runtime.poster(), runtime.poster());
+    let room = Colored::new(&poster, FIRST, vec!["hello"]);
+    let its = room.clone();
+    let outside = std::thread::spawn(move || {
+        let asked = |room: &Colored<Vec<_>>| {
+            let mut reply = room.ask(&poster, |lines, _cx| lines.len()).unwrap();
+            reply.recv()
+        };
+        assert!(!room.is_poisoned());
+        let mut reply = room.ask(&poster, |_, _cx| panic!("half done")).unwrap();
+        let reply: Result<(), _> = reply.recv();
+        assert_eq!(reply, Err(NoReply::Panicked));
+        assert!(room.is_poisoned());
+        let poisoned = |why| matches!(why, Some(Refused::Poisoned));
+        let bounded = Bounded::new(room.clone(), Backlog::events(1));
+        let full = bounded.try_post(&poster, |_, _cx| unreachable!());
+        let full = matches!(full, Err(BoundedError::Refused(Refused::Poisoned, _)));
+        assert!(full && bounded.waiting() == 0);
+        for why in [
+            reason(room.try_post(&poster, |_, _cx| unreachable!())),
+            reason(room.try_post_as(&poster, &FAULTY, |_, _cx| unreachable!())),
+            reason(room.try_ask(&poster, |_, _cx| unreachable!())),
+            reason(room.try_read(&poster, |_, _cx| unreachable!())),
+        ] {
+            assert!(poisoned(why));
+        }
+        // Accepted, and its event panics.
+        assert_eq!(asked(&room), Err(NoReply::Panicked));
+        let again = room.clone();
+        let mends = move |cx: &mut Cx| {
+            again.clear_poison();
+            again.with(cx, |lines, _cx| lines.clear()).unwrap();
+        };
+        poster.post(room.color(), mends).unwrap();
+        assert_eq!(asked(&room), Ok(0));
+        assert!(!room.is_poisoned());
+        room.try_post(&poster, |lines, _cx| lines.push("and go on"))
+            .unwrap();
+        assert_eq!(asked(&room), Ok(1));
+        poster.stop();
+    });
+    runtime.run(|_cx| ()).unwrap();
+    outside.join().unwrap();
+    drop(its);
+    assert_eq!(observer.stats().panics(), 2);
+}
+
+fn reason<T, F>(posted: Result<T, PostError<F>>) -> Option<Refused> {
+    match posted {
+        Err(PostError::Refused(refused, _)) => Some(refused),
+        _ => None,
+    }
 }
 
 /// A panic elsewhere in the event, with nothing lent, poisons nothing.
@@ -436,14 +503,364 @@ fn a_post_when_the_thread_ends() {
     assert_eq!(receive.recv(), Ok(true), "posted to a worker that is gone");
 }
 
+/// It ends the run with either policy: no other event would stop the run.
 #[test]
 fn of_the_first_event() {
     let _bound = Bound::new("of_the_first_event");
-    let outcome = cores(2).build().unwrap().run(|_cx| panic!("at once"));
-    let Err(RunError::Panicked { panic, events_left }) = outcome else {
-        panic!("{outcome:?}");
+    for on_panic in [OnPanic::Stop, OnPanic::DropEvent] {
+        let builder = cores(2).on_panic(on_panic);
+        let outcome = builder.build().unwrap().run(|_cx| panic!("at once"));
+        let Err(RunError::Panicked { panic, events_left }) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!((panic.color, events_left), (Color::DEFAULT, 0));
+        let name = "panics::of_the_first_event::{{closure}}";
+        assert_eq!(panic.handler, name, "it is named after what was given");
+    }
+}
+
+/// Of a builder that was told nothing about panics: that of a simulation stops.
+#[test]
+#[cfg_attr(miri, ignore = "its topology is the machine's")]
+fn by_default_a_panic_costs_its_event_and_is_counted() {
+    static WELL: Handler = Handler::new("well");
+    assert_eq!(OnPanic::default(), OnPanic::DropEvent);
+    let _bound = Bound::new("by_default");
+    let build = || Runtime::builder().cores(Cores::Count(1));
+    let start = |cx: &mut Cx| {
+        for i in 0..10 {
+            cx.post_callback(FAULTY.on(FIRST, move |_cx| assert_ne!(i % 5, 3, "two of ten")));
+            cx.post_callback(WELL.on(FIRST, |_cx| ()));
+        }
+        cx.post(FIRST, |cx| cx.stop());
     };
-    assert_eq!((panic.color, events_left), (Color::DEFAULT, 0));
+    let runtime = build().build().unwrap();
+    let observer = runtime.poster();
+    runtime.run(start).unwrap();
+    let stats = observer.stats();
+    assert_eq!((stats.panics(), stats.cores[0].panics), (2, 2));
+    assert_eq!(stats.events(), 22);
+    let profile = observer.profile();
+    let panics = |name| {
+        let row = profile.handlers.iter().find(|row| row.name == name);
+        row.map(|row| row.panics)
+    };
+    assert_eq!((panics("faulty"), panics("well")), (Some(2), Some(0)));
+    let outcome = build().simulate(1).unwrap().run(start);
+    assert!(
+        matches!(outcome, Err(SimError::Run(RunError::Panicked { .. }))),
+        "{outcome:?}"
+    );
+}
+
+/// Wherever the panic comes from, the report has its place.
+#[test]
+fn a_report_has_the_place_of_the_panic() {
+    let _bound = Bound::new("a_report_has_the_place");
+    let (reports, hook) = reports();
+    let builder = cores(1).on_panic(OnPanic::DropEvent).panic_hook(hook);
+    let line = line!();
+    builder
+        .build()
+        .unwrap()
+        .run(|cx| {
+            cx.post(FIRST, |_cx| panic!("of an event"));
+            let done = Callback::anonymous_value(FIRST, |_cx, ()| ());
+            cx.blocking(|| panic!("of work"), done).unwrap();
+            cx.spawn(FIRST, async {
+                // Whatever panics before, and is caught by the program, is not meant.
+                let _ = catch_unwind(|| panic!("of a task"));
+                yield_now().await;
+                panic!("of a task");
+            })
+            .detach();
+            cx.spawn(FIRST, async {
+                let _ = blocking(|| panic!("of work of a task")).await;
+            })
+            .detach();
+            // Of no place: no hook has heard of it.
+            cx.post(FIRST, |_cx| resume_unwind(Box::new("resumed")));
+            cx.stop();
+        })
+        .unwrap();
+    let mut reports = reports.lock().unwrap().clone();
+    reports.sort_by(|a, b| a.message.cmp(&b.message));
+    let told = reports.iter().map(|report| {
+        let at = report.location.as_ref().map(|location| {
+            let (file, at) = location.split_once(':').unwrap();
+            assert_eq!(file, file!());
+            at.split_once(':').unwrap().0.parse::<u32>().unwrap() - line
+        });
+        (&*report.message, at)
+    });
+    let expected = [
+        ("of a task", Some(12)),
+        ("of an event", Some(5)),
+        ("of work", Some(7)),
+        ("of work of a task", Some(16)),
+        ("resumed", None),
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+}
+
+/// What is done in an event of [`FIRST`] and panics, there or later.
+type Faulty = fn(&mut Cx);
+
+/// A panic ends one event, and the color goes on: with holds, tasks, timers, replies and states.
+#[test]
+#[cfg_attr(miri, ignore = "simulates: see checks/sanitize.sh")]
+fn no_panic_keeps_a_color() {
+    const SOON: Duration = Duration::from_micros(10);
+    fn panics(_cx: &mut Cx) {
+        panic!("planted")
+    }
+    let ways: [(&str, Faulty); 14] = [
+        ("an event", panics),
+        ("an event that holds", |cx| {
+            let _hold = cx.hold();
+            panic!("planted")
+        }),
+        ("a continuation", |cx| cx.hold().resume(panics)),
+        ("an event through a hold", |cx| {
+            let hold = cx.hold();
+            hold.post(panics).unwrap();
+            cx.timer(SOON, hold.on(|_cx| ()));
+        }),
+        ("a deadline", |cx| {
+            let mut hold = cx.hold();
+            hold.resume_after(cx, SOON, panics);
+            cx.timer(
+                2 * SOON,
+                Callback::anonymous(Color::from(9), |_cx| drop(hold)),
+            );
+        }),
+        ("a callback that resumes", |cx| {
+            let resumes = cx.hold().on_value(|cx, ()| panics(cx));
+            cx.blocking(|| (), resumes).unwrap();
+        }),
+        ("work that a hold waits for", |cx| {
+            let resumes = cx.hold().on_value(|_cx, ()| ());
+            cx.blocking(|| panic!("planted"), resumes).unwrap();
+        }),
+        ("a future that a hold waits for", |cx| {
+            let future = async {
+                sleep(SOON).await;
+                panic!("planted")
+            };
+            cx.hold().until(future).detach();
+        }),
+        ("a task", |cx| {
+            let future = async {
+                sleep(SOON).await;
+                let _hold = with_cx(|cx| cx.hold());
+                panic!("planted")
+            };
+            cx.spawn(FIRST, future).detach();
+        }),
+        ("several states", |cx| {
+            let states = [FIRST, Color::from(9)].map(|color| Colored::new(cx, color, ()));
+            cx.with_all(&states[..], |_, _cx| panic!("planted"));
+        }),
+        ("a reader", |cx| {
+            Colored::new(cx, FIRST, ()).read(cx, |(), _cx| panic!("planted"));
+        }),
+        ("a timer", |cx| {
+            cx.timer(SOON, Callback::anonymous(FIRST, panics));
+        }),
+        ("a reply", |cx| {
+            let told = Callback::anonymous_value(FIRST, |cx, _| panics(cx));
+            cx.ask(Color::from(9), |_cx| ()).then(cx, told);
+        }),
+        ("a drop of state", |cx| {
+            struct Panics;
+            impl Drop for Panics {
+                fn drop(&mut self) {
+                    panic!("planted")
+                }
+            }
+            drop(Colored::new(cx, FIRST, Panics));
+        }),
+    ];
+    for (what, way) in ways {
+        for seed in 0..5 {
+            let builder = Runtime::builder().cores(Cores::Count(2));
+            let builder = builder.on_panic(OnPanic::DropEvent).panic_hook(|_| ());
+            let ran = Arc::new(AtomicU64::new(0));
+            let its = Arc::clone(&ran);
+            let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+            let outcome = simulation.run(move |cx| {
+                cx.post(FIRST, move |cx| {
+                    // Some are there before it panics, and some come later.
+                    let count = move |its: &Arc<AtomicU64>| {
+                        let its = Arc::clone(its);
+                        move |_cx: &mut Cx| {
+                            its.fetch_add(1, Ordering::Relaxed);
+                        }
+                    };
+                    cx.post(FIRST, count(&its));
+                    let later = Callback::anonymous(FIRST, count(&its));
+                    cx.timer(Duration::from_millis(1), later);
+                    way(cx);
+                });
+            });
+            assert!(outcome.is_ok(), "{what}, {seed}: {outcome:?}");
+            assert_eq!(ran.load(Ordering::Relaxed), 2, "{what}, {seed}");
+            assert_eq!(simulation.stats().panics(), 1, "{what}, {seed}");
+        }
+    }
+}
+
+/// An interval ends with a panic of its callback, and no other timer does.
+#[test]
+#[cfg_attr(miri, ignore = "simulates: see checks/sanitize.sh")]
+fn an_interval_that_panics_ends() {
+    let alive = Alive::default();
+    let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+    let builder = builder.panic_hook(|_| ()).exit_when_idle(true);
+    let mut simulation = builder.simulate(1).unwrap();
+    let payload = alive.payload();
+    let (ticks, ticked) = channel();
+    let (tell, other) = (ticks.clone(), ticks);
+    let run = simulation.run(move |cx| {
+        let mut left = 3;
+        let every = Duration::from_millis(1);
+        let tick = move |_cx: &mut Cx, ()| {
+            let _payload = &payload;
+            left -= 1;
+            tell.send("interval").unwrap();
+            assert!(left > 0, "planted");
+        };
+        cx.interval(every, Callback::anonymous_each(FIRST, tick));
+        let once = move |_cx: &mut Cx| other.send("timer").unwrap();
+        cx.timer(10 * every, Callback::anonymous(FIRST, once));
+    });
+    run.unwrap();
+    let ticked: Vec<_> = ticked.iter().collect();
+    assert_eq!(ticked, ["interval", "interval", "interval", "timer"]);
+    assert_eq!((alive.count(), simulation.stats().panics()), (0, 1));
+}
+
+/// What the children below say on standard error.
+fn said(test: &str) -> String {
+    let output = child(test, &[("RUST_BACKTRACE", "0")]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{test}: {text}");
+    text
+}
+
+/// Two events of a runtime that says what std's hook does not.
+fn panics_twice(builder: Builder) {
+    let builder = builder.on_panic(OnPanic::DropEvent);
+    let outcome = builder.build().unwrap().run(|cx| {
+        cx.post_callback(FAULTY.on(Color::from(42), |_cx| panic!("no {}", "more")));
+        cx.post(Color::from(42), |_cx| panic!("nor this"));
+        cx.post(Color::from(42), |cx| cx.stop());
+    });
+    outcome.unwrap();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts processes")]
+fn a_panic_is_reported_on_standard_error_once() {
+    let text = said("child_that_panics");
+    assert_eq!(text.matches("no more").count(), 1, "{text}");
+    let place = text.split_once("panicked at ").unwrap().1;
+    let place = place.split_once(":\nno more").unwrap().0;
+    let line = "mely: event dropped: handler `faulty` of color 42 panicked on core 0 at ";
+    assert!(text.contains(&format!("{line}{place}\n")), "{text}");
+    assert_eq!(text.matches("mely: ").count(), 2, "{text}");
+    // A hook of the program's that says nothing.
+    let text = said("child_that_panics_with_a_hook_of_its_own");
+    assert!(
+        text.contains(&format!("{line}{place}: no more\n")),
+        "{text}"
+    );
+    assert!(!text.contains("thread '"), "{text}");
+    // The builder's has it all.
+    let text = said("child_whose_builder_has_a_hook");
+    assert!(
+        text.contains("thread '") && !text.contains("mely: "),
+        "{text}"
+    );
+}
+
+#[test]
+#[ignore = "a part of a_panic_is_reported_on_standard_error_once"]
+fn child_that_panics() {
+    // The test harness's own.
+    drop(take_hook());
+    panics_twice(cores(1));
+}
+
+#[test]
+#[ignore = "a part of a_panic_is_reported_on_standard_error_once"]
+fn child_that_panics_with_a_hook_of_its_own() {
+    set_hook(Box::new(|_| ()));
+    panics_twice(cores(1));
+}
+
+#[test]
+#[ignore = "a part of a_panic_is_reported_on_standard_error_once"]
+fn child_whose_builder_has_a_hook() {
+    drop(take_hook());
+    panics_twice(cores(1).panic_hook(|_| ()));
+}
+
+/// A peer that makes handlers panic must not block a core on a log whose reader is slow.
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn a_flood_of_panics_waits_for_no_reader() {
+    let _bound = Bound::new("a_flood_of_panics");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_floods", "--ignored", "--nocapture"])
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
+    let flooded = |line: io::Result<String>| line.unwrap().ends_with("flooded");
+    assert!(out.any(flooded), "the flood does not end");
+    // From now on it is read.
+    let mut err = child.stderr.take().unwrap();
+    let mut first = vec![0; 16 << 10];
+    err.read_exact(&mut first).unwrap();
+    child.stdin.take().unwrap().write_all(b"read\n").unwrap();
+    let rest = io::read_to_string(err).unwrap();
+    assert!(child.wait().unwrap().success());
+    let text = String::from_utf8(first).unwrap() + &rest;
+    let (_, last) = text.split_once("the last of all").unwrap();
+    let unwritten = last
+        .split_once(" (")
+        .and_then(|(_, rest)| rest.split_once(" panics before"));
+    let unwritten: usize = unwritten.expect(last).0.parse().unwrap();
+    let written = text.matches("mely: ").count() - 1;
+    assert_eq!(unwritten + written, FLOOD);
+    assert!(unwritten > 0 && written > 0, "{unwritten} and {written}");
+}
+
+const FLOOD: usize = 2_000;
+
+#[test]
+#[ignore = "a part of a_flood_of_panics_waits_for_no_reader"]
+fn child_that_floods() {
+    drop(take_hook());
+    let flood = |cx: &mut Cx| {
+        for _ in 0..FLOOD {
+            cx.post(FIRST, |_cx| panic!("one of a flood"));
+        }
+        cx.post(FIRST, |cx| {
+            println!("flooded");
+            let mut line = String::new();
+            io::stdin().read_line(&mut line).unwrap();
+            assert_eq!(line, "read\n");
+            cx.post(FIRST, |_cx| panic!("the last of all"));
+            cx.stop();
+        });
+    };
+    let builder = cores(1).on_panic(OnPanic::DropEvent);
+    builder.build().unwrap().run(flood).unwrap();
 }
 
 /// Panics on all cores at once: one is the outcome, all are counted, `run` returns.

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Alive, Bound, cores, eventually};
 use mely::{
-    Color, Colored, Cores, Cx, Handler, HandlerProfile, NoReply, OnPanic, PostError, RunError,
-    Runtime, sim,
+    Color, Colored, Cores, Cx, Handler, HandlerProfile, NoReply, OnPanic, PostError, Refused,
+    RunError, Runtime, sim,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -306,8 +306,11 @@ fn what_is_refused_gives_the_closure_back() {
     assert_eq!(alive.count(), accepted);
     let other = cores(1).build().unwrap();
     let foreign = Colored::new(&other.poster(), Color::from(1), 2);
-    let two = std::panic::AssertUnwindSafe(|| poster.read_all([&state, &foreign], |_, _cx| ()));
-    assert!(std::panic::catch_unwind(two).is_err());
+    let two = poster.read_all([&state, &foreign], |_, _cx| ());
+    assert!(matches!(
+        two,
+        Err(PostError::Refused(Refused::TwoRuntimes, _))
+    ));
     drop(runtime);
     assert_eq!(alive.count(), 0);
     let payload = alive.payload();

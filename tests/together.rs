@@ -4,8 +4,8 @@ mod common;
 
 use common::{Alive, Bound, cores, eventually};
 use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic, PostError, Runtime, Stealing,
-    sim, with_cx,
+    Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic, PostError, Refused, Runtime,
+    Stealing, sim, with_cx,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -330,35 +330,78 @@ fn a_panic_poisons_all_and_the_colors_go_on() {
     assert_eq!((whole, plain), (Ok(3.0), Ok(5)));
 }
 
+/// Why the states cannot be had, if that is why.
+fn reason<T, F>(posted: Result<T, PostError<F>>) -> Option<Refused> {
+    match posted {
+        Err(PostError::Refused(refused, _back)) => Some(refused),
+        _ => None,
+    }
+}
+
+/// A `try_` call tells; the others panic, at the place of the program that calls.
+#[test]
+fn a_context_refuses_what_cannot_be_and_says_where() {
+    let _bound = Bound::new("a_context_refuses");
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&reports);
+    let builder = cores(1).on_panic(OnPanic::DropEvent);
+    let builder = builder.panic_hook(move |report| {
+        let location = report.location.clone().unwrap();
+        told.lock()
+            .unwrap()
+            .push((report.message.clone(), location));
+    });
+    let refused = builder.build().unwrap().run_until(|cx, finish| {
+        let a = Colored::new(cx, Color::from(1), 1);
+        let (b, c) = (a.clone(), a.clone());
+        cx.post(Color::from(2), move |cx| cx.with_all([&b, &b], |_, _cx| ()));
+        cx.post(Color::from(2), move |cx| cx.read_all([&c, &c], |_, _cx| ()));
+        a.post(cx, |_, _cx| panic!("poisons"));
+        cx.post(a.color(), move |cx| {
+            let refused = [
+                reason(cx.try_with_all([&a, &a], |_, _cx| ())),
+                reason(cx.try_read_all([&a, &a], |_, _cx| ())),
+                reason(cx.try_with_all([&a], |_, _cx| ())),
+                reason(cx.try_read_all([&a], |_, _cx| ())),
+            ];
+            finish.finish(refused);
+        });
+    });
+    let (twice, poisoned) = (Refused::Twice(Color::from(1)), Refused::Poisoned);
+    let expected = [twice, twice, poisoned, poisoned].map(Some);
+    assert_eq!(refused.unwrap(), expected);
+    let reports = reports.lock().unwrap();
+    assert_eq!(reports.len(), 3);
+    for (message, location) in &*reports {
+        assert!(location.starts_with(file!()), "{location}: {message}");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let _bound = Bound::new("what_cannot_be");
-    let message = |f: Box<dyn FnOnce()>| {
-        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_err();
-        match panic.downcast::<String>() {
-            Ok(text) => *text,
-            Err(panic) => panic.downcast::<&str>().unwrap().to_string(),
-        }
-    };
     let (one, two) = (cores(1).build().unwrap(), cores(1).build().unwrap());
     let poster = one.poster();
     let [a, b] = [&one, &two].map(|runtime| Colored::new(&runtime.poster(), Color::from(1), 1));
     let alive = Alive::default();
-    let (by, state, payload) = (poster.clone(), a.clone(), alive.payload());
-    let twice = message(Box::new(move || {
-        drop(by.with_all([&state, &state], move |_, _cx| drop(payload)));
-    }));
-    assert!(twice.contains("the same state twice"), "{twice}");
-    let (by, state, other) = (poster.clone(), a.clone(), b.clone());
-    let apart = message(Box::new(move || {
-        drop(by.with_all([&state, &other], |_, _cx| ()));
-    }));
-    assert!(apart.contains("two runtimes"), "{apart}");
-    let by = poster.clone();
-    let none = message(Box::new(move || {
-        drop(by.with_all(Vec::<Colored<i32>>::new(), |_, _cx| ()));
-    }));
-    assert!(none.contains("no states"), "{none}");
+    type States = Vec<Colored<i32>>;
+    let sets: [(States, Refused); 3] = [
+        (vec![a.clone(), a.clone()], Refused::Twice(a.color())),
+        (vec![a.clone(), b.clone()], Refused::TwoRuntimes),
+        (vec![], Refused::NoState),
+    ];
+    for (states, why) in sets {
+        let payload = || alive.payload();
+        let (one, two, three, four) = (payload(), payload(), payload(), payload());
+        let back = [
+            reason(poster.with_all(&states[..], move |_, _cx| drop(one))),
+            reason(poster.read_all(&states[..], move |_, _cx| drop(two))),
+            reason(poster.ask_all(&states[..], move |_, _cx| drop(three))),
+            reason(poster.ask_read_all(&states[..], move |_, _cx| drop(four))),
+        ];
+        assert_eq!(back, [Some(why); 4]);
+        assert_eq!(alive.count(), 0, "each closure came back");
+    }
     // After the end the closure comes back.
     drop(one);
     let payload = alive.payload();

@@ -122,8 +122,12 @@ async fn serve(stream: Stream, shards: &[Colored<Shard>], open: Arc<Open>) -> io
     });
     let mut stream = stream.map_err(io::Error::other)?;
     drop(open);
-    let answered = pin!(answer(&mut stream, shards));
-    match select(answered, pin!(after_stop(FINISH_MAX))).await {
+    match select(
+        pin!(answer(&mut stream, shards)),
+        pin!(after_stop(FINISH_MAX)),
+    )
+    .await
+    {
         Either::Left((answered, _)) => return answered,
         Either::Right(_) => {}
     }

@@ -5,7 +5,7 @@
 mod support;
 
 use mely::sim::{self, Outside};
-use mely::{Callback, Color, Cores, Cx, Handler, Runtime, Stealing};
+use mely::{Callback, Color, Cores, Cx, Handler, OnPanic, Runtime, Stealing};
 use mely_hardware::{Key, Machine, Place, charge};
 use mely_machine::replay::{Answer, Load, Outcome, Question, answer};
 use mely_recording::format::{Cause, LogId, Record};
@@ -225,6 +225,7 @@ fn penalties_are_recorded_and_replayed() {
 fn a_recording_from_threads_can_be_replayed() {
     let path = file("threads");
     let builder = Runtime::builder()
+        .on_panic(OnPanic::Stop)
         .cores(Cores::Count(2))
         .oversubscribe(true);
     let builder = builder.exit_when_idle(true).stealing(Stealing::BASE);

@@ -1,7 +1,7 @@
 //! Timelines of real and of simulated runs, by the rules of Chrome's Trace Event Format as
 //! Perfetto's importer has them.
 
-use mely::{Color, Cores, Cx, Handler, Runtime, sim};
+use mely::{Color, Cores, Cx, Handler, OnPanic, Runtime, sim};
 use mely_recording::{Recording, Timeline};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -56,6 +56,7 @@ fn work(cx: &mut Cx, left: u32) {
 fn real() -> Recording {
     let file = Scratch::new("real");
     let builder = Runtime::builder()
+        .on_panic(OnPanic::Stop)
         .cores(Cores::Count(3))
         .oversubscribe(true)
         .pin(false);

@@ -109,6 +109,7 @@ impl Cx {
     /// assert_eq!(answer, Ok(40));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn ask<R, F>(&self, color: Color, f: F) -> Reply<R>
     where
         F: FnOnce(&mut Cx) -> R + Send + 'static,

@@ -1,6 +1,6 @@
 //! How much may wait, why an event was not accepted, and what is known of one that was shed.
 
-use crate::PostError;
+use crate::{PostError, Refused};
 use std::fmt;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ impl Backlog {
     ///
     /// # Panics
     /// If `max` is 0, because then nothing could ever be posted; or above `u32::MAX`.
+    #[track_caller]
     pub const fn events(max: usize) -> Backlog {
         assert!(
             max > 0,
@@ -123,6 +124,8 @@ pub enum BoundedError<F> {
     Ended(F),
     /// The builder's limit of queued events is reached, of all colors together.
     Full(F),
+    /// The event cannot have the state: it is poisoned.
+    Refused(Refused, F),
 }
 
 impl<F> BoundedError<F> {
@@ -133,7 +136,8 @@ impl<F> BoundedError<F> {
             | BoundedError::TimedOut(f)
             | BoundedError::Inside(f)
             | BoundedError::Ended(f)
-            | BoundedError::Full(f) => f,
+            | BoundedError::Full(f)
+            | BoundedError::Refused(_, f) => f,
         }
     }
 }
@@ -143,6 +147,7 @@ impl<F> From<PostError<F>> for BoundedError<F> {
         match error {
             PostError::Ended(f) => BoundedError::Ended(f),
             PostError::Full(f) => BoundedError::Full(f),
+            PostError::Refused(refused, f) => BoundedError::Refused(refused, f),
         }
     }
 }
@@ -155,6 +160,9 @@ impl<F> fmt::Debug for BoundedError<F> {
             BoundedError::Inside(_) => "BoundedError::Inside",
             BoundedError::Ended(_) => "BoundedError::Ended",
             BoundedError::Full(_) => "BoundedError::Full",
+            BoundedError::Refused(refused, _) => {
+                return write!(f, "BoundedError::Refused({refused:?})");
+            }
         })
     }
 }
@@ -171,6 +179,7 @@ impl<F> fmt::Display for BoundedError<F> {
             }
             BoundedError::Ended(_) => "the runtime has ended or is ending",
             BoundedError::Full(_) => "the runtime's limit of queued events is reached",
+            BoundedError::Refused(refused, _) => return refused.fmt(f),
         })
     }
 }

@@ -169,13 +169,14 @@ impl<T: Send + 'static> Bounded<T> {
     ///
     /// # Errors
     /// [`BoundedError::NoRoom`] if as many events wait as may, or others wait for room; else as
-    /// [`Colored::try_post`]. [`BoundedError::Ended`] also where there is no room. All give the
-    /// closure back.
+    /// [`Colored::try_post`], also if the state is poisoned. [`BoundedError::Ended`] also where
+    /// there is no room. All give the closure back.
     pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), BoundedError<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
+        let f = self.state().unless_poisoned(f)?;
         match self.take() {
             Some(permit) => Ok(permit.post(by, f)?),
             None => Err(self.no_room(by, f)),
@@ -196,6 +197,7 @@ impl<T: Send + 'static> Bounded<T> {
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
+        let f = self.state().unless_poisoned(f)?;
         match self.take() {
             Some(permit) => Ok(permit.post_as(by, handler, f)?),
             None => Err(self.no_room(by, f)),
@@ -241,6 +243,7 @@ impl<T: Send + 'static> Bounded<T> {
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
         S: FnOnce(&mut T, &mut Cx, Shed) + Send + 'static,
     {
+        let (f, shed) = self.state().unless_poisoned((f, shed))?;
         match self.take() {
             Some(permit) => Ok(permit.post_or(by, handler, f, shed)?),
             None => Err(self.no_room(by, (f, shed))),
@@ -316,7 +319,7 @@ impl<T: Send + 'static> Bounded<T> {
                     drop(poster.post_own_sort_until(until, handler, color, event, sort));
                     Ok(())
                 }
-                Err(PostError::Ended(parts)) => Err(parts),
+                Err(PostError::Ended(parts) | PostError::Refused(_, parts)) => Err(parts),
             }
         };
         let (permits, line_max) = (&self.cell.permits, self.cell.backlog.line_max());

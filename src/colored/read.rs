@@ -104,7 +104,7 @@ impl<T: Send + 'static> Colored<T> {
         let share: Box<Share<T>> = shared.downcast().expect("the state's own type");
         let value = CountedArc::try_unwrap(share.value).ok();
         let value = value.expect("no reader has it any more");
-        state.put_back(value, false);
+        self.cell.put_back(state, value, false);
     }
 }
 
@@ -114,7 +114,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// those who read has gone, and the value is not back.
     pub(crate) fn begin_reading(&self, cx: &mut Cx) -> Result<Option<Reading<T>>, Refused> {
         let mut state = self.cell.state.borrow(cx)?;
-        if state.poisoned {
+        if self.is_poisoned() {
             return Err(Refused::Poisoned);
         }
         if let Some(shared) = &state.shared {

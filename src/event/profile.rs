@@ -118,6 +118,8 @@ struct Samples {
     far_ns: AtomicU32,
     /// What a steal cost then.
     steal_cost_ns: AtomicU32,
+    /// Events that panicked.
+    panics: AtomicU64,
 }
 
 /// What was learned of a handler's events of one closure type, in ns.
@@ -216,6 +218,7 @@ impl ClosureProfile {
                 long_run: AtomicU64::new(0),
                 far_ns: AtomicU32::new(0),
                 steal_cost_ns: AtomicU32::new(0),
+                panics: AtomicU64::new(0),
             },
         };
         profile.update_estimate(samples, time_ns, 0, 0);
@@ -245,6 +248,16 @@ impl ClosureProfile {
             penalty: self.penalty.into(),
             touches_bytes: self.handler.and_then(Handler::annotated_bytes),
         }
+    }
+
+    /// An event of it has panicked.
+    pub(crate) fn count_panic(&self) {
+        self.samples.panics.fetch_add(1, Relaxed);
+    }
+
+    /// Events that panicked so far.
+    pub(crate) fn panics(&self) -> u64 {
+        self.samples.panics.load(Relaxed)
     }
 
     /// What was learned, if anything was measured.
@@ -781,12 +794,16 @@ pub(super) fn key(handler: Option<&'static Handler>, vtable: &'static Vtable) ->
     )
 }
 
-/// The name of a type, without what a task ([`crate::task`]) wraps a future in.
+/// The name of a type, without the wrappers of tasks ([`crate::task`]) and of a run's first event.
 fn unwrapped(name: &'static str) -> &'static str {
-    let wrappers = ["Body<", "event<", "boxed_event<"];
+    let wrappers = [
+        "mely::task::body::Body<",
+        "mely::task::body::event<",
+        "mely::task::body::boxed_event<",
+        "mely::runtime::first_event<",
+    ];
     let inner = wrappers.iter().find_map(|wrapper| {
-        let (_, inner) = name.split_once("mely::task::body::")?;
-        let inner = inner.strip_prefix(wrapper)?;
+        let (_, inner) = name.split_once(wrapper)?;
         let (mut depth, mut before) = (1, ' ');
         let end = inner.find(|c| {
             match c {
@@ -814,6 +831,8 @@ mod tests {
             "mely::task::body::event<a::f<fn(u8) -> u8, b::C<d>>::{{closure}}>::{{closure}}";
         assert_eq!(unwrapped(later), "a::main::{{closure}}");
         assert_eq!(unwrapped(first), "a::f<fn(u8) -> u8, b::C<d>>::{{closure}}");
+        let run = "mely::runtime::first_event<a::main::{{closure}}>::{{closure}}";
+        assert_eq!(unwrapped(run), "a::main::{{closure}}");
         assert_eq!(unwrapped("a::main::{{closure}}"), "a::main::{{closure}}");
     }
     use crate::Cx;

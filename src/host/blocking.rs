@@ -2,13 +2,13 @@
 
 use super::inner::Inner;
 use super::keep_alive::KeepAlive;
+use super::panics::Caught;
 use super::pool::{Job, JobRefusal};
 use super::poster::Poster;
 use super::quiesce::Until;
 use crate::callback::Callback;
 use crate::sync::Arc;
 use crate::{Cx, Handler};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -149,15 +149,15 @@ where
         let Callback { handler, color, f } = callback;
         let poster = keep_alive.poster();
         // What comes back was refused, since the run was cut short, and is dropped here.
-        match catch_unwind(AssertUnwindSafe(work)) {
+        match Caught::catching(work) {
             Ok(value) => {
                 let event = move |cx: &mut Cx| f(cx, value);
                 drop(poster.post_own_until(Until::End, handler, color, event));
             }
-            Err(payload) => {
+            Err(panic) => {
                 let event = move |_cx: &mut Cx| {
                     drop(f);
-                    resume_unwind(payload);
+                    panic.resume();
                 };
                 drop(poster.post_own_until(Until::End, handler, color, event));
             }

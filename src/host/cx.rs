@@ -36,15 +36,14 @@ impl Cx {
     ///
     /// ```
     /// use mely::{Color, Runtime};
-    /// Runtime::builder().build()?.run(|cx| {
-    ///     cx.post(Color::from(7), |cx| {
-    ///         assert_eq!(cx.color(), Color::from(7));
-    ///         cx.stop();
-    ///     });
+    /// let color = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     cx.post(Color::from(7), move |cx| finish.finish(cx.color()));
     /// })?;
+    /// assert_eq!(color, Color::from(7));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
+    #[track_caller]
     pub fn post<F>(&self, color: Color, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -59,6 +58,7 @@ impl Cx {
     /// # Panics
     /// At the builder's limit of queued events; see [`try_post_callback`](Self::try_post_callback).
     #[inline]
+    #[track_caller]
     pub fn post_callback<F>(&self, callback: Callback<F>)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
@@ -242,6 +242,7 @@ impl Cx {
     ///
     /// # Panics
     /// If there is no such core.
+    #[track_caller]
     pub fn place(&self, color: Color, core: usize) {
         wish::place(&self.worker_ref().core.shared, color, core);
     }
@@ -300,6 +301,7 @@ impl Cx {
     ///
     /// # Panics
     /// If there is no such core.
+    #[track_caller]
     pub fn unique_color_on(&self, core: usize) -> UniqueColor {
         let cores = self.cores();
         assert!(core < cores, "core {core} of a runtime with {cores} cores");
@@ -387,22 +389,29 @@ impl fmt::Debug for Cx {
 
 /// What a post through a context returns, which panics where it is refused.
 #[inline(always)]
+#[track_caller]
 pub(crate) fn accepted<T, F>(result: Result<T, PostError<F>>) -> T {
     match result {
         Ok(posted) => posted,
         Err(PostError::Full(f)) => full(f),
         Err(PostError::Ended(f)) => ended(f),
+        Err(PostError::Refused(refused, f)) => {
+            drop(f);
+            panic!("{refused}");
+        }
     }
 }
 
 /// A post through the context of another runtime, to a state whose runtime has ended.
 #[cold]
+#[track_caller]
 fn ended<F>(f: F) -> ! {
     drop(f);
     panic!("the runtime of the state has ended or is ending: `try_post` or a `Poster` would tell");
 }
 
 #[cold]
+#[track_caller]
 pub(crate) fn full<F>(f: F) -> ! {
     drop(f);
     panic!("the runtime's limit of queued events is reached (Builder::events_max)");

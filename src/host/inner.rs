@@ -4,6 +4,7 @@ use super::leftovers::Leftovers;
 use super::panics::{OnPanic, PanicReport, catching, message_of};
 use super::quiesce::{Phase, Quiesce};
 use super::source::Attached;
+use super::unfinished::{Answers, DrainHook};
 use super::unique::Issued;
 use crate::clock::Clock;
 use crate::shared::Shared;
@@ -30,6 +31,7 @@ pub(crate) struct Config {
     pub(crate) slow: Option<(Duration, SlowHook)>,
     pub(crate) watch_period: Duration,
     pub(crate) drain_deadline: Duration,
+    pub(crate) drain_hook: Option<DrainHook>,
     pub(crate) exit_when_idle: bool,
     pub(crate) spin_ns: u64,
     /// More cores than processors: spinning takes the processor from somebody who could work.
@@ -97,9 +99,13 @@ pub(crate) struct Inner {
     pub(crate) refused_outside: CachePadded<relaxed::AtomicU64>,
     /// Events dropped after the end.
     discarded: AtomicU64,
+    /// The first event of the run has panicked. Written and read by the core that ran it.
+    pub(crate) start_panicked: relaxed::AtomicBool,
     pub(crate) attached: Box<dyn Attached>,
     /// Tasks that wait.
     pub(crate) leftovers: Leftovers,
+    /// What is under way in the event sources that were asked.
+    pub(crate) answers: Answers,
     /// Who is woken when the end is asked for.
     on_stop: Mutex<Slab<Waker>>,
     /// Threads that wait for room in a color, which nobody may give any more.
@@ -128,6 +134,7 @@ impl Inner {
             issued: Issued::new(&shared.slots.map, shared.cores.len()),
             attached,
             leftovers: Leftovers::new(),
+            answers: Answers::new(shared.cores.len()),
             on_stop: Mutex::new(Slab::new()),
             waiting: Mutex::new(Slab::new()),
             shared,
@@ -140,6 +147,7 @@ impl Inner {
             changed: Condvar::new(),
             refused_outside: CachePadded::default(),
             discarded: AtomicU64::new(0),
+            start_panicked: relaxed::AtomicBool::new(false),
         }
     }
 
@@ -247,15 +255,21 @@ impl Inner {
         }
     }
 
-    /// A handler has panicked. A hook that panics too ends the run, whatever [`OnPanic`] says.
-    pub(crate) fn panicked(&self, mut report: PanicReport) {
+    /// A handler has panicked: reports that, and ends the run if it is to end. A panic of the run's
+    /// first event or of the builder's hook ends the run in any case. `is_written`: std's hook has
+    /// written the message to standard error.
+    pub(crate) fn panicked(&self, mut report: PanicReport, is_written: bool) {
         let mut stops = self.config.on_panic == OnPanic::Stop;
-        if let Some(hook) = &self.config.panic_hook
-            && let Err(payload) = catching(|| hook(&report))
-        {
-            let message = message_of(payload);
-            report.message += &format!("; and the panic hook panicked: {message}");
-            stops = true;
+        stops |= self.start_panicked.load(Ordering::Relaxed);
+        match &self.config.panic_hook {
+            None => report.write(stops, is_written),
+            Some(hook) => {
+                if let Err(payload) = catching(|| hook(&report)) {
+                    let message = message_of(payload);
+                    report.message += &format!("; and the panic hook panicked: {message}");
+                    stops = true;
+                }
+            }
         }
         if stops {
             self.outcome.lock().unwrap().panic.get_or_insert(report);
@@ -289,7 +303,7 @@ impl Inner {
     }
 
     /// Holds whose last event was not posted yet.
-    fn holds_out(&self) -> u64 {
+    pub(super) fn holds_out(&self) -> u64 {
         let (made, ended) = (
             self.sum(|of| of.holds.get()),
             self.sum(|of| of.holds_ended.get()),

@@ -13,6 +13,9 @@ use std::any::Any;
 
 /// What may be left.
 pub(crate) trait Leftover: Send + Sync {
+    /// Its color, and the name of its handler: for reports.
+    fn name(&self) -> (Color, &'static str);
+
     /// Drops what is the user's.
     fn drop_after_the_end(&self, ended: &mut Ended<'_>);
 }
@@ -46,6 +49,17 @@ impl Leftovers {
     /// It is not left over any more. None if the runtime has dropped it.
     pub(crate) fn remove(&self, color: Color, key: usize) -> Option<Arc<dyn Leftover>> {
         self.shard(color).lock().unwrap().try_remove(key)
+    }
+
+    /// The names of some, at most this many.
+    pub(crate) fn some(&self, most: usize) -> Vec<(Color, &'static str)> {
+        let mut names = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap();
+            let more = shard.iter().take(most - names.len());
+            names.extend(more.map(|(_, left)| left.name()));
+        }
+        names
     }
 
     /// Drops all that is left of a run that is over. Returns what the first panicked with.

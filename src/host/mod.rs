@@ -5,7 +5,8 @@
 //! the end off, [`holding`] lets a color wait, [`watchdog`] looks after cores that are in one
 //! handler for long. [`blocking`] is work that handlers give to the threads of the [`pool`].
 //! [`inner`] is what they share, [`leftovers`] what is dropped when all is over. [`stats`] and
-//! [`profile`] report.
+//! [`profile`] report, [`unfinished`] names the obstacles to the end. [`panics`] ends events that
+//! panic, [`refused`] says why a state cannot be had.
 
 #[cfg(not(loom))]
 pub(crate) mod blocking;
@@ -21,9 +22,11 @@ pub(crate) mod poster;
 pub(crate) mod profile;
 mod profile_text;
 pub(crate) mod quiesce;
+pub(crate) mod refused;
 pub(crate) mod source;
 mod spin;
 pub(crate) mod stats;
+pub(crate) mod unfinished;
 pub(crate) mod unique;
 pub(crate) mod watchdog;
 pub(crate) mod worker;

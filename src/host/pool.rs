@@ -18,6 +18,7 @@ use super::blocking::SlowBlocking;
 use super::inner::Inner;
 use super::panics::catching;
 use super::stats::BlockingStats;
+use super::unfinished::Obstacle;
 #[cfg(feature = "sim")]
 use super::{poster::Poster, quiesce::Until, unique::UniqueColor, worker::aside};
 #[cfg(feature = "sim")]
@@ -79,8 +80,8 @@ struct PoolState {
     /// By their numbers: the oldest is the first.
     waiting: BTreeMap<u64, QueuedJob>,
     next_job: u64,
-    /// The threads that are inside of a job, with the name of its handler.
-    running: BTreeMap<u64, &'static str>,
+    /// The threads that are inside of a job, with the name of its handler, and since when.
+    running: BTreeMap<u64, (&'static str, Instant)>,
     /// Threads that have not ended, free or not.
     threads: usize,
     next_thread: u64,
@@ -224,7 +225,9 @@ impl BlockingPool {
     /// The job that this thread begins, if one waits.
     fn begin(state: &mut PoolState, thread: u64) -> Option<Box<dyn Job>> {
         let (_, QueuedJob { job, .. }) = state.waiting.pop_first()?;
-        state.running.insert(thread, job.handler());
+        state
+            .running
+            .insert(thread, (job.handler(), Instant::now()));
         state.counts.started += 1;
         state.look_at_queue();
         Some(job)
@@ -277,7 +280,8 @@ impl BlockingPool {
         }
         let mut handles = std::mem::take(&mut state.handles);
         handles.retain(|thread, _| !state.running.contains_key(thread));
-        let stuck = state.running.values().copied().collect();
+        let stuck = state.running.values().map(|&(handler, _)| handler);
+        let stuck = stuck.collect();
         let died = state.died.take();
         drop(state);
         for handle in handles.into_values() {
@@ -306,6 +310,28 @@ impl BlockingPool {
             threads: state.threads as u64,
             ..state.counts.clone()
         }
+    }
+
+    /// How many jobs run or wait; names at most this many of those that run, and as many of those
+    /// that wait, the oldest first.
+    pub(crate) fn name(&self, most: usize, named: &mut Vec<Obstacle>) -> u64 {
+        let state = self.state();
+        let mut running: Vec<_> = state.running.values().copied().collect();
+        running.sort_by_key(|&(_, since)| since);
+        let waiting = state.waiting.values();
+        let waiting = waiting.map(|queued| (queued.job.handler(), queued.since));
+        let begun = running
+            .iter()
+            .map(|&(handler, since)| (handler, since, true));
+        let waiting = waiting.map(|(handler, since)| (handler, since, false));
+        for (handler, since, begun) in begun.take(most).chain(waiting.take(most)) {
+            named.push(Obstacle::Blocking {
+                handler,
+                lasts: since.elapsed(),
+                begun,
+            });
+        }
+        (state.running.len() + state.waiting.len()) as u64
     }
 
     /// When the watchdog is to look at what waits, from now on.

@@ -3,6 +3,7 @@
 use super::inner::Inner;
 use super::keep_alive::KeepAlive;
 use super::quiesce::Until;
+use super::refused::Refused;
 use super::worker::{is_inside, lend_current};
 use crate::callback::Callback;
 use crate::event::maker::{Maker, Refusal};
@@ -96,6 +97,7 @@ impl Poster {
             .map_err(|error| match error {
                 PostError::Ended(f) => PostError::Ended(again(f)),
                 PostError::Full(f) => PostError::Full(again(f)),
+                PostError::Refused(refused, f) => PostError::Refused(refused, again(f)),
             })
     }
 
@@ -282,6 +284,7 @@ impl Poster {
     ///
     /// # Panics
     /// If there is no such core.
+    #[track_caller]
     pub fn place(&self, color: Color, core: usize) {
         wish::place(&self.inner.shared, color, core);
     }
@@ -405,32 +408,36 @@ pub enum PostError<F> {
     Ended(F),
     /// The builder's limit of queued events is reached.
     Full(F),
+    /// The event cannot have the states that it was to have.
+    Refused(Refused, F),
 }
 
 impl<F> PostError<F> {
     /// The closure that was not posted.
     pub fn into_inner(self) -> F {
         match self {
-            PostError::Ended(f) | PostError::Full(f) => f,
+            PostError::Ended(f) | PostError::Full(f) | PostError::Refused(_, f) => f,
         }
     }
 }
 
 impl<F> fmt::Debug for PostError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PostError::Ended(_) => "PostError::Ended",
-            PostError::Full(_) => "PostError::Full",
-        })
+        match self {
+            PostError::Ended(_) => f.write_str("PostError::Ended"),
+            PostError::Full(_) => f.write_str("PostError::Full"),
+            PostError::Refused(refused, _) => write!(f, "PostError::Refused({refused:?})"),
+        }
     }
 }
 
 impl<F> fmt::Display for PostError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PostError::Ended(_) => "the runtime has ended or is ending",
-            PostError::Full(_) => "the runtime's limit of queued events is reached",
-        })
+        match self {
+            PostError::Ended(_) => f.write_str("the runtime has ended or is ending"),
+            PostError::Full(_) => f.write_str("the runtime's limit of queued events is reached"),
+            PostError::Refused(refused, _) => refused.fmt(f),
+        }
     }
 }
 

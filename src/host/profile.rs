@@ -40,6 +40,8 @@ pub struct HandlerProfile {
     /// handlers: all are counted for the handler of the first one. Those of a color that is stolen
     /// again before they have run are counted again.
     pub events_stolen: u64,
+    /// Events that panicked.
+    pub panics: u64,
     /// What an event takes, unless none was timed yet.
     pub learned: Option<Learned>,
     /// [`Handler::time`](crate::Handler::time), if given.
@@ -206,6 +208,7 @@ impl Inner {
             }
             let (row, parts) = &mut rows[row];
             row.is_boxed |= profile.vtable.is_boxed;
+            row.panics += profile.panics();
             let mut events = 0;
             for (sum, core) in row.events_by_core.iter_mut().zip(&self.shared.cores) {
                 let count = core.counts.of(index);
@@ -239,6 +242,7 @@ impl Inner {
             events_by_core: vec![0; self.shared.cores.len()],
             is_boxed: false,
             events_stolen: 0,
+            panics: 0,
             learned: None,
             annotated_time: profile.handler.and_then(crate::Handler::annotated_time),
             annotated_penalty: profile.handler.map_or(1, crate::Handler::annotated_penalty),
@@ -278,6 +282,7 @@ mod tests {
             events_by_core: vec![3, 1],
             is_boxed: false,
             events_stolen: 1,
+            panics: 0,
             learned: mean_ns.map(|mean_ns| Learned {
                 mean: ns(mean_ns),
                 deviation: ns(0),

@@ -33,8 +33,8 @@ impl Display for Recommendation {
 }
 
 impl Display for Profile {
-    /// The handlers, a row each, then a line for each whose closures are boxed, and for each
-    /// distance.
+    /// The handlers, a row each, then a line for each whose closures are boxed or whose events have
+    /// panicked, and for each distance.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let cells = self.handlers.iter().map(cells).collect::<Vec<_>>();
         let widest = |of: fn(&Cells) -> usize, heading: &str| {
@@ -68,6 +68,11 @@ impl Display for Profile {
         for row in self.handlers.iter().filter(|row| row.is_boxed) {
             let room = WIDTH_MAX - BOXED.len();
             writeln!(f, "{BOXED}{}", shortened(row.name, room))?;
+        }
+        for row in self.handlers.iter().filter(|row| row.panics > 0) {
+            let panics = format!("{} events panicked: ", row.panics);
+            let room = WIDTH_MAX - panics.len();
+            writeln!(f, "{panics}{}", shortened(row.name, room))?;
         }
         for at in &self.steals {
             let cost = at.steal_cost.map_or("not measured".to_owned(), short);
@@ -123,7 +128,7 @@ fn shortened(name: &str, width: usize) -> String {
 }
 
 /// Three digits, in the unit that suits: `850 ns`, `1.25 us`, `12.5 ms`, `125 s`.
-fn short(time: Duration) -> String {
+pub(super) fn short(time: Duration) -> String {
     let mut scaled = time.as_nanos() as f64;
     let mut unit = "ns";
     for larger in ["us", "ms", "s"] {
@@ -155,6 +160,7 @@ mod tests {
             events_by_core: vec![events, 0],
             is_boxed: false,
             events_stolen: events / 4,
+            panics: 0,
             learned: (mean_ns > 0).then(|| Learned {
                 mean: Duration::from_nanos(mean_ns),
                 deviation: Duration::from_nanos(mean_ns / 10),
@@ -171,6 +177,7 @@ mod tests {
         let index = HandlerProfile {
             annotated_penalty: 100,
             is_boxed: true,
+            panics: 3,
             ..row("index", 1_000, 80_400)
         };
         let parse = HandlerProfile {
@@ -199,6 +206,7 @@ index                     1000 80.4 us 8.04 us  25.0%  .time(Duration::from_micr
 parse                    12345 2.10 us  210 ns  25.0%  as annotated
 site::main::{{{{closure}}}}      1       -       -   0.0%  never sampled
 closures of more than 216 bytes, each allocated by itself: index
+3 events panicked: index
 steal cost at {near}: 420 ns; 7 steals, 12.5 ms stolen
 steal cost at {far}: not measured; 7 steals, 12.5 ms stolen
 "
@@ -212,6 +220,7 @@ steal cost at {far}: not measured; 7 steals, 12.5 ms stolen
         let worst = HandlerProfile {
             annotated_penalty: 1 << 20,
             is_boxed: true,
+            panics: u64::MAX,
             ..row(long, 1_000_000_000_000_000, 4_200_000_000)
         };
         for handlers in [

@@ -347,6 +347,11 @@ impl Quiesce {
         }
     }
 
+    /// Whether all rest, as of now: for reports.
+    pub(crate) fn all_rest(&self) -> bool {
+        self.all(Group::rests)
+    }
+
     fn is_kept(&self) -> bool {
         self.keep_alives() > 0 && !fault("keep-alive not looked at")
     }

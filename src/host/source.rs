@@ -2,6 +2,7 @@
 //! for the time of a runtime.
 
 use super::inner::Ended;
+use super::unfinished::UnderWay;
 use crate::sched::core::Core;
 use std::any::Any;
 use std::fmt::Debug;
@@ -30,6 +31,11 @@ pub(crate) trait Source: Any + Debug {
 
     /// Whether nothing is under way that will still become an event.
     fn is_quiet(&self) -> bool;
+
+    /// Its timers and connections, for reports.
+    fn under_way(&self, _now_ns: u64) -> UnderWay {
+        UnderWay::default()
+    }
 
     /// The source, or the one that it is around: what operations are started on.
     fn innermost(&mut self) -> &mut dyn Any;

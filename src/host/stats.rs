@@ -107,7 +107,8 @@ pub struct CoreStats {
     /// Times a handler that was taken for short ran for more than four steal costs while other
     /// colors were checked out behind it.
     pub hostages: u64,
-    /// Handlers that panicked.
+    /// Events that panicked; by handler in
+    /// [`HandlerProfile::panics`](crate::HandlerProfile::panics).
     pub panics: u64,
     /// Holds made on this core ([`Cx::hold`](crate::Cx::hold)).
     pub holds: u64,
@@ -176,6 +177,11 @@ impl Stats {
     /// Events executed, over all cores.
     pub fn events(&self) -> u64 {
         self.cores.iter().map(|core| core.events).sum()
+    }
+
+    /// Events that panicked, over all cores.
+    pub fn panics(&self) -> u64 {
+        self.cores.iter().map(|core| core.panics).sum()
     }
 
     /// The median cost of a successful steal over all cores, to within a fifth.

@@ -124,14 +124,12 @@ impl Issued {
 ///
 /// ```
 /// use mely::Runtime;
-/// Runtime::builder().build()?.run(|cx| {
+/// let is_mine = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let mine = cx.unique_color();
 ///     let color = mine.color();
-///     cx.post(color, move |cx| {
-///         assert_eq!(cx.color(), mine.color());
-///         cx.stop();
-///     });
+///     cx.post(color, move |cx| finish.finish(cx.color() == mine.color()));
 /// })?;
+/// assert!(is_mine);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, the color is given to somebody else"]

@@ -56,6 +56,7 @@ impl SendBuf {
     /// # Panics
     ///
     /// When `range` is not within `bytes`.
+    #[track_caller]
     pub fn shared(bytes: Arc<[u8]>, range: Range<usize>) -> SendBuf {
         assert!(
             range.start <= range.end && range.end <= bytes.len(),

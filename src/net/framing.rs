@@ -122,6 +122,7 @@ impl LengthPrefixed {
     ///
     /// # Panics
     /// If the length has no bytes, or more than 8.
+    #[track_caller]
     pub fn big_endian(prefix_bytes: usize, frame_bytes_max: usize) -> LengthPrefixed {
         LengthPrefixed::new(prefix_bytes, true, frame_bytes_max)
     }
@@ -130,10 +131,12 @@ impl LengthPrefixed {
     ///
     /// # Panics
     /// As [`big_endian`](Self::big_endian).
+    #[track_caller]
     pub fn little_endian(prefix_bytes: usize, frame_bytes_max: usize) -> LengthPrefixed {
         LengthPrefixed::new(prefix_bytes, false, frame_bytes_max)
     }
 
+    #[track_caller]
     fn new(prefix_bytes: usize, is_big_endian: bool, frame_bytes_max: usize) -> LengthPrefixed {
         assert!(
             (1..=8).contains(&prefix_bytes),

@@ -197,8 +197,8 @@ impl Cx {
     /// Port 0 takes a free port; see [`Listener::local_addr`]. When accepting fails (no more
     /// descriptors, say) the callback gets the error, and accepting goes on a little later;
     /// connections wait in the kernel meanwhile. All connections come through this one color: give
-    /// each its own by [`Incoming::open_unique`]. After a panic of the callback, with
-    /// [`OnPanic::DropEvent`](crate::OnPanic::DropEvent), it is called for the next connection.
+    /// each its own by [`Incoming::open_unique`]. After a panic of the callback, which resets the
+    /// connection that it was given, it is called for the next one.
     ///
     /// # Errors
     /// If the address cannot be bound: in use, not this machine's, not permitted. `ECANCELED` once
@@ -369,9 +369,11 @@ impl fmt::Debug for Listener {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
+    use crate::net::SimClient;
     use crate::net::tests::{Drops, listening, settle};
     use crate::sim::Simulation;
     use crate::{Cores, OnPanic, Runtime};
+    use std::io::Read;
     use std::sync::mpsc::channel;
 
     /// A simulated runtime of one core that goes on after panics, and listens; and where.
@@ -401,7 +403,8 @@ mod tests {
         }
     }
 
-    /// Those that came with one at which the callback panics are handed over all the same.
+    /// Those that came with one at which the callback panics are handed over all the same. And that
+    /// one is reset.
     #[test]
     fn a_panic_costs_one_connection() {
         const CLIENTS: usize = 6;
@@ -415,8 +418,13 @@ mod tests {
         let net = simulation.network().clone();
         let clients = [(); CLIENTS].map(|()| net.connect(addr).unwrap());
         settle(&mut simulation);
-        assert_eq!(counts.try_iter().count(), CLIENTS - 1);
-        drop(clients);
+        let served: Vec<_> = counts.try_iter().collect();
+        assert_eq!(served.len(), CLIENTS - 1);
+        let reset = |mut client: SimClient| {
+            let end = client.read(&mut [0]).map_err(|error| error.kind());
+            end == Err(io::ErrorKind::ConnectionReset)
+        };
+        assert_eq!(clients.map(reset).iter().filter(|reset| **reset).count(), 1);
     }
 
     /// Where cores work, as far as each has seen, is where connections are at home from then on.

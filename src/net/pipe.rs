@@ -431,6 +431,7 @@ impl Stream {
     ///     client.write_all(format!("{asked}!").as_bytes())
     /// });
     /// let runtime = Runtime::builder().build()?;
+    /// # let runtime = Runtime::builder().on_panic(mely::OnPanic::Stop).build()?;
     /// let poster = runtime.poster();
     /// let (tell, addr) = std::sync::mpsc::channel();
     /// let client = std::thread::spawn(move || {

@@ -56,9 +56,9 @@ pub enum Then {
 /// peer's stream come, but for what was received before. A stop is told all the same. If sending
 /// fails, the pause is over: what has arrived comes, and then the error.
 ///
-/// **Panics.** If a method panics, with
-/// [`OnPanic::DropEvent`](crate::OnPanic::DropEvent), the session is dropped and its connection is
-/// closed at once. Others go on.
+/// **Panics.** If a method panics, the session is dropped and its connection is reset: its peer
+/// does not take a part for the whole. Others go on, unless panics end the run
+/// ([`OnPanic`](crate::OnPanic)).
 ///
 /// ```
 /// use mely::net::{RecvBuf, Session, Stream, Then};
@@ -128,11 +128,13 @@ struct Seat<S> {
 }
 
 impl<S: Session> Served<S> {
-    /// Lends the session to `f`, in an event of its color. If `f` panics the session is dropped.
+    /// Lends the session to `f`, in an event of its color. If `f` panics the session is dropped by
+    /// another event of the color.
     fn lend<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut S, &mut Cx) -> R) -> Option<R> {
-        let mut session = self.0.borrow(cx).ok()?.session.take()?;
-        let result = f(&mut session, cx);
-        self.0.borrow(cx).ok()?.session = Some(session);
+        let session = self.0.borrow(cx).ok()?.session.take()?;
+        let mut lent = Lent(&self.0, Some(session));
+        let result = f(lent.1.as_mut()?, cx);
+        self.0.borrow(cx).ok()?.session = lent.1.take();
         Some(result)
     }
 
@@ -192,6 +194,20 @@ impl<S: Session> Served<S> {
     }
 }
 
+/// A session while it is lent. If it is dropped, and not given back, the call has panicked: then
+/// the session is not dropped here, where a second panic would end the process.
+struct Lent<'a, S: Session>(&'a InColor<Seat<S>>, Option<Box<S>>);
+
+impl<S: Session> Drop for Lent<'_, S> {
+    fn drop(&mut self) {
+        if let Some(session) = self.1.take() {
+            let (poster, color) = (self.0.poster(), self.0.color());
+            let event = move |_cx: &mut Cx| drop(session);
+            let _ = poster.post_own_until(Until::End, None, color, event);
+        }
+    }
+}
+
 impl Stream {
     /// Does what a session has returned; nothing if there is none.
     fn follow(&self, cx: &mut Cx, then: Option<Then>) {
@@ -218,7 +234,7 @@ impl Stream {
     /// dropped.
     ///
     /// # Panics
-    /// If `open` panics; then the connection is closed.
+    /// If `open` panics; then the connection is reset.
     pub fn serve<S, F>(self, cx: &mut Cx, handler: &'static Handler, open: F) -> Result<(), Refused>
     where
         S: Session,
@@ -561,6 +577,58 @@ mod tests {
             settle(&mut simulation);
             let panics = simulation.stats().cores[0].panics;
             assert_eq!(panics, 1);
+            // The listener and the client's end.
+            assert_eq!(simulation.network().open_count(), 2);
+        }
+    }
+
+    /// Panics, and again when it is dropped for that.
+    struct PanicsTwice;
+
+    impl Session for PanicsTwice {
+        fn data(&mut self, _: &mut Cx, _: &Stream, _: RecvBuf) -> Then {
+            panic!("when called")
+        }
+    }
+
+    impl Drop for PanicsTwice {
+        fn drop(&mut self) {
+            panic!("when dropped")
+        }
+    }
+
+    /// Else a peer could end the process by one message. So it is with a callback.
+    #[test]
+    fn a_panic_and_another_when_its_session_is_dropped_cost_one_connection() {
+        let builder = || {
+            let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+            builder.panic_hook(|_| ())
+        };
+        let served = serving(builder(), |_, _, _| PanicsTwice);
+        let called = {
+            let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                let stream = incoming.unwrap().open_unique();
+                cx.post(stream.color(), move |cx| {
+                    let mut session = PanicsTwice;
+                    let read = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                        let _ = session.data(cx, stream, data.unwrap());
+                    };
+                    stream.on_data(cx, &SERVE, read).unwrap();
+                    stream.detach(cx).unwrap();
+                });
+            };
+            let on_accept = Callback::anonymous_each(Color::from(1), accept);
+            let (mut simulation, addr) = listening(builder(), 1, on_accept);
+            let client = simulation.network().connect(addr).unwrap();
+            settle(&mut simulation);
+            (simulation, client)
+        };
+        for (mut simulation, mut client) in [served, called] {
+            client.write_all(b"!").unwrap();
+            settle(&mut simulation);
+            assert_eq!(simulation.stats().panics(), 2);
+            let end = client.read(&mut [0]).map_err(|error| error.kind());
+            assert_eq!(end, Err(io::ErrorKind::ConnectionReset));
             // The listener and the client's end.
             assert_eq!(simulation.network().open_count(), 2);
         }

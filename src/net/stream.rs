@@ -16,11 +16,12 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread::panicking;
 use std::time::Duration;
 
 /// A connection that has just been made and has no color yet.
 ///
-/// Dropped, it is closed.
+/// Dropped, it is closed; while a panic unwinds, it is reset.
 #[must_use = "dropping it closes the connection"]
 pub struct Incoming {
     fd: Option<Fd>,
@@ -95,6 +96,9 @@ impl Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
+            if panicking() {
+                self.owner.reset(fd);
+            }
             self.owner.close(fd);
         }
     }
@@ -113,8 +117,8 @@ impl fmt::Debug for Incoming {
 ///
 /// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
 /// [`Refused`]. Dropping it closes the connection as [`close`](Self::close) does. If one of its
-/// callbacks panics, with [`OnPanic::DropEvent`](crate::OnPanic::DropEvent), the connection is
-/// closed at once.
+/// callbacks panics, or it is dropped while a panic unwinds, the connection is reset: its peer does
+/// not take a part for the whole.
 ///
 /// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`,
 /// also of a connection that is paused; see [`receive_through_stop`](Self::receive_through_stop).
@@ -562,7 +566,11 @@ impl Drop for Stream {
         // Refused once the end is decided; then the last reference closes the descriptor. Until
         // then the run may wait for just this, from whatever thread. A stream that was closed
         // already makes this an event that finds nothing to do.
-        let close = move |cx: &mut Cx| conn.close(cx, false);
+        let panics = panicking();
+        let close = move |cx: &mut Cx| match panics {
+            true => conn.reset(cx),
+            false => conn.close(cx, false),
+        };
         let _ = poster.post_own_until(Until::End, None, color, close);
     }
 }

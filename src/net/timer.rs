@@ -6,6 +6,7 @@ use crate::color::CoreId;
 use crate::event::node::Sort;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
+use crate::host::unfinished::Obstacle;
 use crate::net::driver::Driver;
 use crate::sched::core::Core;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -169,6 +170,30 @@ impl Timers {
             ordinary.then(|| self.pending.remove(index))
         };
         entries.into_iter().filter_map(&mut take).collect()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Those that are due last, at most this many; for reports.
+    pub(super) fn latest(&self, most: usize, now_ns: u64) -> Vec<Obstacle> {
+        let entries = self.heap.iter().map(|&Reverse(entry)| entry);
+        let mut living: Vec<_> = entries
+            .filter(|&(_, number, index)| Timers::lives(&self.pending, index, number))
+            .collect();
+        living.sort_unstable_by(|one, other| other.cmp(one));
+        let named = living.into_iter().take(most);
+        let obstacle = |(at_ns, _, index): (u64, u64, usize)| {
+            let Pending { handler, color, .. } = &self.pending[index];
+            Obstacle::Timer {
+                color: *color,
+                handler: handler.map_or("(deadline of a hold)", Handler::name),
+                due_in: Duration::from_nanos(at_ns.saturating_sub(now_ns)),
+            }
+        };
+        named.map(obstacle).collect()
     }
 
     /// The next timer, due or not.
@@ -426,6 +451,7 @@ impl Cx {
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn interval<F>(&mut self, every: Duration, callback: Callback<F>) -> Timer
     where
         F: FnMut(&mut Cx, ()) + Send + 'static,
@@ -476,6 +502,7 @@ impl Place {
 }
 
 /// That of an interval.
+#[track_caller]
 fn period_ns(every: Duration) -> u64 {
     assert!(
         !every.is_zero(),
@@ -547,6 +574,7 @@ impl Poster {
     /// runtime.run(|_cx| ())?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn interval<F>(
         &self,
         every: Duration,

@@ -6,6 +6,7 @@ use crate::host::blocking::SlowBlocking;
 use crate::host::inner::{Config, Inner};
 use crate::host::panics::{OnPanic, PanicReport};
 use crate::host::pool::{BlockingLimits, BlockingPool, SlowBlockingHook};
+use crate::host::unfinished::Unfinished;
 use crate::host::watchdog::SlowHandler;
 use crate::record::{Recorder, Setting};
 use crate::shared::limits::QUANTUM_BUSY_NS;
@@ -73,6 +74,8 @@ pub struct Builder {
     blocking: BlockingLimits,
     slow_blocking: Option<(Duration, SlowBlockingHook)>,
     record: Option<Setting>,
+    /// None: as a simulation does, or any other runtime.
+    on_panic: Option<OnPanic>,
     config: Config,
 }
 
@@ -100,12 +103,14 @@ impl Builder {
             },
             slow_blocking: None,
             record: None,
+            on_panic: None,
             config: Config {
-                on_panic: OnPanic::Stop,
+                on_panic: OnPanic::default(),
                 panic_hook: None,
                 slow: None,
                 watch_period: Duration::from_micros(500),
                 drain_deadline: Duration::from_secs(10),
+                drain_hook: None,
                 exit_when_idle: false,
                 spin_ns: 0,
                 oversubscribed: false,
@@ -243,14 +248,42 @@ impl Builder {
         self
     }
 
-    /// What to do about a panic of a handler; stop by default.
+    /// What to do about a panic of a handler. By default the panic ends its event, and the run goes
+    /// on ([`OnPanic::DropEvent`]); in a simulation, which is a test, the run stops
+    /// ([`OnPanic::Stop`]).
+    ///
+    /// ```
+    /// use mely::{Color, OnPanic, RunError, Runtime};
+    /// // In a test: a failed assertion in a handler is an error of the run.
+    /// let builder = Runtime::builder().on_panic(OnPanic::Stop);
+    /// let outcome = builder.build()?.run(|cx| {
+    ///     cx.post(Color::from(7), |cx| assert_eq!(cx.color(), Color::from(8)));
+    /// });
+    /// let Err(RunError::Panicked { panic, .. }) = outcome else {
+    ///     panic!("7 is not 8");
+    /// };
+    /// assert_eq!(panic.color, Color::from(7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_panic(mut self, on_panic: OnPanic) -> Builder {
-        self.config.on_panic = on_panic;
+        self.on_panic = Some(on_panic);
         self
     }
 
     /// Calls `hook` with each panic of a handler, on the core it happened on, right after it. A
     /// hook that panics stops the runtime, also with [`OnPanic::DropEvent`], and `run` says so.
+    ///
+    /// Without a hook each panic is one line on standard error, with handler, color, core and
+    /// place. It follows the lines of std's own hook, which have the message. The line has the
+    /// message too if the program has set another hook (`std::panic::set_hook`). No core waits for
+    /// a reader: if standard error takes no line at once, neither std's hook nor the runtime writes
+    /// there, and the next line has the number of panics that were not written. Panics are counted
+    /// in any case: [`Stats::panics`](crate::Stats::panics),
+    /// [`HandlerProfile::panics`](crate::HandlerProfile::panics).
+    ///
+    /// Only hooks of `std::panic` learn the place of a panic. So the first run of a process sets
+    /// one, which notes the place of panics on cores and calls the hook that was set before. A
+    /// program that has a hook of its own sets it before its first run.
     pub fn panic_hook<F>(mut self, hook: F) -> Builder
     where
         F: Fn(&PanicReport) + Send + Sync + 'static,
@@ -322,10 +355,42 @@ impl Builder {
     }
 
     /// How long what is queued may take to drain once the runtime was asked to stop; 10 s by
-    /// default. What is left then, events and [`KeepAlive`](crate::KeepAlive)s, is reported by
-    /// `run`.
+    /// default. What is left then is named by `run`
+    /// ([`RunError::Deadline`](crate::RunError::Deadline)).
     pub fn drain_deadline(mut self, deadline: Duration) -> Builder {
         self.config.drain_deadline = deadline;
+        self
+    }
+
+    /// Calls `hook` once a second while the run drains, with the events, holds, tasks and other
+    /// things that the end waits for. The first call comes a second after the stop was asked for.
+    /// On the thread that called `run`. If the hook panics the run is cut short, as with
+    /// [`on_slow_handler`](Self::on_slow_handler). A runtime that ends by itself
+    /// ([`exit_when_idle`](Self::exit_when_idle)) and was not asked to stop reports nothing.
+    ///
+    /// ```
+    /// use mely::{Color, Handler, Runtime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// static WRITER: Handler = Handler::new("writer");
+    ///
+    /// let builder = Runtime::builder().drain_deadline(Duration::from_millis(5));
+    /// let builder = builder.on_drain(|unfinished| eprintln!("{unfinished}"));
+    /// let error = builder.build()?.run(|cx| {
+    ///     let forgets_the_stop = async { sleep(Duration::from_secs(3_600)).await };
+    ///     cx.spawn_as(&WRITER, Color::from(7), forgets_the_stop).detach();
+    ///     cx.stop();
+    /// });
+    /// let text = error.unwrap_err().to_string();
+    /// assert!(text.contains("task `writer` of color 7 waits"), "{text}");
+    /// assert!(text.contains("timer `mely: sleep` of color 7 is due in"), "{text}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_drain<F>(mut self, hook: F) -> Builder
+    where
+        F: Fn(&Unfinished) + Send + Sync + 'static,
+    {
+        self.config.drain_hook = Some(Box::new(hook));
         self
     }
 
@@ -383,6 +448,7 @@ impl Builder {
     /// # Errors
     /// [`BuildError`] names the setting that cannot be.
     pub fn build(mut self) -> Result<Runtime, BuildError> {
+        self.config.on_panic = self.on_panic.unwrap_or_default();
         let topology = match self.topology.take() {
             Some(topology) => topology,
             None => Topology::detect().map_err(|error| BuildError::Topology(error.to_string()))?,
@@ -413,6 +479,7 @@ impl Builder {
         };
         self.config.backend = Some(Backend::Sim(net.clone()));
         self.config.simulated = true;
+        self.config.on_panic = self.on_panic.unwrap_or(OnPanic::Stop);
         self.oversubscribe = true;
         self.pin = false;
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
@@ -431,6 +498,7 @@ impl Builder {
         self.config.backend = Some(Backend::Sim(SimNet::new(seed)));
         self.config.simulated = true;
         self.config.on_machine = true;
+        self.config.on_panic = self.on_panic.unwrap_or(OnPanic::Stop);
         self.cores = Cores::All;
         self.pin = false;
         self.build_on(topology, HashKey::from_seed(seed))

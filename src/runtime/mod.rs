@@ -24,9 +24,11 @@ use self::builder::Builder;
 use crate::cx::has_host;
 use crate::event::node::Sort;
 use crate::host::inner::{Ended, Inner};
-use crate::host::panics::PanicReport;
+use crate::host::panics::{self, PanicReport};
 use crate::host::poster::Poster;
+use crate::host::unfinished::Unfinished;
 use crate::shared::direct;
+use crate::sync::relaxed::Ordering;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
 use std::fmt;
@@ -163,7 +165,8 @@ impl<T> fmt::Debug for Finish<T> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A handler panicked, and [`OnPanic::Stop`](crate::OnPanic::Stop) holds.
+    /// A handler panicked, and [`OnPanic::Stop`](crate::OnPanic::Stop) holds; or the first event of
+    /// the run did.
     Panicked {
         /// The first panic.
         panic: PanicReport,
@@ -184,6 +187,8 @@ pub enum RunError {
         stuck: Vec<(usize, &'static str)>,
         /// The handlers of blocking work that has not returned. Its threads are left behind.
         blocking_stuck: Vec<&'static str>,
+        /// The obstacles to the end when the deadline passed, by name.
+        unfinished: Box<Unfinished>,
     },
     /// A core, or a thread for blocking work, could not begin: its thread, its pinning or its event
     /// source was refused.
@@ -206,6 +211,7 @@ impl fmt::Display for RunError {
                 tasks_left,
                 stuck,
                 blocking_stuck,
+                unfinished,
             } => {
                 write!(
                     f,
@@ -223,7 +229,7 @@ impl fmt::Display for RunError {
                 for handler in blocking_stuck {
                     write!(f, "; blocking work for handler `{handler}` goes on")?;
                 }
-                Ok(())
+                unfinished.write_names(f)
             }
             RunError::Start(error) => write!(f, "a core could not begin: {error}"),
             RunError::Inside => f.write_str("`run` inside a handler would block its core"),
@@ -237,6 +243,20 @@ impl std::error::Error for RunError {
         match self {
             RunError::Start(error) => Some(error),
             _ => None,
+        }
+    }
+}
+
+/// The first event of a run. Its panic ends the run, since there may be no other event to do so.
+fn first_event<F>(start: F) -> impl FnOnce(&mut Cx) + Send + 'static
+where
+    F: FnOnce(&mut Cx) + Send + 'static,
+{
+    move |cx| {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| start(cx))) {
+            let inner = &cx.worker_ref().inner;
+            inner.start_panicked.store(true, Ordering::Relaxed);
+            resume_unwind(panic);
         }
     }
 }
@@ -289,6 +309,7 @@ impl Runtime {
             return Err(RunError::Inside);
         }
         self.inner.pool.open(&self.inner).map_err(RunError::Start)?;
+        panics::watch();
         let shared = &self.inner.shared;
         // Also if what was posted before has filled the queues: it is this event that begins to
         // empty them.
@@ -297,7 +318,7 @@ impl Runtime {
                 &shared.profiles,
                 None,
                 Color::DEFAULT,
-                start,
+                first_event(start),
                 Sort::ORDINARY,
             )
         });

@@ -5,6 +5,7 @@ use super::processors::Processors;
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::host::inner::{Inner, Outcome};
+use crate::host::unfinished::{DrainReports, Obstacle, Unfinished};
 use crate::host::watchdog::{Watchdog, WatchdogBell, running};
 use crate::host::worker::{Worker, drive};
 use crate::net::Driver;
@@ -59,18 +60,16 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     verdict
 }
 
-/// The deadline for draining has passed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Late {
-    keep_alives_left: u64,
-}
+/// The deadline for draining has passed: the obstacles to the end then.
+#[derive(Debug)]
+pub(crate) struct Late(Unfinished);
 
 impl Late {
-    /// It does now.
-    pub(crate) fn now(inner: &Inner) -> Late {
-        Late {
-            keep_alives_left: inner.quiesce.keep_alives(),
-        }
+    /// It does now, so long after the stop. From now on event sources that are dropped add their
+    /// timers and connections.
+    pub(crate) fn now(inner: &Inner, stopping_for: Duration) -> Late {
+        inner.answers.forget();
+        Late(inner.unfinished(stopping_for))
     }
 }
 
@@ -104,12 +103,21 @@ pub(crate) fn verdict(
         return Err(RunError::Panicked { panic, events_left });
     }
     if late.is_some() || !stuck.is_empty() {
+        let mut unfinished = late.map_or_else(Unfinished::default, |Late(its)| its);
+        inner.answers.take_into(&mut unfinished);
+        // The others have returned.
+        let is_stuck = |named: &Obstacle| match named {
+            Obstacle::Handler { core, .. } => stuck.iter().any(|(its, _)| its == core),
+            _ => true,
+        };
+        unfinished.named.retain(is_stuck);
         return Err(RunError::Deadline {
             events_left,
-            keep_alives_left: late.map_or(0, |late| late.keep_alives_left),
+            keep_alives_left: unfinished.keep_alives + unfinished.blocking,
             tasks_left,
             stuck,
             blocking_stuck,
+            unfinished: Box::new(unfinished),
         });
     }
     Ok(())
@@ -172,8 +180,9 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 }
 
 /// Waits until every core has left, or has had its chance to; meanwhile it is the watchdog.
-fn supervise(inner: &Inner, started: usize) -> Supervised {
+fn supervise(inner: &Arc<Inner>, started: usize) -> Supervised {
     let mut watchdog = Watchdog::new(inner.shared.cores.len());
+    let mut reports = DrainReports::default();
     let mut processors = (inner.config.follow_processors).then(|| Processors::new(Instant::now()));
     let mut supervised = Supervised::default();
     let mut leaving = Leaving::default();
@@ -181,7 +190,8 @@ fn supervise(inner: &Inner, started: usize) -> Supervised {
     while outcome.left.len() < started {
         let now = Instant::now();
         let ended_for = inner.ended().then(|| leaving.look(now));
-        let stopping_for = outcome.stop_at.map(|stop_at| now - stop_at);
+        let stop_at = outcome.stop_at;
+        let stopping_for = stop_at.map(|stop_at| now - stop_at);
         let in_handlers = || {
             let mut staying = (0..started).filter(|core| !outcome.left.contains(core));
             staying.all(|core| running(inner, core).is_some())
@@ -190,8 +200,8 @@ fn supervise(inner: &Inner, started: usize) -> Supervised {
         let at_most = match decide(ended_for, stopping_for, deadline, in_handlers) {
             Decision::Wait(at_most) => at_most,
             Decision::Force => {
-                supervised.late = Some(Late::now(inner));
                 drop(outcome);
+                supervised.late = Some(Late::now(inner, stopping_for.unwrap_or_default()));
                 inner.force();
                 outcome = inner.outcome.lock().unwrap();
                 continue;
@@ -201,6 +211,8 @@ fn supervise(inner: &Inner, started: usize) -> Supervised {
         // Dropped at once: the hook is the user's, and not called under our lock.
         let look = shorter(watchdog.next_look(inner), inner.pool.next_look());
         let look = shorter(look, processors.as_ref().map(|its| its.next_look(now)));
+        let draining = stop_at.filter(|_| ended_for.is_none());
+        let look = shorter(look, reports.next_look(inner, draining, now));
         drop(match shorter(at_most, look) {
             Some(timeout) => inner.changed.wait_timeout(outcome, timeout).unwrap().0,
             None => inner.changed.wait(outcome).unwrap(),
@@ -218,6 +230,9 @@ fn supervise(inner: &Inner, started: usize) -> Supervised {
             let looked = catch_unwind(AssertUnwindSafe(|| {
                 watchdog.look(inner, now_ns);
                 inner.pool.look();
+                if !inner.ended() {
+                    reports.look(inner, draining, Instant::now());
+                }
             }));
             supervised.panic = looked.err().inspect(|_| inner.force());
         }

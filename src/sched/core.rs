@@ -507,6 +507,15 @@ impl Core {
         self.run.profile = profile;
     }
 
+    /// The event that runs has panicked.
+    pub(crate) fn count_panic(&self) {
+        self.own.stats.panics.add(1);
+        self.shared
+            .profiles
+            .get(self.current.profile())
+            .count_panic();
+    }
+
     /// The event has run, or has panicked.
     #[inline(always)]
     pub(crate) fn end_event(&mut self) {

@@ -4,7 +4,7 @@
 use super::core::Core;
 use crate::color::SlotId;
 use crate::event::node::{Event, Sort};
-use crate::gate::{Admission, Arrival, HoldId, HoldNumber, WaitsAt};
+use crate::gate::{Admission, Arrival, HeldBy, HoldId, HoldNumber, WaitsAt};
 use crate::sync::fault;
 use crate::{Color, Cx, Handler};
 
@@ -18,11 +18,9 @@ impl Core {
     /// Holds the color of the event that runs.
     pub(crate) fn hold(&mut self) -> HoldId {
         let (slot, color) = self.running_color();
-        let number = self.count_hold();
-        let hold = self
-            .shared
-            .gates
-            .hold(slot, color, number, &self.shared.profiles);
+        let (number, by) = self.count_hold();
+        let (gates, profiles) = (&self.shared.gates, &self.shared.profiles);
+        let hold = gates.hold(slot, color, (number, by), profiles);
         self.record_hold(number, false);
         hold
     }
@@ -30,21 +28,26 @@ impl Core {
     /// Shares the color of the event that runs with readers.
     pub(crate) fn share(&mut self) -> HoldNumber {
         let (slot, color) = self.running_color();
-        let number = self.count_hold();
-        self.shared.gates.share(slot, color, &self.shared.profiles);
+        let (number, by) = self.count_hold();
+        let (gates, profiles) = (&self.shared.gates, &self.shared.profiles);
+        gates.share(slot, color, by, profiles);
         self.record_hold(number, true);
         number
     }
 
     /// A hold counts as an event posted, until [`post_last`](Self::post_last) posts its last.
-    fn count_hold(&mut self) -> HoldNumber {
+    fn count_hold(&mut self) -> (HoldNumber, HeldBy) {
         let number = HoldNumber::new(self.id, self.holds);
         self.holds += 1;
         self.own.stats.holds.add(1);
         if !fault("hold not counted") {
             self.posted += 1;
         }
-        number
+        let by = HeldBy {
+            profile: self.current.profile(),
+            since_ns: self.timing.seen_ns,
+        };
+        (number, by)
     }
 
     /// The event that runs ends this shared hold.

@@ -73,6 +73,9 @@ pub(super) struct Timing {
     pub(super) quantum: Option<TimedQuantum>,
     /// Of this core's wake-ups.
     wake_ups: Tally,
+    /// The time when the core last read its clock to begin an event, or when it woke up, in ns:
+    /// while it is busy, at most one in [`SAMPLE_PERIOD`] turns ago.
+    pub(super) seen_ns: u64,
     /// Since when the core is awake, if it is not [busy](crate::shared::vigil) yet, in ns.
     pub(super) fresh_since_ns: Option<u64>,
 }
@@ -93,6 +96,7 @@ impl Timing {
             row: None,
             quantum: None,
             wake_ups: Tally::default(),
+            seen_ns: 0,
             fresh_since_ns: (!busy_at_once).then_some(0),
         }
     }
@@ -138,10 +142,11 @@ impl Core {
     pub(crate) fn rise(&mut self) -> bool {
         self.record_rise();
         self.begin_awake();
+        self.timing.seen_ns = self.clock.now_ns();
         if self.shared.vigil.at_once {
             self.become_busy();
         } else {
-            self.timing.fresh_since_ns = Some(self.clock.now_ns());
+            self.timing.fresh_since_ns = Some(self.timing.seen_ns);
             self.timing.until_sample = 1;
         }
         self.work_with(self.shared.working.count())
@@ -251,7 +256,8 @@ impl Core {
                 self.look_before_long(looked);
             }
         }
-        self.current.started_ns = Some(self.clock.now_ns());
+        self.timing.seen_ns = self.clock.now_ns();
+        self.current.started_ns = Some(self.timing.seen_ns);
     }
 
     /// Makes sure that nobody's work is left to wait for the long handler that begins: mail that

@@ -114,6 +114,7 @@ impl Granted {
 }
 
 /// Asks for a color to be moved to a core; see [`Cx::place`](crate::Cx::place).
+#[track_caller]
 pub(crate) fn place(shared: &Shared, color: Color, core: usize) {
     let cores = shared.cores.len();
     assert!(core < cores, "core {core} of a runtime with {cores} cores");

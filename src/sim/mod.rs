@@ -259,6 +259,7 @@ impl Simulation {
     ///
     /// # Panics
     /// See [`run`](Self::run); and inside a handler, of this or any other runtime.
+    #[track_caller]
     pub fn step(&mut self) -> Step {
         assert!(!has_host(), "a simulation is not stepped inside a handler");
         let step = self.world.advance();
@@ -281,14 +282,15 @@ impl Simulation {
             return Err(SimError::Again);
         }
         let inner = &self.runtime.inner;
-        let cut_short = !inner.ended();
-        if cut_short {
+        let cut_short = (!inner.ended()).then(|| {
+            let late = Late::now(inner, self.world.stopping_for());
             inner.force();
-        }
+            late
+        });
         let stuck = self.world.drop_cores();
         let left = || inner.events_left() > 0 || inner.quiesce.keep_alives() > 0;
-        let cut_short = (cut_short && left()).then(|| Late::now(inner));
-        let late = cut_short.or(self.world.late.get());
+        let late = cut_short.filter(|_| left());
+        let late = late.or(self.world.late.take());
         verdict(inner, late, stuck, Vec::new()).map_err(SimError::Run)
     }
 

@@ -14,6 +14,7 @@ use crate::cx::{has_host, outside};
 use crate::host::inner::Inner;
 use crate::host::quiesce::Phase;
 use crate::host::source::Source;
+use crate::host::unfinished::UnderWay;
 use crate::host::watchdog::Watchdog;
 use crate::host::worker::{Next, PAUSES, Worker, go_on_once};
 use crate::net::Driver;
@@ -29,6 +30,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A runtime on the cores of a machine nobody needs to own; see
 /// [`Builder::simulate_on`](crate::Builder::simulate_on).
@@ -174,7 +176,7 @@ impl OnMachine {
             // Cores in the middle keep what they have.
             SimError::Stopped(Box::new(stopped))
         })?;
-        verdict(&inner, late.get(), Vec::new(), Vec::new()).map_err(SimError::Run)?;
+        verdict(&inner, late.take(), Vec::new(), Vec::new()).map_err(SimError::Run)?;
         Ok(report)
     }
 }
@@ -318,6 +320,10 @@ impl Source for OffTheClock {
         uncharged(|| self.driver.is_quiet()) && self.outside.next_ns(self.core).is_none()
     }
 
+    fn under_way(&self, now_ns: u64) -> UnderWay {
+        uncharged(|| self.driver.under_way(now_ns))
+    }
+
     fn innermost(&mut self) -> &mut dyn Any {
         self.driver.innermost()
     }
@@ -337,7 +343,8 @@ fn watch(inner: &Arc<Inner>, late: &Rc<Cell<Option<Late>>>) -> mely_hardware::Ti
         if inner.quiesce.phase() == Phase::Draining {
             let since_ns = *stopping_since_ns.get_or_insert(now_ns);
             if u128::from(now_ns - since_ns) >= inner.config.drain_deadline.as_nanos() {
-                late.set(Some(Late::now(&inner)));
+                let stopping_for = Duration::from_nanos(now_ns - since_ns);
+                late.set(Some(Late::now(&inner, stopping_for)));
                 inner.force();
             }
         }

@@ -44,6 +44,7 @@ impl Outside {
     ///
     /// # Panics
     /// If the run has no such core.
+    #[track_caller]
     pub fn post_at<M, F>(&self, core: usize, at_ns: u64, make: M)
     where
         M: FnOnce(u64) -> Callback<F> + Send + 'static,

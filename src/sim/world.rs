@@ -13,6 +13,7 @@ use crate::color::CoreId;
 use crate::cx::outside;
 use crate::host::inner::Inner;
 use crate::host::quiesce::Phase;
+use crate::host::unfinished::REPORT_PERIOD;
 use crate::host::watchdog::{Watchdog, running as running_handler};
 use crate::host::worker::{Next, Worker, go_on_once};
 use crate::net::Driver;
@@ -104,6 +105,8 @@ pub(super) struct World {
     looks: Cell<u32>,
     /// When the end was asked for.
     stopping_since_ns: Cell<Option<u64>>,
+    /// Reports of the drain so far.
+    reports: Cell<u32>,
     pub(super) late: Cell<Option<Late>>,
     /// An assertion of the runtime's own failed: nothing goes on.
     broken: RefCell<Option<Box<dyn Any + Send>>>,
@@ -153,6 +156,7 @@ impl World {
                 look_at_ns: Cell::new(0),
                 looks: Cell::new(0),
                 stopping_since_ns: Cell::new(None),
+                reports: Cell::new(0),
                 late: Cell::new(None),
                 broken: RefCell::new(None),
                 failed: Cell::new(false),
@@ -185,6 +189,7 @@ impl World {
             }
         } else {
             self.watch();
+            self.report();
         }
         #[cfg(debug_assertions)]
         {
@@ -418,8 +423,49 @@ impl World {
         let since_ns = self.stopping_since_ns.get().unwrap_or(now_ns);
         self.stopping_since_ns.set(Some(since_ns));
         if u128::from(now_ns - since_ns) >= self.inner.config.drain_deadline.as_nanos() {
-            self.late.set(Some(Late::now(&self.inner)));
+            let late = Late::now(&self.inner, self.stopping_for());
+            self.late.set(Some(late));
             self.inner.force();
+        }
+    }
+
+    /// How long ago the end was asked for; no time, if it was not.
+    pub(super) fn stopping_for(&self) -> Duration {
+        let since_ns = self.stopping_since_ns.get();
+        Duration::from_nanos(since_ns.map_or(0, |since_ns| self.now_ns() - since_ns))
+    }
+
+    /// When the next report of a drain is due; none without a hook.
+    fn report_ns(&self) -> Option<u64> {
+        self.inner.config.drain_hook.as_ref()?;
+        let after = REPORT_PERIOD * (self.reports.get() + 1);
+        let since_ns = self.stopping_since_ns.get()?;
+        since_ns.checked_add(after.as_nanos() as u64)
+    }
+
+    /// Reports that, if it is due.
+    fn report(&self) {
+        let Some(hook) = &self.inner.config.drain_hook else {
+            return;
+        };
+        let now_ns = self.now_ns();
+        if self.report_ns().is_none_or(|at_ns| at_ns > now_ns) {
+            return;
+        }
+        let stopping_for = self.stopping_for();
+        let periods = stopping_for.as_nanos() / REPORT_PERIOD.as_nanos();
+        self.reports.set(periods as u32);
+        let mut unfinished = self.inner.unfinished(stopping_for);
+        for core in &*self.cores.borrow() {
+            // One that is in the middle of a step does not answer.
+            if let Some(worker) = &core.worker {
+                unfinished.add(worker.source.under_way(now_ns));
+            }
+        }
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(&unfinished))) {
+            // As the hook for slow handlers.
+            self.inner.force();
+            resume_unwind(payload);
         }
     }
 
@@ -440,6 +486,7 @@ impl World {
         });
         // A core is never busy for ever.
         let later = moments.chain(look_ns).chain(deadline_ns);
+        let later = later.chain(self.report_ns());
         let later = later.filter(|&ns| ns > now_ns);
         later.min()
     }

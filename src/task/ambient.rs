@@ -44,6 +44,7 @@ impl std::error::Error for NoContext {}
 ///
 /// # Panics
 /// Where [`try_with_cx`] returns an error.
+#[track_caller]
 pub fn with_cx<R>(f: impl FnOnce(&mut Cx) -> R) -> R {
     match try_with_cx(f) {
         Ok(result) => result,

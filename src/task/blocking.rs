@@ -3,10 +3,10 @@
 use super::time::within_task;
 use crate::ask::Asked;
 use crate::host::blocking::{Blocking, BlockingError};
+use crate::host::panics::Caught;
 use crate::sync::{Arc, Mutex};
 use crate::{Callback, Color, Cx};
 use std::future::pending;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Cancels work that has not begun when it is dropped.
 struct CancelOnDrop(Option<Blocking>);
@@ -63,7 +63,7 @@ where
         });
         let work = move || {
             let work = its.lock().unwrap().take().expect("it runs once");
-            catch_unwind(AssertUnwindSafe(work))
+            Caught::catching(work)
         };
         (cx.blocking(work, told), reply)
     });
@@ -78,7 +78,7 @@ where
     };
     match reply.await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(panic)) => resume_unwind(panic),
+        Ok(Err(panic)) => panic.resume(),
         // The run is cut short, and the task with it.
         Err(_) => pending().await,
     }

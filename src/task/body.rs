@@ -36,7 +36,7 @@ use crate::gate::HoldId;
 use crate::host::holding::arrive;
 use crate::host::inner::{Ended, Inner};
 use crate::host::leftovers::Leftover;
-use crate::host::panics::catching;
+use crate::host::panics::{catching, message_of};
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::worker::lend_current;
@@ -44,6 +44,7 @@ use crate::in_color::InColor;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, fault};
 use crate::{Color, Cx, Handler};
+use std::any::type_name;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
@@ -127,6 +128,29 @@ where
     move |cx| first.begin(cx, |future| future)
 }
 
+/// A future while it is polled. If it panics, it is dropped while that panic unwinds, so that the
+/// values it owns see the panic: a connection is reset, and not closed.
+struct Polled<'a, F>(&'a mut Option<Pin<Box<F>>>);
+
+impl<F: Future> Polled<'_, F> {
+    fn poll(self, waker: &Waker) -> Poll<F::Output> {
+        let future = self.0.as_mut().expect("polled once");
+        let polled = future.as_mut().poll(&mut Context::from_waker(waker));
+        std::mem::forget(self);
+        polled
+    }
+}
+
+impl<F> Drop for Polled<'_, F> {
+    fn drop(&mut self) {
+        let future = self.0.take();
+        // The first panic is the one that goes on.
+        if let Err(another) = catching(|| drop(future)) {
+            drop(message_of(another));
+        }
+    }
+}
+
 /// A future that was polled before.
 struct Parked<F> {
     future: Pin<Box<F>>,
@@ -166,23 +190,21 @@ where
     }
 
     /// Polls the future in an event of its color. `key`: it was polled before.
-    fn poll(
-        self: Arc<Self>,
-        cx: &mut Cx,
-        mut future: Pin<Box<F>>,
-        waker: Waker,
-        key: Option<usize>,
-    ) {
+    fn poll(self: Arc<Self>, cx: &mut Cx, future: Pin<Box<F>>, waker: Waker, key: Option<usize>) {
         // What was written before a wake is seen from here on. One mark goes and the other comes,
         // by an instruction that need not try again.
         let before = self.status.fetch_add(POLLED - SCHEDULED, Ordering::AcqRel);
         debug_assert!(before & SCHEDULED != 0 && before & (POLLED | OVER) == 0);
         let mut result = Err(NoReply::Canceled);
         let mut panic = None;
+        let mut future = Some(future);
         if before & CANCELED == 0 {
-            let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
+            let poll = || Polled(&mut future).poll(&waker);
             match cx.lend_while(|| catching(poll)) {
-                Ok(Poll::Pending) => return self.wait(cx, future, waker, key),
+                Ok(Poll::Pending) => {
+                    let future = future.expect("it has not panicked");
+                    return self.wait(cx, future, waker, key);
+                }
                 Ok(Poll::Ready(value)) => result = Ok(value),
                 Err(payload) => panic = Some(payload),
             }
@@ -322,6 +344,11 @@ where
 }
 
 impl<F: Future<Output: Send> + Send> Leftover for Body<F> {
+    fn name(&self) -> (Color, &'static str) {
+        let name = self.handler.map_or_else(type_name::<F>, Handler::name);
+        (self.waiting.color(), name)
+    }
+
     fn drop_after_the_end(&self, ended: &mut Ended<'_>) {
         let waiting = self.waiting.borrow_after_the_end(ended).take();
         let dropped = catching(|| drop(waiting));

@@ -259,6 +259,7 @@ impl Cx {
     ///
     /// # Panics
     /// At the builder's limit of queued events; see [`try_spawn`](Self::try_spawn).
+    #[track_caller]
     pub fn spawn<F>(&self, color: Color, future: F) -> Task<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -270,6 +271,7 @@ impl Cx {
     ///
     /// # Panics
     /// As [`spawn`](Self::spawn).
+    #[track_caller]
     pub fn spawn_as<F>(&self, handler: &'static Handler, color: Color, future: F) -> Task<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -406,6 +408,7 @@ impl<T: Send + 'static> Colored<T> {
             Ok(reply) => reply.await,
             Err(PostError::Full(_)) => Err(NoReply::Full),
             Err(PostError::Ended(_)) => Err(NoReply::Dropped),
+            Err(PostError::Refused(..)) => Err(NoReply::Panicked),
         }
     }
 }

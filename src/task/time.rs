@@ -4,12 +4,15 @@ use super::ambient::try_with_cx;
 use crate::host::inner::Inner;
 use crate::net::Timer;
 use crate::sync::{Arc, Mutex};
-use crate::{Callback, Cx};
+use crate::{Callback, Cx, Handler};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+/// What the end of a sleep runs under.
+static SLEEP: Handler = Handler::new("mely: sleep");
 
 /// Returns `after` from the first poll, no earlier; see [`Cx::timer`](crate::Cx::timer) for how
 /// late.
@@ -53,6 +56,7 @@ enum Alarm {
 impl Future for Sleep {
     type Output = ();
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         // A waker's code is somebody's: cloned before the lock, dropped after it.
         let waker = context.waker().clone();
@@ -66,7 +70,7 @@ impl Future for Sleep {
                         waker.wake();
                     }
                 };
-                cx.deadline(self.after, Callback::new(None, cx.color(), ring))
+                cx.deadline(self.after, Callback::new(Some(&SLEEP), cx.color(), ring))
             });
             self.timer = Some((timer, alarm));
             return Poll::Pending;
@@ -107,6 +111,7 @@ impl fmt::Debug for Sleep {
 ///
 /// # Panics
 /// If none does.
+#[track_caller]
 pub(super) fn within_task<R>(what: &str, f: impl FnOnce(&mut Cx) -> R) -> R {
     match try_with_cx(f) {
         Ok(result) => result,
@@ -180,6 +185,7 @@ pub struct Stopping {
 impl Future for Stopping {
     type Output = ();
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if let Some((inner, _, waker)) = &self.noted
             && waker.will_wake(context.waker())

@@ -29,7 +29,7 @@ use crate::host::poster::{PostError, Poster};
 use crate::host::quiesce::Until;
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
-use crate::{Color, Cx, Handler};
+use crate::{Color, Cx, Handler, Refused};
 
 /// What the events of all colors have in common.
 ///
@@ -156,38 +156,40 @@ impl StatesByColor {
     }
 }
 
+/// Whether an event is refused that could not have a state, since that is poisoned as of now.
+/// Otherwise it is posted and panics.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IfPoisoned {
+    Refused,
+    Posted,
+}
+
 impl<H: Handles> Target<H> {
-    /// # Panics
-    /// As [`Cx::with_all`].
-    fn of(states: impl ToHandles<Handles = H>) -> Target<H> {
+    /// Of states that can be had together.
+    fn of(states: impl ToHandles<Handles = H>, poisoned: IfPoisoned) -> Result<Target<H>, Refused> {
         let handles = states.handles();
         let mut places: Vec<(usize, StatePlace<'_>)> =
             handles.places().into_iter().enumerate().collect();
-        let Some(inner) = places.first().map(|first| Arc::clone(first.1.inner)) else {
-            panic!("an event of no states has no color");
-        };
+        let first = &places.first().ok_or(Refused::NoState)?.1;
+        let inner = Arc::clone(first.inner);
+        if places.iter().any(|of| !Arc::ptr_eq(of.1.inner, &inner)) {
+            return Err(Refused::TwoRuntimes);
+        }
         places.sort_unstable_by_key(|(_, place)| (place.color, place.address));
-        for pair in places.windows(2) {
-            let [(_, before), (_, after)] = pair else {
-                unreachable!("two of them")
-            };
-            assert!(
-                Arc::ptr_eq(before.inner, after.inner),
-                "states of two runtimes cannot be had together"
-            );
-            assert!(
-                before.address != after.address,
-                "the same state twice, of color {}",
-                before.color
-            );
+        let twice = |pair: &&[(usize, StatePlace<'_>)]| pair[0].1.address == pair[1].1.address;
+        if let Some(pair) = places.windows(2).find(twice) {
+            return Err(Refused::Twice(pair[0].1.color));
+        }
+        if poisoned == IfPoisoned::Refused && places.iter().any(|of| of.1.is_poisoned) {
+            return Err(Refused::Poisoned);
         }
         let numbers = places.iter().map(|(number, place)| (place.color, *number));
         let states = StatesByColor::new(numbers.collect());
-        Target {
+        Ok(Target {
             inner,
             states,
             handles,
-        }
+        })
     }
 
     /// The color of all states, if they have one.
@@ -281,13 +283,17 @@ where
 fn try_with_all<S, F>(
     handler: Option<&'static Handler>,
     states: S,
+    poisoned: IfPoisoned,
     f: F,
 ) -> Result<(), PostError<F>>
 where
     S: States,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
 {
-    post::<S, (), F>(Target::of(states), handler, None, f)
+    match Target::of(states, poisoned) {
+        Ok(target) => post::<S, (), F>(target, handler, None, f),
+        Err(refused) => Err(PostError::Refused(refused, f)),
+    }
 }
 
 fn ask_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
@@ -296,7 +302,10 @@ where
     R: Send + 'static,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
 {
-    let target = Target::of(states);
+    let target = match Target::of(states, IfPoisoned::Posted) {
+        Ok(target) => target,
+        Err(refused) => return Err(PostError::Refused(refused, f)),
+    };
     let (asked, reply) = Asked::new(&target.inner);
     post::<S, R, F>(target, None, Some(asked), f)?;
     Ok(reply)
@@ -338,12 +347,13 @@ impl Cx {
     /// At the builder's limit of queued events; see [`try_with_all`](Self::try_with_all). Also if
     /// there is no state, or one of them twice, or if they are of two runtimes; and if they are of
     /// another runtime, which has ended.
+    #[track_caller]
     pub fn with_all<S, F>(&self, states: S, f: F)
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        accepted(self.try_with_all(states, f));
+        accepted(try_with_all(None, states, IfPoisoned::Posted, f));
     }
 
     /// Like [`with_all`](Self::with_all), under a handler.
@@ -370,33 +380,32 @@ impl Cx {
     ///
     /// # Panics
     /// As [`with_all`](Self::with_all).
+    #[track_caller]
     pub fn with_all_as<S, F>(&self, handler: &'static Handler, states: S, f: F)
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        accepted(try_with_all(Some(handler), states, f));
+        accepted(try_with_all(Some(handler), states, IfPoisoned::Posted, f));
     }
 
     /// Posts to several colors, or gives the closure back.
     ///
     /// # Errors
-    /// As [`Poster::with_all`].
-    ///
-    /// # Panics
-    /// If there is no state, or one of them twice, or if they are of two runtimes.
+    /// As [`Poster::with_all`]; and [`PostError::Refused`] also if one of the states is poisoned.
     pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        try_with_all(None, states, f)
+        try_with_all(None, states, IfPoisoned::Refused, f)
     }
 
     /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
     ///
     /// # Panics
     /// As [`with_all`](Self::with_all).
+    #[track_caller]
     pub fn ask_all<S, R, F>(&self, states: S, f: F) -> Reply<R>
     where
         S: States,
@@ -412,24 +421,19 @@ impl Poster {
     /// another runtime.
     ///
     /// # Errors
-    /// As [`post`](Self::post).
-    ///
-    /// # Panics
-    /// If there is no state, or one of them twice, or if they are of two runtimes.
+    /// As [`post`](Self::post). [`PostError::Refused`] if there is no state, or one of them twice,
+    /// or if they are of two runtimes.
     pub fn with_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        try_with_all(None, states, f)
+        try_with_all(None, states, IfPoisoned::Posted, f)
     }
 
     /// Like [`with_all`](Self::with_all), under a handler; see [`Cx::with_all_as`].
     ///
     /// # Errors
-    /// As [`post`](Self::post).
-    ///
-    /// # Panics
     /// As [`with_all`](Self::with_all).
     pub fn with_all_as<S, F>(
         &self,
@@ -441,15 +445,12 @@ impl Poster {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        try_with_all(Some(handler), states, f)
+        try_with_all(Some(handler), states, IfPoisoned::Posted, f)
     }
 
     /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
     ///
     /// # Errors
-    /// As [`post`](Self::post).
-    ///
-    /// # Panics
     /// As [`with_all`](Self::with_all).
     pub fn ask_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, PostError<F>>
     where

@@ -8,7 +8,7 @@
 
 use super::read_states::ReadStates;
 use super::read_states::sealed::ReadHandles;
-use super::{StatesByColor, Target};
+use super::{IfPoisoned, StatesByColor, Target};
 use crate::ask::{Asked, Reply, run_asked};
 use crate::event::node::Sort;
 use crate::host::cx::accepted;
@@ -123,13 +123,17 @@ where
 fn try_read_all<S, F>(
     handler: Option<&'static Handler>,
     states: S,
+    poisoned: IfPoisoned,
     f: F,
 ) -> Result<(), PostError<F>>
 where
     S: ReadStates,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
 {
-    post_all::<S, (), F>(Target::of(states), handler, None, f)
+    match Target::of(states, poisoned) {
+        Ok(target) => post_all::<S, (), F>(target, handler, None, f),
+        Err(refused) => Err(PostError::Refused(refused, f)),
+    }
 }
 
 fn ask_read_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
@@ -138,7 +142,10 @@ where
     R: Send + 'static,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
 {
-    let target = Target::of(states);
+    let target = match Target::of(states, IfPoisoned::Posted) {
+        Ok(target) => target,
+        Err(refused) => return Err(PostError::Refused(refused, f)),
+    };
     let (asked, reply) = Asked::new(&target.inner);
     post_all::<S, R, F>(target, None, Some(asked), f)?;
     Ok(reply)
@@ -224,6 +231,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     ///
     /// # Panics
     /// As [`post`](Self::post).
+    #[track_caller]
     pub fn read<P, F>(&self, by: &P, f: F) -> P::Posted<F>
     where
         P: Post + ?Sized,
@@ -236,6 +244,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     ///
     /// # Panics
     /// As [`post`](Self::post).
+    #[track_caller]
     pub fn read_as<P, F>(&self, by: &P, handler: &'static Handler, f: F) -> P::Posted<F>
     where
         P: Post + ?Sized,
@@ -244,16 +253,16 @@ impl<T: Send + Sync + 'static> Colored<T> {
         P::posted(self.post_read(by, Some(handler), f, None))
     }
 
-    /// Like [`read`](Self::read), and gives the closure back where that panics.
+    /// Like [`read`](Self::read), and gives the closure back where that panics, or the event would.
     ///
     /// # Errors
-    /// As [`Poster::post`].
+    /// As [`try_post`](Self::try_post).
     pub fn try_read<P, F>(&self, by: &P, f: F) -> Result<(), PostError<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&T, &mut Cx) + Send + 'static,
     {
-        self.post_read(by, None, f, None)
+        self.post_read(by, None, self.unless_poisoned(f)?, None)
     }
 
     /// Like [`read`](Self::read), and returns a handle for what `f` will return, as
@@ -261,6 +270,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     ///
     /// # Panics
     /// As [`post`](Self::post).
+    #[track_caller]
     pub fn ask_read<P, R, F>(&self, by: &P, f: F) -> P::Asked<R, F>
     where
         P: Post + ?Sized,
@@ -320,12 +330,13 @@ impl Cx {
     ///
     /// # Panics
     /// As [`with_all`](Self::with_all).
+    #[track_caller]
     pub fn read_all<S, F>(&self, states: S, f: F)
     where
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        accepted(self.try_read_all(states, f));
+        accepted(try_read_all(None, states, IfPoisoned::Posted, f));
     }
 
     /// Like [`read_all`](Self::read_all), under a handler: that of the event which runs `f`.
@@ -343,33 +354,32 @@ impl Cx {
     ///
     /// # Panics
     /// As [`with_all`](Self::with_all).
+    #[track_caller]
     pub fn read_all_as<S, F>(&self, handler: &'static Handler, states: S, f: F)
     where
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        accepted(try_read_all(Some(handler), states, f));
+        accepted(try_read_all(Some(handler), states, IfPoisoned::Posted, f));
     }
 
     /// Posts to several colors, or gives the closure back.
     ///
     /// # Errors
-    /// As [`Poster::read_all`].
-    ///
-    /// # Panics
     /// As [`try_with_all`](Self::try_with_all).
     pub fn try_read_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
     where
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        try_read_all(None, states, f)
+        try_read_all(None, states, IfPoisoned::Refused, f)
     }
 
     /// As [`read_all`](Self::read_all), and returns a handle for what `f` will return.
     ///
     /// # Panics
     /// As [`with_all`](Self::with_all).
+    #[track_caller]
     pub fn ask_read_all<S, R, F>(&self, states: S, f: F) -> Reply<R>
     where
         S: ReadStates,
@@ -385,24 +395,18 @@ impl Poster {
     /// may be of another runtime.
     ///
     /// # Errors
-    /// As [`post`](Self::post).
-    ///
-    /// # Panics
     /// As [`with_all`](Self::with_all).
     pub fn read_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
     where
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        try_read_all(None, states, f)
+        try_read_all(None, states, IfPoisoned::Posted, f)
     }
 
     /// Like [`read_all`](Self::read_all), under a handler; see [`Cx::read_all_as`].
     ///
     /// # Errors
-    /// As [`post`](Self::post).
-    ///
-    /// # Panics
     /// As [`with_all`](Self::with_all).
     pub fn read_all_as<S, F>(
         &self,
@@ -414,15 +418,12 @@ impl Poster {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        try_read_all(Some(handler), states, f)
+        try_read_all(Some(handler), states, IfPoisoned::Posted, f)
     }
 
     /// As [`read_all`](Self::read_all), and returns a handle for what `f` will return.
     ///
     /// # Errors
-    /// As [`post`](Self::post).
-    ///
-    /// # Panics
     /// As [`with_all`](Self::with_all).
     pub fn ask_read_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, PostError<F>>
     where

@@ -3,7 +3,7 @@
 use crate::colored::Lent;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
-use crate::in_color::Refused;
+use crate::host::refused::Refused;
 use crate::sync::Arc;
 use crate::{Color, Colored, Cx};
 
@@ -58,6 +58,7 @@ pub(crate) struct StatePlace<'a> {
     pub(super) inner: &'a Arc<Inner>,
     /// Which state it is.
     pub(super) address: usize,
+    pub(super) is_poisoned: bool,
 }
 
 /// Handles of states, of whatever number.
@@ -104,6 +105,7 @@ fn place<T: Send + 'static>(state: &Colored<T>) -> StatePlace<'_> {
         color: state.color(),
         inner: &state.poster().inner,
         address: state.address(),
+        is_poisoned: state.is_poisoned(),
     }
 }
 

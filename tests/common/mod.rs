@@ -11,7 +11,7 @@ pub mod wire;
 
 use mely::net::{Backend, SimNet};
 use mely::topology::Topology;
-use mely::{Builder, Cores, RunError, Runtime};
+use mely::{Builder, Cores, OnPanic, RunError, Runtime};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +22,11 @@ use std::time::{Duration, Instant};
 /// for comes at once or never.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// A builder with this many cores, also on a machine with fewer processors.
+/// A builder with this many cores, also on a machine with fewer processors. An assertion that fails
+/// in a handler ends the run.
 pub fn cores(n: usize) -> Builder {
     let builder = Runtime::builder()
+        .on_panic(OnPanic::Stop)
         .cores(Cores::Count(n))
         .oversubscribe(true);
     if !cfg!(miri) {

@@ -69,6 +69,15 @@ impl Client {
         bytes
     }
 
+    /// The other end resets the connection. Returns what came before.
+    pub fn is_reset(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let end = self.read_to_end(&mut bytes);
+        let kind = end.map_err(|error| error.kind());
+        assert_eq!(kind, Err(ErrorKind::ConnectionReset), "after {bytes:?}");
+        bytes
+    }
+
     /// Exactly this many bytes.
     pub fn exactly(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];

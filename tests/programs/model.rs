@@ -151,6 +151,9 @@ pub(crate) struct Model {
     pub(crate) bounds: Vec<Bound>,
     outside: Known,
     pub(crate) panics: u64,
+    /// The first event of the run, whose panic ends the run in any case; and whether it did.
+    pub(crate) start: Option<Id>,
+    pub(crate) start_panicked: bool,
     /// The program has asked for the end: timers need not fire.
     pub(crate) stopped: bool,
     /// The first promise that was not kept.
@@ -372,6 +375,7 @@ impl Model {
         let event = &mut self.events[id];
         event.state = State::Ran;
         self.panics += u64::from(panicked);
+        self.start_panicked |= panicked && self.start == Some(id);
         let color = event.color;
         let known = event.known.clone();
         let reading = self.reading.entry(color).or_default();

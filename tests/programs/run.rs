@@ -632,12 +632,16 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     let accepted = |id: Id| judge.model().accept(None, id);
     let first = offer(0, &program.start);
     let id = first.id;
+    judge.model().start = Some(id);
     simulation
         .start(move |cx| first.run(cx))
         .map_err(|error| error.to_string())?;
     accepted(id);
     let mut outside: VecDeque<_> = program.outside.iter().collect();
-    let panics_matter = || judge.model().panics > 0 && program.on_panic == OnPanic::Stop;
+    let panics_matter = || {
+        let model = judge.model();
+        model.start_panicked || model.panics > 0 && program.on_panic == OnPanic::Stop
+    };
     let latest_kept = || judge.kept.lock().unwrap().pop();
     let mut stopped = false;
     let mut gap = 0;

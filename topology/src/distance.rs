@@ -94,6 +94,7 @@ impl Topology {
     /// assert_eq!(machine.distance(0, 1), Distance::SharedL1);
     /// # Ok::<(), mely_topology::Error>(())
     /// ```
+    #[track_caller]
     pub fn distance(&self, a: usize, b: usize) -> Distance {
         let (core_a, core_b) = (&self.cores[a], &self.cores[b]);
         if a == b {

@@ -48,6 +48,7 @@ impl Topology {
     /// assert_eq!(machine.victims(1), [(0, SharedL2), (3, SameMachine), (2, SameMachine)]);
     /// # Ok::<(), mely_topology::Error>(())
     /// ```
+    #[track_caller]
     pub fn victims(&self, thief: usize) -> Vec<(usize, Distance)> {
         let mut at: [Vec<usize>; Distance::COUNT] = Default::default();
         for core in 0..self.cores.len() {

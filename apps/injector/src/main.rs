@@ -36,7 +36,7 @@ mod tests;
 mod work;
 
 use args::{Args, Command, Role};
-use mely::{Runtime, Stealing};
+use mely::{OnPanic, Runtime, Stealing};
 use mely_apps_common::{cores, files, out};
 use std::process::ExitCode;
 
@@ -72,6 +72,8 @@ fn inject(args: &Args) -> master::Result<()> {
     }
     // The load is even by construction, and a connection that stays on its core costs least.
     let builder = Runtime::builder().stealing(Stealing::Off);
+    // A load that has lost a part of itself measures nothing.
+    let builder = builder.on_panic(OnPanic::Stop);
     let (builder, said) = cores::set(builder, args.cores);
     if let Some(said) = said {
         out::say(NAME, said);

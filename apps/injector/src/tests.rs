@@ -7,7 +7,7 @@ use crate::file_set::{FileSet, Kind};
 use crate::measure::{Measure, Outcome};
 use crate::work::{Check, Until, Work};
 use crate::{master, run};
-use mely::{Cores, Runtime, Stealing};
+use mely::{Cores, OnPanic, Runtime, Stealing};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -43,6 +43,7 @@ fn answer(mut stream: TcpStream, set: FileSet) -> Option<()> {
 
 fn runtime() -> Runtime {
     let builder = Runtime::builder().cores(Cores::Count(1));
+    let builder = builder.on_panic(OnPanic::Stop);
     builder.stealing(Stealing::Off).build().unwrap()
 }
 

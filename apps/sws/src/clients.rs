@@ -8,7 +8,7 @@ use crate::session::{CLOSE, Session};
 use crate::voice::{QUIET, Voice};
 use crate::{NAME, clock, out, process, signals, source};
 use mely::net::{Acceptors, Incoming, Listener};
-use mely::{Color, Colored, Cx, Handler, Poster};
+use mely::{Color, Colored, Cx, Handler, PanicReport, Poster, WeakColored};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -76,6 +76,7 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
         says_later: false,
     };
     let clients = Colored::new(cx, ACCEPT_COLOR, clients);
+    let _ = server.clients.set(clients.downgrade());
     let acceptors = match server.args.accept {
         Accept::PerCore => Acceptors::PerCore,
         Accept::Single => Acceptors::Single,
@@ -111,6 +112,25 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
         );
     }
     Ok(addr)
+}
+
+/// A handler has panicked. A connection whose handler it was is closed, and gives its place back.
+/// Without Accept's state no client can be accepted: then the server ends.
+pub(crate) fn panicked(server: &Server, panic: &PanicReport) {
+    let (handler, color) = (panic.handler, panic.color);
+    if color == ACCEPT_COLOR {
+        let _ = server.failed.set(panic.clone());
+        return server.poster.stop();
+    }
+    out::try_say(
+        NAME,
+        format_args!("handler {handler} panicked: its connection is closed"),
+    );
+    if let Some(clients) = server.clients.get().and_then(WeakColored::upgrade) {
+        let ends = move |clients: &mut Clients, cx: &mut Cx| clients.end_after_panic(cx, color);
+        // Refused if the clients' state is gone, or its own event has panicked.
+        let _ = clients.try_post_as(&server.poster, &CLOSE, ends);
+    }
 }
 
 /// How many clients there is room for.
@@ -204,6 +224,19 @@ impl Clients {
         }
     }
 
+    /// Closes the connection of this color, whose state a panic has left half changed.
+    fn end_after_panic(&mut self, cx: &mut Cx, color: Color) {
+        let leaving = self.refused.values().chain(self.leaving.members());
+        let mut sessions = self.open.values().chain(leaving);
+        if let Some(session) = sessions.find(|session| session.color() == color) {
+            let session = session.clone();
+            cx.post_callback(CLOSE.on(color, move |cx| {
+                session.clear_poison();
+                let _ = session.with(cx, |session, cx| session.close(cx, true));
+            }));
+        }
+    }
+
     /// For the figures.
     fn count(&self) {
         let (open, leaving) = (self.open.len() as u64, self.leaving.len() as u64);
@@ -291,5 +324,71 @@ impl Clients {
         for session in self.open.values().chain(leaving) {
             session.post_as(cx, &CLOSE, Session::cut_off);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Args;
+    use mely::{Cores, Runtime};
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::sync::OnceLock;
+    use std::sync::mpsc::channel;
+
+    /// The text that a client gets until it is closed; none if it is reset.
+    fn told(client: &mut TcpStream) -> String {
+        let limit = Some(Duration::from_secs(30));
+        client.set_read_timeout(limit).unwrap();
+        let mut text = String::new();
+        match client.read_to_string(&mut text) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => String::new(),
+            read => read.map(|_| text).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_panic_costs_its_connection_only_and_gives_its_place_back() {
+        let args = Args {
+            listen: ([127, 0, 0, 1], 0).into(),
+            ..Args::default()
+        };
+        let served: &'static OnceLock<&'static Server> = Box::leak(Box::default());
+        let builder = Runtime::builder().cores(Cores::Count(1));
+        let builder = builder.panic_hook(|panic| panicked(served.get().unwrap(), panic));
+        let runtime = builder.build().unwrap();
+        let poster = runtime.poster();
+        let server = Server::new(crate::builtin::site(), args, 1_024, runtime.poster());
+        let server: &'static Server = Box::leak(Box::new(server));
+        let _ = served.set(server);
+        let (tell, addr) = channel();
+        let clients = std::thread::spawn(move || {
+            let addr = addr.recv().unwrap();
+            let open = || server.open.load(Ordering::Relaxed);
+            let eventually = |expected| {
+                while open() != expected {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            };
+            let [mut panics, mut goes_on] = [(); 2].map(|()| TcpStream::connect(addr).unwrap());
+            eventually(2);
+            let clients = server.clients.get().unwrap().upgrade().unwrap();
+            let plant = |clients: &mut Clients, cx: &mut Cx| {
+                // The first that came.
+                clients.open[&0].post(cx, |_session, _cx| panic!("planted"));
+            };
+            clients.post(&poster, plant).unwrap();
+            assert_eq!(told(&mut panics), "");
+            eventually(1);
+            let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            goes_on.write_all(request).unwrap();
+            assert!(told(&mut goes_on).starts_with("HTTP/1.1 200"));
+            poster.stop();
+        });
+        let begin = move |cx: &mut Cx| tell.send(start(cx, server).unwrap()).unwrap();
+        runtime.run(begin).unwrap();
+        clients.join().unwrap();
+        assert!(server.failed.get().is_none());
     }
 }

@@ -64,7 +64,7 @@ use mely_apps_common::{cores, files, out};
 use server::Server;
 use std::error::Error;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// The Mely paper's allocator (its section IV-C), for who has it:
@@ -144,6 +144,13 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     if let Some(file) = &args.record {
         builder = builder.record(file, args.record_mib_max << 20);
     }
+    let served = Arc::new(OnceLock::<&Server>::new());
+    let its = Arc::clone(&served);
+    builder = builder.panic_hook(move |panic| {
+        if let Some(server) = its.get() {
+            clients::panicked(server, panic);
+        }
+    });
     let recorded = args.record.clone();
     let runtime = builder.build().map_err(|error| match &error {
         BuildError::Record(reason) => format!("--record: {reason}"),
@@ -157,6 +164,7 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
         files::limit(NAME),
         runtime.poster(),
     )));
+    let _ = served.set(server);
     let failure = Arc::new(Mutex::new(None));
     let its = Arc::clone(&failure);
     let ran = runtime.run(move |cx| {
@@ -181,5 +189,8 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
         out::say(NAME, format_args!("the summary is lost: {error}"));
     }
     ran?;
+    if let Some(panic) = server.failed.get() {
+        return Err(format!("no client can be accepted any more: {panic}").into());
+    }
     Ok(figures.connections.cut_off())
 }

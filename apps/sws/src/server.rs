@@ -18,7 +18,7 @@
 //! not have, is an event only for what had to wait. So a request is three events.
 
 use crate::args::Args;
-use crate::clients::ACCEPT_COLOR;
+use crate::clients::{ACCEPT_COLOR, Clients};
 use crate::clock::{self, Time};
 use crate::deadlines::Deadlines;
 use crate::figures::{self, Figures};
@@ -28,7 +28,7 @@ use crate::site::Site;
 use crate::status::Status;
 use crate::tally::Tally;
 use crossbeam_utils::CachePadded;
-use mely::{Color, Poster};
+use mely::{Color, PanicReport, Poster, WeakColored};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -48,6 +48,10 @@ pub(crate) struct Server {
     pub(crate) files_max: u64,
     /// How many may be connected; known once the server listens.
     pub(crate) places: OnceLock<Places>,
+    /// Those that are connected.
+    pub(crate) clients: OnceLock<WeakColored<Clients>>,
+    /// The panic after which no client can be accepted.
+    pub(crate) failed: OnceLock<PanicReport>,
     /// A core each.
     tallies: Box<[CachePadded<Tally>]>,
     pub(crate) accepted: AtomicU64,
@@ -71,6 +75,8 @@ impl Server {
             backend: OnceLock::new(),
             files_max,
             places: OnceLock::new(),
+            clients: OnceLock::new(),
+            failed: OnceLock::new(),
             tallies: tallies.collect(),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),

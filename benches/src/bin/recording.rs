@@ -8,7 +8,7 @@
 //! another (`hop`), on one core and on all. The files are written to FOLDER, by default that of
 //! temporary files.
 
-use mely::{Color, Cores, Cx, Runtime};
+use mely::{Color, Cores, Cx, OnPanic, Runtime};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -103,6 +103,7 @@ fn go(cx: &mut Cx, left: u64, turns: u64, hop: bool) {
 /// Runs; ns an event and core, and the bytes of the recording.
 fn run(cores: usize, turns: u64, hop: bool, record: Option<&Path>) -> (f64, u64) {
     let mut builder = Runtime::builder()
+        .on_panic(OnPanic::Stop)
         .cores(Cores::Count(cores))
         .exit_when_idle(true);
     if let Some(file) = record {

@@ -166,6 +166,8 @@ impl SideDraw {
             .color_slots(1 << self.slot_bits)
             .batch(self.batch)
             .on_panic(self.on_panic)
+            // The process's hook counts them.
+            .panic_hook(|_| ())
             .spin(self.spin)
             .wake_cost(self.wake_cost)
             .pin(self.pin)

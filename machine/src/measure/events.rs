@@ -1,7 +1,7 @@
 //! What the scheduler itself takes, on one core with all in its first cache: mely as it ships.
 
 use super::median;
-use mely::{Color, Cores, Cx, Poster, Runtime};
+use mely::{Color, Cores, Cx, OnPanic, Poster, Runtime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ pub(super) struct EventCosts {
 /// Runs `start` on a runtime of one core, until `Shared::over`.
 fn run(start: impl FnOnce(&mut Cx) + Send + 'static) -> Result<Poster, String> {
     let builder = Runtime::builder()
+        .on_panic(OnPanic::Stop)
         .cores(Cores::Count(1))
         .exit_when_idle(true)
         .watchdog(Duration::MAX);

@@ -61,6 +61,7 @@ impl SimNet {
     ///
     /// # Panics
     /// If there is no such number: they go from 1 to 4,095.
+    #[track_caller]
     pub fn fail_next(&self, call: SimCall, errno: i32) {
         assert!((1..=4_095).contains(&errno), "{errno} is no error number");
         self.with(|net| net.fail_next(call, Errno::from_raw_os_error(errno)));

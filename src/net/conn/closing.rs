@@ -16,29 +16,36 @@ use crate::net::registry::Registry;
 use std::sync::Arc;
 
 impl Conn {
+    /// Closes at once, and tells the peer that this is no end: code of the application's that had
+    /// the connection has panicked.
+    pub(in crate::net) fn reset(self: Arc<Conn>, cx: &mut Cx) {
+        self.in_color(cx).broken = true;
+        self.close(cx, true);
+    }
+
     /// Closes when what is queued has been sent, or at once.
     pub(in crate::net) fn close(self: Arc<Conn>, cx: &mut Cx, at_once: bool) {
-        let (sending, lost, watched, dropped) = {
+        let (sending, broken, watched, dropped) = {
             let mut colored = self.in_color(cx);
             if colored.phase == Phase::Closed {
                 return;
             }
             colored.phase = Phase::Closing;
-            let lost = at_once && colored.queued_bytes > 0;
-            colored.broken |= lost;
+            colored.broken |= at_once && colored.queued_bytes > 0;
             if at_once {
                 let queued: usize = colored.queue.drain(..).map(|buf| buf.len()).sum();
                 colored.queued_bytes -= queued;
             }
             let after_received = std::mem::take(&mut colored.after_received);
             let dropped = (colored.on_data.take(), after_received);
-            (colored.sending, lost, colored.idle.is_some(), dropped)
+            let (sending, broken) = (colored.sending, colored.broken);
+            (sending, broken, colored.idle.is_some(), dropped)
         };
         if !sending {
             self.go_home(cx);
         } else if at_once && let Some(driver) = Driver::of(&mut cx.worker().source) {
             // The send under way, on whichever ring, ends with an error; then we go home.
-            if lost {
+            if broken {
                 self.owner.reset(self.fd);
             }
             driver.backend.shutdown(self.fd, How::Both);

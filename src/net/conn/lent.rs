@@ -3,9 +3,17 @@
 //! A callback is taken out of the color half for the time of its call, so that the application can
 //! do with the connection what it likes meanwhile: close it, or set another callback. It is dropped
 //! after its last call, since what it holds may hold the connection.
+//!
+//! **A panic** of a callback, or of a session ([`crate::net::session`]), leaves the application's
+//! part of the connection in doubt: the connection is reset, by the next event of its color
+//! ([`Conn::reset_after_panic`]). That event also drops the callback, since a second panic while
+//! the first one unwinds would end the process. A stream that is dropped while a panic unwinds, as
+//! the stream of a task is, resets its connection as well: to the peer, an end would mean that it
+//! has got everything.
 
 use super::{ColorHalf, Conn, Phase};
 use crate::Cx;
+use crate::host::quiesce::Until;
 use crate::io::RecvBuf;
 use crate::net::Stream;
 use std::io;
@@ -44,7 +52,7 @@ impl Conn {
     /// Calls a callback that was taken out of its place, in an event of the color, and gives it
     /// back. Returns the stream that it was called with, and the callback if it is not called any
     /// more: for the caller to drop last, since that may panic.
-    pub(super) fn call<R>(
+    pub(super) fn call<R: 'static>(
         self: Arc<Conn>,
         cx: &mut Cx,
         callback: OnResult<R>,
@@ -68,21 +76,35 @@ impl Conn {
     }
 
     /// A call of the application's has panicked. Its state is in doubt: no more data for it, and
-    /// the peer shall know.
-    pub(in crate::net) fn close_after_panic(this: &Arc<Conn>) {
+    /// the peer shall know. Drops `with` after that, in the color.
+    pub(in crate::net) fn reset_after_panic(this: &Arc<Conn>, with: impl Send + 'static) {
         let (conn, poster) = (Arc::clone(this), this.poster().clone());
-        let _ = poster.post_own(conn.color(), move |cx: &mut Cx| conn.close(cx, true));
+        let event = move |cx: &mut Cx| {
+            conn.reset(cx);
+            drop(with);
+        };
+        // Refused if the run is over, and the connection gone.
+        let _ = poster.post_own_until(Until::End, None, this.color(), event);
+    }
+}
+
+/// Has the connection reset if this is dropped, and not forgotten: a call has panicked.
+pub(in crate::net) struct Doubt<'a>(pub(in crate::net) &'a Arc<Conn>);
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        Conn::reset_after_panic(self.0, ());
     }
 }
 
 /// A connection's callback while it runs. If it is dropped, and not ended, it has panicked.
-struct Lent<'a, R> {
+struct Lent<'a, R: 'static> {
     conn: &'a Arc<Conn>,
     callback: Option<OnResult<R>>,
     place: Field<R>,
 }
 
-impl<R> Lent<'_, R> {
+impl<R: 'static> Lent<'_, R> {
     /// The call is over: gives the callback back. Returns it if another has taken its place
     /// meanwhile, or there will be no other call.
     fn end(mut self, cx: &mut Cx) -> Option<OnResult<R>> {
@@ -98,10 +120,9 @@ impl<R> Lent<'_, R> {
     }
 }
 
-impl<R> Drop for Lent<'_, R> {
+impl<R: 'static> Drop for Lent<'_, R> {
     fn drop(&mut self) {
-        drop(self.callback.take());
-        Conn::close_after_panic(self.conn);
+        Conn::reset_after_panic(self.conn, self.callback.take());
     }
 }
 

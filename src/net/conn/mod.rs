@@ -29,6 +29,7 @@ mod lent;
 mod receiving;
 mod sending;
 
+pub(super) use self::lent::Doubt;
 pub use self::receiving::AHEAD_BYTES_MAX;
 pub(super) use self::sending::Next;
 

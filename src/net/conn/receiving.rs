@@ -7,7 +7,7 @@
 //! event of the color behind the data, and it goes home behind any pause: so what arrives after a
 //! pause was received before it.
 
-use super::{ColorHalf, Conn, HomeHalf, Phase};
+use super::{ColorHalf, Conn, Doubt, HomeHalf, Phase};
 use crate::io::RecvBuf;
 use crate::net::confined::Here;
 use crate::net::driver::Driver;
@@ -256,7 +256,9 @@ impl Conn {
             (!colored.after_received.is_empty()).then(|| colored.after_received.remove(0))
         };
         if let Some(callback) = callback {
+            let doubt = Doubt(&self);
             callback(cx);
+            std::mem::forget(doubt);
         }
     }
 }

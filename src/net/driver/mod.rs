@@ -20,6 +20,7 @@ use super::timer::Timers;
 use crate::color::CoreId;
 use crate::host::inner::Inner;
 use crate::host::source::Source;
+use crate::host::unfinished::{NAMED_MAX, Obstacle, UnderWay};
 use crate::io::{Completion, Config, Done, EventSource, Fd, Op, Owner, Report, SendBuf, Token};
 use crate::sched::core::Core;
 use crate::shared::bells::Bell;
@@ -616,6 +617,36 @@ impl Source for Driver {
             && self.resting.is_empty()
     }
 
+    fn under_way(&self, now_ns: u64) -> UnderWay {
+        let connection = |operation| match operation {
+            &Operation::Recv { ref conn, .. } => Some((conn, conn.read_handler.get(), false)),
+            &Operation::Send {
+                ref conn,
+                ref handler,
+                ..
+            } => Some((conn, Some(handler), true)),
+            _ => None,
+        };
+        let operations = self.operations.iter();
+        let mut connections = operations.filter_map(|(_, operation)| connection(operation));
+        let count = connections.clone().count();
+        let named = connections.by_ref().take(NAMED_MAX);
+        let mut named: Vec<_> = named
+            .map(|(conn, handler, sends)| Obstacle::Connection {
+                color: conn.color(),
+                handler: handler.map_or("(none)", |handler| handler.name()),
+                peer: self.owner.peer_addr(conn.fd).ok(),
+                sends,
+            })
+            .collect();
+        named.extend(self.timers.latest(NAMED_MAX, now_ns));
+        UnderWay {
+            timers: self.timers.len() as u64,
+            connections: count as u64,
+            named,
+        }
+    }
+
     #[inline]
     fn innermost(&mut self) -> &mut dyn Any {
         self
@@ -623,9 +654,14 @@ impl Source for Driver {
 }
 
 impl Drop for Driver {
-    /// A run that was cut short: what the driver owns and nobody else will close. The kernel keeps
-    /// what is still under way on it until the backend, dropped next, has ended that.
+    /// A run that was cut short: names the operations and timers that are left, and closes the
+    /// descriptors that only the driver owns. The kernel keeps the operations until the backend,
+    /// dropped next, has ended them.
     fn drop(&mut self) {
+        if !self.is_quiet() {
+            let under_way = self.under_way(self.inner.now_ns());
+            self.inner.answers.give(self.core, under_way);
+        }
         for (_, operation) in &self.operations {
             if let Operation::Accept {
                 acceptor: Acceptor { fd, .. },

@@ -5,11 +5,11 @@ use crate::callback::Callback;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::net::Stream;
-use crate::net::conn::{Conn, Phase};
+use crate::net::conn::{Conn, Doubt, Phase};
 use crate::post::post_wrapped;
 use crate::{Color, Cx, Handler, Post, PostError, Refused};
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 /// A session as others see it: posts to it, and keeps neither the session nor its connection.
 ///
@@ -70,6 +70,7 @@ impl<S: Session> Link<S> {
     /// # Panics
     /// With a [`Cx`]: at the builder's limit of queued events; and if the connection is of another
     /// runtime that was asked to stop. [`try_post`](Self::try_post) or a `Poster` tell instead.
+    #[track_caller]
     pub fn post<P, F>(&self, by: &P, f: F) -> P::Posted<F>
     where
         P: Post + ?Sized,
@@ -174,16 +175,6 @@ impl<S: Session> Link<S> {
         let doubt = Doubt(&stream.conn);
         served.lend(cx, |session, cx| f(session, cx, &stream));
         std::mem::forget(doubt);
-    }
-}
-
-/// A call of the session from outside the connection's callbacks. If it is dropped, the call has
-/// panicked.
-struct Doubt<'a>(&'a Arc<Conn>);
-
-impl Drop for Doubt<'_> {
-    fn drop(&mut self) {
-        Conn::close_after_panic(self.0);
     }
 }
 
