@@ -25,7 +25,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        std::fs::remove_file(&self.0).unwrap();
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -1,11 +1,11 @@
 //! The server as a child process.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -47,8 +47,13 @@ impl Heard {
                 return None;
             }
             let waited = self.changed.wait_timeout(text, START_TIMEOUT).unwrap();
-            assert!(!waited.1.timed_out(), "it does not say {part:?}");
+            let timed_out = waited.1.timed_out();
             text = waited.0;
+            if timed_out {
+                // The lock is needed to tell what it has said instead.
+                drop(text);
+                panic!("it does not say {part:?}");
+            }
         }
     }
 }
@@ -116,7 +121,9 @@ impl Server {
 
     /// What it has said on its standard error so far.
     pub fn said(&self) -> String {
-        self.heard.text.lock().unwrap().0.clone()
+        let text = self.heard.text.lock();
+        // Also while this thread panics: a drop asks.
+        text.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
     /// Waits until it says something on its standard error; the line.
@@ -230,7 +237,9 @@ impl Drop for Server {
                 if let Some(listener) = self.listener.take() {
                     let _ = listener.join();
                 }
-                eprintln!("the server said: {}", self.said());
+                let said = self.said();
+                // Not by a macro that panics if standard error is gone.
+                let _ = writeln!(std::io::stderr(), "the server said: {said}");
             }
         }
     }
