@@ -154,7 +154,8 @@ type Figures = [f64; 4];
 
 fn run(cores: usize, load: Load, kind: Flood, time: Duration) -> Result<Figures, Box<dyn Error>> {
     let sums = Arc::new(Sums::default());
-    let runtime = Runtime::builder().cores(Cores::Count(cores)).build()?;
+    let builder = Runtime::builder().cores(Cores::Count(cores)).pin(true);
+    let runtime = builder.build()?;
     let poster = runtime.poster();
     let log = |color| {
         let log = Log {

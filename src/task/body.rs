@@ -81,7 +81,7 @@ struct Unanswered<F: Future>(Option<Arc<Body<F>>>);
 impl<F: Future> Drop for Unanswered<F> {
     fn drop(&mut self) {
         if let Some(body) = self.0.take() {
-            body.reply.settle(Err(NoReply::of_a_drop()));
+            body.reply.settle_without(NoReply::of_a_drop());
         }
     }
 }
@@ -180,7 +180,11 @@ where
         let mut result = Err(NoReply::Canceled);
         let mut panic = None;
         if before & CANCELED == 0 {
-            let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
+            let poll = || match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                // What may be large is not moved on from here.
+                Poll::Ready(value) => Poll::Ready(Box::new(value)),
+                Poll::Pending => Poll::Pending,
+            };
             match cx.lend_while(|| catching(poll)) {
                 Ok(Poll::Pending) => return self.wait(cx, future, waker, key),
                 Ok(Poll::Ready(value)) => result = Ok(value),
@@ -202,7 +206,13 @@ where
             panic = panic.or(catching(|| drop(value)).err());
         }
         // Wakes who waits, or drops what nobody waits for: code of the user's.
-        let settled = catching(|| self.reply.answer(cx, result));
+        let settled = catching(|| {
+            self.reply.publish_first(cx);
+            match result {
+                Ok(value) => self.reply.settle(*value),
+                Err(none) => self.reply.settle_without(none),
+            }
+        });
         if let Some(panic) = panic.or(settled.err()) {
             resume_unwind(panic);
         }
@@ -325,10 +335,10 @@ impl<F: Future<Output: Send> + Send> Leftover for Body<F> {
     fn drop_after_the_end(&self, ended: &mut Ended<'_>) {
         let waiting = self.waiting.borrow_after_the_end(ended).take();
         let dropped = catching(|| drop(waiting));
-        self.reply.settle(Err(match dropped {
+        self.reply.settle_without(match dropped {
             Ok(()) => NoReply::Dropped,
             Err(_) => NoReply::Panicked,
-        }));
+        });
         if let Err(panic) = dropped {
             resume_unwind(panic);
         }

@@ -97,6 +97,7 @@ fn go(cx: &mut Cx, left: u64, turns: u64, hop: bool) {
 fn run(cores: usize, turns: u64, hop: bool, record: Option<&Path>) -> (f64, u64) {
     let mut builder = Runtime::builder()
         .cores(Cores::Count(cores))
+        .pin(true)
         .exit_when_idle(true);
     if let Some(file) = record {
         builder = builder.record(file, 1 << 30);

@@ -20,6 +20,7 @@ pub(super) struct EventCosts {
 fn run(start: impl FnOnce(&mut Cx) + Send + 'static) -> Result<Poster, String> {
     let builder = Runtime::builder()
         .cores(Cores::Count(1))
+        .pin(true)
         .exit_when_idle(true)
         .watchdog(Duration::MAX);
     let runtime = builder.build().map_err(|error| error.to_string())?;
