@@ -158,7 +158,7 @@ type Figures = [f64; 4];
 
 fn run(cores: usize, load: Load, kind: Flood, time: Duration) -> Result<Figures, Box<dyn Error>> {
     let sums = Arc::new(Sums::default());
-    let builder = Runtime::builder().on_panic(OnPanic::Stop);
+    let builder = Runtime::builder().on_panic(OnPanic::Stop).pin(true);
     let runtime = builder.cores(Cores::Count(cores)).build()?;
     let poster = runtime.poster();
     let log = |color| {

@@ -1,6 +1,13 @@
-//! Memory: asked for before it is needed, and had without being written.
+//! Memory: asked for before it is needed, had without being written, and written in its place.
 
 use crate::sync::charge;
+
+/// Returns a box with the value of `make`, which may be large. Allocated before the call, an
+/// optimizing compiler has the call write into the box; for `Box::new` it copies the value.
+#[inline(always)]
+pub(super) fn boxed<T>(make: impl FnOnce() -> T) -> Box<T> {
+    Box::write(Box::new_uninit(), make())
+}
 
 /// Asks for the line at this address, without waiting for it: where the order of access is ours and
 /// not one that a processor guesses. Colors come scattered over their table, and nodes as they were

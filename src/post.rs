@@ -1,6 +1,7 @@
 //! What can post: a handler's context, a poster, and a keep-alive.
 
 use crate::ask::Reply;
+use crate::event::node::is_boxed;
 use crate::gate::HoldId;
 use crate::host::cx::accepted;
 use crate::host::inner::Inner;
@@ -201,6 +202,9 @@ pub(crate) mod sealed {
         where
             G: FnOnce(&mut Cx) + Send + 'static,
         {
+            if const { is_boxed::<G>() } {
+                return self.post_boxed(handler, color, f, wrap);
+            }
             Cx::post_wrapped(self, handler, color, f, wrap).map_err(PostError::Full)
         }
     }

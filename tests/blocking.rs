@@ -5,8 +5,11 @@ mod common;
 use common::{Alive, Bound, LONG, Payload, child_passes, cores, eventually};
 use mely::sim::Step;
 use mely::{
-    BlockingError, Callback, Color, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime,
+    BlockingError, Callback, Color, Cores, Cx, Handler, OnPanic, PostError, Poster, RunError,
+    Runtime,
 };
+use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -420,7 +423,8 @@ fn whoever_asked_is_told_that_work_waits_for_long() {
 fn threads_may_use_the_processors_of_who_called_run() {
     let _bound = Bound::new("threads_may_use");
     let mine = rustix::thread::sched_getaffinity(None).unwrap();
-    let theirs = cores(1).build().unwrap().run_until(|cx, finish| {
+    let builder = cores(1).pin(true);
+    let theirs = builder.build().unwrap().run_until(|cx, finish| {
         let done = RESULT.on_value(COLOR, move |_cx, set| finish.finish(set));
         cx.blocking(|| rustix::thread::sched_getaffinity(None).unwrap(), done)
             .unwrap();
@@ -531,6 +535,106 @@ fn whatever_becomes_of_it_is_counted_once() {
         assert_eq!(alive.count(), 0);
         assert_eq!((stats.blocking.threads, stats.blocking.running), (0, 0));
     }
+}
+
+/// What a thread does when its thread locals are dropped.
+struct AtEnd(Option<Box<dyn FnOnce() + Send>>);
+
+impl AtEnd {
+    thread_local! {
+        static OF_THREAD: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+    }
+
+    /// This, when the calling thread ends.
+    fn set(f: impl FnOnce() + Send + 'static) {
+        let at_end = AtEnd(Some(Box::new(f)));
+        AtEnd::OF_THREAD.with_borrow_mut(|of_thread| *of_thread = Some(at_end));
+    }
+}
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.take() {
+            f();
+        }
+    }
+}
+
+/// Neither a handler nor the thread itself, which uses the runtime meanwhile.
+#[test]
+fn a_thread_that_ends_is_waited_for_by_nobody_before_the_end() {
+    let _bound = Bound::new("a_thread_that_ends");
+    let runtime = cores(1)
+        .blocking_idle(Duration::from_millis(1))
+        .build()
+        .unwrap();
+    let poster = runtime.poster();
+    let over = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&over);
+    let started = runtime.run_until(move |cx, finish| {
+        let (tell, ends) = channel();
+        let (let_go, go) = channel::<()>();
+        let work = move || {
+            AtEnd::set(move || {
+                tell.send(()).unwrap();
+                let _ = go.recv();
+                let stats = poster.stats().blocking;
+                let last = RESULT.on_value(COLOR, move |_cx, ()| finish.finish(stats.started));
+                poster.blocking(|| (), last).unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+                counts.fetch_add(1, Ordering::Relaxed);
+            });
+        };
+        cx.blocking(work, nothing()).unwrap();
+        ends.recv().unwrap();
+        // It has left the pool, and has not ended.
+        cx.blocking(|| (), nothing()).unwrap();
+        drop(let_go);
+    });
+    assert!([1, 2].contains(&started.unwrap()));
+    assert_eq!(over.load(Ordering::Relaxed), 1, "then it is waited for");
+}
+
+/// One panic is reported. The payload of the other one uses the runtime when it is dropped.
+#[test]
+fn two_panics_at_the_end_are_no_deadlock() {
+    struct Asks(Poster);
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            assert_eq!(self.0.stats().blocking.started, 2);
+        }
+    }
+    struct PanicsWith(Option<Asks>);
+    impl Drop for PanicsWith {
+        fn drop(&mut self) {
+            std::panic::panic_any(self.0.take());
+        }
+    }
+    let _bound = Bound::new("two_panics_at_the_end");
+    let runtime = cores(1).drain_deadline(Duration::ZERO).build().unwrap();
+    let poster = runtime.poster();
+    let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        runtime.run(move |cx| {
+            let open: Vec<_> = (0..2)
+                .map(|_| {
+                    let (gate, begun, go) = Gate::new();
+                    let panics = PanicsWith(Some(Asks(poster.clone())));
+                    let never = RESULT.on_value(COLOR, move |_cx, ()| drop(panics));
+                    cx.blocking(move || gate.wait(), never).unwrap();
+                    begun.recv().unwrap();
+                    go
+                })
+                .collect();
+            cx.stop();
+            std::thread::spawn(move || {
+                // The results are refused, since the run was cut short.
+                eventually("the end", || poster.keep_alive().is_err());
+                drop(open);
+            });
+        })
+    }));
+    let payload = ran.unwrap_err();
+    assert!(payload.is::<Option<Asks>>());
 }
 
 #[test]

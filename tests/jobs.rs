@@ -5,7 +5,7 @@ mod common;
 #[allow(dead_code, reason = "its `main` is not called")]
 mod jobs;
 
-use common::{LONG, eventually};
+use common::{LONG, eventually, undisturbed};
 use mely::{Bounded, Cores, Runtime};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::collections::HashMap;
@@ -41,15 +41,15 @@ impl Runner {
     fn start(name: &str, variables: &[(&str, &str)]) -> Runner {
         let dir = env::temp_dir().join(format!("mely-jobs-{}-{name}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        let mut child = Command::new(env::current_exe().unwrap())
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
             .args(["--exact", "child_runs_jobs", "--ignored", "--nocapture"])
             .envs(variables.iter().copied())
             .current_dir(&dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::null());
+        let mut child = undisturbed(&mut command).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (tell, output) = channel();
         thread::spawn(move || {

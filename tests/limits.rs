@@ -417,6 +417,20 @@ fn impossible_settings_are_refused_in_words() {
         let said = format!("{threads} threads for blocking work (`blocking_threads_max`)");
         assert!(error.to_string().starts_with(&said), "{error}");
     }
+    for bytes in [0, (256 << 10) - 1, usize::MAX] {
+        for (setting, builder) in [
+            ("core_stack_bytes", builder().core_stack_bytes(bytes)),
+            (
+                "blocking_stack_bytes",
+                builder().blocking_stack_bytes(bytes),
+            ),
+        ] {
+            let error = refused(builder);
+            assert_eq!(error, BuildError::StackBytes { setting, bytes });
+            let said = format!("a stack of {bytes} bytes (`{setting}`): from 262144 to ");
+            assert!(error.to_string().starts_with(&said), "{error}");
+        }
+    }
     let error = refused(builder().cores(Cores::Count(512)));
     if let BuildError::TooManyCores { asked, available } = error {
         assert_eq!(asked, 512);
@@ -473,6 +487,64 @@ fn the_bounds_themselves_are_accepted() {
         })
         .unwrap();
     assert_eq!(observer.stats().events(), 481);
+}
+
+/// Calls `f` with so many bytes of the stack in use.
+fn on_stack(bytes: usize, f: &mut dyn FnMut()) {
+    let mut page = [0_u8; 4_096];
+    std::hint::black_box(&mut page);
+    match bytes.checked_sub(2 * page.len()) {
+        Some(left) => on_stack(left, f),
+        None => f(),
+    }
+    std::hint::black_box(&mut page);
+}
+
+/// The smallest stack is large enough for the runtime, and a larger one can be used.
+#[test]
+fn stacks_are_as_large_as_asked_for() {
+    let _bound = Bound::new("stacks_are_as_large");
+    for bytes in [256 << 10, 16 << 20] {
+        let builder = cores(2).core_stack_bytes(bytes).blocking_stack_bytes(bytes);
+        let uses = if bytes > 1 << 20 { 8 << 20 } else { 0 };
+        let works = move || {
+            let mut called = false;
+            on_stack(uses, &mut || called = true);
+            called
+        };
+        let called = builder.build().unwrap().run_until(move |cx, finish| {
+            let here = works();
+            let done = Callback::anonymous_value(Color::from(1), move |_cx, there| {
+                finish.finish([here, there]);
+            });
+            cx.blocking(works, done).unwrap();
+        });
+        assert_eq!(called.unwrap(), [true; 2]);
+    }
+}
+
+#[test]
+fn a_stack_that_the_system_refuses_is_an_error_that_names_the_setting() {
+    let _bound = Bound::new("a_stack_that_the_system_refuses");
+    let bytes = usize::MAX / 8;
+    let runtime = cores(2).core_stack_bytes(bytes).build().unwrap();
+    let error = runtime.run(|_cx| unreachable!()).unwrap_err().to_string();
+    let begins = format!(
+        "a core could not begin: a thread with a stack of {bytes} bytes (`core_stack_bytes`): "
+    );
+    assert!(error.starts_with(&begins), "{error}");
+    let runtime = cores(1).blocking_stack_bytes(bytes).build().unwrap();
+    let refused = runtime.run_until(|cx, finish| {
+        let never = Callback::anonymous_value(Color::from(1), |_cx, ()| unreachable!());
+        let refused = cx.blocking(|| (), never).unwrap_err();
+        finish.finish(refused.to_string());
+    });
+    let begins = format!(
+        "no thread for blocking work could be started: a thread with a stack of {bytes} bytes \
+         (`blocking_stack_bytes`): "
+    );
+    let refused = refused.unwrap();
+    assert!(refused.starts_with(&begins), "{refused}");
 }
 
 /// With a batch of 1 two colors of one core take turns.

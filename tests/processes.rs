@@ -10,8 +10,10 @@ use common::{
     Alive, LONG, Payload, backends, child, child_passes, cores, eventually, open_descriptors,
 };
 use mely::net::{Acceptors, Backend, Incoming, Listener, RecvBuf, Stream};
-use mely::{Callback, Color, Colored, Cx, Handler, Poster, RunError, Runtime};
+use mely::topology::Topology;
+use mely::{Builder, Callback, Color, Colored, Cx, Handler, Poster, RunError, Runtime};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
+use rustix::thread::sched_getaffinity;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -743,6 +745,64 @@ fn child_under_valgrind() {
         panic!("it has begun");
     };
     assert!(error.to_string().contains("valgrind"), "{error}");
+}
+
+#[test]
+fn cores_that_cannot_be_pinned_run_and_say_why() {
+    child_passes("child_cannot_be_pinned", &[]);
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_cannot_be_pinned() {
+    let on = |cpus: &[u32]| {
+        let highest = *cpus.last().unwrap() as usize;
+        let machine = Topology::flat(highest + 1).unwrap().restrict(cpus);
+        cores(cpus.len()).topology(machine.unwrap())
+    };
+    let refused = |builder: Builder| {
+        let runtime = builder.build().unwrap();
+        let observer = runtime.poster();
+        runtime.run(|cx| cx.stop()).unwrap();
+        let cores = observer.stats().cores;
+        assert!(cores.iter().all(|core| core.cpu.is_none()));
+        let why = cores.into_iter().map(|core| core.pin_refused);
+        why.collect::<Vec<_>>()
+    };
+    let why = |cpu: u32, why: &str| Some(format!("sched_setaffinity to processor {cpu}: {why}"));
+    // As if they had gone offline; and beyond those that a mask has.
+    let expected = [
+        why(1_000, "Invalid argument (os error 22)"),
+        why(2_000, "a mask has room for 1024"),
+    ];
+    assert_eq!(refused(on(&[1_000, 2_000])), expected);
+    assert_eq!(refused(on(&[1_000, 2_000]).pin(false)), [None, None]);
+    assert_eq!(refused(on(&[0, 1]).cores(mely::Cores::Count(1))), [None]);
+    refuse(&[libc::SYS_sched_setaffinity]);
+    let denied = |cpu| why(cpu, "Operation not permitted (os error 1)");
+    assert_eq!(refused(on(&[0, 1])), [denied(0), denied(1)]);
+    // Who insists gets an error instead.
+    let forced = on(&[0])
+        .pin(true)
+        .build()
+        .unwrap()
+        .run(|_cx| unreachable!());
+    let text = forced.unwrap_err().to_string();
+    let expected = "a core could not begin: its thread cannot be pinned (`pin`): sched_setaffinity \
+                    to processor 0: Operation not permitted (os error 1)";
+    assert_eq!(text, expected);
+}
+
+/// Which others may use as well, and do if they are pinned.
+#[test]
+fn a_runtime_with_fewer_cores_than_processors_may_use_all_of_them() {
+    let mine = sched_getaffinity(None).unwrap();
+    let machine = Topology::flat(mine.count() as usize + 1).unwrap();
+    let builder = cores(1).topology(machine);
+    let its = builder.build().unwrap().run_until(|_cx, finish| {
+        finish.finish(sched_getaffinity(None).unwrap());
+    });
+    assert!(its.unwrap() == mine);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bound, cores};
+use common::{Bound, child_passes, cores};
 use mely::{
     Builder, Color, Cores, Cx, Handler, OnPanic, Poster, RecordingState, Runtime, Stats, sim,
 };
@@ -515,27 +515,75 @@ fn what_cannot_be_recorded_is_an_error_that_says_why() {
         error(cores(1).record(nowhere, MIB)),
         "cannot record (`record`): cannot write `/nowhere/at/all`: No such file or directory (os error 2)"
     );
-    assert_eq!(
-        error(cores(1).record("/dev/full", MIB)),
-        "cannot record (`record`): cannot write `/dev/full`: No space left on device (os error 28)"
-    );
+    for (path, what) in [("/dev/null", "a device"), ("/proc", "a directory")] {
+        assert_eq!(
+            error(cores(1).record(path, MIB)),
+            format!(
+                "cannot record (`record`): `{path}` is {what}: a recording is written to a regular \
+                 file"
+            )
+        );
+    }
     assert_eq!(
         error(cores(1).record(nowhere, MIB - 1)),
         "cannot record (`record`): a file of at most 1048575 bytes: at least 1048576 are needed"
     );
 }
 
-/// Here by a pipe whose reader has gone: the run goes on, and says that its recording is cut short.
+/// Nor is it waited for: whether or not it has a reader, which may read or not.
+#[test]
+fn a_pipe_is_refused_as_a_recording() {
+    let _bound = Bound::new("a_pipe_is_refused");
+    let pipe = Scratch::new("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe.0, mode).unwrap();
+    let refused = || {
+        let error = cores(1)
+            .record(&pipe.0, MIB)
+            .build()
+            .unwrap_err()
+            .to_string();
+        let path = pipe.0.display();
+        assert_eq!(
+            error,
+            format!(
+                "cannot record (`record`): `{path}` is a pipe: a recording is written to a regular \
+                 file"
+            )
+        );
+    };
+    refused();
+    // That of both ends needs no other to be opened.
+    let both = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&pipe.0);
+    let _reader = both.unwrap();
+    refused();
+}
+
 #[test]
 fn a_file_that_cannot_be_written_any_more_ends_the_recording_only() {
-    let (reader, writer) = std::io::pipe().unwrap();
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
+    child_passes("child_cannot_write_any_more", &[]);
+}
+
+/// Here by a limit of the process: the run goes on, and says that its recording is cut short.
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_cannot_write_any_more() {
+    let file = Scratch::new("no-more");
     let runtime = cores(1)
         .exit_when_idle(true)
-        .record(path, MIB)
+        .record(&file.0, MIB)
         .build()
         .unwrap();
-    drop(reader);
+    // SAFETY: it only is ignored.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let limit = rustix::process::Rlimit {
+        current: Some(MIB / 4),
+        maximum: None,
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
     let observer = runtime.poster();
     runtime.run(|cx| chain(cx, 50_000)).unwrap();
     let stats = observer.stats();
@@ -544,7 +592,7 @@ fn a_file_that_cannot_be_written_any_more_ends_the_recording_only() {
     let RecordingState::Failed(reason) = told.state else {
         panic!("{told:?}");
     };
-    assert_eq!(reason, "Broken pipe (os error 32)");
+    assert_eq!(reason, "File too large (os error 27)");
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl<R: Send + 'static> Gathering<R> {
         let come = std::mem::take(&mut parts.come);
         drop(parts);
         let come = come.into_iter().map(|part| part.expect("none is missing"));
-        self.whole.settle(Ok(come.collect()));
+        self.whole.settle(come.collect());
     }
 }
 
@@ -63,7 +63,7 @@ pub fn gather<R: Send + 'static>(
     let same = replies.iter().all(|reply| reply.runtime() == first);
     let whole = Arc::new(ReplyCell::new());
     if replies.is_empty() {
-        whole.settle(Ok(Vec::new()));
+        whole.settle(Vec::new());
     }
     let gathering = Arc::new(Gathering {
         parts: Mutex::new(Parts {

@@ -40,7 +40,8 @@ impl<R: Send + 'static> Asked<R> {
     /// This is what was asked for: of work that was not asked before whether anybody waits.
     pub(crate) fn answer(mut self, cx: &mut Cx, value: R) {
         if let Some(cell) = self.cell.take() {
-            cell.answer(cx, Ok(value));
+            cell.publish_first(cx);
+            cell.settle(value);
         }
     }
 
@@ -70,10 +71,10 @@ impl<R: Send + 'static> Drop for Asked<R> {
     fn drop(&mut self) {
         if let Some(cell) = &self.cell {
             // What was not begun by `run` may have begun otherwise.
-            cell.settle(Err(match self.begun {
+            cell.settle_without(match self.begun {
                 true => NoReply::Panicked,
                 false => NoReply::of_a_drop(),
-            }));
+            });
         }
     }
 }

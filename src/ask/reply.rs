@@ -6,6 +6,7 @@
 
 use crate::Cx;
 use crate::callback::Callback;
+use crate::event::node::is_boxed;
 use crate::host::inner::Inner;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
@@ -72,14 +73,20 @@ impl std::error::Error for NoReply {}
 /// Called with what has come, in whatever event or thread it comes from.
 pub(super) type Deliver<R> = Box<dyn FnOnce(Result<R, NoReply>) + Send>;
 
-enum ReplyState<R> {
+struct ReplyState<R> {
+    phase: Phase<R>,
+    /// The value, if it has come and was not taken. Apart from the phase, and not in a result,
+    /// because it may be large: it is moved in and out of here, and through little else.
+    come: Option<R>,
+}
+
+enum Phase<R> {
     /// Nothing has come.
     Open(Waiter<R>),
     /// The asker has gone.
     Canceled,
-    Come(Result<R, NoReply>),
-    /// It has come, and the asker has it.
-    Taken,
+    /// The reply has come. This is what it is without a value: it had none, or was taken.
+    Settled(NoReply),
 }
 
 enum Waiter<R> {
@@ -98,6 +105,23 @@ enum Waiter<R> {
     },
 }
 
+impl<R> ReplyState<R> {
+    fn has_come(&self) -> bool {
+        matches!(self.phase, Phase::Settled(_))
+    }
+
+    /// The reply, which has come.
+    fn take(&mut self) -> Result<R, NoReply> {
+        let Phase::Settled(none) = &mut self.phase else {
+            unreachable!("it has come");
+        };
+        match self.come.take() {
+            Some(value) => Ok(value),
+            None => Err(replace(none, NoReply::Taken)),
+        }
+    }
+}
+
 /// See the module text.
 pub(crate) struct ReplyCell<R> {
     state: Mutex<ReplyState<R>>,
@@ -110,7 +134,10 @@ pub(crate) struct ReplyCell<R> {
 impl<R> ReplyCell<R> {
     pub(crate) fn new() -> ReplyCell<R> {
         ReplyCell {
-            state: Mutex::new(ReplyState::Open(Waiter::Nobody)),
+            state: Mutex::new(ReplyState {
+                phase: Phase::Open(Waiter::Nobody),
+                come: None,
+            }),
             come: Condvar::new(),
             settled: AtomicBool::new(false),
         }
@@ -121,16 +148,16 @@ impl<R> ReplyCell<R> {
     }
 
     pub(super) fn is_canceled(&self) -> bool {
-        matches!(*self.state(), ReplyState::Canceled)
+        matches!(self.state().phase, Phase::Canceled)
     }
 
     /// Whether the reply may leave the runtime: to a thread, say, whose posts must not come before
     /// those of the event that was asked.
     fn leaves(&self) -> bool {
         let stays = matches!(
-            *self.state(),
-            ReplyState::Canceled
-                | ReplyState::Open(
+            self.state().phase,
+            Phase::Canceled
+                | Phase::Open(
                     Waiter::Deliver { stays: true, .. } | Waiter::Task { stays: true, .. }
                 )
         );
@@ -138,25 +165,50 @@ impl<R> ReplyCell<R> {
     }
 
     /// This is the reply, if it is the first.
-    pub(crate) fn settle(&self, result: Result<R, NoReply>) {
+    pub(crate) fn settle(&self, value: R) {
         let mut state = self.state();
-        if !matches!(*state, ReplyState::Open(_)) {
-            drop(state);
-            drop(result);
-            return;
-        }
-        let waiter = match replace(&mut *state, ReplyState::Taken) {
-            ReplyState::Open(Waiter::Deliver { deliver, .. }) => {
+        match self.begin_to_settle(&mut state, NoReply::Taken) {
+            None => {
                 drop(state);
-                deliver(result);
-                return;
+                drop(value);
             }
-            ReplyState::Open(waiter) => waiter,
-            ReplyState::Canceled | ReplyState::Come(_) | ReplyState::Taken => {
-                unreachable!("it is open")
+            Some(Waiter::Deliver { deliver, .. }) => {
+                drop(state);
+                deliver(Ok(value));
             }
-        };
-        *state = ReplyState::Come(result);
+            Some(waiter) => {
+                state.come = Some(value);
+                self.end_of_settling(state, waiter);
+            }
+        }
+    }
+
+    /// There is no value, and this is why, unless there was a reply before.
+    pub(crate) fn settle_without(&self, why: NoReply) {
+        let mut state = self.state();
+        match self.begin_to_settle(&mut state, why) {
+            None => {}
+            Some(Waiter::Deliver { deliver, .. }) => {
+                drop(state);
+                deliver(Err(why));
+            }
+            Some(waiter) => self.end_of_settling(state, waiter),
+        }
+    }
+
+    /// Settles the phase, and returns the waiter. `none`: the reply once its value is taken, or if it
+    /// has none. None if the reply is not open.
+    fn begin_to_settle(&self, state: &mut ReplyState<R>, none: NoReply) -> Option<Waiter<R>> {
+        if !matches!(state.phase, Phase::Open(_)) {
+            return None;
+        }
+        match replace(&mut state.phase, Phase::Settled(none)) {
+            Phase::Open(waiter) => Some(waiter),
+            Phase::Canceled | Phase::Settled(_) => unreachable!("it is open"),
+        }
+    }
+
+    fn end_of_settling(&self, state: MutexGuard<'_, ReplyState<R>>, waiter: Waiter<R>) {
         self.settled.store(true, Ordering::Release);
         drop(state);
         match waiter {
@@ -167,12 +219,12 @@ impl<R> ReplyCell<R> {
         }
     }
 
-    /// Settles it in an event, whose posts come before those of who has the reply.
-    pub(crate) fn answer(&self, cx: &mut Cx, result: Result<R, NoReply>) {
+    /// Publishes the posts of the event that is about to settle the reply: they come before the posts
+    /// of the asker.
+    pub(crate) fn publish_first(&self, cx: &mut Cx) {
         if cx.worker_ref().core.has_outbox() && self.leaves() {
             cx.publish();
         }
-        self.settle(result);
     }
 
     /// Whether it was settled.
@@ -180,33 +232,18 @@ impl<R> ReplyCell<R> {
         self.settled.load(Ordering::Acquire)
     }
 
-    /// The reply, if it has come.
-    fn take(state: &mut ReplyState<R>) -> Option<Result<R, NoReply>> {
-        match state {
-            ReplyState::Open(_) | ReplyState::Canceled => None,
-            ReplyState::Taken => Some(Err(NoReply::Taken)),
-            ReplyState::Come(_) => match replace(state, ReplyState::Taken) {
-                ReplyState::Come(result) => Some(result),
-                ReplyState::Open(_) | ReplyState::Canceled | ReplyState::Taken => {
-                    unreachable!("it has come")
-                }
-            },
-        }
-    }
-
     /// Gives the reply to `deliver`, now or when it comes. `stays`: as an event of the runtime of
     /// the event that was asked.
     pub(super) fn deliver(&self, deliver: Deliver<R>, stays: bool) {
         let mut state = self.state();
-        if let Some(result) = ReplyCell::take(&mut state) {
+        if state.has_come() {
+            let result = state.take();
             drop(state);
             deliver(result);
             return;
         }
-        let before = replace(
-            &mut *state,
-            ReplyState::Open(Waiter::Deliver { deliver, stays }),
-        );
+        let waiter = Waiter::Deliver { deliver, stays };
+        let before = replace(&mut state.phase, Phase::Open(waiter));
         drop(state);
         drop(before);
     }
@@ -220,7 +257,12 @@ pub(crate) trait Cancel: Send + Sync {
 
 impl<R: Send> Cancel for ReplyCell<R> {
     fn cancel(&self) {
-        let before = replace(&mut *self.state(), ReplyState::Canceled);
+        let mut state = self.state();
+        let before = replace(&mut state.phase, Phase::Canceled);
+        let come = state.come.take();
+        drop(state);
+        // Code of the user's.
+        drop(come);
         drop(before);
     }
 }
@@ -345,9 +387,16 @@ impl<R: Send + 'static> Reply<R> {
         let poster = Poster::of(inner);
         let (cell, _parts) = self.into_parts();
         let deliver = move |result| {
-            let event = move |cx: &mut Cx| f(cx, result);
             // Refused once the run was cut short.
-            drop(poster.post_own_until(Until::End, handler, color, event));
+            if const { is_boxed::<Result<R, NoReply>>() } {
+                // At once: it may be large.
+                let result = Box::new(result);
+                let event = move |cx: &mut Cx| f(cx, *result);
+                drop(poster.post_own_until(Until::End, handler, color, event));
+            } else {
+                let event = move |cx: &mut Cx| f(cx, result);
+                drop(poster.post_own_until(Until::End, handler, color, event));
+            }
             drop(keep_alive);
         };
         cell.cell().deliver(Box::new(deliver), stays);
@@ -393,11 +442,11 @@ impl<R: Send + 'static> Reply<R> {
         let cell = self.cell();
         let mut state = cell.state();
         loop {
-            if let Some(result) = ReplyCell::take(&mut state) {
-                return result;
+            if state.has_come() {
+                return state.take();
             }
-            let before = replace(&mut *state, ReplyState::Open(Waiter::Thread));
-            if !matches!(before, ReplyState::Open(Waiter::Nobody | Waiter::Thread)) {
+            let before = replace(&mut state.phase, Phase::Open(Waiter::Thread));
+            if !matches!(before, Phase::Open(Waiter::Nobody | Waiter::Thread)) {
                 // A waker of an earlier poll, which is somebody's: dropped without the lock.
                 drop(state);
                 drop(before);
@@ -420,7 +469,8 @@ impl<R: Send + 'static> Reply<R> {
 
     /// The reply, if it has come. Never waits.
     pub fn try_recv(&mut self) -> Option<Result<R, NoReply>> {
-        ReplyCell::take(&mut self.cell().state())
+        let mut state = self.cell().state();
+        state.has_come().then(|| state.take())
     }
 }
 
@@ -429,25 +479,26 @@ impl<R: Send + 'static> Future for Reply<R> {
 
     /// Ready with [`NoReply::Taken`] if it was before.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.cell().is_settled() {
-            let result = ReplyCell::take(&mut self.cell().state());
-            if let Some(result) = result {
-                self.taken = true;
-                return Poll::Ready(result);
+        let this = &mut *self;
+        let cell = this.cell.as_ref();
+        let cell = cell.expect("taken by what consumes it only").cell();
+        if cell.is_settled() {
+            let mut state = cell.state();
+            if state.has_come() {
+                this.taken = true;
+                return Poll::Ready(state.take());
             }
         }
         // A waker's code is the user's: cloned before the lock, dropped after it.
         let waker = cx.waker().clone();
         // Whoever is woken there posts behind what the event that was asked has posted.
-        let runtime = std::ptr::without_provenance::<Inner>(self.runtime);
+        let runtime = std::ptr::without_provenance::<Inner>(this.runtime);
         let stays = worker::lend_current(runtime, (), |_worker, ()| ()).is_ok();
-        let cell = self.cell();
         let mut state = cell.state();
-        if let Some(result) = ReplyCell::take(&mut state) {
-            drop(state);
-            return Poll::Ready(result);
+        if state.has_come() {
+            return Poll::Ready(state.take());
         }
-        let before = replace(&mut *state, ReplyState::Open(Waiter::Task { waker, stays }));
+        let before = replace(&mut state.phase, Phase::Open(Waiter::Task { waker, stays }));
         drop(state);
         drop(before);
         Poll::Pending

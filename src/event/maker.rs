@@ -1,6 +1,6 @@
 //! Making events: what posting threads do before anything is shared, on cores and elsewhere.
 
-use super::node::{Class, Empty, Event, ProfileOf, Sort};
+use super::node::{Class, Empty, Event, ProfileOf, Sort, is_boxed};
 use super::pool::{Depot, Pool};
 use super::profile::{Boxed, Profiles};
 use super::profile_cache::ProfileCache;
@@ -24,6 +24,53 @@ pub(crate) enum Refusal {
     Full,
     /// It was not admitted.
     NotAdmitted,
+}
+
+/// Memory for the event of a closure that is boxed. The closure may be large: so it is put in here
+/// by its poster, and not handed down to the maker.
+#[derive(Debug)]
+#[must_use = "dropped, the memory is out of use until the runtime is gone"]
+pub(crate) struct Place<F> {
+    node: Empty,
+    color: Color,
+    /// None: no profile was left.
+    profile: Option<ProfileOf<F>>,
+    sort: Sort,
+    times: Times,
+}
+
+impl<F: FnOnce(&mut Cx) + Send + 'static> Place<F> {
+    fn new(
+        profiles: &Profiles,
+        node: Empty,
+        color: Color,
+        profile: Option<ProfileOf<F>>,
+        sort: Sort,
+    ) -> Place<F> {
+        // For a box of either type.
+        assert!(Class::of::<F>() == Class::of::<Boxed>(), "it is not boxed");
+        let id = profile.as_ref().map_or(ProfileId::OVERFLOW, ProfileOf::id);
+        Place {
+            node,
+            color,
+            profile,
+            sort,
+            times: profiles.get(id).estimate(),
+        }
+    }
+
+    /// The event that runs `f`.
+    pub(crate) fn fill(self, f: Box<F>) -> (Event, Times) {
+        let (node, color, times) = (self.node, self.color, self.times);
+        let event = match self.profile {
+            Some(profile) => node.fill_boxed(color, profile, times, f),
+            None => {
+                let f: Boxed = f;
+                node.fill(color, ProfileOf::overflow(self.sort), times, f)
+            }
+        };
+        (event, times)
+    }
 }
 
 impl Maker {
@@ -122,6 +169,52 @@ impl Maker {
         }
     }
 
+    /// Memory for the event of an `F`, which is boxed, if `admit` says so: see
+    /// [`make_if`](Self::make_if).
+    pub(crate) fn place_if<F>(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        color: Color,
+        sort: Sort,
+        admit: impl FnOnce() -> bool,
+    ) -> Result<Place<F>, Refusal>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        charge::post();
+        let profile = self.cache.find_of::<F>(profiles, handler, color, sort);
+        match self.node_if(Class::of::<F>(), admit) {
+            Ok(node) => Ok(Place::new(profiles, node, color, profile, sort)),
+            Err(refusal) => {
+                if profile.is_some() {
+                    self.refuse_recorded();
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Memory for such an event that cannot be refused: see [`make_own`](Self::make_own).
+    pub(crate) fn place_own<F>(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        color: Color,
+        sort: Sort,
+    ) -> Place<F>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        if let Ok(place) = self.place_if(profiles, handler, color, sort, || true) {
+            return place;
+        }
+        let sort = sort.reserved();
+        let profile = self.cache.find_of::<F>(profiles, handler, color, sort);
+        let node = self.pool.depot.reserve(Class::of::<F>());
+        Place::new(profiles, node, color, profile, sort)
+    }
+
     /// A node, if `admit` says so.
     #[inline(always)]
     fn node_if(&mut self, class: Class, admit: impl FnOnce() -> bool) -> Result<Empty, Refusal> {
@@ -147,6 +240,10 @@ impl Maker {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
+        if const { is_boxed::<F>() } {
+            let place = self.place_own(profiles, handler, color, sort);
+            return place.fill(Box::new(f));
+        }
         match self.make(profiles, handler, color, f, sort, |f| f) {
             Ok(made) => made,
             Err(f) => self.make_reserved(profiles, handler, color, f, sort.reserved()),

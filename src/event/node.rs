@@ -280,20 +280,37 @@ impl Empty {
         times: Times,
         f: F,
     ) -> Event {
-        {
-            let at = self.node.at();
-            let mut header = self.node.header();
-            header.link = at;
-            header.color = color.value();
-            header.tag = Tag::new(profile.id(), color.kind());
-            header.times = times;
-        }
+        self.set_header(color, profile.id(), times);
         if const { is_boxed::<F>() } {
             self.store(Box::new(f));
         } else {
             self.store(InPlace(f));
         }
         Event(self.node)
+    }
+
+    /// Like [`fill`](Self::fill), with a closure that is boxed, and that is not moved any more.
+    pub(super) fn fill_boxed<F>(
+        mut self,
+        color: Color,
+        profile: ProfileOf<F>,
+        times: Times,
+        f: Box<F>,
+    ) -> Event {
+        assert!(is_boxed::<F>(), "it is run as what lies in the node");
+        self.set_header(color, profile.id(), times);
+        self.store(f);
+        Event(self.node)
+    }
+
+    #[inline(always)]
+    fn set_header(&mut self, color: Color, profile: ProfileId, times: Times) {
+        let at = self.node.at();
+        let mut header = self.node.header();
+        header.link = at;
+        header.color = color.value();
+        header.tag = Tag::new(profile, color.kind());
+        header.times = times;
     }
 
     /// Writes what is to lie in the node.
@@ -309,23 +326,25 @@ impl Empty {
 
 /// What lies in a node of a closure of type `F`.
 trait Stored<F>: Sized {
-    fn into_closure(self) -> F;
+    fn call(self, cx: &mut Cx);
 }
 
 /// The closure itself.
 struct InPlace<F>(F);
 
-impl<F> Stored<F> for InPlace<F> {
+impl<F: FnOnce(&mut Cx)> Stored<F> for InPlace<F> {
     #[inline(always)]
-    fn into_closure(self) -> F {
-        self.0
+    fn call(self, cx: &mut Cx) {
+        (self.0)(cx);
     }
 }
 
-impl<F> Stored<F> for Box<F> {
+impl<F: FnOnce(&mut Cx)> Stored<F> for Box<F> {
     #[inline(always)]
-    fn into_closure(self) -> F {
-        *self
+    fn call(self, cx: &mut Cx) {
+        // Called in its box: a closure of known size would be moved to the stack first.
+        let f: Box<dyn FnOnce(&mut Cx) + '_> = self;
+        f(cx);
     }
 }
 
@@ -390,7 +409,8 @@ impl Event {
 /// What the scheduler knows of a closure type: how to run and to drop it, and its name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vtable {
-    /// Takes the closure out, gives the node back to the running core's pool, runs the closure.
+    /// Takes the closure, or its box, out, gives the node back to the running core's pool, runs the
+    /// closure.
     /// To be called with an event whose profile has this vtable.
     pub(crate) run: unsafe fn(Event, &mut Cx),
     /// Takes the closure out and drops it; with the same event.
@@ -476,14 +496,13 @@ unsafe fn run<F: FnOnce(&mut Cx), S: Stored<F>, const RESERVED: bool>(event: Eve
     // SAFETY: the caller's promise. The node is free before the closure runs, so that the closure's
     // own first post finds it in the cache.
     let (stored, node) = unsafe { event.take::<S>() };
-    let f = stored.into_closure();
     let core = &mut cx.worker().core;
     if RESERVED {
         core.retire(node);
     } else {
         core.free(node);
     }
-    f(cx);
+    stored.call(cx);
 }
 
 /// # Safety
@@ -491,7 +510,7 @@ unsafe fn run<F: FnOnce(&mut Cx), S: Stored<F>, const RESERVED: bool>(event: Eve
 unsafe fn discard<F, S: Stored<F>>(event: Event) {
     // SAFETY: the caller's promise. The node's memory goes with the runtime.
     let (stored, _) = unsafe { event.take::<S>() };
-    drop(stored.into_closure());
+    drop(stored);
 }
 
 #[cfg(all(test, not(loom)))]

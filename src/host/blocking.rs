@@ -7,6 +7,7 @@ use super::pool::{Job, JobRefusal};
 use super::poster::Poster;
 use super::quiesce::Until;
 use crate::callback::Callback;
+use crate::memory::boxed;
 use crate::sync::Arc;
 use crate::{Cx, Handler};
 use std::time::Duration;
@@ -124,7 +125,8 @@ pub struct SlowBlocking {
 
 /// Work, its callback, and what keeps the runtime until the result is posted.
 struct BlockingJob<W, F> {
-    work: W,
+    /// In a box of its own, since it is called where it lies.
+    work: Box<W>,
     callback: Callback<F>,
     keep_alive: KeepAlive,
 }
@@ -148,10 +150,13 @@ where
         } = *self;
         let Callback { handler, color, f } = callback;
         let poster = keep_alive.poster();
+        // The work is called in its box, and its value is boxed at once: both may be large.
+        let work: Box<dyn FnOnce() -> T> = work;
+        let work = || boxed(work);
         // What comes back was refused, since the run was cut short, and is dropped here.
         match Caught::catching(work) {
             Ok(value) => {
-                let event = move |cx: &mut Cx| f(cx, value);
+                let event = move |cx: &mut Cx| f(cx, *value);
                 drop(poster.post_own_until(Until::End, handler, color, event));
             }
             Err(panic) => {
@@ -189,27 +194,24 @@ where
     T: Send + 'static,
     F: FnOnce(&mut Cx, T) + Send + 'static,
 {
-    let inner = Arc::clone(&keep_alive.poster().inner);
-    // The result is posted from outside, and must not come before what this handler has posted.
-    keep_alive.poster().publish();
-    let mut parts = Some((work, callback));
-    let submitted = inner.pool.submit(&inner, || {
-        let (work, callback) = parts.take().expect("asked for once");
-        Box::new(BlockingJob {
-            work,
-            callback,
-            keep_alive,
-        })
+    let job = Box::new(BlockingJob {
+        work: Box::new(work),
+        callback,
+        keep_alive,
     });
-    let refusal = match submitted {
+    let poster = job.keep_alive.poster();
+    let inner = Arc::clone(&poster.inner);
+    // The result is posted from outside, and must not come before what this handler has posted.
+    poster.publish();
+    let (refusal, job) = match inner.pool.submit(&inner, job) {
         Ok(job) => return Ok(Blocking { inner, job }),
-        Err(refusal) => refusal,
+        Err(refused) => refused,
     };
-    let (work, callback) = parts.expect("not taken by who refuses");
+    let BlockingJob { work, callback, .. } = *job;
     Err(match refusal {
-        JobRefusal::Full => BlockingError::Full(work, callback),
-        JobRefusal::Ended => BlockingError::Ended(work, callback),
-        JobRefusal::NoThread(error) => BlockingError::NoThread(error, work, callback),
+        JobRefusal::Full => BlockingError::Full(*work, callback),
+        JobRefusal::Ended => BlockingError::Ended(*work, callback),
+        JobRefusal::NoThread(error) => BlockingError::NoThread(error, *work, callback),
     })
 }
 
@@ -224,6 +226,10 @@ impl Cx {
     /// for [`blocking_idle`](crate::Builder::blocking_idle) ends, and all have ended when `run`
     /// returns. They may use every processor that the thread which called `run` may. Work begins in
     /// the order in which it was given.
+    ///
+    /// When a thread ends, the destructors of its thread locals run. They may use the runtime, and
+    /// no handler or posting thread waits for them. Once the cores have left, `run` does, without
+    /// a limit, as for those of the cores' threads.
     ///
     /// # Order
     /// Results are posted when the work is over: those for one color in the order of completion,

@@ -4,9 +4,12 @@ use super::keep_alive::KeepAlive;
 use super::panics;
 use super::poster::{PostError, Poster};
 pub use super::unique::UniqueColor;
+use super::worker::Worker;
 use crate::callback::Callback;
 use crate::color::CoreId;
+use crate::event::node::{Sort, is_boxed};
 use crate::event::profile::Begun;
+use crate::memory::boxed;
 use crate::sched::core::Core;
 use crate::sched::step::Host;
 use crate::shared::wish;
@@ -22,8 +25,9 @@ impl Cx {
     ///
     /// A closure of up to 216 bytes lies in the event's memory, which is recycled: 64 bytes for one
     /// of up to 24, 128 up to 88, else 256. A larger one has a box of its own (counted in
-    /// [`Stats::events_boxed`](crate::Stats::events_boxed)), and is moved to the core's stack
-    /// (2 MiB) to be run: what is larger than some 100 KB belongs into a `Box` that it captures.
+    /// [`Stats::events_boxed`](crate::Stats::events_boxed)), in which it is called. On its way there
+    /// it is a few times on the stack of the thread that posts: what is larger than some 100 KB
+    /// belongs into a `Box` that it captures.
     ///
     /// # Order
     /// Events posted by one handler to one color run in the order of the posts. More: if a post to
@@ -48,6 +52,9 @@ impl Cx {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
+        if const { is_boxed::<F>() } {
+            return accepted(self.post_boxed(None, color, f, |f| f));
+        }
         if let Err(f) = self.post_wrapped(None, color, f, |f| f) {
             full(f);
         }
@@ -108,7 +115,32 @@ impl Cx {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
+        if const { is_boxed::<G>() } {
+            let posted = self.post_boxed(handler, color, f, wrap);
+            return posted.map_err(PostError::into_inner);
+        }
         self.lend(|worker| worker.core.post_wrapped(handler, color, f, wrap))
+    }
+
+    /// The same for a closure that is boxed. It may be large: it is moved into its box here, and not
+    /// handed down to the maker.
+    pub(crate) fn post_boxed<F, G>(
+        &self,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        wrap: impl FnOnce(F) -> G,
+    ) -> Result<(), PostError<F>>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let place = |worker: &mut Worker| worker.core.place(handler, color, Sort::ORDINARY);
+        let Some(place) = self.lend(place) else {
+            return Err(PostError::Full(f));
+        };
+        let made = place.fill(boxed(|| wrap(f)));
+        self.lend(|worker| worker.core.put_placed(color, made));
+        Ok(())
     }
 
     /// Posts an event of the runtime's own; see [`crate::sched::core::Core::post_own`].
@@ -393,21 +425,30 @@ impl fmt::Debug for Cx {
 pub(crate) fn accepted<T, F>(result: Result<T, PostError<F>>) -> T {
     match result {
         Ok(posted) => posted,
+        Err(_) => refused(result),
+    }
+}
+
+/// The same of a post that is refused. Apart, and with all of it: what it posts may be large.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refused<T, F>(result: Result<T, PostError<F>>) -> T {
+    match result {
+        Ok(posted) => posted,
         Err(PostError::Full(f)) => full(f),
-        Err(PostError::Ended(f)) => ended(f),
+        // Through the context of another runtime, to a state whose runtime has ended.
+        Err(PostError::Ended(f)) => {
+            drop(f);
+            panic!(
+                "the runtime of the state has ended or is ending: `try_post` or a `Poster` would tell"
+            );
+        }
         Err(PostError::Refused(refused, f)) => {
             drop(f);
             panic!("{refused}");
         }
     }
-}
-
-/// A post through the context of another runtime, to a state whose runtime has ended.
-#[cold]
-#[track_caller]
-fn ended<F>(f: F) -> ! {
-    drop(f);
-    panic!("the runtime of the state has ended or is ending: `try_post` or a `Poster` would tell");
 }
 
 #[cold]

@@ -38,6 +38,12 @@ pub(crate) struct Config {
     pub(crate) oversubscribed: bool,
     /// The processor of each core, if threads are to be pinned.
     pub(crate) pins: Option<Vec<u32>>,
+    /// And a thread that cannot be is an error.
+    #[cfg(not(loom))]
+    pub(crate) must_pin: bool,
+    /// None: the standard library's default.
+    #[cfg(not(loom))]
+    pub(crate) core_stack_bytes: Option<usize>,
     /// As many cores work as the process may use processors.
     #[cfg(not(loom))]
     pub(crate) follow_processors: bool,
@@ -74,6 +80,9 @@ pub(crate) struct Outcome {
     pub(crate) running: bool,
     /// The proof of the end was given.
     proved: bool,
+    /// A core each, and the processor that its thread is pinned to, or why it is not.
+    #[cfg(not(loom))]
+    pub(crate) pinned: Vec<(usize, Result<u32, String>)>,
     /// A core each, and its event source.
     #[cfg(not(loom))]
     pub(crate) backends: Vec<(usize, crate::io::Report)>,
@@ -181,10 +190,13 @@ impl Inner {
     pub(crate) fn wake_when_stopping(&self, key: Option<usize>, waker: Waker) -> Option<usize> {
         let mut on_stop = self.on_stop.lock().unwrap();
         let before = key.and_then(|key| on_stop.try_remove(key));
+        let mut waker = Some(waker);
         // Under the lock: who asks for the end sees what is noted before, or is seen here.
-        let noted = (self.quiesce.phase() == Phase::Running).then(|| on_stop.insert(waker));
+        let noted = (self.quiesce.phase() == Phase::Running)
+            .then(|| on_stop.insert(waker.take().expect("noted once")));
         drop(on_stop);
-        drop(before);
+        // Code of the user's.
+        drop((before, waker));
         noted
     }
 
@@ -380,9 +392,10 @@ impl Ended<'_> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::{Arc, Inner};
     use crate::io::Report;
     use crate::{Cores, Runtime};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     /// Or who goes on asking would put off the deadline.
     #[test]
@@ -395,6 +408,30 @@ mod tests {
         while Instant::now() == first {}
         runtime.inner.stop();
         assert_eq!(asked(), Some(first));
+    }
+
+    /// A waker is the user's, and may hold what listens to the stop as well.
+    #[test]
+    fn a_waker_that_is_not_noted_is_dropped_without_the_lock() {
+        struct Listens(Arc<Inner>);
+        impl std::task::Wake for Listens {
+            fn wake(self: std::sync::Arc<Self>) {}
+        }
+        impl Drop for Listens {
+            fn drop(&mut self) {
+                self.0.do_not_wake_when_stopping(0);
+            }
+        }
+        let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
+        let inner = &runtime.inner;
+        let waker = || std::sync::Arc::new(Listens(Arc::clone(inner))).into();
+        assert!(inner.wake_when_stopping(None, waker()).is_some());
+        inner.stop();
+        let (late, inner) = (waker(), Arc::clone(inner));
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(inner.wake_when_stopping(None, late)));
+        // Or it waits for itself.
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(None));
     }
 
     #[test]

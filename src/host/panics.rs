@@ -272,13 +272,18 @@ pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
         Err(payload) => match payload.downcast::<&'static str>() {
             Ok(text) => (*text).to_owned(),
             Err(payload) => {
-                if let Err(another) = catching(|| drop(payload)) {
-                    // That may panic when it is dropped, too: it is leaked instead.
-                    std::mem::forget(another);
-                }
+                discard_payload(payload);
                 NOT_TEXT.to_owned()
             }
         },
+    }
+}
+
+/// Drops the payload of a panic.
+pub(crate) fn discard_payload(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catching(|| drop(payload)) {
+        // The payload of that panic may panic when it is dropped, too: it is leaked instead.
+        std::mem::forget(another);
     }
 }
 

@@ -5,10 +5,15 @@
 //! other thread is free for it, up to a limit; one that was idle for a while ends. Nothing is
 //! started before the first job.
 //!
-//! Everything is behind one lock, under which no code of the user's runs. The end of a run has
-//! nothing to do with it: each job holds a [`KeepAlive`](super::keep_alive::KeepAlive), so while
-//! one waits or runs the end is not decided. [`BlockingPool::close`] comes after the cores have
-//! left. It finds no job, unless the run was cut short.
+//! Everything is behind one lock. No code of the user's runs under it, and no thread is joined under
+//! it, so a thread that gives a job waits for no other. The end of a run has nothing to do with it:
+//! each job holds a [`KeepAlive`](super::keep_alive::KeepAlive), so while one waits or runs the end
+//! is not decided. [`BlockingPool::close`] comes after the cores have left. It finds no job, unless
+//! the run was cut short.
+//!
+//! A thread that leaves the pool has not ended: the destructors of its thread locals run after
+//! that. They are the user's, and may take long or give work to the pool. So each thread that leaves
+//! joins the one that left before it, and `close` joins the last, both without the lock.
 //!
 //! In a simulation the threads are *virtual*: each is a chain of events of a color of its own. One
 //! event takes a job, the next one runs it. So the seed decides which job is over first, the limits
@@ -16,7 +21,7 @@
 
 use super::blocking::SlowBlocking;
 use super::inner::Inner;
-use super::panics::catching;
+use super::panics::{catching, discard_payload};
 use super::stats::BlockingStats;
 use super::unfinished::Obstacle;
 #[cfg(feature = "sim")]
@@ -50,6 +55,8 @@ pub(crate) struct BlockingLimits {
     pub(crate) queue_max: usize,
     /// How long a thread has nothing to do before it ends.
     pub(crate) idle: Duration,
+    /// None: the standard library's default.
+    pub(crate) stack_bytes: Option<usize>,
 }
 
 /// Why a job was not taken.
@@ -85,7 +92,10 @@ struct PoolState {
     /// Threads that have not ended, free or not.
     threads: usize,
     next_thread: u64,
+    /// Those of threads that have not left.
     handles: BTreeMap<u64, JoinHandle<()>>,
+    /// The thread that has left last. It has joined the one before it.
+    left_last: Option<JoinHandle<()>>,
     /// Where the threads may run: not on the processor alone of the core that started one.
     processors: Option<CpuSet>,
     /// The hook was told, and jobs have waited ever since.
@@ -133,6 +143,7 @@ impl BlockingPool {
                 threads: 0,
                 next_thread: 0,
                 handles: BTreeMap::new(),
+                left_last: None,
                 processors: None,
                 told: false,
                 died: None,
@@ -161,15 +172,15 @@ impl BlockingPool {
         Ok(())
     }
 
-    /// Takes the job that `make` makes, which runs no code of the user's. Returns its number.
-    pub(crate) fn submit(
+    /// Takes a job, or gives it back. Returns its number.
+    pub(crate) fn submit<J: Job + 'static>(
         &self,
         inner: &Arc<Inner>,
-        make: impl FnOnce() -> Box<dyn Job>,
-    ) -> Result<u64, JobRefusal> {
+        job: Box<J>,
+    ) -> Result<u64, (JobRefusal, Box<J>)> {
         let mut state = self.state();
         if state.phase == Lifetime::Closed {
-            return Err(JobRefusal::Ended);
+            return Err((JobRefusal::Ended, job));
         }
         let BlockingLimits {
             threads_max,
@@ -179,7 +190,7 @@ impl BlockingPool {
         let taken = state.waiting.len() + state.running.len();
         if taken >= threads_max.saturating_add(queue_max) {
             state.counts.refused += 1;
-            return Err(JobRefusal::Full);
+            return Err((JobRefusal::Full, job));
         }
         let free = state.threads - state.running.len();
         let wanted = state.waiting.len() + 1 > free && state.threads < threads_max;
@@ -189,12 +200,11 @@ impl BlockingPool {
             && state.threads == 0
         {
             state.counts.refused += 1;
-            return Err(JobRefusal::NoThread(error));
+            return Err((JobRefusal::NoThread(error), job));
         }
         let number = state.next_job;
         state.next_job += 1;
         let since = Instant::now();
-        let job = make();
         state.waiting.insert(number, QueuedJob { job, since });
         let waiting = state.waiting.len();
         state.counts.queued_max = state.counts.queued_max.max(waiting as u64);
@@ -233,12 +243,21 @@ impl BlockingPool {
         Some(job)
     }
 
-    /// The job of this thread is over.
-    fn end(&self, state: &mut PoolState, thread: u64, died: Option<Box<dyn Any + Send>>) {
+    /// Runs the job of this thread.
+    fn run(&self, thread: u64, job: Box<dyn Job>) {
+        let mut died = catching(|| job.run()).err();
+        let mut state = self.state();
         state.running.remove(&thread);
-        state.died = state.died.take().or(died);
+        if state.died.is_none() {
+            state.died = died.take();
+        }
         if state.phase == Lifetime::Closed {
             self.over.notify_all();
+        }
+        drop(state);
+        // One panic is reported. The payload of another one is the user's.
+        if let Some(died) = died {
+            discard_payload(died);
         }
     }
 
@@ -248,9 +267,8 @@ impl BlockingPool {
         loop {
             if let Some(job) = BlockingPool::begin(&mut state, thread) {
                 drop(state);
-                let died = catching(|| job.run()).err();
+                self.run(thread, job);
                 state = self.state();
-                self.end(&mut state, thread, died);
                 continue;
             }
             if state.phase == Lifetime::Closed {
@@ -263,10 +281,17 @@ impl BlockingPool {
             }
         }
         state.threads -= 1;
+        let own = state.handles.remove(&thread);
+        let before = std::mem::replace(&mut state.left_last, own);
+        drop(state);
+        if let Some(before) = before {
+            join(before);
+        }
     }
 
-    /// Waits `grace` for jobs that run, and joins all threads whose jobs are over. Jobs that wait
-    /// are dropped. No core is there any more.
+    /// Waits `grace` for jobs that run, and joins all threads whose jobs are over: for the
+    /// destructors of their thread locals it waits as long as they take. Jobs that wait are dropped.
+    /// No core is there any more.
     pub(crate) fn close(&self, grace: Duration) -> Left {
         let dropped = catching(|| self.discard());
         let begun = Instant::now();
@@ -280,14 +305,12 @@ impl BlockingPool {
         }
         let mut handles = std::mem::take(&mut state.handles);
         handles.retain(|thread, _| !state.running.contains_key(thread));
+        let left_last = state.left_last.take();
         let stuck = state.running.values().map(|&(handler, _)| handler);
         let stuck = stuck.collect();
         let died = state.died.take();
         drop(state);
-        for handle in handles.into_values() {
-            // It catches what is the user's.
-            handle.join().expect("a thread of the pool does not panic");
-        }
+        handles.into_values().chain(left_last).for_each(join);
         let died = died.or(dropped.err());
         Left { stuck, died }
     }
@@ -375,6 +398,29 @@ impl PoolState {
     }
 }
 
+/// Starts a thread, with a stack of this size if the setting has one. The error names it then.
+pub(crate) fn spawn(
+    name: String,
+    (setting, stack_bytes): (&str, Option<usize>),
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let thread = Builder::new().name(name);
+    let Some(bytes) = stack_bytes else {
+        return thread.spawn(run);
+    };
+    thread.stack_size(bytes).spawn(run).map_err(|error| {
+        let text = format!("a thread with a stack of {bytes} bytes (`{setting}`): {error}");
+        io::Error::new(error.kind(), text)
+    })
+}
+
+/// Waits for a thread that has left the pool, or is about to. Not under the lock: the destructors
+/// of its thread locals are the user's.
+fn join(thread: JoinHandle<()>) {
+    // It catches what is the user's.
+    thread.join().expect("a thread of the pool does not panic");
+}
+
 /// Starts a thread.
 fn start(inner: &Arc<Inner>, state: &mut PoolState) -> io::Result<()> {
     let thread = state.next_thread;
@@ -384,20 +430,14 @@ fn start(inner: &Arc<Inner>, state: &mut PoolState) -> io::Result<()> {
         state.started();
         return Ok(());
     }
-    // Those that have ended meanwhile.
-    let over = state
-        .handles
-        .extract_if(.., |_, handle| handle.is_finished());
-    over.for_each(|(_, handle)| handle.join().expect("a thread of the pool does not panic"));
     let (its, processors) = (Arc::clone(inner), state.processors);
-    let handle = Builder::new()
-        .name(format!("mely-blocking-{thread}"))
-        .spawn(move || {
-            // It inherits the one processor of the core whose handler started it. If that cannot be
-            // changed it works all the same.
-            let _ = processors.map(|set| sched_setaffinity(None, &set));
-            its.pool.serve(thread);
-        })?;
+    let stack = ("blocking_stack_bytes", inner.pool.limits.stack_bytes);
+    let handle = spawn(format!("mely-blocking-{thread}"), stack, move || {
+        // If a pinned core has started it, it inherits the core's processor. If that cannot be
+        // changed it works all the same.
+        let _ = processors.map(|set| sched_setaffinity(None, &set));
+        its.pool.serve(thread);
+    })?;
     state.handles.insert(thread, handle);
     state.started();
     Ok(())
@@ -435,9 +475,7 @@ fn serve_virtually(cx: &mut Cx, thread: u64, own: UniqueColor) {
     drop(state);
     cx.post_own(own.color(), move |cx: &mut Cx| {
         // What it posts comes from outside.
-        let died = aside(|| catching(|| job.run())).err();
-        let pool = &inner.pool;
-        pool.end(&mut pool.state(), thread, died);
+        aside(|| inner.pool.run(thread, job));
         serve_virtually(cx, thread, own);
     });
 }

@@ -7,7 +7,8 @@ use super::refused::Refused;
 use super::worker::{is_inside, lend_current};
 use crate::callback::Callback;
 use crate::event::maker::{Maker, Refusal};
-use crate::event::node::Sort;
+use crate::event::node::{Sort, is_boxed};
+use crate::memory::boxed;
 use crate::sched::together::Arrive;
 use crate::shared::direct;
 use crate::shared::wish;
@@ -159,6 +160,9 @@ impl Poster {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
+        if const { is_boxed::<G>() } {
+            return self.post_boxed(until, handler, color, f, sort, false, wrap);
+        }
         let here = lend_current(Arc::as_ptr(&self.inner), (f, wrap), |worker, (f, wrap)| {
             worker.core.post_sort(handler, color, f, sort, wrap)
         });
@@ -185,6 +189,64 @@ impl Poster {
             Err((f, Refusal::NotAdmitted)) => return Err(PostError::Ended(f)),
         }
         Ok(())
+    }
+
+    /// The same for a closure that is boxed. It may be large: it is moved into its box here, and not
+    /// handed down to the maker. `own`: as [`post_own`](Self::post_own).
+    #[allow(clippy::too_many_arguments, reason = "as for any other")]
+    fn post_boxed<F, G>(
+        &self,
+        until: Until,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        sort: Sort,
+        own: bool,
+        wrap: impl FnOnce(F) -> G,
+    ) -> Result<(), PostError<F>>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let inner = Arc::as_ptr(&self.inner);
+        let here = lend_current(inner, (), |worker, ()| match own {
+            true => Some(worker.core.place_own(handler, color, sort)),
+            false => worker.core.place(handler, color, sort),
+        });
+        if let Ok(place) = here {
+            let Some(place) = place else {
+                return Err(PostError::Full(f));
+            };
+            let made = place.fill(boxed(|| wrap(f)));
+            let put = lend_current(inner, made, |worker, made| {
+                worker.core.put_placed(color, made);
+            });
+            assert!(put.is_ok(), "this thread is where it was");
+            return Ok(());
+        }
+        let (shared, quiesce) = (&self.inner.shared, &self.inner.quiesce);
+        if !own && quiesce.refuses(until) {
+            return Err(PostError::Ended(f));
+        }
+        let count = || quiesce.foreign_post(until);
+        let profiles = &shared.profiles;
+        let placed = shared.foreign.with(|maker| match own {
+            true if count() => Ok(maker.place_own(profiles, handler, color, sort)),
+            true => Err(Refusal::NotAdmitted),
+            false => maker.place_if(profiles, handler, color, sort, count),
+        });
+        match placed {
+            Ok(place) => {
+                let (event, _) = place.fill(boxed(|| wrap(f)));
+                direct::publish(shared, color, event);
+                Ok(())
+            }
+            Err(Refusal::Full) => {
+                #[cfg(feature = "tracing")]
+                crate::notice::tell_refused_outside(color, "events_max");
+                Err(PostError::Full(f))
+            }
+            Err(Refusal::NotAdmitted) => Err(PostError::Ended(f)),
+        }
     }
 
     /// Posts an event to each of these colors, in one place in all of them; see
@@ -263,6 +325,10 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
+        if const { is_boxed::<F>() } {
+            let posted = self.post_boxed(until, handler, color, f, sort, true, |f| f);
+            return posted.map_err(PostError::into_inner);
+        }
         let here = lend_current(Arc::as_ptr(&self.inner), f, |worker, f| {
             worker.core.post_own_sort(handler, color, f, sort);
         });

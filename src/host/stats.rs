@@ -121,8 +121,11 @@ pub struct CoreStats {
     pub hurries: u64,
     /// Such requests that were not granted, because there had been too many before.
     pub hurries_refused: u64,
-    /// The processor the core's thread is pinned to, if it is.
+    /// The processor that the core's thread is pinned to. None before the run.
     pub cpu: Option<u32>,
+    /// Why the core's thread could not be pinned: the system refuses it, say, or the processor has
+    /// gone offline. It runs unpinned; see [`Builder::pin`](crate::Builder::pin).
+    pub pin_refused: Option<String>,
     steal_costs: HistogramSum,
 }
 
@@ -276,9 +279,29 @@ impl Inner {
         boxed.map(events).sum()
     }
 
+    /// The processor that a core's thread is pinned to, or why it is not. None if that was not tried.
+    #[cfg(not(loom))]
+    fn pinned(&self, number: usize) -> Option<Result<u32, String>> {
+        let outcome = self.outcome.lock().unwrap();
+        let mut pinned = outcome.pinned.iter();
+        let (_, pinned) = pinned.find(|(core, _)| *core == number)?;
+        Some(pinned.clone())
+    }
+
+    /// A model has no processors.
+    #[cfg(loom)]
+    fn pinned(&self, _number: usize) -> Option<Result<u32, String>> {
+        None
+    }
+
     fn core_stats(&self, number: usize) -> CoreStats {
         let core = &self.shared.cores[number];
         let stats = &core.stats;
+        let (cpu, pin_refused) = match self.pinned(number) {
+            Some(Ok(cpu)) => (Some(cpu), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
         let mut steal_costs = HistogramSum::default();
         stats.steal_costs.sum_into(&mut steal_costs);
         let steals = Distance::ALL.into_iter().filter_map(|distance| {
@@ -312,7 +335,8 @@ impl Inner {
             events_put_aside: stats.put_aside.get(),
             hurries: stats.hurries.get(),
             hurries_refused: stats.hurries_refused.get(),
-            cpu: self.config.pins.as_ref().map(|pins| pins[number]),
+            cpu,
+            pin_refused,
             steal_costs,
         }
     }

@@ -69,7 +69,11 @@ impl fmt::Debug for Watching {
 impl Cx {
     /// Calls back in the callback's color whenever the process gets SIGINT (Ctrl-C) or SIGTERM,
     /// until the runtime ends. Several signals in a row may be one call. From now on, for the life
-    /// of the process, these signals no longer kill it.
+    /// of the process, these signals no longer kill it. One that the process ignores goes on being
+    /// ignored: SIGINT, if a shell without job control has started it in the background.
+    ///
+    /// Signals for a child that was forked from it are the child's: it is not told of them. Until
+    /// the child calls exec they have no effect there.
     ///
     /// Typically the callback finishes what is under way and calls [`stop`](Self::stop). It is of
     /// those that are made by [`Handler::on_each`]; a signal brings nothing but itself.

@@ -7,9 +7,11 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::charge::uncharged;
 use mely_recording::format::{End, Ended, Header, PAGE_BYTES, PAGE_HEADER_BYTES};
-use std::fs::File;
-use std::io::Write;
-use std::path::PathBuf;
+use rustix::fs::OFlags;
+use std::fs::{File, FileType};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// What the builder was told: where to, and how much.
@@ -81,13 +83,55 @@ struct Sink {
     closed: bool,
 }
 
+/// Opens a regular file, which is made if it is not there, and empties it. Nothing else is a
+/// recording: a pipe or a terminal may have a reader that does not read, and then cores would wait
+/// for it. Never waits.
+fn open(path: &Path) -> Result<File, String> {
+    // Looked at first, since others may do something when they are opened, or refuse that with
+    // an error that says nothing of the reason.
+    if let Ok(there) = std::fs::metadata(path) {
+        check(path, there.file_type())?;
+    }
+    let mut options = File::options();
+    options.write(true).create(true);
+    // Should it have become a pipe meanwhile, it is not waited for.
+    options.custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let opened = options.open(path).and_then(|file| {
+        let is = file.metadata()?.file_type();
+        Ok((file, is))
+    });
+    let (file, is) = opened.map_err(|error| cannot_write(path, &error))?;
+    check(path, is)?;
+    file.set_len(0)
+        .map_err(|error| cannot_write(path, &error))?;
+    Ok(file)
+}
+
+/// Refuses what is no regular file.
+fn check(path: &Path, is: FileType) -> Result<(), String> {
+    let what = match is {
+        _ if is.is_file() => return Ok(()),
+        _ if is.is_dir() => "a directory",
+        _ if is.is_fifo() => "a pipe",
+        _ if is.is_socket() => "a socket",
+        _ => "a device",
+    };
+    let path = path.display();
+    Err(format!(
+        "`{path}` is {what}: a recording is written to a regular file"
+    ))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> String {
+    format!("cannot write `{}`: {error}", path.display())
+}
+
 /// The smallest file that says more than that it has ended.
 pub(crate) const BYTES_MIN: u64 = 1 << 20;
 
 impl Recorder {
     /// Begins the file. The error is a sentence.
     pub(crate) fn create(setting: &Setting, header: &Header) -> Result<Recorder, String> {
-        let path = setting.path.display();
         if setting.bytes_max < BYTES_MIN {
             let bytes = setting.bytes_max;
             return Err(format!(
@@ -95,11 +139,9 @@ impl Recorder {
             ));
         }
         let header_bytes = header.to_bytes();
-        let begun = File::create(&setting.path).and_then(|mut file| {
-            file.write_all(&header_bytes)?;
-            Ok(file)
-        });
-        let file = begun.map_err(|error| format!("cannot write `{path}`: {error}"))?;
+        let mut file = open(&setting.path)?;
+        file.write_all(&header_bytes)
+            .map_err(|error| cannot_write(&setting.path, &error))?;
         let time = OnceLock::new();
         if !header.simulated {
             time.get_or_init(Time::begin);

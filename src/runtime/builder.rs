@@ -1,6 +1,6 @@
 //! How a runtime is configured.
 
-use super::Runtime;
+use super::{Runtime, pins};
 use crate::color::{CoreId, HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
 use crate::host::blocking::SlowBlocking;
 use crate::host::inner::{Config, Inner};
@@ -24,8 +24,8 @@ use std::time::{Duration, SystemTime};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cores {
     /// Every core that the calling thread may use: its affinity mask and cpuset, and no more than
-    /// the process's CPU quota grants. (A thread that a handler spawns may use that handler's core
-    /// only: see [`Builder::pin`].)
+    /// the process's CPU quota grants. (A thread that a handler spawns may be able to use that
+    /// handler's core only: see [`Builder::pin`].)
     #[default]
     All,
     /// This number of them.
@@ -38,6 +38,10 @@ const CORES_MAX: usize = 512;
 const BATCH_MAX: u32 = 1 << 16;
 /// Most threads for blocking work.
 const BLOCKING_THREADS_MAX: usize = 1_024;
+/// The smallest stack of a thread: the runtime's own frames, unoptimized, and some to spare.
+const STACK_BYTES_MIN: usize = 256 << 10;
+/// Beyond this C libraries compute with sizes that are none. Less may be refused by the system.
+const STACK_BYTES_MAX: usize = usize::MAX / 8;
 /// Longest spinning of a runtime that exits when idle.
 const SPIN_TO_EXIT_MAX: Duration = Duration::from_millis(1);
 /// Cores of a simulation that was not told how many.
@@ -65,7 +69,8 @@ pub struct Builder {
     cores: Cores,
     topology: Option<Topology>,
     oversubscribe: bool,
-    pin: bool,
+    /// None: as [`pins`] has it.
+    pin: Option<bool>,
     policy: Policy,
     slots: usize,
     events_max: usize,
@@ -85,7 +90,7 @@ impl Builder {
             cores: Cores::All,
             topology: None,
             oversubscribe: false,
-            pin: true,
+            pin: None,
             policy: Policy {
                 stealing: true,
                 heuristics: crate::Heuristics::ALL,
@@ -100,6 +105,7 @@ impl Builder {
                 threads_max: 64,
                 queue_max: 4_096,
                 idle: Duration::from_secs(10),
+                stack_bytes: None,
             },
             slow_blocking: None,
             record: None,
@@ -115,6 +121,8 @@ impl Builder {
                 spin_ns: 0,
                 oversubscribed: false,
                 pins: None,
+                must_pin: false,
+                core_stack_bytes: None,
                 follow_processors: false,
                 #[cfg(feature = "sim")]
                 simulated: false,
@@ -132,7 +140,8 @@ impl Builder {
     }
 
     /// The machine; detected by default. A topology of another machine decides the victim orders
-    /// all the same, but then [`pin`](Self::pin) should be off.
+    /// all the same, but then [`pin`](Self::pin) should be off: if it is not, cores whose processor
+    /// is not there are not pinned.
     pub fn topology(mut self, topology: Topology) -> Builder {
         self.topology = Some(topology);
         self
@@ -145,11 +154,36 @@ impl Builder {
         self
     }
 
-    /// Whether each core's thread is pinned to its processor (Mely §IV-C); on by default. The
-    /// system has the threads that a handler spawns inherit that: spawn them elsewhere, or have
-    /// them widen their mask.
+    /// Whether each core's thread is pinned to its processor (Mely §IV-C).
+    ///
+    /// By default threads are pinned if the runtime has at least as many [cores](Self::cores) as
+    /// there are processors in the calling thread's affinity mask (or cpuset), and if the process's
+    /// CPU quota grants as many. A runtime with fewer cores leaves its threads to the system, because
+    /// two programs that pin themselves to the same processor share it while others idle. So does
+    /// a runtime that [follows](Self::follow_processors) its processors. If a thread cannot be
+    /// pinned, it runs unpinned and [`CoreStats::pin_refused`](crate::CoreStats::pin_refused) says
+    /// why.
+    ///
+    /// With `true`, for a program that has its processors to itself, threads are always pinned, to
+    /// the processors in turn; if one cannot be, the run fails
+    /// ([`RunError::Start`](crate::RunError::Start)). With `false` no thread is pinned.
+    ///
+    /// Thieves choose victims by the distances between these processors, pinned or not. If a pinned
+    /// runtime has fewer cores work ([`Cx::set_working_cores`](crate::Cx::set_working_cores)), they
+    /// stay on the first processors. A thread that a pinned handler spawns inherits the handler's
+    /// processor: spawn it elsewhere, or have it widen its mask.
     pub fn pin(mut self, pin: bool) -> Builder {
-        self.pin = pin;
+        self.pin = Some(pin);
+        self
+    }
+
+    /// The size of the stack of each core's thread, on which handlers run; at least 256 KiB. By
+    /// default it is the standard library's: 2 MiB, or the value of the environment variable
+    /// `RUST_MIN_STACK`. Memory is used as the stack grows.
+    ///
+    /// In a simulation it is that of each virtual core, 2 MiB by default.
+    pub fn core_stack_bytes(mut self, bytes: usize) -> Builder {
+        self.config.core_stack_bytes = Some(bytes);
         self
     }
 
@@ -160,8 +194,9 @@ impl Builder {
     /// That thread looks once a second, and has the first so many cores work
     /// ([`Cx::set_working_cores`](crate::Cx::set_working_cores)), if their number has changed since
     /// its last look; what the program sets holds until then. A runtime never has more cores than
-    /// it was built with. A core that is pinned to a processor which the mask no longer has is
-    /// moved by the system. In a simulation nothing is followed.
+    /// it was built with. Its threads are not pinned, unless [`pin`](Self::pin) says so: then one
+    /// that is pinned to a processor which the mask no longer has is moved by the system. In a
+    /// simulation nothing is followed.
     ///
     /// ```
     /// use mely::Runtime;
@@ -325,6 +360,13 @@ impl Builder {
         self
     }
 
+    /// The size of the stack of each thread for blocking work; at least 256 KiB. The default is
+    /// that of [`core_stack_bytes`](Self::core_stack_bytes).
+    pub fn blocking_stack_bytes(mut self, bytes: usize) -> Builder {
+        self.blocking.stack_bytes = Some(bytes);
+        self
+    }
+
     /// Calls `hook` when blocking work has waited for a thread for longer than `limit`, which is at
     /// least a millisecond: once, and again only after nothing had to wait. On the thread that
     /// called `run`. If the hook panics the run is cut short, as with
@@ -412,7 +454,8 @@ impl Builder {
 
     /// Records the run in a file of at most `bytes_max` bytes, which is at least a mebibyte: every
     /// event with its handler, color, core and time, who had posted it and what it posted; steals,
-    /// sleeps, wake-ups and holds. A file of that name is overwritten.
+    /// sleeps, wake-ups and holds. A file of that name is overwritten. Anything but a regular file
+    /// is refused (a pipe, a terminal, also `/dev/null`): cores would wait for its reader.
     ///
     /// `mely-recording summary FILE` prints what each handler took and posted, `mely-recording
     /// timeline FILE` draws it all on a time axis, and the crate `mely_recording` reads the file.
@@ -481,7 +524,7 @@ impl Builder {
         self.config.simulated = true;
         self.config.on_panic = self.on_panic.unwrap_or(OnPanic::Stop);
         self.oversubscribe = true;
-        self.pin = false;
+        self.pin = Some(false);
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
         let runtime = self.build_on(topology, HashKey::from_seed(seed))?;
         Ok((runtime, net))
@@ -500,7 +543,7 @@ impl Builder {
         self.config.on_machine = true;
         self.config.on_panic = self.on_panic.unwrap_or(OnPanic::Stop);
         self.cores = Cores::All;
-        self.pin = false;
+        self.pin = Some(false);
         self.build_on(topology, HashKey::from_seed(seed))
     }
 
@@ -523,6 +566,16 @@ impl Builder {
         let threads = self.blocking.threads_max;
         if threads == 0 || threads > BLOCKING_THREADS_MAX {
             return Err(BuildError::BlockingThreads(threads));
+        }
+        for (setting, bytes) in [
+            ("core_stack_bytes", self.config.core_stack_bytes),
+            ("blocking_stack_bytes", self.blocking.stack_bytes),
+        ] {
+            if let Some(bytes) = bytes
+                && !(STACK_BYTES_MIN..=STACK_BYTES_MAX).contains(&bytes)
+            {
+                return Err(BuildError::StackBytes { setting, bytes });
+            }
         }
         let available = topology
             .cores()
@@ -550,11 +603,9 @@ impl Builder {
             self.spin
         };
         self.config.spin_ns = u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX);
-        if self.pin {
-            let processors = topology.cores();
-            let pin = |core: usize| processors[core % available].cpu;
-            self.config.pins = Some((0..cores).map(pin).collect());
-        }
+        let follows = self.config.follow_processors;
+        self.config.pins = pins::choose(&topology, cores, available, follows, self.pin);
+        self.config.must_pin = self.pin == Some(true);
         let recorder = self.recorder(cores)?;
         let shared = Shared::new(Setup {
             slot_bits: bits,
@@ -687,6 +738,14 @@ pub enum BuildError {
     EventsMax,
     /// Threads for blocking work: from 1 to 1,024.
     BlockingThreads(usize),
+    /// The stack of a thread is too small, or larger than memory can be.
+    StackBytes {
+        /// [`core_stack_bytes`](Builder::core_stack_bytes) or
+        /// [`blocking_stack_bytes`](Builder::blocking_stack_bytes).
+        setting: &'static str,
+        /// What was asked for.
+        bytes: usize,
+    },
     /// The run cannot be recorded ([`record`](Builder::record)), for this reason.
     Record(String),
 }
@@ -711,6 +770,10 @@ impl fmt::Display for BuildError {
                 f,
                 "{n} threads for blocking work (`blocking_threads_max`): from 1 to \
                  {BLOCKING_THREADS_MAX}"
+            ),
+            BuildError::StackBytes { setting, bytes } => write!(
+                f,
+                "a stack of {bytes} bytes (`{setting}`): from {STACK_BYTES_MIN} to {STACK_BYTES_MAX}"
             ),
             BuildError::Record(reason) => write!(f, "cannot record (`record`): {reason}"),
             BuildError::EventsMax => f.write_str("a limit of no queued events at all"),
@@ -744,19 +807,13 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_pinned_in_turn_unless_that_is_off() {
-        let pins = |pin| {
-            on_two(3)
-                .pin(pin)
-                .build()
-                .unwrap()
-                .inner
-                .config
-                .pins
-                .clone()
-        };
-        assert_eq!(pins(true), Some(vec![0, 1, 0]));
-        assert_eq!(pins(false), None);
+    fn cores_are_pinned_in_turn_if_they_are_all_or_that_is_asked_for() {
+        let pins = |builder: Builder| builder.build().unwrap().inner.config.pins.clone();
+        assert_eq!(pins(on_two(3)), Some(vec![0, 1, 0]));
+        assert_eq!(pins(on_two(3).pin(false)), None);
+        assert_eq!(pins(on_two(1)), None, "the other one may be free");
+        assert_eq!(pins(on_two(1).pin(true)), Some(vec![0]));
+        assert_eq!(pins(on_two(2).follow_processors(true)), None);
     }
 
     /// Also if there are more processors than are available.

@@ -1,10 +1,12 @@
 //! The threads of a run, and the thread that waits for them.
 
 use super::RunError;
+use super::pins::pin;
 use super::processors::Processors;
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::host::inner::{Inner, Outcome};
+use crate::host::pool::spawn;
 use crate::host::unfinished::{DrainReports, Obstacle, Unfinished};
 use crate::host::watchdog::{Watchdog, WatchdogBell, running};
 use crate::host::worker::{Worker, drive};
@@ -14,7 +16,7 @@ use crate::sync::{Arc, MutexGuard};
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long cores have to leave after the runtime was closed, before those that are in a handler
@@ -32,10 +34,8 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let mut threads = Vec::with_capacity(cores);
     for core in 0..cores {
         let its = Arc::clone(inner);
-        match Builder::new()
-            .name(format!("mely-{core}"))
-            .spawn(move || thread(&its, core))
-        {
+        let stack = ("core_stack_bytes", inner.config.core_stack_bytes);
+        match spawn(format!("mely-{core}"), stack, move || thread(&its, core)) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
                 fail(inner, error);
@@ -302,9 +302,15 @@ impl Drop for Leave<'_> {
 
 fn begin(inner: &Arc<Inner>, core: usize) -> io::Result<Worker> {
     if let Some(pins) = &inner.config.pins {
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(pins[core] as usize);
-        rustix::thread::sched_setaffinity(None, &set)?;
+        let pinned = match pin(pins[core]) {
+            Ok(()) => Ok(pins[core]),
+            Err(error) if inner.config.must_pin => {
+                let text = format!("its thread cannot be pinned (`pin`): {error}");
+                return Err(io::Error::new(error.kind(), text));
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        inner.outcome.lock().unwrap().pinned.push((core, pinned));
     }
     // The ring is made on the thread that uses it: the kernel holds us to that.
     let (driver, report) = Driver::new(inner, CoreId::of(core))?;

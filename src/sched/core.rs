@@ -35,7 +35,7 @@ use crate::clock::Clock;
 use crate::color::{CoreId, MaybeSlot, SlotId};
 use crate::event::counts::Run;
 use crate::event::fifo::Running;
-use crate::event::maker::Maker;
+use crate::event::maker::{Maker, Place};
 use crate::event::node::{Empty, Event, Sort};
 use crate::event::profile::{Begun, WATCH_GATE, WATCH_TIMES};
 use crate::event::tag::{ProfileId, Tag};
@@ -228,6 +228,48 @@ impl Core {
         let (event, times) = made?;
         self.put(color, event, times);
         Ok(())
+    }
+
+    /// Memory for an event of this sort whose closure is boxed; none at the limit of events. It is
+    /// to be filled and [put](Self::put_placed) before anything else is posted.
+    pub(crate) fn place<F>(
+        &mut self,
+        handler: Option<&'static Handler>,
+        color: Color,
+        sort: Sort,
+    ) -> Option<Place<F>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let profiles = &self.shared.profiles;
+        let place = self
+            .maker
+            .place_if(profiles, handler, color, sort, || true)
+            .ok();
+        #[cfg(feature = "tracing")]
+        if place.is_none() {
+            self.tell_refused(color, "events_max");
+        }
+        place
+    }
+
+    /// Memory for such an event that cannot be refused, as those of [`post_own`](Self::post_own).
+    pub(crate) fn place_own<F>(
+        &mut self,
+        handler: Option<&'static Handler>,
+        color: Color,
+        sort: Sort,
+    ) -> Place<F>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let profiles = &self.shared.profiles;
+        self.maker.place_own(profiles, handler, color, sort)
+    }
+
+    /// Posts what was put into memory that this core has made.
+    pub(crate) fn put_placed(&mut self, color: Color, (event, times): (Event, Times)) {
+        self.put(color, event, times);
     }
 
     /// Posts an event that cannot be refused, also at the limit of events: see [`Maker::make_own`].

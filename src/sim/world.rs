@@ -33,7 +33,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-/// The stack of a virtual core: as large as a thread's, of which the system provides what is used.
+/// The stack of a virtual core, unless the builder says otherwise: as large as a thread's, of which
+/// the system provides what is used.
 const STACK_BYTES: usize = 2 << 20;
 /// Steps for which the cores keep their paces.
 const PACE_STEPS: u64 = 64;
@@ -592,7 +593,10 @@ impl VirtualCore {
         let clock = Clock::Virtual(Arc::clone(now_ns));
         let source = Box::new(driver);
         let worker = Worker::new(Arc::clone(inner), CoreId::of(id), clock, source);
-        let stack = DefaultStack::new(STACK_BYTES).expect("memory for a stack");
+        let bytes = inner.config.core_stack_bytes.unwrap_or(STACK_BYTES);
+        let stack = DefaultStack::new(bytes).unwrap_or_else(|error| {
+            panic!("a stack of {bytes} bytes (`core_stack_bytes`): {error}");
+        });
         let coroutine = Steps::with_stack(stack, move |yielder, ()| {
             let world = || world.upgrade().expect("the world resumes its cores");
             world().cores.borrow_mut()[id].yielder = yielder;

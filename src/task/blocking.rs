@@ -4,6 +4,7 @@ use super::time::within_task;
 use crate::ask::Asked;
 use crate::host::blocking::{Blocking, BlockingError};
 use crate::host::panics::Caught;
+use crate::memory::boxed;
 use crate::sync::{Arc, Mutex};
 use crate::{Callback, Color, Cx};
 use std::future::pending;
@@ -63,7 +64,8 @@ where
         });
         let work = move || {
             let work = its.lock().unwrap().take().expect("it runs once");
-            Caught::catching(work)
+            // In a box, because the value may be large, and goes through much.
+            Caught::catching(|| boxed(work))
         };
         (cx.blocking(work, told), reply)
     });
@@ -77,7 +79,7 @@ where
         }
     };
     match reply.await {
-        Ok(Ok(value)) => Ok(value),
+        Ok(Ok(value)) => Ok(*value),
         Ok(Err(panic)) => panic.resume(),
         // The run is cut short, and the task with it.
         Err(_) => pending().await,

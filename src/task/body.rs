@@ -82,7 +82,7 @@ struct Unanswered<F: Future>(Option<Arc<Body<F>>>);
 impl<F: Future> Drop for Unanswered<F> {
     fn drop(&mut self) {
         if let Some(body) = self.0.take() {
-            body.reply.settle(Err(NoReply::of_a_drop()));
+            body.reply.settle_without(NoReply::of_a_drop());
         }
     }
 }
@@ -133,9 +133,13 @@ where
 struct Polled<'a, F>(&'a mut Option<Pin<Box<F>>>);
 
 impl<F: Future> Polled<'_, F> {
-    fn poll(self, waker: &Waker) -> Poll<F::Output> {
+    fn poll(self, waker: &Waker) -> Poll<Box<F::Output>> {
         let future = self.0.as_mut().expect("polled once");
-        let polled = future.as_mut().poll(&mut Context::from_waker(waker));
+        let polled = match future.as_mut().poll(&mut Context::from_waker(waker)) {
+            // What may be large is not moved on from here.
+            Poll::Ready(value) => Poll::Ready(Box::new(value)),
+            Poll::Pending => Poll::Pending,
+        };
         std::mem::forget(self);
         polled
     }
@@ -224,7 +228,13 @@ where
             panic = panic.or(catching(|| drop(value)).err());
         }
         // Wakes who waits, or drops what nobody waits for: code of the user's.
-        let settled = catching(|| self.reply.answer(cx, result));
+        let settled = catching(|| {
+            self.reply.publish_first(cx);
+            match result {
+                Ok(value) => self.reply.settle(*value),
+                Err(none) => self.reply.settle_without(none),
+            }
+        });
         if let Some(panic) = panic.or(settled.err()) {
             resume_unwind(panic);
         }
@@ -352,10 +362,10 @@ impl<F: Future<Output: Send> + Send> Leftover for Body<F> {
     fn drop_after_the_end(&self, ended: &mut Ended<'_>) {
         let waiting = self.waiting.borrow_after_the_end(ended).take();
         let dropped = catching(|| drop(waiting));
-        self.reply.settle(Err(match dropped {
+        self.reply.settle_without(match dropped {
             Ok(()) => NoReply::Dropped,
             Err(_) => NoReply::Panicked,
-        }));
+        });
         if let Err(panic) = dropped {
             resume_unwind(panic);
         }

@@ -171,22 +171,51 @@ where
     P: sealed::Post + ?Sized,
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let poster = by.to_poster();
-    let mut task = None;
     if const { size_of::<F>() <= IN_EVENT_BYTES } {
+        let poster = by.to_poster();
+        let mut task = None;
         by.post_wrapped(handler, color, future, |future| {
             let (made, first) = make(poster, handler, color, None, future);
             task = Some(made);
             event(first)
         })?;
+        Ok(task.expect("what was posted was made"))
     } else {
-        by.post_wrapped(handler, color, future, |future| {
-            let (made, first) = make(poster, handler, color, None, Box::pin(future));
-            task = Some(made);
-            boxed_event(first)
-        })?;
+        // At once: it may be larger than a stack has room for many times.
+        spawn_boxed(by, handler, color, Box::new(future)).map_err(unboxed)
     }
+}
+
+/// The same with a future that is in a box.
+fn spawn_boxed<P, F>(
+    by: &P,
+    handler: Option<&'static Handler>,
+    color: Color,
+    future: Box<F>,
+) -> Result<Task<F::Output>, PostError<Box<F>>>
+where
+    P: sealed::Post + ?Sized,
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let poster = by.to_poster();
+    let mut task = None;
+    by.post_wrapped(handler, color, future, |future| {
+        let (made, first) = make(poster, handler, color, None, Box::into_pin(future));
+        task = Some(made);
+        boxed_event(first)
+    })?;
     Ok(task.expect("what was posted was made"))
+}
+
+/// A refusal, with the future as it was given. Apart, for what it takes of the stack.
+#[cold]
+#[inline(never)]
+fn unboxed<F>(refused: PostError<Box<F>>) -> PostError<F> {
+    match refused {
+        PostError::Ended(future) => PostError::Ended(*future),
+        PostError::Full(future) => PostError::Full(*future),
+        PostError::Refused(refused, future) => PostError::Refused(refused, *future),
+    }
 }
 
 /// Spawns a task that nobody waits for, also at the limit of queued events. Dropped at once if the
@@ -354,6 +383,18 @@ impl Hold {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn until<F>(self, future: F) -> Task<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        if const { size_of::<F>() <= IN_EVENT_BYTES } {
+            self.until_ready(future)
+        } else {
+            // At once: what awaits it would have it twice.
+            self.until_ready(Box::pin(future))
+        }
+    }
+
+    fn until_ready<F>(self, future: F) -> Task<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {

@@ -12,7 +12,8 @@ pub mod wire;
 use mely::net::{Backend, SimNet};
 use mely::topology::Topology;
 use mely::{Builder, Cores, OnPanic, RunError, Runtime};
-use std::process::{Command, Output};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -120,13 +121,29 @@ pub fn backends() -> Vec<Backend> {
 
 /// Runs an ignored test of the calling test program in a process of its own.
 pub fn child(test: &str, variables: &[(&str, &str)]) -> Output {
-    Command::new(std::env::current_exe().unwrap())
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", test, "--ignored", "--nocapture"])
         // What the suite was told to run on is not what a child is to be told, unless it says so.
         .env_remove("MELY_BACKEND")
         .envs(variables.iter().copied())
-        .output()
-        .unwrap()
+        .stdin(Stdio::null());
+    undisturbed(&mut command).output().unwrap()
+}
+
+/// Has a program to be started ignore no signal, whatever this one ignores: SIGHUP under nohup,
+/// SIGINT in the background of a script.
+pub fn undisturbed(command: &mut Command) -> &mut Command {
+    // SAFETY: system calls that are allowed between fork and exec. They fail for two signals, which
+    // nothing ignores.
+    unsafe {
+        command.pre_exec(|| {
+            (1..32).for_each(|signal| {
+                libc::signal(signal, libc::SIG_DFL);
+            });
+            Ok(())
+        })
+    }
 }
 
 /// Runs such a test and insists that it passes.

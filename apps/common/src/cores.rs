@@ -1,28 +1,26 @@
-//! The cores of a program's runtime: as many as its option `--cores` says, each on its processor.
+//! The cores of a program's runtime: as many as its option `--cores` says. With all that the
+//! process may use, each is pinned to its processor.
 
-use mely::{BuildError, Builder, Cores};
-use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use mely::{BuildError, Builder, Cores, Stats};
 
-/// Sets them, and gives what is to be said about them, if anything.
-///
-/// Where threads may not choose their processor, cores run on whichever the system gives them: that
-/// costs some speed, and is better than nothing.
-pub fn set(builder: Builder, cores: Option<usize>) -> (Builder, Option<String>) {
-    let builder = match cores {
+/// Sets them.
+pub fn set(builder: Builder, cores: Option<usize>) -> Builder {
+    match cores {
         Some(cores) => builder.cores(Cores::Count(cores)),
         None => builder,
-    };
-    // What this thread has anyway, so that nothing but the permission is at stake.
-    match sched_getaffinity(None).and_then(|set| sched_setaffinity(None, &set)) {
-        Ok(()) => (builder, None),
-        Err(errno) => {
-            let error = std::io::Error::from(errno);
-            let said = format!(
-                "cores are not pinned to processors: sched_setaffinity is refused: {error}"
-            );
-            (builder.pin(false), Some(said))
-        }
     }
+}
+
+/// Returns the warning that they are not pinned, once they have begun.
+///
+/// Where threads may not choose their processor, the system chooses: that costs some speed, and is
+/// better than nothing.
+pub fn told(stats: &Stats) -> Option<String> {
+    let why = stats
+        .cores
+        .iter()
+        .find_map(|core| core.pin_refused.as_ref())?;
+    Some(format!("cores are not pinned to processors: {why}"))
 }
 
 /// Why there is no runtime, in terms of the option.
@@ -44,8 +42,7 @@ mod tests {
     #[test]
     fn too_many_cores_are_refused_in_terms_of_the_option() {
         for (cores, expected) in [(500, "--cores 500: "), (513, "--cores: 513 cores")] {
-            let (builder, said) = set(mely::Runtime::builder(), Some(cores));
-            assert_eq!(said, None);
+            let builder = set(mely::Runtime::builder(), Some(cores));
             let error = refused(&builder.build().unwrap_err());
             assert!(error.starts_with(expected), "{error}");
             assert!(!error.contains("oversubscribe"), "{error}");

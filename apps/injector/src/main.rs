@@ -74,11 +74,14 @@ fn inject(args: &Args) -> master::Result<()> {
     let builder = Runtime::builder().stealing(Stealing::Off);
     // A load that has lost a part of itself measures nothing.
     let builder = builder.on_panic(OnPanic::Stop);
-    let (builder, said) = cores::set(builder, args.cores);
-    if let Some(said) = said {
-        out::say(NAME, said);
-    }
+    let builder = cores::set(builder, args.cores);
     let runtime = builder.build().map_err(|error| cores::refused(&error))?;
+    let observer = runtime.poster();
+    let said = || {
+        if let Some(said) = cores::told(&observer.stats()) {
+            out::say(NAME, said);
+        }
+    };
     let outcome = match &args.role {
         Role::Alone(work) => {
             let (work, pids) = (work.clone(), args.server_pids.clone());
@@ -103,8 +106,11 @@ fn inject(args: &Args) -> master::Result<()> {
                 move |addr| out::try_say(NAME, format_args!("waiting for {wanted} on {addr}"))
             },
         )?,
-        Role::Join(master) => return master::join(runtime, *master, files_max),
+        Role::Join(master) => {
+            return master::join(runtime, *master, files_max).inspect(|()| said());
+        }
     };
+    said();
     if args.json {
         print(&format!("{}\n", report::json(&outcome)))?;
     } else {

@@ -20,9 +20,14 @@ struct Exit {
 fn injector(args: &[&str], out: Stdio) -> Exit {
     let mut command = Command::new(env!("CARGO_BIN_EXE_injector"));
     command.args(args).stdin(Stdio::null());
-    // SAFETY: only async-signal-safe system calls, between fork and exec. Both outlive exec.
+    // SAFETY: only async-signal-safe system calls, between fork and exec. What they do outlives
+    // exec. `signal` fails for two signals, which nothing ignores.
     unsafe {
         command.pre_exec(|| {
+            // Whatever the tests were started with.
+            (1..32).for_each(|signal| {
+                libc::signal(signal, libc::SIG_DFL);
+            });
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             // Whoever runs the tests may ignore it, and that is inherited.
             libc::signal(libc::SIGALRM, libc::SIG_DFL);

@@ -23,7 +23,8 @@ usage: sws [options]
   --max-files N            do not start with more than N files and directories
                            (default 65536)
   --listen ADDR:PORT       where to listen (default 127.0.0.1:8080; port 0 picks a free one)
-  --cores N                run on N cores (default: all this process may use)
+  --cores N                run on N cores (default: all this process may use, each of
+                           which is then pinned to its processor)
   --max-clients N          simultaneous clients before new ones get a 503 (default 10000);
                            each takes a file descriptor: with fewer, SWS says at its start
                            how many clients there is room for
@@ -50,12 +51,12 @@ The page /_mely shows what every core is doing.
 GET and HEAD are served. A body that announces its length, of up to 16 KiB, is skipped; a
 longer or a chunked one, also an empty one, is refused with a 413, and the connection ends.
 
-SIGINT (Ctrl-C), SIGTERM and SIGHUP (unless it is ignored, as under nohup) ask to stop: the
-request under way on each connection, or the first that has arrived, gets the last answer
-there, also if the connection waits to be accepted. Requests behind the last answer are not
-taken up, as in HTTP. Then a summary is printed, and for each handler its events,
-their mean time, the share stolen and the annotation it should have. Asked again, SWS ends
-at once, without a summary.
+SIGINT (Ctrl-C), SIGTERM and SIGHUP ask to stop, unless they are ignored from the start
+(SIGHUP under nohup, SIGINT in the background of a script): the request under way on each
+connection, or the first that has arrived, gets the last answer there, also if the connection
+waits to be accepted. Requests behind the last answer are not taken up, as in HTTP. Then a
+summary is printed, and for each handler its events, their mean time, the share stolen and the
+annotation it should have. Asked again, SWS ends at once, without a summary.
 
 exit code: 0 when each request that was taken up was answered, 1 after an error, 2 for options that are
 wrong, 3 when requests were cut off at the finish timeout, 128 and the number of the signal

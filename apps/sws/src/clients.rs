@@ -9,6 +9,7 @@ use crate::voice::{QUIET, Voice};
 use crate::{NAME, clock, out, process, signals, source};
 use mely::net::{Acceptors, Incoming, Listener};
 use mely::{Color, Colored, Cx, Handler, PanicReport, Poster, WeakColored};
+use mely_apps_common::cores;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -88,6 +89,9 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     let on_accept = clients.on_each(&ACCEPT, move |clients, cx, incoming| {
         clients.accept(cx, &door.clients, incoming);
     });
+    if let Some(said) = cores::told(&server.poster.stats()) {
+        out::try_say(NAME, said);
+    }
     let (source, reason) = source::told(&cx.backends());
     if !reason.is_empty() {
         out::try_say(NAME, format_args!("runs on {source}, since {reason}"));

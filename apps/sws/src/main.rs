@@ -128,10 +128,7 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     // About what going to sleep and being woken takes of the processor. More would be a little
     // quicker to answer, and burn whatever of a core the requests leave.
     let builder = Runtime::builder().spin(SPIN);
-    let (mut builder, said) = cores::set(builder, args.cores);
-    if let Some(said) = said {
-        out::say(NAME, said);
-    }
+    let mut builder = cores::set(builder, args.cores);
     if !args.stealing {
         builder = builder.stealing(Stealing::Off);
     }

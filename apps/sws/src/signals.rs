@@ -1,4 +1,6 @@
 //! A second signal that asks to stop ends the process, whatever it is doing; SIGHUP asks as well.
+//! One that is ignored from the start is nothing: SIGHUP under nohup, SIGINT where a shell without
+//! job control has started the server in the background.
 //!
 //! The first SIGINT or SIGTERM is an event of the runtime's. What is here is beside that, in the
 //! signal's own handler: the second one shall help when events do not run any more.
@@ -25,10 +27,13 @@ static FIRST_NS: AtomicU64 = AtomicU64::new(0);
 /// If the system refuses.
 pub(crate) fn install() -> io::Result<()> {
     for signal in [SIGINT, SIGTERM] {
+        // Nor does the runtime listen to it.
+        if is_ignored(signal) {
+            continue;
+        }
         // SAFETY: `asked` is safe in a signal handler, see there.
         unsafe { low_level::register(signal, move || asked(signal)) }?;
     }
-    // Under nohup it is ignored, and shall be.
     if !is_ignored(SIGHUP) {
         let hang_up = || {
             asked(SIGHUP);

@@ -1,7 +1,7 @@
 //! The server as a child process.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -58,8 +58,13 @@ impl Heard {
             }
             let waited = self.changed.wait_timeout(text, START_TIMEOUT);
             let waited = waited.unwrap_or_else(PoisonError::into_inner);
-            assert!(!waited.1.timed_out(), "it does not say {part:?}");
+            let timed_out = waited.1.timed_out();
             text = waited.0;
+            if timed_out {
+                // The lock is needed to tell what it has said instead.
+                drop(text);
+                panic!("it does not say {part:?}");
+            }
         }
     }
 }
@@ -241,7 +246,9 @@ impl Drop for Server {
                 if let Some(listener) = self.listener.take() {
                     let _ = listener.join();
                 }
-                eprintln!("the server said: {}", self.said());
+                let said = self.said();
+                // Not by a macro that panics if standard error is gone.
+                let _ = writeln!(std::io::stderr(), "the server said: {said}");
             }
         }
     }

@@ -3,6 +3,7 @@
 use crate::server::{Exit, Server};
 use rustix::process::Signal;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,7 +24,7 @@ fn ask_for_a_ring() -> bool {
     // SAFETY: the parameters are 120 bytes, zeroed, as the call wants them.
     let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, params.as_mut_ptr()) };
     if fd < 0 {
-        let error = std::io::Error::last_os_error();
+        let error = io::Error::last_os_error();
         eprintln!("skipped: the kernel refuses io_uring_setup: {error}");
         return false;
     }
@@ -46,15 +47,23 @@ impl Setup {
 
     /// A server without any arguments.
     pub fn bare() -> Setup {
+        // The clients are this process's, a thousand in some tests. If fewer are allowed, these fail.
+        let _ = mely::net::raise_open_file_limit();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sws"));
         command
             .env_remove("MELY_BACKEND")
+            .env_remove("RUST_MIN_STACK")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // SAFETY: only async-signal-safe system calls, between fork and exec. Both outlive exec.
+        // SAFETY: only async-signal-safe system calls, between fork and exec. What they do outlives
+        // exec. `signal` fails for two signals, which nothing ignores.
         unsafe {
             command.pre_exec(|| {
+                // Whatever the tests were started with: nohup has them ignore SIGHUP.
+                (1..32).for_each(|signal| {
+                    libc::signal(signal, libc::SIG_DFL);
+                });
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 libc::alarm(LIFE_SECONDS_MAX);
                 Ok(())
@@ -120,7 +129,7 @@ impl Setup {
                 let (first, last, close_on_exec) =
                     (3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
                 if libc::close_range(first, last, close_on_exec as libc::c_int) != 0 {
-                    return Err(std::io::Error::last_os_error());
+                    return Err(io::Error::last_os_error());
                 }
                 let limit = libc::rlimit {
                     rlim_cur: files,
@@ -128,7 +137,7 @@ impl Setup {
                 };
                 match libc::setrlimit(libc::RLIMIT_NOFILE, &limit) {
                     0 => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
+                    _ => Err(io::Error::last_os_error()),
                 }
             });
         }
@@ -147,7 +156,7 @@ impl Setup {
         unsafe {
             self.command.pre_exec(move || {
                 seccompiler::apply_filter(&program)
-                    .map_err(|_| std::io::Error::from_raw_os_error(libc::EINVAL))
+                    .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
             });
         }
         self

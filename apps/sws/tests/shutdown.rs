@@ -321,13 +321,16 @@ fn two_signals_in_a_row_are_one_wish() {
     is_finished_at_the_end(server, client);
 }
 
+/// A hangup under nohup, an interrupt in the background of a script.
 #[test]
-fn under_nohup_a_hangup_is_nothing() {
+fn what_was_ignored_from_the_start_is_nothing() {
     let site = Site::small();
-    let server = setup("epoll", &site).ignoring(libc::SIGHUP).start();
-    for _ in 0..3 {
-        server.signal(Signal::HUP);
-        is_served(server.addr());
+    for (ignored, signal) in [(libc::SIGHUP, Signal::HUP), (libc::SIGINT, Signal::INT)] {
+        let server = setup("epoll", &site).ignoring(ignored).start();
+        for _ in 0..3 {
+            server.signal(signal);
+            is_served(server.addr());
+        }
+        assert_eq!(server.stop().requests(), 3);
     }
-    assert_eq!(server.stop().requests(), 3);
 }

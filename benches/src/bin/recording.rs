@@ -105,6 +105,7 @@ fn run(cores: usize, turns: u64, hop: bool, record: Option<&Path>) -> (f64, u64)
     let mut builder = Runtime::builder()
         .on_panic(OnPanic::Stop)
         .cores(Cores::Count(cores))
+        .pin(true)
         .exit_when_idle(true);
     if let Some(file) = record {
         builder = builder.record(file, 1 << 30);

@@ -127,6 +127,7 @@ impl Scheduler for Mely {
         let slots = 2 * (FIRST_COLOR as usize + workload.colors_end(cores)).min(SLOTS_MAX / 2);
         let mut builder = Runtime::builder()
             .cores(Cores::Count(cores))
+            .pin(true)
             .color_slots(slots.next_power_of_two().max(1 << 16))
             .stealing(self.stealing);
         if NO_WATCHDOG.load(Ordering::Relaxed) {

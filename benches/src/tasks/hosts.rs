@@ -76,7 +76,7 @@ impl Host for Mely {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        let mut builder = Runtime::builder().cores(Cores::Count(cores));
+        let mut builder = Runtime::builder().cores(Cores::Count(cores)).pin(true);
         if NO_WATCHDOG.load(Relaxed) {
             builder = builder.watchdog(Duration::MAX);
         }

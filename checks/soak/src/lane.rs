@@ -92,6 +92,7 @@ pub(crate) fn post(
     let why = match &posted {
         Err(PostError::Ended(_)) => Err(PostError::Ended(())),
         Err(PostError::Full(_)) => Err(PostError::Full(())),
+        Err(PostError::Refused(refused, _)) => Err(PostError::Refused(*refused, ())),
         Ok(()) => Ok(()),
     };
     if accepted(world, id, posted) {

@@ -21,6 +21,7 @@ fn run(start: impl FnOnce(&mut Cx) + Send + 'static) -> Result<Poster, String> {
     let builder = Runtime::builder()
         .on_panic(OnPanic::Stop)
         .cores(Cores::Count(1))
+        .pin(true)
         .exit_when_idle(true)
         .watchdog(Duration::MAX);
     let runtime = builder.build().map_err(|error| error.to_string())?;

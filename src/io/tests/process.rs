@@ -1,7 +1,8 @@
 //! What needs a thread or a process of its own: filters of system calls, limits, signals.
 
 use std::io::ErrorKind;
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -208,11 +209,24 @@ fn with_both_refused_the_error_tells_of_both() {
 fn in_children(test: &str) {
     for backend in ["io_uring", "epoll"] {
         let name = format!("io::tests::process::{test}");
-        let output = Command::new(std::env::current_exe().unwrap())
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
             .args(["--exact", &name, "--ignored", "--nocapture"])
             .env("MELY_BACKEND", backend)
-            .output()
-            .unwrap();
+            .stdin(Stdio::null());
+        // It ignores no signal, whatever this process ignores (SIGINT in the background of a
+        // script).
+        // SAFETY: system calls that are allowed between fork and exec. They fail for two signals,
+        // which nothing ignores.
+        unsafe {
+            command.pre_exec(|| {
+                (1..32).for_each(|signal| {
+                    libc::signal(signal, libc::SIG_DFL);
+                });
+                Ok(())
+            });
+        }
+        let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(
             output.status.success() && text.contains("1 passed"),
@@ -387,4 +401,59 @@ fn child_signals_become_readable() {
     }
     world.backend.cancel(op);
     world.failure(token);
+}
+
+#[test]
+fn a_signal_for_a_forked_child_is_not_taken_for_ones_own() {
+    in_children("child_forks_and_is_signaled");
+}
+
+#[test]
+#[ignore = "run by a_signal_for_a_forked_child_is_not_taken_for_ones_own"]
+fn child_forks_and_is_signaled() {
+    let signals = Signals::to_stop().unwrap();
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the child makes two system calls that are allowed after a fork.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: see above; the handler has run when `raise` returns.
+            unsafe {
+                libc::raise(signal);
+                libc::_exit(7);
+            }
+        }
+        let mut status = 0;
+        // SAFETY: it writes an `i32`, which `status` is.
+        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(waited, child);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7);
+        assert!(!signals.take().unwrap(), "{signal} was for the child");
+        // SAFETY: it has a handler.
+        unsafe { libc::raise(signal) };
+        assert!(signals.take().unwrap(), "{signal} was for this process");
+    }
+}
+
+#[test]
+fn a_signal_that_is_ignored_goes_on_being_ignored() {
+    in_children("child_ignores_a_signal");
+}
+
+#[test]
+#[ignore = "run by a_signal_that_is_ignored_goes_on_being_ignored"]
+fn child_ignores_a_signal() {
+    // As in a process that a shell without job control has started in the background.
+    // SAFETY: no handler is set.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+    let signals = Signals::to_stop().unwrap();
+    // SAFETY: it is ignored, or has a handler.
+    unsafe { libc::raise(libc::SIGINT) };
+    assert!(!signals.take().unwrap());
+    // SAFETY: it has a handler.
+    unsafe { libc::raise(libc::SIGTERM) };
+    assert!(signals.take().unwrap());
+    drop(signals);
+    // SAFETY: asks only, by setting what is set already.
+    let before = unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+    assert_eq!(before, libc::SIG_IGN);
 }
