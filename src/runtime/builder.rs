@@ -2,6 +2,7 @@
 
 use super::Runtime;
 use crate::color::{CoreId, HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
+use crate::event::makers;
 use crate::host::blocking::SlowBlocking;
 use crate::host::inner::{Config, Inner};
 use crate::host::panics::{OnPanic, PanicReport};
@@ -494,6 +495,11 @@ impl Builder {
             victims: victims(&topology, cores, available),
             policy: self.policy,
             events_max: self.events_max,
+            makers: if self.is_simulated() {
+                1
+            } else {
+                makers::count(self.events_max)
+            },
             wake_cost: self.first_wake_cost(),
             watch_at_once: self.config.slow.is_some(),
             recorder,
@@ -504,13 +510,17 @@ impl Builder {
         Ok(Runtime::new(inner))
     }
 
+    fn is_simulated(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return self.config.simulated;
+        #[cfg(not(feature = "sim"))]
+        false
+    }
+
     /// What a wake-up is taken to cost: measured by default, but in a simulation, where that would
     /// be what its random delays are.
     fn first_wake_cost(&self) -> WakeCost {
-        #[cfg(feature = "sim")]
-        let is_random = self.config.simulated;
-        #[cfg(not(feature = "sim"))]
-        let is_random = false;
+        let is_random = self.is_simulated();
         #[cfg(feature = "machine")]
         let is_random = is_random && !self.config.on_machine;
         let fixed = self.wake_cost.or(is_random.then_some(wake_cost::PRIOR));
@@ -525,10 +535,7 @@ impl Builder {
         let Some(setting) = &self.record else {
             return Ok(None);
         };
-        #[cfg(feature = "sim")]
-        let simulated = self.config.simulated;
-        #[cfg(not(feature = "sim"))]
-        let simulated = false;
+        let simulated = self.is_simulated();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let header = Header {
             cores,
