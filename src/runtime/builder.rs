@@ -628,6 +628,10 @@ pub enum BuildError {
     BlockingThreads(usize),
     /// The run cannot be recorded ([`record`](Builder::record)), for this reason.
     Record(String),
+    /// The system refused the thread of a virtual core ([`simulate`](Builder::simulate)), for this
+    /// reason.
+    #[cfg(feature = "sim")]
+    Thread(String),
 }
 
 impl fmt::Display for BuildError {
@@ -652,6 +656,11 @@ impl fmt::Display for BuildError {
                  {BLOCKING_THREADS_MAX}"
             ),
             BuildError::Record(reason) => write!(f, "cannot record (`record`): {reason}"),
+            #[cfg(feature = "sim")]
+            BuildError::Thread(reason) => write!(
+                f,
+                "no thread for a virtual core (`simulate`): {reason}; fewer `cores` need fewer"
+            ),
             BuildError::EventsMax => f.write_str("a limit of no queued events at all"),
         }
     }
