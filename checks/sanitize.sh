@@ -15,8 +15,8 @@
 #
 # Each runs the library's own tests and integration tests that drive the scheduler. Under Miri the
 # runtime has a simulated event source, because Miri has no kernel; numbers of events are smaller
-# (`cfg!(miri)` in the tests). The simulator's coroutines are left out: no checker follows a thread
-# that changes stacks.
+# (`cfg!(miri)` in the tests). Runs on a machine (`simulate_on`) are left out: no checker follows a
+# thread that changes stacks.
 #
 # What is excused, and why, stands in .ci/tsan and .ci/lsan.
 set -euo pipefail
@@ -43,7 +43,7 @@ nightly() {
 # What drives the scheduler, from the inside and from the outside.
 programs=(-p mely --lib)
 for name in aio ask blocking bounded colored hold keep_alive limits panics pipe placement read serve \
-    shutdown stress surprises task timers together watch working; do
+    shutdown sim stress surprises task timers together watch working; do
     programs+=(--test "$name")
 done
 

@@ -13,9 +13,9 @@
 //! 1. *Valid.* [`Cx::with`] makes the address, of a host that it has borrowed until it returns.
 //!    Copies of the address are in contexts, which nobody can keep after the call they are lent to,
 //!    and in [`HERE`]. Only `with`, and calls inside of it, write to `HERE`, and each writes back
-//!    what it found when it ends ([`Restore`]). A simulation leaves such calls in the middle, for
-//!    those of other cores on the same thread, which must not find what is not theirs: so `outside`
-//!    empties `HERE` for as long.
+//!    what it found when it ends ([`Restore`]). A run on a machine leaves such calls in the middle,
+//!    for those of other cores on the same thread, which must not find what is not theirs: so
+//!    `outside` empties `HERE` for as long.
 //! 2. *Of that type.* There is one type that is [`Behind`] contexts.
 //! 3. *On its thread.* A context is neither `Send` nor `Sync`, and `HERE` is the thread's.
 //! 4. *Exclusive.* A borrow of a host lives for one call into the runtime, and no such call runs

@@ -82,7 +82,7 @@
 //! | [`net`] | connections, timers, signals |
 //! | [`aio`] | connections that tasks read and write; hyper on them |
 //! | [`topology`] | the machine: caches, distances, victim orders |
-//! | `sim` (with the feature `sim`) | the same runtime on virtual cores: one thread, one seed |
+//! | `sim` (with the feature `sim`) | the same runtime on virtual cores, one at a time, from one seed |
 //! | [`promises`], [`checks`] | what holds, and what makes sure of it |
 //!
 //! The crate itself: `event` is an event in memory. `shared` has the papers' queues, and the words

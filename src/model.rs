@@ -89,6 +89,7 @@ impl World {
                 quantum_busy_ns: 600,
             },
             events_max: 1 << 10,
+            makers: 1,
             wake_cost: WakeCost::fixed(WAKE_COST_NS),
             watch_at_once: false,
             recorder: None,

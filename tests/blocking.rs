@@ -674,17 +674,18 @@ fn simulated(seed: u64) -> (Vec<u64>, u64) {
         .exit_when_idle(true)
         .simulate(seed)
         .unwrap();
-    let here = std::thread::current().id();
     simulation
         .run(move |cx| {
             let handles: Vec<_> = (0..6u64)
                 .map(|i| {
                     let results = Arc::clone(&results);
-                    let done = RESULT.on_value(COLOR, move |cx, (i, thread)| {
-                        assert_eq!((cx.color(), thread), (COLOR, here));
+                    let done = RESULT.on_value(COLOR, move |cx, (i, thread): (u64, String)| {
+                        assert_eq!(cx.color(), COLOR);
+                        assert!(["mely-0", "mely-1", "mely-2"].contains(&&*thread));
                         results.lock().unwrap().push(i);
                     });
-                    let work = move || (i, std::thread::current().id());
+                    let name = || std::thread::current().name().unwrap().to_owned();
+                    let work = move || (i, name());
                     cx.blocking(work, done).unwrap()
                 })
                 .collect();

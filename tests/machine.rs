@@ -2,12 +2,23 @@
 
 use mely::sim::machine::sync::atomic::AtomicU8;
 use mely::sim::machine::{Key, Machine, Report, charge};
-use mely::sim::{self, SimError};
-use mely::{Builder, Callback, Color, Colored, Cores, Cx, Handler, Runtime, Stealing};
+use mely::sim::{self, OnMachine, SimError};
+use mely::{BuildError, Builder, Callback, Color, Colored, Cores, Cx, Handler, Runtime, Stealing};
 use mely_recording::Recording;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+trait Simulate {
+    fn on_machine(self, machine: &Machine, seed: u64) -> Result<OnMachine, BuildError>;
+}
+
+impl Simulate for Builder {
+    fn on_machine(self, machine: &Machine, seed: u64) -> Result<OnMachine, BuildError> {
+        // SAFETY: no handler of these tests lends anything by a thread-local variable.
+        unsafe { self.simulate_on(machine, seed) }
+    }
+}
 
 fn epyc() -> Machine {
     Machine::shipped("epyc-2x64").unwrap()
@@ -34,7 +45,7 @@ fn hop(cx: &mut Cx, color: u64, colors: u64, left: u32) {
 
 fn hops(cores: usize, seed: u64) -> Report {
     let colors = 4 * cores as u64;
-    let run = builder(cores).simulate_on(&epyc(), seed).unwrap();
+    let run = builder(cores).on_machine(&epyc(), seed).unwrap();
     let start = move |cx: &mut Cx| {
         (0..colors).for_each(|color| {
             cx.post(Color::from(color), move |cx| hop(cx, color, colors, 60));
@@ -52,7 +63,7 @@ fn one_core_alone_transfers_nothing() {
     // Colors that stay where they are cost others nothing.
     let run = builder(8)
         .stealing(Stealing::Off)
-        .simulate_on(&epyc(), 1)
+        .on_machine(&epyc(), 1)
         .unwrap();
     let report = run
         .run(|cx| {
@@ -118,7 +129,7 @@ fn cores_work_side_by_side_and_idle_ones_cost_nothing_to_simulate() {
         }
     };
     let report = builder(64)
-        .simulate_on(&epyc(), 1)
+        .on_machine(&epyc(), 1)
         .unwrap()
         .run(work)
         .unwrap();
@@ -127,7 +138,7 @@ fn cores_work_side_by_side_and_idle_ones_cost_nothing_to_simulate() {
     // One that works, for long or longer, and 127 with nothing to do. It begins once they sleep:
     // how often they look for work at the start is chance.
     let idle = |ms| {
-        let run = builder(128).simulate_on(&epyc(), 1).unwrap();
+        let run = builder(128).on_machine(&epyc(), 1).unwrap();
         let work = move |cx: &mut Cx| sim::work(cx, Duration::from_millis(ms));
         let start = move |cx: &mut Cx| {
             cx.timer(
@@ -156,7 +167,7 @@ fn a_core_that_sleeps_and_wakes_writes_no_line_of_all_cores() {
             cx.post(Color::from(left), move |cx| pass(cx, left - 1));
         }
     }
-    let run = builder(64).simulate_on(&epyc(), 1).unwrap();
+    let run = builder(64).on_machine(&epyc(), 1).unwrap();
     let report = run.run(|cx| pass(cx, 1_000)).unwrap();
     let transfers = |of: &[&str]| {
         let regions = report.regions().into_iter();
@@ -176,7 +187,7 @@ fn what_handlers_touch_is_charged() {
     let touch = |to: u64| {
         let run = builder(16)
             .stealing(Stealing::Off)
-            .simulate_on(&epyc(), 1)
+            .on_machine(&epyc(), 1)
             .unwrap();
         let start = move |cx: &mut Cx| {
             let data: &'static [u8] = Box::leak(vec![0u8; 64 * 1024].into());
@@ -222,7 +233,7 @@ fn what_is_sent_to_another_color_is_charged_once() {
         let machine = epyc().with(Key::Send, send_ns, "a test").unwrap();
         let run = builder(2)
             .stealing(Stealing::Off)
-            .simulate_on(&machine, 1)
+            .on_machine(&machine, 1)
             .unwrap();
         run.run(move |cx| post_all(cx, colors, 100)).unwrap().all_ns
     };
@@ -243,7 +254,7 @@ fn what_is_sent_to_another_color_is_charged_once() {
 fn state_of_a_color_is_charged_where_it_is_used() {
     let run = builder(2)
         .stealing(Stealing::Off)
-        .simulate_on(&epyc(), 1)
+        .on_machine(&epyc(), 1)
         .unwrap();
     let start = |cx: &mut Cx| {
         let state = Colored::new(cx, Color::from(3), [0u64; 64]);
@@ -259,7 +270,7 @@ fn a_livelock_is_given_up_with_the_cores_and_the_seed() {
         sim::work(cx, Duration::from_micros(1));
         cx.post(Color::from(color), move |cx| again(cx, color));
     }
-    let mut run = builder(4).simulate_on(&epyc(), 12).unwrap();
+    let mut run = builder(4).on_machine(&epyc(), 12).unwrap();
     run.set_time_max(Duration::from_millis(2));
     let Err(SimError::Stopped(stopped)) = run.run(|cx| again(cx, 1)) else {
         panic!("it never ends");
@@ -273,7 +284,7 @@ fn a_livelock_is_given_up_with_the_cores_and_the_seed() {
 fn nothing_to_do_and_nobody_who_ends_it_is_told() {
     let run = Runtime::builder()
         .cores(Cores::Count(2))
-        .simulate_on(&epyc(), 1)
+        .on_machine(&epyc(), 1)
         .unwrap();
     let Err(SimError::Stopped(stopped)) = run.run(|_cx| ()) else {
         panic!("nobody stops it");
@@ -284,17 +295,17 @@ fn nothing_to_do_and_nobody_who_ends_it_is_told() {
 
 #[test]
 fn a_machine_has_as_many_cores_as_it_has() {
-    let error = builder(129).simulate_on(&epyc(), 1).unwrap_err();
+    let error = builder(129).on_machine(&epyc(), 1).unwrap_err();
     assert_eq!(
         error.to_string(),
         "129 cores on 128 processors: set `oversubscribe` if that is meant"
     );
-    assert!(builder(0).simulate_on(&epyc(), 1).is_err());
+    assert!(builder(0).on_machine(&epyc(), 1).is_err());
 }
 
 #[test]
 fn a_panic_ends_the_run_with_the_handlers_name() {
-    let run = builder(2).simulate_on(&epyc(), 1).unwrap();
+    let run = builder(2).on_machine(&epyc(), 1).unwrap();
     let result = run.run(|cx| cx.post(Color::from(1), |_cx| panic!("a handler's")));
     assert!(matches!(result, Err(SimError::Run(_))), "{result:?}");
     // The thread is free for more.
@@ -326,7 +337,7 @@ impl Times {
 fn timers_fire_in_virtual_time() {
     let times = Times::default();
     let (once, again, from_outside) = (times.clone(), times.clone(), times.clone());
-    let run = builder(2).simulate_on(&epyc(), 1).unwrap();
+    let run = builder(2).on_machine(&epyc(), 1).unwrap();
     let outside = Callback::anonymous(Color::from(3), move |_cx| from_outside.note());
     let _timer = run.poster().timer(Duration::from_millis(9), outside);
     let start = move |cx: &mut Cx| {
@@ -360,7 +371,7 @@ fn runs_with_timers_are_the_same_wherever_memory_lies() {
         // In the way of the allocator.
         kept.extend((0..at * 7 % 11).map(|more| vec![0u8; 8 + (31 * at + 17 * more) % 200]));
         kept.truncate(20 + at % 5);
-        let run = builder(2).simulate_on(&epyc(), 3).unwrap();
+        let run = builder(2).on_machine(&epyc(), 3).unwrap();
         let start = |cx: &mut Cx| {
             (0..8).for_each(|color| {
                 cx.post(Color::from(color), move |cx| hop(cx, color, 8, 40));
@@ -396,7 +407,7 @@ fn a_network_is_refused_plainly() {
     };
     assert!(
         builder(2)
-            .simulate_on(&epyc(), 1)
+            .on_machine(&epyc(), 1)
             .unwrap()
             .run(start)
             .is_ok()
@@ -409,7 +420,7 @@ fn what_comes_from_outside_comes_to_its_core_at_its_time() {
     let times = Times::default();
     let run = builder(4)
         .stealing(Stealing::Off)
-        .simulate_on(&epyc(), 1)
+        .on_machine(&epyc(), 1)
         .unwrap();
     let outside = run.outside();
     let note = |times: &Times| {
@@ -434,7 +445,7 @@ fn what_comes_from_outside_comes_to_its_core_at_its_time() {
 fn nothing_comes_from_outside_after_a_stop() {
     let run = Runtime::builder()
         .cores(Cores::Count(2))
-        .simulate_on(&epyc(), 1)
+        .on_machine(&epyc(), 1)
         .unwrap();
     let (outside, kept) = (run.outside(), Arc::new(()));
     let dropped = Arc::downgrade(&kept);
@@ -452,7 +463,7 @@ fn nothing_comes_from_outside_after_a_stop() {
 fn a_recording_has_virtual_times() {
     let path = std::env::temp_dir().join(format!("mely-machine-{}.rec", std::process::id()));
     let hops = |builder: Builder| {
-        let run = builder.simulate_on(&epyc(), 3).unwrap();
+        let run = builder.on_machine(&epyc(), 3).unwrap();
         let start = move |cx: &mut Cx| {
             (0..8).for_each(|color| {
                 cx.post(Color::from(color), move |cx| hop(cx, color, 8, 40));
@@ -507,7 +518,7 @@ fn sixty_four(planted: fn(&[Line], usize)) -> Report {
             });
         }
     }
-    let run = builder(64).simulate_on(&epyc(), 9).unwrap();
+    let run = builder(64).on_machine(&epyc(), 9).unwrap();
     let start = move |cx: &mut Cx| {
         let lines: &'static [Line] = Vec::leak(
             (0..64)
@@ -567,7 +578,7 @@ fn what_a_wake_up_costs_is_measured() {
     let cost_after = |builder: Builder, calls, seed| {
         let run = builder
             .spin(Duration::ZERO)
-            .simulate_on(&epyc(), seed)
+            .on_machine(&epyc(), seed)
             .unwrap();
         let poster = run.poster();
         let start = move |cx: &mut Cx| {

@@ -4,7 +4,8 @@ mod common;
 
 use common::{Bound, child_passes, cores};
 use mely::{
-    Builder, Color, Cores, Cx, Handler, OnPanic, Poster, RecordingState, Runtime, Stats, sim,
+    Builder, Callback, Color, Cores, Cx, Handler, OnPanic, Poster, RecordingState, Runtime, Stats,
+    sim,
 };
 use mely_recording::{By, Color as Recorded, ColorKind, Event, Recording, Relation};
 use std::collections::HashMap;
@@ -305,6 +306,39 @@ fn a_seed_makes_the_same_file_twice() {
         std::fs::read(&file.0).unwrap()
     };
     assert!(bytes("once") == bytes("twice"));
+}
+
+/// Threads are numbered as they come, those of other runtimes too, and that decides which of a few
+/// makers a thread posts with.
+#[test]
+fn a_seed_makes_the_same_file_whatever_other_threads_there_are() {
+    let elsewhere = Runtime::builder().build().unwrap();
+    let bytes = |name, others| {
+        let file = Scratch::new(name);
+        let builder = Runtime::builder().cores(Cores::Count(4));
+        let builder = builder.events_max(4 << 14).exit_when_idle(true);
+        let builder = builder.record(&file.0, 64 * MIB);
+        let mut simulation = builder.simulate(1).unwrap();
+        let poster = elsewhere.poster();
+        let start = move |cx: &mut Cx| {
+            for color in 1..5u64 {
+                let (poster, here) = (poster.clone(), cx.keep_alive());
+                let work = move || {
+                    for _ in 0..others {
+                        let poster = poster.clone();
+                        let posts = move || poster.post(Color::from(color), |_cx| ());
+                        thread::spawn(posts).join().unwrap().unwrap();
+                    }
+                    here.post(Color::from(color), |_cx| ()).unwrap();
+                };
+                let done = Callback::anonymous_value(Color::from(color), |_cx: &mut Cx, ()| ());
+                cx.blocking(work, done).unwrap();
+            }
+        };
+        simulation.run(start).unwrap();
+        std::fs::read(&file.0).unwrap()
+    };
+    assert!(bytes("alone", 0) == bytes("among-others", 3));
 }
 
 static WORKS: Handler = Handler::new("works")

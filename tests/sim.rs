@@ -1,13 +1,19 @@
 //! The simulation: a run follows from its seed, on as many cores as asked for.
 
+mod common;
+
+use common::{child_passes, eventually};
 use mely::net::{Acceptors, Stream, Timer};
 use mely::sim::{self, SimError, Simulation, Step};
 use mely::topology::{Distance, Shape, Topology};
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime};
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use mely::{
+    BuildError, Callback, Color, Colored, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime,
+};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -307,12 +313,7 @@ fn a_failing_seed_is_named_and_replayed() {
     }
 }
 
-thread_local! {
-    static OTHER: RefCell<Option<Simulation>> = const { RefCell::new(None) };
-}
-
-/// A handler that could step a simulation would have two runtimes' contexts at hand, and one core
-/// would be inside two handlers.
+/// A handler that could step a simulation would block its core.
 #[test]
 fn what_steps_is_refused_inside_a_handler() {
     let new = || Runtime::builder().cores(Cores::Count(1)).simulate(1);
@@ -323,15 +324,18 @@ fn what_steps_is_refused_inside_a_handler() {
             cx.stop();
         })
         .unwrap();
-    OTHER.set(Some(other));
-    let inside = |_cx: &mut Cx| {
-        OTHER.with_borrow_mut(|other| {
-            let other = other.as_mut().unwrap();
-            let inside = SimError::Run(RunError::Inside).to_string();
-            assert_eq!(other.start(|_cx| ()).unwrap_err().to_string(), inside);
-            assert_eq!(other.end().unwrap_err().to_string(), inside);
-            other.step();
-        });
+    let other = Arc::new(Mutex::new(other));
+    let its = Arc::clone(&other);
+    let inside = move |_cx: &mut Cx| {
+        // Not poisoned by the panic below.
+        let mut other = its.lock().unwrap();
+        let inside = SimError::Run(RunError::Inside).to_string();
+        assert_eq!(other.start(|_cx| ()).unwrap_err().to_string(), inside);
+        assert_eq!(other.end().unwrap_err().to_string(), inside);
+        let steps = std::panic::AssertUnwindSafe(|| other.step());
+        let payload = std::panic::catch_unwind(steps).unwrap_err();
+        drop(other);
+        std::panic::resume_unwind(payload);
     };
     let error = new().unwrap().run(inside).unwrap_err();
     let text = error.to_string();
@@ -340,27 +344,80 @@ fn what_steps_is_refused_inside_a_handler() {
         "{text}"
     );
     // The other one is as it was.
-    let step = || OTHER.with_borrow_mut(|other| other.as_mut().unwrap().step());
-    while step() != Step::Ended {}
-    OTHER.with_borrow_mut(|other| other.as_mut().unwrap().end().unwrap());
-    // One whose handler is in the middle is dropped inside another's: the handler does not go on.
-    let went_on = Arc::new(AtomicBool::new(false));
-    let tells = Arc::clone(&went_on);
-    let mut third = new().unwrap();
-    third
-        .start(move |cx| {
-            sim::pause(cx);
-            tells.store(true, Ordering::Relaxed);
-        })
-        .unwrap();
-    third.step();
-    OTHER.set(Some(third));
-    let drops = |cx: &mut Cx| {
-        OTHER.set(None);
+    let mut other = other.lock().unwrap();
+    while other.step() != Step::Ended {}
+    other.end().unwrap();
+}
+
+/// A simulation whose handler is in the middle, and whether that handler has gone on to its end.
+fn in_the_middle() -> (Simulation, Arc<AtomicBool>) {
+    let ended = Arc::new(AtomicBool::new(false));
+    let tells = Arc::clone(&ended);
+    let builder = Runtime::builder().cores(Cores::Count(2));
+    let mut simulation = builder.simulate(1).unwrap();
+    let event = move |cx: &mut Cx| {
+        sim::work(cx, Duration::from_millis(1));
+        tells.store(true, Ordering::Relaxed);
+    };
+    simulation.start(event).unwrap();
+    while simulation.stats().events() == 0 && simulation.now() < Duration::from_micros(500) {
+        simulation.step();
+    }
+    assert!(!ended.load(Ordering::Relaxed));
+    (simulation, ended)
+}
+
+#[test]
+fn a_simulation_is_dropped_wherever_it_is() {
+    // Inside a handler of another one.
+    let (dropped, ended) = in_the_middle();
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    let drops = move |cx: &mut Cx| {
+        drop(dropped);
         cx.stop();
     };
-    new().unwrap().run(drops).unwrap();
-    assert!(!went_on.load(Ordering::Relaxed));
+    simulation.run(drops).unwrap();
+    assert!(ended.load(Ordering::Relaxed));
+    // While its thread unwinds.
+    let (dropped, ended) = in_the_middle();
+    let unwinds = move || {
+        let _dropped = dropped;
+        std::panic::resume_unwind(Box::new(5));
+    };
+    let unwinds = std::panic::AssertUnwindSafe(unwinds);
+    assert!(std::panic::catch_unwind(unwinds).is_err());
+    assert!(ended.load(Ordering::Relaxed));
+    // With the variables of a thread that ends.
+    thread_local! {
+        static LAST: RefCell<Option<Simulation>> = const { RefCell::new(None) };
+    }
+    let (dropped, ended) = in_the_middle();
+    let thread = std::thread::spawn(|| LAST.set(Some(dropped)));
+    thread.join().unwrap();
+    assert!(ended.load(Ordering::Relaxed));
+}
+
+/// Work that blocks is outside of any handler, though its thread is a virtual core's.
+#[test]
+fn a_simulation_runs_inside_blocking_work_of_another() {
+    let builder = Runtime::builder().cores(Cores::Count(2));
+    let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&ran);
+    let expected = chains(1, 2).fingerprint();
+    simulation
+        .run(move |cx| {
+            let work = || chains(1, 2).fingerprint();
+            let done = Callback::anonymous_value(Color::from(1), move |cx: &mut Cx, found| {
+                assert_eq!(found, expected);
+                sim::work(cx, Duration::from_millis(1));
+                counts.fetch_add(1, Ordering::Relaxed);
+            });
+            cx.blocking(work, done).unwrap();
+        })
+        .unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    assert!(simulation.now() >= Duration::from_millis(1));
 }
 
 #[test]
@@ -591,4 +648,165 @@ fn what_is_dropped_may_post() {
         .unwrap();
     // The refused one's own post may have found no room either.
     assert!((4..=5).contains(&*dropped.lock().unwrap()));
+}
+
+/// A crate like `scoped-tls` lends a reference by such a variable, for as long as a closure runs:
+/// to another core it would be lent for longer.
+#[test]
+fn what_a_core_lends_by_a_thread_local_no_other_core_sees() {
+    thread_local! {
+        static LENT: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    let most = Arc::new(AtomicUsize::new(0));
+    for seed in 0..20 {
+        let builder = Runtime::builder().cores(Cores::Count(4));
+        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let lending = Arc::new(AtomicUsize::new(0));
+        let most = Arc::clone(&most);
+        let lends = move |cx: &mut Cx| {
+            let core = cx.core();
+            assert_eq!(LENT.replace(Some(core)), None, "seen on core {core}");
+            let lending_now = lending.fetch_add(1, Ordering::Relaxed) + 1;
+            most.fetch_max(lending_now, Ordering::Relaxed);
+            if cx.color().value().is_multiple_of(2) {
+                sim::work(cx, Duration::from_micros(10));
+            } else {
+                sim::pause(cx);
+            }
+            lending.fetch_sub(1, Ordering::Relaxed);
+            assert_eq!(LENT.take(), Some(core));
+        };
+        let start = move |cx: &mut Cx| {
+            for color in 1..60u64 {
+                cx.post(Color::from(color), lends.clone());
+            }
+        };
+        simulation.run(start).unwrap();
+    }
+    assert_eq!(most.load(Ordering::Relaxed), 4, "cores lent side by side");
+}
+
+#[test]
+fn each_core_has_a_thread_until_the_simulation_is_gone() {
+    thread_local! {
+        static KEPT: RefCell<Option<Arc<()>>> = const { RefCell::new(None) };
+    }
+    let kept = Arc::new(());
+    let threads = Arc::new(Mutex::new(BTreeMap::new()));
+    let builder = Runtime::builder().cores(Cores::Count(4));
+    let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
+    let (its, theirs) = (Arc::clone(&kept), Arc::clone(&threads));
+    let notes = move |cx: &mut Cx| {
+        sim::work(cx, Duration::from_micros(10));
+        KEPT.set(Some(Arc::clone(&its)));
+        let thread = std::thread::current();
+        let before = theirs.lock().unwrap().insert(cx.core(), thread.clone());
+        assert!(before.is_none_or(|before| before.id() == thread.id()));
+        assert_eq!(thread.name(), Some(&*format!("mely-{}", cx.core())));
+    };
+    let start = move |cx: &mut Cx| {
+        (1..100).for_each(|color| cx.post(Color::from(color), notes.clone()));
+    };
+    simulation.run(start).unwrap();
+    let threads = threads.lock().unwrap();
+    let ids: std::collections::HashSet<_> = threads.values().map(|thread| thread.id()).collect();
+    assert_eq!(ids.len(), 4);
+    assert!(!ids.contains(&std::thread::current().id()));
+    // The variables of the threads are dropped before `run` returns.
+    assert_eq!(Arc::strong_count(&kept), 1);
+}
+
+/// Threads of this process.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+#[test]
+fn no_thread_is_left() {
+    child_passes("child_leaves_no_thread", &[]);
+}
+
+#[test]
+#[ignore = "in a process of its own"]
+fn child_leaves_no_thread() {
+    let before = threads();
+    let none_left = |after: &str| eventually(after, || threads() == before);
+    let simulation = Runtime::builder().simulate(1).unwrap();
+    assert_eq!(threads(), before + 4);
+    drop(simulation);
+    none_left("one that did nothing");
+    let simulation = chains(1, 4);
+    none_left("one that has run");
+    drop(simulation);
+    drop(in_the_middle());
+    none_left("one with a handler in the middle");
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    simulation.run(|_cx| panic!("on purpose")).unwrap_err();
+    none_left("one that has panicked");
+    let mut simulation = Runtime::builder().simulate(1).unwrap();
+    let error = simulation.run(|_cx| ()).unwrap_err();
+    assert!(matches!(error, SimError::Stalled), "{error}");
+    drop(simulation);
+    none_left("one that has stalled");
+}
+
+#[test]
+fn a_thread_that_is_refused_is_told() {
+    let calls = [libc::SYS_clone, libc::SYS_clone3].map(|call| (call, Vec::new()));
+    let refuse = SeccompAction::Errno(libc::EAGAIN as u32);
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(calls.into(), SeccompAction::Allow, refuse, arch).unwrap();
+    let filter: BpfProgram = filter.try_into().unwrap();
+    let refused = std::thread::spawn(move || {
+        apply_filter(&filter).unwrap();
+        Runtime::builder().simulate(1).unwrap_err()
+    });
+    let error = refused.join().unwrap();
+    assert!(matches!(error, BuildError::Thread(_)), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("`simulate`") && text.contains("`cores`"),
+        "{text}"
+    );
+}
+
+/// As on threads, where others do not wait for a panic to be over.
+#[test]
+fn others_go_on_while_a_panic_unwinds() {
+    struct Works<'a>(&'a mut Cx);
+    impl Drop for Works<'_> {
+        fn drop(&mut self) {
+            sim::work(self.0, Duration::from_millis(1));
+        }
+    }
+    let builder = Runtime::builder().cores(Cores::Count(2));
+    let builder = builder.on_panic(OnPanic::DropEvent).exit_when_idle(true);
+    let mut simulation = builder.simulate(1).unwrap();
+    let ended = Arc::new(Mutex::new(Vec::new()));
+    let [first, second] = ["other", "unwound"].map(|what| {
+        let ended = Arc::clone(&ended);
+        move || ended.lock().unwrap().push(what)
+    });
+    simulation
+        .run(move |cx| {
+            cx.post(Color::from(1), move |_cx| first());
+            cx.post(Color::from(2), move |cx| {
+                struct Tells<F: FnMut()>(F);
+                impl<F: FnMut()> Drop for Tells<F> {
+                    fn drop(&mut self) {
+                        (self.0)();
+                    }
+                }
+                let _tells = Tells(second);
+                let _works = Works(cx);
+                panic!("on purpose");
+            });
+            cx.flush();
+            sim::work(cx, Duration::from_micros(100));
+        })
+        .unwrap();
+    assert_eq!(*ended.lock().unwrap(), ["other", "unwound"]);
+    assert!(simulation.now() >= Duration::from_millis(1));
+    let stats = simulation.stats();
+    assert_eq!(stats.cores.iter().map(|core| core.panics).sum::<u64>(), 1);
 }

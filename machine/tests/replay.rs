@@ -45,7 +45,8 @@ fn recorded(
     let path = file(name);
     let builder = Runtime::builder().cores(Cores::Count(cores));
     let builder = builder.exit_when_idle(true).record(&path, 8 << 20);
-    let run = builder.simulate_on(&epyc(), 1).unwrap();
+    // SAFETY: no handler of these tests lends anything by a thread-local variable.
+    let run = unsafe { builder.simulate_on(&epyc(), 1) }.unwrap();
     let outside = run.outside();
     run.run(move |cx| start(cx, outside)).unwrap();
     let recording = Recording::open(&path).unwrap();

@@ -16,7 +16,8 @@ const MAKERS_MAX: usize = if cfg!(loom) { 1 } else { 16 };
 /// One for each 16,384 events of the limit, because each has stocks of nodes on top of it.
 const EVENTS_EACH: usize = 1 << 14;
 
-/// How many there are in a runtime with this limit of events.
+/// How many there are in a runtime with this limit of events. (A simulated runtime has one: with
+/// more of them a run would depend on the numbers of threads.)
 pub(crate) fn count(events_max: usize) -> usize {
     (events_max / EVENTS_EACH).clamp(1, MAKERS_MAX)
 }
@@ -36,14 +37,9 @@ pub(crate) struct Makers {
 }
 
 impl Makers {
-    /// As many as [`count`] says.
-    pub(crate) fn new(
-        events_max: usize,
-        depot: &Arc<Depot>,
-        recorder: Option<Arc<Recorder>>,
-    ) -> Makers {
+    pub(crate) fn new(count: usize, depot: &Arc<Depot>, recorder: Option<Arc<Recorder>>) -> Makers {
         Makers {
-            makers: (0..count(events_max))
+            makers: (0..count)
                 .map(|_| CachePadded::new(Mutex::new(None)))
                 .collect(),
             depot: Arc::clone(depot),
@@ -128,8 +124,9 @@ mod tests {
     #[test]
     fn no_thread_waits_while_a_maker_is_free() {
         let events_max = 3 * EVENTS_EACH;
-        let depot = Depot::new(events_max, count(events_max));
-        let makers = Arc::new(Makers::new(events_max, &depot, None));
+        let count = count(events_max);
+        let depot = Depot::new(events_max, count);
+        let makers = Arc::new(Makers::new(count, &depot, None));
         let (done, others) = channel();
         // This thread is in the first of three. One begins there too, and one elsewhere.
         makers.with_from(0, |_| {

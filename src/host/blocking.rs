@@ -248,8 +248,8 @@ impl Cx {
     /// [`OnPanic`](crate::OnPanic) says, and the callback is not called.
     ///
     /// # Simulation
-    /// In a simulation (`mely::sim`) the work runs on the thread that steps, at a moment between
-    /// two events that the seed decides, and takes no virtual time.
+    /// In a simulation (`mely::sim`) the work runs on the thread of a virtual core, at a moment
+    /// between two events that the seed decides, and takes no virtual time.
     ///
     /// # Errors
     /// [`BlockingError`] gives the closure and the callback back. That is not a panic, as it is

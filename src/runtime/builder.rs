@@ -2,6 +2,7 @@
 
 use super::{Runtime, pins};
 use crate::color::{CoreId, HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
+use crate::event::makers;
 use crate::host::blocking::SlowBlocking;
 use crate::host::inner::{Config, Inner};
 use crate::host::panics::{OnPanic, PanicReport};
@@ -613,6 +614,11 @@ impl Builder {
             victims: victims(&topology, cores, available),
             policy: self.policy,
             events_max: self.events_max,
+            makers: if self.is_simulated() {
+                1
+            } else {
+                makers::count(self.events_max)
+            },
             wake_cost: self.first_wake_cost(),
             watch_at_once: self.config.slow.is_some(),
             recorder,
@@ -623,13 +629,17 @@ impl Builder {
         Ok(Runtime::new(inner))
     }
 
+    fn is_simulated(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return self.config.simulated;
+        #[cfg(not(feature = "sim"))]
+        false
+    }
+
     /// What a wake-up is taken to cost: measured by default, but in a simulation, where that would
     /// be what its random delays are.
     fn first_wake_cost(&self) -> WakeCost {
-        #[cfg(feature = "sim")]
-        let is_random = self.config.simulated;
-        #[cfg(not(feature = "sim"))]
-        let is_random = false;
+        let is_random = self.is_simulated();
         #[cfg(feature = "machine")]
         let is_random = is_random && !self.config.on_machine;
         let fixed = self.wake_cost.or(is_random.then_some(wake_cost::PRIOR));
@@ -644,10 +654,7 @@ impl Builder {
         let Some(setting) = &self.record else {
             return Ok(None);
         };
-        #[cfg(feature = "sim")]
-        let simulated = self.config.simulated;
-        #[cfg(not(feature = "sim"))]
-        let simulated = false;
+        let simulated = self.is_simulated();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let header = Header {
             cores,
@@ -748,6 +755,10 @@ pub enum BuildError {
     },
     /// The run cannot be recorded ([`record`](Builder::record)), for this reason.
     Record(String),
+    /// The system refused the thread of a virtual core ([`simulate`](Builder::simulate)), for this
+    /// reason.
+    #[cfg(feature = "sim")]
+    Thread(String),
 }
 
 impl fmt::Display for BuildError {
@@ -776,6 +787,11 @@ impl fmt::Display for BuildError {
                 "a stack of {bytes} bytes (`{setting}`): from {STACK_BYTES_MIN} to {STACK_BYTES_MAX}"
             ),
             BuildError::Record(reason) => write!(f, "cannot record (`record`): {reason}"),
+            #[cfg(feature = "sim")]
+            BuildError::Thread(reason) => write!(
+                f,
+                "no thread for a virtual core (`simulate`): {reason}; fewer `cores` need fewer"
+            ),
             BuildError::EventsMax => f.write_str("a limit of no queued events at all"),
         }
     }

@@ -63,7 +63,7 @@ use self::working::Working;
 use crate::color::{ColorMap, CoreId, HashKey};
 use crate::event::counts::Counts;
 use crate::event::fifo::Fifo;
-use crate::event::makers::{self, Makers};
+use crate::event::makers::Makers;
 use crate::event::pool::Depot;
 use crate::event::profile::Profiles;
 use crate::gate::Gates;
@@ -128,6 +128,8 @@ pub(crate) struct Setup {
     pub(crate) victims: Vec<Vec<(CoreId, Distance)>>,
     pub(crate) policy: Policy,
     pub(crate) events_max: usize,
+    /// Makers for threads that are no cores.
+    pub(crate) makers: usize,
     pub(crate) wake_cost: WakeCost,
     /// See [`Vigil::at_once`].
     pub(crate) watch_at_once: bool,
@@ -148,7 +150,7 @@ impl Shared {
             map,
         );
         // One for each core, and those of foreign threads.
-        let pools = cores + makers::count(setup.events_max);
+        let pools = cores + setup.makers;
         let depot = Depot::new(setup.events_max, pools);
         Shared {
             slots: Slots::new(map),
@@ -172,7 +174,7 @@ impl Shared {
             profiles: Profiles::new(setup.recorder.is_some()),
             gates: Gates::new(map.slots()),
             together: CachePadded::new(Mutex::new(())),
-            foreign: Makers::new(setup.events_max, &depot, setup.recorder.clone()),
+            foreign: Makers::new(setup.makers, &depot, setup.recorder.clone()),
             depot,
             policy: setup.policy,
             sleepers: CoreSet::none_of(cores),

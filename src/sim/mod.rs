@@ -1,7 +1,8 @@
-//! One driver, one seed: a whole runtime on one thread, whose every choice follows from a number.
+//! One driver, one seed: a runtime whose cores take turns, and whose every choice follows from a
+//! number.
 //!
 //! [`Builder::simulate`] builds the runtime that [`Builder::build`] would, with *virtual cores*:
-//! the same scheduler, stepped by one thread in an order that the seed decides; a virtual clock;
+//! the same scheduler, whose cores take steps in an order that the seed decides; a virtual clock;
 //! the simulated network. From 1 to 512 cores on any topology, whatever the machine has. The same
 //! seed makes the same run, event by event, so what fails once can be looked at as often as needed.
 //!
@@ -59,12 +60,11 @@
 //! nothing in a runtime that is not simulated.
 //!
 //! What is not: [`HashMap`](std::collections::HashMap)s with random keys, the time of day, other
-//! threads, addresses; and thread-local variables are shared by all virtual cores. A test that
-//! repeats itself keeps clear of those. [`Simulation::fingerprint`] tells whether two runs were the
-//! same.
+//! threads, addresses. A test that repeats itself keeps clear of those.
+//! [`Simulation::fingerprint`] tells whether two runs were the same.
 //!
-//! [Blocking work](crate::Cx::blocking) runs on the thread that steps, as events of virtual
-//! threads; the seed decides which is over first. It takes no virtual time.
+//! [Blocking work](crate::Cx::blocking) runs as events of virtual threads; the seed decides which is
+//! over first. It takes no virtual time.
 //!
 //! # What is checked on the way
 //!
@@ -81,8 +81,14 @@
 //!
 //! # How
 //!
-//! Each virtual core is a coroutine with a stack of its own (2 MiB, provided as far as it is used):
-//! hence the feature `sim`, and a dependency that a server does not need.
+//! Each virtual core has a thread, named as in a run on threads: `mely-0` and so on. One of them
+//! runs at a time, and hands the simulation to the next. So thread-local variables are a core's own:
+//! if a handler keeps something there, or lends something while a closure runs, no other core sees
+//! it. A hand-over takes some microseconds.
+//!
+//! The threads have stacks of 2 MiB, provided as far as they are used. They end at the
+//! [`end`](Simulation::end) of the simulation, or when it is dropped. If a handler does not come to
+//! its end then, its thread is left behind.
 //!
 //! [`Builder::simulate`]: crate::Builder::simulate
 //! [`Builder::build`]: crate::Builder::build
@@ -104,21 +110,20 @@ pub use self::outside::Outside;
 #[cfg(feature = "machine")]
 pub use mely_hardware as machine;
 
-use self::world::World;
+use self::world::VirtualCores;
 use crate::cx::has_host;
 use crate::net::SimNet;
 use crate::runtime::{Finish, threads::Late, threads::verdict};
 use crate::{BuildError, Builder, Cx, Poster, RunError, Runtime};
 use std::fmt;
-use std::rc::Rc;
 use std::time::Duration;
 
 /// Steps after which a run is given up, unless told otherwise.
 const STEPS_MAX: u64 = 50_000_000;
 
-/// A runtime whose cores are stepped by this thread; see the [module's text](self).
+/// A runtime whose cores take steps when they are told to; see the [module's text](self).
 pub struct Simulation {
-    world: Rc<World>,
+    cores: VirtualCores,
     runtime: Runtime,
     net: SimNet,
     seed: u64,
@@ -149,8 +154,8 @@ pub enum Step {
 }
 
 impl Builder {
-    /// Builds the same runtime with virtual cores, which one thread steps in an order that `seed`
-    /// decides, on a virtual clock and the simulated network: see [`sim`](crate::sim).
+    /// Builds the same runtime with virtual cores, which take steps in an order that `seed` decides,
+    /// on a virtual clock and the simulated network: see [`sim`](crate::sim).
     ///
     /// The machine is the builder's [`topology`](Self::topology), else a flat one with as many
     /// processors as cores are asked for (4 for [`Cores::All`](crate::Cores::All)). The event
@@ -158,24 +163,25 @@ impl Builder {
     /// us, and there is nothing to pin.
     ///
     /// # Errors
-    /// As [`build`](Self::build).
+    /// As [`build`](Self::build); and [`BuildError::Thread`] if the system refuses a thread.
     pub fn simulate(self, seed: u64) -> Result<Simulation, BuildError> {
         let (runtime, net) = self.build_virtual(seed)?;
-        Ok(Simulation::new(runtime, net, seed))
+        Simulation::new(runtime, net, seed)
     }
 }
 
 impl Simulation {
-    pub(crate) fn new(runtime: Runtime, net: SimNet, seed: u64) -> Simulation {
-        Simulation {
-            world: World::new(&runtime.inner, seed),
+    fn new(runtime: Runtime, net: SimNet, seed: u64) -> Result<Simulation, BuildError> {
+        let cores = VirtualCores::new(&runtime.inner, seed);
+        Ok(Simulation {
+            cores: cores.map_err(|error| BuildError::Thread(error.to_string()))?,
             runtime,
             net,
             seed,
             steps_max: STEPS_MAX,
             started: false,
             over: false,
-        }
+        })
     }
 
     /// Gives a [`run`](Self::run) up after this many steps; 50 million at first.
@@ -197,7 +203,7 @@ impl Simulation {
     {
         self.start(start)?;
         loop {
-            match self.step() {
+            match self.cores.advance(self.steps_max) {
                 Step::Core { .. } | Step::Waited if self.steps() < self.steps_max => {}
                 Step::Core { .. } | Step::Waited => return Err(SimError::Endless(self.steps())),
                 Step::Stalled => return Err(SimError::Stalled),
@@ -262,9 +268,7 @@ impl Simulation {
     #[track_caller]
     pub fn step(&mut self) -> Step {
         assert!(!has_host(), "a simulation is not stepped inside a handler");
-        let step = self.world.advance();
-        self.world.fail_if_broken();
-        step
+        self.cores.advance(0)
     }
 
     /// What the run came to, told once. Before [`Step::Ended`], ends it at once, as a deadline
@@ -278,19 +282,26 @@ impl Simulation {
         if has_host() {
             return Err(SimError::Run(RunError::Inside));
         }
-        if std::mem::replace(&mut self.over, true) {
+        if self.over {
             return Err(SimError::Again);
         }
+        let ended = self.close();
+        self.cores.fail_if_broken();
+        ended
+    }
+
+    fn close(&mut self) -> Result<(), SimError> {
+        self.over = true;
         let inner = &self.runtime.inner;
         let cut_short = (!inner.ended()).then(|| {
-            let late = Late::now(inner, self.world.stopping_for());
+            let late = Late::now(inner, self.cores.stopping_for());
             inner.force();
             late
         });
-        let stuck = self.world.drop_cores();
+        let stuck = self.cores.drop_cores();
         let left = || inner.events_left() > 0 || inner.quiesce.keep_alives() > 0;
         let late = cut_short.filter(|_| left());
-        let late = late.or(self.world.late.take());
+        let late = late.or(self.cores.late.take());
         verdict(inner, late, stuck, Vec::new()).map_err(SimError::Run)
     }
 
@@ -321,12 +332,12 @@ impl Simulation {
 
     /// The virtual time since the beginning.
     pub fn now(&self) -> Duration {
-        Duration::from_nanos(self.world.now_ns())
+        Duration::from_nanos(self.cores.now_ns())
     }
 
     /// Steps of cores so far.
     pub fn steps(&self) -> u64 {
-        self.world.steps()
+        self.cores.steps()
     }
 
     /// The seed.
@@ -337,7 +348,7 @@ impl Simulation {
     /// A number that stands for all events so far, with their cores, colors and handlers, in order:
     /// equal for equal runs. Not the same in different builds.
     pub fn fingerprint(&self) -> u64 {
-        self.world.trace.borrow().fingerprint()
+        self.cores.trace.fingerprint()
     }
 }
 
@@ -353,26 +364,25 @@ impl fmt::Debug for Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
-        // A handler must not go on inside another, nor while its thread unwinds, nor without the
-        // thread's variables: then what is in the middle of a step is leaked.
-        if !std::thread::panicking() && world::can_run() && !has_host() {
-            // Reported to who asks.
-            let _ = self.end();
+        if !self.over {
+            // Told by `end`, if at all.
+            let _ = self.close();
         }
     }
 }
 
 /// Inside a handler of a simulation: leaves this core for a moment, in which others go on.
-/// Elsewhere, and while a panic unwinds, it does nothing.
+/// Elsewhere it does nothing; on a machine (`Builder::simulate_on`) nothing while a panic unwinds.
 ///
-/// All virtual cores are on one thread: hold no lock here that another handler waits for.
+/// One virtual core runs at a time: hold no lock here that another handler waits for.
 pub fn pause(cx: &mut Cx) {
     let _ = cx;
     work_ns(0);
 }
 
-/// Inside a handler of a simulation: work that takes `time`, in which others go on. Elsewhere, and
-/// while a panic unwinds, it does nothing. As for [`pause`], hold no lock.
+/// Inside a handler of a simulation: work that takes `time`, in which others go on. Elsewhere it
+/// does nothing; on a machine (`Builder::simulate_on`) nothing while a panic unwinds. As for
+/// [`pause`], hold no lock.
 pub fn work(cx: &mut Cx, time: Duration) {
     let _ = cx;
     work_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));

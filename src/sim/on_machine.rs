@@ -64,7 +64,8 @@ impl Builder {
     /// let machine = Machine::shipped("epyc-2x64").expect("it comes with the crate");
     /// let busy_on = |cores: usize| -> Result<f64, Box<dyn std::error::Error>> {
     ///     let builder = Runtime::builder().cores(Cores::Count(cores)).exit_when_idle(true);
-    ///     let report = builder.simulate_on(&machine, 7)?.run(|cx| {
+    ///     // SAFETY: the handlers have no thread-local variables.
+    ///     let report = unsafe { builder.simulate_on(&machine, 7)? }.run(|cx| {
     ///         for color in 1..=64u64 {
     ///             cx.post(Color::from(color), |cx| sim::work(cx, Duration::from_micros(100)));
     ///         }
@@ -77,10 +78,21 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// # Safety
+    /// Unlike those of [`simulate`](Self::simulate), all virtual cores are on the thread that calls
+    /// [`OnMachine::run`], for the sake of speed. A core may be left in the middle of a handler:
+    /// where that calls [`sim::work`](crate::sim::work), [`sim::pause`](crate::sim::pause), a
+    /// function or type of [`sim::machine`](crate::sim::machine), or any function of the runtime.
+    /// Then others go on, with the same thread-local variables. So no handler may do that while it
+    /// lends a reference by a thread-local variable, as the crate `scoped-tls` does: a handler on
+    /// another core would find the reference, and might use it after its referent is gone.
+    /// Thread-local variables are an example: handlers, and all code that they call, must be sound
+    /// though any other handler runs on the same thread at such a place.
+    ///
     /// # Errors
     /// As [`build`](Self::build); and [`BuildError::TooManyCores`] if the machine has fewer,
     /// `oversubscribe` or not.
-    pub fn simulate_on(self, machine: &Machine, seed: u64) -> Result<OnMachine, BuildError> {
+    pub unsafe fn simulate_on(self, machine: &Machine, seed: u64) -> Result<OnMachine, BuildError> {
         let available = machine.topology().cores().len();
         let asked = match self.chosen_cores() {
             Cores::All => available,
@@ -172,10 +184,12 @@ impl OnMachine {
             let begun = its.begin(start);
             begun.expect("outside of any handler, a simulated runtime begins");
         });
-        let report = mely_hardware::run(&self.machine, options, bodies).map_err(|stopped| {
-            // Cores in the middle keep what they have.
-            SimError::Stopped(Box::new(stopped))
-        })?;
+        // SAFETY: of handlers the caller of `simulate_on` has promised it, which alone makes an
+        // `OnMachine`. The runtime itself lends its context by a thread-local variable, and
+        // `around` empties that while a core is left.
+        let report = unsafe { mely_hardware::run(&self.machine, options, bodies) };
+        // A core in the middle of a handler is leaked.
+        let report = report.map_err(|stopped| SimError::Stopped(Box::new(stopped)))?;
         verdict(&inner, late.take(), Vec::new(), Vec::new()).map_err(SimError::Run)?;
         Ok(report)
     }

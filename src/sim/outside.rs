@@ -21,7 +21,9 @@ use std::fmt;
 /// use std::time::Duration;
 ///
 /// let machine = Machine::shipped("epyc-2x64").expect("it comes with the crate");
-/// let run = Runtime::builder().cores(Cores::Count(2)).simulate_on(&machine, 7)?;
+/// let builder = Runtime::builder().cores(Cores::Count(2));
+/// // SAFETY: the handlers have no thread-local variables.
+/// let run = unsafe { builder.simulate_on(&machine, 7)? };
 /// let outside = run.outside();
 /// // To core 1, after a millisecond of the run.
 /// outside.post_at(1, 1_000_000, |_now_ns| Callback::anonymous(Color::from(5), |cx| cx.stop()));

@@ -1,17 +1,22 @@
-//! The virtual cores of a simulation, and who of them goes next.
+//! The virtual cores of a simulation, and which of them goes next.
 //!
-//! Each core is a coroutine that takes one step after the other, and can be left in the middle of
+//! Each core has a thread, which takes one step after the other, and can be left in the middle of
 //! one: between two events, and where a handler pauses or works. Time is that of a discrete-event
-//! simulation: whatever a core does keeps it busy until some moment, and when all are busy the
-//! clock goes on to the first that is not.
+//! simulation: a step keeps its core busy until some moment, and when all cores are busy the clock
+//! goes on to the first of these moments.
+//!
+//! Invariant: of the threads of a simulation only the one that has the [`World`] runs. When a core
+//! is left, its thread draws the core that goes next and hands the world to that core's thread. (By
+//! way of the thread that steps it would be two hand-overs.) The thread that steps gets the world
+//! back after the last step that was asked for, and when something is due that is not a core's.
 
 use super::Step;
 use super::trace::Trace;
 use crate::Cx;
 use crate::clock::Clock;
 use crate::color::CoreId;
-use crate::cx::outside;
 use crate::host::inner::Inner;
+use crate::host::pool::spawn;
 use crate::host::quiesce::Phase;
 use crate::host::unfinished::REPORT_PERIOD;
 use crate::host::watchdog::{Watchdog, running as running_handler};
@@ -25,16 +30,17 @@ use crate::shared::bells::Bell;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{relaxed, yield_now};
-use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::io;
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::rc::{Rc, Weak};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The stack of a virtual core, unless the builder says otherwise: as large as a thread's, of which
-/// the system provides what is used.
+/// The size of the stack of a virtual core's thread, unless the builder says otherwise. The system
+/// provides the pages that are used.
 const STACK_BYTES: usize = 2 << 20;
 /// Steps for which the cores keep their paces.
 const PACE_STEPS: u64 = 64;
@@ -57,17 +63,13 @@ const STEPS_TO_LEAVE_MAX: u64 = 100_000;
 #[cfg(debug_assertions)]
 const CHECK_ALL_MAX: usize = 8;
 
-/// Takes one step after the other.
-type Steps = Coroutine<(), (), ()>;
-
 /// One virtual core.
 struct VirtualCore {
-    /// Away while the core runs. None after the end.
-    coroutine: Option<Steps>,
-    /// With the coroutine, while that is in the middle of a step.
-    worker: Option<Box<Worker>>,
-    /// What leaves the coroutine, from inside.
-    yielder: *const Yielder<(), ()>,
+    thread: JoinHandle<()>,
+    /// Hands its thread the world.
+    give: SyncSender<Box<World>>,
+    /// None while it is in the middle of a step, and once it has left.
+    worker: Option<BetweenSteps>,
     /// Nothing happens on it before.
     busy_until_ns: u64,
     /// Its steps take 2 to this power times as long as at the fastest pace.
@@ -76,6 +78,14 @@ struct VirtualCore {
     left: bool,
     bell: Arc<VirtualBell>,
 }
+
+/// The worker of a core that is between two steps: it goes from thread to thread with the world.
+struct BetweenSteps(Box<Worker>);
+
+// SAFETY: all of a worker is `Send` but its event source, since a kernel's one answers to the thread
+// that made it. This worker's is the simulated one, as `VirtualCore::new` asserts, which makes these
+// workers; and that is `Send`, as is asserted where it is defined (`src/io/sim/mod.rs`).
+unsafe impl Send for BetweenSteps {}
 
 /// The doorbell of a virtual core.
 #[derive(Debug)]
@@ -90,107 +100,360 @@ impl Bell for Arc<VirtualBell> {
 /// See the module text.
 pub(super) struct World {
     inner: Arc<Inner>,
-    cores: RefCell<Vec<VirtualCore>>,
+    cores: Vec<VirtualCore>,
+    /// Hands the world back to the thread that steps.
+    give_back: SyncSender<Box<World>>,
     now_ns: Arc<relaxed::AtomicU64>,
-    random: RefCell<Random>,
-    pub(super) trace: RefCell<Trace>,
-    steps: Cell<u64>,
+    random: Random,
+    pub(super) trace: Trace,
+    steps: u64,
+    /// When `steps` has come to this, the world goes back to the thread that steps.
+    steps_max: u64,
     /// Steps since the runtime has ended.
-    steps_since_end: Cell<u64>,
+    steps_since_end: u64,
     /// For checks, which must not change what is checked.
     #[cfg(debug_assertions)]
-    check_random: RefCell<Random>,
-    watchdog: RefCell<Watchdog>,
+    check_random: Random,
+    watchdog: Watchdog,
     /// When it looks again, and how often it has since a core took a step.
-    look_at_ns: Cell<u64>,
-    looks: Cell<u32>,
+    look_at_ns: u64,
+    looks: u32,
     /// When the end was asked for.
-    stopping_since_ns: Cell<Option<u64>>,
+    stopping_since_ns: Option<u64>,
     /// Reports of the drain so far.
-    reports: Cell<u32>,
-    pub(super) late: Cell<Option<Late>>,
+    reports: u32,
+    pub(super) late: Option<Late>,
     /// An assertion of the runtime's own failed: nothing goes on.
-    broken: RefCell<Option<Box<dyn Any + Send>>>,
-    failed: Cell<bool>,
+    broken: Option<Box<dyn Any + Send>>,
+    failed: bool,
+}
+
+/// The world, as the thread that steps has it.
+pub(super) struct VirtualCores {
+    /// None while a core has it.
+    world: Option<Box<World>>,
+    /// Where it comes back.
+    back: Receiver<Box<World>>,
+}
+
+/// The state of a core's thread while it runs.
+struct Turn {
+    core: usize,
+    world: Box<World>,
+    /// Where the world comes from for the next turn.
+    next: Receiver<Box<World>>,
 }
 
 std::thread_local! {
-    /// The world that this thread is inside of, with the core that runs.
-    static RUNNING: RefCell<Option<(Rc<World>, usize)>> = const { RefCell::new(None) };
+    static TURN: RefCell<Option<Turn>> = const { RefCell::new(None) };
 }
 
-/// The world and the core whose handler calls.
-fn running() -> Option<(Rc<World>, usize)> {
-    RUNNING.with_borrow(Clone::clone)
+/// Calls `f`, which runs no user code, with the world that this thread has.
+fn with_world<R>(f: impl FnOnce(&mut World) -> R) -> R {
+    TURN.with_borrow_mut(|turn| f(&mut turn.as_mut().expect("the core that runs has it").world))
 }
 
-/// Whether this thread can still run virtual cores: not while its own variables are dropped.
-pub(super) fn can_run() -> bool {
-    RUNNING.try_with(|_| ()).is_ok()
+/// The thread of a core: steps, until nothing steps the simulation any more.
+fn take_turns(core: usize, turns: Receiver<Box<World>>) {
+    let Ok(world) = turns.recv() else {
+        return;
+    };
+    TURN.set(Some(Turn {
+        core,
+        world,
+        next: turns,
+    }));
+    loop {
+        // Handlers' panics are caught further in: one that comes out is a failed assertion of the
+        // runtime's own.
+        let stepped = catch_unwind(|| step(core));
+        with_world(|world| world.end_step(core, stepped));
+        if !end_turn() {
+            return;
+        }
+    }
 }
 
-impl World {
-    pub(super) fn new(inner: &Arc<Inner>, seed: u64) -> Rc<World> {
-        Rc::new_cyclic(|world| {
-            let now_ns = Arc::new(relaxed::AtomicU64::new(0));
-            let clock = Clock::Virtual(Arc::clone(&now_ns));
-            if let Some(recorder) = &inner.shared.recorder {
-                recorder.go_by(clock.clone());
+/// Takes a whole step of the core of this thread. Returns the core's worker, and how it goes on,
+/// unless the core has left.
+fn step(core: usize) -> Option<(Box<Worker>, Next)> {
+    let (mut worker, slept) = with_world(|world| world.begin_step(core));
+    if slept {
+        // Returns at once in a simulation, and forgets that it was rung for.
+        worker.source.wait(&worker.core);
+        worker.wake_up();
+    }
+    let is_retired = worker.core.is_retired();
+    let before = is_retired.then(|| taken_by(&worker.inner, core));
+    let next = Cx::with(&mut *worker, |cx| go_on_once(cx, between));
+    if let Some(before) = before {
+        let taken = taken_by(&worker.inner, core);
+        assert_eq!(taken, before, "core {core} is retired and takes colors");
+    }
+    let working = worker.inner.shared.working.count() as usize;
+    assert!(
+        next == Next::Leave || worker.core.is_retired() == (core >= working),
+        "core {core} has not seen that {working} cores work"
+    );
+    (next != Next::Leave).then_some((worker, next))
+}
+
+/// How many colors a core has taken from others.
+fn taken_by(inner: &Inner, core: usize) -> u64 {
+    let stats = &inner.shared.cores[core].stats;
+    let stolen = stats.steals.iter().map(|steals| steals.colors.get());
+    stats.taken_over.get() + stolen.sum::<u64>()
+}
+
+/// After each event of a core.
+fn between(cx: &mut Cx) {
+    let core = &cx.worker().core;
+    let is_own = |slot| core.shared.slots.map.is_control(slot);
+    assert!(
+        !core.is_retired() || core.current.slot.get().is_some_and(is_own),
+        "core {} is retired and has begun an event",
+        core.id
+    );
+    let leaves = with_world(|world| {
+        world.trace.event(world.now_ns(), cx);
+        world.draw(BETWEEN_PERIOD) == 0
+    });
+    if leaves {
+        leave(0);
+    }
+}
+
+/// Inside a handler, for which this is `ns` of work.
+pub(super) fn work(ns: u64) {
+    if TURN.with_borrow(Option::is_some) {
+        leave(ns);
+    }
+}
+
+/// Leaves the core of this thread in the middle of its step, for at least `ns`.
+fn leave(ns: u64) {
+    TURN.with_borrow_mut(|turn| {
+        let turn = turn.as_mut().expect("the core that runs has it");
+        turn.world.keep_busy(turn.core, ns);
+    });
+    if !end_turn() {
+        // The handler is stuck, or the runtime has failed: its thread is left behind.
+        loop {
+            thread::park();
+        }
+    }
+}
+
+/// Hands the world on, and waits until it is this core's turn again. False: that will never be.
+fn end_turn() -> bool {
+    let turn = TURN.take().expect("the core that runs has it");
+    let Turn { core, world, next } = turn;
+    let Some(world) = world.hand_on(core).or_else(|| next.recv().ok()) else {
+        return false;
+    };
+    TURN.set(Some(Turn { core, world, next }));
+    true
+}
+
+impl VirtualCores {
+    /// # Errors
+    /// If the system refuses a thread.
+    pub(super) fn new(inner: &Arc<Inner>, seed: u64) -> io::Result<VirtualCores> {
+        let now_ns = Arc::new(relaxed::AtomicU64::new(0));
+        let clock = Clock::Virtual(Arc::clone(&now_ns));
+        if let Some(recorder) = &inner.shared.recorder {
+            recorder.go_by(clock.clone());
+        }
+        inner.virtual_clock.get_or_init(|| clock);
+        let mut cores = Vec::new();
+        for id in 0..inner.shared.cores.len() {
+            match VirtualCore::new(inner, id, &now_ns) {
+                Ok(core) => cores.push(core),
+                Err(error) => {
+                    cores.into_iter().for_each(VirtualCore::end);
+                    return Err(error);
+                }
             }
-            inner.virtual_clock.get_or_init(|| clock);
-            let cores = 0..inner.shared.cores.len();
-            World {
-                inner: Arc::clone(inner),
-                cores: RefCell::new(
-                    cores
-                        .map(|id| VirtualCore::new(inner, id, &now_ns, Weak::clone(world)))
-                        .collect(),
-                ),
-                now_ns,
-                random: RefCell::new(Random::new(seed)),
-                trace: RefCell::new(Trace::new()),
-                steps: Cell::new(0),
-                steps_since_end: Cell::new(0),
-                #[cfg(debug_assertions)]
-                check_random: RefCell::new(Random::new(seed)),
-                watchdog: RefCell::new(Watchdog::new(inner.shared.cores.len())),
-                look_at_ns: Cell::new(0),
-                looks: Cell::new(0),
-                stopping_since_ns: Cell::new(None),
-                reports: Cell::new(0),
-                late: Cell::new(None),
-                broken: RefCell::new(None),
-                failed: Cell::new(false),
-            }
+        }
+        let (give_back, back) = sync_channel(1);
+        let world = World {
+            inner: Arc::clone(inner),
+            cores,
+            give_back,
+            now_ns,
+            random: Random::new(seed),
+            trace: Trace::new(),
+            steps: 0,
+            steps_max: 0,
+            steps_since_end: 0,
+            #[cfg(debug_assertions)]
+            check_random: Random::new(seed),
+            watchdog: Watchdog::new(inner.shared.cores.len()),
+            look_at_ns: 0,
+            looks: 0,
+            stopping_since_ns: None,
+            reports: 0,
+            late: None,
+            broken: None,
+            failed: false,
+        };
+        Ok(VirtualCores {
+            world: Some(Box::new(world)),
+            back,
         })
     }
 
+    /// Lets one core go on, or the clock. Other cores follow, until there were `steps_max` steps.
+    pub(super) fn advance(&mut self, steps_max: u64) -> Step {
+        assert!(!self.failed, "this simulation has failed before");
+        if !self.inner.ended() {
+            self.watch();
+            self.report();
+        }
+        self.steps_max = steps_max.max(self.steps + 1);
+        let advanced = catch_unwind(AssertUnwindSafe(|| self.draw_next()));
+        let step = advanced.unwrap_or_else(|payload| {
+            self.broken.get_or_insert(payload);
+            Step::Ended
+        });
+        if let Step::Core { core } = step {
+            self.resume(core);
+        }
+        self.look_at_deadline();
+        self.fail_if_broken();
+        step
+    }
+
+    /// Runs a core until this thread has the world again.
+    fn resume(&mut self, core: usize) {
+        let world = self.world.take().expect("no core runs");
+        let its = world.cores[core].give.clone();
+        its.send(world).expect("a core that has not left waits");
+        self.world = Some(self.back.recv().expect("a core hands the world on"));
+    }
+
+    /// Resumes the panic of an assertion of the runtime's own that failed, if one did.
+    pub(super) fn fail_if_broken(&mut self) {
+        if let Some(payload) = self.broken.take() {
+            self.failed = true;
+            for mut core in std::mem::take(&mut self.cores) {
+                if let Some(worker) = core.worker.take() {
+                    // It is unknown how a drop in an inconsistent runtime would end.
+                    std::mem::forget(worker);
+                    core.left = true;
+                }
+                core.end();
+            }
+            resume_unwind(payload);
+        }
+    }
+
+    /// Drops the cores that have not left, with their operations and events. Handlers in the middle
+    /// run to their ends first. Returns the cores whose handlers do not come to an end, and the
+    /// names of these: their threads are left behind.
+    pub(super) fn drop_cores(&mut self) -> Vec<(usize, &'static str)> {
+        self.steps_max = 0;
+        let in_step = |world: &World| {
+            let cores = world.cores.iter().enumerate();
+            let in_step = cores.filter(|(_, core)| core.is_in_step());
+            in_step.map(|(id, _)| id).collect::<Vec<_>>()
+        };
+        for _ in 0..STEPS_TO_LEAVE_MAX {
+            // In rounds: one may wait for another.
+            let staying = in_step(self);
+            if staying.is_empty() {
+                break;
+            }
+            for core in staying {
+                self.resume(core);
+                self.look_at_deadline();
+            }
+        }
+        let stuck = in_step(self).into_iter();
+        let stuck = stuck
+            .map(|id| (id, running_handler(&self.inner, id).unwrap_or("(leaving)")))
+            .collect();
+        let cores = std::mem::take(&mut self.cores);
+        cores.into_iter().for_each(VirtualCore::end);
+        stuck
+    }
+}
+
+impl Deref for VirtualCores {
+    type Target = World;
+    fn deref(&self) -> &World {
+        self.world.as_ref().expect("no core runs")
+    }
+}
+
+impl DerefMut for VirtualCores {
+    fn deref_mut(&mut self) -> &mut World {
+        self.world.as_mut().expect("no core runs")
+    }
+}
+
+impl World {
     pub(super) fn now_ns(&self) -> u64 {
         self.now_ns.load(relaxed::Ordering::Relaxed)
     }
 
     pub(super) fn steps(&self) -> u64 {
-        self.steps.get()
+        self.steps
     }
 
     /// A number less than `end`, which is not 0.
-    fn draw(&self, end: usize) -> usize {
-        self.random.borrow_mut().below(end)
+    fn draw(&mut self, end: usize) -> usize {
+        self.random.below(end)
     }
 
-    /// Lets one core go on, or the clock.
-    pub(super) fn advance(self: &Rc<World>) -> Step {
-        assert!(!self.failed.get(), "this simulation has failed before");
+    /// Draws the core that goes next after a part of a step of `core`. Returns the world if it is
+    /// the same core, and else hands the world to the thread that goes on.
+    fn hand_on(mut self: Box<World>, core: usize) -> Option<Box<World>> {
+        let drawn = catch_unwind(AssertUnwindSafe(|| self.next_core(core)));
+        let drawn = drawn.unwrap_or_else(|payload| {
+            self.broken.get_or_insert(payload);
+            None
+        });
+        let to = match drawn {
+            Some(next) if next == core => return Some(self),
+            Some(next) => &self.cores[next].give,
+            None => &self.give_back,
+        };
+        let to = to.clone();
+        to.send(self).expect("each thread waits for its turn");
+        None
+    }
+
+    /// The core that goes next after a part of a step of `core`. None: the thread that steps goes
+    /// next.
+    fn next_core(&mut self, core: usize) -> Option<usize> {
+        #[cfg(debug_assertions)]
+        self.check_lists(core);
+        #[cfg(not(debug_assertions))]
+        let _ = core;
+        while self.broken.is_none()
+            && self.steps < self.steps_max
+            && !self.is_late()
+            && !self.is_watch_due()
+            && !self.is_report_due()
+        {
+            match self.draw_next() {
+                Step::Core { core } => return Some(core),
+                Step::Waited => {}
+                Step::Stalled | Step::Ended => break,
+            }
+        }
+        None
+    }
+
+    /// Draws the core that goes on, which is the caller's to resume; or lets the clock go on.
+    fn draw_next(&mut self) -> Step {
         if self.inner.ended() {
-            let steps = self.steps_since_end.get();
-            self.steps_since_end.set(steps + 1);
-            if steps > STEPS_TO_LEAVE_MAX {
-                // Whoever has not left by now is stuck in a handler.
+            self.steps_since_end += 1;
+            if self.steps_since_end > STEPS_TO_LEAVE_MAX {
+                // A core that has not left by now is stuck in a handler.
                 return Step::Ended;
             }
-        } else {
-            self.watch();
-            self.report();
         }
         #[cfg(debug_assertions)]
         {
@@ -199,16 +462,14 @@ impl World {
         }
         if let Some(core) = self.choose() {
             self.take_time(core);
-            self.resume(core);
             return Step::Core { core };
         }
-        if self.cores.borrow().iter().all(|core| core.left) {
+        if self.cores.iter().all(|core| core.left) {
             return Step::Ended;
         }
         match self.next_ns() {
             Some(at_ns) => {
                 self.now_ns.store(at_ns, relaxed::Ordering::Relaxed);
-                self.look_at_deadline();
                 Step::Waited
             }
             None => {
@@ -229,12 +490,9 @@ impl World {
     }
 
     /// Draws the core that goes next from those that can now.
-    fn choose(&self) -> Option<usize> {
-        let mut cores = self.cores.borrow_mut();
+    fn choose(&mut self) -> Option<usize> {
         let now_ns = self.now_ns();
-        let able: Vec<usize> = cores
-            .iter_mut()
-            .enumerate()
+        let able: Vec<usize> = (self.cores.iter_mut().enumerate())
             .filter_map(|(id, core)| core.is_able(now_ns).then_some(id))
             .collect();
         (!able.is_empty()).then(|| able[self.draw(able.len())])
@@ -242,104 +500,63 @@ impl World {
 
     /// What a core is about to do takes time, at its pace. Paces change now and then, so that some
     /// fall far behind others, as they do when the system takes their processor away.
-    fn take_time(&self, id: usize) {
-        let mut cores = self.cores.borrow_mut();
-        if self.steps.get().is_multiple_of(PACE_STEPS) {
-            for core in &mut *cores {
-                core.pace = self.draw(PACES_LOG + 1);
+    fn take_time(&mut self, id: usize) {
+        if self.steps.is_multiple_of(PACE_STEPS) {
+            for core in &mut self.cores {
+                core.pace = self.random.below(PACES_LOG + 1);
             }
         }
-        self.steps.set(self.steps.get() + 1);
-        self.looks.set(0);
-        let core = &mut cores[id];
-        let takes_ns = 1 << (self.draw(STEP_NS_LOG + 1) + core.pace);
-        core.busy_until_ns = self.now_ns().saturating_add(takes_ns);
+        self.steps += 1;
+        self.looks = 0;
+        let takes_ns = 1 << (self.draw(STEP_NS_LOG + 1) + self.cores[id].pace);
+        self.cores[id].busy_until_ns = self.now_ns().saturating_add(takes_ns);
     }
 
-    /// Runs a core until it is left, at the end of a step or in the middle of one.
-    fn resume(self: &Rc<World>, id: usize) {
-        let coroutine = self.cores.borrow_mut()[id].coroutine.take();
-        let mut coroutine = coroutine.expect("only this function takes it, and gives it back");
-        RUNNING.set(Some((Rc::clone(self), id)));
-        // Handlers' panics are caught further in: what comes out is a failed assertion of the
-        // runtime's own.
-        let result = catch_unwind(AssertUnwindSafe(|| coroutine.resume(())));
-        RUNNING.set(None);
-        match result {
-            Ok(CoroutineResult::Yield(())) => {
-                self.cores.borrow_mut()[id].coroutine = Some(coroutine);
+    /// Lends a core its worker for a step, and says whether it slept.
+    fn begin_step(&mut self, id: usize) -> (Box<Worker>, bool) {
+        let core = &mut self.cores[id];
+        let BetweenSteps(worker) = core.worker.take().expect("it is between two steps");
+        let slept = std::mem::take(&mut core.sleeps);
+        if slept {
+            core.bell.0.store(false, Ordering::Release);
+        }
+        (worker, slept)
+    }
+
+    /// A core has taken a step, with this result of [`step`].
+    fn end_step(&mut self, id: usize, stepped: thread::Result<Option<(Box<Worker>, Next)>>) {
+        let core = &mut self.cores[id];
+        match stepped {
+            Ok(Some((worker, next))) => {
+                core.sleeps = next == Next::Wait;
+                core.worker = Some(BetweenSteps(worker));
             }
-            Ok(CoroutineResult::Return(())) => self.cores.borrow_mut()[id].left = true,
+            Ok(None) => core.left = true,
             Err(payload) => {
-                self.broken.borrow_mut().get_or_insert(payload);
+                core.left = true;
+                self.broken.get_or_insert(payload);
             }
         }
-        self.look_at_deadline();
-        #[cfg(debug_assertions)]
-        self.check_lists(id);
     }
 
-    /// A whole step of a core, in its coroutine. False: it has left, or was dropped.
-    fn step(self: &Rc<World>, id: usize) -> bool {
-        let mut worker = {
-            let core = &mut self.cores.borrow_mut()[id];
-            let Some(mut worker) = core.worker.take() else {
-                // Dropped, and the coroutine is to end.
-                return false;
-            };
-            if std::mem::take(&mut core.sleeps) {
-                core.bell.0.store(false, Ordering::Release);
-                // Returns at once in a simulation, and forgets that it was rung for.
-                worker.source.wait(&worker.core);
-                worker.wake_up();
-            }
-            worker
-        };
-        let before = worker.core.is_retired().then(|| self.taken_by(id));
-        let next = Cx::with(&mut *worker, |cx| go_on_once(cx, |cx| self.between(cx)));
-        if let Some(before) = before {
-            let taken = self.taken_by(id);
-            assert_eq!(taken, before, "core {id} is retired and takes colors");
-        }
-        let working = self.inner.shared.working.count() as usize;
-        assert!(
-            next == Next::Leave || worker.core.is_retired() == (id >= working),
-            "core {id} has not seen that {working} cores work"
-        );
-        if next == Next::Leave {
-            // Not under the borrow: what it drops may be the user's.
-            drop(worker);
-            return false;
-        }
-        let core = &mut self.cores.borrow_mut()[id];
-        core.sleeps = next == Next::Wait;
-        core.worker = Some(worker);
-        true
-    }
-
-    /// How many colors a core has taken from others.
-    fn taken_by(&self, id: usize) -> u64 {
-        let stats = &self.inner.shared.cores[id].stats;
-        let stolen = stats.steals.iter().map(|steals| steals.colors.get());
-        stats.taken_over.get() + stolen.sum::<u64>()
+    /// A core works for at least `ns`.
+    fn keep_busy(&mut self, id: usize, ns: u64) {
+        let now_ns = self.now_ns();
+        let core = &mut self.cores[id];
+        let end_ns = core.busy_until_ns.max(now_ns).saturating_add(ns);
+        core.busy_until_ns = end_ns.min(TIME_MAX_NS).max(now_ns);
     }
 
     /// The invariants of the lists that a step may have changed.
     #[cfg(debug_assertions)]
-    fn check_lists(&self, stepped: usize) {
-        let shared = &self.inner.shared;
-        let check = |core: usize| Section::enter(shared, CoreId::of(core)).assert_valid();
-        let cores = shared.cores.len();
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            if cores <= CHECK_ALL_MAX {
-                (0..cores).for_each(check);
-            } else {
-                check(stepped);
-                check(self.check_random.borrow_mut().below(cores));
-            }
-        }));
-        if let Err(payload) = result {
-            self.broken.borrow_mut().get_or_insert(payload);
+    fn check_lists(&mut self, stepped: usize) {
+        let cores = self.inner.shared.cores.len();
+        let check = |core| Section::enter(&self.inner.shared, CoreId::of(core)).assert_valid();
+        if cores <= CHECK_ALL_MAX {
+            (0..cores).for_each(check);
+        } else {
+            check(stepped);
+            check(self.check_random.below(cores));
         }
     }
 
@@ -348,13 +565,12 @@ impl World {
     #[cfg(debug_assertions)]
     fn check_bells(&self) {
         let shared = &self.inner.shared;
-        let cores = self.cores.borrow();
-        if cores.iter().any(VirtualCore::is_in_step) {
+        if self.cores.iter().any(VirtualCore::is_in_step) {
             return;
         }
         let none_due = soon(|| (!shared.bells.due.any()).then_some(()));
         assert!(none_due.is_some(), "rings are left for good");
-        for (number, core) in cores.iter().enumerate() {
+        for (number, core) in self.cores.iter().enumerate() {
             let is_rung = || !core.is_asleep() || shared.cores[number].pokes.is_parked();
             assert!(
                 soon(|| is_rung().then_some(())).is_some(),
@@ -373,7 +589,7 @@ impl World {
         if !policy.stealing || !policy.heuristics.time_left || self.inner.ended() {
             return;
         }
-        let cores = self.cores.borrow();
+        let cores = &self.cores;
         let busy = |core: &VirtualCore| core.left || core.is_in_step() || core.is_asleep();
         if shared.searchers.any() || !cores.iter().all(busy) {
             return;
@@ -395,14 +611,20 @@ impl World {
         }
     }
 
-    /// What the thread that called `run` does in a run on threads.
-    fn watch(&self) {
-        let now_ns = self.now_ns();
+    /// Whether the watchdog is to look.
+    fn is_watch_due(&self) -> bool {
         let shared = &self.inner.shared;
-        if now_ns >= self.look_at_ns.get() && shared.vigil.any_busy(&shared.cores) {
-            let mut watchdog = self.watchdog.borrow_mut();
-            let looked = catch_unwind(AssertUnwindSafe(|| watchdog.look(&self.inner, now_ns)));
-            drop(watchdog);
+        self.now_ns() >= self.look_at_ns
+            && !self.inner.ended()
+            && shared.vigil.any_busy(&shared.cores)
+    }
+
+    /// What the thread that called `run` does in a run on threads.
+    fn watch(&mut self) {
+        if self.is_watch_due() {
+            let now_ns = self.now_ns();
+            let (watchdog, inner) = (&mut self.watchdog, &self.inner);
+            let looked = catch_unwind(AssertUnwindSafe(|| watchdog.look(inner, now_ns)));
             if let Err(payload) = looked {
                 // The hook for slow handlers: the run is cut short, and whoever steps it is told.
                 self.inner.force();
@@ -410,56 +632,64 @@ impl World {
             }
             let period_ns = u64::try_from(Watchdog::period(&self.inner).as_nanos());
             let period_ns = period_ns.unwrap_or(TIME_MAX_NS);
-            self.look_at_ns.set(now_ns.saturating_add(period_ns));
-            self.looks.set(self.looks.get() + 1);
+            self.look_at_ns = now_ns.saturating_add(period_ns);
+            self.looks += 1;
         }
     }
 
-    /// Ends by force what has not drained in time.
-    fn look_at_deadline(&self) {
+    /// Whether the run should have drained by now, and has not.
+    fn is_late(&mut self) -> bool {
         if self.inner.quiesce.phase() != Phase::Draining {
-            return;
+            return false;
         }
         let now_ns = self.now_ns();
-        let since_ns = self.stopping_since_ns.get().unwrap_or(now_ns);
-        self.stopping_since_ns.set(Some(since_ns));
-        if u128::from(now_ns - since_ns) >= self.inner.config.drain_deadline.as_nanos() {
-            let late = Late::now(&self.inner, self.stopping_for());
-            self.late.set(Some(late));
+        let since_ns = *self.stopping_since_ns.get_or_insert(now_ns);
+        u128::from(now_ns - since_ns) >= self.inner.config.drain_deadline.as_nanos()
+    }
+
+    /// Ends the run by force if it has not drained in time.
+    fn look_at_deadline(&mut self) {
+        if self.is_late() {
+            self.late = Some(Late::now(&self.inner, self.stopping_for()));
             self.inner.force();
         }
     }
 
     /// How long ago the end was asked for; no time, if it was not.
     pub(super) fn stopping_for(&self) -> Duration {
-        let since_ns = self.stopping_since_ns.get();
+        let since_ns = self.stopping_since_ns;
         Duration::from_nanos(since_ns.map_or(0, |since_ns| self.now_ns() - since_ns))
     }
 
     /// When the next report of a drain is due; none without a hook.
     fn report_ns(&self) -> Option<u64> {
         self.inner.config.drain_hook.as_ref()?;
-        let after = REPORT_PERIOD * (self.reports.get() + 1);
-        let since_ns = self.stopping_since_ns.get()?;
+        let after = REPORT_PERIOD * (self.reports + 1);
+        let since_ns = self.stopping_since_ns?;
         since_ns.checked_add(after.as_nanos() as u64)
     }
 
-    /// Reports that, if it is due.
-    fn report(&self) {
+    fn is_report_due(&self) -> bool {
+        let now_ns = self.now_ns();
+        !self.inner.ended() && self.report_ns().is_some_and(|at_ns| at_ns <= now_ns)
+    }
+
+    /// Reports what the end waits for, if that is due.
+    fn report(&mut self) {
         let Some(hook) = &self.inner.config.drain_hook else {
             return;
         };
-        let now_ns = self.now_ns();
-        if self.report_ns().is_none_or(|at_ns| at_ns > now_ns) {
+        if !self.is_report_due() {
             return;
         }
+        let now_ns = self.now_ns();
         let stopping_for = self.stopping_for();
         let periods = stopping_for.as_nanos() / REPORT_PERIOD.as_nanos();
-        self.reports.set(periods as u32);
+        self.reports = periods as u32;
         let mut unfinished = self.inner.unfinished(stopping_for);
-        for core in &*self.cores.borrow() {
+        for core in &self.cores {
             // One that is in the middle of a step does not answer.
-            if let Some(worker) = &core.worker {
+            if let Some(BetweenSteps(worker)) = &core.worker {
                 unfinished.add(worker.source.under_way(now_ns));
             }
         }
@@ -472,106 +702,24 @@ impl World {
 
     /// When something will happen, though nothing can now: a core is busy until then, or has a
     /// timer, the watchdog looks at one that is awake, or the deadline comes.
-    fn next_ns(&self) -> Option<u64> {
+    fn next_ns(&mut self) -> Option<u64> {
         let now_ns = self.now_ns();
-        let mut cores = self.cores.borrow_mut();
         let shared = &self.inner.shared;
         let busy = shared.vigil.any_busy(&shared.cores);
         // Where nothing moves, what it sees soon stays the same.
-        let looks = busy && self.looks.get() < Watchdog::looks_max(&self.inner);
-        let look_ns = looks.then_some(self.look_at_ns.get());
-        let moments = cores.iter_mut().filter_map(VirtualCore::next_ns);
-        let deadline_ns = self.stopping_since_ns.get().and_then(|since_ns| {
+        let looks = busy && self.looks < Watchdog::looks_max(&self.inner);
+        let look_ns = looks.then_some(self.look_at_ns);
+        let deadline_ns = self.stopping_since_ns.and_then(|since_ns| {
             let ns = u64::try_from(self.inner.config.drain_deadline.as_nanos()).ok()?;
             since_ns.checked_add(ns)
         });
+        let report_ns = self.report_ns();
+        let moments = self.cores.iter_mut().filter_map(VirtualCore::next_ns);
         // A core is never busy for ever.
         let later = moments.chain(look_ns).chain(deadline_ns);
-        let later = later.chain(self.report_ns());
+        let later = later.chain(report_ns);
         let later = later.filter(|&ns| ns > now_ns);
         later.min()
-    }
-
-    /// After each event of a core.
-    fn between(&self, cx: &mut Cx) {
-        let core = &cx.worker().core;
-        let is_own = |slot| core.shared.slots.map.is_control(slot);
-        assert!(
-            !core.is_retired() || core.current.slot.get().is_some_and(is_own),
-            "core {} is retired and has begun an event",
-            core.id
-        );
-        self.trace.borrow_mut().event(self.now_ns(), cx);
-        if self.draw(BETWEEN_PERIOD) == 0 {
-            self.leave(cx.core(), 0);
-        }
-    }
-
-    /// Leaves the core in the middle of its step, for at least `ns`. Called in its coroutine.
-    fn leave(&self, id: usize, ns: u64) {
-        // A coroutine cannot be left while its stack unwinds: the thread would seem to panic to
-        // others.
-        if std::thread::panicking() {
-            return;
-        }
-        let yielder = {
-            let core = &mut self.cores.borrow_mut()[id];
-            let end_ns = core.busy_until_ns.max(self.now_ns()).saturating_add(ns);
-            core.busy_until_ns = end_ns.min(TIME_MAX_NS).max(self.now_ns());
-            core.yielder
-        };
-        outside(|| {
-            // SAFETY: the coroutine's own, which lives at the bottom of the very stack that we are
-            // on.
-            unsafe { &*yielder }.suspend(());
-        });
-    }
-
-    /// Goes on with what a failed assertion of the runtime's own began.
-    pub(super) fn fail_if_broken(&self) {
-        let broken = self.broken.borrow_mut().take();
-        if let Some(payload) = broken {
-            self.failed.set(true);
-            // What an inconsistent runtime would do when its cores are dropped, nobody knows.
-            for core in &mut *self.cores.borrow_mut() {
-                std::mem::forget(core.coroutine.take());
-                std::mem::forget(core.worker.take());
-            }
-            resume_unwind(payload);
-        }
-    }
-
-    /// Drops the cores that have not left, with what they have under way; handlers in the middle
-    /// run to their ends first. Returns those that do not come to an end, which are left behind,
-    /// with their handlers.
-    pub(super) fn drop_cores(self: &Rc<World>) -> Vec<(usize, &'static str)> {
-        let in_step = |id: &usize| self.cores.borrow()[*id].is_in_step();
-        let cores = 0..self.inner.shared.cores.len();
-        for _ in 0..STEPS_TO_LEAVE_MAX {
-            // In rounds: one may wait for another.
-            let staying: Vec<usize> = cores.clone().filter(in_step).collect();
-            if staying.is_empty() {
-                break;
-            }
-            staying.into_iter().for_each(|id| self.resume(id));
-        }
-        let stuck = cores.clone().filter(in_step);
-        let stuck: Vec<_> = stuck
-            .map(|id| (id, running_handler(&self.inner, id).unwrap_or("(leaving)")))
-            .collect();
-        for &(id, _) in &stuck {
-            // Its stack holds what only it can drop.
-            std::mem::forget(self.cores.borrow_mut()[id].coroutine.take());
-        }
-        for id in 0..self.inner.shared.cores.len() {
-            // Not under the borrow: what it drops may be the user's.
-            let worker = self.cores.borrow_mut()[id].worker.take();
-            drop(worker);
-            if self.cores.borrow()[id].coroutine.is_some() {
-                self.resume(id);
-            }
-        }
-        stuck
     }
 }
 
@@ -580,10 +728,10 @@ impl VirtualCore {
         inner: &Arc<Inner>,
         id: usize,
         now_ns: &Arc<relaxed::AtomicU64>,
-        world: Weak<World>,
-    ) -> VirtualCore {
+    ) -> io::Result<VirtualCore> {
         let (driver, report) = Driver::new(inner, CoreId::of(id))
             .expect("the simulated event source refuses nothing by default");
+        assert_eq!(report.name(), "sim", "which `BetweenSteps` relies on");
         inner.outcome.lock().unwrap().backends.push((id, report));
         let bell = Arc::new(VirtualBell(AtomicBool::new(false)));
         inner
@@ -593,26 +741,28 @@ impl VirtualCore {
         let clock = Clock::Virtual(Arc::clone(now_ns));
         let source = Box::new(driver);
         let worker = Worker::new(Arc::clone(inner), CoreId::of(id), clock, source);
+        let (give, turns) = sync_channel(1);
         let bytes = inner.config.core_stack_bytes.unwrap_or(STACK_BYTES);
-        let stack = DefaultStack::new(bytes).unwrap_or_else(|error| {
-            panic!("a stack of {bytes} bytes (`core_stack_bytes`): {error}");
-        });
-        let coroutine = Steps::with_stack(stack, move |yielder, ()| {
-            let world = || world.upgrade().expect("the world resumes its cores");
-            world().cores.borrow_mut()[id].yielder = yielder;
-            while world().step(id) {
-                yielder.suspend(());
-            }
-        });
-        VirtualCore {
-            coroutine: Some(coroutine),
-            worker: Some(Box::new(worker)),
-            yielder: std::ptr::null(),
+        let stack = ("core_stack_bytes", Some(bytes));
+        let thread = spawn(format!("mely-{id}"), stack, move || take_turns(id, turns))?;
+        Ok(VirtualCore {
+            thread,
+            give,
+            worker: Some(BetweenSteps(Box::new(worker))),
             busy_until_ns: 0,
             pace: 0,
             sleeps: false,
             left: false,
             bell,
+        })
+    }
+
+    /// Drops the worker and ends the thread, which is left behind if it is in the middle of a step.
+    fn end(self) {
+        let is_in_step = self.is_in_step();
+        drop((self.worker, self.give));
+        if !is_in_step {
+            self.thread.join().expect("its panics are caught");
         }
     }
 
@@ -623,17 +773,17 @@ impl VirtualCore {
     }
 
     fn is_in_step(&self) -> bool {
-        self.coroutine.is_some() && self.worker.is_none()
+        !self.left && self.worker.is_none()
     }
 
     fn is_able(&mut self, now_ns: u64) -> bool {
-        if self.coroutine.is_none() || self.busy_until_ns > now_ns {
+        if self.left || self.busy_until_ns > now_ns {
             return false;
         }
         if !self.sleeps || self.bell.0.load(Ordering::Acquire) {
             return true;
         }
-        let Some(worker) = &mut self.worker else {
+        let Some(BetweenSteps(worker)) = &mut self.worker else {
             unreachable!("a core sleeps between two steps");
         };
         let due = |at_ns| at_ns <= now_ns;
@@ -642,12 +792,14 @@ impl VirtualCore {
 
     /// When it will be able to go on by itself.
     fn next_ns(&mut self) -> Option<u64> {
-        self.coroutine.as_ref()?;
+        if self.left {
+            return None;
+        }
         let busy_until_ns = self.busy_until_ns;
         if !self.sleeps || self.bell.0.load(Ordering::Acquire) {
             return Some(busy_until_ns);
         }
-        let source = &mut self.worker.as_mut()?.source;
+        let source = &mut self.worker.as_mut()?.0.source;
         if source.has_work() {
             return Some(busy_until_ns);
         }
@@ -669,18 +821,51 @@ fn soon<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
-/// Inside a handler, for which this is `ns` of work.
-pub(super) fn work(ns: u64) {
-    if let Some((world, core)) = running() {
-        world.leave(core, ns);
-    }
-}
-
 impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("World")
             .field("now_ns", &self.now_ns())
             .field("steps", &self.steps())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Cores, Runtime};
+
+    /// One that comes out of a core's thread fails the simulation, with handlers in the middle on
+    /// other cores, and is told by the thread that steps.
+    #[test]
+    fn an_assertion_that_fails_on_a_core_comes_out_of_the_step() {
+        let builder = Runtime::builder().cores(Cores::Count(2));
+        let mut simulation = builder.simulate(1).unwrap();
+        simulation
+            .start(|cx| {
+                loop {
+                    crate::sim::pause(cx);
+                }
+            })
+            .unwrap();
+        let cores = &mut simulation.cores;
+        while cores.cores.iter().all(|core| core.worker.is_some()) {
+            cores.advance(0);
+        }
+        let between = cores.cores.iter_mut().find_map(|core| core.worker.take());
+        let mut message_of = |f: fn(&mut VirtualCores) -> Step| {
+            let failed = catch_unwind(AssertUnwindSafe(|| f(cores)));
+            crate::host::panics::message_of(failed.unwrap_err())
+        };
+        let till_then = |cores: &mut VirtualCores| {
+            loop {
+                cores.advance(u64::MAX);
+            }
+        };
+        assert_eq!(message_of(till_then), "it is between two steps");
+        let again = |cores: &mut VirtualCores| cores.advance(0);
+        assert_eq!(message_of(again), "this simulation has failed before");
+        drop(between);
+        drop(simulation);
     }
 }

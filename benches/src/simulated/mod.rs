@@ -90,7 +90,9 @@ pub(crate) fn run(
     options.ns_max = setup.ns_max;
     options.ahead_ns = setup.ahead_ns;
     options.setup = Box::new(name);
-    let report = mely_hardware::run(&machine, options, bodies.collect());
+    // SAFETY: no scheduler and no workload lends a reference by a thread-local variable: the numbers
+    // of workers in there are copied.
+    let report = unsafe { mely_hardware::run(&machine, options, bodies.collect()) };
     keep_report(report.map_err(|stopped| stopped.to_string())?);
     Ok(())
 }

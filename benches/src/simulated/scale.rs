@@ -112,7 +112,8 @@ fn told(
     let builder = Runtime::builder()
         .cores(Cores::Count(cores))
         .exit_when_idle(true);
-    let run = builder.simulate_on(&setup.machine, setup.seed);
+    // SAFETY: no program of these lends anything by a thread-local variable.
+    let run = unsafe { builder.simulate_on(&setup.machine, setup.seed) };
     let mut run = run.map_err(|error| error.to_string())?;
     run.set_time_max(Duration::from_secs(60));
     if let Some(ns) = setup.ahead_ns {

@@ -231,11 +231,22 @@ impl Drop for Cleanup {
 ///         shared.fetch_add(1, Relaxed);
 ///     })
 /// };
-/// let report = run(&machine, Options::new(7), vec![body(shared.clone()), body(shared.clone())])?;
+/// let bodies = vec![body(shared.clone()), body(shared.clone())];
+/// // SAFETY: the bodies have no thread-local variables.
+/// let report = unsafe { run(&machine, Options::new(7), bodies)? };
 /// assert_eq!(shared.load(Relaxed), 200);
 /// assert!(report.ns > 100.0 * 50.0 && report.transfers() > 50);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Safety
+/// All cores are on the calling thread. Where a body charges for something (a function of
+/// [`charge`](crate::charge), an access by a type of [`sync`](crate::sync)) its core may be left, and
+/// others go on, with the same thread-local variables. So no body, nor one that [`begin`] adds, may
+/// charge for anything while it lends a reference by a thread-local variable, as the crate
+/// `scoped-tls` does: another body would find the reference, and might use it after its referent is
+/// gone. Thread-local variables are an example: each body must be sound though any other runs on
+/// the same thread at such a place.
 ///
 /// # Errors
 /// If the time is up before, or nobody can go on. What is in the middle is leaked then, with its
@@ -243,7 +254,11 @@ impl Drop for Cleanup {
 ///
 /// # Panics
 /// If there are more bodies than cores, or inside another run; and with what a body panics with.
-pub fn run(machine: &Machine, mut options: Options, bodies: Vec<Body>) -> Result<Report, Stopped> {
+pub unsafe fn run(
+    machine: &Machine,
+    mut options: Options,
+    bodies: Vec<Body>,
+) -> Result<Report, Stopped> {
     let cores = machine.topology().cores().len();
     assert!(
         bodies.len() <= cores,

@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{body, epyc, go, lines, takes, wait_until};
+use common::{body, epyc, go, lines, run, takes, wait_until};
 use mely_hardware::sync::atomic::AtomicU64;
 use mely_hardware::sync::{Mutex, SpinMutex};
-use mely_hardware::{Body, Machine, Options, charge, run};
+use mely_hardware::{Body, Machine, Options, charge};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;

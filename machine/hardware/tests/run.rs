@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{assert_near, body, epyc, lines, takes};
+use common::{assert_near, body, epyc, lines, run, takes};
 use mely_hardware::sync::atomic::{AtomicBool, AtomicU64};
 use mely_hardware::sync::{Arc, Mutex, SpinMutex};
-use mely_hardware::{Body, Key, Machine, Options, Place, Report, charge, run};
+use mely_hardware::{Body, Key, Machine, Options, Place, Report, charge};
 use mely_topology::Distance;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

@@ -38,6 +38,12 @@ pub(super) struct Sim {
     ledger: Ledger,
 }
 
+// A simulation hands it from thread to thread (`BetweenSteps` in `src/sim/world.rs`).
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Sim>();
+};
+
 impl Sim {
     /// A backend on `net`, and what to say about it.
     pub(super) fn new(net: SimNet, config: &Config) -> (Sim, String) {

@@ -123,6 +123,7 @@ impl Machine {
                 },
             },
             events_max: 1 << 20,
+            makers: 1,
             wake_cost: WakeCost::fixed(WAKE_COST_NS),
             watch_at_once: false,
             recorder: None,

@@ -1,11 +1,20 @@
 //! What the tests of runs have in common.
 
 use mely_hardware::sync::atomic::AtomicU64;
-use mely_hardware::{Body, Machine, Options, Report, charge, run};
+use mely_hardware::{Body, Machine, Options, Report, Stopped, charge};
 use std::rc::Rc;
 
 pub(crate) fn epyc(cores: usize) -> Machine {
     Machine::shipped("epyc-2x64").unwrap().take(cores).unwrap()
+}
+
+pub(crate) fn run(
+    machine: &Machine,
+    options: Options,
+    bodies: Vec<Body>,
+) -> Result<Report, Stopped> {
+    // SAFETY: no body of these tests lends anything by a thread-local variable.
+    unsafe { mely_hardware::run(machine, options, bodies) }
 }
 
 /// If it `varies` not, all takes what the machine's file says.
