@@ -14,6 +14,7 @@ mod queue;
 mod rayon;
 mod smol;
 mod tokio;
+mod tokio_queue;
 mod vyukov;
 
 use self::deques::Deques;
@@ -156,8 +157,10 @@ pub fn absent() -> Option<&'static str> {
 
 /// The scheduler of this name.
 pub fn find(name: &str) -> Option<Box<dyn Scheduler>> {
+    let of_response: Box<dyn Scheduler> = Box::new(tokio_queue::TokioQueue);
     all()
         .into_iter()
         .chain(published())
+        .chain([of_response])
         .find(|s| s.name() == name)
 }
