@@ -14,6 +14,7 @@
 //! thesis.rs       a table without times: the priority schedule
 //! machine.rs      pinning, CPU time, and the cost of moving a cache line
 //! options.rs      the command line
+//! response/       servers whose requests compute, beside an ideal queue
 //! tasks/          mely's tasks beside tokio's: hosts, workloads and table of their own
 //! sync.rs         where atomics, locks and the clock come from
 //! costs.rs        what handlers compute, in ns
@@ -34,6 +35,7 @@ pub mod machine;
 pub mod measure;
 pub mod options;
 pub mod report;
+pub mod response;
 pub mod rows;
 pub mod run;
 pub mod schedulers;

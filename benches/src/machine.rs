@@ -107,6 +107,19 @@ pub fn thread_cpu_time() -> Duration {
     time_of(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// CPU time of another process so far.
+///
+/// # Errors
+/// If there is no such process.
+pub fn cpu_time_of(pid: u32) -> std::io::Result<Duration> {
+    let mut clock = 0;
+    // SAFETY: `clock` is this frame's, and may be written to through the call.
+    match unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &raw mut clock) } {
+        0 => Ok(time_of(clock)),
+        error => Err(std::io::Error::from_raw_os_error(error)),
+    }
+}
+
 /// By the C library: rustix looks for the kernel's own function, which is not there under valgrind.
 fn time_of(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec {

@@ -6,7 +6,7 @@
 
 use mely_bench::costs::Costs;
 use mely_bench::schedulers::libasync::open::Open;
-use mely_bench::simulated::{self, Outcome, Setup, paper, scale, validation};
+use mely_bench::simulated::{self, Outcome, Setup, paper, response, scale, validation};
 use mely_bench::validation::Figure;
 use mely_hardware::{Machine, Report};
 use std::path::Path;
@@ -17,6 +17,7 @@ Usage: simulate run MACHINE TABLE SCHEDULER CORES EVENTS [OPTIONS]
        simulate validate MACHINE FIGURES [OPTIONS]
        simulate paper [OPTIONS]
        simulate scale MACHINE CORES... [OPTIONS]
+       simulate response MACHINE CORES... [OPTIONS]
 
 MACHINE is a file, or the name of one that comes along.
 
@@ -24,6 +25,8 @@ run       runs a table's workload.
 validate  runs what the program `measured` ran on real cores, and prints both.
 paper     prints the tables of Mely's paper, on its machine.
 scale     prints what mely does on each number of cores, and the lines that cost most.
+response  prints response times of requests of 1 ms that a foreign thread posts, at a load of 0.85,
+          as multiples of an ideal queue's.
 
 Options:
   --seed N        all chance; 1 by default
@@ -142,6 +145,10 @@ fn command(arguments: &[String]) -> Result<String, String> {
         ["scale", machine, ref cores @ ..] if !cores.is_empty() => {
             let cores: Result<Vec<usize>, String> = cores.iter().map(|word| number(word)).collect();
             scale::sections(&said.on(machine)?, &cores?)
+        }
+        ["response", machine, ref cores @ ..] if !cores.is_empty() => {
+            let cores: Result<Vec<usize>, String> = cores.iter().map(|word| number(word)).collect();
+            response::table(&said.on(machine)?, &cores?)
         }
         _ => Err("see --help".into()),
     }

@@ -14,6 +14,7 @@ mod queue;
 mod rayon;
 mod smol;
 mod tokio;
+mod tokio_queue;
 mod vyukov;
 
 use self::deques::Deques;
@@ -155,7 +156,8 @@ pub fn absent() -> Option<&'static str> {
 }
 
 fn known() -> impl Iterator<Item = Box<dyn Scheduler>> {
-    all().into_iter().chain(published())
+    let of_response: Box<dyn Scheduler> = Box::new(tokio_queue::TokioQueue);
+    all().into_iter().chain(published()).chain([of_response])
 }
 
 /// The scheduler of this name.

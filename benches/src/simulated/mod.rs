@@ -1,6 +1,7 @@
 //! A run of a workload on the virtual cores of a machine that a file describes, instead of threads.
 
 pub mod paper;
+pub mod response;
 pub mod scale;
 pub mod validation;
 

@@ -115,8 +115,11 @@ pub fn start(
 }
 
 impl Running {
-    /// Started on these cores, listening where it says.
-    fn of(mut command: Command, cores: &[usize]) -> Result<Running, String> {
+    /// Starts a program on these cores, which prints where it listens.
+    ///
+    /// # Errors
+    /// If it does not run, or does not listen in time.
+    pub fn of(mut command: Command, cores: &[usize]) -> Result<Running, String> {
         let program = format!("{:?}", command.get_program());
         // What a server warns of would stand between the table's lines.
         command.stdout(Stdio::piped()).stderr(Stdio::null());

@@ -213,6 +213,7 @@ workloads! {
     Skew(skew::Skew),
     Wake(wake::Wake),
     Busy(busy::Busy),
+    Posts(crate::response::posts::Posts),
 }
 
 /// The world of the one run of this process.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 /// Runs a chain of dependent multiplications.
 #[inline(never)]
-pub(super) fn spin(iterations: u32) {
+pub(crate) fn spin(iterations: u32) {
     #[cfg(feature = "machine")]
     if mely_hardware::is_charged() {
         return mely_hardware::charge::work_ns(iterations.into());

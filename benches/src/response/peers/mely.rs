@@ -1,0 +1,87 @@
+//! mely as its users write a server: a session a connection.
+
+use super::super::wire::{Cutter, First, Request, TIMER_MS, compute};
+use super::{Result, listening};
+use mely::net::{Acceptors, Backend, RecvBuf, Session, Stream, Then};
+use mely::{Builder, Color, Cores, Cx, Handler, Runtime, Stealing};
+use std::io;
+use std::time::Duration;
+
+static RESPOND: Handler = Handler::new("respond");
+static TIMER: Handler = Handler::new("timer");
+static CONNECT: Handler = Handler::new("connect");
+static STOP: Handler = Handler::new("stop");
+
+#[derive(Default)]
+struct Requests(Cutter);
+
+impl Session for Requests {
+    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
+        let mut then = Then::Continue;
+        self.0.cut(&data, |bytes| {
+            let request = Request::of(&bytes);
+            let begun = begin(cx, stream, request);
+            compute(request.iterations);
+            let written = stream.write(cx, bytes.to_vec()).map_err(io::Error::other);
+            if begun.and(written).is_err() {
+                then = Then::Abort;
+            }
+        });
+        then
+    }
+}
+
+fn begin(cx: &mut Cx, stream: &Stream, request: Request) -> io::Result<()> {
+    match request.first {
+        First::Nothing => Ok(()),
+        First::Write => {
+            let written = stream.write(cx, request.bytes().to_vec());
+            written.map_err(io::Error::other)
+        }
+        First::Timer => {
+            let due = Duration::from_millis(TIMER_MS);
+            let _ = cx.timer(due, TIMER.on(cx.color(), |_cx| ()));
+            Ok(())
+        }
+        First::Connect => {
+            let connected = CONNECT.on_value(cx.color(), |_cx, connection| drop(connection));
+            cx.connect(request.addr(), connected)
+        }
+    }
+}
+
+fn start(cx: &mut Cx, stop: impl Fn() + Send + 'static) -> io::Result<()> {
+    let addr = ([127, 0, 0, 1], 0).into();
+    let open = |_: &mut Cx, _: &Stream, _: &_| Requests::default();
+    let listener = cx.serve(addr, Acceptors::PerCore, &RESPOND, open)?;
+    listening(listener.local_addr())?;
+    listener.detach();
+    cx.on_stop_signal(STOP.on_each(Color::DEFAULT, move |_cx, ()| stop()))
+}
+
+fn serve_as(builder: Builder, workers: usize) -> Result<()> {
+    mely::net::raise_open_file_limit()?;
+    let runtime = builder.cores(Cores::Count(workers)).build()?;
+    let served = runtime.run_until(|cx, finish| {
+        let stop = finish.clone();
+        if let Err(error) = start(cx, move || stop.finish(Ok(()))) {
+            finish.finish(Err(error));
+        }
+    })?;
+    Ok(served?)
+}
+
+/// With the builder's defaults.
+pub(super) fn serve(workers: usize) -> Result<()> {
+    serve_as(Runtime::builder(), workers)
+}
+
+/// On epoll.
+pub(super) fn serve_by_epoll(workers: usize) -> Result<()> {
+    serve_as(Runtime::builder().backend(Backend::Epoll), workers)
+}
+
+/// Without stealing: connections stay on their cores.
+pub(super) fn serve_without_stealing(workers: usize) -> Result<()> {
+    serve_as(Runtime::builder().stealing(Stealing::Off), workers)
+}
