@@ -316,7 +316,7 @@ fn clients_that_wait_to_be_accepted_are_answered_at_a_stop() {
             let go_on = hold_up(&poster, 2);
             clients.extend((0..50).map(connect));
             // One of each has sent more than a stream receives ahead of its task.
-            let times = |number: usize| if number % 50 == 0 { 30_000 } else { 3 };
+            let times = |number: usize| if number.is_multiple_of(50) { 30_000 } else { 3 };
             for (number, client) in clients.iter_mut().enumerate() {
                 client
                     .write_all(&b"PING\r\n".repeat(times(number)))

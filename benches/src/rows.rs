@@ -91,8 +91,8 @@ pub fn chosen(
         ));
     }
     rows.retain(|row| {
-        let runs = |scheduler: &Box<dyn Scheduler>| scheduler.runs(row.workload, row.cores);
-        schedulers.iter().any(runs)
+        let mut each = schedulers.iter();
+        each.any(|scheduler| scheduler.runs(row.workload, row.cores))
     });
     let thesis = options.has(thesis::TABLE);
     if rows.is_empty() && !thesis {

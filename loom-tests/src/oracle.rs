@@ -151,6 +151,7 @@ impl Event {
                 false
             }
             Err(PostError::Full(_event)) => panic!("ORACLE: the world is not full"),
+            Err(PostError::Refused(refused, _event)) => panic!("ORACLE: {refused}"),
         }
     }
 

@@ -174,6 +174,24 @@ impl Outcome {
     }
 }
 
+/// The lines, and regions of lines, that cost most, per event.
+pub fn costly(report: &Report, events: u64, most: usize) -> String {
+    let mut text = String::new();
+    let each = |sum: f64| sum / events.max(1) as f64;
+    for (title, all) in [("region", report.regions()), ("line", report.lines.clone())] {
+        for line in all.iter().take(most) {
+            text += &format!(
+                "{title:7} {:20} {:9.4} transfers {:10.2} ns waited {:9.2} ns missed\n",
+                line.name,
+                each(line.transfers as f64),
+                each(line.waited_ns),
+                each(line.missed_ns),
+            );
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,22 +217,4 @@ mod tests {
             assert!(outcome.ran >= 2_000 && outcome.ns > 0.0, "{scheduler}");
         }
     }
-}
-
-/// The lines, and regions of lines, that cost most, per event.
-pub fn costly(report: &Report, events: u64, most: usize) -> String {
-    let mut text = String::new();
-    let each = |sum: f64| sum / events.max(1) as f64;
-    for (title, all) in [("region", report.regions()), ("line", report.lines.clone())] {
-        for line in all.iter().take(most) {
-            text += &format!(
-                "{title:7} {:20} {:9.4} transfers {:10.2} ns waited {:9.2} ns missed\n",
-                line.name,
-                each(line.transfers as f64),
-                each(line.waited_ns),
-                each(line.missed_ns),
-            );
-        }
-    }
-    text
 }

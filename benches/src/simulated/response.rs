@@ -108,7 +108,8 @@ fn run(
     if let Some(stealing) = stealing {
         builder = builder.stealing(stealing);
     }
-    let run = builder.simulate_on(&setup.machine, setup.seed);
+    // SAFETY: its handlers lend nothing by a thread-local variable.
+    let run = unsafe { builder.simulate_on(&setup.machine, setup.seed) };
     let mut run = run.map_err(|error| error.to_string())?;
     run.set_time_max(Duration::from_secs(60));
     if let Some(ns) = setup.ahead_ns {

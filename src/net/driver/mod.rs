@@ -618,15 +618,16 @@ impl Source for Driver {
     }
 
     fn under_way(&self, now_ns: u64) -> UnderWay {
-        let connection = |operation| match operation {
-            &Operation::Recv { ref conn, .. } => Some((conn, conn.read_handler.get(), false)),
-            &Operation::Send {
-                ref conn,
-                ref handler,
-                ..
-            } => Some((conn, Some(handler), true)),
-            _ => None,
-        };
+        type Named<'a> = (&'a Arc<Conn>, Option<&'static Handler>, bool);
+        fn connection(operation: &Operation) -> Option<Named<'_>> {
+            match operation {
+                Operation::Recv { conn, .. } => {
+                    Some((conn, conn.read_handler.get().copied(), false))
+                }
+                Operation::Send { conn, handler, .. } => Some((conn, Some(handler), true)),
+                _ => None,
+            }
+        }
         let operations = self.operations.iter();
         let mut connections = operations.filter_map(|(_, operation)| connection(operation));
         let count = connections.clone().count();
