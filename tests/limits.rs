@@ -733,13 +733,16 @@ fn the_limit_with_drop_event() {
     let observer = runtime.poster();
     runtime
         .run(move |cx| {
-            cx.stop();
-            loop {
-                let ran = Arc::clone(&ran);
-                cx.post(Color::from(1), move |_cx| {
-                    ran.fetch_add(1, Ordering::Relaxed);
-                });
-            }
+            // Not in the first event of the run, whose panic ends it.
+            cx.post(Color::from(2), move |cx| {
+                cx.stop();
+                loop {
+                    let ran = Arc::clone(&ran);
+                    cx.post(Color::from(1), move |_cx| {
+                        ran.fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+            });
         })
         .unwrap();
     assert!(seen.load(Ordering::Relaxed) >= 300);

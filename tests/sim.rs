@@ -130,8 +130,8 @@ fn panics_and_deadlines_end_a_run_as_on_threads() {
     let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
     let mut simulation = builder.simulate(1).unwrap();
     let value = simulation.run_until(|cx, finish| {
+        cx.post(Color::DEFAULT, |_cx| panic!("on purpose"));
         cx.post(Color::DEFAULT, move |_cx| finish.try_finish(5).unwrap());
-        panic!("on purpose");
     });
     assert_eq!(value.unwrap(), 5);
     assert_eq!(
