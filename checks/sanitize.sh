@@ -41,7 +41,7 @@ nightly() {
 }
 
 # What drives the scheduler, from the inside and from the outside.
-programs=(-p mely --lib)
+programs=(-p mely -p mely-tests --lib)
 for name in aio ask blocking bounded colored hold keep_alive limits panics pipe placement read serve \
     shutdown sim stress surprises task timers together watch working; do
     programs+=(--test "$name")
@@ -66,7 +66,7 @@ address)
     ;;
 miri)
     nightly rust-src miri
-    miri() { cargo +nightly miri test --target-dir "$target/miri" -p mely --no-fail-fast "$@"; }
+    miri() { cargo +nightly miri test --target-dir "$target/miri" -p mely -p mely-tests --no-fail-fast "$@"; }
     # Not the tests of choices: each has a table of its own, which Miri takes minutes to make.
     miri --lib -- event:: shared:: sched:: host::unique io::pool io::buf --skip sched::choices "$@"
     miri --test colored --test panics --test placement -- "$@"

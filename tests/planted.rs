@@ -1,8 +1,6 @@
 //! What programs got wrong that had no hold, no keep-alive and no events of several colors:
 //! `sim::check` finds each of these faults, and none in the program as it should be.
 
-#![cfg(feature = "sim")]
-
 use mely::sim::{self, Step};
 use mely::{Builder, Color, Colored, Cores, Cx, Handler, Runtime};
 use std::panic::{AssertUnwindSafe, catch_unwind};

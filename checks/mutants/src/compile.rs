@@ -28,7 +28,7 @@ pub(crate) struct Build {
 pub(crate) const TESTS: Build = Build {
     name: "tests",
     flags: "--cap-lints warn",
-    packages: &["-p", "mely", "-p", "mely-topology"],
+    packages: &["-p", "mely", "-p", "mely-tests", "-p", "mely-topology"],
     check: &["check", "--profile", "test", "--lib"],
     // Without the programs that need a feature that is off.
     test: &["test", "--no-run", "--tests"],
