@@ -447,6 +447,32 @@ fn work_that_was_given_to_a_runtime_that_never_runs_is_dropped() {
     assert!(!handle.cancel());
 }
 
+/// Also if the drops of two of them panic: the first panic comes out when all are dropped.
+#[test]
+fn work_that_panics_when_dropped_keeps_nothing_else_from_being_dropped() {
+    struct Bomb(#[allow(dead_code, reason = "it is dropped")] Payload);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("when dropped");
+        }
+    }
+    let alive = Alive::default();
+    let runtime = cores(1).build().unwrap();
+    let poster = runtime.poster();
+    let event = alive.payload();
+    poster.post(COLOR, move |_cx| drop(event)).unwrap();
+    for _ in 0..2 {
+        let bomb = Bomb(alive.payload());
+        let work = move || drop(bomb);
+        poster
+            .blocking(work, RESULT.on_value(COLOR, |_cx, ()| ()))
+            .unwrap();
+    }
+    let dropped = std::panic::catch_unwind(AssertUnwindSafe(|| drop(runtime)));
+    assert_eq!(dropped.unwrap_err().downcast_ref(), Some(&"when dropped"));
+    assert_eq!(alive.count(), 0);
+}
+
 /// Thousands, some of which panic or are canceled, with the stop in the middle: each is over once.
 #[test]
 fn whatever_becomes_of_it_is_counted_once() {
@@ -593,6 +619,58 @@ fn a_thread_that_ends_is_waited_for_by_nobody_before_the_end() {
     });
     assert!([1, 2].contains(&started.unwrap()));
     assert_eq!(over.load(Ordering::Relaxed), 1, "then it is waited for");
+}
+
+/// Nor by threads that end after it, which would pile up.
+#[test]
+fn a_thread_that_ends_slowly_keeps_no_other_from_ending() {
+    child_passes("child_ends_slowly", &[]);
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_ends_slowly() {
+    fn threads() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        let names = names.filter_map(Result::ok);
+        names
+            .filter(|name| name.starts_with("mely-blocking"))
+            .count()
+    }
+    let builder = cores(1).blocking_threads_max(1);
+    let runtime = builder
+        .blocking_idle(Duration::from_millis(1))
+        .build()
+        .unwrap();
+    let poster = runtime.poster();
+    let (tell, ends) = channel();
+    let (let_go, go) = channel::<()>();
+    let gives = std::thread::spawn(move || {
+        let keep = poster.keep_alive().unwrap();
+        let slow = move || {
+            AtEnd::set(move || {
+                tell.send(()).unwrap();
+                let _ = go.recv();
+            });
+        };
+        poster.blocking(slow, nothing()).unwrap();
+        ends.recv().unwrap();
+        for started in 2..30 {
+            poster.blocking(|| (), nothing()).unwrap();
+            eventually("another thread", || {
+                let stats = poster.stats().blocking;
+                stats.started >= started && stats.threads == 0
+            });
+        }
+        // The slow one, one that waits for it at most, and one that has just left.
+        eventually("the end of the others", || threads() <= 3);
+        drop(let_go);
+        drop(keep);
+        poster.stop();
+    });
+    runtime.run(|_cx| ()).unwrap();
+    gives.join().unwrap();
 }
 
 /// One panic is reported. The payload of the other one uses the runtime when it is dropped.

@@ -1538,6 +1538,61 @@ fn a_panic_in_a_callback_resets_its_connection() {
     }
 }
 
+/// Panics when it is dropped.
+struct Bomb(Arc<AtomicUsize>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        panic!("when dropped");
+    }
+}
+
+/// However their connection ends: a second panic while the first one unwinds would end the process.
+#[test]
+fn callbacks_that_panic_when_dropped_are_all_dropped() {
+    for backend in all_backends() {
+        let (at, dropped) = (backend.clone(), Arc::new(AtomicUsize::new(0)));
+        let drops = Arc::clone(&dropped);
+        let builder = on(&backend).on_panic(OnPanic::DropEvent).panic_hook(|_| ());
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let [read, drained] = [(); 2].map(|()| Bomb(Arc::clone(&drops)));
+            with_stream(cx, incoming, move |cx, stream| {
+                let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    let _bomb = &read;
+                    let Ok(data) = data else { return };
+                    assert!(&*data != b"panic", "as asked");
+                    stream.write(cx, data.to_vec()).unwrap();
+                    if &*data == b"close" {
+                        stream.close(cx);
+                    }
+                };
+                let drained = move |_: &mut Cx, _: &Stream, _| {
+                    let _bomb = &drained;
+                };
+                stream.on_drained(cx, &DRAINED, drained).unwrap();
+                stream.on_data(cx, &READ, answer).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        with_server("callbacks_that_panic", builder, serve, move |addr| {
+            let mut clients: Vec<_> = (0..4).map(|_| Client::connect(&at, addr)).collect();
+            for client in &mut clients {
+                client.write_all(b"hello").unwrap();
+                assert_eq!(client.exactly(5), b"hello");
+            }
+            clients[0].write_all(b"panic").unwrap();
+            clients[0].is_reset();
+            clients[1].write_all(b"close").unwrap();
+            assert_eq!(clients[1].exactly(5), b"close");
+            drop(clients.pop());
+            clients[2].write_all(b"still").unwrap();
+            assert_eq!(clients[2].exactly(5), b"still");
+        });
+        assert_eq!(dropped.load(Ordering::Relaxed), 8, "{backend:?}");
+    }
+}
+
 /// Thousands of connections that come and go in every state.
 #[test]
 fn connections_come_and_go() {

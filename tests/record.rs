@@ -601,6 +601,30 @@ fn a_file_that_cannot_be_written_any_more_ends_the_recording_only() {
     child_passes("child_cannot_write_any_more", &[]);
 }
 
+#[test]
+fn a_recording_keeps_the_processs_own_limit() {
+    child_passes("child_has_a_limit", &[]);
+}
+
+/// The signal that a write beyond it would be kills a process.
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_has_a_limit() {
+    let limit = rustix::process::Rlimit {
+        current: Some(MIB),
+        maximum: None,
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+    let file = Scratch::new("limit");
+    let builder = cores(1).exit_when_idle(true);
+    let runtime = builder.record(&file.0, 64 * MIB).build().unwrap();
+    let observer = runtime.poster();
+    runtime.run(|cx| chain(cx, 200_000)).unwrap();
+    assert_eq!(observer.stats().events(), 200_001);
+    let told = observer.stats().recording.unwrap();
+    assert_eq!(told.state, RecordingState::AtTheLimit);
+}
+
 /// Here by a limit of the process: the run goes on, and says that its recording is cut short.
 #[test]
 #[ignore = "run in a process of its own"]

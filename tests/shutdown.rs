@@ -4,7 +4,7 @@ mod common;
 
 use common::{Alive, Bound, LONG, cores, eventually};
 use mely::sim::SimError;
-use mely::{Callback, Color, Cx, Finish, Handler, PostError, RunError, Stealing};
+use mely::{Callback, Color, Cx, Finish, Handler, NoReply, PostError, RunError, Stealing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -218,7 +218,15 @@ fn a_handler_that_never_returns_is_reported() {
     let begun = Instant::now();
     let alive = Alive::default();
     let (poster, payload) = (runtime.poster(), alive.payload());
+    let waits = alive.payload();
+    let (tell, told) = std::sync::mpsc::channel();
     let outcome = runtime.run(move |cx| {
+        // A task that is never woken, and a thread that waits for it.
+        let mut task = cx.spawn(Color::from(2), async move {
+            let _waits = waits;
+            std::future::pending::<()>().await;
+        });
+        std::thread::spawn(move || tell.send(task.recv()).unwrap());
         let stuck = STUBBORN.on(Color::from(1), move |cx| {
             // From another thread: it stays in the mailbox of the color that runs.
             let foreign = || poster.post(Color::from(1), move |_cx| drop(payload));
@@ -251,9 +259,10 @@ fn a_handler_that_never_returns_is_reported() {
         "{text}"
     );
     assert!(begun.elapsed() < LONG);
-    assert_eq!(alive.count(), 1, "the queues are still the core's");
+    assert_eq!(alive.count(), 2, "the queues are still the core's");
     let_go.store(true, Ordering::Release);
     eventually("the drop of what was left", || alive.count() == 0);
+    assert_eq!(told.recv_timeout(LONG).unwrap(), Err(NoReply::Dropped));
 }
 
 #[test]

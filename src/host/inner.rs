@@ -47,7 +47,7 @@ pub(crate) struct Config {
     /// As many cores work as the process may use processors.
     #[cfg(not(loom))]
     pub(crate) follow_processors: bool,
-    /// Its cores are virtual, and one thread steps them.
+    /// Its cores are virtual, and one of them runs at a time.
     #[cfg(feature = "sim")]
     pub(crate) simulated: bool,
     /// They are those of a machine that a file describes, and there is nobody outside.
@@ -76,6 +76,8 @@ pub(crate) struct Outcome {
     pub(crate) failure: Option<std::io::Error>,
     /// Cores whose threads have left.
     pub(crate) left: Vec<usize>,
+    /// Cores that the run has left behind in their handlers.
+    pub(crate) behind: usize,
     /// A core may still run: the run has begun, and is not over, or has left a thread behind.
     pub(crate) running: bool,
     /// The proof of the end was given.
@@ -335,15 +337,26 @@ impl Inner {
         cores.map(|core| of(&core.stats)).sum()
     }
 
+    /// Drops what is left, unless a core is stuck in its handler, which still has its queues: then
+    /// that is done when the last of them leaves.
+    pub(crate) fn discard_at_the_end(&self) {
+        if let Some(mut ended) = Ended::of(self) {
+            self.discard_left(&mut ended);
+            self.shared.bells.take_down();
+        }
+    }
+
     /// Drops what was accepted and not executed, jobs that have not begun, and all callbacks.
-    pub(crate) fn discard_left(&self, ended: &mut Ended<'_>) {
-        #[cfg(not(loom))]
-        self.pool.discard();
+    fn discard_left(&self, ended: &mut Ended<'_>) {
         // A `Drop` that panics keeps nothing else from being dropped.
+        #[cfg(not(loom))]
+        let jobs = self.pool.discard();
+        #[cfg(loom)]
+        let jobs = None;
         let events = catching(|| self.discard_events()).err();
         let tasks = self.leftovers.drop_all(ended);
         let callbacks = self.attached.drop_callbacks(ended);
-        if let Some(panic) = events.or(tasks).or(callbacks) {
+        if let Some(panic) = jobs.or(events).or(tasks).or(callbacks) {
             resume_unwind(panic);
         }
     }

@@ -143,11 +143,12 @@ fn write_line(mut line: String) {
         UNWRITTEN.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    match UNWRITTEN.swap(0, Ordering::Relaxed) {
-        0 => {}
-        before => line += &format!(" ({before} panics before it were not written)"),
-    }
-    line.truncate(line.floor_char_boundary(LINE_BYTES_MAX - 1));
+    let suffix = match UNWRITTEN.swap(0, Ordering::Relaxed) {
+        0 => String::new(),
+        before => format!(" ({before} panics before it were not written)"),
+    };
+    line.truncate(line.floor_char_boundary(LINE_BYTES_MAX - 1 - suffix.len()));
+    line += &suffix;
     // It panics if standard error is broken: then nothing can be told.
     if let Err(panic) = catching(|| eprintln!("{line}")) {
         drop(panic);
@@ -209,7 +210,7 @@ fn is_same(one: &Hook, other: &Hook) -> bool {
 /// The hook: notes the panic, and calls the hook that was set before.
 fn note(info: &PanicHookInfo<'_>, before: &Hook, is_own: bool) {
     let on_core = has_host();
-    // A panic that ends the process is told in any case.
+    // Where panics abort, this is the last that is heard of it.
     let may_wait = !on_core || cfg!(panic = "abort");
     let writes = !is_own || may_wait || stderr_is_ready();
     if writes {
@@ -262,6 +263,49 @@ impl Caught {
     }
 }
 
+/// Code of the user's, piece by piece: each piece runs also if one before it has panicked. The first
+/// panic goes on at the end.
+#[derive(Default)]
+pub(crate) struct InTurn(Option<Caught>);
+
+impl InTurn {
+    pub(crate) fn run<R>(&mut self, run: impl FnOnce() -> R) -> Option<R> {
+        match catching(run) {
+            Ok(result) => Some(result),
+            Err(payload) => {
+                self.caught(payload);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn caught(&mut self, payload: Box<dyn Any + Send>) {
+        let note = take_note();
+        if self.0.is_none() {
+            self.0 = Some(Caught { payload, note });
+        } else {
+            discard_payload(payload);
+        }
+    }
+
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Resumes the first panic, if there was one.
+    pub(crate) fn end(self) {
+        if let Some(first) = self.0 {
+            first.resume();
+        }
+    }
+
+    /// The payload of the first panic.
+    pub(crate) fn into_payload(self) -> Option<Box<dyn Any + Send>> {
+        self.0.map(|first| first.payload)
+    }
+}
+
 /// What is said of a payload that is no text.
 const NOT_TEXT: &str = "(not text)";
 
@@ -285,6 +329,15 @@ pub(crate) fn discard_payload(payload: Box<dyn Any + Send>) {
         // The payload of that panic may panic when it is dropped, too: it is leaked instead.
         std::mem::forget(another);
     }
+}
+
+/// Drops a value of the user's while a panic unwinds. That panic stays the one that is reported.
+pub(crate) fn drop_unwinding<T>(value: T) {
+    let note = take_note();
+    if let Err(another) = catching(|| drop(value)) {
+        discard_payload(another);
+    }
+    NOTED.set(note);
 }
 
 /// The running event has panicked.

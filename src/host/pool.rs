@@ -13,7 +13,7 @@
 //!
 //! A thread that leaves the pool has not ended: the destructors of its thread locals run after
 //! that. They are the user's, and may take long or give work to the pool. So each thread that leaves
-//! joins the one that left before it, and `close` joins the last, both without the lock.
+//! joins those that have returned since, and `close` joins the last, both without the lock.
 //!
 //! In a simulation the threads are *virtual*: each is a chain of events of a color of its own. One
 //! event takes a job, the next one runs it. So the seed decides which job is over first, the limits
@@ -21,7 +21,7 @@
 
 use super::blocking::SlowBlocking;
 use super::inner::Inner;
-use super::panics::{catching, discard_payload};
+use super::panics::{InTurn, catching, discard_payload};
 use super::stats::BlockingStats;
 use super::unfinished::Obstacle;
 #[cfg(feature = "sim")]
@@ -94,8 +94,8 @@ struct PoolState {
     next_thread: u64,
     /// Those of threads that have not left.
     handles: BTreeMap<u64, JoinHandle<()>>,
-    /// The thread that has left last. It has joined the one before it.
-    left_last: Option<JoinHandle<()>>,
+    /// Those of threads that have left, and that no other has joined.
+    left: Vec<JoinHandle<()>>,
     /// Where the threads may run: not on the processor alone of the core that started one.
     processors: Option<CpuSet>,
     /// The hook was told, and jobs have waited ever since.
@@ -143,7 +143,7 @@ impl BlockingPool {
                 threads: 0,
                 next_thread: 0,
                 handles: BTreeMap::new(),
-                left_last: None,
+                left: Vec::new(),
                 processors: None,
                 told: false,
                 died: None,
@@ -281,19 +281,21 @@ impl BlockingPool {
             }
         }
         state.threads -= 1;
+        // Not those that are about to leave or wait here themselves: else all that leave would wait
+        // for one whose destructors take long.
+        let over = state.left.extract_if(.., |left| left.is_finished());
+        let over: Vec<_> = over.collect();
         let own = state.handles.remove(&thread);
-        let before = std::mem::replace(&mut state.left_last, own);
+        state.left.extend(own);
         drop(state);
-        if let Some(before) = before {
-            join(before);
-        }
+        over.into_iter().for_each(join);
     }
 
     /// Waits `grace` for jobs that run, and joins all threads whose jobs are over: for the
     /// destructors of their thread locals it waits as long as they take. Jobs that wait are dropped.
     /// No core is there any more.
     pub(crate) fn close(&self, grace: Duration) -> Left {
-        let dropped = catching(|| self.discard());
+        let dropped = self.discard();
         let begun = Instant::now();
         let mut state = self.state();
         while !state.running.is_empty() {
@@ -305,24 +307,28 @@ impl BlockingPool {
         }
         let mut handles = std::mem::take(&mut state.handles);
         handles.retain(|thread, _| !state.running.contains_key(thread));
-        let left_last = state.left_last.take();
+        let gone = std::mem::take(&mut state.left);
         let stuck = state.running.values().map(|&(handler, _)| handler);
         let stuck = stuck.collect();
         let died = state.died.take();
         drop(state);
-        handles.into_values().chain(left_last).for_each(join);
-        let died = died.or(dropped.err());
+        handles.into_values().chain(gone).for_each(join);
+        let died = died.or(dropped);
         Left { stuck, died }
     }
 
-    /// Takes no more jobs, and drops those that wait.
-    pub(crate) fn discard(&self) {
+    /// Takes no more jobs, and drops those that wait. Returns the first panic of a drop.
+    pub(crate) fn discard(&self) -> Option<Box<dyn Any + Send>> {
         let mut state = self.state();
         state.phase = Lifetime::Closed;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         self.called.notify_all();
-        drop(waiting);
+        let mut drops = InTurn::default();
+        for job in waiting.into_values() {
+            drops.run(|| drop(job));
+        }
+        drops.into_payload()
     }
 
     pub(crate) fn stats(&self) -> BlockingStats {

@@ -110,7 +110,7 @@ pub enum Obstacle {
         color: Color,
         /// The handler whose event holds it.
         handler: &'static str,
-        /// For how long, to within what that event took.
+        /// For how long, by the time of the core when it last looked at the clock before.
         held_for: Duration,
         /// Events that wait for it, and for other holds of the color.
         behind: u64,
@@ -228,9 +228,14 @@ impl Display for Obstacle {
 }
 
 impl Unfinished {
-    /// The names, and the conclusion if nothing is under way; after a semicolon each.
-    pub(crate) fn write_names(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for obstacle in &self.named {
+    /// The names of those that are to be told here, and the conclusion if nothing is under way; after
+    /// a semicolon each.
+    pub(crate) fn write_names(
+        &self,
+        f: &mut Formatter<'_>,
+        is_told: fn(&Obstacle) -> bool,
+    ) -> fmt::Result {
+        for obstacle in self.named.iter().filter(|named| is_told(named)) {
             write!(f, "; {obstacle}")?;
         }
         if !self.at_rest || self.holds + self.tasks == 0 {
@@ -273,7 +278,7 @@ impl Display for Unfinished {
         };
         let time = short(self.stopping_for);
         write!(f, "{time} after the stop the end waits for {counts}")?;
-        self.write_names(f)
+        self.write_names(f, |_| true)
     }
 }
 

@@ -10,7 +10,7 @@ use super::conn::Conn;
 use super::listener::Listening;
 use crate::color::CoreId;
 use crate::host::inner::{Ended, Inner};
-use crate::host::panics::catching;
+use crate::host::panics::InTurn;
 use crate::host::source::Attached;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -76,19 +76,17 @@ impl Registry {
 
 impl Attached for Registry {
     fn drop_callbacks(&self, ended: &mut Ended<'_>) -> Option<Box<dyn Any + Send>> {
-        let mut panic = None;
+        let mut drops = InTurn::default();
         for home in 0..self.conns.len() {
             for conn in self.of(CoreId::of(home)) {
-                let dropped = catching(|| conn.drop_callbacks(ended));
-                panic = panic.or(dropped.err());
+                conn.drop_callbacks(ended, &mut drops);
             }
         }
         let listeners = std::mem::take(&mut *self.listeners.lock().unwrap());
         for listening in listeners.iter().filter_map(Weak::upgrade) {
-            let dropped = catching(|| listening.drop_callback());
-            panic = panic.or(dropped.err());
+            drops.run(|| listening.drop_callback());
         }
-        panic
+        drops.into_payload()
     }
 }
 

@@ -8,6 +8,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::charge::uncharged;
 use mely_recording::format::{End, Ended, Header, PAGE_BYTES, PAGE_HEADER_BYTES};
 use rustix::fs::OFlags;
+use rustix::process::{Resource, getrlimit};
 use std::fs::{File, FileType};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -132,10 +133,12 @@ pub(crate) const BYTES_MIN: u64 = 1 << 20;
 impl Recorder {
     /// Begins the file. The error is a sentence.
     pub(crate) fn create(setting: &Setting, header: &Header) -> Result<Recorder, String> {
-        if setting.bytes_max < BYTES_MIN {
-            let bytes = setting.bytes_max;
+        // Beyond the process's own limit (`ulimit -f`) a write would be a signal, which kills.
+        let of_process = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        let bytes_max = setting.bytes_max.min(of_process);
+        if bytes_max < BYTES_MIN {
             return Err(format!(
-                "a file of at most {bytes} bytes: at least {BYTES_MIN} are needed"
+                "a file of at most {bytes_max} bytes: at least {BYTES_MIN} are needed"
             ));
         }
         let header_bytes = header.to_bytes();
@@ -147,7 +150,7 @@ impl Recorder {
             time.get_or_init(Time::begin);
         }
         Ok(Recorder {
-            bytes_max: setting.bytes_max,
+            bytes_max,
             time,
             over: AtomicBool::new(false),
             sink: Mutex::new(Sink {

@@ -361,8 +361,8 @@ impl Builder {
         self
     }
 
-    /// The size of the stack of each thread for blocking work; at least 256 KiB. The default is
-    /// that of [`core_stack_bytes`](Self::core_stack_bytes).
+    /// The size of the stack of each thread for blocking work; at least 256 KiB. By default it is
+    /// the standard library's, whatever [`core_stack_bytes`](Self::core_stack_bytes) is.
     pub fn blocking_stack_bytes(mut self, bytes: usize) -> Builder {
         self.blocking.stack_bytes = Some(bytes);
         self
@@ -453,7 +453,8 @@ impl Builder {
         self
     }
 
-    /// Records the run in a file of at most `bytes_max` bytes, which is at least a mebibyte: every
+    /// Records the run in a file of at most `bytes_max` bytes, which is at least a mebibyte, and no
+    /// more than the process may write to a file (`ulimit -f`): every
     /// event with its handler, color, core and time, who had posted it and what it posted; steals,
     /// sleeps, wake-ups and holds. A file of that name is overwritten. Anything but a regular file
     /// is refused (a pipe, a terminal, also `/dev/null`): cores would wait for its reader.

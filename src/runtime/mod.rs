@@ -24,10 +24,10 @@ pub(crate) mod threads;
 use self::builder::Builder;
 use crate::cx::has_host;
 use crate::event::node::Sort;
-use crate::host::inner::{Ended, Inner};
+use crate::host::inner::Inner;
 use crate::host::panics::{self, PanicReport};
 use crate::host::poster::Poster;
-use crate::host::unfinished::Unfinished;
+use crate::host::unfinished::{Obstacle, Unfinished};
 use crate::shared::direct;
 use crate::sync::relaxed::Ordering;
 use crate::sync::{Arc, Mutex};
@@ -230,7 +230,8 @@ impl fmt::Display for RunError {
                 for handler in blocking_stuck {
                     write!(f, "; blocking work for handler `{handler}` goes on")?;
                 }
-                unfinished.write_names(f)
+                // Those are named above.
+                unfinished.write_names(f, |named| !matches!(named, Obstacle::Handler { .. }))
             }
             RunError::Start(error) => write!(f, "a core could not begin: {error}"),
             RunError::Inside => f.write_str("`run` inside a handler would block its core"),
@@ -368,11 +369,6 @@ impl Drop for Runtime {
         }
         // Of a runtime that never ran.
         self.inner.finish_recording(0);
-        let Some(mut ended) = Ended::of(&self.inner) else {
-            // A core that is stuck in its handler still has its queues.
-            return;
-        };
-        self.inner.discard_left(&mut ended);
-        self.inner.shared.bells.take_down();
+        self.inner.discard_at_the_end();
     }
 }

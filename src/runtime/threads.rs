@@ -6,6 +6,7 @@ use super::processors::Processors;
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::host::inner::{Inner, Outcome};
+use crate::host::panics::{catching, discard_payload};
 use crate::host::pool::spawn;
 use crate::host::unfinished::{DrainReports, Obstacle, Unfinished};
 use crate::host::watchdog::{Watchdog, WatchdogBell, running};
@@ -90,7 +91,10 @@ pub(crate) fn verdict(
 ) -> Result<(), RunError> {
     inner.finish_recording(stuck.len());
     let mut outcome = inner.outcome.lock().unwrap();
-    outcome.running = !stuck.is_empty();
+    let has_left = |core: &usize| outcome.left.contains(core);
+    let behind = stuck.iter().filter(|(core, _)| !has_left(core)).count();
+    outcome.behind = behind;
+    outcome.running = behind > 0;
     let failure = outcome.failure.take();
     let panic = outcome.panic.take();
     drop(outcome);
@@ -201,7 +205,11 @@ fn supervise(inner: &Arc<Inner>, started: usize) -> Supervised {
             Decision::Wait(at_most) => at_most,
             Decision::Force => {
                 drop(outcome);
-                supervised.late = Some(Late::now(inner, stopping_for.unwrap_or_default()));
+                let late = Late::now(inner, stopping_for.unwrap_or_default());
+                // It may have drained meanwhile.
+                if !inner.ended() {
+                    supervised.late = Some(late);
+                }
                 inner.force();
                 outcome = inner.outcome.lock().unwrap();
                 continue;
@@ -295,8 +303,18 @@ impl Drop for Leave<'_> {
     fn drop(&mut self) {
         // Nobody leaves before the end, unless it dies: then there is nobody to do what is left.
         self.inner.force();
-        self.inner.outcome.lock().unwrap().left.push(self.core);
+        let mut outcome = self.inner.outcome.lock().unwrap();
+        outcome.left.push(self.core);
+        // The run did not wait for this core, and was not told what it left, if it is the last.
+        let is_last = outcome.behind == 1;
+        outcome.behind = outcome.behind.saturating_sub(1);
+        outcome.running &= !is_last;
+        drop(outcome);
         self.inner.changed.notify_all();
+        if is_last && let Err(panic) = catching(|| self.inner.discard_at_the_end()) {
+            // Nobody joins this thread.
+            discard_payload(panic);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A *poke* tells a core that one of its colors has mail. It carries no order and no event, so it
 //! may be forwarded: a color that moved after the poke was sent gets it from its old owner, or from
 //! a thief that took the old owner's pokes. At most one poke exists for a color ([`super::mail`]),
-//! so pokes link through the slots themselves and nothing is allocated.
+//! so pokes link through the slots themselves. Only who takes more than eight at a time allocates.
 //!
 //! ```text
 //!            a poster's push                  the owner's, or a thief's, take
@@ -64,8 +64,8 @@ impl Pokes {
         !matches!(self.0.fetch_or(0, Ordering::AcqRel), EMPTY | PARKED)
     }
 
-    /// Adds the pokes of these colors, at least one, the oldest first. True if the core slept: the caller must ring
-    /// its doorbell.
+    /// Adds the pokes of these colors, at least one, the oldest first. True if the core slept: the
+    /// caller must ring its doorbell.
     #[must_use]
     fn push(&self, slots: &Slots, pokes: &[SlotId]) -> bool {
         for pair in pokes.windows(2) {

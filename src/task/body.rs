@@ -36,7 +36,7 @@ use crate::gate::HoldId;
 use crate::host::holding::arrive;
 use crate::host::inner::{Ended, Inner};
 use crate::host::leftovers::Leftover;
-use crate::host::panics::{catching, message_of};
+use crate::host::panics::{InTurn, catching, drop_unwinding};
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::worker::lend_current;
@@ -147,11 +147,7 @@ impl<F: Future> Polled<'_, F> {
 
 impl<F> Drop for Polled<'_, F> {
     fn drop(&mut self) {
-        let future = self.0.take();
-        // The first panic is the one that goes on.
-        if let Err(another) = catching(|| drop(future)) {
-            drop(message_of(another));
-        }
+        drop_unwinding(self.0.take());
     }
 }
 
@@ -200,17 +196,17 @@ where
         let before = self.status.fetch_add(POLLED - SCHEDULED, Ordering::AcqRel);
         debug_assert!(before & SCHEDULED != 0 && before & (POLLED | OVER) == 0);
         let mut result = Err(NoReply::Canceled);
-        let mut panic = None;
+        let mut turns = InTurn::default();
         let mut future = Some(future);
         if before & CANCELED == 0 {
             let poll = || Polled(&mut future).poll(&waker);
-            match cx.lend_while(|| catching(poll)) {
-                Ok(Poll::Pending) => {
+            match cx.lend_while(|| turns.run(poll)) {
+                Some(Poll::Pending) => {
                     let future = future.expect("it has not panicked");
                     return self.wait(cx, future, waker, key);
                 }
-                Ok(Poll::Ready(value)) => result = Ok(value),
-                Err(payload) => panic = Some(payload),
+                Some(Poll::Ready(value)) => result = Ok(value),
+                None => {}
             }
         }
         self.status.fetch_or(OVER, Ordering::AcqRel);
@@ -220,24 +216,21 @@ where
             // Dropped when the lock is free.
             let _this = worker.inner.leftovers.remove(self.color(), key);
         }
-        let dropped = cx.lend_while(|| catching(|| drop((future, waker))));
-        panic = panic.or(dropped.err());
-        if panic.is_some() {
+        cx.lend_while(|| turns.run(|| drop((future, waker))));
+        if turns.has_panicked() {
             // A value that came before the panic goes first, and may panic as well.
             let value = std::mem::replace(&mut result, Err(NoReply::Panicked));
-            panic = panic.or(catching(|| drop(value)).err());
+            turns.run(|| drop(value));
         }
         // Wakes who waits, or drops what nobody waits for: code of the user's.
-        let settled = catching(|| {
+        turns.run(|| {
             self.reply.publish_first(cx);
             match result {
                 Ok(value) => self.reply.settle(*value),
                 Err(none) => self.reply.settle_without(none),
             }
         });
-        if let Some(panic) = panic.or(settled.err()) {
-            resume_unwind(panic);
-        }
+        turns.end();
     }
 
     /// The future is pending.

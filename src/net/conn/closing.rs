@@ -7,9 +7,11 @@
 //! A peer that was not sent all is told so: the connection is reset then
 //! ([`ColorHalf::broken`](super::ColorHalf)), since the peer would take an end for the end of all.
 
+use super::lent::Callbacks;
 use super::{Conn, Phase};
 use crate::Cx;
 use crate::host::inner::Ended;
+use crate::host::panics::InTurn;
 use crate::io::How;
 use crate::net::driver::{Driver, control};
 use crate::net::registry::Registry;
@@ -36,13 +38,18 @@ impl Conn {
                 let queued: usize = colored.queue.drain(..).map(|buf| buf.len()).sum();
                 colored.queued_bytes -= queued;
             }
-            let after_received = std::mem::take(&mut colored.after_received);
-            let dropped = (colored.on_data.take(), after_received);
+            let dropped = Callbacks {
+                on_data: colored.on_data.take(),
+                on_drained: None,
+                after_received: std::mem::take(&mut colored.after_received),
+            };
             let (sending, broken) = (colored.sending, colored.broken);
             (sending, broken, colored.idle.is_some(), dropped)
         };
+        // The user's closures are dropped in their color, with nothing borrowed.
+        let mut drops = InTurn::default();
         if !sending {
-            self.go_home(cx);
+            drops.run(|| self.go_home(cx));
         } else if at_once && let Some(driver) = Driver::of(&mut cx.worker().source) {
             // The send under way, on whichever ring, ends with an error; then we go home.
             if broken {
@@ -53,8 +60,8 @@ impl Conn {
             // From now on the peer is to read.
             self.stir(cx);
         }
-        // The user's closures, in their color, with nothing borrowed. Last: they may panic.
-        drop(dropped);
+        dropped.drop_each(&mut drops);
+        drops.end();
     }
 
     /// Tells the home core to close; nothing of the color's is under way any more.
@@ -74,8 +81,9 @@ impl Conn {
                 self.close_at_home(driver);
             }
         });
-        // Last: they may panic.
-        drop(dropped);
+        let mut drops = InTurn::default();
+        dropped.drop_each(&mut drops);
+        drops.end();
     }
 
     fn close_at_home(&self, driver: &mut Driver) {
@@ -114,10 +122,10 @@ impl Conn {
     }
 
     /// Drops the callbacks, in the wrong place but in time.
-    pub(in crate::net) fn drop_callbacks(&self, ended: &mut Ended<'_>) {
+    pub(in crate::net) fn drop_callbacks(&self, ended: &mut Ended<'_>, drops: &mut InTurn) {
         let dropped = self.colored.borrow_after_the_end(ended).take_callbacks();
         // With nothing borrowed.
-        drop(dropped);
+        dropped.drop_each(drops);
     }
 }
 

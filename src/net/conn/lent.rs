@@ -13,6 +13,7 @@
 
 use super::{ColorHalf, Conn, Phase};
 use crate::Cx;
+use crate::host::panics::InTurn;
 use crate::host::quiesce::Until;
 use crate::io::RecvBuf;
 use crate::net::Stream;
@@ -40,11 +41,30 @@ impl ColorHalf {
     }
 
     /// All of them, to be dropped with nothing borrowed.
-    pub(super) fn take_callbacks(
-        &mut self,
-    ) -> (Option<OnData>, Option<OnDrained>, Vec<AfterReceived>) {
-        let after_received = std::mem::take(&mut self.after_received);
-        (self.on_data.take(), self.on_drained.take(), after_received)
+    pub(super) fn take_callbacks(&mut self) -> Callbacks {
+        Callbacks {
+            on_data: self.on_data.take(),
+            on_drained: self.on_drained.take(),
+            after_received: std::mem::take(&mut self.after_received),
+        }
+    }
+}
+
+/// Callbacks that are not called any more. They are the user's: each is dropped also if the drop of
+/// another panics, which then goes on.
+pub(super) struct Callbacks {
+    pub(super) on_data: Option<OnData>,
+    pub(super) on_drained: Option<OnDrained>,
+    pub(super) after_received: Vec<AfterReceived>,
+}
+
+impl Callbacks {
+    pub(super) fn drop_each(self, drops: &mut InTurn) {
+        drops.run(|| drop(self.on_data));
+        drops.run(|| drop(self.on_drained));
+        for callback in self.after_received {
+            drops.run(|| drop(callback));
+        }
     }
 }
 
@@ -80,8 +100,10 @@ impl Conn {
     pub(in crate::net) fn reset_after_panic(this: &Arc<Conn>, with: impl Send + 'static) {
         let (conn, poster) = (Arc::clone(this), this.poster().clone());
         let event = move |cx: &mut Cx| {
-            conn.reset(cx);
-            drop(with);
+            let mut both = InTurn::default();
+            both.run(|| conn.reset(cx));
+            both.run(|| drop(with));
+            both.end();
         };
         // Refused if the run is over, and the connection gone.
         let _ = poster.post_own_until(Until::End, None, this.color(), event);

@@ -8,6 +8,7 @@
 //! pause was received before it.
 
 use super::{ColorHalf, Conn, Doubt, HomeHalf, Phase};
+use crate::host::panics::InTurn;
 use crate::io::RecvBuf;
 use crate::net::confined::Here;
 use crate::net::driver::Driver;
@@ -129,11 +130,13 @@ impl Conn {
         }
         let Some(callback) = callback else { return };
         let (stream, over) = self.call(cx, callback, ColorHalf::place_of_on_data, result);
-        if last && stream.conn.in_color(cx).detached {
-            stream.close(cx);
-        }
         // With nothing borrowed.
-        drop(over);
+        let mut drops = InTurn::default();
+        if last && stream.conn.in_color(cx).detached {
+            drops.run(|| stream.close(cx));
+        }
+        drops.run(|| drop(over));
+        drops.end();
     }
 
     /// The receive is over; called by the home core's driver.

@@ -5,6 +5,7 @@
 
 use super::lent::OnDrained;
 use super::{ColorHalf, Conn, Phase};
+use crate::host::panics::InTurn;
 use crate::io::{How, SendBuf};
 use crate::net::driver::Driver;
 use crate::sched::core::Core;
@@ -155,10 +156,10 @@ impl Conn {
             driver.backend.shutdown(self.fd, How::Write);
         }
         if phase == Phase::Closing {
-            self.go_home(cx);
-            // Last: it may panic.
-            drop(callback);
-            return;
+            let mut drops = InTurn::default();
+            drops.run(|| self.go_home(cx));
+            drops.run(|| drop(callback));
+            return drops.end();
         }
         if let Some(callback) = callback {
             let called = self.call(cx, callback, ColorHalf::place_of_on_drained, result);
