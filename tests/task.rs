@@ -835,7 +835,10 @@ fn a_stop_is_heard_and_sleeps_go_on() {
             .detach();
         })
         .unwrap();
-    assert_eq!(*log.lock().unwrap(), ["heard", "slept"]);
+    // Two colors: which is first depends on how busy the machine is.
+    let mut log = std::mem::take(&mut *log.lock().unwrap());
+    log.sort_unstable();
+    assert_eq!(log, ["heard", "slept"]);
 }
 
 #[test]
