@@ -1538,6 +1538,55 @@ fn a_panic_in_a_callback_resets_its_connection() {
     }
 }
 
+/// The peer of a stream that the program keeps beyond the run hears of the end all the same: as an
+/// end, or as a reset if it was not sent all.
+#[test]
+fn a_stream_that_is_kept_beyond_the_run_is_closed() {
+    let _bound = Bound::new("a_stream_that_is_kept");
+    for backend in backends() {
+        for (bytes, whole) in [(5, true), (64 << 20, false)] {
+            let kept = Arc::new(Mutex::new((Vec::new(), None)));
+            let (keep, listeners) = (Arc::clone(&kept), Arc::clone(&kept));
+            let (tell, told) = channel::<SocketAddr>();
+            let (end, ended) = channel();
+            let builder = on(&backend).drain_deadline(Duration::from_millis(100));
+            let runtime = builder.build().unwrap();
+            let client = std::thread::spawn(move || {
+                let mut client = TcpStream::connect(told.recv().unwrap()).unwrap();
+                client.set_read_timeout(Some(LONG)).unwrap();
+                client.read_exact(&mut [0]).unwrap();
+                ended.recv().unwrap();
+                std::io::copy(&mut client, &mut std::io::sink())
+            });
+            let ran = runtime.run(move |cx| {
+                let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                    let keep = Arc::clone(&keep);
+                    with_stream(cx, incoming.unwrap(), move |cx, stream| {
+                        stream.set_write_limit(cx, usize::MAX).unwrap();
+                        stream.write(cx, vec![0; bytes]).unwrap();
+                        keep.lock().unwrap().0.push(stream);
+                        let stop = |cx: &mut Cx| cx.stop();
+                        let after = Callback::anonymous(cx.color(), stop);
+                        cx.timer(Duration::from_millis(20), after);
+                    });
+                };
+                let on_accept = Callback::anonymous_each(Color::from(1), accept);
+                let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
+                tell.send(listener.local_addr()).unwrap();
+                listeners.lock().unwrap().1 = Some(listener);
+            });
+            assert_eq!(ran.is_ok(), whole, "{ran:?}");
+            assert_eq!(kept.lock().unwrap().0.len(), 1);
+            end.send(()).unwrap();
+            let read = client.join().unwrap().map_err(|error| error.kind());
+            match whole {
+                true => assert_eq!(read, Ok(4)),
+                false => assert_eq!(read, Err(ErrorKind::ConnectionReset)),
+            }
+        }
+    }
+}
+
 /// Panics when it is dropped.
 struct Bomb(Arc<AtomicUsize>);
 

@@ -72,11 +72,6 @@ impl<T> AtHome<T> {
             Err(elsewhere) => elsewhere.refuse(),
         }
     }
-
-    /// The value, which nobody else can reach.
-    pub(super) fn get_mut(&mut self) -> CellMut<'_, T> {
-        self.0.get_mut()
-    }
 }
 
 impl Elsewhere {
@@ -171,7 +166,7 @@ mod tests {
                 .map(|core| AtHome::new(Arc::clone(&inner), CoreId::of(core), 0))
                 .collect();
             let refused: Vec<_> = all.iter().map(|cell| is_refused(cell, cx)).collect();
-            let values: Vec<_> = all.iter_mut().map(|cell| *cell.get_mut()).collect();
+            let values: Vec<_> = all.iter_mut().map(|cell| *cell.0.get_mut()).collect();
             (core, refused, values)
         });
         let (core, refused, values) = asked;

@@ -79,7 +79,7 @@ impl Attached for Registry {
         let mut drops = InTurn::default();
         for home in 0..self.conns.len() {
             for conn in self.of(CoreId::of(home)) {
-                conn.drop_callbacks(ended, &mut drops);
+                conn.end(ended, &mut drops);
             }
         }
         let listeners = std::mem::take(&mut *self.listeners.lock().unwrap());

@@ -8,14 +8,22 @@
 //! ([`ColorHalf::broken`](super::ColorHalf)), since the peer would take an end for the end of all.
 
 use super::lent::Callbacks;
-use super::{Conn, Phase};
+use super::{ColorHalf, Conn, Phase};
 use crate::Cx;
 use crate::host::inner::Ended;
 use crate::host::panics::InTurn;
 use crate::io::How;
 use crate::net::driver::{Driver, control};
 use crate::net::registry::Registry;
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
+
+impl ColorHalf {
+    /// Whether the peer was not sent all.
+    fn is_cut_off(&self) -> bool {
+        self.broken || self.queued_bytes > 0
+    }
+}
 
 impl Conn {
     /// Closes at once, and tells the peer that this is no end: code of the application's that had
@@ -101,7 +109,7 @@ impl Conn {
                 driver.backend.cancel(op);
             }
             None => {
-                home.closed = true;
+                self.closed.store(true, Ordering::Relaxed);
                 driver.backend.close(self.fd);
             }
         }
@@ -121,30 +129,36 @@ impl Conn {
         }
     }
 
-    /// Drops the callbacks, in the wrong place but in time.
-    pub(in crate::net) fn drop_callbacks(&self, ended: &mut Ended<'_>, drops: &mut InTurn) {
-        let dropped = self.colored.borrow_after_the_end(ended).take_callbacks();
+    /// Closes the connection, whose driver's backend is gone, whatever handles are kept; and drops
+    /// the callbacks, in the wrong place but in time.
+    pub(in crate::net) fn end(&self, ended: &mut Ended<'_>, drops: &mut InTurn) {
+        let dropped = {
+            let mut colored = self.colored.borrow_after_the_end(ended);
+            self.close_after_the_end(colored.is_cut_off());
+            colored.take_callbacks()
+        };
         // With nothing borrowed.
         dropped.drop_each(drops);
     }
-}
 
-impl Drop for Conn {
-    /// A connection that was not closed, because the runtime ended first. Its driver's backend is
-    /// gone by then (fields drop in order), so no operation is left on the descriptor.
-    fn drop(&mut self) {
-        Registry::of_runtime(&self.poster().inner).remove(self.home(), self.key);
-        let closed = self.at_home.get_mut().closed;
-        if closed {
+    /// Closes the descriptor if the runtime ended first. No operation is left on it then.
+    fn close_after_the_end(&self, is_cut_off: bool) {
+        if self.closed.swap(true, Ordering::Relaxed) {
             return;
         }
-        let is_cut_off = {
-            let colored = self.colored.get_mut();
-            colored.broken || colored.queued_bytes > 0
-        };
         if is_cut_off {
             self.owner.reset(self.fd);
         }
         self.owner.close(self.fd);
+    }
+}
+
+impl Drop for Conn {
+    /// Closes a connection of a runtime that has left a core behind in a handler: it has not seen
+    /// the [`end`](Conn::end).
+    fn drop(&mut self) {
+        Registry::of_runtime(&self.poster().inner).remove(self.home(), self.key);
+        let is_cut_off = self.colored.get_mut().is_cut_off();
+        self.close_after_the_end(is_cut_off);
     }
 }

@@ -134,8 +134,6 @@ struct HomeHalf {
     /// The application has been told the end of the stream, or an error.
     ended: bool,
     closing: bool,
-    /// The descriptor is no longer ours.
-    closed: bool,
     /// Under which key the driver keeps the connection, if it is detached.
     kept: Option<usize>,
 }
@@ -151,6 +149,8 @@ pub(super) struct Conn {
     pub(super) read_handler: OnceLock<&'static Handler>,
     pub(super) colored: InColor<ColorHalf>,
     at_home: AtHome<HomeHalf>,
+    /// The descriptor is no longer ours. Set by the home core, or once no core runs any more.
+    closed: AtomicBool,
     /// Calls on their way to the home core.
     under_way: AtomicU32,
     /// Where it is noted in the registry.
@@ -175,6 +175,7 @@ impl Conn {
             owner,
             read_handler: OnceLock::new(),
             at_home: AtHome::new(Arc::clone(&poster.inner), home, HomeHalf::default()),
+            closed: AtomicBool::new(false),
             under_way: AtomicU32::new(0),
             key: Registry::of_runtime(&poster.inner).add(home, Weak::clone(conn)),
             colored: InColor::new(poster, color, ColorHalf::new()),

@@ -145,7 +145,7 @@ impl Conn {
             let mut home = self.at_home.borrow(&mut driver.here);
             home.recv = None;
             home.canceling = false;
-            if home.closing && !std::mem::replace(&mut home.closed, true) {
+            if home.closing && !self.closed.swap(true, Ordering::Relaxed) {
                 driver.backend.close(self.fd);
             }
             home.should_receive()
