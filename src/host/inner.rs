@@ -1,7 +1,7 @@
 //! What a runtime's threads, posters and owner share.
 
 use super::leftovers::Leftovers;
-use super::panics::{OnPanic, PanicReport, catching, message_of};
+use super::panics::{InTurn, OnPanic, PanicReport, catching, message_of};
 use super::quiesce::{Phase, Quiesce};
 use super::source::Attached;
 use super::unfinished::{Answers, DrainHook};
@@ -14,7 +14,6 @@ use crate::sync::{Arc, Condvar, Mutex, fault, relaxed};
 use crossbeam_utils::CachePadded;
 use slab::Slab;
 use std::fmt;
-use std::panic::resume_unwind;
 use std::sync::OnceLock;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -179,11 +178,11 @@ impl Inner {
             }
             let wakers = std::mem::take(&mut *self.on_stop.lock().unwrap());
             // One that panics keeps no other from being woken.
-            let wake = |(_, waker): (usize, Waker)| catching(|| waker.wake()).err();
-            let panics: Vec<_> = wakers.into_iter().filter_map(wake).collect();
-            if let Some(panic) = panics.into_iter().next() {
-                resume_unwind(panic);
+            let mut wakes = InTurn::default();
+            for (_, waker) in wakers {
+                wakes.run(|| waker.wake());
             }
+            wakes.end();
         }
     }
 
@@ -349,16 +348,13 @@ impl Inner {
     /// Drops what was accepted and not executed, jobs that have not begun, and all callbacks.
     fn discard_left(&self, ended: &mut Ended<'_>) {
         // A `Drop` that panics keeps nothing else from being dropped.
+        let mut drops = InTurn::default();
         #[cfg(not(loom))]
-        let jobs = self.pool.discard();
-        #[cfg(loom)]
-        let jobs = None;
-        let events = catching(|| self.discard_events()).err();
-        let tasks = self.leftovers.drop_all(ended);
-        let callbacks = self.attached.drop_callbacks(ended);
-        if let Some(panic) = jobs.or(events).or(tasks).or(callbacks) {
-            resume_unwind(panic);
-        }
+        self.pool.discard(&mut drops);
+        drops.run(|| self.discard_events());
+        self.leftovers.drop_all(ended, &mut drops);
+        self.attached.drop_callbacks(ended, &mut drops);
+        drops.end();
     }
 
     fn discard_events(&self) {

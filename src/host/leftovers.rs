@@ -5,11 +5,10 @@
 //! was cut short is dropped from here.
 
 use super::inner::Ended;
-use super::panics::catching;
+use super::panics::InTurn;
 use crate::Color;
 use crate::sync::{Arc, Mutex};
 use slab::Slab;
-use std::any::Any;
 
 /// What may be left.
 pub(crate) trait Leftover: Send + Sync {
@@ -62,17 +61,13 @@ impl Leftovers {
         names
     }
 
-    /// Drops all that is left of a run that is over. Returns what the first panicked with.
-    #[must_use]
-    pub(crate) fn drop_all(&self, ended: &mut Ended<'_>) -> Option<Box<dyn Any + Send>> {
-        let mut panic = None;
+    /// Drops all that is left of a run that is over.
+    pub(crate) fn drop_all(&self, ended: &mut Ended<'_>, drops: &mut InTurn) {
         for shard in &self.shards {
             let left = std::mem::take(&mut *shard.lock().unwrap());
             for (_, left) in left {
-                let dropped = catching(|| left.drop_after_the_end(ended));
-                panic = panic.or(dropped.err());
+                drops.run(|| left.drop_after_the_end(ended));
             }
         }
-        panic
     }
 }

@@ -5,15 +5,15 @@
 //! other thread is free for it, up to a limit; one that was idle for a while ends. Nothing is
 //! started before the first job.
 //!
-//! Everything is behind one lock. No code of the user's runs under it, and no thread is joined under
-//! it, so a thread that gives a job waits for no other. The end of a run has nothing to do with it:
-//! each job holds a [`KeepAlive`](super::keep_alive::KeepAlive), so while one waits or runs the end
+//! Everything is behind one lock. No code of the user's runs under it, and no thread is joined
+//! under it, so a thread that gives a job waits for no other. The end of a run has nothing to do
+//! with it: each job holds a [`KeepAlive`](super::keep_alive::KeepAlive), so while one waits or runs the end
 //! is not decided. [`BlockingPool::close`] comes after the cores have left. It finds no job, unless
 //! the run was cut short.
 //!
 //! A thread that leaves the pool has not ended: the destructors of its thread locals run after
-//! that. They are the user's, and may take long or give work to the pool. So each thread that leaves
-//! joins those that have returned since, and `close` joins the last, both without the lock.
+//! that. They are the user's, and may take long or give work to the pool. So each thread that
+//! leaves joins those that have returned since, and `close` joins the last, both without the lock.
 //!
 //! In a simulation the threads are *virtual*: each is a chain of events of a color of its own. One
 //! event takes a job, the next one runs it. So the seed decides which job is over first, the limits
@@ -295,7 +295,8 @@ impl BlockingPool {
     /// destructors of their thread locals it waits as long as they take. Jobs that wait are dropped.
     /// No core is there any more.
     pub(crate) fn close(&self, grace: Duration) -> Left {
-        let dropped = self.discard();
+        let mut drops = InTurn::default();
+        self.discard(&mut drops);
         let begun = Instant::now();
         let mut state = self.state();
         while !state.running.is_empty() {
@@ -313,22 +314,20 @@ impl BlockingPool {
         let died = state.died.take();
         drop(state);
         handles.into_values().chain(gone).for_each(join);
-        let died = died.or(dropped);
+        let died = died.or(drops.into_payload());
         Left { stuck, died }
     }
 
-    /// Takes no more jobs, and drops those that wait. Returns the first panic of a drop.
-    pub(crate) fn discard(&self) -> Option<Box<dyn Any + Send>> {
+    /// Takes no more jobs, and drops those that wait.
+    pub(crate) fn discard(&self, drops: &mut InTurn) {
         let mut state = self.state();
         state.phase = Lifetime::Closed;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         self.called.notify_all();
-        let mut drops = InTurn::default();
         for job in waiting.into_values() {
             drops.run(|| drop(job));
         }
-        drops.into_payload()
     }
 
     pub(crate) fn stats(&self) -> BlockingStats {

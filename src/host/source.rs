@@ -2,6 +2,7 @@
 //! for the time of a runtime.
 
 use super::inner::Ended;
+use super::panics::InTurn;
 use super::unfinished::UnderWay;
 use crate::sched::core::Core;
 use std::any::Any;
@@ -43,15 +44,14 @@ pub(crate) trait Source: Any + Debug {
 
 /// What a layer above keeps for as long as the runtime lives.
 pub(crate) trait Attached: Any + Debug + Send + Sync {
-    /// Drops all callbacks of the user's that are left. Returns what the first panicked with.
-    #[must_use]
-    fn drop_callbacks(&self, ended: &mut Ended<'_>) -> Option<Box<dyn Any + Send>>;
+    /// Drops all callbacks of the user's that are left.
+    fn drop_callbacks(&self, ended: &mut Ended<'_>, drops: &mut InTurn);
 }
 
 /// A source that completes nothing, and its doorbell; nothing attached. For models and unit tests.
 #[cfg(any(test, loom))]
 pub(crate) mod silence {
-    use super::{Attached, Ended, Source};
+    use super::{Attached, Ended, InTurn, Source};
     use crate::sched::core::Core;
     use crate::shared::bells::Bell;
     use crate::sync::{Arc, Condvar, Mutex};
@@ -112,9 +112,7 @@ pub(crate) mod silence {
 
     /// Nothing.
     impl Attached for () {
-        fn drop_callbacks(&self, _ended: &mut Ended<'_>) -> Option<Box<dyn Any + Send>> {
-            None
-        }
+        fn drop_callbacks(&self, _ended: &mut Ended<'_>, _drops: &mut InTurn) {}
     }
 }
 

@@ -228,8 +228,8 @@ impl Display for Obstacle {
 }
 
 impl Unfinished {
-    /// The names of those that are to be told here, and the conclusion if nothing is under way; after
-    /// a semicolon each.
+    /// The names of those that are to be told here, and the conclusion if nothing is under way;
+    /// after a semicolon each.
     pub(crate) fn write_names(
         &self,
         f: &mut Formatter<'_>,

@@ -75,18 +75,16 @@ impl Registry {
 }
 
 impl Attached for Registry {
-    fn drop_callbacks(&self, ended: &mut Ended<'_>) -> Option<Box<dyn Any + Send>> {
-        let mut drops = InTurn::default();
+    fn drop_callbacks(&self, ended: &mut Ended<'_>, drops: &mut InTurn) {
         for home in 0..self.conns.len() {
             for conn in self.of(CoreId::of(home)) {
-                conn.end(ended, &mut drops);
+                conn.end(ended, drops);
             }
         }
         let listeners = std::mem::take(&mut *self.listeners.lock().unwrap());
         for listening in listeners.iter().filter_map(Weak::upgrade) {
             drops.run(|| listening.drop_callback());
         }
-        drops.into_payload()
     }
 }
 

@@ -391,9 +391,9 @@ impl fmt::Debug for Timer {
 impl Cx {
     /// Runs the callback once, in its color, no earlier than `after` from now. Its event is posted
     /// late by as much as this core is inside a handler, and then waits for its color's turn like
-    /// any other; a sleeping core wakes for it. Completions of this core (data, connections, ends of
-    /// sends) that are there when it finds the timer due are posted before: a core that is late does
-    /// not cut off a peer that was in time. Timers of one core that are due at the same moment
+    /// any other; a sleeping core wakes for it. Completions of this core (data, connections, ends
+    /// of sends) that are there when it finds the timer due are posted before: a core that is late
+    /// does not cut off a peer that was in time. Timers of one core that are due at the same moment
     /// are posted in the order in which they were set. A timer fires also at the limit of queued
     /// events, beyond which its event counts.
     ///

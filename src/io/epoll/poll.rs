@@ -44,8 +44,8 @@ impl Epoll {
         Ok(())
     }
 
-    /// One call tells of [`EVENTS_MAX`] descriptors. Others may go on for ever to have something, so
-    /// there are no more calls than all operations take.
+    /// One call tells of [`EVENTS_MAX`] descriptors. Others may go on for ever to have something,
+    /// so there are no more calls than all operations take.
     pub(in crate::io) fn catch_up(&mut self) -> io::Result<usize> {
         for _ in 0..=self.ops.len() / EVENTS_MAX {
             if self.watches.any() {

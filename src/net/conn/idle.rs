@@ -9,8 +9,8 @@
 //! If the color has moved to another core, the timer is there. The home core may be busy for longer
 //! than the limit, and has not looked at its event source then. So the color does not decide: it
 //! asks the home core how many bytes that one has received ([`Conn::ask_home`]). The answer comes
-//! behind those bytes, and if the connection is idle then, the home core ends it unless more has come since ([`Conn::time_out`]). The home core tells the
-//! end once, whatever it is.
+//! behind those bytes, and if the connection is idle then, the home core ends it unless more has
+//! come since ([`Conn::time_out`]). The home core tells the end once, whatever it is.
 
 use super::{ColorHalf, Conn, Phase};
 use crate::callback::Callback;

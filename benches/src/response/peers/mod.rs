@@ -1,7 +1,7 @@
 //! The servers: a file for each library, written as its users would write it.
 //!
-//! Each listens on a free port of 127.0.0.1, prints its address ([`listening`]), and answers requests
-//! ([`wire`](super::wire)) until SIGTERM. The number of its worker threads is given.
+//! Each listens on a free port of 127.0.0.1, prints its address ([`listening`]), and answers
+//! requests ([`wire`](super::wire)) until SIGTERM. The number of its worker threads is given.
 
 #[cfg(asio)]
 mod asio;
