@@ -19,6 +19,7 @@ use crate::ask::{Asked, Reply};
 use crate::callback::Callback;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
+use crate::host::panics::LateDrop;
 use crate::host::poster::{PostError, Poster};
 use crate::host::unique::UniqueColor;
 use crate::in_color::InColor;
@@ -27,6 +28,7 @@ use crate::sync::relaxed::{AtomicBool, Ordering};
 use crate::sync::{Arc, CellMut, CountedArc, fault};
 use crate::{Color, Cx, Handler, Refused};
 use std::fmt;
+use std::thread::panicking;
 
 /// State owned by a color: handlers of that color, and only they, get `&mut T`.
 ///
@@ -537,7 +539,9 @@ impl<T: Send + 'static> Drop for Loan<'_, T> {
 
 impl<T: Send + 'static> Drop for ColoredCell<T> {
     fn drop(&mut self) {
+        let poisoned = self.poisoned.load(Ordering::Relaxed);
         let value = self.state.get_mut().value.take();
+        let value = LateDrop::new(value, poisoned || panicking());
         let (poster, color) = (self.state.poster(), self.state.color());
         // Not accepted (ended): the closure comes back and is dropped here with the value, which
         // nobody else can reach.

@@ -11,6 +11,7 @@ use crate::event::node::Sort;
 use crate::gate::{Arrival, HoldId};
 use crate::host::holding::{arrive, publish_last};
 use crate::host::inner::Inner;
+use crate::host::panics::LateDrop;
 use crate::host::poster::{PostError, Poster};
 use crate::host::quiesce::Until;
 use crate::host::worker::Worker;
@@ -462,6 +463,7 @@ impl<F: Send + 'static> Drop for Last<F> {
     /// Ends the hold and drops the closure, in the hold's color.
     fn drop(&mut self) {
         if let Some((mut hold, f)) = self.0.take() {
+            let f = LateDrop::of_owner(f);
             hold.end(None, move |cx: &mut Cx| {
                 cx.worker().core.hold_dropped();
                 drop(f);

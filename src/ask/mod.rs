@@ -14,6 +14,7 @@ use self::reply::ReplyCell;
 use crate::host::cx::accepted;
 use crate::host::inner::Inner;
 use crate::host::keep_alive::KeepAlive;
+use crate::host::panics::LateDrop;
 use crate::host::poster::{PostError, Poster};
 use crate::host::quiesce::Until;
 use crate::sync::Arc;
@@ -47,8 +48,9 @@ impl<R: Send + 'static> Asked<R> {
 
     /// Runs `f` in the event, unless nobody waits for it any more.
     pub(crate) fn run(mut self, cx: &mut Cx, f: impl FnOnce(&mut Cx) -> R) {
-        if self.cell.as_ref().is_none_or(|cell| cell.is_canceled()) {
-            return;
+        // It is there until the answer.
+        if let Some(by_panic) = self.cell.as_ref().and_then(|cell| cell.canceled()) {
+            return drop(LateDrop::new(f, by_panic));
         }
         self.begun = true;
         let value = f(cx);

@@ -19,6 +19,7 @@ use std::mem::replace;
 use std::pin::Pin;
 use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
+use std::thread::panicking;
 use std::time::{Duration, Instant};
 
 /// Why there is no reply.
@@ -46,7 +47,7 @@ pub enum NoReply {
 impl NoReply {
     /// Why there is none, if what would settle it is dropped now.
     pub(crate) fn of_a_drop() -> NoReply {
-        if std::thread::panicking() {
+        if panicking() {
             NoReply::Panicked
         } else {
             NoReply::Dropped
@@ -84,7 +85,10 @@ enum Phase<R> {
     /// Nothing has come.
     Open(Waiter<R>),
     /// The asker has gone.
-    Canceled,
+    Canceled {
+        /// A panic took it.
+        by_panic: bool,
+    },
     /// The reply has come. This is what it is without a value: it had none, or was taken.
     Settled(NoReply),
 }
@@ -147,8 +151,12 @@ impl<R> ReplyCell<R> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_canceled(&self) -> bool {
-        matches!(self.state().phase, Phase::Canceled)
+    /// Whether the asker has gone; and if so, whether a panic took it.
+    pub(super) fn canceled(&self) -> Option<bool> {
+        match self.state().phase {
+            Phase::Canceled { by_panic } => Some(by_panic),
+            _ => None,
+        }
     }
 
     /// Whether the reply may leave the runtime: to a thread, say, whose posts must not come before
@@ -156,7 +164,7 @@ impl<R> ReplyCell<R> {
     fn leaves(&self) -> bool {
         let stays = matches!(
             self.state().phase,
-            Phase::Canceled
+            Phase::Canceled { .. }
                 | Phase::Open(
                     Waiter::Deliver { stays: true, .. } | Waiter::Task { stays: true, .. }
                 )
@@ -204,7 +212,7 @@ impl<R> ReplyCell<R> {
         }
         match replace(&mut state.phase, Phase::Settled(none)) {
             Phase::Open(waiter) => Some(waiter),
-            Phase::Canceled | Phase::Settled(_) => unreachable!("it is open"),
+            Phase::Canceled { .. } | Phase::Settled(_) => unreachable!("it is open"),
         }
     }
 
@@ -258,7 +266,8 @@ pub(crate) trait Cancel: Send + Sync {
 impl<R: Send> Cancel for ReplyCell<R> {
     fn cancel(&self) {
         let mut state = self.state();
-        let before = replace(&mut state.phase, Phase::Canceled);
+        let by_panic = panicking();
+        let before = replace(&mut state.phase, Phase::Canceled { by_panic });
         let come = state.come.take();
         drop(state);
         // Code of the user's.

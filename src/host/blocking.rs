@@ -2,7 +2,7 @@
 
 use super::inner::Inner;
 use super::keep_alive::KeepAlive;
-use super::panics::Caught;
+use super::panics::{Caught, LateDrop};
 use super::pool::{Job, JobRefusal};
 use super::poster::Poster;
 use super::quiesce::Until;
@@ -160,8 +160,9 @@ where
                 drop(poster.post_own_until(Until::End, handler, color, event));
             }
             Err(panic) => {
+                let f = LateDrop::new(f, true);
                 let event = move |_cx: &mut Cx| {
-                    drop(f);
+                    let _f = f;
                     panic.resume();
                 };
                 drop(poster.post_own_until(Until::End, handler, color, event));
@@ -176,6 +177,7 @@ where
             keep_alive,
         } = *self;
         let Callback { handler, color, f } = callback;
+        let f = LateDrop::of_owner(f);
         let event = move |_cx: &mut Cx| drop(f);
         let poster = keep_alive.poster();
         drop(poster.post_own_until(Until::End, handler, color, event));

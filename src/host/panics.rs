@@ -9,7 +9,7 @@
 //! | the policy | whether the run goes on | [`OnPanic`] |
 //!
 //! [`crate::colored`] says how states are poisoned, and `net::conn::lent` how connections are
-//! reset.
+//! reset. A value that the panic leaves to a later event is a [`LateDrop`].
 //!
 //! **One report, and no text twice.** Only a hook of `std::panic` learns where a panic happened,
 //! and only the runtime knows handler and color. So the runtime sets a hook. It calls the hook that
@@ -43,6 +43,7 @@ use std::panic::{
     AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook,
 };
 use std::sync::Once;
+use std::thread::panicking;
 
 /// What a runtime does about a panic of a handler; see
 /// [`Builder::on_panic`](crate::Builder::on_panic).
@@ -186,7 +187,7 @@ fn take_note() -> Option<Note> {
 pub(crate) fn watch() {
     static SET: Once = Once::new();
     // Then a hook cannot be set, and there will be another run.
-    if std::thread::panicking() {
+    if panicking() {
         return;
     }
     SET.call_once(|| {
@@ -328,6 +329,60 @@ pub(crate) fn discard_payload(payload: Box<dyn Any + Send>) {
     if let Err(another) = catching(|| drop(payload)) {
         // The payload of that panic may panic when it is dropped, too: it is leaked instead.
         std::mem::forget(another);
+    }
+}
+
+/// A value of the user's that is dropped later than its owner, as by an event of its color. If a
+/// panic has taken the owner, the value is dropped while a panic unwinds, too: so a stream in it
+/// resets its connection, and a task in it is canceled for the same reason.
+pub(crate) struct LateDrop<T> {
+    value: Option<T>,
+    after_panic: bool,
+}
+
+impl<T> LateDrop<T> {
+    pub(crate) fn new(value: T, after_panic: bool) -> LateDrop<T> {
+        LateDrop {
+            value: Some(value),
+            after_panic,
+        }
+    }
+
+    /// The owner is dropped now.
+    pub(crate) fn of_owner(value: T) -> LateDrop<T> {
+        LateDrop::new(value, panicking())
+    }
+}
+
+impl<T> Drop for LateDrop<T> {
+    fn drop(&mut self) {
+        let Some(value) = self.value.take() else {
+            return;
+        };
+        if panicking() {
+            return drop_unwinding(value);
+        }
+        if !self.after_panic || cfg!(loom) {
+            return drop(value);
+        }
+        let mut drops = InTurn::default();
+        // The panic is past. This one stands for it: no hook hears of it, and it ends here.
+        let _unwound = catching(|| {
+            let mut value = Some(value);
+            let _unwinding = OnDrop(|| {
+                drops.run(|| drop(value.take()));
+            });
+            resume_unwind(Box::new(()))
+        });
+        drops.end();
+    }
+}
+
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 

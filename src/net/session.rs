@@ -11,6 +11,7 @@ mod link;
 pub use self::link::Link;
 use super::conn::{ColorHalf, Phase};
 use super::{Acceptors, Incoming, Listener, RecvBuf, Stream, is_canceled};
+use crate::host::panics::LateDrop;
 use crate::host::quiesce::Until;
 use crate::in_color::InColor;
 use crate::{Cx, Handler, Refused};
@@ -201,6 +202,7 @@ struct Lent<'a, S: Session>(&'a InColor<Seat<S>>, Option<Box<S>>);
 impl<S: Session> Drop for Lent<'_, S> {
     fn drop(&mut self) {
         if let Some(session) = self.1.take() {
+            let session = LateDrop::new(session, true);
             let (poster, color) = (self.0.poster(), self.0.color());
             let event = move |_cx: &mut Cx| drop(session);
             let _ = poster.post_own_until(Until::End, None, color, event);
@@ -632,6 +634,124 @@ mod tests {
             // The listener and the client's end.
             assert_eq!(simulation.network().open_count(), 2);
         }
+    }
+
+    /// Panics when it is spoken to.
+    struct Owner(#[expect(dead_code, reason = "owned")] Stream);
+
+    impl Session for Owner {
+        fn data(&mut self, _: &mut Cx, _: &Stream, _: RecvBuf) -> Then {
+            panic!("planted")
+        }
+    }
+
+    /// What gives the stream of another connection to an owner that a panic takes.
+    type Owned = fn(&mut Cx, Stream, Incoming);
+
+    /// Its peer would take half an answer for a whole one.
+    #[test]
+    fn a_stream_whose_owner_panics_resets_its_connection() {
+        const OWNERS: Color = Color::new(7);
+        const OTHER: Color = Color::new(8);
+        let ways: [(&str, Owned); 10] = [
+            ("session", |_, stream, other| {
+                other.serve(&SERVE, move |_, _, _| Owner(stream));
+            }),
+            ("callback", |cx, stream, other| {
+                let other = other.open(cx.color());
+                let read = move |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
+                    let _owned = &stream;
+                    panic!("planted")
+                };
+                other.on_data(cx, &SERVE, read).unwrap();
+                other.detach(cx).unwrap();
+            }),
+            ("the other callback", |cx, stream, other| {
+                let other = other.open(cx.color());
+                let drained = move |_: &mut Cx, _: &Stream, _: io::Result<()>| {
+                    let _owned = &stream;
+                };
+                other.on_drained(cx, &SERVE, drained).unwrap();
+                let read = |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| panic!("planted");
+                other.on_data(cx, &SERVE, read).unwrap();
+                other.detach(cx).unwrap();
+            }),
+            ("state", |cx, stream, _| {
+                let state = crate::Colored::new(cx, OWNERS, stream);
+                state.post(cx, |_, _| panic!("planted"));
+            }),
+            ("state of an owner", |cx, stream, _| {
+                let state = crate::Colored::new(cx, OTHER, stream);
+                cx.post(OWNERS, move |_| {
+                    let _owned = state;
+                    panic!("planted")
+                });
+            }),
+            ("callback of blocking work", |cx, stream, _| {
+                let done = Callback::anonymous_value(OWNERS, move |_, ()| drop(stream));
+                cx.blocking(|| panic!("planted"), done).unwrap();
+            }),
+            ("task of a task", |cx, stream, _| {
+                let its = async move {
+                    let _owned = stream;
+                    std::future::pending::<()>().await;
+                };
+                let parent = async {
+                    let _its = crate::with_cx(|cx| cx.spawn(OTHER, its));
+                    crate::sleep(Duration::from_millis(1)).await;
+                    panic!("planted")
+                };
+                cx.spawn(OWNERS, parent).detach();
+            }),
+            ("what is asked", |cx, stream, _| {
+                cx.post(OWNERS, |cx| {
+                    let _asked = cx.ask(OTHER, move |_| drop(stream));
+                    panic!("planted")
+                });
+            }),
+            ("timer", |cx, stream, _| {
+                cx.post(OWNERS, |cx| {
+                    let fires = Callback::anonymous(OTHER, move |_| drop(stream));
+                    let _guard = cx.timer(Duration::from_secs(60), fires).cancel_on_drop();
+                    panic!("planted")
+                });
+            }),
+            ("hold", |cx, stream, _| {
+                cx.post(OWNERS, |cx| {
+                    let _resumes = cx.hold().on(move |_| drop(stream));
+                    panic!("planted")
+                });
+            }),
+        ];
+        let mut ended = Vec::new();
+        for (way, give) in ways {
+            let first = std::sync::Mutex::new(None);
+            let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                let incoming = incoming.unwrap();
+                let mut first = first.lock().unwrap();
+                match first.take() {
+                    None => *first = Some(incoming.open_unique()),
+                    Some(stream) => give(cx, stream, incoming),
+                }
+            };
+            let on_accept = Callback::anonymous_each(Color::from(1), accept);
+            let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+            let (mut simulation, addr) = listening(builder.panic_hook(|_| ()), 1, on_accept);
+            let net = simulation.network().clone();
+            let mut clients = [(); 2].map(|()| {
+                let client = net.connect(addr).unwrap();
+                settle(&mut simulation);
+                client
+            });
+            let _ = clients[1].write_all(b"!");
+            settle(&mut simulation);
+            assert_eq!(simulation.stats().panics(), 1, "{way}");
+            let end = clients[0].read(&mut [0]).map_err(|error| error.kind());
+            if end != Err(io::ErrorKind::ConnectionReset) {
+                ended.push((way, end));
+            }
+        }
+        assert_eq!(ended, []);
     }
 
     /// Also when the runtime was asked to stop, from outside.

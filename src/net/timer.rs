@@ -4,6 +4,7 @@ use super::driver::control;
 use crate::callback::Callback;
 use crate::color::CoreId;
 use crate::event::node::Sort;
+use crate::host::panics::LateDrop;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::unfinished::Obstacle;
@@ -17,6 +18,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::Arc;
+use std::thread::panicking;
 use std::time::Duration;
 
 /// A timer that has not fired.
@@ -39,8 +41,9 @@ impl Pending {
         } = self;
         let event = move |cx: &mut Cx| {
             // Canceled after it was due and before it ran, by its own color: then it does not run.
-            if !place.is_canceled() {
-                callback(cx);
+            match place.is_canceled() {
+                true => place.drop_callback(callback),
+                false => callback(cx),
             }
         };
         core.post_own_sort(self.handler, self.color, event, self.sort);
@@ -59,8 +62,8 @@ impl Pending {
 
     /// Drops the callback in its color.
     pub(super) fn discard(self, core: &mut Core) {
-        let callback = self.callback;
-        let event = move |_cx: &mut Cx| drop(callback);
+        let (callback, place) = (self.callback, self.place);
+        let event = move |_cx: &mut Cx| place.drop_callback(callback);
         // That of a hold's deadline would wait for the very hold.
         core.post_own_sort(None, self.color, event, self.sort);
     }
@@ -70,6 +73,8 @@ impl Pending {
 #[derive(Debug, Default)]
 struct Place {
     canceled: AtomicBool,
+    /// A panic has canceled it. Set before that is.
+    by_panic: AtomicBool,
     /// Index and number among its core's timers, once it is there; of one that fires again and
     /// again, the last. Used by that core only, so nobody waits for the lock.
     at: Mutex<Option<(usize, u64)>>,
@@ -83,11 +88,22 @@ impl Place {
     }
 
     fn cancel(&self) {
+        if panicking() {
+            self.by_panic.store(true, Ordering::Relaxed);
+        }
         self.canceled.store(true, Ordering::Release);
     }
 
     fn is_canceled(&self) -> bool {
         self.canceled.load(Ordering::Acquire)
+    }
+
+    /// Drops its callback, which is not called any more.
+    fn drop_callback(&self, callback: impl FnOnce(&mut Cx)) {
+        drop(LateDrop::new(
+            callback,
+            self.is_canceled() && self.by_panic.load(Ordering::Relaxed),
+        ));
     }
 }
 

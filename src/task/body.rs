@@ -13,6 +13,8 @@
 //!                      pending
 //! ```
 //!
+//! (`CANCELED` may come with `BY_PANIC`, which stays.)
+//!
 //! Whoever turns a task to `SCHEDULED` that is neither scheduled nor polled nor over posts its
 //! event, and nobody else does. So there is at most one such event, and a wake that comes while the
 //! task is polled is not lost: the event that polls it finds the mark at its end, and posts itself
@@ -36,7 +38,7 @@ use crate::gate::HoldId;
 use crate::host::holding::arrive;
 use crate::host::inner::{Ended, Inner};
 use crate::host::leftovers::Leftover;
-use crate::host::panics::{InTurn, catching, drop_unwinding};
+use crate::host::panics::{InTurn, LateDrop, catching, drop_unwinding};
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::worker::lend_current;
@@ -48,6 +50,7 @@ use std::any::type_name;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::panicking;
 
 /// An event that polls the task is queued, or due at the end of the present poll.
 const SCHEDULED: u32 = 1;
@@ -57,6 +60,8 @@ const POLLED: u32 = 2;
 const CANCELED: u32 = 4;
 /// The future is gone.
 const OVER: u32 = 8;
+/// A panic has canceled it.
+const BY_PANIC: u32 = 16;
 
 /// See the module text.
 pub(super) struct Body<F: Future> {
@@ -216,7 +221,8 @@ where
             // Dropped when the lock is free.
             let _this = worker.inner.leftovers.remove(self.color(), key);
         }
-        cx.lend_while(|| turns.run(|| drop((future, waker))));
+        let future = LateDrop::new((future, waker), before & BY_PANIC != 0);
+        cx.lend_while(|| turns.run(|| drop(future)));
         if turns.has_panicked() {
             // A value that came before the panic goes first, and may panic as well.
             let value = std::mem::replace(&mut result, Err(NoReply::Panicked));
@@ -340,7 +346,8 @@ where
         }
         let forgotten = fault("cancel during a poll forgotten");
         let scheduled = if forgotten { 0 } else { SCHEDULED };
-        if self.mark(CANCELED | scheduled) {
+        let by_panic = if panicking() { BY_PANIC } else { 0 };
+        if self.mark(CANCELED | by_panic | scheduled) {
             self.schedule();
         }
     }

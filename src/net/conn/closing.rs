@@ -29,7 +29,10 @@ impl Conn {
     /// Closes at once, and tells the peer that this is no end: code of the application's that had
     /// the connection has panicked.
     pub(in crate::net) fn reset(self: Arc<Conn>, cx: &mut Cx) {
-        self.in_color(cx).broken = true;
+        {
+            let mut colored = self.in_color(cx);
+            (colored.broken, colored.panicked) = (true, true);
+        }
         self.close(cx, true);
     }
 
@@ -50,6 +53,7 @@ impl Conn {
                 on_data: colored.on_data.take(),
                 on_drained: None,
                 after_received: std::mem::take(&mut colored.after_received),
+                after_panic: colored.panicked,
             };
             let (sending, broken) = (colored.sending, colored.broken);
             (sending, broken, colored.idle.is_some(), dropped)

@@ -13,7 +13,7 @@
 
 use super::{ColorHalf, Conn, Phase};
 use crate::Cx;
-use crate::host::panics::InTurn;
+use crate::host::panics::{InTurn, LateDrop};
 use crate::host::quiesce::Until;
 use crate::io::RecvBuf;
 use crate::net::Stream;
@@ -46,6 +46,7 @@ impl ColorHalf {
             on_data: self.on_data.take(),
             on_drained: self.on_drained.take(),
             after_received: std::mem::take(&mut self.after_received),
+            after_panic: self.panicked,
         }
     }
 }
@@ -56,14 +57,17 @@ pub(super) struct Callbacks {
     pub(super) on_data: Option<OnData>,
     pub(super) on_drained: Option<OnDrained>,
     pub(super) after_received: Vec<AfterReceived>,
+    /// The connection is over since the application has panicked.
+    pub(super) after_panic: bool,
 }
 
 impl Callbacks {
     pub(super) fn drop_each(self, drops: &mut InTurn) {
-        drops.run(|| drop(self.on_data));
-        drops.run(|| drop(self.on_drained));
+        let after_panic = self.after_panic;
+        drops.run(|| drop(LateDrop::new(self.on_data, after_panic)));
+        drops.run(|| drop(LateDrop::new(self.on_drained, after_panic)));
         for callback in self.after_received {
-            drops.run(|| drop(callback));
+            drops.run(|| drop(LateDrop::new(callback, after_panic)));
         }
     }
 }
@@ -99,6 +103,7 @@ impl Conn {
     /// the peer shall know. Drops `with` after that, in the color.
     pub(in crate::net) fn reset_after_panic(this: &Arc<Conn>, with: impl Send + 'static) {
         let (conn, poster) = (Arc::clone(this), this.poster().clone());
+        let with = LateDrop::new(with, true);
         let event = move |cx: &mut Cx| {
             let mut both = InTurn::default();
             both.run(|| conn.reset(cx));

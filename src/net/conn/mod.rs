@@ -80,6 +80,8 @@ pub(super) struct ColorHalf {
     /// Sending has failed, or what is queued was lost by a close. Then the peer is told by a reset,
     /// and never by an end, that what it has got is not all.
     pub(super) broken: bool,
+    /// The application has panicked: its callbacks are dropped as that panic would drop them.
+    panicked: bool,
     /// Nobody has a `Stream` that owns it: its home core keeps it until it is closed.
     pub(super) detached: bool,
     /// `on_data` has had its last call.
@@ -105,6 +107,7 @@ impl ColorHalf {
             tells_each_send: false,
             shutdown: false,
             broken: false,
+            panicked: false,
             detached: false,
             ended: false,
             receives: false,
