@@ -16,12 +16,12 @@ mod permits;
 pub(crate) mod reserve;
 
 use self::backlog::{Backlog, BoundedError, Shed};
-use self::permits::{Joined, Panic, Permits, Undelivered};
+use self::permits::{Joined, Permits, Undelivered};
 use crate::callback::Callback;
 use crate::event::node::Sort;
 use crate::host::holding::arrive;
 use crate::host::inner::Inner;
-use crate::host::panics::catching;
+use crate::host::panics::{Caught, InTurn};
 use crate::host::poster::PostError;
 use crate::host::quiesce::Until;
 use crate::host::worker;
@@ -33,7 +33,6 @@ use crate::sync::relaxed::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, fault};
 use crate::{Colored, Cx, Handler};
 use std::fmt;
-use std::panic::resume_unwind;
 use std::thread::panicking;
 use std::time::Duration;
 
@@ -324,10 +323,13 @@ impl<T: Send + 'static> Bounded<T> {
         };
         let (permits, line_max) = (&self.cell.permits, self.cell.backlog.line_max());
         let joined = permits.join((f, post, keep_alive), line_max, |(f, post, keep_alive)| {
-            Box::new(move |bounded| {
+            Box::new(move |bounded, turns: &mut InTurn| {
                 let _until_it_is_posted = keep_alive;
                 let posted = post(f, bounded);
-                posted.map_err(|(f, _)| Undelivered(catching(|| drop(f)).err()))
+                posted.map_err(|(f, _)| {
+                    turns.run(|| drop(f));
+                    Undelivered
+                })
             })
         });
         match joined {
@@ -390,12 +392,12 @@ impl<T: Send + 'static> Bounded<T> {
 
     /// What somebody in the line has panicked with is no fault of the event that makes room: it is
     /// an event of its own. After the end it is the caller's.
-    fn panic_apart(&self, panic: Panic) {
+    fn panic_apart(&self, panic: Caught) {
         if self.inner().ended() && !panicking() {
-            resume_unwind(panic);
+            panic.resume();
         }
         let (poster, color) = (self.cell.state.poster(), self.cell.state.color());
-        let event = move |_cx: &mut Cx| -> () { resume_unwind(panic) };
+        let event = move |_cx: &mut Cx| -> () { panic.resume() };
         drop(poster.post_own_until(Until::End, Some(&GIVES_ROOM), color, event));
     }
 }

@@ -23,10 +23,9 @@
 //! outside of it. So it is never poisoned. What a waker or a callback that is dropped panics with
 //! is caught, since whoever gives the permit back has nothing to do with it.
 
-use crate::host::panics::catching;
+use crate::host::panics::{Caught, InTurn};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, fault, first_look};
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::task::Waker;
@@ -35,15 +34,13 @@ use std::task::Waker;
 const WAITED: u64 = 1;
 const ONE_PERMIT: u64 = 2;
 
-/// What user code has panicked with.
-pub(super) type Panic = Box<dyn Any + Send>;
-
 /// Posts an event that has the permit, which is given as a handle of the bounded color.
-pub(super) type DeliverPermit<H> = Box<dyn FnOnce(H) -> Result<(), Undelivered> + Send>;
+/// It drops a callback that it cannot post in turn with other code of the user's.
+pub(super) type DeliverPermit<H> =
+    Box<dyn FnOnce(H, &mut InTurn) -> Result<(), Undelivered> + Send>;
 
-/// The event's runtime has ended: the permit is the caller's again. With what the drop of the
-/// callback panicked with.
-pub(super) struct Undelivered(pub(super) Option<Panic>);
+/// The event's runtime has ended: the permit is the caller's again.
+pub(super) struct Undelivered;
 
 /// Who waits for a permit.
 enum InLine<H> {
@@ -131,7 +128,7 @@ impl<H> Permits<H> {
     /// events are delivered with. Returns what the first of the user's code that ran has panicked
     /// with: a waker, or callbacks that were dropped.
     #[must_use]
-    pub(super) fn give_back(&self, handle: impl Fn() -> H) -> Option<Panic> {
+    pub(super) fn give_back(&self, handle: impl Fn() -> H) -> Option<Caught> {
         let mut free = first_look(|| self.free.load(Ordering::Relaxed), 0);
         while free & WAITED == 0 || fault("line not looked at") {
             match self.swap(free, free + ONE_PERMIT) {
@@ -139,21 +136,22 @@ impl<H> Permits<H> {
                 Err(now) => free = now,
             }
         }
-        let mut panic = None;
+        let mut turns = InTurn::default();
         // A loop, because many may wait for a permit when their runtime ends.
         while let Some(next) = self.next_in_line() {
             match next {
                 InLine::Future(waker) => {
-                    let woken = catching(|| waker.wake());
-                    return panic.or(woken.err());
+                    turns.run(|| waker.wake());
+                    break;
                 }
-                InLine::Event(deliver) => match deliver(handle()) {
-                    Ok(()) => return panic,
-                    Err(Undelivered(dropped)) => panic = panic.or(dropped),
-                },
+                InLine::Event(deliver) => {
+                    if deliver(handle(), &mut turns).is_ok() {
+                        break;
+                    }
+                }
             }
         }
-        panic
+        turns.into_caught()
     }
 
     /// Gives the caller's permit to the first in the line; to nobody, if there is none.
@@ -265,6 +263,7 @@ impl<H> Line<H> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::host::panics::catching;
     use std::sync::mpsc::channel;
 
     fn poll(permits: &Permits<()>, ticket: &mut Option<u64>) -> bool {
@@ -328,10 +327,10 @@ mod tests {
         let (tell, told) = channel();
         for i in 0..100_000 {
             let tell = tell.clone();
-            let deliver = move |()| {
+            let deliver = move |(), _: &mut InTurn| {
                 tell.send(i).unwrap();
                 match i < 99_999 {
-                    true => Err(Undelivered(None)),
+                    true => Err(Undelivered),
                     false => Ok(()),
                 }
             };
@@ -341,5 +340,37 @@ mod tests {
         give_back(&permits);
         assert!(told.try_iter().eq(0..100_000));
         assert_eq!(permits.free(), 0, "the last one has it");
+    }
+
+    /// Panics when it is dropped: the payload of a panic.
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("payload");
+        }
+    }
+
+    /// Of several callbacks whose drops panic, the first is told of, and the payloads of the others
+    /// do no harm.
+    #[test]
+    fn a_payload_that_panics_costs_nobody_the_permit() {
+        let permits = Permits::new(1);
+        assert!(permits.take());
+        for i in 0..3 {
+            let deliver = move |(), turns: &mut InTurn| {
+                turns.run(|| match i {
+                    0 => std::panic::panic_any("first"),
+                    _ => std::panic::panic_any(Bomb),
+                });
+                Err(Undelivered)
+            };
+            let joined = permits.join((), usize::MAX, |()| Box::new(deliver));
+            assert!(matches!(joined, Joined::Waits));
+        }
+        let first = permits.give_back(|| ()).unwrap();
+        let first = catching(|| -> () { first.resume() }).unwrap_err();
+        assert_eq!(first.downcast_ref(), Some(&"first"));
+        assert_eq!(permits.free(), 1);
     }
 }

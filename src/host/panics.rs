@@ -305,6 +305,11 @@ impl InTurn {
     pub(crate) fn into_payload(self) -> Option<Box<dyn Any + Send>> {
         self.0.map(|first| first.payload)
     }
+
+    /// The first panic.
+    pub(crate) fn into_caught(self) -> Option<Caught> {
+        self.0
+    }
 }
 
 /// What is said of a payload that is no text.
