@@ -307,6 +307,36 @@ fn a_color_that_waits_for_something_else_is_not_said_to_wait_for_itself() {
     }
 }
 
+/// One color with many holds leaves the names to others.
+#[test]
+fn a_color_with_many_holds_is_named_once() {
+    let (reports, _) = simulated(|cx| {
+        let keeps = |count: usize| {
+            move |cx: &mut Cx| {
+                let holds: Vec<_> = (0..count).map(|_| cx.hold()).collect();
+                let frees = Callback::anonymous(Color::from(9), move |_cx| drop(holds));
+                cx.spawn(Color::from(8), async move {
+                    sleep(Duration::from_millis(1_500)).await;
+                    mely::with_cx(|cx| cx.post_callback(frees));
+                })
+                .detach();
+                cx.stop();
+            }
+        };
+        cx.post_callback(FETCH.on(HELD, keeps(40)));
+        cx.post_callback(LOADED.on(Color::from(43), keeps(1)));
+    });
+    let held = |named: &Obstacle| match named {
+        Obstacle::Hold { color, holds, .. } => Some((color.value(), *holds)),
+        _ => None,
+    };
+    let mut named: Vec<_> = reports[0].named.iter().filter_map(held).collect();
+    named.sort_unstable();
+    assert_eq!(named, [(42, 40), (43, 1)]);
+    let text = reports[0].to_string();
+    assert!(text.contains(", the oldest of 40 holds"), "{text}");
+}
+
 /// By the time when the event that holds began, read before it.
 #[test]
 fn how_long_a_color_is_held_is_told() {

@@ -43,6 +43,7 @@ use super::watchdog::running;
 use crate::color::CoreId;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
+use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -81,8 +82,8 @@ pub struct Unfinished {
     pub timers: u64,
     /// Sends and receives of connections that are under way.
     pub connections: u64,
-    /// Each of these by name, at most 16 of a kind: holds and blocking work those that are there
-    /// for longest, timers those that are due last.
+    /// Each of these by name, at most 16 of a kind: held colors and blocking work those that are
+    /// there for longest, timers those that are due last.
     pub named: Vec<Obstacle>,
     /// Nothing is under way: each core rests, and only holds, events behind them and tasks are
     /// left. So nothing of the runtime's will end them. If no thread outside of it does, a color
@@ -108,12 +109,14 @@ pub enum Obstacle {
     Hold {
         /// The color.
         color: Color,
-        /// The handler whose event holds it.
+        /// The handler whose event holds it; of several holds the oldest.
         handler: &'static str,
         /// For how long, by the time of the core when it last looked at the clock before.
         held_for: Duration,
         /// Events that wait for it, and for other holds of the color.
         behind: u64,
+        /// How many holds of it are out.
+        holds: u64,
         /// By readers of a state ([`Colored::read`](crate::Colored::read)): the latest of them.
         by_readers: bool,
     },
@@ -170,6 +173,7 @@ impl Display for Obstacle {
                 handler,
                 held_for,
                 behind,
+                holds,
                 by_readers,
             } => {
                 let how = if *by_readers { "read" } else { "held" };
@@ -178,6 +182,9 @@ impl Display for Obstacle {
                     f,
                     "color {color} is {how} by handler `{handler}` for {time}"
                 )?;
+                if *holds > 1 {
+                    write!(f, ", the oldest of {holds} holds")?;
+                }
                 match behind {
                     0 => Ok(()),
                     1 => f.write_str(", and 1 event waits for it"),
@@ -392,6 +399,13 @@ impl Inner {
     fn holds_by_name(&self) -> impl Iterator<Item = Obstacle> {
         let mut held = self.shared.gates.held();
         held.sort_by_key(|hold| hold.by.since_ns);
+        // Many holds of one color are one name.
+        let mut count: HashMap<Color, u64> = HashMap::new();
+        held.retain(|hold| {
+            let holds = count.entry(hold.color).or_default();
+            *holds += 1;
+            *holds == 1
+        });
         let now_ns = self.now_ns();
         held.into_iter().take(NAMED_MAX).map(move |hold| {
             let profile = self.shared.profiles.find(hold.by.profile);
@@ -400,6 +414,7 @@ impl Inner {
                 handler: profile.map_or("(unknown)", |profile| profile.name()),
                 held_for: Duration::from_nanos(now_ns.saturating_sub(hold.by.since_ns)),
                 behind: hold.behind,
+                holds: count[&hold.color],
                 by_readers: hold.shared,
             }
         })

@@ -199,8 +199,12 @@ impl Timers {
         let mut living: Vec<_> = entries
             .filter(|&(_, number, index)| Timers::lives(&self.pending, index, number))
             .collect();
-        living.sort_unstable_by(|one, other| other.cmp(one));
-        let named = living.into_iter().take(most);
+        // A core asks this once a second while it drains: all are not sorted for a few.
+        if living.len() > most {
+            living.select_nth_unstable_by_key(most, |&entry| Reverse(entry));
+            living.truncate(most);
+        }
+        living.sort_unstable_by_key(|&entry| Reverse(entry));
         let obstacle = |(at_ns, _, index): (u64, u64, usize)| {
             let Pending { handler, color, .. } = &self.pending[index];
             Obstacle::Timer {
@@ -209,7 +213,7 @@ impl Timers {
                 due_in: Duration::from_nanos(at_ns.saturating_sub(now_ns)),
             }
         };
-        named.map(obstacle).collect()
+        living.into_iter().map(obstacle).collect()
     }
 
     /// The next timer, due or not.
@@ -660,6 +664,28 @@ mod tests {
         assert!(!timers.is_empty());
         assert_eq!(color(timers.pop()), Some(Color::from(5)));
         assert!(timers.pop().is_none() && timers.is_empty());
+    }
+
+    #[test]
+    fn the_latest_are_named() {
+        let mut timers = Timers::new();
+        // In no order.
+        let at = |i: u64| i * 37 % 101;
+        for i in 0..101 {
+            let (index, number) = timers.add(at(i), pending(at(i)));
+            if at(i) == 99 {
+                timers.cancel(index, number);
+            }
+        }
+        for (most, last) in [(3, &[100, 98, 97][..]), (0, &[])] {
+            let latest = timers.latest(most, 0).into_iter();
+            let colors = latest.map(|named| match named {
+                Obstacle::Timer { color, .. } => color.value(),
+                other => panic!("{other:?}"),
+            });
+            assert!(colors.eq(last.iter().copied()));
+        }
+        assert_eq!(timers.latest(200, 0).len(), 100);
     }
 
     #[test]
