@@ -558,6 +558,15 @@ fn what_cannot_be_recorded_is_an_error_that_says_why() {
             )
         );
     }
+    // Regular files by name, which take whatever is written.
+    for path in ["/proc/self/comm", "/proc/self/clear_refs"] {
+        let refused = error(cores(1).record(path, MIB));
+        assert!(
+            refused.starts_with("cannot record (`record`): "),
+            "{refused}"
+        );
+        assert!(refused.contains(path), "{refused}");
+    }
     assert_eq!(
         error(cores(1).record(nowhere, MIB - 1)),
         "cannot record (`record`): a file of at most 1048575 bytes: at least 1048576 are needed"

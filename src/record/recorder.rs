@@ -84,10 +84,10 @@ struct Sink {
     closed: bool,
 }
 
-/// Opens a regular file, which is made if it is not there, and empties it. Nothing else is a
+/// Opens a regular file, which is made if it is not there, and makes it as long as the header. Nothing else is a
 /// recording: a pipe or a terminal may have a reader that does not read, and then cores would wait
 /// for it. Never waits.
-fn open(path: &Path) -> Result<File, String> {
+fn open(path: &Path, header_bytes: u64) -> Result<File, String> {
     // Looked at first, since others may do something when they are opened, or refuse that with
     // an error that says nothing of the reason.
     if let Ok(there) = std::fs::metadata(path) {
@@ -103,9 +103,19 @@ fn open(path: &Path) -> Result<File, String> {
     });
     let (file, is) = opened.map_err(|error| cannot_write(path, &error))?;
     check(path, is)?;
-    file.set_len(0)
-        .map_err(|error| cannot_write(path, &error))?;
-    Ok(file)
+    let sized = || {
+        file.set_len(0)?;
+        file.set_len(header_bytes)?;
+        Ok(file.metadata()?.len())
+    };
+    match sized().map_err(|error| cannot_write(path, &error))? {
+        bytes if bytes == header_bytes => Ok(file),
+        // Those of /proc and /sys are regular files by name, and writing to them does something.
+        _ => Err(format!(
+            "`{}` keeps nothing that is written to it",
+            path.display()
+        )),
+    }
 }
 
 /// Refuses what is no regular file.
@@ -142,7 +152,7 @@ impl Recorder {
             ));
         }
         let header_bytes = header.to_bytes();
-        let mut file = open(&setting.path)?;
+        let mut file = open(&setting.path, header_bytes.len() as u64)?;
         file.write_all(&header_bytes)
             .map_err(|error| cannot_write(&setting.path, &error))?;
         let time = OnceLock::new();
