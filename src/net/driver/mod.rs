@@ -174,8 +174,9 @@ impl Driver {
     /// often the limit for just these, so they go first: the timers that are due by now wait until
     /// all that has completed by now is posted. Others may complete for ever, so they wait for
     /// [`LATE_REAPS`] and as many more for each half of [`COMPLETIONS_MAX`] that have something to
-    /// tell. All of these are made in this look, unless there is no room for more events or no
-    /// buffer to receive into: then handlers have to run in between.
+    /// tell. All of these are made in this look, unless there is no buffer to receive into: then
+    /// handlers have to run in between. Nor are they if there is no room for more events: then the
+    /// timers are posted in the next look, whatever waits.
     pub(crate) fn look(&mut self, core: &mut Core) {
         core.looked();
         if self.late.is_none() && (!self.timers.is_empty() || !self.resting.is_empty()) {
@@ -198,9 +199,12 @@ impl Driver {
                 self.fire(now_ns, core);
                 break;
             }
-            let reaps = reaps - 1;
+            // Without room a look posts one completion. Timers would wait for as many looks as
+            // there are reaps, while events that fill the queues run: they wait for the next one.
+            let has_room = self.completions.is_empty();
+            let reaps = if has_room { reaps - 1 } else { 1 };
             self.late = Some(Late { now_ns, reaps });
-            if reaped == 0 || !self.completions.is_empty() {
+            if reaped == 0 || !has_room {
                 break;
             }
         }
