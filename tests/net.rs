@@ -1587,6 +1587,44 @@ fn a_stream_that_is_kept_beyond_the_run_is_closed() {
     }
 }
 
+/// So does the peer of a connection that has no color yet, and its number is not taken for that of
+/// another descriptor.
+#[test]
+fn an_incoming_that_is_kept_beyond_the_run_is_closed() {
+    let _bound = Bound::new("an_incoming_that_is_kept");
+    for backend in backends() {
+        let (keep, kept) = channel();
+        let (tell, told) = channel::<SocketAddr>();
+        let client = std::thread::spawn(move || {
+            let mut client = TcpStream::connect(told.recv().unwrap()).unwrap();
+            client.set_read_timeout(Some(LONG)).unwrap();
+            client.read(&mut [0])
+        });
+        let runtime = on(&backend).build().unwrap();
+        let ran = runtime.run(move |cx| {
+            let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                let incoming = incoming.unwrap();
+                incoming.peer_addr().unwrap();
+                keep.send(incoming).unwrap();
+                cx.stop();
+            };
+            let on_accept = Callback::anonymous_each(Color::from(1), accept);
+            let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            listener.detach();
+        });
+        ran.unwrap();
+        let incoming = kept.recv().unwrap();
+        assert_eq!(client.join().unwrap().unwrap(), 0);
+        // The number is given to the next that is opened.
+        let other = std::net::TcpListener::bind(any_port()).unwrap();
+        let addr = incoming.local_addr().map_err(|error| error.kind());
+        assert_eq!(addr, Err(ErrorKind::NotConnected));
+        drop(incoming.open_unique());
+        assert!(other.local_addr().is_ok(), "closed twice");
+    }
+}
+
 /// Panics when it is dropped.
 struct Bomb(Arc<AtomicUsize>);
 

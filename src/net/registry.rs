@@ -1,5 +1,5 @@
 //! What has callbacks of the user's, for as long as it lives: connections by their home core, and
-//! listeners.
+//! listeners. And connections that have no color yet, whose descriptors the end closes as well.
 //!
 //! A callback mostly holds the very state that owns what calls it: a session has its stream, and
 //! the stream's `on_data` has a handle to the session. Nobody would ever drop such a ring. So a
@@ -12,16 +12,27 @@ use crate::color::CoreId;
 use crate::host::inner::{Ended, Inner};
 use crate::host::panics::InTurn;
 use crate::host::source::Attached;
+use crate::io::{Fd, Owner};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use slab::Slab;
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
+/// A connection, as long as anybody has it.
+#[derive(Debug)]
+enum Entry {
+    /// It has no color yet.
+    Incoming(Fd, Owner),
+    Conn(Weak<Conn>),
+    /// It had no color at the end, which has closed it.
+    Closed,
+}
+
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    conns: Box<[Mutex<Slab<Weak<Conn>>>]>,
+    conns: Box<[Mutex<Slab<Entry>>]>,
     listeners: Mutex<Vec<Weak<Listening>>>,
     /// Which cores' drivers have been made.
     claimed: Box<[AtomicBool]>,
@@ -48,13 +59,36 @@ impl Registry {
     }
 
     /// Notes a connection of this core, under the key that it is given back by.
-    pub(super) fn add(&self, home: CoreId, conn: Weak<Conn>) -> usize {
-        self.conns[home.index()].lock().unwrap().insert(conn)
+    pub(super) fn add(&self, home: CoreId, fd: Fd, owner: Owner) -> usize {
+        let incoming = Entry::Incoming(fd, owner);
+        self.conns[home.index()].lock().unwrap().insert(incoming)
     }
 
-    pub(super) fn remove(&self, home: CoreId, key: usize) {
+    /// The connection has got its color. False: the end has closed it before.
+    #[must_use]
+    pub(super) fn opened(&self, home: CoreId, key: usize, conn: Weak<Conn>) -> bool {
+        let mut conns = self.conns[home.index()].lock().unwrap();
+        let before = std::mem::replace(&mut conns[key], Entry::Conn(conn));
+        matches!(before, Entry::Incoming(..))
+    }
+
+    /// Calls `f` unless the end has closed the connection, and lets it wait meanwhile.
+    pub(super) fn unless_closed<R>(
+        &self,
+        home: CoreId,
+        key: usize,
+        f: impl FnOnce() -> R,
+    ) -> Option<R> {
+        let conns = self.conns[home.index()].lock().unwrap();
+        (!matches!(conns[key], Entry::Closed)).then(f)
+    }
+
+    /// Nobody has the connection any more. True if its descriptor is the caller's to close: it had
+    /// no color, and the end has not closed it.
+    pub(super) fn remove(&self, home: CoreId, key: usize) -> bool {
         // Dropped when the lock is free, though a weak reference runs nobody's code.
-        let _conn = self.conns[home.index()].lock().unwrap().remove(key);
+        let entry = self.conns[home.index()].lock().unwrap().remove(key);
+        matches!(entry, Entry::Incoming(..))
     }
 
     /// The connections whose home this core is.
@@ -62,8 +96,23 @@ impl Registry {
         let conns = self.conns[home.index()].lock().unwrap();
         conns
             .iter()
-            .filter_map(|(_, conn)| conn.upgrade())
+            .filter_map(|(_, entry)| match entry {
+                Entry::Conn(conn) => conn.upgrade(),
+                Entry::Incoming(..) | Entry::Closed => None,
+            })
             .collect()
+    }
+
+    /// Closes those without a color, whoever keeps them: their peers would hear of no end.
+    fn close_incoming(&self) {
+        for conns in &self.conns {
+            for (_, entry) in &mut *conns.lock().unwrap() {
+                if let Entry::Incoming(fd, owner) = entry {
+                    owner.close(*fd);
+                    *entry = Entry::Closed;
+                }
+            }
+        }
     }
 
     /// Notes a listener.
@@ -76,6 +125,7 @@ impl Registry {
 
 impl Attached for Registry {
     fn drop_callbacks(&self, ended: &mut Ended<'_>, drops: &mut InTurn) {
+        self.close_incoming();
         for home in 0..self.conns.len() {
             for conn in self.of(CoreId::of(home)) {
                 conn.end(ended, drops);

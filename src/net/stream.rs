@@ -11,6 +11,7 @@ use crate::host::quiesce::Until;
 use crate::host::unique::UniqueColor;
 use crate::io::{Fd, How, Owner, RecvBuf, SendBuf};
 use crate::net::driver::Driver;
+use crate::net::registry::Registry;
 use crate::{Color, Cx, Handler, Refused};
 use std::fmt;
 use std::io;
@@ -21,20 +22,25 @@ use std::time::Duration;
 
 /// A connection that has just been made and has no color yet.
 ///
-/// Dropped, it is closed; while a panic unwinds, it is reset.
+/// Dropped, it is closed; while a panic unwinds, it is reset. The end of the run closes it, too.
 #[must_use = "dropping it closes the connection"]
 pub struct Incoming {
+    /// None once it has a color.
     fd: Option<Fd>,
     home: CoreId,
+    /// Where it is noted in the registry.
+    key: usize,
     owner: Owner,
     poster: Poster,
 }
 
 impl Incoming {
     pub(super) fn new(fd: Fd, home: CoreId, owner: Owner, poster: Poster) -> Incoming {
+        let key = Registry::of_runtime(&poster.inner).add(home, fd, owner.clone());
         Incoming {
             fd: Some(fd),
             home,
+            key,
             owner,
             poster,
         }
@@ -55,10 +61,7 @@ impl Incoming {
     /// # Errors
     /// If the peer is gone already.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        match self.fd {
-            Some(fd) => self.owner.peer_addr(fd),
-            None => Err(io::ErrorKind::NotConnected.into()),
-        }
+        self.addr(Owner::peer_addr)
     }
 
     /// The address at this end.
@@ -66,10 +69,16 @@ impl Incoming {
     /// # Errors
     /// If the system does not tell.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        match self.fd {
-            Some(fd) => self.owner.local_addr(fd),
-            None => Err(io::ErrorKind::NotConnected.into()),
-        }
+        self.addr(Owner::local_addr)
+    }
+
+    fn addr(&self, of: fn(&Owner, Fd) -> io::Result<SocketAddr>) -> io::Result<SocketAddr> {
+        // The number of a descriptor that the end has closed may be another's by now.
+        let addr = self.fd.and_then(|fd| {
+            let registry = Registry::of_runtime(&self.poster.inner);
+            registry.unless_closed(self.home, self.key, || of(&self.owner, fd))
+        });
+        addr.unwrap_or_else(|| Err(io::ErrorKind::NotConnected.into()))
     }
 
     /// Gives the connection to a color of the runtime that made it, which is moved to the
@@ -88,14 +97,16 @@ impl Incoming {
     fn make(&mut self, color: Color, unique: Option<UniqueColor>) -> Stream {
         let fd = self.fd.take().expect("taken here and by the drop only");
         let (owner, poster) = (self.owner.clone(), self.poster.clone());
-        let conn = Conn::new(fd, self.home, owner, poster, color, unique);
+        let conn = Conn::new(fd, self.home, self.key, owner, poster, color, unique);
         Stream { conn, owner: true }
     }
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if let Some(fd) = self.fd.take() {
+        if let Some(fd) = self.fd.take()
+            && Registry::of_runtime(&self.poster.inner).remove(self.home, self.key)
+        {
             if panicking() {
                 self.owner.reset(fd);
             }

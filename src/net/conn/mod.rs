@@ -48,7 +48,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::{Color, Cx, Handler};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,16 +163,17 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    /// A connection of this color that is at home on a core, noted in the registry.
+    /// A connection of this color that is at home on a core, noted in the registry under `key`.
     pub(super) fn new(
         fd: Fd,
         home: CoreId,
+        key: usize,
         owner: Owner,
         poster: Poster,
         color: Color,
         unique: Option<UniqueColor>,
     ) -> Arc<Conn> {
-        Arc::new_cyclic(|conn| Conn {
+        let conn = Arc::new(Conn {
             through_stop: AtomicBool::new(false),
             fd,
             owner,
@@ -180,10 +181,15 @@ impl Conn {
             at_home: AtHome::new(Arc::clone(&poster.inner), home, HomeHalf::default()),
             closed: AtomicBool::new(false),
             under_way: AtomicU32::new(0),
-            key: Registry::of_runtime(&poster.inner).add(home, Weak::clone(conn)),
+            key,
             colored: InColor::new(poster, color, ColorHalf::new()),
             _unique: unique,
-        })
+        });
+        let registry = Registry::of_runtime(&conn.poster().inner);
+        if !registry.opened(home, key, Arc::downgrade(&conn)) {
+            conn.closed.store(true, Ordering::Relaxed);
+        }
+        conn
     }
 
     pub(super) fn color(&self) -> Color {
