@@ -238,13 +238,11 @@ impl Gate {
         let Level { through, next, .. } = levels.remove(due);
         self.due = next;
         // Posted through it after its deadline's event, say. They are due before the backlog.
-        let mut late = through;
-        if !late.is_empty() {
-            if !self.backlog.is_empty() {
-                late.append_all(self.backlog.take());
-            }
-            self.backlog = late;
+        let mut waiting = through;
+        if !self.backlog.is_empty() {
+            waiting.append_all(self.backlog.take());
         }
+        self.backlog = waiting;
     }
 
     /// An event that could not begin waits again: at the end, or where it was let go from.
@@ -425,7 +423,8 @@ impl Gates {
     /// before all others of the color.
     pub(crate) fn end_shared(&self, slot: SlotId, color: Color) -> Option<Event> {
         self.with(slot, color, |gate, levels| {
-            gate.begin();
+            // Holds and readers exclude each other, and an event that is let go is the next to begin.
+            check!(gate.latest.is_none() && !gate.let_go, "ends out of turn");
             gate.readers -= 1;
             gate.let_go(levels)
         })
@@ -496,13 +495,8 @@ impl Gates {
             if ends {
                 gate.end_due(levels);
             }
-            // Only an event that was let go lets the next one go.
-            let next = if ends || again {
-                gate.let_go(levels)
-            } else {
-                None
-            };
-            (Arrival::Runs, next)
+            // None waits, unless this one was let go, or ends the hold.
+            (Arrival::Runs, gate.let_go(levels))
         })
     }
 
@@ -581,7 +575,6 @@ impl Gates {
             all.extend(gates.map(|gate| gate.backlog.take()));
             all.extend(levels.iter_mut().map(|(_, level)| level.through.take()));
         }
-        all.retain(|fifo| !fifo.is_empty());
         all
     }
 }
@@ -605,5 +598,121 @@ impl Gate {
         }
         let next = if again { self.let_go(levels) } else { None };
         (Arrival::Late, next)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Cx;
+    use crate::event::maker::Maker;
+    use crate::event::node::Sort;
+    use crate::event::pool::Depot;
+
+    const SLOT: SlotId = SlotId::of(2);
+    /// Two colors of the slot.
+    const COLORS: [Color; 2] = [Color::new(2), Color::new(6)];
+
+    const BY: HeldBy = HeldBy {
+        profile: ProfileId::OVERFLOW,
+        since_ns: 7,
+    };
+
+    struct World {
+        gates: Gates,
+        profiles: Profiles,
+        maker: Maker,
+    }
+
+    impl World {
+        fn new() -> World {
+            World {
+                gates: Gates::new(4),
+                profiles: Profiles::new(false),
+                maker: Maker::new(&Depot::new(100, 1)),
+            }
+        }
+
+        fn hold(&self, color: Color, number: u64) -> HoldId {
+            let number = HoldNumber::new(CoreId::of(0), number);
+            self.gates.hold(SLOT, color, (number, BY), &self.profiles)
+        }
+
+        /// An event of the color is about to begin.
+        fn admit(&mut self, color: Color) -> Admission {
+            let f = |_: &mut Cx| ();
+            let made = self
+                .maker
+                .make_own(&self.profiles, None, color, f, Sort::ORDINARY);
+            self.gates.admit(SLOT, color, made.0)
+        }
+
+        fn put_aside(&mut self, color: Color) {
+            let admission = self.admit(color);
+            assert!(matches!(admission, Admission::PutAside), "{admission:?}");
+        }
+
+        /// The event that is let go begins. The next one that is let go.
+        fn begins(&self, color: Color, event: Option<Event>) -> Option<Event> {
+            match self.gates.admit(SLOT, color, event.expect("it waits")) {
+                Admission::Begins(event, next) => {
+                    self.profiles.discard(event);
+                    next
+                }
+                Admission::PutAside => panic!("it may begin"),
+            }
+        }
+
+        fn assert_open(&self) {
+            assert!(!self.gates.any_at(SLOT));
+            for shard in &self.gates.shards {
+                let Shard { at_slots, levels } = &*shard.lock().unwrap();
+                assert!(at_slots.is_empty() && levels.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_gate_is_gone_when_no_hold_is_out_and_no_event_waits() {
+        let mut world = World::new();
+        for waiting in 0..3 {
+            let holds = COLORS.map(|color| world.hold(color, waiting));
+            for color in COLORS {
+                (0..waiting).for_each(|_| world.put_aside(color));
+            }
+            for (color, hold) in COLORS.into_iter().zip(holds) {
+                let (arrival, mut next) = world.gates.arrive(SLOT, color, hold, true);
+                assert!(matches!(arrival, Arrival::Runs));
+                for _ in 0..waiting {
+                    assert!(world.gates.any_at(SLOT));
+                    next = world.begins(color, next);
+                }
+                assert!(next.is_none());
+            }
+            world.assert_open();
+        }
+    }
+
+    #[test]
+    fn readers_are_reported_while_they_read() {
+        let mut world = World::new();
+        let [color, _] = COLORS;
+        world.gates.share(SLOT, color, BY, &world.profiles);
+        (0..2).for_each(|_| world.put_aside(color));
+        let held = world.gates.held();
+        assert_eq!(held.len(), 1);
+        assert!(held[0].shared && held[0].by.since_ns == 7 && held[0].behind == 2);
+        let next = world.gates.end_shared(SLOT, color);
+        assert!(world.gates.held().is_empty());
+        let next = world.begins(color, next);
+        // The first of them holds the color, and the second waits again.
+        let hold = world.hold(color, 0);
+        assert!(!world.gates.held()[0].shared);
+        assert_eq!(world.gates.held().len(), 1);
+        let aside = world.gates.admit(SLOT, color, next.expect("it waits"));
+        assert!(matches!(aside, Admission::PutAside));
+        let (_, next) = world.gates.arrive(SLOT, color, hold, true);
+        assert!(world.begins(color, next).is_none());
+        world.assert_open();
     }
 }

@@ -3,10 +3,10 @@
 mod common;
 
 use common::{Alive, Bound, cores};
-use mely::sim::{Simulation, Step};
+use mely::sim::{self, Simulation, Step};
 use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, Hold, NoReply, PostError, RunError, Runtime,
-    Stealing,
+    Callback, Color, Colored, Cores, Cx, Handler, Hold, NoReply, OnPanic, PostError, RunError,
+    Runtime, Stealing,
 };
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -344,24 +344,38 @@ fn an_answer_in_time_cancels_the_deadline() {
 }
 
 /// Events through a hold that come behind its deadline's event run before those that wait in the
-/// color, in their order; also if the deadline's event holds the color again.
+/// color, in their order; also if the deadline's event holds the color again, and if it posts those
+/// that wait.
 #[test]
 fn what_is_behind_a_deadline_in_its_hold_goes_before_what_waits() {
-    for (seed, holds_again) in (0..60).zip([false, true].into_iter().cycle()) {
+    let ways = [(false, false), (true, false), (true, true)];
+    for (seed, (holds_again, posts)) in (0..60).zip(ways.into_iter().cycle()) {
         let log = Log::default();
         let all = log.clone();
         simulate(seed, 2, move |cx| {
             let first = cx.hold();
             let mut second = cx.hold();
-            for i in 0..2 {
-                cx.post(HELD, all.event(format!("waits {i}")));
+            let its = all.clone();
+            let post = move |cx: &Cx| {
+                for i in 0..2 {
+                    cx.post(HELD, its.event(format!("waits {i}")));
+                }
+            };
+            if !posts {
+                post(cx);
             }
             let its = all.clone();
             let deadline = move |cx: &mut Cx| {
                 its.add("deadline");
+                if posts {
+                    post(cx);
+                }
                 if holds_again {
                     let again = cx.hold();
-                    cx.post(OTHER, move |_cx| again.resume(its.event("held again")));
+                    // When the others have come.
+                    let resume = move |_cx: &mut Cx| again.resume(its.event("held again"));
+                    let later = Callback::anonymous(OTHER, resume);
+                    cx.timer(Duration::from_micros(100), later);
                 }
             };
             second.resume_after(cx, Duration::from_micros(10), deadline);
@@ -397,6 +411,7 @@ fn what_a_hold_is_given_when_it_is_over_is_dropped_at_once() {
                 let other = cx.hold();
                 let payload = alive.payload();
                 let late = move |_cx: &mut Cx| drop(payload);
+                let later = alive.clone();
                 let over = if resumes {
                     over.resume(late);
                     None
@@ -404,13 +419,51 @@ fn what_a_hold_is_given_when_it_is_over_is_dropped_at_once() {
                     over.resume_after(cx, Duration::from_secs(3_600), late);
                     Some(over)
                 };
+                assert_eq!(alive.count(), 1, "by an event of the color");
                 let look = move |_cx: &mut Cx| {
-                    assert_eq!(alive.count(), 0);
+                    assert_eq!(later.count(), 0);
                     drop((over, other));
                 };
                 cx.timer(Duration::from_millis(1), Callback::anonymous(OTHER, look));
             });
         });
+    }
+}
+
+/// A deadline may pass between the call that resumes its hold and the event that does so. It comes
+/// behind that event, and is dropped in the color soon, also while that is held again.
+#[test]
+fn a_deadline_behind_the_continuation_is_dropped_at_once() {
+    for seed in 0..30 {
+        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+        let mut simulation = builder.simulate(seed).unwrap();
+        let alive = Alive::default();
+        let (late, looks) = (alive.payload(), Arc::new(Mutex::new(0)));
+        let looked = Arc::clone(&looks);
+        let first = move |cx: &mut Cx| {
+            let mut hold = cx.hold();
+            let resumes = move |cx: &mut Cx| {
+                let never = move |_cx: &mut Cx| drop(late);
+                hold.resume_after(cx, Duration::from_micros(10), never);
+                hold.resume(move |cx| {
+                    assert_eq!(alive.count(), 1);
+                    let again = cx.hold();
+                    let look = move |_cx: &mut Cx| {
+                        assert_eq!(alive.count(), 0);
+                        *looked.lock().unwrap() += 1;
+                        drop(again);
+                    };
+                    cx.timer(Duration::from_millis(1), Callback::anonymous(OTHER, look));
+                });
+            };
+            cx.post(OTHER, resumes);
+            cx.flush();
+            // Meanwhile the other core resumes, and the deadline passes there.
+            sim::work(cx, Duration::from_millis(1));
+        };
+        simulation.run(move |cx| cx.post(HELD, first)).unwrap();
+        assert_eq!(*looks.lock().unwrap(), 1);
     }
 }
 
@@ -621,6 +674,76 @@ fn callbacks_that_resume_do_not_wait_for_their_own_hold() {
     }
 }
 
+/// No other core is needed for it.
+#[test]
+fn a_callback_that_resumes_runs_on_the_core_of_the_hold() {
+    for core in 0..2 {
+        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+        let mut simulation = builder.simulate(core).unwrap();
+        let held = Color::from(core);
+        let first = move |cx: &mut Cx| {
+            assert_eq!(cx.core() as u64, core);
+            for _ in 0..100 {
+                let resumes = cx.hold().on(|_cx| ());
+                cx.timer(Duration::from_micros(10), resumes);
+            }
+        };
+        simulation.run(move |cx| cx.post(held, first)).unwrap();
+        let other = &simulation.stats().cores[1 - core as usize];
+        assert!(other.events < 10, "{}", other.events);
+    }
+}
+
+#[test]
+fn a_hold_is_resumed_by_a_callback_of_its_color() {
+    static ANSWER: Handler = Handler::new("answer");
+    let log = Log::default();
+    let (all, told) = (log.clone(), log.clone());
+    let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+    let builder = builder.panic_hook(move |report| told.add(&report.message));
+    let builder = builder.cores(Cores::Count(1)).exit_when_idle(true);
+    let mut simulation = builder.simulate(0).unwrap();
+    let first = move |cx: &mut Cx| {
+        let [hold, another] = [(); 2].map(|()| cx.hold());
+        cx.post(HELD, all.event("waited"));
+        cx.post(OTHER, move |_cx| {
+            let answer = move |cx: &mut Cx| all.add(format!("{} in {}", cx.handler(), cx.color()));
+            hold.resume_callback(ANSWER.on(HELD, answer));
+            another.resume_callback(ANSWER.on(OTHER, |_cx| ()));
+        });
+    };
+    simulation.run(move |cx| cx.post(HELD, first)).unwrap();
+    let refused = "a callback of color 8 resumes a hold of color 7";
+    log.assert(&[refused, "answer in 7", "waited"]);
+    assert_eq!(simulation.stats().cores[0].holds_dropped, 1);
+}
+
+/// An event through the hold only if it is of its color; any other one is of its own.
+#[test]
+fn a_hold_posts_to_the_states_of_all_colors() {
+    for seed in 0..30 {
+        let log = Log::default();
+        let all = log.clone();
+        simulate(seed, 2, move |cx| {
+            let hold = cx.hold();
+            cx.post(HELD, all.event("waited"));
+            for color in [HELD, OTHER] {
+                let (state, its) = (Colored::new(cx, color, color.value()), all.clone());
+                let event = move |value: &mut u64, cx: &mut Cx| {
+                    assert_eq!(*value, cx.color().value());
+                    its.add("state");
+                };
+                state.post(&hold, event).unwrap();
+            }
+            let resume = move |_cx: &mut Cx| hold.resume(all.event("resumed"));
+            let later = Duration::from_micros(100);
+            cx.timer(later, Callback::anonymous(OTHER, resume));
+        });
+        log.assert(&["state", "state", "resumed", "waited"]);
+    }
+}
+
 #[test]
 fn a_callback_that_is_dropped_drops_its_hold_in_the_color() {
     struct Tells(Log);
@@ -639,9 +762,10 @@ fn a_callback_that_is_dropped_drops_its_hold_in_the_color() {
             cx.post(OTHER, move |_cx| {
                 all.add("drops");
                 drop(never);
+                all.add("goes on");
             });
         });
-        log.assert(&["drops", "dropped", "waited"]);
+        log.assert(&["drops", "goes on", "dropped", "waited"]);
         let dropped: u64 = stats.cores.iter().map(|core| core.holds_dropped).sum();
         assert_eq!(dropped, 1);
     }
@@ -759,6 +883,7 @@ fn at_the_limit_a_hold_can_still_be_resumed() {
                 assert!(matches!(full, Err(PostError::Full(_))));
                 let elsewhere = Colored::new(cx, OTHER, ());
                 assert!(elsewhere.try_post(&hold, |(), _cx| ()).is_err());
+                assert!(elsewhere.post(&hold, |(), _cx| ()).is_err());
                 hold.resume(all.event("resumed"));
             });
         })

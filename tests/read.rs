@@ -4,8 +4,8 @@ mod common;
 
 use common::{Alive, Bound, cores, eventually};
 use mely::{
-    Color, Colored, Cores, Cx, Handler, HandlerProfile, NoReply, OnPanic, PostError, Refused,
-    RunError, Runtime, sim,
+    Color, Colored, Cores, Cx, Handler, HandlerProfile, Hold, KeepAlive, NoReply, OnPanic,
+    PostError, Refused, RunError, Runtime, sim,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -39,6 +39,57 @@ fn readers_of_one_state_run_at_the_same_time() {
         })
         .unwrap();
     assert_eq!(inside.load(Ordering::SeqCst), 2);
+}
+
+/// Each lets the next one go that waits, of one state or of several; also if it has nothing to read.
+#[test]
+fn readers_that_have_waited_run_at_the_same_time() {
+    for (seed, (several, poisoned)) in (0..40).zip(
+        [(false, false), (false, true), (true, false), (true, true)]
+            .into_iter()
+            .cycle(),
+    ) {
+        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = builder
+            .on_panic(OnPanic::DropEvent)
+            .panic_hook(|_report| ());
+        let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
+        let inside = Arc::new(Mutex::new((0, 0)));
+        let (all, written) = (Arc::clone(&inside), Arc::new(AtomicBool::new(false)));
+        let writes = Arc::clone(&written);
+        let start = move |cx: &mut Cx| {
+            let states = [1, 2].map(|color| Colored::new(cx, Color::from(color), 5));
+            for state in &states {
+                state.post(cx, move |_, cx| {
+                    let go_on = cx.hold().on(|_cx| ());
+                    cx.timer(Duration::from_millis(1), go_on);
+                    assert!(!poisoned);
+                });
+            }
+            for _ in 0..2 {
+                let all = Arc::clone(&all);
+                let read = move |cx: &mut Cx| {
+                    let mut inside = all.lock().unwrap();
+                    inside.0 += 1;
+                    inside.1 = inside.0.max(inside.1);
+                    drop(inside);
+                    sim::work(cx, Duration::from_millis(1));
+                    all.lock().unwrap().0 -= 1;
+                };
+                if several {
+                    cx.read_all_as(&LONG, [&states[0], &states[1]], move |_, cx| read(cx));
+                } else {
+                    states[0].read_as(cx, &LONG, move |_, cx| read(cx));
+                }
+            }
+            let color = states[0].color();
+            cx.post(color, move |_cx| writes.store(true, Ordering::Relaxed));
+        };
+        simulation.run(start).unwrap();
+        let most = if poisoned { 0 } else { 2 };
+        assert_eq!(*inside.lock().unwrap(), (0, most), "seed {seed}");
+        assert!(written.load(Ordering::Relaxed), "seed {seed}");
+    }
 }
 
 /// Writes and reads in turn, of several states, on several cores and from a foreign thread.
@@ -285,6 +336,26 @@ fn a_reader_that_panics_poisons_nothing() {
     assert_eq!((other, goes_on), (Ok("two"), Ok(5)));
 }
 
+#[test]
+fn a_read_of_a_poisoned_state_says_why_it_panics() {
+    let _bound = Bound::new("a_read_of_a_poisoned");
+    let messages = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&messages);
+    let builder = cores(1).on_panic(OnPanic::DropEvent).exit_when_idle(true);
+    let builder =
+        builder.panic_hook(move |report| told.lock().unwrap().push(report.message.clone()));
+    let start = |cx: &mut Cx| {
+        let [a, b] = [1, 2].map(|color| Colored::new(cx, Color::from(color), 1));
+        a.post(cx, |_, _cx| panic!("{}", Refused::Poisoned));
+        a.read(cx, |_, _cx| ());
+        cx.read_all([&a, &b], |_, _cx| ());
+        cx.read_all((&b, &a), |_, _cx| ());
+    };
+    builder.build().unwrap().run(start).unwrap();
+    let poisoned = Refused::Poisoned.to_string();
+    assert_eq!(*messages.lock().unwrap(), vec![poisoned; 4]);
+}
+
 /// The state is lent to readers: nobody of its color finds it.
 #[test]
 fn what_is_refused_gives_the_closure_back() {
@@ -320,7 +391,8 @@ fn what_is_refused_gives_the_closure_back() {
     assert_eq!(alive.count(), 0);
 }
 
-/// A drain runs what is read and what waits for it; through a keep-alive a read is accepted then.
+/// A drain runs what is read and what waits for it; through a keep-alive and through a hold a read
+/// is accepted then.
 #[test]
 fn a_stop_waits_for_readers() {
     let _bound = Bound::new("a_stop_waits");
@@ -329,13 +401,15 @@ fn a_stop_waits_for_readers() {
     let (give, take) = channel();
     let runtime = cores(2).build().unwrap();
     let outside = thread::spawn(move || {
-        let (keep_alive, state): (mely::KeepAlive, Colored<i32>) = take.recv().unwrap();
+        let (keep_alive, hold, state): (KeepAlive, Hold, Colored<i32>) = take.recv().unwrap();
         eventually("the stop", || {
             keep_alive.poster().post(Color::from(3), |_cx| ()).is_err()
         });
         let mut asked = state.ask_read(&keep_alive, |state, _cx| *state).unwrap();
         let seen = asked.recv();
-        late.store(seen == Ok(2), Ordering::Relaxed);
+        let mut asked = state.ask_read(&hold, |state, _cx| *state).unwrap();
+        let again = asked.recv();
+        late.store((seen, again) == (Ok(2), Ok(2)), Ordering::Relaxed);
     });
     runtime
         .run(move |cx| {
@@ -345,7 +419,7 @@ fn a_stop_waits_for_readers() {
                 *state = 2;
                 assert!(!written.load(Ordering::Relaxed));
             });
-            give.send((cx.keep_alive(), state)).unwrap();
+            give.send((cx.keep_alive(), cx.hold(), state)).unwrap();
         })
         .unwrap();
     outside.join().unwrap();

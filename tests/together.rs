@@ -259,6 +259,41 @@ fn sets_that_overlap_in_any_order_do_not_wait_for_each_other() {
     }
 }
 
+/// Two of the states are of one color.
+#[test]
+fn each_way_to_give_states_gives_all_of_them() {
+    let _bound = Bound::new("each_way");
+    let runtime = cores(1).exit_when_idle(true).build().unwrap();
+    let ran = Arc::new(AtomicU64::new(0));
+    let all = Arc::clone(&ran);
+    runtime
+        .run(move |cx| {
+            let ran = || {
+                let ran = Arc::clone(&all);
+                move |values: &[u64]| {
+                    assert_eq!(values, [4, 5, 6]);
+                    ran.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            let [a, b, c] = [4, 5, 6].map(|n: u64| Colored::new(cx, Color::from(n / 5), n));
+            let states = vec![a.clone(), b.clone(), c.clone()];
+            let (array, tuple, slice, vec) = (ran(), ran(), ran(), ran());
+            cx.with_all([&a, &b, &c], move |all, _cx| array(&all.map(|n| *n)));
+            cx.with_all((&a, &b, &c), move |(a, b, c), _cx| tuple(&[*a, *b, *c]));
+            let values = |all: Vec<&mut u64>| Vec::from_iter(all.into_iter().map(|n| *n));
+            cx.with_all(&states[..], move |all, _cx| slice(&values(all)));
+            cx.with_all(states.clone(), move |all, _cx| vec(&values(all)));
+            let (array, tuple, slice, vec) = (ran(), ran(), ran(), ran());
+            cx.read_all([&a, &b, &c], move |all, _cx| array(&all.map(|n| *n)));
+            cx.read_all((&a, &b, &c), move |(a, b, c), _cx| tuple(&[*a, *b, *c]));
+            let values = |all: Vec<&u64>| Vec::from_iter(all.into_iter().copied());
+            cx.read_all(&states[..], move |all, _cx| slice(&values(all)));
+            cx.read_all(states, move |all, _cx| vec(&values(all)));
+        })
+        .unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 8);
+}
+
 /// Other colors go on while one is waited for.
 #[test]
 fn nobody_else_waits() {
@@ -385,8 +420,11 @@ fn what_cannot_be_is_refused() {
     let [a, b] = [&one, &two].map(|runtime| Colored::new(&runtime.poster(), Color::from(1), 1));
     let alive = Alive::default();
     type States = Vec<Colored<i32>>;
-    let sets: [(States, Refused); 3] = [
-        (vec![a.clone(), a.clone()], Refused::Twice(a.color())),
+    let c = Colored::new(&poster, Color::from(2), 1);
+    let twice = Refused::Twice(a.color());
+    let sets: [(States, Refused); 4] = [
+        (vec![a.clone(), a.clone()], twice),
+        (vec![a.clone(), c, a.clone()], twice),
         (vec![a.clone(), b.clone()], Refused::TwoRuntimes),
         (vec![], Refused::NoState),
     ];

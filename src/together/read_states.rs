@@ -62,9 +62,7 @@ impl<T: Send + Sync + 'static> ReadHandles for Vec<Colored<T>> {
     type Reads = Vec<Read<T>>;
 
     fn begin(&self, number: usize, cx: &mut Cx, reads: &mut Self::Reads) -> bool {
-        if reads.is_empty() {
-            reads.resize_with(self.len(), || None);
-        }
+        reads.resize_with(self.len(), || None);
         begin(&self[number], cx, &mut reads[number])
     }
 
