@@ -281,15 +281,6 @@ pub(crate) struct WaitsAt {
     hold: Option<HoldId>,
     /// Before the others.
     first: bool,
-    /// As an event that passes.
-    passes: bool,
-}
-
-impl WaitsAt {
-    /// Whether it still passes: it came through its hold, or reads.
-    pub(crate) fn passes(self) -> bool {
-        self.passes
-    }
 }
 
 /// The gates of a slot: one, but where two colors that share the slot wait.
@@ -432,11 +423,7 @@ impl Gates {
 
     /// An event has begun that would read. Whether it may, and where it waits otherwise.
     pub(crate) fn may_read(&self, slot: SlotId, color: Color) -> (bool, WaitsAt) {
-        let place = |first| WaitsAt {
-            hold: None,
-            first,
-            passes: true,
-        };
+        let place = |first| WaitsAt { hold: None, first };
         if !self.any_at(slot) {
             return (true, place(false));
         }
@@ -488,7 +475,6 @@ impl Gates {
                 let place = WaitsAt {
                     hold: Some(hold),
                     first: again,
-                    passes: true,
                 };
                 return (Arrival::Waits(place), None);
             }
@@ -500,7 +486,7 @@ impl Gates {
         })
     }
 
-    /// An event that arrived waits here, made anew.
+    /// An event that arrived waits here, made anew. It passes: when it is let go, it arrives again.
     pub(crate) fn wait(&self, slot: SlotId, color: Color, place: WaitsAt, event: Event) {
         self.with(slot, color, |gate, levels| {
             let waiting = match place.hold {
@@ -580,8 +566,8 @@ impl Gates {
 }
 
 impl Gate {
-    /// An event whose hold has ended before. What was posted through it is an ordinary event by
-    /// now.
+    /// An event whose hold has ended before. What was posted through it waits as an ordinary event
+    /// does.
     fn late(
         &mut self,
         levels: &mut Slab<Level>,
@@ -592,7 +578,6 @@ impl Gate {
             let place = WaitsAt {
                 hold: None,
                 first: again,
-                passes: false,
             };
             return (Arrival::Waits(place), None);
         }

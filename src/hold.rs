@@ -482,7 +482,7 @@ where
     let core = &mut cx.worker().core;
     let ends = !over.load(Ordering::Acquire);
     match core.arrive(hold, ends) {
-        Arrival::Waits(place) if place.passes() => {
+        Arrival::Waits(place) => {
             core.wait(None, place, move |cx: &mut Cx| fire(cx, hold, over, f));
         }
         Arrival::Runs if ends => {
@@ -492,6 +492,6 @@ where
             }
             f(cx);
         }
-        Arrival::Waits(_) | Arrival::Runs | Arrival::Late => drop(f),
+        Arrival::Runs | Arrival::Late => drop(f),
     }
 }

@@ -2,14 +2,15 @@
 
 mod common;
 
-use common::{Alive, Bound, cores};
+use common::{Alive, Bound, cores, eventually};
 use mely::sim::{self, Simulation, Step};
 use mely::{
     Callback, Color, Colored, Cores, Cx, Handler, Hold, NoReply, OnPanic, PostError, RunError,
     Runtime, Stealing,
 };
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 const HELD: Color = Color::new(7);
@@ -465,6 +466,38 @@ fn a_deadline_behind_the_continuation_is_dropped_at_once() {
         simulation.run(move |cx| cx.post(HELD, first)).unwrap();
         assert_eq!(*looks.lock().unwrap(), 1);
     }
+}
+
+/// One of the two ends it, each time: a hold that both ended would count for one event too many.
+#[test]
+fn a_deadline_and_a_continuation_at_the_same_moment_end_it_once() {
+    let _bound = Bound::new("a_deadline_and_a_continuation");
+    const ROUNDS: u64 = if cfg!(miri) { 10 } else { 20_000 };
+    const OUT: u64 = 1_000;
+    let runtime = cores(1).exit_when_idle(true).build().unwrap();
+    let poster = runtime.poster();
+    runtime
+        .run(move |cx| {
+            let (give, take) = channel::<Hold>();
+            let out: Vec<Hold> = (0..OUT).map(|_| cx.hold()).collect();
+            thread::spawn(move || {
+                take.iter().for_each(|hold| hold.resume(|_cx| ()));
+                eventually("the end of all", || poster.stats().events_waiting <= OUT);
+                assert_eq!(poster.stats().events_waiting, OUT);
+                drop(out);
+            });
+            fn again(cx: &mut Cx, give: Sender<Hold>, left: u64) {
+                if left == 0 {
+                    return;
+                }
+                let mut hold = cx.hold();
+                hold.resume_after(cx, Duration::ZERO, |_cx| ());
+                give.send(hold).unwrap();
+                cx.post(Color::from(100 + left), move |cx| again(cx, give, left - 1));
+            }
+            cx.post(HELD, move |cx| again(cx, give, ROUNDS));
+        })
+        .unwrap();
 }
 
 /// Each is taken through the one before: so they end in the opposite order, and all wait but one.

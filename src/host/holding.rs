@@ -26,12 +26,9 @@ pub(crate) fn arrive<F>(
         // A late continuation is dropped here, in the color.
         Arrival::Late if ends => drop(f),
         Arrival::Late => f(cx),
-        Arrival::Waits(place) if place.passes() => {
-            core.wait(handler, place, move |cx: &mut Cx| {
-                arrive(cx, handler, hold, ends, f);
-            });
-        }
-        Arrival::Waits(place) => core.wait(handler, place, f),
+        Arrival::Waits(place) => core.wait(handler, place, move |cx: &mut Cx| {
+            arrive(cx, handler, hold, ends, f);
+        }),
     }
 }
 

@@ -151,12 +151,9 @@ impl Core {
         self.record_wait();
         let (slot, color) = self.running_color();
         let profiles = &self.shared.profiles;
-        let sort = if place.passes() {
-            Sort::PASSING
-        } else {
-            Sort::ORDINARY
-        };
-        let (event, _) = self.maker.make_own(profiles, handler, color, f, sort);
+        let (event, _) = self
+            .maker
+            .make_own(profiles, handler, color, f, Sort::PASSING);
         self.shared.gates.wait(slot, color, place, event);
         self.running.forget_begun();
     }
