@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What is broken unless files are named.
-pub(crate) const FILES: [&str; 16] = [
+pub(crate) const FILES: [&str; 17] = [
     "src/event",
     "src/shared",
     "src/sched",
@@ -28,6 +28,7 @@ pub(crate) const FILES: [&str; 16] = [
     "src/gate.rs",
     "src/hold.rs",
     "src/ask",
+    "src/together",
 ];
 
 /// Where the function is that asks which mutant runs.
