@@ -414,7 +414,8 @@ impl Gates {
     /// before all others of the color.
     pub(crate) fn end_shared(&self, slot: SlotId, color: Color) -> Option<Event> {
         self.with(slot, color, |gate, levels| {
-            // Holds and readers exclude each other, and an event that is let go is the next to begin.
+            // Holds and readers exclude each other, and an event that is let go is the next to
+            // begin.
             check!(gate.latest.is_none() && !gate.let_go, "ends out of turn");
             gate.readers -= 1;
             gate.let_go(levels)
@@ -566,8 +567,8 @@ impl Gates {
 }
 
 impl Gate {
-    /// An event whose hold has ended before. What was posted through it waits as an ordinary event
-    /// does.
+    /// An event whose hold has ended before. If the color is held, an event that does not end a hold
+    /// waits in the backlog, as an ordinary event does.
     fn late(
         &mut self,
         levels: &mut Slab<Level>,

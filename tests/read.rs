@@ -41,7 +41,8 @@ fn readers_of_one_state_run_at_the_same_time() {
     assert_eq!(inside.load(Ordering::SeqCst), 2);
 }
 
-/// Each lets the next one go that waits, of one state or of several; also if it has nothing to read.
+/// Each lets the next one go that waits, of one state or of several; also if it has nothing to
+/// read.
 #[test]
 fn readers_that_have_waited_run_at_the_same_time() {
     for (seed, (several, poisoned)) in (0..40).zip(

@@ -558,7 +558,7 @@ fn what_cannot_be_recorded_is_an_error_that_says_why() {
             )
         );
     }
-    // Regular files by name, which take whatever is written.
+    // Regular files by name, which keep no byte that is written.
     for path in ["/proc/self/comm", "/proc/self/clear_refs"] {
         let refused = error(cores(1).record(path, MIB));
         assert!(

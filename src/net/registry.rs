@@ -19,7 +19,7 @@ use slab::Slab;
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-/// A connection, as long as anybody has it.
+/// A connection, from its accept or connect until its last handle is dropped.
 #[derive(Debug)]
 enum Entry {
     /// It has no color yet.
@@ -83,8 +83,8 @@ impl Registry {
         (!matches!(conns[key], Entry::Closed)).then(f)
     }
 
-    /// Nobody has the connection any more. True if its descriptor is the caller's to close: it had
-    /// no color, and the end has not closed it.
+    /// Forgets a connection whose last handle is dropped. True if its descriptor is the caller's to
+    /// close: it had no color, and the end has not closed it.
     pub(super) fn remove(&self, home: CoreId, key: usize) -> bool {
         // Dropped when the lock is free, though a weak reference runs nobody's code.
         let entry = self.conns[home.index()].lock().unwrap().remove(key);
@@ -103,7 +103,8 @@ impl Registry {
             .collect()
     }
 
-    /// Closes those without a color, whoever keeps them: their peers would hear of no end.
+    /// Closes the connections that have no color: a handle to one may be kept for long after the
+    /// end, and its peer would wait.
     fn close_incoming(&self) {
         for conns in &self.conns {
             for (_, entry) in &mut *conns.lock().unwrap() {

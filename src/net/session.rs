@@ -645,7 +645,7 @@ mod tests {
         }
     }
 
-    /// What gives the stream of another connection to an owner that a panic takes.
+    /// Gives the stream to an owner that a panic of the other connection takes.
     type Owned = fn(&mut Cx, Stream, Incoming);
 
     /// Its peer would take half an answer for a whole one.

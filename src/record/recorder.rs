@@ -84,9 +84,9 @@ struct Sink {
     closed: bool,
 }
 
-/// Opens a regular file, which is made if it is not there, and makes it as long as the header. Nothing else is a
-/// recording: a pipe or a terminal may have a reader that does not read, and then cores would wait
-/// for it. Never waits.
+/// Opens a regular file, which is made if it is not there, and makes it as long as the header.
+/// Nothing else is a recording: a pipe or a terminal may have a reader that does not read, and then
+/// cores would wait for it. Never waits.
 fn open(path: &Path, header_bytes: u64) -> Result<File, String> {
     // Looked at first, since others may do something when they are opened, or refuse that with
     // an error that says nothing of the reason.
