@@ -20,7 +20,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -52,9 +52,13 @@ where
 }
 
 /// Bytes that show it if one is missing, doubled or moved.
-fn pattern(len: usize) -> Vec<u8> {
-    let at = |i: usize| (i ^ (i >> 8) ^ (i >> 16)) as u8;
-    (0..len).map(at).collect()
+fn pattern(len: usize) -> &'static [u8] {
+    // Once: it takes long without optimization.
+    static ALL: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let at = |i: usize| (i ^ (i >> 8) ^ (i >> 16)) as u8;
+        (0..32 << 20).map(at).collect()
+    });
+    &ALL[..len]
 }
 
 /// As many bytes as are not taken at once; fewer where the network is simulated.
@@ -359,7 +363,7 @@ fn a_flush_waits_until_all_has_left() {
     let (mut simulation, mut client) = simulated(1, move |cx, incoming| {
         let count = Arc::clone(&count);
         task(cx, incoming, move |mut stream| async move {
-            stream.write_all(&pattern(50_000)).await.unwrap();
+            stream.write_all(pattern(50_000)).await.unwrap();
             stream.flush().await.unwrap();
             count.store(1, Ordering::Relaxed);
             pending::<()>().await;
@@ -395,7 +399,7 @@ fn half_closed_by_either_end() {
         with_server("half_closed", on(&backend), serve, move |addr| {
             let mut client = Client::connect(&at, addr);
             assert_eq!(client.rest(), b"first");
-            client.write_all(&pattern(50_000)).unwrap();
+            client.write_all(pattern(50_000)).unwrap();
             client.shutdown_write();
             told.recv_timeout(LONG).unwrap();
         });
@@ -406,7 +410,7 @@ fn half_closed_by_either_end() {
                 stream.read_to_end(&mut asked).await.unwrap();
                 assert_eq!(asked, b"how many?");
                 // Queued, and sent after the drop.
-                stream.write_all(&pattern(len)).await.unwrap();
+                stream.write_all(pattern(len)).await.unwrap();
             });
         };
         with_server("half_closed", on(&backend), serve, move |addr| {
@@ -727,7 +731,7 @@ fn a_stop_is_an_error_to_readers_and_lets_writers_finish() {
                 with_cx(|cx| cx.stop());
                 let error = stream.read(&mut space).await.unwrap_err();
                 tell.send(code(&error)).unwrap();
-                stream.write_all(&pattern(len)).await.unwrap();
+                stream.write_all(pattern(len)).await.unwrap();
                 stream.close().await.unwrap();
                 let error = stream.read(&mut space).await.unwrap_err();
                 tell.send(code(&error)).unwrap();
@@ -770,7 +774,7 @@ fn a_stop_in_the_middle_of_a_transfer() {
             client
                 .set_write_timeout(Some(Duration::from_secs(1)))
                 .unwrap();
-            while client.write(&pattern(64 << 10)).is_ok() {}
+            while client.write(pattern(64 << 10)).is_ok() {}
         });
         let (error, all) = told.recv_timeout(LONG).unwrap();
         assert_eq!(error, CANCELED, "{backend:?}");
@@ -895,7 +899,7 @@ fn connects_and_is_answered() {
                 assert_ne!(with_cx(|cx| stream.local_addr(cx))?, addr);
                 let (mut from, mut to) = stream.split();
                 let writing = async move {
-                    to.write_all(&pattern(len)).await?;
+                    to.write_all(pattern(len)).await?;
                     to.close().await
                 };
                 let mut back = Vec::new();

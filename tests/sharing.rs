@@ -3,6 +3,7 @@
 
 use mely::sim::{self, Simulation};
 use mely::{Color, Cores, Cx, Handler, Runtime, Stealing};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ const END: u32 = 3_000;
 /// How far each chain has come.
 struct Race {
     lengths: Mutex<Vec<u32>>,
+    /// One of them is at its end.
+    ended: AtomicBool,
     /// The first chain starts the others when it has come so far; none: all are started.
     starts_others_at: Option<u32>,
 }
@@ -22,6 +25,7 @@ impl Race {
     fn new(chains: usize, starts_others_at: Option<u32>) -> Arc<Race> {
         Arc::new(Race {
             lengths: Mutex::new(vec![0; chains]),
+            ended: AtomicBool::new(false),
             starts_others_at,
         })
     }
@@ -37,17 +41,20 @@ impl Race {
 /// An event of 50 ns that posts the next of its chain, until one chain is at its end.
 fn step(cx: &mut Cx, race: &Arc<Race>, chain: usize) {
     sim::work(cx, Duration::from_nanos(50));
-    let (length, chains, ended) = {
+    let (length, chains) = {
         let mut lengths = race.lengths.lock().unwrap();
         lengths[chain] += 1;
-        (lengths[chain], lengths.len(), lengths.contains(&END))
+        (lengths[chain], lengths.len())
     };
+    if length == END {
+        race.ended.store(true, Ordering::Relaxed);
+    }
     if chain == 0 && Some(length) == race.starts_others_at {
         for other in 1..chains {
             start(cx, Color::from(2 * other as u64), race, other);
         }
     }
-    if !ended {
+    if !race.ended.load(Ordering::Relaxed) {
         start(cx, cx.color(), race, chain);
     }
 }
@@ -91,7 +98,9 @@ fn race_against_one(seed: u64, chains: usize) -> (u32, u32) {
 #[test]
 fn chains_that_start_on_one_core_end_up_on_all() {
     for (cores, chains) in [(2, 4), (2, 100), (4, 16), (4, 100), (8, 64)] {
-        for seed in 0..3 {
+        // What many chains do is much the same for every seed, and takes long.
+        let seeds = if chains == 100 { 0..1 } else { 0..3 };
+        for seed in seeds {
             let (longest, shortest) = race(seed, cores, chains, Stealing::default());
             // All of them are on the first core for the time it takes to see that they go on.
             assert!(
