@@ -247,7 +247,7 @@ fn a_slow_peer_is_written_no_more_than_a_bound() {
             let count = Arc::clone(&count);
             task(cx, incoming, move |mut stream| async move {
                 let all = pattern(1 << 20);
-                let mut rest = &all[..];
+                let mut rest = all;
                 while !rest.is_empty() {
                     let piece = &rest[..rest.len().min(1 + rest.len() % 150_000)];
                     let len = stream.write(piece).await.unwrap();
@@ -828,7 +828,7 @@ fn received_through_a_stop() {
             told.recv_timeout(LONG).unwrap();
             thread::sleep(Duration::from_millis(20));
             let asked = pattern(200_000);
-            client.write_all(&asked).unwrap();
+            client.write_all(asked).unwrap();
             client.shutdown_write();
             assert!(client.rest() == asked);
         });
