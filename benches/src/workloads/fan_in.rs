@@ -159,10 +159,11 @@ struct Producer {
 impl Work for FanIn {
     fn world(self, events: u64, cores: usize) -> World {
         let producers = self.producers.count();
-        // Whole windows, and as many to each color.
+        // Whole windows, and as many to each color; one at least, or nobody would ever end the run.
         let unit = (self.sinks as u64).max(u64::from(self.window));
         let most = u64::from(u32::MAX) / producers as u64 / unit * unit;
-        let posts = (events / producers as u64).next_multiple_of(unit).min(most);
+        let posts = events.div_ceil(producers as u64).max(1);
+        let posts = posts.next_multiple_of(unit).min(most);
         let length = (posts * producers as u64 / self.sinks as u64) as u32;
         // A handler's last look, which may find nothing, can come after the last event that is run.
         let parts = match self.producers {
@@ -415,6 +416,18 @@ mod tests {
                         assert_eq!(events.iter().find(later), None);
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn fewer_events_than_producers_are_a_run_too() {
+        for sinks in [1, 64, 4_096] {
+            let Some(Workload::FanIn(fan_in)) = over(4, sinks) else {
+                panic!("the table is of this workload");
+            };
+            for events in 0..5 {
+                assert!(windows(&fan_in.world(events, 1)) > 0, "{events} to {sinks}");
             }
         }
     }
