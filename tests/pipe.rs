@@ -12,7 +12,7 @@ use mely::sim::{self, Simulation, Step};
 use mely::{Callback, Color, Cores, Cx, Handler, Hold, OnPanic, Refused, Runtime};
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -26,8 +26,13 @@ const SOCKET_BYTES: usize = 4 << 10;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Bytes that show it if one is missing, doubled or moved.
-fn pattern(range: std::ops::Range<usize>) -> Vec<u8> {
-    range.map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
+fn pattern(range: std::ops::Range<usize>) -> &'static [u8] {
+    // Once: it takes long without optimization.
+    static ALL: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let at = |i: usize| (i ^ (i >> 8) ^ (i >> 16)) as u8;
+        (0..9 << 20).map(at).collect()
+    });
+    &ALL[range]
 }
 
 /// Numbers that follow from a seed.
@@ -214,7 +219,7 @@ impl World {
         let mut written = 0;
         loop {
             let bytes = pattern(written..written + (1 << 12));
-            match client.write(&bytes) {
+            match client.write(bytes) {
                 Ok(some) => written += some,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.settle();
@@ -274,7 +279,7 @@ impl Talker {
         if until == self.written {
             return;
         }
-        if let Ok(some) = self.client.write(&pattern(self.written..until)) {
+        if let Ok(some) = self.client.write(pattern(self.written..until)) {
             self.written += some;
             if self.written == self.to_write {
                 self.client.shutdown_write();
@@ -372,7 +377,7 @@ fn who_does_not_read_holds_a_bounded_number_of_bytes() {
             got.extend(rest);
             let first = all - more;
             assert_eq!(got.len(), all);
-            assert!(got[..first] == pattern(0..first) && got[first..] == pattern(0..more));
+            assert!(got[..first] == *pattern(0..first) && got[first..] == *pattern(0..more));
             // And again.
             let again = world.fill(&mut this) - 2 * SOCKET_BYTES;
             assert!((limit / 2..=limit + AHEAD_BYTES_MAX).contains(&again));
@@ -392,7 +397,7 @@ fn with_no_limit_to_speak_of_one_piece_goes_after_another() {
         let mut world = World::new(1, joint);
         let [mut this, mut other] = world.pipe();
         for _ in 0..5 {
-            this.write_all(&pattern(0..10_000)).unwrap();
+            this.write_all(pattern(0..10_000)).unwrap();
             world.settle();
             assert!(world.read(&mut other, 10_000) == pattern(0..10_000));
         }
@@ -416,7 +421,7 @@ fn single_bytes_count_for_more() {
     };
     poster.post(color, pipe).unwrap();
     world.settle();
-    for byte in pattern(0..BYTES) {
+    for &byte in pattern(0..BYTES) {
         this.write_all(&[byte]).unwrap();
         world.settle();
     }
@@ -454,7 +459,7 @@ fn the_end_of_one_direction_leaves_the_other() {
             // Either side may be the first.
             ends.rotate_left(seed as usize % 2);
             let [mut first, mut second] = ends;
-            first.write_all(&pattern(0..900)).unwrap();
+            first.write_all(pattern(0..900)).unwrap();
             first.shutdown_write();
             let (got, end) = world.rest(&mut second);
             assert!(got == pattern(0..900) && end.is_ok(), "{end:?}");
@@ -483,7 +488,7 @@ fn a_reset_of_one_is_a_reset_of_the_other() {
             let mut ends = world.pipe();
             ends.rotate_left(seed as usize % 2);
             let [mut leaves, mut stays] = ends;
-            leaves.write_all(&pattern(0..900)).unwrap();
+            leaves.write_all(pattern(0..900)).unwrap();
             // Wherever the bytes are by then.
             for _ in 0..seed {
                 world.simulation.step();
@@ -530,9 +535,7 @@ fn both_may_close_at_the_same_time() {
             let mut world = World::new(seed, joint);
             let mut clients = world.pipe();
             for client in &mut clients {
-                client
-                    .write_all(&pattern(0..random.below(2) * 100))
-                    .unwrap();
+                client.write_all(pattern(0..random.below(2) * 100)).unwrap();
             }
             for client in clients {
                 for _ in 0..random.below(5) {
@@ -557,7 +560,7 @@ fn a_stop_sends_what_was_received() {
         for joint in Joint::ORDINARY.both_colors() {
             let mut world = World::new(seed, joint);
             let [mut this, mut other] = world.pipe();
-            let mut rest = &pattern(0..LEN)[..];
+            let mut rest = pattern(0..LEN);
             while !rest.is_empty() {
                 rest = &rest[this.write(rest).unwrap_or(0)..];
                 world.settle();
@@ -897,8 +900,8 @@ fn a_thousand_pipes() {
     let mut world = World::new(3, Joint::ORDINARY);
     let mut clients: Vec<_> = (0..PIPES).map(|_| world.pipe()).collect();
     for (number, [this, other]) in clients.iter_mut().enumerate() {
-        this.write_all(&pattern(number..number + 500)).unwrap();
-        other.write_all(&pattern(number..number + 50)).unwrap();
+        this.write_all(pattern(number..number + 500)).unwrap();
+        other.write_all(pattern(number..number + 50)).unwrap();
         this.shutdown_write();
     }
     for (number, [this, other]) in clients.iter_mut().enumerate() {
@@ -934,7 +937,7 @@ fn writes(mut stream: std::net::TcpStream, len: usize, seed: u64) -> thread::Joi
         while written < len {
             let most = random.one_of(&[1, 100, 10_000, 1 << 20]);
             let until = len.min(written + 1 + random.below(most));
-            stream.write_all(&pattern(written..until)).unwrap();
+            stream.write_all(pattern(written..until)).unwrap();
             written = until;
         }
         stream.shutdown(std::net::Shutdown::Write).unwrap();
