@@ -17,7 +17,7 @@ program() {
     # simulated. A second round would be the first again. In that one, a test of theirs that goes by
     # the default fails: there is no such event source.
     aio | clients | delays | files | late | machines | net | pipe | programs | properties | sharing | \
-        sim | store | surprises)
+        seen | sim | store | surprises | visits)
         if [ "$round" = second ]; then
             echo "${name%-*}: its tests have run on both"
             exit 0

@@ -9,8 +9,9 @@ use crate::color::CoreId;
 use crate::color::HashKey;
 use crate::host::inner::{Config, Inner};
 use crate::host::quiesce::{Phase, Quiesce, Until};
-use crate::host::source::Source;
 use crate::host::source::silence::Silence;
+use crate::host::source::{Source, Visit};
+use crate::host::sources::Watches;
 use crate::host::watchdog::WatchdogBell;
 use crate::host::worker::{Worker, drive};
 use crate::sched::section::Section;
@@ -25,6 +26,8 @@ use crate::sync::lock::spin;
 use crate::sync::{Arc, Condvar, Mutex, relaxed};
 use crate::topology::Distance;
 use crate::{Callback, Color, Cx, Handler, Heuristics, OnPanic, Poster, Stealing, sched};
+use std::collections::VecDeque;
+use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 /// Chooses the seeded fault of this process, once.
@@ -120,6 +123,9 @@ impl World {
 
     /// A core with an event source that completes what [`Wire`] is told.
     pub fn core_with_wire(&self, id: usize, wire: &Arc<Wire>) -> Core {
+        wire.set_home(&self.inner, id);
+        let _first =
+            (self.inner.shared.lookout).set(Box::new(Watches(Arc::downgrade(&self.inner))));
         let bell = Box::new(Arc::clone(wire));
         self.core_with(id, bell, Box::new(Arc::clone(wire)))
     }
@@ -247,10 +253,6 @@ impl World {
 #[derive(Debug)]
 pub struct Core(Box<Worker>);
 
-// SAFETY: a worker is used by one thread at a time; it moves between threads in models only, whole,
-// and outside of events.
-unsafe impl Send for Core {}
-
 impl Core {
     /// What a core's thread does: steps, parks, reports, leaves.
     pub fn drive(&mut self) {
@@ -270,7 +272,7 @@ impl Core {
 
     /// It sleeps until its doorbell rings.
     pub fn sleep(&mut self) {
-        self.0.source.wait(&self.0.core);
+        self.0.wait();
         self.rise();
     }
 
@@ -292,6 +294,14 @@ impl Core {
         stepped == Stepped::Ran
     }
 
+    /// Visits the event sources of other cores, as if it was told of each.
+    pub fn visit(&mut self) {
+        let (shared, id) = (&self.0.inner.shared, self.0.core.id);
+        let others = shared.core(id).victims.iter();
+        others.for_each(|&(other, _)| shared.to_visit.set(other));
+        let _brought = self.0.visit_others(true);
+    }
+
     /// Looks up, if it is asked to: from then on it may be retired, or work again.
     pub fn look_up(&mut self) {
         let _changed = self.0.core.looks_up();
@@ -305,14 +315,18 @@ impl Core {
 pub struct Wire {
     events: Mutex<Events>,
     changed: Condvar,
+    /// Whose it is.
+    home: OnceLock<(Weak<Inner>, CoreId)>,
 }
 
 #[derive(Debug, Default)]
 struct Events {
     rung: bool,
+    /// Somebody is told when something completes.
+    watched: bool,
     /// Operations that are not completed yet.
     under_way: usize,
-    completed: Vec<Completed>,
+    completed: VecDeque<Completed>,
     /// When it is due, and what happens then.
     timer: Option<(u64, Completed)>,
 }
@@ -346,6 +360,7 @@ impl Wire {
         Arc::new(Wire {
             events: Mutex::new(events),
             changed: Condvar::new(),
+            home: OnceLock::new(),
         })
     }
 
@@ -353,8 +368,23 @@ impl Wire {
     pub fn complete<F: FnOnce(&mut Cx) + Send + 'static>(&self, callback: Callback<F>) {
         let mut events = self.events.lock().unwrap();
         events.under_way -= 1;
-        events.completed.push(Completed::posts(callback));
+        events.completed.push_back(Completed::posts(callback));
         self.changed.notify_one();
+        let watched = std::mem::take(&mut events.watched);
+        drop(events);
+        if watched && let Some((inner, core)) = self.home.get() {
+            // What the thread does that is told.
+            inner
+                .upgrade()
+                .expect("the world is there")
+                .shared
+                .seen(*core);
+        }
+    }
+
+    fn set_home(&self, inner: &Arc<Inner>, core: usize) {
+        let home = (Arc::downgrade(inner), CoreId::of(core));
+        assert!(self.home.set(home).is_ok(), "a wire is one core's");
     }
 
     /// Arms the one timer, before its core runs.
@@ -365,7 +395,7 @@ impl Wire {
 }
 
 impl Source for Arc<Wire> {
-    fn reap(&mut self, core: &mut sched::core::Core) {
+    fn look(&mut self, core: &mut sched::core::Core) {
         let mut events = self.events.lock().unwrap();
         let mut completed = std::mem::take(&mut events.completed);
         if events.is_due(&core.clock) {
@@ -375,6 +405,22 @@ impl Source for Arc<Wire> {
         completed
             .into_iter()
             .for_each(|completed| completed.0(core));
+    }
+
+    /// One of them, so that the order of two is explored.
+    fn visit(&mut self, visitor: &mut sched::core::Core) -> Visit {
+        let first = self.events.lock().unwrap().completed.pop_front();
+        let Some(first) = first else {
+            return Visit::Nothing;
+        };
+        first.0(visitor);
+        Visit::Brought
+    }
+
+    fn watch(&mut self) -> bool {
+        let mut events = self.events.lock().unwrap();
+        events.watched = true;
+        !events.completed.is_empty()
     }
 
     fn has_work(&mut self) -> bool {

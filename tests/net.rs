@@ -21,6 +21,8 @@ use std::time::Duration;
 
 static READ: Handler = Handler::new("read");
 static DRAINED: Handler = Handler::new("drained");
+/// One that is known to be short.
+static KNOWN: Handler = Handler::new("known").time(Duration::from_nanos(50));
 
 /// Runs `f` in the color of a fresh stream of its own.
 fn with_stream<F>(cx: &mut Cx, incoming: Incoming, f: F)
@@ -2354,5 +2356,102 @@ fn a_resting_listener_is_closed() {
         }
         drop((simulation, client));
         assert_eq!((alive.count(), net.open_count()), (0, 0), "{way}");
+    }
+}
+
+/// What an event writes has left before another color of its core has a turn: the first write at
+/// once, and the others joined, without an event of their own.
+#[test]
+fn what_an_event_writes_leaves_before_other_colors_run() {
+    for backend in backends() {
+        let heard = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&heard);
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let heard = Arc::clone(&heard);
+            with_stream(cx, incoming, move |cx, stream| {
+                let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+                    let heard = Arc::clone(&heard);
+                    if data.is_ok_and(|data| !data.is_empty()) {
+                        cx.post(Color::from(9), move |_| {
+                            let begun = std::time::Instant::now();
+                            while !heard.load(Ordering::Relaxed) {
+                                assert!(begun.elapsed() < LONG, "not all have left");
+                            }
+                        });
+                        for part in ["one", "two", "three"] {
+                            stream.write(cx, part).unwrap();
+                        }
+                    }
+                };
+                stream.on_data(cx, &READ, answer).unwrap();
+                stream.detach(cx).unwrap();
+            });
+        };
+        let at = backend.clone();
+        let builder = cores(1).backend(backend);
+        with_server("writes", builder, serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            client.write_all(b"?").unwrap();
+            assert_eq!(client.exactly(11), b"onetwothree");
+            told.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+/// Whatever ends the gathering.
+#[test]
+fn what_is_gathered_leaves_in_order_and_is_told_once() {
+    type Ends = fn(&mut Cx, &Stream);
+    let ends: [(&str, Ends); 5] = [
+        ("the event's end", |_, _| ()),
+        ("a flush", |cx, _| cx.flush()),
+        ("a close", |cx, stream| stream.close(cx)),
+        ("an end of the stream", |cx, stream| {
+            stream.shutdown_write(cx).unwrap();
+        }),
+        ("what is to leave now", |cx, stream| {
+            assert!(stream.write_now(cx, "now").unwrap());
+        }),
+    ];
+    for backend in backends() {
+        for (what, end) in ends {
+            let told = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&told);
+            let serve = move |cx: &mut Cx, incoming: Incoming| {
+                let count = Arc::clone(&count);
+                let stream = incoming.open_unique();
+                let color = stream.color();
+                let writes = move |cx: &mut Cx| {
+                    stream.write(cx, "a").unwrap();
+                    // Also of what was written before.
+                    let drained = move |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
+                        sent.unwrap();
+                        assert_eq!(stream.queued_bytes(cx), Ok(0));
+                        count.fetch_add(1, Ordering::Relaxed);
+                        stream.close(cx);
+                    };
+                    stream.on_drained(cx, &DRAINED, drained).unwrap();
+                    stream.write(cx, "b").unwrap();
+                    stream.write(cx, "c").unwrap();
+                    assert_eq!(stream.queued_bytes(cx), Ok(2));
+                    end(cx, &stream);
+                    stream.detach(cx).unwrap();
+                };
+                cx.post_callback(KNOWN.on(color, writes));
+            };
+            let at = backend.clone();
+            let builder = cores(1).backend(backend.clone());
+            with_server("gathered", builder, serve, move |addr| {
+                let mut client = Client::connect(&at, addr);
+                let expected = if what == "what is to leave now" {
+                    "abcnow"
+                } else {
+                    "abc"
+                };
+                assert_eq!(client.rest(), expected.as_bytes(), "{what}");
+            });
+            let closed = usize::from(what != "a close");
+            assert_eq!(told.load(Ordering::Relaxed), closed, "{what}");
+        }
     }
 }

@@ -92,6 +92,9 @@
 //! | ring wake | `event_source::completion_and_poke`: a completion wakes a core, and a foreign post does | 2 | `awake stored` |
 //! | timer wake | `event_source::timer_and_poke`: a timer does, and a foreign post | 2 | `awake stored` |
 //! | ring, against the end | `event_source::end`: an operation is under way when nothing else is left | 3 | `event source not asked` |
+//! | completion, against a long event | `sources::brought_out`: something completes for a core inside a long event, against a would-be sleeper, which has to visit | 2 | `no visits`; `sleeper has nobody watched`; `watched core's fence skipped` |
+//! | visit, against a look | `sources::visited_first`: a visitor takes the first of two completions, and their core the second | 3 | `visit let go before published` |
+//! | | `sources::looked_at_first`: the other way round | 3 | `let go before published` |
 //! | shutdown | `shutdown::stop`: foreign posts against a request to stop | 3 | `stop not looked at`; `fence before waking all skipped` |
 //! | | `shutdown::exit_when_idle`: foreign posts against an end by itself | 3 | `stopped without comparing` |
 //! | drain | `shutdown::drain`: two cores post to each other while the end is decided | 3 | `rests while it runs` |

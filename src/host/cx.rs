@@ -3,6 +3,7 @@
 use super::keep_alive::KeepAlive;
 use super::panics;
 use super::poster::{PostError, Poster};
+use super::source::AtEnd;
 pub use super::unique::UniqueColor;
 use super::worker::Worker;
 use crate::callback::Callback;
@@ -152,7 +153,7 @@ impl Cx {
         self.worker().core.post_own(None, color, f);
     }
 
-    /// Publishes what this handler has posted so far.
+    /// Publishes what this handler has posted so far, and sends what it has written.
     ///
     /// Posts to other colors are otherwise published when the core has given its colors their
     /// turns, or one by one if the handler is known to be long (except if it is so only because it
@@ -163,7 +164,25 @@ impl Cx {
     /// posts. (Except what an event that is already running posts to its own color: that never
     /// looks at what others have sent meanwhile.)
     pub fn flush(&mut self) {
+        self.end_gathered();
         self.worker().core.flush();
+    }
+
+    /// Has done at `end`, or at the next [`flush`](Self::flush), what this event has gathered.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn gather(&mut self, end: Arc<dyn AtEnd>) {
+        let worker = self.worker();
+        worker.gathered.push(end);
+        worker.core.note_gathered();
+    }
+
+    /// Does it.
+    #[inline(never)]
+    fn end_gathered(&mut self) {
+        let gathered = std::mem::take(&mut self.worker().gathered);
+        for end in gathered {
+            end.at_end(self);
+        }
     }
 
     /// Publishes what was posted, if anything waits for that, before somebody else is told
@@ -388,14 +407,25 @@ impl Host for Cx {
     }
 
     #[inline(always)]
-    fn reap(&mut self) {
+    fn exchange<const RETIRED: bool>(&mut self) {
         let worker = self.worker();
-        worker.source.reap(&mut worker.core);
+        if worker.is_to_look() {
+            worker.look_and_exchange::<RETIRED>();
+        } else {
+            worker.core.exchange::<RETIRED>();
+        }
     }
 
     #[inline(always)]
     fn run(&mut self, event: Begun) {
         event.run(self);
+    }
+
+    #[inline(always)]
+    fn end_event(&mut self) {
+        while self.worker().core.end_event() {
+            self.end_gathered();
+        }
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@ use super::leftovers::Leftovers;
 use super::panics::{InTurn, OnPanic, PanicReport, catching, message_of};
 use super::quiesce::{Phase, Quiesce};
 use super::source::Attached;
+use super::sources::Sources;
 use super::unfinished::{Answers, DrainHook};
 use super::unique::Issued;
 use crate::clock::Clock;
@@ -92,6 +93,7 @@ pub(crate) struct Outcome {
 /// See the module text.
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) sources: Sources,
     /// How far the run is, and its end.
     pub(crate) quiesce: CachePadded<Quiesce>,
     pub(crate) config: Config,
@@ -140,6 +142,7 @@ impl Inner {
     ) -> Inner {
         let shared = Arc::new(shared);
         Inner {
+            sources: Sources::of(shared.cores.len()),
             quiesce: CachePadded::new(Quiesce::new(shared.cores.len())),
             issued: Issued::new(&shared.slots.map, shared.cores.len()),
             attached,

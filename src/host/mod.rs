@@ -1,8 +1,9 @@
 //! What drives [`crate::sched`] on each core, and what handlers and other threads reach it by.
 //!
 //! On a core: [`worker`] is its thread's loop, [`source`] what it waits for, [`cx`] the context
-//! that handlers are given, [`spin`] how long it looks for work before it sleeps. From elsewhere: [`poster`] posts, [`quiesce`] ends, [`keep_alive`] puts
-//! the end off, [`holding`] lets a color wait, [`watchdog`] looks after cores that are in one
+//! that handlers are given, [`spin`] how long it looks for work before it sleeps. [`sources`] has
+//! what each core waits for, open to the others while it is inside an event. From elsewhere:
+//! [`poster`] posts, [`quiesce`] ends, [`keep_alive`] puts the end off, [`holding`] lets a color wait, [`watchdog`] looks after cores that are in one
 //! handler for long. [`blocking`] is work that handlers give to the threads of the [`pool`].
 //! [`inner`] is what they share, [`leftovers`] what is dropped when all is over. [`stats`] and
 //! [`profile`] report, [`unfinished`] names the obstacles to the end. [`panics`] ends events that
@@ -24,6 +25,7 @@ mod profile_text;
 pub(crate) mod quiesce;
 pub(crate) mod refused;
 pub(crate) mod source;
+pub(crate) mod sources;
 mod spin;
 pub(crate) mod stats;
 pub(crate) mod unfinished;

@@ -33,6 +33,7 @@
 //!   sessions and futures that have panicked are dropped inside of a `catch` of their own.
 
 use crate::cx::has_host;
+use crate::sched::step::Host;
 use crate::sync::relaxed::{AtomicU64, Ordering};
 use crate::{Color, Cx};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -418,7 +419,7 @@ pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
     let core = &mut cx.worker().core;
     core.end_recorded(true);
     core.count_panic();
-    core.end_event();
+    cx.end_event();
     let inner = cx.worker().inner.clone();
     inner.panicked(report, is_written);
 }

@@ -4,25 +4,51 @@
 use super::inner::Ended;
 use super::panics::InTurn;
 use super::unfinished::UnderWay;
+use crate::Cx;
 use crate::sched::core::Core;
+use crate::sync::Arc;
 use std::any::Any;
 use std::fmt::Debug;
 
 /// Where a core's completions come from, and what it sleeps on. The doorbell that ends a wait is
-/// hung up apart ([`crate::shared::bells::Bell`]).
-pub(crate) trait Source: Any + Debug {
+/// hung up apart ([`crate::shared::bells::Bell`]). Who calls it has the lock of
+/// [`super::sources`].
+pub(crate) trait Source: Any + Debug + Send {
     /// Turns completions into posts.
-    fn reap(&mut self, core: &mut Core);
+    fn look(&mut self, core: &mut Core);
 
-    /// Whether `reap` would do something, as far as can be known without a system call.
+    /// The same, called by another core while this source's own is inside an event: what can be
+    /// had without that core, and a part of it at a time.
+    fn visit(&mut self, _visitor: &mut Core) -> Visit {
+        Visit::Nothing
+    }
+
+    /// Whether `look` would do something, as far as can be known without a system call.
     fn has_work(&mut self) -> bool;
 
-    /// When `reap` will have something to do though nothing completes.
+    /// When `look` will have something to do though nothing completes.
     #[cfg(feature = "sim")]
     fn next_ns(&mut self) -> Option<u64>;
 
     /// Blocks until there is something to do, or the doorbell rings.
     fn wait(&mut self, core: &Core);
+
+    /// Watches it, until it is looked at. True: something is there, or due.
+    fn watch(&mut self) -> bool {
+        false
+    }
+
+    /// Whether it is watched and something is there, or due: it is not watched any more then.
+    #[cfg(feature = "sim")]
+    fn has_come(&mut self) -> bool {
+        false
+    }
+
+    /// Whether a visit would find something.
+    #[cfg(all(feature = "sim", debug_assertions))]
+    fn has_news(&mut self, _now_ns: u64) -> bool {
+        false
+    }
 
     /// Another number of cores works than before: what only working cores do goes to those.
     fn working_changed(&mut self, _core: &mut Core) {}
@@ -40,6 +66,23 @@ pub(crate) trait Source: Any + Debug {
 
     /// The source, or the one that it is around: what operations are started on.
     fn innermost(&mut self) -> &mut dyn Any;
+}
+
+/// What came of a visit, the best last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Visit {
+    /// There was nothing.
+    Nothing,
+    /// There is something that cannot be had yet.
+    Soon,
+    /// Something was brought out.
+    Brought,
+}
+
+/// What an event has gathered, to be done when it has run.
+pub(crate) trait AtEnd: Debug + Send + Sync {
+    /// Does it, which runs no code of the user's; still in the event.
+    fn at_end(self: Arc<Self>, cx: &mut Cx);
 }
 
 /// What a layer above keeps for as long as the runtime lives.
@@ -73,7 +116,7 @@ pub(crate) mod silence {
     }
 
     impl Source for Arc<Silence> {
-        fn reap(&mut self, _core: &mut Core) {}
+        fn look(&mut self, _core: &mut Core) {}
 
         fn has_work(&mut self) -> bool {
             false

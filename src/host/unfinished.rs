@@ -476,7 +476,8 @@ fn ask(inner: &Arc<Inner>) {
         if inner.answers.ask(core) {
             let answer = |cx: &mut Cx| {
                 let worker = cx.worker();
-                let under_way = worker.source.under_way(worker.core.clock.now_ns());
+                let now_ns = worker.core.clock.now_ns();
+                let under_way = worker.with_source(|source, _| source.under_way(now_ns));
                 worker.inner.answers.give(worker.core.id, under_way);
             };
             // Refused if the run has ended meanwhile.

@@ -13,7 +13,8 @@
 //! - is asked to *look up*: to end its quantum after the event that it is inside of;
 //! - is relieved, if something waits there that others may take, and another core sleeps: that one
 //!   is woken;
-//! - and the handler that it is inside of, if it was thought short, is not from now on.
+//! - and the handler that it is inside of, if it was thought short, is not from now on; while that
+//!   runs, its core's event source is watched ([`crate::shared::lookout`]).
 //!
 //! And handlers over the limit of [`Builder::on_slow_handler`](crate::Builder::on_slow_handler) are
 //! told to the hook, and, with the feature `tracing`, to subscribers.
@@ -118,13 +119,18 @@ impl Watchdog {
             if !seen.running || turns != seen.turns {
                 (seen.since_ns, seen.told) = (now_ns, false);
             }
+            let is_stuck = seen.running && looks == seen.looks && turns == seen.turns;
+            if is_stuck {
+                shared.progress.set_stuck(turns);
+                inner.shared.stays_watched(CoreId::of(core));
+            }
             if seen.running && looks == seen.looks {
                 shared.progress.ask_to_look_up();
                 // At once: the hook below may panic.
                 let mut bells = Vec::new();
                 relieve(&inner.shared, CoreId::of(core), &mut bells);
                 inner.shared.bells.ring_all(&bells);
-                if turns == seen.turns {
+                if is_stuck {
                     let ns = now_ns - seen.since_ns;
                     profile.suspect(ns, inner.shared.wake_cost.long_ns());
                 }

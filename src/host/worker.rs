@@ -8,7 +8,8 @@
 //! a few of those first.
 
 use super::inner::Inner;
-use super::source::Source;
+use super::source::{AtEnd, Source, Visit};
+use super::sources::{Closed, Installed, Open};
 use super::spin::Spin;
 use crate::Cx;
 use crate::clock::Clock;
@@ -18,24 +19,31 @@ use crate::host::quiesce::Phase;
 use crate::sched::core::Core;
 use crate::sched::step::{Stepped, step};
 use crate::sync::atomic::{Ordering, fence};
+use crate::sync::lock::Guard;
 use crate::sync::{Arc, charge, fault, yield_now, yield_to_model};
 
 /// Pauses between two searches.
 pub(crate) const PAUSES: u32 = 16;
+/// Turns that ran something between two looks at the event source, unless one of them was long.
+const STEPS_MAX: u32 = if cfg!(loom) { 1 } else { 16 };
 
 /// What belongs to one core's thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) core: Core,
     pub(crate) inner: Arc<Inner>,
-    pub(crate) source: Box<dyn Source>,
     spin: Spin,
+    /// What the running event has gathered.
+    pub(super) gathered: Vec<Arc<dyn AtEnd>>,
+    /// Turns that ran something since the last look at the event source.
+    steps: u32,
     /// The event source knows of the end.
     draining: bool,
     /// It counts as one that rests: see [`super::quiesce`].
     rests: bool,
     /// Events that it has posted and executed, as it reported last.
     reported: (u64, u64),
+    _installed: Installed,
 }
 
 // SAFETY: the only one.
@@ -121,15 +129,91 @@ impl Worker {
         clock: Clock,
         source: Box<dyn Source>,
     ) -> Worker {
+        inner.sources.lock(id).source = Some(source);
         Worker {
             core: Core::new(Arc::clone(&inner.shared), id, clock),
             spin: Spin::new(inner.config.spin_ns),
+            _installed: Installed(Arc::clone(&inner), id),
             inner,
-            source,
+            gathered: Vec::new(),
+            steps: 0,
             draining: false,
             rests: false,
             reported: (0, 0),
         }
+    }
+
+    /// Calls `f`, which runs no user code and does not come back here, with the core's event
+    /// source, locked.
+    #[inline]
+    pub(crate) fn with_source<R>(&mut self, f: impl FnOnce(&mut dyn Source, &mut Core) -> R) -> R {
+        let mut open = self.inner.sources.lock(self.core.id);
+        f(open.source(), &mut self.core)
+    }
+
+    /// Whether it is time to look at the event source. What is already queued goes first, up to a
+    /// bound: a core that is busy looks once in a number of steps, and after each long one.
+    #[inline(always)]
+    pub(super) fn is_to_look(&mut self) -> bool {
+        self.steps += 1;
+        if self.core.has_run() && self.steps < STEPS_MAX {
+            return false;
+        }
+        self.steps = 0;
+        true
+    }
+
+    /// Looks at the event source, and publishes what it has found before another core may.
+    pub(super) fn look_and_exchange<const RETIRED: bool>(&mut self) {
+        let id = self.core.id;
+        let mut open = self.inner.sources.lock(id);
+        open.source().look(&mut self.core);
+        let shared = &self.inner.shared;
+        if shared.to_visit.contains(id) {
+            shared.to_visit.clear(id);
+        }
+        let open = (!fault("let go before published")).then_some(open);
+        self.core.exchange::<RETIRED>();
+        drop(open);
+    }
+
+    /// Visits the event sources of cores that are inside an event, to which something has come; and
+    /// `all` of those that are in so long an event that it might have. Posts what it finds.
+    pub(crate) fn visit_others(&mut self, all: bool) -> Visit {
+        let Worker { core, inner, .. } = self;
+        let shared = &inner.shared;
+        if !shared.policy.stealing || core.is_retired() || fault("no visits") {
+            return Visit::Nothing;
+        }
+        let mut came = Visit::Nothing;
+        for &(other, _) in &shared.core(core.id).victims {
+            let told = shared.to_visit.contains(other);
+            let visits = told || all && shared.core(other).progress.is_watched();
+            if !visits {
+                continue;
+            }
+            let open = match inner.sources.try_visit(other) {
+                Ok(open) => open,
+                Err(Closed::ForNow) => continue,
+                Err(Closed::ToOthers) => {
+                    shared.to_visit.clear(other);
+                    continue;
+                }
+            };
+            if told {
+                shared.to_visit.clear(other);
+            }
+            let visit = visit(inner, open, other, core);
+            if visit != Visit::Nothing {
+                // There may be more.
+                shared.to_visit.set(other);
+                came = came.max(visit);
+            }
+        }
+        if came == Visit::Soon {
+            core.may_pass_visits_on();
+        }
+        came
     }
 
     /// Announces and looks again; true if there is nothing to do but wait. `phase` is what the
@@ -155,10 +239,14 @@ impl Worker {
         if !fault("sleeper's fence skipped") {
             fence(Ordering::SeqCst);
         }
+        let visits = shared.policy.stealing && !self.core.is_retired() && phase == Phase::Running;
         let stay = !fault("second look before parking skipped")
-            && (self.core.anything_to_do()
+            && (visits && !fault("sleeper has nobody watched") && !shared.watch_others(id)
+                || self.core.anything_to_do()
                 || self.inner.quiesce.phase() != phase
-                || self.source.has_work());
+                || visits && shared.to_visit.any()
+                || self.with_source(|source, _| source.has_work()));
+        let shared = &self.inner.shared;
         if stay {
             yield_to_model();
             self.spin.stays();
@@ -183,8 +271,17 @@ impl Worker {
         self.core.publish();
     }
 
-    /// It has nothing to run; true if the run is over.
+    /// It has nothing to run: it rests, unless its event source has something under way. True if
+    /// the run is over.
     fn begin_rest(&mut self) -> bool {
+        let is_quiet = {
+            let mut open = self.inner.sources.lock(self.core.id);
+            open.rests = open.source().is_quiet();
+            open.rests
+        };
+        if !is_quiet {
+            return false;
+        }
         let core = &self.core;
         let now = (core.posted, core.executed + core.settled);
         let before = std::mem::replace(&mut self.reported, now);
@@ -196,7 +293,17 @@ impl Worker {
     fn end_rest(&mut self) {
         if std::mem::take(&mut self.rests) {
             self.inner.quiesce.end_rest(self.core.id);
+            self.inner.sources.lock(self.core.id).rests = false;
         }
+    }
+
+    /// Waits for the event source or the doorbell. Nobody else finds the source meanwhile.
+    pub(crate) fn wait(&mut self) {
+        let id = self.core.id;
+        let source = self.inner.sources.lock(id).source.take();
+        let mut source = source.expect("its core has it");
+        source.wait(&self.core);
+        self.inner.sources.lock(id).source = Some(source);
     }
 
     /// The wait is over.
@@ -210,7 +317,7 @@ impl Worker {
         self.end_rest();
         self.spin.has_slept(self.core.clock.now_ns());
         if self.core.rise() {
-            self.source.working_changed(&mut self.core);
+            self.with_source(|source, core| source.working_changed(core));
         }
         let shared = &self.inner.shared;
         shared.sleepers.clear(self.core.id);
@@ -218,6 +325,28 @@ impl Worker {
         let _ = shared.core(self.core.id).pokes.unpark();
         self.core.help_ring();
     }
+}
+
+/// Visits the event source of another core, and lets it go: watched, if a core sleeps that is to see
+/// what comes next. The visitor may have something to run by then.
+fn visit(inner: &Inner, mut open: Guard<'_, Open>, other: CoreId, visitor: &mut Core) -> Visit {
+    // After the end was asked for, a source is its core's, which counts that it knows of it.
+    if inner.quiesce.phase() != Phase::Running {
+        return Visit::Nothing;
+    }
+    let visit = open.source().visit(visitor);
+    let watches = inner.shared.sleepers.any() && visit != Visit::Soon;
+    let is_there = watches && open.source().watch();
+    let open = (!fault("visit let go before published")).then_some(open);
+    let worth = (visit == Visit::Brought).then(|| visitor.publish_visit());
+    drop(open);
+    if let Some(worth) = worth {
+        visitor.tell_visit(worth);
+    }
+    if is_there {
+        inner.shared.seen(other);
+    }
+    visit
 }
 
 /// What a core's driver does after a step.
@@ -260,7 +389,7 @@ fn run_until_closed(cx: &mut Cx) {
             }
             Next::Wait => {
                 let worker = cx.worker();
-                worker.source.wait(&worker.core);
+                worker.wait();
                 worker.wake_up();
             }
             Next::Leave => break,
@@ -302,7 +431,7 @@ fn go_on<const RETIRED: bool>(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     tell(cx);
     let worker = cx.worker();
     if worker.core.looks_up() {
-        worker.source.working_changed(&mut worker.core);
+        worker.with_source(|source, core| source.working_changed(core));
         return Next::Changed;
     }
     let phase = worker.inner.quiesce.phase();
@@ -313,12 +442,19 @@ fn go_on<const RETIRED: bool>(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     }
     if phase == Phase::Draining && !std::mem::replace(&mut worker.draining, true) {
         // At once and not when idle: a core whose peers keep it busy would never be.
-        worker.source.begin_drain(&mut worker.core);
+        worker.with_source(|source, core| source.begin_drain(core));
         worker.inner.quiesce.drains(worker.core.id);
     }
     if ran == Stepped::Ran {
         worker.spin.has_run();
         return Next::Step;
+    }
+    if phase == Phase::Running && worker.inner.shared.to_visit.any() {
+        match worker.visit_others(false) {
+            Visit::Nothing => {}
+            Visit::Soon => return Next::Spin,
+            Visit::Brought => return Next::Step,
+        }
     }
     // A runtime that looks for its end must not spin past it, and a retired core has nothing to
     // spin for.
@@ -329,6 +465,10 @@ fn go_on<const RETIRED: bool>(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     // not.
     if !worker.draining && worker.core.is_tempted() {
         yield_to_model();
+        worker.spin.stays();
+        return Next::Spin;
+    }
+    if worker.visit_others(true) != Visit::Nothing {
         worker.spin.stays();
         return Next::Spin;
     }
@@ -353,7 +493,7 @@ fn tell(cx: &mut Cx) {
 /// Lies down; or leaves, if a runtime that looks for its end has nothing left.
 fn rest(worker: &mut Worker, phase: Phase) -> Next {
     let ending = phase == Phase::Draining || worker.inner.config.exit_when_idle;
-    if ending && worker.source.is_quiet() && !worker.core.has_outbox() && worker.begin_rest() {
+    if ending && !worker.core.has_outbox() && worker.begin_rest() {
         worker.inner.end();
         return Next::Leave;
     }

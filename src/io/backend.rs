@@ -1,9 +1,10 @@
 //! The one type that the layer above sees: three backends behind a static dispatch.
 
 use std::io;
-use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use crate::sync::Arc;
 
 use super::epoll::Epoll;
 use super::sim::Sim;
@@ -11,17 +12,23 @@ use super::sim::Sim;
 use super::uring::Flavor;
 use super::uring::{FLAVORS, Uring};
 use super::{
-    Backend, Completion, Config, Doorbell, Fd, How, ListenOptions, Op, Owner, Report, SendBuf,
-    Token,
+    Backend, Brings, Completion, Config, Doorbell, Fd, ListenOptions, Lookout, Op, Owner, Report,
+    SendBuf, Token,
 };
 
 /// One core's event source. What its functions promise is written at the top of `super`.
 #[derive(Debug)]
 pub(crate) struct EventSource {
     which: Which,
-    /// A ring answers to the thread that made it and to no other.
-    not_send: PhantomData<*mut ()>,
 }
+
+// SAFETY: what is not `Send` in it are the queues that a ring and the kernel share, and addresses in
+// boxes that submissions point to. The queues are memory of the process, reached through `&mut`, so
+// by one thread at a time; and what a submission points to is owned by the table beside. The calls
+// that the kernel wants from the thread that made the ring are `poll`, `catch_up`, `wait`,
+// `connect` and the drop, which the contract at the top of `super` leaves to the owner; from another
+// thread the kernel refuses them (EEXIST), and no memory is at stake.
+unsafe impl Send for EventSource {}
 
 /// An enum and not a trait object: the calls are per operation and the set is closed.
 #[derive(Debug)]
@@ -78,13 +85,7 @@ impl EventSource {
                 Err((_, refused)) => Self::epoll(config, refused).map_err(none_left)?,
             },
         };
-        Ok((
-            EventSource {
-                which,
-                not_send: PhantomData,
-            },
-            report,
-        ))
+        Ok((EventSource { which }, report))
     }
 
     /// A ring of one flavor and no other, so that the suite can run on each.
@@ -94,7 +95,6 @@ impl EventSource {
         let uring = Uring::new(flavor, config)?;
         Ok(EventSource {
             which: Which::Uring(Box::new(uring)),
-            not_send: PhantomData,
         })
     }
 
@@ -183,11 +183,6 @@ impl EventSource {
         forward!(mut self, b => b.send(token, fd, buf))
     }
 
-    /// Sends what the kernel takes at once, and says how many bytes; starts nothing.
-    pub(crate) fn send_now(&self, fd: Fd, bytes: &[u8]) -> usize {
-        forward!(self, b => b.send_now(fd, bytes))
-    }
-
     /// Connects a new socket to `addr`.
     pub(crate) fn connect(&mut self, token: Token, addr: SocketAddr) -> io::Result<(Fd, Op)> {
         forward!(mut self, b => b.connect(token, addr))
@@ -203,11 +198,6 @@ impl EventSource {
         forward!(mut self, b => b.cancel(op))
     }
 
-    /// Shuts a connection down, at once. An error (it was closed by the peer) changes nothing.
-    pub(crate) fn shutdown(&mut self, fd: Fd, how: How) {
-        forward!(mut self, b => b.shutdown(fd, how))
-    }
-
     /// Closes a descriptor on which nothing is under way.
     pub(crate) fn close(&mut self, fd: Fd) {
         forward!(mut self, b => b.close(fd))
@@ -220,6 +210,82 @@ impl EventSource {
     /// Only when the kernel refuses to go on at all: the core cannot be served any more.
     pub(crate) fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> io::Result<()> {
         forward!(mut self, b => b.poll(out, limit))
+    }
+
+    /// Has the kernel bring out what has happened, and hands over what was started; by another
+    /// thread than the owner.
+    pub(crate) fn bring_out(&mut self) -> Brings {
+        match &mut self.which {
+            Which::Uring(ring) => ring.bring_out(),
+            Which::Epoll(_) => Brings::All,
+            Which::Sim(sim) => sim.bring_out(),
+        }
+    }
+
+    /// Hands over what was started, now; by the owner.
+    ///
+    /// # Errors
+    ///
+    /// As for `poll`.
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
+        match &mut self.which {
+            Which::Uring(ring) => ring.submit(),
+            Which::Epoll(_) | Which::Sim(_) => Ok(()),
+        }
+    }
+
+    /// As [`poll`](Self::poll), by another thread than the owner.
+    pub(crate) fn take(&mut self, out: &mut Vec<Completion>, limit: usize) -> io::Result<()> {
+        match &mut self.which {
+            Which::Uring(ring) => {
+                ring.take(out, limit);
+                Ok(())
+            }
+            Which::Epoll(epoll) => epoll.take(out, limit),
+            Which::Sim(sim) => sim.take(out, limit),
+        }
+    }
+
+    /// From now on the source of core `core` can be watched, by this one.
+    pub(crate) fn attach(&mut self, lookout: &Arc<Lookout>, core: usize) {
+        match &mut self.which {
+            Which::Uring(ring) => ring.attach(lookout, core),
+            Which::Epoll(epoll) => epoll.attach(lookout, core),
+            Which::Sim(_) => {}
+        }
+    }
+
+    /// Has whoever watches told when something comes. True: something is there already, and is told
+    /// of by the caller.
+    pub(crate) fn watch(&mut self) -> bool {
+        match &mut self.which {
+            Which::Uring(ring) => ring.watch(),
+            Which::Epoll(epoll) => epoll.watch(),
+            Which::Sim(sim) => {
+                sim.watched = true;
+                sim.has_work()
+            }
+        }
+    }
+
+    /// Whether it was watched, in a simulation, and from now on is no more.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_watched(&mut self) -> bool {
+        match &mut self.which {
+            Which::Uring(_) | Which::Epoll(_) => false,
+            Which::Sim(sim) => std::mem::take(&mut sim.watched),
+        }
+    }
+
+    /// It is looked at now, and nobody need be told any more. `sleeps`: by its owner, who waits.
+    #[inline]
+    pub(crate) fn let_go(&mut self, sleeps: bool) {
+        match &mut self.which {
+            Which::Uring(ring) => ring.let_go(),
+            Which::Epoll(epoll) if sleeps => epoll.let_go(),
+            Which::Epoll(_) => {}
+            Which::Sim(sim) => sim.watched = false,
+        }
     }
 
     /// Has the kernel bring out all that has happened by now, for the next `poll`s to tell. Returns

@@ -92,6 +92,19 @@ pub(crate) struct Completion {
     pub(crate) more: bool,
 }
 
+/// What another thread than the owner has got the kernel to bring out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brings {
+    /// All that has happened by now.
+    All,
+    /// A part.
+    Some,
+    /// It was asked too often: later.
+    Later,
+    /// Only the owner can; or it has no processor, and the lookout is told when it has done so.
+    Never,
+}
+
 /// What kind an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {

@@ -9,8 +9,10 @@
 //!
 //! # What every backend provides
 //!
-//! **Whose it is.** An `EventSource` is made on its core's thread, used only there and never sent.
-//! Only its `Doorbell` and the `RecvBuf`s it handed out may be elsewhere, and they stay valid and
+//! **Whose it is.** An `EventSource` is made and dropped on its core's thread, its *owner*. Whoever
+//! uses it has it alone, by a lock of the layer above. `poll`, `catch_up`, `wait` and `connect` are
+//! for the owner only, since a ring answers to the thread that made it. The rest is for any thread.
+//! Its `Doorbell` and the `RecvBuf`s it handed out may be elsewhere, and they stay valid and
 //! harmless after it is gone. Descriptors are the process's: any core may send on any of them.
 //!
 //! **Operations.** `accept`, `recv`, `send`, `connect` and `readable` start one and name it by an
@@ -43,10 +45,6 @@
 //! last call on it but `close`. `unread_bytes` tells what lies in the kernel, for a receive to
 //! come.
 //!
-//! `send_now` is no operation: it gives the kernel what it takes without waiting, and tells how
-//! many bytes that was. 0 also where it failed: the `send` of what is left meets the error again.
-//! The rule of one send in the process counts for it too.
-//!
 //! **Cancel** asks the operation to end. Its terminal completion follows: the error `ECANCELED`, or
 //! what it came to if that was first. Bytes and connections that were already taken from the kernel
 //! are delivered before it. The handle of an operation that is over has no effect.
@@ -71,6 +69,11 @@
 //! that then appends fewer than `limit` has told something of each. `has_more` is `true` while an
 //! operation is known to have more, or waits for a buffer, or the kernel for room in a queue.
 //!
+//! **By another thread**, while the owner computes: `bring_out` asks the kernel for what has
+//! happened and hands over what was started, as far as that can be had, and `take` appends it, as a
+//! `poll` does. From a `watch` until somebody lets it go, the lookout that it is attached to tells
+//! its one thread when the kernel has something.
+//!
 //! **Sleeping.** `wait` blocks until a `poll` is worth calling, the doorbell rings, or the time is
 //! over, and hands over what was started before it does. It may return early (signals, the
 //! backend's own business); it appends nothing. A ring of the doorbell is never lost: it makes the
@@ -91,6 +94,7 @@ mod epoll;
 mod kernel;
 mod ledger;
 mod limits;
+mod lookout;
 mod operation;
 mod owner;
 mod pool;
@@ -106,10 +110,11 @@ pub use self::pool::RecvBuf;
 pub use self::sim::{SimCall, SimClient, SimNet};
 
 pub(crate) use self::backend::EventSource;
-pub(crate) use self::completion::{Completion, Done, Fd, How, Op, Token};
+pub(crate) use self::completion::{Brings, Completion, Done, Fd, How, Op, Token};
 pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::doorbell::Doorbell;
 pub(crate) use self::limits::raise_open_file_limit;
+pub(crate) use self::lookout::Lookout;
 pub(crate) use self::owner::Owner;
 pub(crate) use self::signals::Signals;
 

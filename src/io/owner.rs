@@ -1,6 +1,6 @@
 //! Who closes a descriptor, and knows its addresses, where no backend is at hand.
 
-use super::{Fd, SimNet, socket};
+use super::{Fd, How, SimNet, socket};
 use std::io;
 use std::net::SocketAddr;
 
@@ -30,6 +30,26 @@ impl Owner {
         match self {
             Owner::Kernel => socket::reset(fd),
             Owner::Sim(net) => net.reset(fd),
+        }
+    }
+
+    /// Sends what the kernel takes without waiting, from anywhere, and says how many bytes that is.
+    /// 0 also where it fails: the send of what is left meets the error again. The rule of one send
+    /// in the process counts for it too.
+    pub(crate) fn send_now(&self, fd: Fd, bytes: &[u8]) -> usize {
+        match self {
+            Owner::Kernel => socket::send_now(fd, bytes),
+            // Every send there is one that a seed can delay or cut.
+            Owner::Sim(_) => 0,
+        }
+    }
+
+    /// Shuts a connection down, at once, from anywhere. An error (it was closed by the peer) changes
+    /// nothing.
+    pub(crate) fn shutdown(&self, fd: Fd, how: How) {
+        match self {
+            Owner::Kernel => socket::shutdown(fd, how),
+            Owner::Sim(net) => net.shutdown(fd, how),
         }
     }
 

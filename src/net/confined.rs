@@ -3,7 +3,8 @@
 //! Each half of a connection's state is in a cell: what is its color's in an
 //! [`InColor`](crate::in_color), and what is its home core's in an [`AtHome`]. Whoever wants the
 //! value shows something that exists once, and cannot use it otherwise for as long as the value is
-//! borrowed: here it is `&mut Here`, which the driver of the core has.
+//! borrowed: here it is `&mut Here`, which the driver of the core has. Whoever has the lock of that
+//! driver can show it.
 //!
 //! # Why this is sound
 //!
@@ -143,17 +144,13 @@ mod tests {
         simulation.run_until(event).unwrap()
     }
 
-    /// This core's token, which its driver has.
-    fn here(cx: &mut Cx) -> &mut Here {
-        &mut crate::net::Driver::of(&mut cx.worker().source)
-            .unwrap()
-            .here
-    }
-
-    /// Whether the core that asks is refused.
+    /// Whether the core that asks is refused: its driver has its token.
     fn is_refused(cell: &AtHome<u8>, cx: &mut Cx) -> bool {
-        let here = here(cx);
-        catch_unwind(AssertUnwindSafe(|| *cell.borrow(here) += 1)).is_err()
+        let refused = crate::net::Driver::with(cx.worker(), |driver, _| {
+            let here = &mut driver.here;
+            catch_unwind(AssertUnwindSafe(|| *cell.borrow(here) += 1)).is_err()
+        });
+        refused.unwrap()
     }
 
     #[test]

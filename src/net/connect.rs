@@ -1,7 +1,7 @@
 //! Connecting to somebody.
 
 use super::driver::control;
-use super::timer::Timers;
+use super::timer::{Timers, in_ns};
 use super::{Driver, Incoming, Timer};
 use crate::callback::Callback;
 use crate::color::CoreId;
@@ -86,7 +86,7 @@ impl Cx {
     where
         F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
-        self.begin_connect(addr, callback).map(drop)
+        self.begin_connect(addr, None, callback)
     }
 
     /// Like [`connect`](Self::connect), and gives up if there is no connection after `limit`: then
@@ -126,21 +126,16 @@ impl Cx {
     where
         F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
-        let key = self.begin_connect(addr, callback)?;
-        let give_up = move |cx: &mut Cx| {
-            if let Some(driver) = Driver::of(&mut cx.worker().source) {
-                driver.give_up_connecting(key);
-            }
-        };
-        let here = control(self.core_id());
-        let timer = self.timer(limit, Callback::new(None, here, give_up));
-        let connecting = super::driver_of(self)?.connecting(key);
-        connecting.limit = Some((limit, timer));
-        Ok(())
+        self.begin_connect(addr, Some(limit), callback)
     }
 
-    /// Returns the key of the driver's operation.
-    fn begin_connect<F>(&mut self, addr: SocketAddr, callback: Callback<F>) -> io::Result<usize>
+    /// With its limit, if it has one, under one lock: another core may find it over.
+    fn begin_connect<F>(
+        &mut self,
+        addr: SocketAddr,
+        limit: Option<Duration>,
+        callback: Callback<F>,
+    ) -> io::Result<()>
     where
         F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
@@ -152,17 +147,27 @@ impl Cx {
             limit: None,
             gave_up: false,
         });
-        let driver = super::driver_of(self)?;
-        if driver.draining {
-            return Err(super::ending());
-        }
-        match driver.connect(addr, connecting) {
-            Ok(key) => Ok(key),
-            // The callback is dropped here, in the handler that asked, outside the runtime.
-            Err((error, connecting)) => {
-                drop(connecting);
-                Err(error)
+        let (here, poster) = (control(self.core_id()), self.poster());
+        // What is not connected is dropped here, in the handler that asked, outside the runtime.
+        let (connected, _left) = super::with_driver(self, |driver, core| {
+            if driver.draining {
+                return (Err(super::ending()), Some(connecting));
             }
-        }
+            let key = match driver.connect(addr, connecting) {
+                Ok(key) => key,
+                Err((error, connecting)) => return (Err(error), Some(connecting)),
+            };
+            if let Some(limit) = limit {
+                let give_up = move |cx: &mut Cx| {
+                    Driver::with(cx.worker(), |driver, _| driver.give_up_connecting(key));
+                };
+                let (timer, pending) = Timer::ready(poster, Callback::new(None, here, give_up));
+                let at_ns = core.clock.now_ns().saturating_add(in_ns(limit));
+                driver.set_timer(at_ns, pending, core);
+                driver.connecting(key).limit = Some((limit, timer));
+            }
+            (Ok(()), None)
+        })?;
+        connected
     }
 }

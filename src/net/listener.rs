@@ -61,18 +61,12 @@ impl Acceptor {
     /// An event of the core that it was sent to.
     fn arrive(listening: Arc<Listening>, mut sent: Sent, home: CoreId, cx: &mut Cx) {
         let Some(fd) = sent.arrived() else { return };
-        let worker = cx.worker();
-        match Driver::of(&mut worker.source) {
-            Some(driver) => {
-                let acceptor = Acceptor {
-                    listening,
-                    fd,
-                    home,
-                };
-                driver.take_in(acceptor, &mut worker.core);
-            }
-            None => Listening::over(listening, &mut worker.core),
-        }
+        let acceptor = Acceptor {
+            listening,
+            fd,
+            home,
+        };
+        Driver::with(cx.worker(), |driver, core| driver.take_in(acceptor, core));
     }
 }
 
@@ -231,35 +225,18 @@ impl Cx {
         let here = self.core_id();
         let all = (0..self.cores()).map(CoreId::of);
         let poster = self.poster();
-        let driver = super::driver_of(self)?;
-        if driver.draining {
-            return Err(super::ending());
-        }
-        let cores: Vec<CoreId> = match acceptors {
-            // The simulated network has nothing like REUSEPORT.
-            Acceptors::PerCore if matches!(driver.owner, Owner::Kernel) => all.collect(),
-            _ => vec![here],
-        };
-        // Descriptors are the process's, so all are made here and now: an error is then the
-        // caller's.
-        let reuse_port = cores.len() > 1;
-        let options = ListenOptions {
-            reuse_port,
-            ..ListenOptions::default()
-        };
-        if reuse_port && addr.port() != 0 {
-            // A port that another program has must be an error, although REUSEPORT would let us
-            // share it with one of the same user: a listener without the option finds out.
-            let probe = driver.backend.listen(addr, &ListenOptions::default())?;
-            driver.backend.close(probe);
-        }
-        let mut fds = Vec::with_capacity(cores.len());
-        let mut bound = addr;
-        for _ in &cores {
-            let fd = driver.backend.listen(bound, &options)?;
-            fds.push(Sent(Some(fd), driver.owner.clone()));
-            bound = driver.owner.local_addr(fd)?;
-        }
+        let (cores, fds, bound) = super::with_driver(self, |driver, _| {
+            if driver.draining {
+                return Err(super::ending());
+            }
+            let cores: Vec<CoreId> = match acceptors {
+                // The simulated network has nothing like REUSEPORT.
+                Acceptors::PerCore if matches!(driver.owner, Owner::Kernel) => all.collect(),
+                _ => vec![here],
+            };
+            let (fds, bound) = bind_all(driver, addr, cores.len())?;
+            Ok((cores, fds, bound))
+        })??;
         let listening = Arc::new(Listening {
             callback: Mutex::new(Some(Box::new(callback.f))),
             accepting: AtomicU32::new(cores.len() as u32),
@@ -282,6 +259,34 @@ impl Cx {
             detached: false,
         })
     }
+}
+
+/// Binds as many descriptors to one address. They are the process's, so all are made here and now:
+/// an error is then the caller's.
+fn bind_all(
+    driver: &mut Driver,
+    addr: SocketAddr,
+    count: usize,
+) -> io::Result<(Vec<Sent>, SocketAddr)> {
+    let reuse_port = count > 1;
+    let options = ListenOptions {
+        reuse_port,
+        ..ListenOptions::default()
+    };
+    if reuse_port && addr.port() != 0 {
+        // A port that another program has must be an error, although REUSEPORT would let us share
+        // it with one of the same user: a listener without the option finds out.
+        let probe = driver.backend.listen(addr, &ListenOptions::default())?;
+        driver.backend.close(probe);
+    }
+    let mut fds = Vec::with_capacity(count);
+    let mut bound = addr;
+    for _ in 0..count {
+        let fd = driver.backend.listen(bound, &options)?;
+        fds.push(Sent(Some(fd), driver.owner.clone()));
+        bound = driver.owner.local_addr(fd)?;
+    }
+    Ok((fds, bound))
 }
 
 /// A listener's descriptor on its way to its core: closed if it does not arrive, because another of
@@ -341,9 +346,8 @@ impl Drop for Listener {
 
 /// Stops accepting on this core. False: the acceptor that is at home here is elsewhere.
 fn close_on(listening: &Arc<Listening>, cx: &mut Cx) -> bool {
-    let worker = cx.worker();
-    Driver::of(&mut worker.source)
-        .is_none_or(|driver| driver.close_listener(listening, &mut worker.core))
+    let close = |driver: &mut Driver, core: &mut Core| driver.close_listener(listening, core);
+    Driver::with(cx.worker(), close).unwrap_or(true)
 }
 
 /// Stops accepting on all other cores. An acceptor that is under way to one of them comes to its
@@ -520,8 +524,10 @@ mod tests {
                 reuse_port: true,
                 ..ListenOptions::default()
             };
-            let driver = crate::net::driver_of(cx).unwrap();
-            let other = driver.backend.listen(listener.local_addr(), &options);
+            let listen = |driver: &mut Driver, _: &mut Core| {
+                driver.backend.listen(listener.local_addr(), &options)
+            };
+            let other = crate::net::with_driver(cx, listen).unwrap();
             finish
                 .try_finish(other.map_err(|error| error.kind()))
                 .unwrap();

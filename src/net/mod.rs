@@ -6,9 +6,10 @@
 //! [`Poster::backends`](crate::Poster::backends).
 //!
 //! A connection's *home* is the core that accepted it or connected it; that core receives for it as
-//! long as it lives, while its color may be stolen like any other. The price: data that arrives for
-//! a core inside a long handler waits for that handler, since no other core may reap its ring. A
-//! core receives at most [`AHEAD_BYTES_MAX`] more of a connection than its color has taken up.
+//! long as it lives, while its color may be stolen like any other. While that core is inside a long
+//! handler, another one that idles looks for it; then it is home to the connections that it accepts.
+//! (On io_uring a signal, SIGURG, then has that core enter its ring: a call of the handler's that
+//! blocks may end with EINTR.) A core receives at most [`AHEAD_BYTES_MAX`] more of a connection than its color has taken up.
 //!
 //! An echo server, and a client of it:
 //!
@@ -98,6 +99,7 @@ pub(crate) use self::driver::Driver;
 pub(crate) use self::registry::Registry;
 
 use crate::Cx;
+use crate::sched::core::Core;
 use std::io;
 
 /// Raises the process's limit of open descriptors to its hard maximum, and returns it. For programs
@@ -109,16 +111,17 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     crate::io::raise_open_file_limit()
 }
 
-/// This core's driver, for whatever has to do with the world outside of the process.
-fn driver_of(cx: &mut Cx) -> io::Result<&mut Driver> {
+/// Calls `f` with this core's driver, as [`Driver::with`], for whatever has to do with the world
+/// outside of the process.
+fn with_driver<R>(cx: &mut Cx, f: impl FnOnce(&mut Driver, &mut Core) -> R) -> io::Result<R> {
     #[cfg(feature = "machine")]
     if cx.worker().inner.config.on_machine {
         let why = "a run on a described machine has no network and gets no signals: what comes to \
                    it from outside is posted through `OnMachine::outside`";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }
-    let driver = Driver::of(&mut cx.worker().source);
-    driver.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "a runtime without I/O"))
+    let done = Driver::with(cx.worker(), f);
+    done.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "a runtime without I/O"))
 }
 
 /// Whether this is what an operation comes to that was asked to end.

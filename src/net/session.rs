@@ -932,10 +932,8 @@ mod tests {
         assert!(served_late(on_data, SimClient::shutdown_write).is_empty());
         assert!(served_late(|cx, stream| stream.close(cx), nothing).is_empty());
         let fails = |cx: &mut Cx, stream: &Stream| {
-            let driver = crate::net::driver_of(cx).unwrap();
-            driver
-                .backend
-                .shutdown(stream.conn.fd, crate::io::How::Write);
+            let conn = &stream.conn;
+            conn.owner.shutdown(conn.fd, crate::io::How::Write);
             stream.write(cx, "refused").unwrap();
         };
         assert!(served_late(fails, nothing).is_empty());

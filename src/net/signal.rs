@@ -98,7 +98,7 @@ impl Cx {
     where
         F: FnMut(&mut Cx, ()) + Send + 'static,
     {
-        if super::driver_of(self)?.draining {
+        if super::with_driver(self, |driver, _| driver.draining)? {
             return Err(super::ending());
         }
         let watching = Arc::new(Watching {
@@ -107,8 +107,7 @@ impl Cx {
             handler: callback.handler,
             color: callback.color,
         });
-        super::driver_of(self)?.watch(watching);
-        Ok(())
+        super::with_driver(self, |driver, _| driver.watch_signals(watching))
     }
 }
 

@@ -10,7 +10,6 @@ use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::unique::UniqueColor;
 use crate::io::{Fd, How, Owner, RecvBuf, SendBuf};
-use crate::net::driver::Driver;
 use crate::net::registry::Registry;
 use crate::{Color, Cx, Handler, Refused};
 use std::fmt;
@@ -339,7 +338,9 @@ impl Stream {
             }
             colored.after_received.push(Box::new(f));
         }
-        Arc::clone(&self.conn).call_home(cx, move |conn, cx| conn.mark(handler, cx));
+        Arc::clone(&self.conn).call_home(cx, move |conn, driver, core| {
+            conn.mark(handler, driver, core);
+        });
         Ok(())
     }
 
@@ -352,19 +353,20 @@ impl Stream {
     /// Arms or cancels the receive on the home core.
     fn receive(&self, cx: &mut Cx, wanted: bool) {
         self.conn.note_wanted(cx, wanted);
-        Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
-            let worker = cx.worker();
-            let Some(driver) = Driver::of(&mut worker.source) else {
-                return;
-            };
+        Arc::clone(&self.conn).call_home(cx, move |conn, driver, core| {
             if !Arc::clone(&conn).receive(driver, wanted) {
-                conn.canceled(&mut driver.here, &mut worker.core);
+                conn.canceled(&mut driver.here, core);
             }
         });
     }
 
     /// Queues bytes for sending: all of them, in order, after what was queued before. They leave
     /// from the core that runs this handler.
+    ///
+    /// The first write of an event leaves at once. What the event writes to the stream after that
+    /// leaves joined, as few sends, when it is over, before any other event runs on this core; or at
+    /// [`Cx::flush`]; or at once, if the event is known to be long. [`write_now`](Self::write_now)
+    /// always leaves at once.
     ///
     /// What was received ([`RecvBuf`]) can be sent without a copy, if the kernel takes it at once;
     /// what has to wait is copied, and the buffer goes back.
@@ -374,7 +376,7 @@ impl Stream {
     /// than the [limit](Self::set_write_limit) would be queued (a single buffer is always taken
     /// when nothing is queued); closed if the connection is closing or broken.
     pub fn write(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<(), WriteError> {
-        if let Some(next) = self.admit(cx, bytes.into())? {
+        if let Some(next) = self.admit(cx, bytes.into(), false)? {
             Arc::clone(&self.conn).start_send(cx, next);
         }
         Ok(())
@@ -387,15 +389,20 @@ impl Stream {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_now(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<bool, WriteError> {
-        match self.admit(cx, bytes.into())? {
+        if self.conn.colored.check(cx).is_ok() {
+            self.conn.send_gathered(cx);
+        }
+        match self.admit(cx, bytes.into(), true)? {
             Some(next) => Ok(self.conn.send_now(cx, next)),
             None => Ok(false),
         }
     }
 
     /// Counts bytes as queued; they come back if they can be sent now, because none are before
-    /// them.
-    fn admit(&self, cx: &mut Cx, bytes: SendBuf) -> Result<Option<Next>, WriteError> {
+    /// them, and are to be.
+    fn admit(&self, cx: &mut Cx, bytes: SendBuf, now: bool) -> Result<Option<Next>, WriteError> {
+        let core = &cx.worker().core;
+        let (number, is_long) = (core.event_number(), core.is_in_long());
         let mut colored = match self.conn.colored.borrow(cx) {
             Ok(colored) => colored,
             Err(refused) => return Err(WriteError::Refused(refused, bytes.into_lasting())),
@@ -408,12 +415,19 @@ impl Stream {
             return Err(WriteError::Full(bytes.into_lasting()));
         }
         colored.queued_bytes = queued;
-        if colored.sending {
+        if colored.queues() {
             colored.queue.push_back(bytes.into_lasting());
             return Ok(None);
         }
         // What waits in the queue waits for the send under way.
         debug_assert!(colored.queue.is_empty());
+        if !now && !is_long && colored.sent_in == Some(number) {
+            colored.gathers = true;
+            colored.queue.push_back(bytes.into_lasting());
+            colored.end();
+            self.conn.gather(cx);
+            return Ok(None);
+        }
         Ok(Some(colored.begin_send(bytes)))
     }
 
@@ -429,15 +443,22 @@ impl Stream {
     where
         F: FnMut(&mut Cx, &Stream, io::Result<()>) + Send + 'static,
     {
+        let number = cx.worker().core.event_number();
+        let is_sent;
         let old = {
             let mut colored = self.conn.colored.borrow(cx)?;
             colored.drained_handler = Some(handler);
+            is_sent = colored.sent_in == Some(number) && !colored.queues();
             match colored.place_of_on_drained() {
                 Some(place) => place.replace(Box::new(f)),
                 None => return Ok(()),
             }
         };
         drop(old);
+        if is_sent {
+            // What this event has written before counts, too.
+            self.conn.tell_sent(cx);
+        }
         Ok(())
     }
 
@@ -484,13 +505,15 @@ impl Stream {
     /// # Errors
     /// [`Refused`] outside the connection's color.
     pub fn shutdown_write(&self, cx: &mut Cx) -> Result<(), Refused> {
+        self.conn.colored.check(cx)?;
+        self.conn.send_gathered(cx);
         let now = {
             let mut colored = self.conn.colored.borrow(cx)?;
             colored.shutdown = true;
             !colored.sending && !colored.broken && colored.phase == Phase::Open
         };
-        if now && let Some(driver) = Driver::of(&mut cx.worker().source) {
-            driver.backend.shutdown(self.conn.fd, How::Write);
+        if now {
+            self.conn.owner.shutdown(self.conn.fd, How::Write);
         }
         Ok(())
     }
@@ -517,12 +540,7 @@ impl Stream {
             return Ok(());
         }
         // If the end has begun, it is told when it first wants to receive, or has been told before.
-        Arc::clone(&self.conn).call_home(cx, move |conn, cx| {
-            let Some(driver) = Driver::of(&mut cx.worker().source) else {
-                return;
-            };
-            conn.keep(driver);
-        });
+        Arc::clone(&self.conn).call_home(cx, |conn, driver, _| conn.keep(driver));
         Ok(())
     }
 

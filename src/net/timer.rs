@@ -49,14 +49,22 @@ impl Pending {
         core.post_own_sort(self.handler, self.color, event, self.sort);
     }
 
+    /// Whether it is a hold's deadline.
+    pub(super) fn passes(&self) -> bool {
+        self.sort.passes
+    }
+
     /// Waits on this core until then.
     fn set(self, cx: &mut Cx, at_ns: u64) {
-        let worker = cx.worker();
-        match Driver::of(&mut worker.source) {
-            Some(driver) if (self.sort.passes || !driver.draining) && !self.place.is_canceled() => {
-                driver.timers.add(at_ns, self);
-            }
-            _ => self.discard(&mut worker.core),
+        let (worker, mut this) = (cx.worker(), Some(self));
+        let set = |driver: &mut Driver, core: &mut Core| {
+            let pending = this.take().expect("called once");
+            driver.set_timer(at_ns, pending, core);
+        };
+        Driver::with(worker, set);
+        if let Some(pending) = this {
+            // A runtime without I/O.
+            pending.discard(&mut worker.core);
         }
     }
 
@@ -75,9 +83,16 @@ struct Place {
     canceled: AtomicBool,
     /// A panic has canceled it. Set before that is.
     by_panic: AtomicBool,
-    /// Index and number among its core's timers, once it is there; of one that fires again and
-    /// again, the last. Used by that core only, so nobody waits for the lock.
-    at: Mutex<Option<(usize, u64)>>,
+    /// Where it is, once it is set; of one that fires again and again, where it was last.
+    at: Mutex<Option<At>>,
+}
+
+/// Where a timer is: among whose timers, at which index, and with which number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct At {
+    core: CoreId,
+    index: usize,
+    number: u64,
 }
 
 impl Place {
@@ -96,6 +111,14 @@ impl Place {
 
     fn is_canceled(&self) -> bool {
         self.canceled.load(Ordering::Acquire)
+    }
+
+    /// Cancels it, and says where it is to be taken out. None: it is on its way there, and is found
+    /// canceled when it arrives.
+    fn cancel_at(&self) -> Option<At> {
+        self.cancel();
+        // Who sets it looks whether it is canceled under this lock.
+        *self.at.lock().unwrap()
     }
 
     /// Drops its callback, which is not called any more.
@@ -120,8 +143,9 @@ impl fmt::Debug for Pending {
 /// Those that are due at the same moment fire in the order in which they were set. A canceled timer
 /// leaves its entry in the heap, where it is recognized by its number; when those outnumber the
 /// living, the heap is made anew.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Timers {
+    core: CoreId,
     /// When (ns), number, index.
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     pending: Slab<Pending>,
@@ -130,23 +154,45 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    pub(super) fn new() -> Timers {
-        Timers::default()
+    pub(super) fn of(core: CoreId) -> Timers {
+        Timers {
+            core,
+            heap: BinaryHeap::new(),
+            pending: Slab::new(),
+            set: 0,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    fn add(&mut self, at_ns: u64, mut pending: Pending) -> (usize, u64) {
+    /// Adds a timer, unless it was canceled.
+    fn add(&mut self, at_ns: u64, mut pending: Pending) -> Result<At, Pending> {
+        let place = Arc::clone(&pending.place);
+        let mut its = place.at.lock().unwrap();
+        if place.is_canceled() {
+            return Err(pending);
+        }
         let number = self.set;
         self.set += 1;
         pending.number = number;
-        let place = Arc::clone(&pending.place);
         let index = self.pending.insert(pending);
-        *place.at.lock().unwrap() = Some((index, number));
+        let at = At {
+            core: self.core,
+            index,
+            number,
+        };
+        *its = Some(at);
         self.heap.push(Reverse((at_ns, number, index)));
-        (index, number)
+        Ok(at)
+    }
+
+    /// Adds a timer, or drops its callback in its color if it was canceled.
+    pub(super) fn set(&mut self, at_ns: u64, pending: Pending, core: &mut Core) {
+        if let Err(pending) = self.add(at_ns, pending) {
+            pending.discard(core);
+        }
     }
 
     fn lives(pending: &Slab<Pending>, index: usize, number: u64) -> bool {
@@ -223,8 +269,10 @@ impl Timers {
         Some(self.pending.remove(index))
     }
 
-    fn cancel(&mut self, index: usize, number: u64) -> Option<Pending> {
-        if !Timers::lives(&self.pending, index, number) {
+    /// Takes a canceled timer out, if it is one of these and has not fired.
+    fn cancel(&mut self, at: At) -> Option<Pending> {
+        let At { index, number, .. } = at;
+        if at.core != self.core || !Timers::lives(&self.pending, index, number) {
             return None;
         }
         let pending = self.pending.remove(index);
@@ -241,7 +289,6 @@ impl Timers {
 /// leaves the timer running; [`cancel_on_drop`](Self::cancel_on_drop) is for those who want it
 /// otherwise.
 pub struct Timer {
-    core: CoreId,
     place: Arc<Place>,
     poster: Poster,
 }
@@ -250,12 +297,12 @@ impl Timer {
     /// Cancels the timer. If it has not run yet and this is its own color, it will not run; from
     /// another color it may be running right now. Its closure is dropped in its color.
     pub fn cancel(self, cx: &mut Cx) {
+        let Some(at) = self.place.cancel_at() else {
+            return;
+        };
         let ours = Arc::ptr_eq(&self.poster.inner, &cx.worker_ref().inner);
-        if ours && cx.core_id() == self.core {
-            self.place.cancel();
-            Timer::remove(cx, &self.place);
-        } else {
-            self.cancel_from_anywhere();
+        if !ours || Driver::with_home(cx.worker(), at.core, (), remove(at)).is_err() {
+            self.send_remove(at);
         }
     }
 
@@ -280,35 +327,36 @@ impl Timer {
 
     /// Cancels the timer, from a thread that is no core, or where there is no context.
     pub(crate) fn cancel_from_anywhere(self) {
-        self.place.cancel();
-        let place = self.place;
-        let remove = move |cx: &mut Cx| Timer::remove(cx, &place);
+        if let Some(at) = self.place.cancel_at() {
+            self.send_remove(at);
+        }
+    }
+
+    /// Has its core take it out.
+    fn send_remove(&self, at: At) {
+        let remove = move |cx: &mut Cx| {
+            Driver::with(cx.worker(), |driver, core| remove(at)(driver, core, ()));
+        };
         // Also after a stop, which does not cancel all timers. Refused once the run has ended, and
         // they are gone.
-        let color = control(self.core);
+        let color = control(at.core);
         let poster = &self.poster;
         let _gone = poster.post_own_until(Until::End, None, color, remove);
     }
 
     /// Cancels one of these timers, which holds nothing of the user's: it is dropped here.
     pub(super) fn forget(self, timers: &mut Timers) {
-        self.place.cancel();
-        let at = *self.place.at.lock().unwrap();
-        if let Some((index, number)) = at {
-            drop(timers.cancel(index, number));
+        if let Some(at) = self.place.cancel_at() {
+            drop(timers.cancel(at));
         }
     }
+}
 
-    /// On its core. One that is on its way there finds that it is canceled.
-    fn remove(cx: &mut Cx, place: &Place) {
-        let Some((index, number)) = *place.at.lock().unwrap() else {
-            return;
-        };
-        let worker = cx.worker();
-        if let Some(driver) = Driver::of(&mut worker.source)
-            && let Some(pending) = driver.timers.cancel(index, number)
-        {
-            pending.discard(&mut worker.core);
+/// What takes a canceled timer out and drops its callback in its color.
+fn remove(at: At) -> impl FnOnce(&mut Driver, &mut Core, ()) {
+    move |driver, core, ()| {
+        if let Some(pending) = driver.timers.cancel(at) {
+            pending.discard(core);
         }
     }
 }
@@ -344,21 +392,19 @@ struct Repeating<F> {
     f: F,
     every_ns: u64,
     due_ns: u64,
-    core: CoreId,
     place: Arc<Place>,
     handler: Option<&'static Handler>,
     color: Color,
 }
 
 impl<F: FnMut(&mut Cx, ()) + Send + 'static> Repeating<F> {
-    /// Sets the timer for the first time, on its core.
+    /// Sets the timer for the first time, on this core.
     fn begin(cx: &mut Cx, every_ns: u64, place: Arc<Place>, callback: Callback<F>) {
         let Callback { handler, color, f } = callback;
         let repeating = Repeating {
             f,
             every_ns,
             due_ns: cx.worker().core.clock.now_ns().saturating_add(every_ns),
-            core: cx.core_id(),
             place,
             handler,
             color,
@@ -378,14 +424,10 @@ impl<F: FnMut(&mut Cx, ()) + Send + 'static> Repeating<F> {
         self.due_ns = self
             .due_ns
             .saturating_add(periods.saturating_mul(self.every_ns));
-        if cx.core_id() == self.core {
-            return self.set(cx);
-        }
-        let core = control(self.core);
-        cx.post_own(core, move |cx: &mut Cx| self.set(cx));
+        // On the core that runs it: it goes where its color goes.
+        self.set(cx);
     }
 
-    /// On its core.
     fn set(self, cx: &mut Cx) {
         let (due_ns, place) = (self.due_ns, Arc::clone(&self.place));
         let pending = Pending {
@@ -402,20 +444,18 @@ impl<F: FnMut(&mut Cx, ()) + Send + 'static> Repeating<F> {
 
 impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timer")
-            .field("core", &self.core)
-            .finish_non_exhaustive()
+        f.debug_struct("Timer").finish_non_exhaustive()
     }
 }
 
 impl Cx {
-    /// Runs the callback once, in its color, no earlier than `after` from now. Its event is posted
-    /// late by as much as this core is inside a handler, and then waits for its color's turn like
-    /// any other; a sleeping core wakes for it. Completions of this core (data, connections, ends
-    /// of sends) that are there when it finds the timer due are posted before: a core that is late
-    /// does not cut off a peer that was in time. Timers of one core that are due at the same moment
-    /// are posted in the order in which they were set. A timer fires also at the limit of queued
-    /// events, beyond which its event counts.
+    /// Runs the callback once, in its color, no earlier than `after` from now. While this core is
+    /// inside a handler, another one that idles posts its event; if none does, it is posted late by
+    /// as much. Then it waits for its color's turn like any other; a sleeping core wakes for it.
+    /// Completions of this core (data, connections, ends of sends) that are there when the timer is
+    /// found due are posted before: a core that is late does not cut off a peer that was in time.
+    /// Timers of one core that are due at the same moment are posted in the order in which they were
+    /// set. A timer fires also at the limit of queued events, beyond which its event counts.
     ///
     /// A runtime that was asked to stop runs no more timers; their closures are dropped in their
     /// colors.
@@ -476,7 +516,7 @@ impl Cx {
     where
         F: FnMut(&mut Cx, ()) + Send + 'static,
     {
-        let (every_ns, timer) = (period_ns(every), Timer::here(self));
+        let (every_ns, timer) = (period_ns(every), Timer::new(self.poster()));
         Repeating::begin(self, every_ns, Arc::clone(&timer.place), callback);
         timer
     }
@@ -485,20 +525,29 @@ impl Cx {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let timer = Timer::here(self);
+        let timer = Timer::new(self.poster());
         Arc::clone(&timer.place).set(self, after, callback, sort);
         timer
     }
 }
 
 impl Timer {
-    /// One of this core's, which is not set yet.
-    fn here(cx: &mut Cx) -> Timer {
+    /// One that is not set yet.
+    pub(super) fn new(poster: Poster) -> Timer {
         Timer {
-            core: cx.core_id(),
             place: Place::new(),
-            poster: cx.poster(),
+            poster,
         }
+    }
+
+    /// One that is not set yet, and what is to be set.
+    pub(super) fn ready<F>(poster: Poster, callback: Callback<F>) -> (Timer, Pending)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let timer = Timer::new(poster);
+        let pending = Arc::clone(&timer.place).pending(callback, Sort::ORDINARY);
+        (timer, pending)
     }
 }
 
@@ -508,16 +557,24 @@ impl Place {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let pending = Pending {
+        let pending = self.pending(callback, sort);
+        let now_ns = cx.worker().core.clock.now_ns();
+        pending.set(cx, now_ns.saturating_add(in_ns(after)));
+    }
+
+    /// What is set.
+    fn pending<F>(self: Arc<Place>, callback: Callback<F>, sort: Sort) -> Pending
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        Pending {
             number: 0,
             callback: Box::new(callback.f),
             place: self,
             handler: callback.handler,
             color: callback.color,
             sort,
-        };
-        let now_ns = cx.worker().core.clock.now_ns();
-        pending.set(cx, now_ns.saturating_add(in_ns(after)));
+        }
     }
 }
 
@@ -532,7 +589,7 @@ fn period_ns(every: Duration) -> u64 {
 }
 
 /// Three hundred years are for ever.
-fn in_ns(time: Duration) -> u64 {
+pub(super) fn in_ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos())
         .unwrap_or(u64::MAX)
         .min(u64::MAX / 2)
@@ -563,10 +620,10 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let timer = self.timer_of(callback.color);
+        let (timer, core) = (Timer::new(self.clone()), self.core_of(callback.color));
         let its = Arc::clone(&timer.place);
         let wrap = |callback| move |cx: &mut Cx| its.set(cx, after, callback, Sort::ORDINARY);
-        self.post_wrapped(None, control(timer.core), callback, wrap)?;
+        self.post_wrapped(None, control(core), callback, wrap)?;
         Ok(timer)
     }
 
@@ -604,21 +661,17 @@ impl Poster {
         F: FnMut(&mut Cx, ()) + Send + 'static,
     {
         let every_ns = period_ns(every);
-        let timer = self.timer_of(callback.color);
+        let (timer, core) = (Timer::new(self.clone()), self.core_of(callback.color));
         let its = Arc::clone(&timer.place);
         let wrap = |callback| move |cx: &mut Cx| Repeating::begin(cx, every_ns, its, callback);
-        self.post_wrapped(None, control(timer.core), callback, wrap)?;
+        self.post_wrapped(None, control(core), callback, wrap)?;
         Ok(timer)
     }
 
-    /// One that is to be set on the core on which this color is now.
-    fn timer_of(&self, color: Color) -> Timer {
+    /// The core on which this color is now.
+    fn core_of(&self, color: Color) -> CoreId {
         let slots = &self.inner.shared.slots;
-        Timer {
-            core: slots.owner(slots.map.slot(color)),
-            place: Place::new(),
-            poster: self.clone(),
-        }
+        slots.owner(slots.map.slot(color))
     }
 }
 
@@ -644,21 +697,21 @@ mod tests {
 
     #[test]
     fn canceled_timers_are_passed_over() {
-        let mut timers = Timers::new();
-        let first = timers.add(10, pending(1));
-        let _second = timers.add(20, pending(2));
-        let third = timers.add(30, pending(3));
-        let _fourth = timers.add(40, pending(4));
-        assert_eq!(color(timers.cancel(first.0, first.1)), Some(Color::from(1)));
-        assert!(timers.cancel(first.0, first.1).is_none(), "only once");
+        let mut timers = Timers::of(CoreId::of(0));
+        let first = timers.add(10, pending(1)).unwrap();
+        let _second = timers.add(20, pending(2)).unwrap();
+        let third = timers.add(30, pending(3)).unwrap();
+        let _fourth = timers.add(40, pending(4)).unwrap();
+        assert_eq!(color(timers.cancel(first)), Some(Color::from(1)));
+        assert!(timers.cancel(first).is_none(), "only once");
         assert_eq!(timers.next_ns(), Some(20));
         assert!(timers.due(19).is_none());
         assert_eq!(color(timers.due(20)), Some(Color::from(2)));
         // Its place is taken by another, whose name is not the same.
-        let fifth = timers.add(50, pending(5));
-        assert!(timers.cancel(third.0, third.1).is_some());
-        assert!(timers.cancel(third.0, third.1).is_none());
-        assert_ne!(fifth.1, first.1);
+        let fifth = timers.add(50, pending(5)).unwrap();
+        assert!(timers.cancel(third).is_some());
+        assert!(timers.cancel(third).is_none());
+        assert_ne!(fifth.number, first.number);
         // Also with none that is due.
         assert_eq!(color(timers.pop()), Some(Color::from(4)));
         assert!(!timers.is_empty());
@@ -668,13 +721,13 @@ mod tests {
 
     #[test]
     fn the_latest_are_named() {
-        let mut timers = Timers::new();
+        let mut timers = Timers::of(CoreId::of(0));
         // In no order.
         let at = |i: u64| i * 37 % 101;
         for i in 0..101 {
-            let (index, number) = timers.add(at(i), pending(at(i)));
+            let added = timers.add(at(i), pending(at(i))).unwrap();
             if at(i) == 99 {
-                timers.cancel(index, number);
+                timers.cancel(added);
             }
         }
         for (most, last) in [(3, &[100, 98, 97][..]), (0, &[])] {
@@ -690,22 +743,22 @@ mod tests {
 
     #[test]
     fn the_heap_does_not_grow_with_what_was_canceled() {
-        let mut timers = Timers::new();
-        let _stays = timers.add(1, pending(1));
+        let mut timers = Timers::of(CoreId::of(0));
+        let _stays = timers.add(1, pending(1)).unwrap();
         for at_ns in 2..10_000 {
-            let (index, number) = timers.add(at_ns, pending(2));
-            assert!(timers.cancel(index, number).is_some());
+            let at = timers.add(at_ns, pending(2)).unwrap();
+            assert!(timers.cancel(at).is_some());
             assert!(timers.heap.len() <= 64, "{}", timers.heap.len());
         }
         assert_eq!(color(timers.pop()), Some(Color::from(1)));
         assert!(timers.pop().is_none());
         // Of many living timers few entries are dead, and then all is left as it is.
-        let mut timers = Timers::new();
+        let mut timers = Timers::of(CoreId::of(0));
         let all: Vec<_> = (0..200)
-            .map(|at_ns| timers.add(at_ns, pending(3)))
+            .map(|at_ns| timers.add(at_ns, pending(3)).unwrap())
             .collect();
-        for (i, &(index, number)) in all.iter().enumerate() {
-            assert!(timers.cancel(index, number).is_some());
+        for (i, &at) in all.iter().enumerate() {
+            assert!(timers.cancel(at).is_some());
             let (entries, living) = (timers.heap.len(), 199 - i);
             assert!(entries <= (2 * living).max(64), "{entries} for {living}");
         }
@@ -715,6 +768,7 @@ mod tests {
 
 #[cfg(all(test, feature = "sim"))]
 mod simulated {
+    use crate::net::Driver;
     use crate::net::tests::Drops;
     use crate::sim::{self, Simulation};
     use crate::{Callback, Color, Cores, Runtime, Stealing};
@@ -771,11 +825,8 @@ mod simulated {
                 cx.stop();
                 // Once the core has heard of it.
                 cx.post(Color::from(2), move |cx| {
-                    assert!(
-                        crate::net::Driver::of(&mut cx.worker().source)
-                            .unwrap()
-                            .draining
-                    );
+                    let draining = Driver::with(cx.worker(), |driver, _| driver.draining);
+                    assert!(draining.unwrap());
                     let witness = given.witness(cx.poster());
                     let never = Callback::anonymous(COLOR, move |_| drop(witness));
                     cx.timer(Duration::ZERO, never);

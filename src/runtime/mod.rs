@@ -17,6 +17,7 @@
 //!    `run` or dropped it, with no lock held. (With a core left behind, when the last handle goes.)
 
 pub(crate) mod builder;
+mod lookout;
 mod pins;
 mod processors;
 pub(crate) mod threads;

@@ -1,6 +1,7 @@
 //! The threads of a run, and the thread that waits for them.
 
 use super::RunError;
+use super::lookout::Watching;
 use super::pins::pin;
 use super::processors::Processors;
 use crate::clock::Clock;
@@ -11,6 +12,7 @@ use crate::host::pool::spawn;
 use crate::host::unfinished::{DrainReports, Obstacle, Unfinished};
 use crate::host::watchdog::{Watchdog, WatchdogBell, running};
 use crate::host::worker::{Worker, drive};
+use crate::io::Lookout;
 use crate::net::Driver;
 use crate::shared::working::set_working;
 use crate::sync::{Arc, MutexGuard};
@@ -32,11 +34,16 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let cores = inner.shared.cores.len();
     let bell = Box::new(WatchdogBell(Arc::downgrade(inner)));
     inner.shared.bells.hang(inner.shared.bells.watchdog(), bell);
+    // Before the cores, whose sources it watches, and until they have left.
+    let watching = Watching::begin(inner);
+    let lookout = watching.as_ref().map(Watching::lookout);
     let mut threads = Vec::with_capacity(cores);
     for core in 0..cores {
-        let its = Arc::clone(inner);
+        let (its, lookout) = (Arc::clone(inner), lookout.cloned());
         let stack = ("core_stack_bytes", inner.config.core_stack_bytes);
-        match spawn(format!("mely-{core}"), stack, move || thread(&its, core)) {
+        match spawn(format!("mely-{core}"), stack, move || {
+            thread(&its, core, lookout.as_ref());
+        }) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
                 fail(inner, error);
@@ -279,10 +286,10 @@ fn join(
 }
 
 /// A core's thread.
-fn thread(inner: &Arc<Inner>, core: usize) {
+fn thread(inner: &Arc<Inner>, core: usize, lookout: Option<&Arc<Lookout>>) {
     // Leaves also by a panic, so that the owner does not wait for ever.
     let _leave = Leave { inner, core };
-    match begin(inner, core) {
+    match begin(inner, core, lookout) {
         Ok(mut worker) => {
             // Nobody runs before everybody can: an error of one core is then an error of `run` with
             // nothing done.
@@ -318,7 +325,7 @@ impl Drop for Leave<'_> {
     }
 }
 
-fn begin(inner: &Arc<Inner>, core: usize) -> io::Result<Worker> {
+fn begin(inner: &Arc<Inner>, core: usize, lookout: Option<&Arc<Lookout>>) -> io::Result<Worker> {
     if let Some(pins) = &inner.config.pins {
         let pinned = match pin(pins[core]) {
             Ok(()) => Ok(pins[core]),
@@ -331,7 +338,10 @@ fn begin(inner: &Arc<Inner>, core: usize) -> io::Result<Worker> {
         inner.outcome.lock().unwrap().pinned.push((core, pinned));
     }
     // The ring is made on the thread that uses it: the kernel holds us to that.
-    let (driver, report) = Driver::new(inner, CoreId::of(core))?;
+    let (mut driver, report) = Driver::new(inner, CoreId::of(core))?;
+    if let Some(lookout) = lookout {
+        driver.attach(lookout);
+    }
     inner.outcome.lock().unwrap().backends.push((core, report));
     inner
         .shared
@@ -491,7 +501,7 @@ mod tests {
             .unwrap();
         let inner = &runtime.inner;
         inner.outcome.lock().unwrap().failure = Some(io::Error::other("another core's"));
-        thread(inner, 0);
+        thread(inner, 0, None);
         assert!(!ran.load(Ordering::Relaxed));
         assert_eq!(inner.outcome.lock().unwrap().left, [0]);
     }
@@ -507,7 +517,7 @@ mod tests {
         inner.config.pins = Some(vec![last as u32]);
         let inner = Arc::clone(&runtime.inner);
         let begins = std::thread::spawn(move || {
-            begin(&inner, 0).unwrap();
+            begin(&inner, 0, None).unwrap();
             rustix::thread::sched_getaffinity(None).unwrap()
         });
         let pinned = begins.join().unwrap();

@@ -65,8 +65,15 @@ pub(crate) struct Current {
     /// is noted whatever its handler.
     tag: Tag,
     /// When it started, if it is timed.
-    pub(super) started_ns: Option<u64>,
+    pub(super) started_ns: u64,
+    /// What there is to do when it has run: [`TIMED`], [`GATHERED`].
+    pub(super) at_end: u32,
 }
+
+/// The event is timed.
+pub(super) const TIMED: u32 = 1;
+/// The layers above have gathered something in it.
+const GATHERED: u32 = 2;
 
 impl Current {
     pub(crate) fn color(&self) -> Color {
@@ -82,7 +89,8 @@ pub(super) const NO_EVENT: Current = Current {
     slot: MaybeSlot::NONE,
     color: 0,
     tag: Tag::NONE,
-    started_ns: None,
+    started_ns: 0,
+    at_end: 0,
 };
 
 /// See the module text.
@@ -144,10 +152,13 @@ impl Core {
         if let Some(recorder) = &shared.recorder {
             maker.record(Log::of_core(recorder, id.index()));
         }
+        let timing = Timing::new(&clock, id, shared.cores.len(), shared.vigil.at_once);
+        let is_fresh = timing.fresh_since_ns.is_some();
+        shared.core(id).progress.set_fresh(is_fresh);
         Core {
             id,
             own: Arc::clone(shared.core(id)),
-            timing: Timing::new(&clock, id, shared.cores.len(), shared.vigil.at_once),
+            timing,
             search: Search::new(shared.core(id).victims.len()),
             clock,
             maker,
@@ -294,6 +305,26 @@ impl Core {
             .maker
             .make_own(&self.shared.profiles, handler, color, f, sort);
         self.put(color, event, times);
+    }
+
+    /// Posts an event of the runtime's own on behalf of an event source. Inside an event of its
+    /// color it goes behind what is in the color's mailbox, which another core may have found at
+    /// the same source before ([`crate::host::sources`]).
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn post_home<F>(&mut self, handler: Option<&'static Handler>, color: Color, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let slot = self.shared.slots.map.slot(color);
+        if !self.current.slot.is(slot) {
+            return self.post_own(handler, color, f);
+        }
+        let (event, _times) =
+            self.maker
+                .make_own(&self.shared.profiles, handler, color, f, Sort::ORDINARY);
+        self.posted += 1;
+        self.outbox.put(slot, event);
+        self.flush_due();
     }
 
     /// Puts a new event, whose times these are, on its way to its color.
@@ -558,12 +589,41 @@ impl Core {
             .count_panic();
     }
 
-    /// The event has run, or has panicked.
+    /// The event has run, or has panicked. True: first the layers above have something to do, and
+    /// this is to be called again.
     #[inline(always)]
-    pub(crate) fn end_event(&mut self) {
-        if let Some(started_ns) = self.current.started_ns {
-            self.end_timing(started_ns);
+    #[must_use]
+    pub(crate) fn end_event(&mut self) -> bool {
+        self.current.at_end != 0 && self.end_noted()
+    }
+
+    #[inline(never)]
+    fn end_noted(&mut self) -> bool {
+        if self.current.at_end & GATHERED != 0 {
+            self.current.at_end &= !GATHERED;
+            return true;
         }
+        self.current.at_end = 0;
+        self.end_timing(self.current.started_ns);
+        false
+    }
+
+    /// The layers above have something to do when the event that runs is over.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn note_gathered(&mut self) {
+        self.current.at_end |= GATHERED;
+    }
+
+    /// A number that no other event of this runtime has.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn event_number(&self) -> (CoreId, u64) {
+        (self.id, self.executed + self.running.begun())
+    }
+
+    /// Whether the event that runs is known or feared to be long.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn is_in_long(&self) -> bool {
+        self.own.progress.is_long()
     }
 
     /// The colors of this quantum have had their turn.

@@ -7,7 +7,7 @@ use super::checkout::Checkout;
 use super::core::Core;
 use super::levelling::compare;
 use super::outbox::{Outbox, Outgoing};
-use super::section::{Append, Delivery, Section};
+use super::section::{Append, Delivery, Section, Worth};
 use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
 use crate::shared::mail;
@@ -103,6 +103,27 @@ impl Core {
     /// returns. Returns whether a sleeper was looked for, because a long handler runs.
     #[inline(never)]
     pub(crate) fn flush(&mut self) -> bool {
+        let Some((worth, stealable)) = self.publish_all() else {
+            self.ring();
+            return false;
+        };
+        if self.own.progress.is_long() && stealable > 0 && self.shared.policy.stealing {
+            // However short it is, it would wait for the handler that posted it.
+            if !fault("long handler's fence skipped") {
+                fence(Ordering::SeqCst);
+            }
+            self.wake_one();
+            self.ring();
+            return true;
+        }
+        self.make_known(worth);
+        false
+    }
+
+    /// What a [flush](Self::flush) does under the lock. Returns what others are to be told: what
+    /// there is to steal, and how many colors. None: there was nothing.
+    #[inline(always)]
+    fn publish_all(&mut self) -> Option<(Worth, u32)> {
         let Core {
             id,
             shared,
@@ -120,8 +141,7 @@ impl Core {
             outbox.end_turns();
         }
         if outbox.is_empty() && checkout.others(in_turn) == 0 {
-            self.ring();
-            return false;
+            return None;
         }
         if in_turn {
             *checkout.running() = running.put_down();
@@ -146,17 +166,7 @@ impl Core {
         if in_turn {
             running.take_up(checkout.running());
         }
-        if own.progress.is_long() && stealable > 0 && shared.policy.stealing {
-            // However short it is, it would wait for the handler that posted it.
-            if !fault("long handler's fence skipped") {
-                fence(Ordering::SeqCst);
-            }
-            self.wake_one();
-            self.ring();
-            return true;
-        }
-        self.make_known(worth);
-        false
+        Some((worth, stealable))
     }
 }
 
@@ -196,6 +206,21 @@ impl Core {
         drop(section);
         self.make_known(worth);
         true
+    }
+}
+
+impl Core {
+    /// Publishes what a visit to another core's event source has posted. Under the lock of that
+    /// source, so nobody is rung here: [`tell_visit`](Self::tell_visit) does, when it is free.
+    pub(crate) fn publish_visit(&mut self) -> Option<Worth> {
+        self.publish_all().map(|(worth, _)| worth)
+    }
+
+    pub(crate) fn tell_visit(&mut self, worth: Option<Worth>) {
+        match worth {
+            Some(worth) => self.make_known(worth),
+            None => self.ring(),
+        }
     }
 }
 

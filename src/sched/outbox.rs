@@ -67,8 +67,9 @@ impl Outbox {
     pub(super) fn put(&mut self, slot: SlotId, event: Event) {
         let chunk = event.into();
         debug_assert!(self.chunks.len() < OUTBOX_MAX);
-        // SAFETY: there is room: `Core::put_out`, the only caller, flushes once there are
-        // `outbox_due`, which is at most `OUTBOX_MAX`, and a flush empties the outbox.
+        // SAFETY: there is room: `Core::put_out` flushes once there are `outbox_due`, which is at
+        // most `OUTBOX_MAX`, `Core::post_home`, the only other caller, flushes at once, and a flush
+        // empties the outbox.
         unsafe { self.chunks.push_unchecked(Outgoing { slot, chunk }) };
     }
 

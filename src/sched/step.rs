@@ -9,11 +9,15 @@ use crate::sync::charge;
 pub(crate) trait Host {
     fn core_mut(&mut self) -> &mut Core;
 
-    /// Turns completions of the event source into posts.
-    fn reap(&mut self);
+    /// Turns completions of the event source into posts, now and then; returns what was checked
+    /// out, flushes the outbox, takes mail, and checks out the next colors.
+    fn exchange<const RETIRED: bool>(&mut self);
 
     /// Runs an event.
     fn run(&mut self, event: Begun);
+
+    /// It has run, or has panicked.
+    fn end_event(&mut self);
 
     /// Calls `run`, which runs events. True: one of them has panicked, and is over.
     fn catch(&mut self, run: impl FnOnce(&mut Self)) -> bool;
@@ -37,10 +41,7 @@ pub(crate) fn step<const RETIRED: bool, H: Host + ?Sized>(
     between: impl Fn(&mut H),
 ) -> Stepped {
     charge::step();
-    // Completions of the event source become posts.
-    host.reap();
-    // Return what was checked out, flush the outbox, take mail, check out the next colors.
-    host.core_mut().exchange::<RETIRED>();
+    host.exchange::<RETIRED>();
     // Nothing of our own: take from the nearest that has too much.
     if host.core_mut().has_empty_checkout() && (RETIRED || !host.core_mut().steal()) {
         host.core_mut().note_idle();
@@ -80,7 +81,7 @@ fn run_quantum<const AHEAD: bool, H: Host + ?Sized>(host: &mut H, between: &impl
             continue;
         };
         host.run(event);
-        host.core_mut().end_event();
+        host.end_event();
         between(host);
     }
 }

@@ -12,7 +12,7 @@
 //! timed are recorded as such, and in one of [`FAR_PERIOD`] colors some are timed for that. What
 //! was stolen has the next turns, unless somebody takes it away again.
 
-use super::core::Core;
+use super::core::{Core, TIMED};
 use super::outbox::OUTBOX_MAX;
 use super::row::{ROW_MAX, Row};
 use crate::clock::Clock;
@@ -20,6 +20,7 @@ use crate::color::CoreId;
 use crate::event::lot::Lot;
 use crate::event::tag::ProfileId;
 use crate::event::times::judged_now;
+use crate::shared::lookout::WATCHED_MIN_NS;
 use crate::shared::wake_cost::Tally;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
@@ -76,6 +77,8 @@ pub(super) struct Timing {
     /// The time when the core last read its clock to begin an event, or when it woke up, in ns:
     /// while it is busy, at most one in [`SAMPLE_PERIOD`] turns ago.
     pub(super) seen_ns: u64,
+    /// It may have been woken to visit an event source, and has not run anything since.
+    pub(super) passes_visits_on: bool,
     /// Since when the core is awake, if it is not [busy](crate::shared::vigil) yet, in ns.
     pub(super) fresh_since_ns: Option<u64>,
 }
@@ -97,6 +100,7 @@ impl Timing {
             quantum: None,
             wake_ups: Tally::default(),
             seen_ns: 0,
+            passes_visits_on: false,
             fresh_since_ns: (!busy_at_once).then_some(0),
         }
     }
@@ -143,13 +147,21 @@ impl Core {
         self.record_rise();
         self.begin_awake();
         self.timing.seen_ns = self.clock.now_ns();
+        self.timing.passes_visits_on = true;
         if self.shared.vigil.at_once {
             self.become_busy();
         } else {
             self.timing.fresh_since_ns = Some(self.timing.seen_ns);
+            self.own.progress.set_fresh(true);
             self.timing.until_sample = 1;
         }
         self.work_with(self.shared.working.count())
+    }
+
+    /// There is an event source that it could not visit yet: if it has something to run now, others
+    /// are to do that.
+    pub(crate) fn may_pass_visits_on(&mut self) {
+        self.timing.passes_visits_on = true;
     }
 
     /// The core has been awake for some time, or has others wait: from now on the watchdog watches
@@ -157,6 +169,7 @@ impl Core {
     #[inline(never)]
     pub(crate) fn become_busy(&mut self) {
         self.timing.fresh_since_ns = None;
+        self.own.progress.set_fresh(false);
         if self.shared.vigil.begin_busy(&self.own) {
             self.own.stats.wakes.add(1);
             self.shared.bells.ring(self.shared.bells.watchdog());
@@ -237,6 +250,8 @@ impl Core {
     /// makes sure beforehand that others are not left to wait for it.
     #[inline(never)]
     pub(super) fn begin_timing(&mut self, wanted: bool, raw_ns: u32) {
+        // Of a core that is fresh nobody else would find out that an event is long.
+        let mut is_watched = self.timing.fresh_since_ns.is_some();
         if wanted {
             let profile = self.shared.profiles.get(self.current.profile());
             let raw_ns = judged_now(raw_ns, profile.estimate().raw_ns());
@@ -255,9 +270,19 @@ impl Core {
             if long {
                 self.look_before_long(looked);
             }
+            if raw_ns >= WATCHED_MIN_NS {
+                self.own.progress.set_very_long(true);
+                is_watched = true;
+            }
+        }
+        if is_watched && self.shared.policy.stealing {
+            let passes_on = self.own.progress.is_very_long() || self.timing.passes_visits_on;
+            self.timing.passes_visits_on = false;
+            self.shared.begin_watched(self.id, passes_on);
         }
         self.timing.seen_ns = self.clock.now_ns();
-        self.current.started_ns = Some(self.timing.seen_ns);
+        self.current.started_ns = self.timing.seen_ns;
+        self.current.at_end |= TIMED;
     }
 
     /// Makes sure that nobody's work is left to wait for the long handler that begins: mail that
@@ -348,8 +373,10 @@ impl Core {
         if self.own.progress.is_long() {
             self.own.progress.set_long(false);
         }
+        if self.own.progress.is_very_long() {
+            self.own.progress.set_very_long(false);
+        }
         self.ring();
-        self.current.started_ns = None;
         if self
             .timing
             .fresh_since_ns

@@ -12,7 +12,8 @@
 //! is told, [`wish`] what else is asked of a color, and [`direct`] how to post without an outbox. A
 //! core shows what it has to give in its [`hint`], and what it is doing in its [`progress`].
 //! [`searchers`] counts the cores that look for work, and [`sleepers`] is how cores sleep and are
-//! woken, [`bells`] by what. [`vigil`] is how the watchdog sleeps, and [`working`] says which cores
+//! woken, [`bells`] by what. [`lookout`] says who looks at the event source of a core that is inside
+//! an event. [`vigil`] is how the watchdog sleeps, and [`working`] says which cores
 //! are retired. [`steal_costs`] and [`wake_cost`] are what is measured, [`stats`] what is counted,
 //! and [`core_set`] is a set of cores.
 //!
@@ -28,6 +29,7 @@ pub(crate) mod direct;
 pub(crate) mod hint;
 pub(crate) mod limits;
 mod list;
+pub(crate) mod lookout;
 pub(crate) mod mail;
 pub(crate) mod newest;
 pub(crate) mod poke;
@@ -49,6 +51,7 @@ use self::bells::Bells;
 use self::core_set::CoreSet;
 use self::hint::Hint;
 use self::limits::Limits;
+use self::lookout::Lookout;
 use self::poke::Pokes;
 use self::policy::Policy;
 use self::progress::Progress;
@@ -75,6 +78,7 @@ use crossbeam_utils::CachePadded;
 use mely_topology::Distance;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
 
 /// What a core shows the others, each on lines of its own: what its thread writes every quantum
 /// must not share a line with what others poll.
@@ -117,6 +121,10 @@ pub(crate) struct Shared {
     /// Where the run is recorded, if it is.
     pub(crate) recorder: Option<Arc<Recorder>>,
     pub(crate) bells: Bells,
+    /// Where sources are watched; see [`self::lookout`].
+    pub(crate) lookout: OnceLock<Box<dyn Lookout>>,
+    /// Something has come to the sources of these cores.
+    pub(crate) to_visit: CoreSet,
 }
 
 /// What [`Shared::new`] needs to know.
@@ -184,6 +192,8 @@ impl Shared {
             wake_cost: CachePadded::new(setup.wake_cost),
             recorder: setup.recorder,
             bells: Bells::of(cores),
+            lookout: OnceLock::new(),
+            to_visit: CoreSet::none_of(cores),
         }
     }
 

@@ -3,7 +3,7 @@
 #[cfg(feature = "tracing")]
 use crate::color::{Color, ColorKind};
 use crate::event::tag::ProfileId;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::relaxed;
 
 /// How a core is getting on: a thief that sees it unchanged for a steal's cost knows that the core
@@ -18,6 +18,12 @@ pub(crate) struct Progress {
     /// In a handler known or feared to be long. A hint of the core's own, which spares thieves the
     /// wait to find out.
     long: AtomicU32,
+    /// See [`Progress::set_very_long`].
+    very_long: AtomicBool,
+    /// See [`Progress::set_stuck`].
+    stuck: relaxed::AtomicU64,
+    /// See [`Progress::set_fresh`].
+    fresh: relaxed::AtomicBool,
     /// The color of the event that runs: its value, and its kind.
     #[cfg(feature = "tracing")]
     color: (relaxed::AtomicU64, relaxed::AtomicU32),
@@ -40,6 +46,9 @@ impl Progress {
             attention: relaxed::AtomicU32::new(0),
             turns: AtomicU64::new(0),
             long: AtomicU32::new(0),
+            very_long: AtomicBool::new(false),
+            stuck: relaxed::AtomicU64::new(u64::MAX),
+            fresh: relaxed::AtomicBool::new(false),
             #[cfg(feature = "tracing")]
             color: Default::default(),
             running: relaxed::AtomicU32::new(0),
@@ -139,6 +148,34 @@ impl Progress {
     pub(crate) fn set_long(&self, long: bool) {
         self.advance();
         self.long.store(long.into(), Ordering::Release);
+    }
+
+    /// A handler begins, or ends, that is so long that the core's event source is
+    /// [watched](super::lookout).
+    pub(crate) fn set_very_long(&self, very_long: bool) {
+        self.very_long.store(very_long, Ordering::Release);
+    }
+
+    pub(crate) fn is_very_long(&self) -> bool {
+        self.very_long.load(Ordering::Acquire)
+    }
+
+    /// The watchdog has found the core inside this turn for that long.
+    pub(crate) fn set_stuck(&self, turn: u64) {
+        self.stuck.store(turn, relaxed::Ordering::Relaxed);
+    }
+
+    /// The core has just woken, and the watchdog does not look at it: see [`super::vigil`].
+    pub(crate) fn set_fresh(&self, fresh: bool) {
+        self.fresh.store(fresh, relaxed::Ordering::Relaxed);
+    }
+
+    /// Whether the core is inside an event in which its event source is
+    /// [watched](super::lookout).
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_very_long()
+            || self.stuck.load(relaxed::Ordering::Relaxed) == self.turns()
+            || self.fresh.load(relaxed::Ordering::Relaxed) && self.profile().is_some()
     }
 
     pub(crate) fn turns(&self) -> u64 {

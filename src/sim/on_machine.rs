@@ -266,18 +266,22 @@ fn run_until_closed(cx: &mut Cx) {
             Next::Spin => {
                 let worker = cx.worker();
                 let until_ns = worker.looks_again_ns();
-                let due_ns = uncharged(|| worker.source.next_ns());
+                let due_ns = uncharged(|| next_ns(worker));
                 let until_ns = until_ns.min(due_ns.unwrap_or(u64::MAX));
                 charge::idle(PAUSES, worker.core.called_at(), until_ns);
             }
             Next::Wait => {
                 let worker = cx.worker();
-                charge::sleep(uncharged(|| worker.source.next_ns()));
+                charge::sleep(uncharged(|| next_ns(worker)));
                 worker.wake_up();
             }
             Next::Leave => break,
         }
     }
+}
+
+fn next_ns(worker: &Worker) -> Option<u64> {
+    worker.inner.sources.lock(worker.core.id).source().next_ns()
 }
 
 /// The simulated event source, charged for what it brings and not for looks in vain; and what comes
@@ -290,18 +294,15 @@ struct OffTheClock {
 }
 
 impl Source for OffTheClock {
-    fn reap(&mut self, core: &mut Core) {
-        if !self.driver.is_to_look(core) {
-            return;
-        }
+    fn look(&mut self, core: &mut Core) {
         let now_ns = charge::now_ns().unwrap_or(0);
         let due = |source: &mut Driver| {
             source.has_work() || source.next_ns().is_some_and(|at_ns| at_ns <= now_ns)
         };
         if uncharged(|| due(&mut self.driver)) {
-            self.driver.look(core);
+            self.driver.look_at_all(core);
         } else {
-            uncharged(|| self.driver.look(core));
+            uncharged(|| self.driver.look_at_all(core));
         }
         while self.outside.post_due(self.core, now_ns, core) {}
     }

@@ -18,6 +18,7 @@ use crate::color::CoreId;
 use crate::host::inner::Inner;
 use crate::host::pool::spawn;
 use crate::host::quiesce::Phase;
+use crate::host::sources::Watches;
 use crate::host::unfinished::REPORT_PERIOD;
 use crate::host::watchdog::{Watchdog, running as running_handler};
 use crate::host::worker::{Next, Worker, go_on_once};
@@ -30,6 +31,7 @@ use crate::shared::bells::Bell;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{relaxed, yield_now};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::RefCell;
 use std::io;
@@ -69,7 +71,7 @@ struct VirtualCore {
     /// Hands its thread the world.
     give: SyncSender<Box<World>>,
     /// None while it is in the middle of a step, and once it has left.
-    worker: Option<BetweenSteps>,
+    worker: Option<Box<Worker>>,
     /// Nothing happens on it before.
     busy_until_ns: u64,
     /// Its steps take 2 to this power times as long as at the fastest pace.
@@ -78,14 +80,6 @@ struct VirtualCore {
     left: bool,
     bell: Arc<VirtualBell>,
 }
-
-/// The worker of a core that is between two steps: it goes from thread to thread with the world.
-struct BetweenSteps(Box<Worker>);
-
-// SAFETY: all of a worker is `Send` but its event source, since a kernel's one answers to the thread
-// that made it. This worker's is the simulated one, as `VirtualCore::new` asserts, which makes these
-// workers; and that is `Send`, as is asserted where it is defined (`src/io/sim/mod.rs`).
-unsafe impl Send for BetweenSteps {}
 
 /// The doorbell of a virtual core.
 #[derive(Debug)]
@@ -180,7 +174,7 @@ fn step(core: usize) -> Option<(Box<Worker>, Next)> {
     let (mut worker, slept) = with_world(|world| world.begin_step(core));
     if slept {
         // Returns at once in a simulation, and forgets that it was rung for.
-        worker.source.wait(&worker.core);
+        worker.wait();
         worker.wake_up();
     }
     let is_retired = worker.core.is_retired();
@@ -265,6 +259,10 @@ impl VirtualCores {
             recorder.go_by(clock.clone());
         }
         inner.virtual_clock.get_or_init(|| clock);
+        if inner.shared.policy.stealing {
+            let watches = Watches(Arc::downgrade(inner));
+            let _first = inner.shared.lookout.set(Box::new(watches));
+        }
         let mut cores = Vec::new();
         for id in 0..inner.shared.cores.len() {
             match VirtualCore::new(inner, id, &now_ns) {
@@ -455,9 +453,11 @@ impl World {
                 return Step::Ended;
             }
         }
+        self.look_out();
         #[cfg(debug_assertions)]
         {
             self.check_sleepers();
+            self.check_sources();
             self.check_bells();
         }
         if let Some(core) = self.choose() {
@@ -489,6 +489,55 @@ impl World {
         }
     }
 
+    /// What the thread of [`crate::runtime`] does that is told of what comes to sources.
+    fn look_out(&mut self) {
+        for core in self.computing() {
+            let mut open = self.inner.sources.lock(core);
+            let has_come = open.source().has_come();
+            drop(open);
+            if has_come {
+                self.inner.shared.seen(core);
+            }
+        }
+    }
+
+    /// Cores in the middle of an event in which their sources are watched.
+    fn computing(&self) -> impl Iterator<Item = CoreId> + use<> {
+        let inner = Arc::clone(&self.inner);
+        let in_step = self.cores.iter().map(VirtualCore::is_in_step);
+        let in_step: SmallVec<[bool; 16]> = in_step.collect();
+        let all = in_step.into_iter().enumerate();
+        all.filter_map(move |(core, in_step)| {
+            let is_watched = in_step && inner.shared.cores[core].progress.is_watched();
+            is_watched.then(|| CoreId::of(core))
+        })
+    }
+
+    /// No core sleeps while something has come, or is due, for one that computes, unless somebody is
+    /// about to see to that; as in [`check_sleepers`](Self::check_sleepers).
+    #[cfg(debug_assertions)]
+    fn check_sources(&mut self) {
+        let shared = &self.inner.shared;
+        if !shared.policy.stealing || self.inner.is_stopping() || shared.searchers.any() {
+            return;
+        }
+        let working = shared.working.count() as usize;
+        let asleep = |core: &VirtualCore| core.is_asleep();
+        let sleeper = self.cores.iter().take(working).position(asleep);
+        let busy = |core: &VirtualCore| core.left || core.is_in_step() || core.is_asleep();
+        let Some(sleeper) = sleeper.filter(|_| self.cores.iter().all(busy)) else {
+            return;
+        };
+        let now_ns = self.now_ns();
+        for core in self.computing() {
+            let mut open = self.inner.sources.lock(core);
+            assert!(
+                !open.source().has_news(now_ns),
+                "core {sleeper} sleeps while something has come for core {core}, which computes"
+            );
+        }
+    }
+
     /// Draws the core that goes next from those that can now.
     fn choose(&mut self) -> Option<usize> {
         let now_ns = self.now_ns();
@@ -515,7 +564,7 @@ impl World {
     /// Lends a core its worker for a step, and says whether it slept.
     fn begin_step(&mut self, id: usize) -> (Box<Worker>, bool) {
         let core = &mut self.cores[id];
-        let BetweenSteps(worker) = core.worker.take().expect("it is between two steps");
+        let worker = core.worker.take().expect("it is between two steps");
         let slept = std::mem::take(&mut core.sleeps);
         if slept {
             core.bell.0.store(false, Ordering::Release);
@@ -529,7 +578,7 @@ impl World {
         match stepped {
             Ok(Some((worker, next))) => {
                 core.sleeps = next == Next::Wait;
-                core.worker = Some(BetweenSteps(worker));
+                core.worker = Some(worker);
             }
             Ok(None) => core.left = true,
             Err(payload) => {
@@ -689,8 +738,9 @@ impl World {
         let mut unfinished = self.inner.unfinished(stopping_for);
         for core in &self.cores {
             // One that is in the middle of a step does not answer.
-            if let Some(BetweenSteps(worker)) = &core.worker {
-                unfinished.add(worker.source.under_way(now_ns));
+            if let Some(worker) = &core.worker {
+                let mut open = self.inner.sources.lock(worker.core.id);
+                unfinished.add(open.source().under_way(now_ns));
             }
         }
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(&unfinished))) {
@@ -714,10 +764,12 @@ impl World {
             since_ns.checked_add(ns)
         });
         let report_ns = self.report_ns();
+        let due = |core| self.inner.sources.lock(core).source().next_ns();
+        let watched_ns: SmallVec<[u64; 16]> = self.computing().filter_map(due).collect();
         let moments = self.cores.iter_mut().filter_map(VirtualCore::next_ns);
         // A core is never busy for ever.
         let later = moments.chain(look_ns).chain(deadline_ns);
-        let later = later.chain(report_ns);
+        let later = later.chain(report_ns).chain(watched_ns);
         let later = later.filter(|&ns| ns > now_ns);
         later.min()
     }
@@ -731,7 +783,6 @@ impl VirtualCore {
     ) -> io::Result<VirtualCore> {
         let (driver, report) = Driver::new(inner, CoreId::of(id))
             .expect("the simulated event source refuses nothing by default");
-        assert_eq!(report.name(), "sim", "which `BetweenSteps` relies on");
         inner.outcome.lock().unwrap().backends.push((id, report));
         let bell = Arc::new(VirtualBell(AtomicBool::new(false)));
         inner
@@ -748,7 +799,7 @@ impl VirtualCore {
         Ok(VirtualCore {
             thread,
             give,
-            worker: Some(BetweenSteps(Box::new(worker))),
+            worker: Some(Box::new(worker)),
             busy_until_ns: 0,
             pace: 0,
             sleeps: false,
@@ -783,11 +834,13 @@ impl VirtualCore {
         if !self.sleeps || self.bell.0.load(Ordering::Acquire) {
             return true;
         }
-        let Some(BetweenSteps(worker)) = &mut self.worker else {
+        let Some(worker) = &mut self.worker else {
             unreachable!("a core sleeps between two steps");
         };
         let due = |at_ns| at_ns <= now_ns;
-        worker.source.has_work() || worker.source.next_ns().is_some_and(due)
+        let mut open = worker.inner.sources.lock(worker.core.id);
+        let source = open.source();
+        source.has_work() || source.next_ns().is_some_and(due)
     }
 
     /// When it will be able to go on by itself.
@@ -799,7 +852,9 @@ impl VirtualCore {
         if !self.sleeps || self.bell.0.load(Ordering::Acquire) {
             return Some(busy_until_ns);
         }
-        let source = &mut self.worker.as_mut()?.0.source;
+        let worker = self.worker.as_ref()?;
+        let mut open = worker.inner.sources.lock(worker.core.id);
+        let source = open.source();
         if source.has_work() {
             return Some(busy_until_ns);
         }

@@ -43,6 +43,8 @@ mod ringing;
 #[cfg(loom)]
 mod shutdown;
 #[cfg(loom)]
+mod sources;
+#[cfg(loom)]
 mod spin_lock;
 #[cfg(loom)]
 mod stealing;

@@ -24,7 +24,10 @@ use std::io;
 use rustix::event::epoll;
 
 use self::watch::Watches;
-use super::{Completion, Config, Doorbell, Home, Ledger, Op, Operation, Slab, operation::Terminal};
+use super::{
+    Completion, Config, Doorbell, Home, Ledger, Lookout, Op, Operation, Slab, operation::Terminal,
+};
+use crate::sync::Arc;
 
 /// One core's epoll instance.
 pub(super) struct Epoll {
@@ -43,6 +46,8 @@ pub(super) struct Epoll {
     doorbell: Doorbell,
     /// A ring was seen that no `wait` has returned for.
     rung: bool,
+    /// Who watches it, and under which number.
+    lookout: Option<(Arc<Lookout>, usize)>,
     ledger: Ledger,
 }
 
@@ -82,12 +87,34 @@ impl Epoll {
             events: Vec::with_capacity(EVENTS_MAX),
             doorbell,
             rung: false,
+            lookout: None,
             ledger: Ledger::default(),
         })
     }
 
     pub(super) fn doorbell(&self) -> Doorbell {
         self.doorbell.clone()
+    }
+
+    pub(super) fn attach(&mut self, lookout: &Arc<Lookout>, core: usize) {
+        self.lookout = Some((Arc::clone(lookout), core));
+    }
+
+    pub(super) fn watch(&self) -> bool {
+        if let Some((lookout, core)) = &self.lookout {
+            lookout.watch(*core, self.watches.set());
+        }
+        if !self.parked.is_empty() {
+            // A buffer that comes back rings, and is seen as everything else.
+            self.home.starve();
+        }
+        self.has_work()
+    }
+
+    pub(super) fn let_go(&self) {
+        if let Some((lookout, core)) = &self.lookout {
+            lookout.let_go(*core, self.watches.set());
+        }
     }
 
     pub(super) fn in_flight(&self) -> usize {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::Terminal, socket,
+    Fd, ListenOptions, Op, Operation, SendBuf, State, Token, operation::Terminal, socket,
 };
 use super::watch::Side;
 use super::{Epoll, Item, Place};
@@ -49,10 +49,6 @@ impl Epoll {
         op
     }
 
-    pub(in crate::io) fn send_now(&self, fd: Fd, bytes: &[u8]) -> usize {
-        socket::send_now(fd, bytes)
-    }
-
     pub(in crate::io) fn connect(
         &mut self,
         token: Token,
@@ -74,10 +70,6 @@ impl Epoll {
     pub(in crate::io) fn cancel(&mut self, op: Op) {
         let completion = self.finish(op, Terminal::CANCELED);
         self.ready.extend(completion);
-    }
-
-    pub(in crate::io) fn shutdown(&mut self, fd: Fd, how: How) {
-        socket::shutdown(fd, how);
     }
 
     pub(in crate::io) fn close(&mut self, fd: Fd) {

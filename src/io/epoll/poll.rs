@@ -25,23 +25,39 @@ impl Epoll {
         limit: usize,
     ) -> io::Result<()> {
         let full = out.len().saturating_add(limit);
-        self.home.reclaim();
-        self.unpark();
         if self.watches.any() {
             self.hear(Some(Duration::ZERO), false)?;
         }
+        self.go_on(out, full);
+        Ok(())
+    }
+
+    /// As [`poll`](Self::poll). It hears the doorbell too, which would have the set stay readable.
+    pub(in crate::io) fn take(
+        &mut self,
+        out: &mut Vec<Completion>,
+        limit: usize,
+    ) -> io::Result<()> {
+        let full = out.len().saturating_add(limit);
+        self.hear(Some(Duration::ZERO), false)?;
+        self.go_on(out, full);
+        Ok(())
+    }
+
+    fn go_on(&mut self, out: &mut Vec<Completion>, full: usize) {
+        self.home.reclaim();
+        self.unpark();
         // Each active operation has one step, so that none keeps the others waiting.
         for _ in 0..self.active.len() {
             self.drain_ready(out, full);
             if out.len() >= full {
-                return Ok(());
+                return;
             }
             if let Some(op) = self.active.pop_front() {
                 self.step(op, out, full);
             }
         }
         self.drain_ready(out, full);
-        Ok(())
     }
 
     /// One call tells of [`EVENTS_MAX`] descriptors. Others may go on for ever to have something,

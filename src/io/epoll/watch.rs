@@ -72,6 +72,11 @@ impl Watches {
         })
     }
 
+    /// The epoll instance, which is readable while the kernel has something to tell.
+    pub(super) fn set(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
     /// Whether the kernel has anything to tell about, but the doorbell.
     pub(super) fn any(&self) -> bool {
         self.registered > 0

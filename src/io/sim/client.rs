@@ -101,6 +101,11 @@ impl SimNet {
         self.with(|net| net.reset(fd));
     }
 
+    /// Shuts a connection of its own down.
+    pub(in crate::io) fn shutdown(&self, fd: Fd, how: How) {
+        self.with(|net| net.shutdown(fd, how));
+    }
+
     /// Where a descriptor of its own is bound.
     pub(in crate::io) fn local_addr_of(&self, fd: Fd) -> io::Result<SocketAddr> {
         Ok(self.with(|net| net.local_addr(fd))?)

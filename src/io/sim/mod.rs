@@ -33,16 +33,14 @@ pub(super) struct Sim {
     starved: bool,
     /// The state of the network in which no operation of ours could get anywhere.
     settled: Option<u64>,
+    /// Somebody is to be told when something comes.
+    pub(super) watched: bool,
+    /// What has come is not to be had by others yet.
+    hidden: bool,
     random: Random,
     doorbell: Doorbell,
     ledger: Ledger,
 }
-
-// A simulation hands it from thread to thread (`BetweenSteps` in `src/sim/world.rs`).
-const _: () = {
-    const fn is_send<T: Send>() {}
-    is_send::<Sim>();
-};
 
 impl Sim {
     /// A backend on `net`, and what to say about it.
@@ -56,6 +54,8 @@ impl Sim {
             ready: VecDeque::new(),
             starved: false,
             settled: None,
+            watched: false,
+            hidden: false,
             random,
             doorbell,
             ledger: Ledger::default(),

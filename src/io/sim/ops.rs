@@ -3,9 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use super::super::{
-    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, operation::Terminal,
-};
+use super::super::{Fd, ListenOptions, Op, Operation, SendBuf, State, Token, operation::Terminal};
 use super::Sim;
 
 impl Sim {
@@ -41,11 +39,6 @@ impl Sim {
         self.start(token, fd, State::send(buf))
     }
 
-    /// Never: every send is one that a seed can delay or cut.
-    pub(in crate::io) fn send_now(&self, _fd: Fd, _bytes: &[u8]) -> usize {
-        0
-    }
-
     pub(in crate::io) fn connect(
         &mut self,
         token: Token,
@@ -62,10 +55,6 @@ impl Sim {
     pub(in crate::io) fn cancel(&mut self, op: Op) {
         let completion = self.finish(op, Terminal::CANCELED);
         self.ready.extend(completion);
-    }
-
-    pub(in crate::io) fn shutdown(&mut self, fd: Fd, how: How) {
-        self.net.with(|net| net.shutdown(fd, how));
     }
 
     pub(in crate::io) fn close(&mut self, fd: Fd) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::super::operation::is_about_one_connection;
-use super::super::{Completion, Done, Op, State, operation::Terminal};
+use super::super::{Brings, Completion, Done, Op, State, operation::Terminal};
 use super::Sim;
 
 /// What came of one attempt.
@@ -70,6 +70,26 @@ impl Sim {
             }
         }
         Ok(())
+    }
+
+    /// As with a ring, whose owner may not be asked again yet.
+    pub(in crate::io) fn bring_out(&mut self) -> Brings {
+        self.hidden = self.has_work() && self.random.below(3) == 0;
+        match self.hidden {
+            true => Brings::Later,
+            false => Brings::All,
+        }
+    }
+
+    pub(in crate::io) fn take(
+        &mut self,
+        out: &mut Vec<Completion>,
+        limit: usize,
+    ) -> io::Result<()> {
+        match self.hidden {
+            true => Ok(()),
+            false => self.poll(out, limit),
+        }
     }
 
     /// There is no kernel to be asked, and a poll with room goes on until nothing is left.

@@ -204,7 +204,7 @@ pub(super) fn more_starts_than_is_polled(make: Make<'_>) {
         world.sent(token).0.unwrap();
     }
     for (fd, _) in pairs {
-        world.backend.shutdown(fd, How::Both);
+        world.backend.owner().shutdown(fd, How::Both);
         world.backend.close(fd);
     }
 }

@@ -331,8 +331,8 @@ fn child_a_send_to_nobody_raises_no_signal() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let mut world = chosen_by_env();
     let (fd, _client) = world.pair();
-    world.backend.shutdown(fd, How::Write);
-    assert_eq!(world.backend.send_now(fd, b"x"), 0);
+    world.backend.owner().shutdown(fd, How::Write);
+    assert_eq!(world.backend.owner().send_now(fd, b"x"), 0);
     let (send, _) = world.send(fd, "x");
     let error = world.sent(send).0.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BrokenPipe);

@@ -143,11 +143,11 @@ pub(super) fn shut_down_by_us(make: Make<'_>) {
     let (fd, mut client) = world.pair();
     let (recv, _) = world.recv(fd);
     world.quiet();
-    world.backend.shutdown(fd, How::Write);
+    world.backend.owner().shutdown(fd, How::Write);
     assert_eq!(world.read_end(&mut client).unwrap(), 0);
     world.write(&mut client, b"more");
     assert_eq!(world.received_bytes(recv, 4), b"more");
-    world.backend.shutdown(fd, How::Both);
+    world.backend.owner().shutdown(fd, How::Both);
     assert!(world.received(recv).unwrap().is_end());
     world.backend.close(fd);
 }
@@ -630,7 +630,7 @@ pub(super) fn what_needs_no_operation(make: Make<'_>) {
     assert_eq!(world.backend.unread_bytes(fd), 0);
     world.write(&mut client, b"hello");
     world.until(|world| (world.backend.unread_bytes(fd) == 5).then_some(()));
-    let sent = world.backend.send_now(fd, b"at once");
+    let sent = world.backend.owner().send_now(fd, b"at once");
     // Where it is simulated each send is an operation.
     assert_eq!(sent, if world.is_sim() { 0 } else { 7 });
     assert_eq!(world.read(&mut client, sent), &b"at once"[..sent]);

@@ -4,12 +4,14 @@
 //! - `ops.rs`: operations, and how they get into the queue of submissions;
 //! - `recv.rs`: receiving, which the kernel only announces;
 //! - `poll.rs`: completion entries into completions, and sleeping;
+//! - `kick.rs`: how another thread has the owner bring entries out;
 //! - here: the state, and how it ends.
 //!
 //! What the kernel is promised (`../kernel.rs`) rests on one invariant: **what the kernel may touch
 //! is owned by the table (`ops`) until the terminal completion entry has been reaped**, and the
 //! table outlives the ring (`Drop`).
 
+mod kick;
 mod ops;
 mod poll;
 mod recv;
@@ -19,15 +21,20 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use io_uring::{EnterFlags, IoUring, types};
 
+use self::kick::Kick;
 pub(super) use self::setup::{FLAVORS, Flavor};
 use super::{
-    Completion, Config, Done, Doorbell, Home, Ledger, Op, Operation, Slab, kernel::Submission,
-    operation::Terminal,
+    Completion, Config, Done, Doorbell, Home, Ledger, Lookout, Op, Operation, Slab,
+    kernel::Submission, operation::Terminal,
 };
+
+use crate::sync::Arc;
+use crate::sync::atomic::{Ordering, fence};
 
 /// The `user_data` of the doorbell's poll, of cancels. No key of the table has this low half.
 const DOORBELL: u64 = 0x0000_0000_ffff_ffff;
@@ -43,7 +50,9 @@ const DRAIN_ROUND: Duration = Duration::from_millis(10);
 
 /// One core's ring.
 pub(super) struct Uring {
-    /// First, so that it is dropped before what the kernel may point into.
+    /// Before the ring, which a kick enters.
+    kick: Kick,
+    /// Before what the kernel may point into.
     ring: IoUring,
     ops: Slab<Item>,
     home: Home,
@@ -64,6 +73,9 @@ pub(super) struct Uring {
     /// How a sleep is entered. Since Linux 6.15 a thread can say that it waits for no disk: else it
     /// counts as one that does, in the load average and as I/O pressure.
     sleeps_as: EnterFlags,
+    /// What the kernel writes to while it is watched.
+    tells: Option<Doorbell>,
+    watched: bool,
     ledger: Ledger,
 }
 
@@ -102,6 +114,7 @@ impl Uring {
             EnterFlags::empty()
         };
         let mut uring = Uring {
+            kick: Kick::new(&ring),
             ring,
             ops: Slab::new(),
             home: Home::new(config, doorbell.clone()),
@@ -113,6 +126,8 @@ impl Uring {
             rung: false,
             told: 0,
             sleeps_as,
+            tells: None,
+            watched: false,
             ledger: Ledger::default(),
         };
         uring.watch_doorbell();
@@ -139,6 +154,46 @@ impl Uring {
 
     pub(super) fn doorbell(&self) -> Doorbell {
         self.doorbell.clone()
+    }
+
+    /// Where an eventfd is refused, the ring is not watched, and what comes waits for its owner.
+    pub(super) fn attach(&mut self, lookout: &Arc<Lookout>, core: usize) {
+        self.ring.completion().disable_eventfd();
+        let attached = Doorbell::eventfd().and_then(|eventfd| {
+            let fd = eventfd.watched().ok_or(io::ErrorKind::Unsupported)?;
+            lookout.add_eventfd(core, fd)?;
+            self.kick.begin(fd);
+            self.ring.submitter().register_eventfd(fd.as_raw_fd())?;
+            Ok(eventfd)
+        });
+        self.tells = attached.ok();
+    }
+
+    /// The kernel adds something and then reads the flag; here it is the other way round. So either
+    /// the kernel tells, or it is seen here.
+    pub(super) fn watch(&mut self) -> bool {
+        if self.tells.is_none() {
+            return false;
+        }
+        self.watched = true;
+        self.ring.completion().enable_eventfd();
+        fence(Ordering::SeqCst);
+        if !self.parked.is_empty() {
+            // A buffer that comes back rings the doorbell, which the ring tells of.
+            self.home.starve();
+        }
+        let glance = self.glance();
+        let can_bring_out = self.kick.can() && !self.kick.is_under_way();
+        glance.completed > 0
+            || self.has_own_work()
+            || (glance.pending || glance.queued) && can_bring_out
+    }
+
+    #[inline]
+    pub(super) fn let_go(&mut self) {
+        if std::mem::take(&mut self.watched) {
+            self.ring.completion().disable_eventfd();
+        }
     }
 
     pub(super) fn in_flight(&self) -> usize {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Fd, How, ListenOptions, Op, Operation, SendBuf, State, Token, kernel::Submission,
+    Fd, ListenOptions, Op, Operation, SendBuf, State, Token, kernel::Submission,
     operation::Terminal, socket,
 };
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
@@ -40,10 +40,6 @@ impl Uring {
         self.start(token, fd, State::send(buf))
     }
 
-    pub(in crate::io) fn send_now(&self, fd: Fd, bytes: &[u8]) -> usize {
-        socket::send_now(fd, bytes)
-    }
-
     pub(in crate::io) fn connect(
         &mut self,
         token: Token,
@@ -69,10 +65,6 @@ impl Uring {
     /// Asks the kernel to end what it has of this name.
     pub(super) fn disarm(&mut self, op: Op) {
         self.push(Submission::cancel(op, CANCEL));
-    }
-
-    pub(in crate::io) fn shutdown(&mut self, fd: Fd, how: How) {
-        socket::shutdown(fd, how);
     }
 
     pub(in crate::io) fn close(&mut self, fd: Fd) {

@@ -8,7 +8,8 @@ use io_uring::{cqueue, types};
 use rustix::io::Errno;
 
 use super::super::operation::is_about_one_connection;
-use super::super::{Completion, Done, Fd, Op, State, operation::Terminal};
+use super::super::{Brings, Completion, Done, Fd, Op, State, operation::Terminal};
+use super::kick::Kicked;
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
 
 /// Entries are copied out of the queue by this many, and acted on afterwards.
@@ -21,8 +22,8 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 pub(super) struct Glance {
     pub(super) queued: bool,
     /// The kernel has completions that only an enter brings out.
-    pending: bool,
-    completed: usize,
+    pub(super) pending: bool,
+    pub(super) completed: usize,
 }
 
 impl Uring {
@@ -31,14 +32,51 @@ impl Uring {
         out: &mut Vec<Completion>,
         limit: usize,
     ) -> io::Result<()> {
-        self.home.reclaim();
-        self.unpark();
         self.flush_backlog();
         let glance = self.glance();
         if glance.queued || glance.pending {
             // Asks for events exactly when there are some to be run.
             tolerate(self.ring.submit())?;
         }
+        self.take(out, limit);
+        Ok(())
+    }
+
+    pub(in crate::io) fn submit(&mut self) -> io::Result<()> {
+        self.flush_backlog();
+        match self.glance().queued {
+            true => tolerate(self.ring.submit()),
+            false => Ok(()),
+        }
+    }
+
+    /// Has the owner bring out what the kernel has, and hand over what was started, if that is
+    /// needed; by another thread.
+    pub(in crate::io) fn bring_out(&mut self) -> Brings {
+        // As far as there is room in the queue.
+        while let Some(submission) = self.backlog.pop_front() {
+            if !submission.push(&mut self.ring) {
+                self.backlog.push_front(submission);
+                break;
+            }
+        }
+        let glance = self.glance();
+        if !glance.pending && !glance.queued {
+            return Brings::All;
+        }
+        let entries = self.ring.submission().len();
+        match self.kick.kick(entries) {
+            Kicked::Entered if self.glance().pending => Brings::Some,
+            Kicked::Entered => Brings::All,
+            Kicked::TooSoon => Brings::Later,
+            Kicked::UnderWay | Kicked::Never => Brings::Never,
+        }
+    }
+
+    /// Appends what is in the queue, without a system call on the ring.
+    pub(in crate::io) fn take(&mut self, out: &mut Vec<Completion>, limit: usize) {
+        self.home.reclaim();
+        self.unpark();
         let full = out.len().saturating_add(limit);
         // Those with more to read have at most half the room, and before the others: neither they
         // nor what the kernel has completed can keep the other waiting for good.
@@ -55,7 +93,7 @@ impl Uring {
             let room = BATCH.min(full - out.len());
             batch.extend(self.ring.completion().take(room));
             if batch.is_empty() {
-                return Ok(());
+                return;
             }
             for entry in batch.drain(..) {
                 let more = cqueue::more(entry.flags());

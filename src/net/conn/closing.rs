@@ -38,6 +38,9 @@ impl Conn {
 
     /// Closes when what is queued has been sent, or at once.
     pub(in crate::net) fn close(self: Arc<Conn>, cx: &mut Cx, at_once: bool) {
+        if !at_once {
+            self.send_gathered(cx);
+        }
         let (sending, broken, watched, dropped) = {
             let mut colored = self.in_color(cx);
             if colored.phase == Phase::Closed {
@@ -46,6 +49,7 @@ impl Conn {
             colored.phase = Phase::Closing;
             colored.broken |= at_once && colored.queued_bytes > 0;
             if at_once {
+                colored.gathers = false;
                 let queued: usize = colored.queue.drain(..).map(|buf| buf.len()).sum();
                 colored.queued_bytes -= queued;
             }
@@ -62,12 +66,12 @@ impl Conn {
         let mut drops = InTurn::default();
         if !sending {
             drops.run(|| self.go_home(cx));
-        } else if at_once && let Some(driver) = Driver::of(&mut cx.worker().source) {
+        } else if at_once {
             // The send under way, on whichever ring, ends with an error; then we go home.
             if broken {
                 self.owner.reset(self.fd);
             }
-            driver.backend.shutdown(self.fd, How::Both);
+            self.owner.shutdown(self.fd, How::Both);
         } else if watched {
             // From now on the peer is to read.
             self.stir(cx);
@@ -89,9 +93,7 @@ impl Conn {
         self.forget_idle(cx);
         let home = control(self.home());
         cx.post_own(home, move |cx: &mut Cx| {
-            if let Some(driver) = Driver::of(&mut cx.worker().source) {
-                self.close_at_home(driver);
-            }
+            Driver::with(cx.worker(), |driver, _| self.close_at_home(driver));
         });
         let mut drops = InTurn::default();
         dropped.drop_each(&mut drops);
@@ -110,7 +112,7 @@ impl Conn {
         match home.recv {
             Some(op) => {
                 home.canceling = true;
-                driver.backend.cancel(op);
+                driver.cancel(op);
             }
             None => {
                 self.closed.store(true, Ordering::Relaxed);

@@ -16,6 +16,7 @@ use super::{ColorHalf, Conn, Phase};
 use crate::callback::Callback;
 use crate::net::driver::Driver;
 use crate::net::timer::Timer;
+use crate::sched::core::Core;
 use crate::{Cx, Handler};
 use std::io;
 use std::sync::Arc;
@@ -165,15 +166,11 @@ impl Conn {
     }
 
     /// Answers how much was received, behind that; on the home core.
-    fn ask_home(self: Arc<Conn>, cx: &mut Cx) {
-        let worker = cx.worker();
-        let Some(driver) = Driver::of(&mut worker.source) else {
-            return;
-        };
+    fn ask_home(self: Arc<Conn>, driver: &mut Driver, core: &mut Core) {
         let received_bytes = self.at_home.borrow(&mut driver.here).received_bytes;
         let color = self.color();
         let answer = move |cx: &mut Cx| self.idle_after(cx, received_bytes);
-        worker.core.post_own(Some(&IDLE), color, answer);
+        core.post_home(Some(&IDLE), color, answer);
     }
 
     /// So much has been received and given to the application; an event of the color.
@@ -187,19 +184,21 @@ impl Conn {
         };
         // If not, something has moved meanwhile and has set the timer.
         if let Some(limit) = limit {
-            self.call_home(cx, move |conn, cx| {
-                conn.time_out(cx, received_bytes, limit);
+            self.call_home(cx, move |conn, driver, core| {
+                conn.time_out(driver, core, received_bytes, limit);
             });
         }
     }
 
     /// Ends the receive if no more has come; on the home core. If more has, its delivery sets the
     /// timer again.
-    fn time_out(self: Arc<Conn>, cx: &mut Cx, received_bytes: u64, limit: Duration) {
-        let worker = cx.worker();
-        let Some(driver) = Driver::of(&mut worker.source) else {
-            return;
-        };
+    fn time_out(
+        self: Arc<Conn>,
+        driver: &mut Driver,
+        core: &mut Core,
+        received_bytes: u64,
+        limit: Duration,
+    ) {
         let unread_bytes = driver.unread_bytes(&self);
         let is_over = {
             let home = self.at_home.borrow(&mut driver.here);
@@ -210,7 +209,7 @@ impl Conn {
         if is_over || driver.draining {
             return;
         }
-        self.received(Err(timed_out(limit)), &mut driver.here, &mut worker.core);
+        self.received(Err(timed_out(limit)), &mut driver.here, core);
         // Which ends the receive under way.
         self.adjust(driver);
     }

@@ -36,13 +36,14 @@ pub(super) use self::sending::Next;
 use self::idle::Idle;
 use self::lent::{AfterReceived, OnData, OnDrained};
 use super::confined::AtHome;
-use super::driver::control;
+use super::driver::{Driver, control};
 use crate::color::CoreId;
 use crate::host::poster::Poster;
 use crate::host::unique::UniqueColor;
 use crate::in_color::InColor;
 use crate::io::{Fd, Op, Owner, SendBuf};
 use crate::net::registry::Registry;
+use crate::sched::core::Core;
 use crate::sync::CellMut;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::{Color, Cx, Handler};
@@ -72,7 +73,14 @@ pub(super) struct ColorHalf {
     /// Bytes in `queue`, and in the send under way if the kernel has not taken all of it at once.
     pub(super) queued_bytes: usize,
     pub(super) queued_bytes_max: usize,
+    /// A send is under way on a ring, or a gathered one is to come.
     pub(super) sending: bool,
+    /// What is queued is sent when the event that runs is over.
+    pub(super) gathers: bool,
+    /// The event in which bytes were last sent at once.
+    pub(super) sent_in: Option<(CoreId, u64)>,
+    /// An event is on its way that tells that all is sent.
+    telling: bool,
     /// `on_drained` is called after each send, and not only when all is sent.
     pub(super) tells_each_send: bool,
     /// The end of the stream is to be sent after what is queued.
@@ -104,6 +112,9 @@ impl ColorHalf {
             queued_bytes: 0,
             queued_bytes_max: sending::QUEUED_MAX,
             sending: false,
+            gathers: false,
+            sent_in: None,
+            telling: false,
             tells_each_send: false,
             shutdown: false,
             broken: false,
@@ -212,22 +223,33 @@ impl Conn {
         colored.expect("an event of the connection's color")
     }
 
-    /// Runs `f` on the home core: now, if this is it and nothing is on its way there that came
-    /// before; else by an event.
+    /// Calls `f`, which runs no user code, with the driver of the home core: now, if that can be had
+    /// and nothing is on its way there that came before; else in an event of that core. What `f`
+    /// posts to the connection's color it posts by [`Core::post_home`].
     pub(super) fn call_home<F>(self: Arc<Conn>, cx: &mut Cx, f: F)
     where
-        F: FnOnce(Arc<Conn>, &mut Cx) + Send + 'static,
+        F: FnOnce(Arc<Conn>, &mut Driver, &mut Core) + Send + 'static,
     {
+        let mut both = (self, f);
         // Only the connection's color calls, so what is read as zero stays so.
-        if cx.core_id() == self.home() && self.under_way.load(Ordering::Acquire) == 0 {
-            f(self, cx);
-            return;
+        if both.0.under_way.load(Ordering::Acquire) == 0 {
+            let home = both.0.home();
+            let now = |driver: &mut Driver, core: &mut Core, (conn, f): (Arc<Conn>, F)| {
+                f(conn, driver, core);
+            };
+            match Driver::with_home(cx.worker(), home, both, now) {
+                Ok(()) => return,
+                Err(back) => both = back,
+            }
         }
-        self.under_way.fetch_add(1, Ordering::Relaxed);
-        let home = control(self.home());
+        let (this, f) = both;
+        this.under_way.fetch_add(1, Ordering::Relaxed);
+        let home = control(this.home());
         cx.post_own(home, move |cx: &mut Cx| {
-            self.under_way.fetch_sub(1, Ordering::Release);
-            f(self, cx);
+            Driver::with(cx.worker(), |driver, core| {
+                this.under_way.fetch_sub(1, Ordering::Release);
+                f(this, driver, core);
+            });
         });
     }
 }

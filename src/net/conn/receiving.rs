@@ -70,9 +70,9 @@ impl Conn {
         match result {
             // Apart, because each fits into an event's node and the result would not.
             Ok(buf) => {
-                core.post_own(handler, color, move |cx: &mut Cx| this.deliver(cx, Ok(buf)));
+                core.post_home(handler, color, move |cx: &mut Cx| this.deliver(cx, Ok(buf)));
             }
-            Err(error) => core.post_own(handler, color, move |cx: &mut Cx| {
+            Err(error) => core.post_home(handler, color, move |cx: &mut Cx| {
                 this.deliver(cx, Err(error))
             }),
         }
@@ -82,9 +82,9 @@ impl Conn {
         if let Some(bytes) = acknowledged {
             let this = Arc::clone(self);
             let caught_up = move |cx: &mut Cx| {
-                this.call_home(cx, move |conn, cx| conn.acknowledged(cx, bytes));
+                this.call_home(cx, move |conn, driver, _| conn.acknowledged(driver, bytes));
             };
-            core.post_own(Some(&CAUGHT_UP), color, caught_up);
+            core.post_home(Some(&CAUGHT_UP), color, caught_up);
         }
         if is_urgent {
             core.hurry(color);
@@ -94,10 +94,8 @@ impl Conn {
 
     /// Whether what is received from now on hurries.
     pub(in crate::net) fn set_urgent(self: Arc<Conn>, cx: &mut Cx, urgent: bool) {
-        self.call_home(cx, move |conn, cx| {
-            if let Some(driver) = Driver::of(&mut cx.worker().source) {
-                conn.at_home.borrow(&mut driver.here).urgent = urgent;
-            }
+        self.call_home(cx, move |conn, driver, _| {
+            conn.at_home.borrow(&mut driver.here).urgent = urgent;
         });
     }
 
@@ -164,11 +162,8 @@ impl Conn {
         self.adjust(driver)
     }
 
-    /// The color was given that many bytes more; an event on the home core.
-    fn acknowledged(self: Arc<Conn>, cx: &mut Cx, bytes: usize) {
-        let Some(driver) = Driver::of(&mut cx.worker().source) else {
-            return;
-        };
+    /// The color was given that many bytes more; on the home core.
+    fn acknowledged(self: Arc<Conn>, driver: &mut Driver, bytes: usize) {
         self.at_home.borrow(&mut driver.here).ahead_bytes -= bytes;
         // Ending: who does not receive has been told so.
         self.adjust(driver);
@@ -184,7 +179,7 @@ impl Conn {
                 // A receive that is being canceled is started again once it is over.
                 Some(op) if !should && !home.canceling => {
                     home.canceling = true;
-                    driver.backend.cancel(op);
+                    driver.cancel(op);
                     false
                 }
                 Some(_) => false,
@@ -217,18 +212,19 @@ impl Conn {
 
     /// Has an event of the color under `handler` come behind all that has arrived; on the home
     /// core.
-    pub(in crate::net) fn mark(self: Arc<Conn>, handler: &'static Handler, cx: &mut Cx) {
-        let worker = cx.worker();
-        let Some(driver) = Driver::of(&mut worker.source) else {
-            return;
-        };
+    pub(in crate::net) fn mark(
+        self: Arc<Conn>,
+        handler: &'static Handler,
+        driver: &mut Driver,
+        core: &mut Core,
+    ) {
         let unread_bytes = driver.unread_bytes(&self);
         {
             let mut home = self.at_home.borrow(&mut driver.here);
             let at = home.received_bytes + unread_bytes as u64;
             home.marks.push((at, handler));
         }
-        self.pass_marks(&mut driver.here, &mut worker.core);
+        self.pass_marks(&mut driver.here, core);
     }
 
     /// Posts an event for each mark that has been reached; on the home core.
@@ -244,7 +240,7 @@ impl Conn {
         };
         while let Some(handler) = next() {
             let this = Arc::clone(self);
-            core.post_own(Some(handler), self.color(), move |cx: &mut Cx| {
+            core.post_home(Some(handler), self.color(), move |cx: &mut Cx| {
                 this.pass_mark(cx);
             });
         }

@@ -1,11 +1,16 @@
 //! Sending: from the core that runs the color's event, one send of a connection at a time.
 //!
-//! A send is *under way* (`sending`) from the moment its bytes are taken until an event of the
-//! color has heard what became of it. What is written meanwhile waits in the queue.
+//! The first write of an event leaves at once, as far as the kernel takes it: the event may go on
+//! for long. What else the event writes is *gathered*, and leaves joined when the event is over, at a
+//! flush, or at once too if the event is known to be long. What the kernel does not take is a send
+//! *under way* on the core's ring, until an event of the color has heard what became of it; what is
+//! written meanwhile waits in the queue. An event to say that all is sent is posted only where
+//! somebody has asked for that.
 
 use super::lent::OnDrained;
 use super::{ColorHalf, Conn, Phase};
 use crate::host::panics::InTurn;
+use crate::host::source::AtEnd;
 use crate::io::{How, SendBuf};
 use crate::net::driver::Driver;
 use crate::sched::core::Core;
@@ -39,20 +44,12 @@ struct Drained {
 }
 
 impl Conn {
-    /// Sends, and posts what it came to: an event and not a call, because the application is not
+    /// Sends. Who asked to be told when all is sent is told by an event: the application is not
     /// called back while it writes.
     pub(in crate::net) fn start_send(self: Arc<Conn>, cx: &mut Cx, next: Next) {
-        let (len, handler) = (next.buf.len(), next.handler);
-        if !self.try_send(cx, next) {
-            return;
+        if self.send_now(cx, next) {
+            self.tell_sent(cx);
         }
-        // The kernel has them. Until the event, what is written waits all the same.
-        self.in_color(cx).queued_bytes -= len;
-        let color = self.color();
-        let core = &mut cx.worker().core;
-        core.post_own(Some(handler), color, move |cx: &mut Cx| {
-            self.after_send(cx, 0, Ok(()))
-        });
     }
 
     /// Sends, and says whether nothing is left to send; if not, the outcome will be an event.
@@ -60,11 +57,73 @@ impl Conn {
         let len = next.buf.len();
         let sent = self.try_send(cx, next);
         if sent {
+            let number = cx.worker().core.event_number();
             let mut colored = self.in_color(cx);
             colored.queued_bytes -= len;
             colored.sending = false;
+            colored.sent_in = Some(number);
         }
         sent
+    }
+
+    /// Sends what is queued, as far as the kernel takes it; nothing is under way. Whether that was
+    /// all.
+    fn send_queued(self: &Arc<Conn>, cx: &mut Cx) -> bool {
+        loop {
+            let next = {
+                let mut colored = self.in_color(cx);
+                colored.gathers = false;
+                let buf = colored.next();
+                buf.map(|buf| colored.begin_send(buf))
+            };
+            let Some(next) = next else {
+                return true;
+            };
+            if !self.send_now(cx, next) {
+                return false;
+            }
+        }
+    }
+
+    /// What is written by this event from now on waits for its end.
+    pub(in crate::net) fn gather(self: &Arc<Conn>, cx: &mut Cx) {
+        let conn: Arc<dyn AtEnd> = self.clone();
+        cx.gather(conn);
+    }
+
+    /// Sends what the event that runs has gathered, if it has.
+    pub(in crate::net) fn send_gathered(self: &Arc<Conn>, cx: &mut Cx) {
+        if self.in_color(cx).gathers && self.send_queued(cx) {
+            self.tell_sent(cx);
+        }
+    }
+
+    /// All is sent: has whoever asked told that.
+    pub(in crate::net) fn tell_sent(self: &Arc<Conn>, cx: &mut Cx) {
+        let handler = {
+            let mut colored = self.in_color(cx);
+            let asked = colored.drained_handler.filter(|_| !colored.telling);
+            colored.telling |= asked.is_some();
+            asked
+        };
+        if let Some(handler) = handler {
+            let (this, color) = (Arc::clone(self), self.color());
+            let event = move |cx: &mut Cx| this.told_sent(cx);
+            cx.worker().core.post_own(Some(handler), color, event);
+        }
+    }
+
+    /// Tells it, unless something was written since; an event of the color.
+    fn told_sent(self: Arc<Conn>, cx: &mut Cx) {
+        let drained = {
+            let mut colored = self.in_color(cx);
+            colored.telling = false;
+            let is_idle = !colored.sending && !colored.gathers && colored.phase == Phase::Open;
+            is_idle.then(|| colored.drained())
+        };
+        if let Some(drained) = drained {
+            self.drained(cx, drained, Ok(()));
+        }
     }
 
     /// Sends at once what the kernel takes at once, which is mostly all of it: an answer then costs
@@ -74,19 +133,19 @@ impl Conn {
         if next.watched {
             self.stir(cx);
         }
-        let Some(driver) = Driver::of(&mut cx.worker().source) else {
-            return false;
-        };
         let Next {
             mut buf, handler, ..
         } = next;
         let len = buf.len();
-        let sent = driver.backend.send_now(self.fd, &buf);
+        let sent = self.owner.send_now(self.fd, &buf);
         if sent == len {
             return true;
         }
         buf.skip(sent);
-        driver.send(Arc::clone(self), handler, buf.into_lasting(), len);
+        let (conn, buf) = (Arc::clone(self), buf.into_lasting());
+        Driver::with(cx.worker(), |driver, _| {
+            driver.send(conn, handler, buf, len)
+        });
         false
     }
 
@@ -110,34 +169,28 @@ impl Conn {
     /// Goes on after a send, with which this many bytes are not queued any more; an event of the
     /// color.
     fn after_send(self: Arc<Conn>, cx: &mut Cx, len: usize, result: io::Result<()>) {
-        let next = {
+        let each = {
             let mut colored = self.in_color(cx);
             colored.queued_bytes -= len;
             colored.sending = false;
             if result.is_err() {
                 colored.broken = true;
+                colored.gathers = false;
                 colored.queue.clear();
                 colored.queued_bytes = 0;
             }
-            match colored.next() {
-                Some(buf) => {
-                    let tells = colored.tells_each_send && colored.phase == Phase::Open;
-                    let callback = tells.then(|| colored.on_drained.take()).flatten();
-                    Ok((colored.begin_send(buf), callback))
-                }
-                None => Err(colored.drained()),
-            }
+            let tells = colored.tells_each_send && colored.phase == Phase::Open;
+            tells && !colored.queue.is_empty()
         };
-        match next {
-            Ok((next, callback)) => {
-                Arc::clone(&self).start_send(cx, next);
-                if let Some(callback) = callback {
-                    let called = self.call(cx, callback, ColorHalf::place_of_on_drained, Ok(()));
-                    // With nothing borrowed.
-                    drop(called);
-                }
-            }
-            Err(drained) => self.drained(cx, drained, result),
+        if self.send_queued(cx) {
+            let drained = self.in_color(cx).drained();
+            return self.drained(cx, drained, result);
+        }
+        let callback = each.then(|| self.in_color(cx).on_drained.take()).flatten();
+        if let Some(callback) = callback {
+            let called = self.call(cx, callback, ColorHalf::place_of_on_drained, Ok(()));
+            // With nothing borrowed.
+            drop(called);
         }
     }
 
@@ -149,11 +202,8 @@ impl Conn {
             callback,
         } = drained;
         // What has failed does not end as if it were whole.
-        if shutdown
-            && result.is_ok()
-            && let Some(driver) = Driver::of(&mut cx.worker().source)
-        {
-            driver.backend.shutdown(self.fd, How::Write);
+        if shutdown && result.is_ok() {
+            self.owner.shutdown(self.fd, How::Write);
         }
         if phase == Phase::Closing {
             let mut drops = InTurn::default();
@@ -169,7 +219,18 @@ impl Conn {
     }
 }
 
+impl AtEnd for Conn {
+    fn at_end(self: Arc<Self>, cx: &mut Cx) {
+        self.send_gathered(cx);
+    }
+}
+
 impl ColorHalf {
+    /// Whether what is written waits in the queue.
+    pub(in crate::net) fn queues(&self) -> bool {
+        self.sending || self.gathers
+    }
+
     /// A send is under way: of these bytes, which are counted as queued.
     pub(in crate::net) fn begin_send(&mut self, buf: SendBuf) -> Next {
         self.sending = true;

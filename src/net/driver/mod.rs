@@ -4,7 +4,12 @@
 //! what it came to is posted to the operation's color, wherever that lives by then. So a connection
 //! receives on its *home* core for life, while its handlers run on any; sends leave from the core
 //! that runs the handler. Whatever touches a home core's tables from elsewhere (arm, cancel, close)
-//! is an event of that core's *control color*, which cannot be stolen.
+//! is an event of that core's *control color*, which cannot be stolen; or, while that core is inside
+//! a long event, is done at once, under its source's lock ([`crate::host::sources`]).
+//!
+//! **A visitor** is another core that looks here while this one is inside a long event. Posts are
+//! then the visitor's, and it is home to the connections that it finds accepted and made. What it
+//! starts, the kernel takes when the owner looks again, or is kicked.
 //!
 //! Nothing of the user's runs in here: closures are only moved, into events; those that will not be
 //! called any more too, so that they are dropped in their color. A connection that nobody else has
@@ -16,12 +21,15 @@ use super::connect::Connecting;
 use super::listener::{Acceptor, Listening};
 use super::registry::Registry;
 use super::signal::Watching;
-use super::timer::Timers;
+use super::timer::{Pending, Timers};
 use crate::color::CoreId;
 use crate::host::inner::Inner;
-use crate::host::source::Source;
+use crate::host::source::{Source, Visit};
 use crate::host::unfinished::{NAMED_MAX, Obstacle, UnderWay};
-use crate::io::{Completion, Config, Done, EventSource, Fd, Op, Owner, Report, SendBuf, Token};
+use crate::host::worker::Worker;
+use crate::io::{
+    Brings, Completion, Config, Done, EventSource, Fd, Lookout, Op, Owner, Report, SendBuf, Token,
+};
 use crate::sched::core::Core;
 use crate::shared::bells::Bell;
 use crate::sync::charge::uncharged;
@@ -33,10 +41,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Turns that ran something between two looks at the event source, unless one of them was long.
-const STEPS_MAX: u32 = 16;
 /// Completions taken at once.
 const COMPLETIONS_MAX: usize = 256;
+/// Completions taken at once by another core, under whose look this one's may wait.
+const VISIT_MAX: usize = 16;
 /// Reaps that timers which are due wait for at least, while the event source has more. An operation
 /// with much to receive has a turn in each.
 const LATE_REAPS: usize = 16;
@@ -106,7 +114,12 @@ pub(crate) struct Driver {
     pub(super) draining: bool,
     pub(super) core: CoreId,
     inner: Arc<Inner>,
-    steps: u32,
+    /// An operation or timer was started, or canceled, in the call under way.
+    has_started: bool,
+    /// A visitor could not get at all that has completed.
+    hides: bool,
+    /// Who watches, where somebody does.
+    lookout: Option<Arc<Lookout>>,
     /// Who closes what the backend is not there to close.
     pub(super) owner: Owner,
 }
@@ -129,7 +142,7 @@ impl Driver {
             here: Here::claim(inner, core),
             backend,
             operations: Slab::new(),
-            timers: Timers::new(),
+            timers: Timers::of(core),
             kept: Slab::new(),
             completions: VecDeque::new(),
             reaped: Vec::new(),
@@ -139,7 +152,9 @@ impl Driver {
             draining: false,
             core,
             inner: Arc::clone(inner),
-            steps: 0,
+            has_started: false,
+            hides: false,
+            lookout: None,
             owner,
         };
         Ok((driver, report))
@@ -149,22 +164,114 @@ impl Driver {
         self.backend.doorbell()
     }
 
-    /// The driver that is a core's event source, if its runtime has a network.
-    #[inline]
-    pub(crate) fn of(source: &mut Box<dyn Source>) -> Option<&mut Driver> {
-        source.innermost().downcast_mut()
+    /// From now on it can be watched, by this one.
+    pub(crate) fn attach(&mut self, lookout: &Arc<Lookout>) {
+        self.backend.attach(lookout, self.core.index());
+        self.lookout = Some(Arc::clone(lookout));
     }
 
-    /// Whether it is time to look at the event source. What is already queued goes first, up to a
-    /// bound: a core that is busy looks once in a number of steps, and after each long one.
+    /// Calls `f`, which runs no user code and does not come back here, with the driver of this
+    /// core, if its runtime has a network. If `f` starts something, what the running event has
+    /// posted before is published: another core may find that over, and post.
     #[inline]
-    pub(crate) fn is_to_look(&mut self, core: &Core) -> bool {
-        self.steps += 1;
-        if core.has_run() && self.steps < STEPS_MAX {
+    pub(crate) fn with<R>(
+        worker: &mut Worker,
+        f: impl FnOnce(&mut Driver, &mut Core) -> R,
+    ) -> Option<R> {
+        let Worker { core, inner, .. } = worker;
+        let mut open = inner.sources.lock(core.id);
+        let driver: &mut Driver = open.source().innermost().downcast_mut()?;
+        let result = f(driver, core);
+        let is_there = driver.end_call(core);
+        drop(open);
+        if is_there {
+            inner.shared.seen(core.id);
+        }
+        Some(result)
+    }
+
+    /// The same for the driver of core `home`: of this core, or of another that is inside a long
+    /// event, and at whose source nobody is. Else gives `with` back.
+    pub(super) fn with_home<A>(
+        worker: &mut Worker,
+        home: CoreId,
+        with: A,
+        f: impl FnOnce(&mut Driver, &mut Core, A),
+    ) -> Result<(), A> {
+        let Worker { core, inner, .. } = worker;
+        let shared = &inner.shared;
+        let is_here = core.id == home;
+        let open = if is_here {
+            Some(inner.sources.lock(home))
+        } else {
+            // After a stop, the core itself begins to drain first.
+            let is_open = shared.core(home).progress.is_watched() && !inner.is_stopping();
+            is_open
+                .then(|| inner.sources.try_visit(home).ok())
+                .flatten()
+        };
+        let Some(mut open) = open else {
+            return Err(with);
+        };
+        let driver: &mut Driver = match open.source().innermost().downcast_mut() {
+            Some(driver) => driver,
+            None => return Err(with),
+        };
+        f(driver, core, with);
+        let is_there = driver.end_call(core);
+        drop(open);
+        if is_there {
+            shared.seen(home);
+        }
+        Ok(())
+    }
+
+    /// A call is over, of this core or of another one. If it has started something, what the event
+    /// has posted before is published; and where the event is long, the kernel is to know of it now.
+    /// True: a core that sleeps is to visit.
+    fn end_call(&mut self, core: &mut Core) -> bool {
+        if !std::mem::take(&mut self.has_started) {
             return false;
         }
-        self.steps = 0;
-        true
+        core.publish();
+        let shared = &core.shared;
+        if !shared.core(self.core).progress.is_watched() {
+            return false;
+        }
+        if core.id == self.core {
+            if let Err(error) = self.backend.submit() {
+                self.failed(&error);
+            }
+        } else {
+            self.backend.bring_out();
+            shared.to_visit.set(self.core);
+        }
+        shared.sleepers.any() && self.watch()
+    }
+
+    /// Turns completions of a core that is inside an event into posts of another one: some of those
+    /// that it can get. Timers that are due come when there are no more of these.
+    fn look_from_elsewhere(&mut self, core: &mut Core) -> Visit {
+        let posted = core.posted;
+        let brings = self.backend.bring_out();
+        self.hides = brings != Brings::All;
+        let reaped = self.reap_completions(core, VISIT_MAX, EventSource::take);
+        let is_full = reaped == VISIT_MAX || !self.completions.is_empty();
+        if brings == Brings::All && !is_full && !self.backend.has_more() {
+            let now_ns = core.clock.now_ns();
+            if self.is_due(now_ns) {
+                self.late = None;
+                self.fire(now_ns, core);
+            }
+        }
+        self.post_burst(core);
+        if core.posted != posted {
+            Visit::Brought
+        } else if brings == Brings::Later {
+            Visit::Soon
+        } else {
+            Visit::Nothing
+        }
     }
 
     /// Turns completions into posts, and then the timers that are due.
@@ -177,11 +284,11 @@ impl Driver {
     /// tell. All of these are made in this look, unless there is no buffer to receive into: then
     /// handlers have to run in between. Nor are they if there is no room for more events: then the
     /// timers are posted in the next look, whatever waits.
-    pub(crate) fn look(&mut self, core: &mut Core) {
+    pub(crate) fn look_at_all(&mut self, core: &mut Core) {
         core.looked();
         if self.late.is_none() && (!self.timers.is_empty() || !self.resting.is_empty()) {
             let now_ns = core.clock.now_ns();
-            if self.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            if self.is_due(now_ns) {
                 let waiting = self.backend.catch_up();
                 let waiting = waiting.unwrap_or_else(|error| self.failed(&error));
                 let reaps = LATE_REAPS * (1 + waiting / (COMPLETIONS_MAX / 2));
@@ -189,7 +296,7 @@ impl Driver {
             }
         }
         loop {
-            let reaped = self.reap_completions(core);
+            let reaped = self.reap_completions(core, COMPLETIONS_MAX, EventSource::poll);
             let Some(Late { now_ns, reaps }) = self.late.take() else {
                 break;
             };
@@ -222,7 +329,12 @@ impl Driver {
 
     /// Turns completions into posts, as far as there is room. Returns how many completions were
     /// taken from the event source.
-    fn reap_completions(&mut self, core: &mut Core) -> usize {
+    fn reap_completions(
+        &mut self,
+        core: &mut Core,
+        most: usize,
+        poll: fn(&mut EventSource, &mut Vec<Completion>, usize) -> io::Result<()>,
+    ) -> usize {
         // At the limit of events one completion a look becomes an event all the same: work that
         // fills the queues again and again would keep the network out for ever.
         let mut spare = true;
@@ -243,7 +355,7 @@ impl Driver {
         let mut reaped = std::mem::take(&mut self.reaped);
         // On a virtual core that takes no time: a core that was left with the simulated network's
         // lock would never get it back from one that looks outside of time.
-        let polled = uncharged(|| self.backend.poll(&mut reaped, COMPLETIONS_MAX));
+        let polled = uncharged(|| poll(&mut self.backend, &mut reaped, most));
         if let Err(error) = polled {
             self.failed(&error);
         }
@@ -310,7 +422,7 @@ impl Driver {
                 if result.is_err() {
                     self.backend.close(fd);
                 }
-                connecting.connected(result.map(|()| fd), self.core, &self.owner, core);
+                connecting.connected(result.map(|()| fd), core.id, &self.owner, core);
                 return;
             }
             (operation, done) => unreachable!("{operation:?} came to {done:?}"),
@@ -337,7 +449,7 @@ impl Driver {
 
     fn post_burst(&mut self, core: &mut Core) {
         if let Some((listening, results)) = self.burst.take() {
-            Listening::accepted(listening, results, self.core, &self.owner, core);
+            Listening::accepted(listening, results, core.id, &self.owner, core);
         }
     }
 
@@ -405,6 +517,7 @@ impl Driver {
         start: impl FnOnce(&mut EventSource, Token) -> Op,
         make: impl FnOnce(Op) -> Operation,
     ) -> Op {
+        self.has_started = true;
         let entry = self.operations.vacant_entry();
         let op = start(&mut self.backend, Token(entry.key() as u64));
         entry.insert(make(op));
@@ -428,6 +541,12 @@ impl Driver {
         self.start(|b, t| b.recv(t, fd), |op| Operation::Recv { conn, op })
     }
 
+    /// Asks an operation to end.
+    pub(super) fn cancel(&mut self, op: Op) {
+        self.has_started = true;
+        self.backend.cancel(op);
+    }
+
     /// Sends `buf`, what is left of `len` bytes.
     pub(super) fn send(
         &mut self,
@@ -443,7 +562,17 @@ impl Driver {
         );
     }
 
-    pub(super) fn watch(&mut self, watching: Arc<Watching>) {
+    /// Sets a timer, or drops its callback in its color: if it was canceled, or the runtime ends.
+    pub(super) fn set_timer(&mut self, at_ns: u64, pending: Pending, core: &mut Core) {
+        self.has_started = true;
+        if pending.passes() || !self.draining {
+            self.timers.set(at_ns, pending, core);
+        } else {
+            pending.discard(core);
+        }
+    }
+
+    pub(super) fn watch_signals(&mut self, watching: Arc<Watching>) {
         let fd = watching.fd();
         self.start(
             |b, t| b.readable(t, fd),
@@ -457,6 +586,7 @@ impl Driver {
         addr: std::net::SocketAddr,
         connecting: Box<Connecting>,
     ) -> Result<usize, (io::Error, Box<Connecting>)> {
+        self.has_started = true;
         let entry = self.operations.vacant_entry();
         let key = entry.key();
         match self.backend.connect(Token(key as u64), addr) {
@@ -532,6 +662,10 @@ impl Driver {
         self.timers.next_ns().into_iter().chain(resting).min()
     }
 
+    fn is_due(&mut self, now_ns: u64) -> bool {
+        self.due_ns().is_some_and(|due_ns| due_ns <= now_ns)
+    }
+
     /// For how long there is nothing to do if nothing completes. None: for ever.
     fn timeout(&mut self, now_ns: u64) -> Option<Duration> {
         let due_ns = self.due_ns()?;
@@ -540,11 +674,32 @@ impl Driver {
 }
 
 impl Source for Driver {
-    #[inline]
-    fn reap(&mut self, core: &mut Core) {
-        if self.is_to_look(core) {
-            self.look(core);
+    fn look(&mut self, core: &mut Core) {
+        self.hides = false;
+        self.backend.let_go(false);
+        self.look_at_all(core);
+        self.has_started = false;
+    }
+
+    fn visit(&mut self, visitor: &mut Core) -> Visit {
+        self.backend.let_go(false);
+        let visit = self.look_from_elsewhere(visitor);
+        self.has_started = false;
+        visit
+    }
+
+    fn watch(&mut self) -> bool {
+        // What waits for room a visitor could not post either.
+        if !self.completions.is_empty() {
+            return false;
         }
+        let due_ns = self.due_ns();
+        let now_ns = due_ns.map_or(0, |_| self.inner.now_ns());
+        if let Some((lookout, due_ns)) = self.lookout.as_ref().zip(due_ns) {
+            lookout.watch_timer(self.core.index(), due_ns, now_ns);
+        }
+        // Timers come behind what has completed.
+        self.backend.watch() || self.is_due(now_ns) && !self.hides
     }
 
     fn has_work(&mut self) -> bool {
@@ -557,10 +712,24 @@ impl Source for Driver {
     }
 
     fn wait(&mut self, core: &Core) {
+        self.backend.let_go(true);
         let timeout = self.timeout(core.clock.now_ns());
         if let Err(error) = self.backend.wait(timeout) {
             self.failed(&error);
         }
+    }
+
+    #[cfg(feature = "sim")]
+    fn has_come(&mut self) -> bool {
+        let now_ns = self.inner.now_ns();
+        let is_there = self.backend.has_work() || self.is_due(now_ns);
+        is_there && self.backend.is_watched()
+    }
+
+    #[cfg(all(feature = "sim", debug_assertions))]
+    fn has_news(&mut self, now_ns: u64) -> bool {
+        // What waits for room is no news.
+        self.completions.is_empty() && (self.backend.has_work() || self.is_due(now_ns))
     }
 
     /// Acceptors are for cores that work: those whose place is another core by now go there, once

@@ -3,6 +3,7 @@
 use super::{BURST_MAX, COMPLETIONS_MAX, Driver, SIMULATED_BUFFERS, release, tell_the_end};
 use crate::net::tests::{Drops, Witness, settle};
 use crate::net::{Acceptors, Backend, Incoming, RecvBuf, SimCall, SimClient, SimNet, Stream};
+use crate::sched::core::Core;
 use crate::sim::Simulation;
 use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
 use std::io;
@@ -49,8 +50,9 @@ where
     until(simulation, &told)
 }
 
-fn driver(cx: &mut Cx) -> &mut Driver {
-    Driver::of(&mut cx.worker().source).unwrap()
+/// Calls `f` with the core's driver.
+fn driver<R>(cx: &mut Cx, f: impl FnOnce(&mut Driver, &mut Core) -> R) -> R {
+    Driver::with(cx.worker(), f).unwrap()
 }
 
 /// Gives a connection that was accepted a callback that tells where it is dropped.
@@ -94,9 +96,7 @@ fn looks_at_the_event_source_are_counted() {
     let looks = |cx: &mut Cx| cx.worker_ref().core.shared.cores[0].stats.looks.get();
     let look = move |cx: &mut Cx| {
         let before = looks(cx);
-        let worker = cx.worker();
-        let driver = Driver::of(&mut worker.source).unwrap();
-        driver.look(&mut worker.core);
+        driver(cx, |driver, core| driver.look_at_all(core));
         looks(cx) - before
     };
     assert_eq!(in_an_event(&mut simulation, look), 1);
@@ -109,9 +109,10 @@ fn a_core_sleeps_until_its_next_timer() {
         let now_ns = cx.now().as_nanos() as u64;
         let never = Callback::anonymous(ACCEPTING, |_: &mut Cx| ());
         let timer = cx.timer(Duration::from_secs(5), never);
-        let timeouts = [0, 1, 5, 6].map(|s| driver(cx).timeout(now_ns + s * 1_000_000_000));
+        let mut in_s = |s: u64| driver(cx, |driver, _| driver.timeout(now_ns + s * 1_000_000_000));
+        let timeouts = [0, 1, 5, 6].map(&mut in_s);
         timer.cancel(cx);
-        (timeouts, driver(cx).timeout(now_ns))
+        (timeouts, driver(cx, |driver, _| driver.timeout(now_ns)))
     };
     let (timeouts, without) = in_an_event(&mut simulation, timeouts);
     assert_eq!(timeouts, [5, 4, 0, 0].map(|s| Some(Duration::from_secs(s))));
@@ -131,12 +132,12 @@ fn a_listener_rests_until_its_moment() {
     let _client = net.connect(addr).unwrap();
     assert!(until(&mut simulation, &told), "it has failed");
     let rests = |cx: &mut Cx| {
-        let worker = cx.worker();
-        let driver = Driver::of(&mut worker.source).unwrap();
-        let at_ns = driver.resting[0].0;
-        [at_ns - 1, at_ns].map(|now_ns| {
-            driver.accept_again(now_ns, &mut worker.core);
-            (driver.resting.len(), driver.operations.len())
+        driver(cx, |driver, core| {
+            let at_ns = driver.resting[0].0;
+            [at_ns - 1, at_ns].map(|now_ns| {
+                driver.accept_again(now_ns, core);
+                (driver.resting.len(), driver.operations.len())
+            })
         })
     };
     assert_eq!(in_an_event(&mut simulation, rests), [(1, 0), (0, 1)]);
@@ -187,13 +188,13 @@ fn the_last_reference_is_dropped_in_an_event() {
             let conn = Arc::clone(&stream.conn);
             stream.owner = false;
             drop(stream);
-            let worker = cx.worker();
-            let driver = Driver::of(&mut worker.source).unwrap();
-            if ends {
-                tell_the_end(vec![conn], &mut driver.here, &mut worker.core);
-            } else {
-                release(conn, &mut worker.core);
-            }
+            driver(cx, |driver, core| {
+                if ends {
+                    tell_the_end(vec![conn], &mut driver.here, core);
+                } else {
+                    release(conn, core);
+                }
+            });
         });
         settle(&mut simulation);
         assert_eq!(drops.seen(), [Some(ACCEPTING)], "ends: {ends}");
@@ -243,7 +244,7 @@ fn fill<F>(cx: &mut Cx, look: &Arc<F>)
 where
     F: Fn(&Driver) + Send + Sync + 'static,
 {
-    look(driver(cx));
+    driver(cx, |driver, _| look(driver));
     loop {
         let its = Arc::clone(look);
         let again = move |cx: &mut Cx| fill(cx, &its);
@@ -329,9 +330,10 @@ fn late(simulation: &mut Simulation, clients: Vec<SimClient>) -> (u64, usize, bo
     let (tell, told) = channel();
     let busy = move |cx: &mut Cx| {
         let due = Callback::anonymous(Color::from(3), move |cx: &mut Cx| {
-            let driver = driver(cx);
-            let (waiting, has_more) = (driver.completions.len(), driver.backend.has_more());
-            tell.send((waiting, has_more)).unwrap();
+            let left = driver(cx, |driver, _| {
+                (driver.completions.len(), driver.backend.has_more())
+            });
+            tell.send(left).unwrap();
         });
         cx.timer(Duration::from_micros(1), due);
         for mut client in clients {

@@ -378,7 +378,7 @@ fn what_has_run_is_not_worth_anything_any_more() {
     let event = of.begin_event().unwrap();
     of.skip(event);
     assert!(of.is_turn_over() && !of.next_color());
-    of.end_event();
+    let _ = of.end_event();
     of.exchange::<false>();
     let slots: Vec<SlotId> = of.checkout.slots().collect();
     assert_eq!(slots, [slot(color)]);

@@ -269,7 +269,7 @@ impl Machine {
         self.wait(ns);
         let of = &mut self.cores[0];
         of.skip(event);
-        of.end_event();
+        let _ = of.end_event();
         of.current.slot.get().map(color_of)
     }
 

@@ -198,7 +198,7 @@ fn a_core_that_is_asked_to_look_up_in_each_step_runs_one_event_in_each() {
         while !core.is_turn_over() || core.next_color() {
             if let Some(begun) = core.begin_event() {
                 core.skip(begun);
-                core.end_event();
+                let _ = core.end_event();
                 events += 1;
             }
         }
@@ -375,7 +375,7 @@ fn before_a_long_event_what_waits_is_published() {
     assert_eq!(machine.queue(), [short, posted]);
     machine.wait(LONG_NS);
     machine.cores[0].skip(event);
-    machine.cores[0].end_event();
+    let _ = machine.cores[0].end_event();
     assert!(!machine.shared.cores[0].progress.is_long());
     assert_eq!(machine.cores[0].own.stats.handler_ns_max.get(), LONG_NS);
     assert!(machine.cores[0].is_turn_over(), "the next may be as long");
@@ -439,7 +439,7 @@ fn what_is_left_after_a_turn_is_what_did_not_run() {
     let event = machine.cores[0].begin_event().unwrap();
     assert!(!machine.shared.cores[0].progress.is_long());
     machine.cores[0].skip(event);
-    machine.cores[0].end_event();
+    let _ = machine.cores[0].end_event();
     assert_eq!(machine.step(), None);
     assert_eq!(left(&machine, color), (4, 200_000, 200_000));
     // A sum that has reached its end stays there until there is nothing left.
@@ -594,7 +594,7 @@ fn a_long_event_publishes_posts_in_a_row_together() {
             );
         }
         machine.cores[0].skip(event);
-        machine.cores[0].end_event();
+        let _ = machine.cores[0].end_event();
         let profile = machine.cores[0].current.profile();
         let profile = machine.shared.profiles.get(profile);
         assert_eq!(profile.lone_posts(), owed);
