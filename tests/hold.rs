@@ -834,8 +834,8 @@ fn a_deadline_that_is_put_off_again_and_again_leaves_nothing_behind() {
         let alive = Alive::default();
         let mut hold = cx.hold();
         fn again(cx: &mut Cx, mut hold: Hold, alive: Alive, left: u32) {
-            // As many are on their way as one turn makes, which is 256 events at most; and the turn's
-            // own count as waiting until it is over.
+            // As many are on their way as one turn makes, which is 256 events at most; and the
+            // turn's own count as waiting until it is over.
             assert!(alive.count() < 300 && cx.stats().events_waiting < 600);
             if left > 0 {
                 let payload = alive.payload();

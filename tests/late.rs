@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::wire::{ACCEPTING, Client, any_port};
+use common::wire::{ACCEPTING, Client, any_port, with_server_and_poster};
 use common::{Bound, backends, cores, eventually};
-use mely::net::{Acceptors, Backend, Incoming, RecvBuf, Stream};
+use mely::net::{Backend, Incoming, RecvBuf, Stream};
 use mely::{Callback, Color, Cx, Handler, Poster};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -40,33 +40,14 @@ where
     S: Fn(&mut Cx, Stream) + Send + Sync + 'static,
     C: FnOnce(SocketAddr, &Poster) + Send + 'static,
 {
-    let _bound = Bound::new("a late core");
-    let runtime = cores(1).backend(backend.clone()).build().unwrap();
-    let poster = runtime.poster();
-    let (tell, addr) = channel();
-    let client = thread::spawn(move || {
-        let done = std::panic::AssertUnwindSafe(|| client(addr.recv().unwrap(), &poster));
-        let done = std::panic::catch_unwind(done);
-        poster.stop();
-        done
-    });
     let (serve, log) = (Arc::new(serve), Arc::clone(log));
-    let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+    let accept = move |cx: &mut Cx, incoming: Incoming| {
         note(&log, cx, "accepted");
-        let (stream, serve) = (incoming.unwrap().open_unique(), Arc::clone(&serve));
+        let (stream, serve) = (incoming.open_unique(), Arc::clone(&serve));
         cx.post(stream.color(), move |cx| serve(cx, stream));
     };
-    let run = runtime.run(move |cx| {
-        let on_accept = Callback::anonymous_each(ACCEPTING, accept);
-        let listener = cx.listen(any_port(), Acceptors::PerCore, on_accept);
-        let listener = listener.unwrap();
-        tell.send(listener.local_addr()).unwrap();
-        listener.detach();
-    });
-    run.unwrap();
-    if let Err(panic) = client.join().unwrap() {
-        std::panic::resume_unwind(panic);
-    }
+    let builder = cores(1).backend(backend.clone());
+    with_server_and_poster("a late core", builder, accept, client);
 }
 
 /// Has the core be inside of a handler while `meanwhile` is done, until after timers of these

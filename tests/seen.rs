@@ -1,6 +1,6 @@
-//! While a core idles, nothing that has come waits where it cannot see it: arbitrary servers on
-//! virtual cores, of which a debug build's simulation looks at every moment whether one sleeps
-//! while something has come for another that computes.
+//! Arbitrary servers on virtual cores: while a core idles, nothing that has come for another one
+//! waits. At each step a debug build's simulation checks that no core sleeps while something has
+//! come for a core that computes.
 
 mod common;
 

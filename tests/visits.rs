@@ -2,16 +2,15 @@
 
 mod common;
 
-use common::wire::{ACCEPTING, Client, any_port};
-use common::{Bound, LONG, backends, cores};
-use mely::net::{Acceptors, Backend, Incoming, Stream};
+use common::wire::{Client, with_server_and_poster};
+use common::{LONG, backends, cores};
+use mely::net::{Backend, Incoming, Stream};
 use mely::{Callback, Color, Cx, Handler, Poster};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::thread;
 use std::time::{Duration, Instant};
 
 static ECHO: Handler = Handler::new("echo");
@@ -25,31 +24,12 @@ fn with_server<C>(backend: &Backend, client: C)
 where
     C: FnOnce(SocketAddr, &Poster) + Send + 'static,
 {
-    let _bound = Bound::new("cores that visit");
-    let runtime = cores(2).backend(backend.clone()).build().unwrap();
-    let poster = runtime.poster();
-    let (tell, addr) = channel();
-    let client = thread::spawn(move || {
-        let done = std::panic::AssertUnwindSafe(|| client(addr.recv().unwrap(), &poster));
-        let done = std::panic::catch_unwind(done);
-        poster.stop();
-        done
-    });
-    let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
-        let stream = incoming.unwrap().open_unique();
+    let accept = |cx: &mut Cx, incoming: Incoming| {
+        let stream = incoming.open_unique();
         cx.post(stream.color(), move |cx| echo(cx, stream));
     };
-    let run = runtime.run(move |cx| {
-        let on_accept = Callback::anonymous_each(ACCEPTING, accept);
-        let listener = cx.listen(any_port(), Acceptors::PerCore, on_accept);
-        let listener = listener.unwrap();
-        tell.send(listener.local_addr()).unwrap();
-        listener.detach();
-    });
-    run.unwrap();
-    if let Err(panic) = client.join().unwrap() {
-        std::panic::resume_unwind(panic);
-    }
+    let builder = cores(2).backend(backend.clone());
+    with_server_and_poster("cores that visit", builder, accept, client);
 }
 
 fn echo(cx: &mut Cx, stream: Stream) {

@@ -3,11 +3,12 @@
 //! On a core: [`worker`] is its thread's loop, [`source`] what it waits for, [`cx`] the context
 //! that handlers are given, [`spin`] how long it looks for work before it sleeps. [`sources`] has
 //! what each core waits for, open to the others while it is inside an event. From elsewhere:
-//! [`poster`] posts, [`quiesce`] ends, [`keep_alive`] puts the end off, [`holding`] lets a color wait, [`watchdog`] looks after cores that are in one
-//! handler for long. [`blocking`] is work that handlers give to the threads of the [`pool`].
-//! [`inner`] is what they share, [`leftovers`] what is dropped when all is over. [`stats`] and
-//! [`profile`] report, [`unfinished`] names the obstacles to the end. [`panics`] ends events that
-//! panic, [`refused`] says why a state cannot be had.
+//! [`poster`] posts, [`quiesce`] ends, [`keep_alive`] puts the end off, [`holding`] lets a color
+//! wait, [`watchdog`] looks after cores that are in one handler for long. [`blocking`] is work that
+//! handlers give to the threads of the [`pool`]. [`inner`] is what they share, [`leftovers`] what
+//! is dropped when all is over. [`stats`] and [`profile`] report, [`unfinished`] names the
+//! obstacles to the end. [`panics`] ends events that panic, [`refused`] says why a state cannot be
+//! had.
 
 #[cfg(not(loom))]
 pub(crate) mod blocking;

@@ -6,25 +6,24 @@
 //!
 //! **Who has the lock.** The owner, from when it looks until what it has found is published, and
 //! inside an event for single calls, which start an operation or set a timer. (While it sleeps on
-//! the source, it has taken it away.) No code of the user's runs under it: inside an event it is
-//! free. Then a core that idles
-//! *visits* the source ([`Worker::visit_others`](super::worker::Worker::visit_others)): it tries
-//! the lock, brings out some of what has completed, and posts that as its own.
+//! the source, it has taken it away.) No code of the user's runs under it, so inside an event the
+//! lock is free. Then a core that idles *visits* the source
+//! ([`Worker::visit_others`](super::worker::Worker::visit_others)): it tries the lock, brings out
+//! some of what has completed, and posts that as its own.
 //!
-//! **Who is told.** A core that begins an event of [some length](crate::shared::lookout) while
-//! another sleeps has its source watched, and so does a core that goes to sleep while another is in
-//! such an event. If something comes, a sleeper is woken to visit.
+//! **Watching.** If a core begins an event of [some length](crate::shared::lookout) while another
+//! sleeps, it has its source watched. A core that goes to sleep has the sources of those watched
+//! that are in such events. If something comes, a sleeper is woken to visit.
 //!
-//! **Order.** What was found under the lock is published before it is let go: who takes later bytes
-//! of a connection has them behind. And whoever posts to a color on behalf of a source, inside an
-//! event of that color, goes behind what is in its mailbox
-//! ([`Core::post_home`](crate::sched::core::Core::post_home)): it may be what a visitor has found.
+//! **Order.** A core publishes what it has found before it lets go of the lock, so later bytes of a
+//! connection come behind earlier ones. A visitor's posts may lie in the mailbox of a color that
+//! runs. So an event of that color does not append to its own color what it posts for the source,
+//! but posts it behind the mailbox ([`Core::post_home`](crate::sched::core::Core::post_home)).
 //!
-//! **The end.** Once the end was asked for, nobody visits: each owner cancels what its source waits
-//! for, and counts. A source of which was said that nothing is under way there, so that its core
-//! *rests*, is not visited until the core runs something again: else something would begin there
-//! that nobody counts. A core that leaves takes its source with it, since the kernel wants it to be
-//! given up where it was made.
+//! **The end.** After the end was asked for, nobody visits: each core cancels what its source waits
+//! for, and counts that it has. A core *rests* if nothing is under way at its source. Until it runs
+//! something again, nobody visits that source, since nobody would count what begins there. A core
+//! that leaves takes its source with it: the kernel wants a ring given up where it was made.
 //!
 //! What can never happen: two threads at one source; bytes of one connection out of order; somebody
 //! who waits for a lock whose holder sleeps.

@@ -327,8 +327,8 @@ impl Worker {
     }
 }
 
-/// Visits the event source of another core, and lets it go: watched, if a core sleeps that is to see
-/// what comes next. The visitor may have something to run by then.
+/// Visits the event source of another core, and lets it go: watched, if a core sleeps that is to
+/// see what comes next. The visitor may have something to run by then.
 fn visit(inner: &Inner, mut open: Guard<'_, Open>, other: CoreId, visitor: &mut Core) -> Visit {
     // After the end was asked for, a source is its core's, which counts that it knows of it.
     if inner.quiesce.phase() != Phase::Running {

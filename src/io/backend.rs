@@ -22,12 +22,12 @@ pub(crate) struct EventSource {
     which: Which,
 }
 
-// SAFETY: what is not `Send` in it are the queues that a ring and the kernel share, and addresses in
-// boxes that submissions point to. The queues are memory of the process, reached through `&mut`, so
-// by one thread at a time; and what a submission points to is owned by the table beside. The calls
-// that the kernel wants from the thread that made the ring are `poll`, `catch_up`, `wait`,
-// `connect` and the drop, which the contract at the top of `super` leaves to the owner; from another
-// thread the kernel refuses them (EEXIST), and no memory is at stake.
+// SAFETY: what is not `Send` in it are the queues that a ring and the kernel share, and addresses
+// in boxes that submissions point to. The queues are memory of the process, reached through `&mut`,
+// so by one thread at a time; and what a submission points to is owned by the table beside. The
+// calls that the kernel wants from the thread that made the ring are `poll`, `catch_up`, `wait`,
+// `connect` and the drop, which the contract at the top of `super` leaves to the owner; from
+// another thread the kernel refuses them (EEXIST), and no memory is at stake.
 unsafe impl Send for EventSource {}
 
 /// An enum and not a trait object: the calls are per operation and the set is closed.

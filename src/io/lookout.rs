@@ -1,10 +1,10 @@
 //! Tells one thread of what comes to event sources that nobody waits for, because their owners
 //! compute.
 //!
-//! One set of the kernel's has them all, and the thread [waits](Lookout::wait) on it. What a source
-//! is watched by is its own matter: an epoll instance comes into the set when it is first watched,
-//! since that costs its kernel a little from then on, and for one event at a time; a ring writes to
-//! an eventfd, unless a flag beside its queue says that it is not to.
+//! One epoll set has all sources, and the thread [waits](Lookout::wait) on it. A source that is an
+//! epoll instance joins the set when it is first watched, since the kernel does a little more for
+//! it from then on. It is told of once for each watch. A ring writes to an eventfd, unless a flag
+//! beside its queue forbids that.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,8 +37,9 @@ pub(crate) struct Lookout {
 /// Of a core's source.
 #[derive(Debug)]
 struct Watch {
-    /// Its epoll instance is in the set, and watched.
+    /// Its epoll instance is in the set.
     in_set: AtomicBool,
+    /// That is watched.
     watched: AtomicBool,
     /// Rings at a moment, by the clock of the caller in ns; `u64::MAX` while it is not set.
     timer: OwnedFd,

@@ -44,8 +44,8 @@ impl Owner {
         }
     }
 
-    /// Shuts a connection down, at once, from anywhere. An error (it was closed by the peer) changes
-    /// nothing.
+    /// Shuts a connection down, at once, from anywhere. An error (it was closed by the peer)
+    /// changes nothing.
     pub(crate) fn shutdown(&self, fd: Fd, how: How) {
         match self {
             Owner::Kernel => socket::shutdown(fd, how),

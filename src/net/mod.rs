@@ -7,9 +7,10 @@
 //!
 //! A connection's *home* is the core that accepted it or connected it; that core receives for it as
 //! long as it lives, while its color may be stolen like any other. While that core is inside a long
-//! handler, another one that idles looks for it; then it is home to the connections that it accepts.
-//! (On io_uring a signal, SIGURG, then has that core enter its ring: a call of the handler's that
-//! blocks may end with EINTR.) A core receives at most [`AHEAD_BYTES_MAX`] more of a connection than its color has taken up.
+//! handler, another one that idles looks for it; then it is home to the connections that it
+//! accepts. (On io_uring a signal, SIGURG, then has that core enter its ring: a call of the
+//! handler's that blocks may end with EINTR.) A core receives at most [`AHEAD_BYTES_MAX`] more of a
+//! connection than its color has taken up.
 //!
 //! An echo server, and a client of it:
 //!

@@ -363,10 +363,10 @@ impl Stream {
     /// Queues bytes for sending: all of them, in order, after what was queued before. They leave
     /// from the core that runs this handler.
     ///
-    /// The first write of an event leaves at once. What the event writes to the stream after that
-    /// leaves joined, as few sends, when it is over, before any other event runs on this core; or at
-    /// [`Cx::flush`]; or at once, if the event is known to be long. [`write_now`](Self::write_now)
-    /// always leaves at once.
+    /// The first write of an event leaves at once. Further writes of the event to the same stream
+    /// leave together when the event is over, before any other event runs on this core, or at
+    /// [`Cx::flush`]. If the event is known to be long, they leave at once as well.
+    /// [`write_now`](Self::write_now) always leaves at once.
     ///
     /// What was received ([`RecvBuf`]) can be sent without a copy, if the kernel takes it at once;
     /// what has to wait is copied, and the buffer goes back.

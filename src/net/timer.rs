@@ -430,14 +430,9 @@ impl<F: FnMut(&mut Cx, ()) + Send + 'static> Repeating<F> {
 
     fn set(self, cx: &mut Cx) {
         let (due_ns, place) = (self.due_ns, Arc::clone(&self.place));
-        let pending = Pending {
-            number: 0,
-            place,
-            handler: self.handler,
-            color: self.color,
-            sort: Sort::ORDINARY,
-            callback: Box::new(move |cx| self.fire(cx)),
-        };
+        let (handler, color) = (self.handler, self.color);
+        let fire = Callback::new(handler, color, move |cx: &mut Cx| self.fire(cx));
+        let pending = place.pending(fire, Sort::ORDINARY);
         pending.set(cx, due_ns);
     }
 }
@@ -454,8 +449,8 @@ impl Cx {
     /// as much. Then it waits for its color's turn like any other; a sleeping core wakes for it.
     /// Completions of this core (data, connections, ends of sends) that are there when the timer is
     /// found due are posted before: a core that is late does not cut off a peer that was in time.
-    /// Timers of one core that are due at the same moment are posted in the order in which they were
-    /// set. A timer fires also at the limit of queued events, beyond which its event counts.
+    /// Timers of one core that are due at the same moment are posted in the order in which they
+    /// were set. A timer fires also at the limit of queued events, beyond which its event counts.
     ///
     /// A runtime that was asked to stop runs no more timers; their closures are dropped in their
     /// colors.

@@ -18,8 +18,8 @@ pub(super) struct Watching {
 
 impl Watching {
     /// For a runtime whose cores are to visit each other's sources; none for others. And none where
-    /// the system refuses the thread or its descriptors: then a core is not woken for what comes for
-    /// another one, and sees it only before it goes to sleep.
+    /// the system refuses the thread or its descriptors: then a core is not woken for what comes
+    /// for another one, and sees it only before it goes to sleep.
     pub(super) fn begin(inner: &Arc<Inner>) -> Option<Watching> {
         if !inner.shared.policy.stealing {
             return None;

@@ -51,8 +51,8 @@ impl Shared {
         lookout.map_or(Watched::Yes, |lookout| lookout.watch(core, waits))
     }
 
-    /// A core begins an event in which its source is to be watched, and has said so. `passes_on`: it
-    /// may have been woken to visit, and has something to run instead.
+    /// A core begins an event in which its source is to be watched, and has said so. `passes_on`:
+    /// it may have been woken to visit, and has something to run instead.
     #[inline(never)]
     pub(crate) fn begin_watched(&self, core: CoreId, passes_on: bool) {
         if !fault("watched core's fence skipped") {
@@ -79,7 +79,8 @@ impl Shared {
         }
     }
 
-    /// This core goes to sleep, and has said so, with a fence behind. False: it is not to sleep yet.
+    /// This core goes to sleep, and has said so, with a fence behind. False: it is not to sleep
+    /// yet.
     pub(crate) fn watch_others(&self, core: CoreId) -> bool {
         let mut sleeps = true;
         for &(other, _) in &self.core(core).victims {

@@ -12,10 +12,10 @@
 //! is told, [`wish`] what else is asked of a color, and [`direct`] how to post without an outbox. A
 //! core shows what it has to give in its [`hint`], and what it is doing in its [`progress`].
 //! [`searchers`] counts the cores that look for work, and [`sleepers`] is how cores sleep and are
-//! woken, [`bells`] by what. [`lookout`] says who looks at the event source of a core that is inside
-//! an event. [`vigil`] is how the watchdog sleeps, and [`working`] says which cores
-//! are retired. [`steal_costs`] and [`wake_cost`] are what is measured, [`stats`] what is counted,
-//! and [`core_set`] is a set of cores.
+//! woken, [`bells`] by what. [`lookout`] says who looks at the event source of a core that is
+//! inside an event. [`vigil`] is how the watchdog sleeps, and [`working`] says which cores are
+//! retired. [`steal_costs`] and [`wake_cost`] are what is measured, [`stats`] what is counted, and
+//! [`core_set`] is a set of cores.
 //!
 //! What can never happen: published events that no list, checkout, loot, mailbox or gate leads to;
 //! mail without a poke; a core asleep while a poke is on its way to it; a change of owner without

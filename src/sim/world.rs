@@ -513,8 +513,8 @@ impl World {
         })
     }
 
-    /// No core sleeps while something has come, or is due, for one that computes, unless somebody is
-    /// about to see to that; as in [`check_sleepers`](Self::check_sleepers).
+    /// No core sleeps while something has come, or is due, for one that computes, unless somebody
+    /// is about to see to that; as in [`check_sleepers`](Self::check_sleepers).
     #[cfg(debug_assertions)]
     fn check_sources(&mut self) {
         let shared = &self.inner.shared;

@@ -142,13 +142,28 @@ where
     C: FnOnce(SocketAddr) -> R + Send + 'static,
     R: Send + 'static,
 {
+    with_server_and_poster(what, builder, serve, |addr, _poster| client(addr))
+}
+
+/// The same for a client that posts to the server as well.
+pub fn with_server_and_poster<S, C, R>(
+    what: &'static str,
+    builder: Builder,
+    serve: S,
+    client: C,
+) -> (R, Poster)
+where
+    S: Fn(&mut Cx, Incoming) + Send + Sync + 'static,
+    C: FnOnce(SocketAddr, &Poster) -> R + Send + 'static,
+    R: Send + 'static,
+{
     let _bound = Bound::new(what);
     let runtime = builder.build().unwrap();
     let (stop, poster) = (Stop(runtime.poster()), runtime.poster());
     let (tell, addr) = channel();
     let client = std::thread::spawn(move || {
-        let _stop = stop;
-        client(addr.recv().unwrap())
+        let stop = stop;
+        client(addr.recv().unwrap(), &stop.0)
     });
     let outcome = runtime.run(move |cx| {
         let serve = move |cx: &mut Cx, incoming: io::Result<Incoming>| serve(cx, incoming.unwrap());

@@ -24,23 +24,22 @@ impl Epoll {
         out: &mut Vec<Completion>,
         limit: usize,
     ) -> io::Result<()> {
-        let full = out.len().saturating_add(limit);
         if self.watches.any() {
-            self.hear(Some(Duration::ZERO), false)?;
+            return self.take(out, limit);
         }
-        self.go_on(out, full);
+        self.go_on(out, out.len().saturating_add(limit));
         Ok(())
     }
 
-    /// As [`poll`](Self::poll). It hears the doorbell too, which would have the set stay readable.
+    /// As [`poll`](Self::poll). It always hears the doorbell too, which would have the set stay
+    /// readable.
     pub(in crate::io) fn take(
         &mut self,
         out: &mut Vec<Completion>,
         limit: usize,
     ) -> io::Result<()> {
-        let full = out.len().saturating_add(limit);
         self.hear(Some(Duration::ZERO), false)?;
-        self.go_on(out, full);
+        self.go_on(out, out.len().saturating_add(limit));
         Ok(())
     }
 

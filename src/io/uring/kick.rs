@@ -4,17 +4,17 @@
 //! enters it, and takes submissions from that thread only. While the thread is in a long handler
 //! others see that there are some, in a flag, and cannot get at them. A *kick* is a signal to that
 //! thread, whose handler enters the ring: some 15 us of the owner's time, and 20 until the entries
-//! are there. The signal is SIGURG, whose default is to be ignored: so Go preempts. A handler that the
-//! program had before is called as well. If it installs one later, or blocks the signal, nobody is
-//! kicked, and completions wait for the owner.
+//! are there. The signal is SIGURG, whose default is to be ignored: so Go preempts. A handler that
+//! the program had before is called as well. If it installs one later, or blocks the signal, nobody
+//! is kicked, and completions wait for the owner.
 //!
-//! Who kicks has the lock of the source ([`crate::host::sources`]), so the owner is not at its
-//! queues meanwhile; or it is, if the signal comes late: then it finds some entries submitted
-//! before it gets to that, which is as good. A signal that nobody has sent here enters in vain.
+//! The visitor that kicks has the lock of the source ([`crate::host::sources`]), so the owner is not
+//! at its queues meanwhile. If the signal comes late, the owner may be there: it then finds some
+//! entries submitted before it gets to that, which is as good. A signal that nobody has sent here
+//! enters in vain.
 //!
-//! A call of the user's that blocks may end with EINTR, if it is one of the few that a handler
-//! installed with SA_RESTART does not restart (poll, nanosleep, sockets with a timeout; std's
-//! functions for sleeping try again).
+//! The kernel does not restart some calls of the user's that block: poll, nanosleep, sockets with a
+//! timeout. A kick ends these with EINTR. (std's functions for sleeping try again.)
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -64,8 +64,8 @@ struct Entry {
     ring: RawFd,
     /// Not a child's of its.
     process: libc::pid_t,
-    /// Submissions that the handler hands over. No more than there are: the kernel would not look at
-    /// completions.
+    /// Submissions that the handler hands over. No more than there are: the kernel would not look
+    /// at completions.
     submissions: AtomicU32,
     /// How many kicks there were, and how many of them the handler has answered.
     asked: AtomicU32,

@@ -118,13 +118,19 @@ impl Uring {
     /// From the backlog into the queue, in order, submitting as often as it fills, unless the
     /// kernel takes nothing (it wants its completions reaped first).
     pub(super) fn flush_backlog(&mut self) {
+        self.refill();
+        // If the kernel takes nothing, the next poll submits again and reports what is more than a
+        // passing refusal.
+        while !self.backlog.is_empty() && matches!(self.ring.submit(), Ok(1..)) {
+            self.refill();
+        }
+    }
+
+    /// The same as far as there is room, without the kernel.
+    pub(super) fn refill(&mut self) {
         while let Some(submission) = self.backlog.pop_front() {
-            if submission.push(&mut self.ring) {
-                continue;
-            }
-            self.backlog.push_front(submission);
-            if !matches!(self.ring.submit(), Ok(1..)) {
-                // The next poll submits again and reports what is more than a passing refusal.
+            if !submission.push(&mut self.ring) {
+                self.backlog.push_front(submission);
                 return;
             }
         }

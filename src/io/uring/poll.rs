@@ -53,13 +53,7 @@ impl Uring {
     /// Has the owner bring out what the kernel has, and hand over what was started, if that is
     /// needed; by another thread.
     pub(in crate::io) fn bring_out(&mut self) -> Brings {
-        // As far as there is room in the queue.
-        while let Some(submission) = self.backlog.pop_front() {
-            if !submission.push(&mut self.ring) {
-                self.backlog.push_front(submission);
-                break;
-            }
-        }
+        self.refill();
         let glance = self.glance();
         if !glance.pending && !glance.queued {
             return Brings::All;

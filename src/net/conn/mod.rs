@@ -223,9 +223,9 @@ impl Conn {
         colored.expect("an event of the connection's color")
     }
 
-    /// Calls `f`, which runs no user code, with the driver of the home core: now, if that can be had
-    /// and nothing is on its way there that came before; else in an event of that core. What `f`
-    /// posts to the connection's color it posts by [`Core::post_home`].
+    /// Calls `f`, which runs no user code, with the driver of the home core: now, if that can be
+    /// had and nothing is on its way there that came before; else in an event of that core. What
+    /// `f` posts to the connection's color it posts by [`Core::post_home`].
     pub(super) fn call_home<F>(self: Arc<Conn>, cx: &mut Cx, f: F)
     where
         F: FnOnce(Arc<Conn>, &mut Driver, &mut Core) + Send + 'static,

@@ -1,10 +1,10 @@
 //! Sending: from the core that runs the color's event, one send of a connection at a time.
 //!
 //! The first write of an event leaves at once, as far as the kernel takes it: the event may go on
-//! for long. What else the event writes is *gathered*, and leaves joined when the event is over, at a
-//! flush, or at once too if the event is known to be long. What the kernel does not take is a send
-//! *under way* on the core's ring, until an event of the color has heard what became of it; what is
-//! written meanwhile waits in the queue. An event to say that all is sent is posted only where
+//! for long. Further writes of the event are *gathered*, and leave joined when the event is over, or
+//! at a flush. If the event is known to be long, they leave at once as well. Bytes that the kernel
+//! does not take are a send *under way* on the core's ring, until an event of the color has heard
+//! what became of it. Meanwhile, writes wait in the queue. An event says that all is sent only where
 //! somebody has asked for that.
 
 use super::lent::OnDrained;

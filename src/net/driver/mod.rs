@@ -4,8 +4,8 @@
 //! what it came to is posted to the operation's color, wherever that lives by then. So a connection
 //! receives on its *home* core for life, while its handlers run on any; sends leave from the core
 //! that runs the handler. Whatever touches a home core's tables from elsewhere (arm, cancel, close)
-//! is an event of that core's *control color*, which cannot be stolen; or, while that core is inside
-//! a long event, is done at once, under its source's lock ([`crate::host::sources`]).
+//! is an event of that core's *control color*, which cannot be stolen; or, while that core is
+//! inside a long event, is done at once, under its source's lock ([`crate::host::sources`]).
 //!
 //! **A visitor** is another core that looks here while this one is inside a long event. Posts are
 //! then the visitor's, and it is home to the connections that it finds accepted and made. What it
@@ -25,14 +25,17 @@ use super::timer::{Pending, Timers};
 use crate::color::CoreId;
 use crate::host::inner::Inner;
 use crate::host::source::{Source, Visit};
+use crate::host::sources::Open;
 use crate::host::unfinished::{NAMED_MAX, Obstacle, UnderWay};
 use crate::host::worker::Worker;
 use crate::io::{
     Brings, Completion, Config, Done, EventSource, Fd, Lookout, Op, Owner, Report, SendBuf, Token,
 };
 use crate::sched::core::Core;
+use crate::shared::Shared;
 use crate::shared::bells::Bell;
 use crate::sync::charge::uncharged;
+use crate::sync::lock::Guard;
 use crate::{Color, Handler};
 use slab::Slab;
 use std::any::Any;
@@ -179,15 +182,8 @@ impl Driver {
         f: impl FnOnce(&mut Driver, &mut Core) -> R,
     ) -> Option<R> {
         let Worker { core, inner, .. } = worker;
-        let mut open = inner.sources.lock(core.id);
-        let driver: &mut Driver = open.source().innermost().downcast_mut()?;
-        let result = f(driver, core);
-        let is_there = driver.end_call(core);
-        drop(open);
-        if is_there {
-            inner.shared.seen(core.id);
-        }
-        Some(result)
+        let (id, open) = (core.id, inner.sources.lock(core.id));
+        call(&inner.shared, id, open, core, f)
     }
 
     /// The same for the driver of core `home`: of this core, or of another that is inside a long
@@ -210,25 +206,19 @@ impl Driver {
                 .then(|| inner.sources.try_visit(home).ok())
                 .flatten()
         };
-        let Some(mut open) = open else {
-            return Err(with);
+        let mut with = Some(with);
+        let f = |driver: &mut Driver, core: &mut Core| {
+            if let Some(with) = with.take() {
+                f(driver, core, with);
+            }
         };
-        let driver: &mut Driver = match open.source().innermost().downcast_mut() {
-            Some(driver) => driver,
-            None => return Err(with),
-        };
-        f(driver, core, with);
-        let is_there = driver.end_call(core);
-        drop(open);
-        if is_there {
-            shared.seen(home);
-        }
-        Ok(())
+        let _called = open.and_then(|open| call(shared, home, open, core, f));
+        with.map_or(Ok(()), Err)
     }
 
     /// A call is over, of this core or of another one. If it has started something, what the event
-    /// has posted before is published; and where the event is long, the kernel is to know of it now.
-    /// True: a core that sleeps is to visit.
+    /// has posted before is published; and where the event is long, the kernel is to know of it
+    /// now. True: a core that sleeps is to visit.
     fn end_call(&mut self, core: &mut Core) -> bool {
         if !std::mem::take(&mut self.has_started) {
             return false;
@@ -671,6 +661,25 @@ impl Driver {
         let due_ns = self.due_ns()?;
         Some(Duration::from_nanos(due_ns.saturating_sub(now_ns)))
     }
+}
+
+/// Calls `f` with the driver of core `home`, whose source is locked. None: it is without a network.
+#[inline]
+fn call<R>(
+    shared: &Shared,
+    home: CoreId,
+    mut open: Guard<'_, Open>,
+    core: &mut Core,
+    f: impl FnOnce(&mut Driver, &mut Core) -> R,
+) -> Option<R> {
+    let driver: &mut Driver = open.source().innermost().downcast_mut()?;
+    let result = f(driver, core);
+    let is_there = driver.end_call(core);
+    drop(open);
+    if is_there {
+        shared.seen(home);
+    }
+    Some(result)
 }
 
 impl Source for Driver {
