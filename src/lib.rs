@@ -132,6 +132,7 @@ compile_error!(
     "mely runs on Linux only: its event source is io_uring (or epoll) and its topology is sysfs"
 );
 
+mod ablation;
 #[cfg(not(loom))]
 pub mod aio;
 mod ask;

@@ -257,7 +257,11 @@ fn percentiles(runs: &[Run]) -> Option<[u64; 2]> {
 /// thread which had to wait for its processor does not pass for events. Where another run goes
 /// beside it, the longer of the two counts: a scheduler that lets one chain run ahead ends the
 /// first of them early.
-fn calibrate(row: Row, scheduler: &dyn Scheduler, plan: Plan) -> Result<u64, String> {
+/// How many events of a row take as long as the plan says.
+///
+/// # Errors
+/// As [`measure`].
+pub fn calibrate(row: Row, scheduler: &dyn Scheduler, plan: Plan) -> Result<u64, String> {
     let time = plan.warm_up + plan.run;
     let run = |which, events| run::spawn(row, which, scheduler.name(), events, Duration::ZERO);
     let mut events = 2 * row.workload.colors_end(row.cores) as u64;

@@ -18,6 +18,7 @@ use super::node::{Event, Header, Node, Owned};
 use super::tag::ProfileId;
 use super::times::{Times, Totals, UNKNOWN_NS, is_outdated};
 use crate::Color;
+use crate::ablation::{Rule, without};
 use crate::memory::prefetch;
 use crate::sync::{CellMut, charge};
 use std::hint::select_unpredictable;
@@ -588,7 +589,9 @@ impl Running {
             self.head = header.next;
             (header.times, header.link)
         };
-        prefetch(ahead);
+        if !without(Rule::Jump) {
+            prefetch(ahead);
+        }
         self.len -= 1;
         self.batch_left -= 1;
         self.left_ns -= i64::from(times.raw_ns());

@@ -4,6 +4,7 @@
 //! are not usual. From one turn to the next are up to twice the period, drawn by chance, so that no
 //! regular program evades them.
 
+use crate::ablation::{Rule, without};
 use crate::random::Random;
 
 /// See the module text.
@@ -39,6 +40,9 @@ impl Lot {
     /// Whether a run is to be recorded though it is usual.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
+        if without(Rule::Lots) {
+            return true;
+        }
         self.left -= 1;
         let is_due = self.left == 0;
         if is_due {

@@ -32,6 +32,7 @@
 use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId, Tag};
 use super::times::{Times, UNKNOWN_NS};
+use crate::ablation::{Rule, without};
 use crate::record::{Cause, Definition};
 use crate::sync::atomic::{AtomicBool, AtomicPtr};
 use crate::sync::relaxed::{
@@ -158,7 +159,7 @@ impl Samples {
     /// Counts a run in the long run, if that has begun. It begins with the mean of the first
     /// [`FIRST_SAMPLES`]: the very first run finds nothing in a cache.
     fn extend_long_run(&self, samples: u32, mean_ns: u32, ns: u32) {
-        if samples < FIRST_SAMPLES {
+        if samples < FIRST_SAMPLES || without(Rule::LongRun) {
             return;
         }
         let known = match self.long_run.load(Relaxed) {
@@ -333,11 +334,12 @@ impl ClosureProfile {
     /// The next event is expected to take as long as this one, if the mean says less. After a few
     /// of those the tail is as long, and the mean still short.
     fn expect_the_same(&self, ns: u32, long_ns: u32) {
-        let now_ns = if ns > long_ns && self.estimate().raw_ns() <= long_ns {
-            ns
-        } else {
-            0
-        };
+        let now_ns =
+            if !without(Rule::Surprise) && ns > long_ns && self.estimate().raw_ns() <= long_ns {
+                ns
+            } else {
+                0
+            };
         let seen_ns = self.surprise_ns();
         if (now_ns == 0) != (seen_ns == 0) || differs(seen_ns, now_ns) {
             self.surprise_ns.store(now_ns, Relaxed);
@@ -348,7 +350,7 @@ impl ClosureProfile {
     /// tail of the samples: cache hits and misses, say, or data that has grown. A mean would take
     /// long to show that, and forget it soon. Returns what to be wary of, in ns.
     fn note_surprise(&self, ns: u32, long_ns: u32, tail_ns: u32) -> u32 {
-        let surprises = ns > long_ns && tail_ns <= long_ns;
+        let surprises = ns > long_ns && tail_ns <= long_ns && !without(Rule::Surprise);
         let wary = self.samples.wary.load(Relaxed);
         let max_ns = self.samples.surprise_max_ns.load(Relaxed);
         let (wary, max_ns) = if surprises {
@@ -385,7 +387,14 @@ impl ClosureProfile {
         }
         let wary = wary_ns > 0;
         // By the estimate, which does not go to and fro at the limit.
-        let times = samples < PRIOR_SAMPLES || self.estimate().raw_ns() > 2_000 || wary;
+        let times = samples < PRIOR_SAMPLES
+            || self.estimate().raw_ns()
+                > if without(Rule::Coarse) {
+                    u32::MAX - 1
+                } else {
+                    2_000
+                }
+            || wary;
         self.set_watch(WATCH_TIMES, times);
         self.set_watch(WATCH_EACH, samples < FIRST_SAMPLES || wary);
     }
@@ -419,7 +428,7 @@ impl ClosureProfile {
         let (ns, long_ns) = (clamped(ns), clamped(long_ns));
         let (samples, mean_ns, deviation_ns) = self.samples.load();
         let surprises = ns > mean_ns.saturating_mul(8).saturating_add(long_ns);
-        if samples < FIRST_SAMPLES || surprises {
+        if samples < FIRST_SAMPLES || surprises || without(Rule::LearnedDrag) {
             return false;
         }
         if let Some(steal_cost_ns) = steal_cost_ns {
@@ -441,7 +450,7 @@ impl ClosureProfile {
     /// the core's turn to record what is usual, too.
     pub(crate) fn record(&self, ns: u64, long_ns: u64, due: bool) {
         let (ns, long_ns) = (clamped(ns), clamped(long_ns));
-        let surprises = ns > long_ns && self.tail_ns() <= long_ns;
+        let surprises = ns > long_ns && self.tail_ns() <= long_ns && !without(Rule::Surprise);
         let each = self.watch() & WATCH_EACH != 0;
         if !(due || each || surprises) {
             return self.expect_the_same(ns, long_ns);

@@ -7,6 +7,8 @@
 //! spins for longer next time. One that lasted says that all spinning before it was in vain, and
 //! the core spins for half as long; after some such sleeps it sleeps at once.
 
+use crate::ablation::{Rule, without};
+
 /// A first step, and the last one before nothing, is this part of the longest spin.
 const STEPS: u64 = 8;
 
@@ -53,6 +55,9 @@ impl Spin {
         let Some(since_ns) = self.idle_since_ns.take() else {
             return;
         };
+        if without(Rule::Spin) {
+            return;
+        }
         let step_ns = self.longest_ns / STEPS;
         self.limit_ns = if now_ns - since_ns <= self.longest_ns {
             self.limit_ns

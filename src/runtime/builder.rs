@@ -1,6 +1,7 @@
 //! How a runtime is configured.
 
 use super::{Runtime, pins};
+use crate::ablation::{Rule, without};
 use crate::color::{CoreId, HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
 use crate::event::makers;
 use crate::host::blocking::SlowBlocking;
@@ -621,7 +622,7 @@ impl Builder {
                 makers::count(self.events_max)
             },
             wake_cost: self.first_wake_cost(),
-            watch_at_once: self.config.slow.is_some(),
+            watch_at_once: self.config.slow.is_some() || without(Rule::Fresh),
             recorder,
         });
         let registry = Box::new(crate::net::Registry::new(cores));

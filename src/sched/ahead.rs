@@ -12,6 +12,7 @@
 //! has it, and nobody takes it. A walk ends at the latest when its turn begins, and all of them end
 //! before the turns change.
 
+use crate::ablation::{Rule, without};
 use crate::event::fifo::{Fifo, Walk};
 
 /// With fewer events than this waiting, they stay in the second cache.
@@ -26,7 +27,8 @@ const COLOR_EVENTS_MIN: u32 = 4;
 pub(super) fn is_deep(queued: u64, colors: usize, first: u32) -> bool {
     // As if the others had as many: all of them are not counted.
     let waiting = queued + colors as u64 * u64::from(first);
-    cfg!(loom) || first >= COLOR_EVENTS_MIN && colors > 1 && waiting >= EVENTS_MIN
+    cfg!(loom)
+        || !without(Rule::Ahead) && first >= COLOR_EVENTS_MIN && colors > 1 && waiting >= EVENTS_MIN
 }
 
 /// How many colors are walked at once. A miss takes as long as some four short events.

@@ -19,6 +19,7 @@
 //!   and after a refusal nothing is put in until the exchange has published the outbox.
 
 use super::ahead::{self, Ahead};
+use crate::ablation::{Rule, without};
 use crate::color::SlotId;
 use crate::event::fifo::Fifo;
 use crate::event::node::Event;
@@ -190,7 +191,7 @@ impl Checkout {
         slot: SlotId,
         mut event: Event,
     ) -> Result<(), Event> {
-        if self.room_ns < 0 {
+        if self.room_ns < 0 || without(Rule::Straight) {
             return Err(event);
         }
         let Some(at) = self.find(slot) else {
@@ -351,7 +352,7 @@ impl Checkout {
         self.end_walks();
         self.turns.clear();
         self.begun = 0;
-        if may_keep && self.colors.len() <= KEPT_MAX && self.trial.keeps() {
+        if may_keep && !without(Rule::Keep) && self.colors.len() <= KEPT_MAX && self.trial.keeps() {
             self.part(give_back, |taken| taken.fifo.is_empty());
         } else {
             self.colors.drain(..).for_each(&mut give_back);

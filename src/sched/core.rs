@@ -31,6 +31,7 @@ use super::ringing::Ringing;
 use super::section::{Section, Worth};
 use super::steal::Search;
 use super::timing::Timing;
+use crate::ablation::{Rule, without};
 use crate::clock::Clock;
 use crate::color::{CoreId, MaybeSlot, SlotId};
 use crate::event::counts::Run;
@@ -445,7 +446,9 @@ impl Core {
             self.running.end();
             return false;
         };
-        if is_only && (self.own.hint.queued() == 0 || self.shared.policy.drags(taken.fifo.times()))
+        if is_only
+            && !without(Rule::Undisturbed)
+            && (self.own.hint.queued() == 0 || self.shared.policy.drags(taken.fifo.times()))
         {
             // Nobody waits behind it; or what its next events work on is in the caches, see
             // `shared::newest`. The time limit still holds, so that mail is not left for longer

@@ -15,6 +15,7 @@
 use super::core::Core;
 use super::section::Section;
 use super::steal::{Loot, Search};
+use crate::ablation::{Rule, without};
 use crate::clock::Clock;
 use crate::shared::CoreShared;
 use crate::shared::hint::Hint;
@@ -78,7 +79,7 @@ pub(super) fn compare(
     search: &mut Search,
     clock: &Clock,
 ) -> Option<usize> {
-    if !section.shared.policy.stealing {
+    if !section.shared.policy.stealing || without(Rule::Compare) {
         return None;
     }
     let rank = (looks as usize).checked_rem(own.victims.len())?;
@@ -121,7 +122,7 @@ impl Excess {
 impl Search {
     /// Whether this is reason to take some now.
     fn is_due(&mut self, excess: Excess, clock: &Clock) -> bool {
-        if excess != Excess::Some {
+        if excess != Excess::Some || without(Rule::Rotation) {
             self.rotates_at_ns = None;
             return excess == Excess::Clear;
         }

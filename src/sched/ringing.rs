@@ -21,6 +21,7 @@
 //! before it counts as a sleeper.
 
 use super::core::Core;
+use crate::ablation::{Rule, without};
 use crate::color::CoreId;
 use crate::shared::bells::ALONE_MAX;
 use crate::sync::atomic::{Ordering, fence};
@@ -88,12 +89,12 @@ impl Core {
 
     #[inline(never)]
     fn ring_all(&mut self) {
-        if self.bells.len() > ALONE_MAX {
+        if self.bells.len() > ALONE_MAX && !without(Rule::ShareOut) {
             self.share_out_bells();
         }
         let mut done = 0;
         while let Some(&core) = self.bells.get(done) {
-            if self.ringing.may_leave && self.leaves_bells() {
+            if self.ringing.may_leave && !without(Rule::Leave) && self.leaves_bells() {
                 break;
             }
             let is_due = done < self.ringing.due;

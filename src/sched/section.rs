@@ -6,6 +6,7 @@
 //! taken, and answers with what could not be done, or with colors. [`super::exchange`] and
 //! [`super::steal`] drive it. Which of its colors a thief gets is in [`super::victim`].
 
+use crate::ablation::{Rule, without};
 use crate::color::{CoreId, MaybeSlot, SlotId};
 use crate::event::fifo::{Chunk, Fifo};
 use crate::event::times::is_outdated;
@@ -251,7 +252,10 @@ impl<'a> Section<'a> {
             queue.fifo = chunk.into();
             let worthy = queue.fifo.raw_ns() >= self.limits.worthy_ns;
             queue.end();
-            let first = by_event && worthy && self.goes_first(slot, Newest::goes_first);
+            let first = by_event
+                && worthy
+                && !without(Rule::Newest)
+                && self.goes_first(slot, Newest::goes_first);
             self.link_at(slot, QueueEnd::head_if(first));
         } else {
             queue.end();
@@ -394,7 +398,7 @@ impl<'a> Section<'a> {
             {
                 continue;
             }
-            if self.guarded.queues.granted.grant(quanta) {
+            if without(Rule::HurryBudget) || self.guarded.queues.granted.grant(quanta) {
                 stats.hurries.add(1);
                 granted.push(slot);
             } else {
@@ -453,7 +457,7 @@ impl<'a> Section<'a> {
         let counts = drags || policy.stealing && policy.heuristics.time_left;
         let is_control = self.is_control(taken.slot);
         let mut queue = self.guarded.colors.at(taken.slot);
-        queue.endurance = if counts && !is_control {
+        queue.endurance = if counts && !is_control && !without(Rule::Endurance) {
             let turn_ns = u64::from(left.raw_ns() / left.len()) * u64::from(policy.batch);
             queue.endurance.and(turn_ns, self.limits.endurance_most)
         } else {
@@ -468,6 +472,9 @@ impl<'a> Section<'a> {
     /// Returns a color that was checked out, or stolen for this core, and did not have its turn, to
     /// the head of the core-queue.
     pub(super) fn give_back_first(&mut self, taken: Taken) {
+        if without(Rule::First) {
+            return self.adopt(taken);
+        }
         self.guarded.queues.newest.put_first(1);
         let slot = self.returned_with(taken);
         self.link_at(slot, QueueEnd::Head);
@@ -637,7 +644,7 @@ impl<'a> Section<'a> {
         let wanted = shared.searchers.any()
             || shared.core(self.core).hint.is_asked()
             || wakes() && shared.sleepers.any();
-        if wanted {
+        if wanted && !without(Rule::HalfLasting) {
             lasting.div_ceil(2)
         } else {
             u32::MAX

@@ -21,6 +21,7 @@
 use super::core::Core;
 use super::exchange::{fill_checkout, take_mail};
 use super::section::Section;
+use crate::ablation::{Rule, without};
 use crate::color::CoreId;
 use crate::shared::Shared;
 use crate::shared::color_queue::Taken;
@@ -290,7 +291,7 @@ impl Core {
             self.search.stuck_at_ns = self.search.stuck_at_ns.min(at_ns);
         }
         let seen_ns = now_ns.saturating_sub(since_ns);
-        let stuck = victim.progress.is_long() || seen_ns > patience_ns;
+        let stuck = victim.progress.is_long() || seen_ns > patience_ns && !without(Rule::Sighting);
         stuck.then_some(Temptation::Stuck)
     }
 
@@ -344,7 +345,7 @@ impl Core {
             // What comes next has not waited yet.
             search.sightings[rank] = None;
         }
-        search.levelling = more.then_some(rank);
+        search.levelling = (more && !without(Rule::Rounds)).then_some(rank);
         let cost_ns = clock.now_ns() - start_ns;
         self.record_steal(victim, distance, why, cost_ns, loot);
         self.record_loot(distance, cost_ns, loot);

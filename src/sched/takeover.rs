@@ -18,6 +18,7 @@
 use super::exchange::take_mail;
 use super::section::Section;
 use super::steal::nudge;
+use crate::ablation::{Rule, without};
 use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
 use crate::shared::color_queue::State;
@@ -50,6 +51,7 @@ impl Section<'_> {
         let owner = shared.slots.owner(slot);
         let chunk_ns = u64::from(chunk.totals().times.raw_ns());
         if !policy.stealing
+            || without(Rule::Takeover)
             || !policy.heuristics.time_left
             || !shared.sleepers.contains(owner)
             || self.is_control(slot)

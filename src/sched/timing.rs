@@ -15,6 +15,7 @@
 use super::core::{Core, TIMED};
 use super::outbox::OUTBOX_MAX;
 use super::row::{ROW_MAX, Row};
+use crate::ablation::{Rule, without};
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::event::lot::Lot;
@@ -219,7 +220,11 @@ impl Core {
         if waits && self.timing.fresh_since_ns.is_some() {
             self.become_busy();
         }
-        if waits && self.shared.policy.stealing && self.shared.is_any_idle() {
+        if waits
+            && self.shared.policy.stealing
+            && !without(Rule::TimedQuanta)
+            && self.shared.is_any_idle()
+        {
             self.begin_timed();
         }
     }
@@ -263,7 +268,9 @@ impl Core {
             }
             let mut looked = false;
             if raw_ns >= self.quantum_ns {
-                self.outbox_due = 1;
+                if !without(Rule::Single) {
+                    self.outbox_due = 1;
+                }
                 // What waits is for others to see.
                 looked = !fault("stolen colors not shared out") && self.flush();
             }
@@ -290,7 +297,10 @@ impl Core {
     /// one is enough.
     fn look_before_long(&mut self, looked: bool) {
         let own = &self.own;
-        if self.shared.policy.stealing && !fault("no look before a long handler") {
+        if self.shared.policy.stealing
+            && !without(Rule::LookBefore)
+            && !fault("no look before a long handler")
+        {
             // A read-modify-write of the word that pokers push onto: either we see the poke, or the
             // poker's push comes after and makes it see that we are long (`rescue`). A fence here
             // would need another in every push.
@@ -324,7 +334,7 @@ impl Core {
             }
             none => none.insert(Row::begin(now_ns, self.posted, profile.lone_posts())),
         };
-        self.outbox_due = if row.may_wait(self.posted) {
+        self.outbox_due = if without(Rule::Row) || row.may_wait(self.posted) {
             ROW_MAX
         } else {
             1

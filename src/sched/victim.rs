@@ -2,6 +2,7 @@
 
 use super::section::Section;
 use super::steal::{Loot, Temptation};
+use crate::ablation::{Rule, without};
 use crate::color::{CoreId, SlotId};
 use crate::memory::prefetch;
 use crate::shared::color_queue::{ColorQueue, Taken};
@@ -51,6 +52,9 @@ impl Section<'_> {
                 if thief_ns > 0 && thief_ns + color_ns > self.guarded.queues.load_ns() {
                     return false;
                 }
+                if without(Rule::Many) && !into.is_empty() {
+                    return false;
+                }
                 if into.is_full() {
                     return true;
                 }
@@ -60,7 +64,11 @@ impl Section<'_> {
             return false;
         }
         if why == Temptation::Stuck {
-            let half = self.guarded.queues.core_queue.stealable().div_ceil(2) as usize;
+            let half = if without(Rule::Half) {
+                1
+            } else {
+                self.guarded.queues.core_queue.stealable().div_ceil(2) as usize
+            };
             let mut taken_ns = 0;
             // What is shared out into less than a steal is worth costs more than it saves.
             while !into.is_full() && (into.len() < half || taken_ns < self.limits.cost_ns) {

@@ -6,6 +6,7 @@ use super::color_queue::ColorQueue;
 use super::color_queue::State;
 use super::list::List;
 use super::slots::Colors;
+use crate::ablation::{Rule, without};
 use crate::color::{MaybeSlot, SlotId};
 use crate::memory::prefetch;
 
@@ -170,7 +171,7 @@ impl CoreQueue {
     /// The scout. It is sent if the queue is long enough.
     #[inline(always)]
     pub(crate) fn scout(&self) -> Scout {
-        if self.events < SCOUTED_MIN || self.scout.at.is_some() {
+        if self.events < SCOUTED_MIN || without(Rule::Scout) || self.scout.at.is_some() {
             return self.scout;
         }
         Scout {

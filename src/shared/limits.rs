@@ -5,6 +5,7 @@ use super::Shared;
 use super::color_queue::Endurance;
 use super::policy::Policy;
 use super::wake_cost::WakeCost;
+use crate::ablation::{Rule, without};
 use crate::color::{ColorMap, SlotId};
 
 /// The least quantum, in ns: some ten times what returning, flushing and checking out take.
@@ -47,9 +48,13 @@ impl Limits {
             cost_ns,
             worthy_ns: policy.worthy_ns(cost_ns),
             quantum_ns: (cost_ns as u32).max(QUANTUM_MIN_NS),
-            quantum_busy_ns: (cost_ns as u32).max(policy.quantum_busy_ns),
+            quantum_busy_ns: (cost_ns as u32).max(if without(Rule::BusyQuantum) {
+                QUANTUM_MIN_NS
+            } else {
+                policy.quantum_busy_ns
+            }),
             // Nobody is kept waiting by it where nobody could steal.
-            alone_ns: if policy.stealing {
+            alone_ns: if policy.stealing && !without(Rule::Alone) {
                 wake_cost.long_ns() as u32
             } else {
                 u32::MAX

@@ -2,6 +2,7 @@
 //! of them, or none.
 
 use super::stealing_queue::Band;
+use crate::ablation::{Rule, without};
 use crate::event::times::Times;
 
 /// Mely's three heuristics, each of which can be switched on separately.
@@ -121,7 +122,7 @@ impl Policy {
     /// on, on the core that has it; see [`super::newest`].
     #[inline(always)]
     pub(crate) fn drags(&self, times: Times) -> bool {
-        self.heuristics.time_left && self.heuristics.penalty && times.drag()
+        self.heuristics.time_left && self.heuristics.penalty && !without(Rule::Drag) && times.drag()
     }
 
     /// The two-color rule of the base algorithm: what runs cannot be stolen, so a victim needs

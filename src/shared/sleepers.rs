@@ -23,6 +23,7 @@
 //! may: each of them has a look of its own to come, after it is counted out.
 
 use super::Shared;
+use crate::ablation::{Rule, without};
 use crate::color::CoreId;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
@@ -46,7 +47,11 @@ pub(crate) fn rescue(
     waker: Option<CoreId>,
     bells: &mut Vec<CoreId>,
 ) {
-    if !shared.policy.stealing || Some(owner) == waker || fault("nobody sent to the rescue") {
+    if !shared.policy.stealing
+        || without(Rule::Rescue)
+        || Some(owner) == waker
+        || fault("nobody sent to the rescue")
+    {
         return;
     }
     let progress = &shared.core(owner).progress;
@@ -65,7 +70,7 @@ pub(crate) fn rescue(
 pub(crate) fn relieve(shared: &Shared, core: CoreId, bells: &mut Vec<CoreId>) {
     let stuck = &shared.core(core);
     let waits = stuck.hint.stealable() > 0 || stuck.pokes.any();
-    if shared.policy.stealing && waits && shared.sleepers.any() {
+    if shared.policy.stealing && !without(Rule::Relieve) && waits && shared.sleepers.any() {
         wake_nearest(shared, core, bells);
     }
 }

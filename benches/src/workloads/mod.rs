@@ -20,6 +20,7 @@ pub mod ping_pong;
 mod rounds;
 pub mod skew;
 pub(crate) mod spin;
+pub mod tokens;
 pub mod unbalanced;
 pub mod wake;
 
@@ -116,6 +117,7 @@ pub const TABLES: &[&[Table]] = &[
     burst::TABLES,
     ping_pong::TABLES,
     skew::TABLES,
+    tokens::TABLES,
     wake::TABLES,
     busy::TABLES,
 ];
@@ -211,6 +213,7 @@ workloads! {
     Burst(burst::Burst),
     PingPong(ping_pong::PingPong),
     Skew(skew::Skew),
+    Tokens(tokens::Tokens),
     Wake(wake::Wake),
     Busy(busy::Busy),
     Posts(crate::response::posts::Posts),

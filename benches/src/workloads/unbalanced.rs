@@ -36,6 +36,8 @@ pub enum Load {
     Mixed(Told),
     /// All take as the note says.
     Even(&'static Note),
+    /// All take as long as the note says, which the scheduler is not told.
+    Untold(&'static Note),
 }
 
 /// What the scheduler is told of mixed events.
@@ -61,6 +63,7 @@ static LONG: Note = Note::new("long").time_ns((LONG_NS_MIN + LONG_NS_MAX) / 2);
 static CRYPTO: Note = Note::new("crypto").time_ns(mely_ns(1_200_000) / 4);
 /// A stolen set of five takes the 20 Kcycles of Table I.
 static REQUEST: Note = Note::new("request").time_ns(mely_ns(20_000) / 5);
+static CHILD: Note = Note::new("child").time_ns(5_000);
 static PLAIN: Note = Note::new("plain").time_ns(2_500);
 
 const fn mixed(told: Told) -> Option<Workload> {
@@ -68,6 +71,14 @@ const fn mixed(told: Told) -> Option<Workload> {
         colors: 50_000,
         each: 1,
         load: Load::Mixed(told),
+    }))
+}
+
+const fn untold(colors: u32, note: &'static Note) -> Option<Workload> {
+    Some(Workload::Unbalanced(Unbalanced {
+        colors,
+        each: 1,
+        load: Load::Untold(note),
     }))
 }
 
@@ -110,6 +121,8 @@ pub const TABLES: &[Table] = &[
         ]),
     Table::new("unbalanced-learned", |_| mixed(Told::Handlers)).remarks(&["As above, without annotations: what a handler takes has to be learned."]),
     Table::new("unbalanced-shared", |_| mixed(Told::Nothing)).remarks(&["As above, short and long events in one handler."]),
+    Table::new("fork-join64", |_| untold(64, &CHILD))
+        .remarks(&["Rounds of 64 children of 5 us, of a color each."]),
     Table::new("steal-cost-10", |cores| {
             if cores > 1 { even(5, 2, &PLAIN) } else { None }
         }).remarks(&["Rounds of 10 events: what a steal from a short queue takes."]),
@@ -218,6 +231,7 @@ impl ForkJoin for Data {
                 let short = move |cx: &mut C| self.short_event(cx, world, index, number);
                 let long = move |cx: &mut C| self.long_event(cx, world, index, number);
                 match (load, self.is_long(index)) {
+                    (Load::Untold(_), _) => cx.post(color, short),
                     (Load::Even(note), _) => cx.post_noted(color, note, short),
                     (Load::Mixed(Told::Times), false) => cx.post_noted(color, &SHORT, short),
                     (Load::Mixed(Told::Times), true) => cx.post_noted(color, &LONG, long),
@@ -244,7 +258,9 @@ impl Work for Unbalanced {
         let length = rounds * self.each;
         let (short_ns, long) = match self.load {
             Load::Mixed(_) => (SHORT_NS, self.colors / LONG_ONE_IN),
-            Load::Even(note) => (note.time_ns.expect("even events are annotated"), 0),
+            Load::Even(note) | Load::Untold(note) => {
+                (note.time_ns.expect("even events are annotated"), 0)
+            }
         };
         World::new(self.colors as usize, length, 1, 1, false).with(Data {
             rounds: Rounds::on_first_core(rounds, cores),
