@@ -22,17 +22,16 @@ use std::time::Duration;
 const CONTROLS: [(&str, &str); 2] = [("all", ""), ("all, again", "")];
 
 /// The groups of `docs/policy.md`, and the rules that each switches off.
-const GROUPS: [(&str, &str); 11] = [
+const GROUPS: [(&str, &str); 10] = [
     ("next", "newest,drag,first,hurry-budget"),
-    ("checkout", "busy-quantum,undisturbed,alone,half-lasting"),
+    ("checkout", "busy-quantum,undisturbed,half-lasting"),
     ("keeping", "keep,straight"),
     ("taking", "sighting,half,many"),
-    ("balance", "compare,rounds,rotation,endurance"),
+    ("balance", "compare,endurance"),
     ("waking", "rescue,look-before,relieve,takeover,spin"),
-    ("ringing", "leave,share-out"),
-    ("long", "surprise,timed-quanta,fresh,outdated,coarse"),
-    ("posts", "row,single"),
-    ("learning", "long-run,learned-drag,lots"),
+    ("long", "fresh"),
+    ("posts", "row"),
+    ("learning", "long-run"),
     ("prefetch", "ahead,scout,jump"),
 ];
 

@@ -26,7 +26,6 @@ rules! {
     // What is checked out.
     BusyQuantum "busy-quantum",
     Undisturbed "undisturbed",
-    Alone "alone",
     HalfLasting "half-lasting",
     // What stays checked out.
     Keep "keep",
@@ -37,8 +36,6 @@ rules! {
     Many "many",
     // Balance among busy cores.
     Compare "compare",
-    Rounds "rounds",
-    Rotation "rotation",
     Endurance "endurance",
     // Waking.
     Rescue "rescue",
@@ -46,22 +43,12 @@ rules! {
     Relieve "relieve",
     Takeover "takeover",
     Spin "spin",
-    // Ringing.
-    Leave "leave",
-    ShareOut "share-out",
     // Long and unknown events.
-    Surprise "surprise",
-    TimedQuanta "timed-quanta",
     Fresh "fresh",
-    Outdated "outdated",
-    Coarse "coarse",
     // Posts of long events.
     Row "row",
-    Single "single",
     // What is learned.
     LongRun "long-run",
-    LearnedDrag "learned-drag",
-    Lots "lots",
     // Prefetching.
     Ahead "ahead",
     Scout "scout",

@@ -54,8 +54,7 @@ impl Handler {
     /// a steal cost, if that is more), since what it works on is in the caches. Who waits behind
     /// colors of short events waits the longer: ten events of 20 ns are 0.2 us, four quanta 9.6.
     ///
-    /// Without it (1; zero counts as 1) the penalty is learned, from how much longer the first
-    /// events of a color take after it was stolen: see [`Learned`](crate::Learned).
+    /// Without it the penalty is 1; zero counts as 1.
     pub const fn penalty(mut self, penalty: u32) -> Handler {
         self.penalty = if penalty == 0 {
             1

@@ -7,7 +7,7 @@ fn every_test_that_a_page_names_is_there() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = tests.parent().expect("a folder of the repository");
     let mut named = 0;
-    for page in ["docs/promises.md", "docs/checks.md"] {
+    for page in ["docs/promises.md", "docs/checks.md", "docs/policy.md"] {
         let text = std::fs::read_to_string(root.join(page)).expect(page);
         for span in text.split('`').skip(1).step_by(2) {
             let Some((file, test)) = span.split_once(".rs::") else {

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(50));
+static SHORT: Handler = Handler::new("short").time(Duration::from_micros(2));
 
 /// To where the first chain runs.
-const END: u32 = 3_000;
+const END: u32 = 2_000;
 
 /// How far each chain has come.
 struct Race {
@@ -38,9 +38,9 @@ impl Race {
     }
 }
 
-/// An event of 50 ns that posts the next of its chain, until one chain is at its end.
+/// An event of 2 us that posts the next of its chain, until one chain is at its end.
 fn step(cx: &mut Cx, race: &Arc<Race>, chain: usize) {
-    sim::work(cx, Duration::from_nanos(50));
+    sim::work(cx, Duration::from_micros(2));
     let (length, chains) = {
         let mut lengths = race.lengths.lock().unwrap();
         lengths[chain] += 1;

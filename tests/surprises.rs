@@ -242,20 +242,6 @@ fn rounds(seed: u64, long: Duration, after: Duration) -> Vec<usize> {
 }
 
 #[test]
-fn what_surprised_is_not_thought_short_the_next_time() {
-    for long in [100, 1_000, 5_000].map(Duration::from_micros) {
-        for seed in 0..20 {
-            let late = rounds(seed, long, long);
-            let again = &late[1..];
-            assert!(
-                again.iter().all(|&late| late == 0),
-                "seed {seed}, {long:?}: {late:?}"
-            );
-        }
-    }
-}
-
-#[test]
 fn behind_a_surprise_waits_for_long_only_what_was_checked_out_with_it() {
     let mut waited = 0;
     for seed in 0..50 {

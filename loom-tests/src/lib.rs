@@ -82,7 +82,6 @@
 //! | | `waking::poke_and_hint`: a core and a foreign thread | 1 | `awake stored` |
 //! | | `parking::look_left_to_another`: the same beside two cores, of which one may search | 1 | `look left to nobody` |
 //! | doorbells, shared out | `ringing::shared_out`: an event posts to two cores that sleep, and the first may ring the second | 3 | `taken and not rung` |
-//! | | `ringing::left_to_another`: a long event leaves the third to the second, which may have looked before, or sleep again | 2 | `leaver's fence skipped`; `helper's fence skipped`; `left to any sleeper` |
 //! | searches, against each other | `parking::two_groups`: two cores, counted apart, end their searches at once, while work is made known | 3 | `thief's fence skipped` |
 //! | park, against a steal | `parking::thief_raises_hint`: a thief makes the hint rise by linking mail | 2 | `no look after the last search`; `thief's fence skipped` |
 //! | | `parking::nudge`: a thief links mail of a victim that goes to sleep | 3 | `nudge forgotten` |

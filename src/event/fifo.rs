@@ -16,7 +16,7 @@
 
 use super::node::{Event, Header, Node, Owned};
 use super::tag::ProfileId;
-use super::times::{Times, Totals, UNKNOWN_NS, is_outdated};
+use super::times::{Times, Totals};
 use crate::Color;
 use crate::ablation::{Rule, without};
 use crate::memory::prefetch;
@@ -239,15 +239,8 @@ impl Fifo {
     /// The profile of the first event, of a FIFO that is not empty.
     #[inline(always)]
     pub(crate) fn profile(&mut self) -> ProfileId {
-        self.first().0
-    }
-
-    /// The same, and what the event was judged to take when it was posted.
-    #[inline(always)]
-    pub(crate) fn first(&mut self) -> (ProfileId, Times) {
         charge::reach(self.head);
-        let first = self.end(FifoEnd::Head).expect("it is not empty");
-        (first.profile(), first.times)
+        self.end(FifoEnd::Head).expect("it is not empty").profile()
     }
 
     /// The color of the first event, if there is one; for reports.
@@ -263,19 +256,6 @@ impl Fifo {
             self.raw_ns().into()
         } else {
             u64::from(self.raw_ns() / self.len) * u64::from(batch)
-        }
-    }
-
-    /// The same, of a FIFO whose first event was judged too long, and its handler is known for
-    /// `known_ns` by now: as if all of the turn took that, if all were judged as the first.
-    #[cold]
-    pub(crate) fn turn_now_ns(&mut self, batch: u32, known_ns: u32) -> u64 {
-        let (turn_ns, events) = (self.turn_ns(batch), u64::from(self.len.min(batch)));
-        let judged_ns = u64::from(self.first().1.raw_ns());
-        if turn_ns >= judged_ns / 4 * 3 * events {
-            events * u64::from(known_ns)
-        } else {
-            turn_ns
         }
     }
 
@@ -511,31 +491,6 @@ impl Running {
     #[inline(always)]
     pub(crate) fn is_over(&self) -> bool {
         self.len == 0 || self.batch_left == 0 || self.left_ns <= 0
-    }
-
-    /// The turn is over by its time, and not by its batch.
-    #[inline(always)]
-    pub(crate) fn is_out_of_time(&self) -> bool {
-        self.left_ns < 0 && self.batch_left > 0
-    }
-
-    /// It is, and events are left. If that is only because the last one was taken for
-    /// [`UNKNOWN_NS`], and its handler is known for `known_ns` by now, it is taken for that, and
-    /// the turn goes on: true. `batch_ns`: what [`begin`](Self::begin) was given.
-    pub(crate) fn goes_on(&mut self, known_ns: u32, batch_ns: u32) -> bool {
-        debug_assert!(self.is_out_of_time() && self.len > 0);
-        let too_much_ns = i64::from(UNKNOWN_NS) - i64::from(known_ns);
-        // What was left before that event, if that is what it was taken for.
-        let before_ns = self.left_ns + i64::from(UNKNOWN_NS);
-        let goes_on = (1..=batch_ns.into()).contains(&before_ns)
-            && is_outdated(UNKNOWN_NS, known_ns)
-            && self.left_ns + too_much_ns > 0;
-        if goes_on {
-            // What `put_down` reckons with is the difference.
-            self.settled_ns += too_much_ns;
-            self.left_ns += too_much_ns;
-        }
-        goes_on
     }
 
     #[inline(always)]

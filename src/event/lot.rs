@@ -4,8 +4,10 @@
 //! are not usual. From one turn to the next are up to twice the period, drawn by chance, so that no
 //! regular program evades them.
 
-use crate::ablation::{Rule, without};
 use crate::random::Random;
+
+/// What is recorded less often is known too late.
+const PERIOD_MAX: usize = 32;
 
 /// See the module text.
 #[derive(Debug)]
@@ -17,21 +19,10 @@ pub(crate) struct Lot {
 }
 
 impl Lot {
-    /// That of a core, of this many, for runs of handlers that are always timed: up to sixteen
-    /// cores together record half as many as one of them makes.
-    pub(crate) fn of_all(core: usize, cores: usize) -> Lot {
-        Lot::new(core, (2 * cores).min(32))
-    }
-
-    /// The same for runs that are timed now and then: all cores together record as many as four
-    /// would.
-    pub(crate) fn of_samples(core: usize, cores: usize) -> Lot {
-        Lot::new(core, cores.div_ceil(4))
-    }
-
-    fn new(core: usize, period: usize) -> Lot {
+    /// That of a core, of this many: all of up to 32 together record as many as one would.
+    pub(crate) fn new(core: usize, cores: usize) -> Lot {
         Lot {
-            period,
+            period: cores.min(PERIOD_MAX),
             left: 1,
             random: Random::new(core as u64),
         }
@@ -40,9 +31,6 @@ impl Lot {
     /// Whether a run is to be recorded though it is usual.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
-        if without(Rule::Lots) {
-            return true;
-        }
         self.left -= 1;
         let is_due = self.left == 0;
         if is_due {
@@ -63,19 +51,12 @@ mod tests {
             let seen = (0..100_000).filter(|_| lot.is_due()).count();
             assert!(seen.abs_diff(expected) <= expected / 20, "{lot:?}");
         };
-        for (cores, of_all, of_samples) in [
-            (1, 50_000, 100_000),
-            (2, 25_000, 100_000),
-            (4, 12_500, 100_000),
-            (8, 6_250, 50_000),
-            (128, 3_125, 3_125),
-        ] {
-            near(Lot::of_all(0, cores), of_all);
-            near(Lot::of_samples(cores - 1, cores), of_samples);
+        for (cores, recorded) in [(1, 100_000), (2, 50_000), (8, 12_500), (128, 3_125)] {
+            near(Lot::new(cores - 1, cores), recorded);
         }
         // Each phase of what is regular.
         for turns in 2..20 {
-            let mut lot = Lot::of_all(1, 2);
+            let mut lot = Lot::new(1, 4);
             let mut seen = vec![0; turns];
             (0..20_000).for_each(|at| seen[at % turns] += u32::from(lot.is_due()));
             let (least, most) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());

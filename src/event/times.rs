@@ -1,7 +1,5 @@
 //! What events are taken to last: the unit in which colors are judged.
 
-use crate::ablation::{Rule, without};
-
 /// The least penalty of what drags memory along.
 const DRAGS_MIN: u32 = 10;
 
@@ -9,6 +7,10 @@ const DRAGS_MIN: u32 = 10;
 /// wake-up, whatever is measured of those, because until it has run once nobody can say that it is
 /// not.
 pub(crate) const UNKNOWN_NS: u32 = 50_000;
+
+/// From here on every run of a handler is timed, in ns: it may take as long as a wake-up, and what
+/// it posts and what waits behind it are for others to see then.
+pub(crate) const COARSE_NS: u32 = 5_000;
 
 /// A time and the same divided by the handler's penalty, both in ns, of an event or summed over
 /// several.
@@ -60,22 +62,6 @@ impl Times {
             self.raw_ns().saturating_add(other.raw_ns()),
             self.penalized_ns().saturating_add(other.penalized_ns()),
         )
-    }
-}
-
-/// Whether an event was judged too long when it was posted, now that those of its handler are known
-/// to take `known_ns`: before the first has run, say, each is taken for 50 us.
-#[inline(always)]
-pub(crate) fn is_outdated(judged_ns: u32, known_ns: u32) -> bool {
-    !without(Rule::Outdated) && judged_ns / 4 > known_ns
-}
-
-/// What an event is taken for now.
-pub(crate) fn judged_now(judged_ns: u32, known_ns: u32) -> u32 {
-    if is_outdated(judged_ns, known_ns) {
-        known_ns
-    } else {
-        judged_ns
     }
 }
 

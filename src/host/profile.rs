@@ -62,14 +62,6 @@ pub struct Learned {
     pub mean: Duration,
     /// The mean deviation of the last 16 runs or so, and at least by how much their mean is off.
     pub deviation: Duration,
-    /// How much longer the first events of a color take after it was stolen, far from the data they
-    /// work on: by moving averages, less a quarter of the deviation. It is forgotten by and by when
-    /// nothing is stolen.
-    pub drag: Duration,
-    /// The penalty that follows, by which the scheduler judges unless one is annotated
-    /// ([`Handler::penalty`](crate::Handler::penalty)), rounded: one, and the drag over what a
-    /// steal costs, or over the mean where that is less.
-    pub penalty: u32,
 }
 
 /// Steals over one distance.
@@ -92,14 +84,13 @@ pub struct StealProfile {
 pub enum Recommendation {
     /// No event was timed yet.
     NotSampled,
-    /// What was learned is within a quarter of the annotated time, and no penalty to speak of, or
-    /// one is annotated.
+    /// What was learned is within a quarter of the annotated time.
     AsAnnotated,
     /// To be annotated so.
     Annotate {
         /// The learned mean, to two digits.
         time: Duration,
-        /// As given, or else as learned ([`Learned::penalty`]).
+        /// As given; 1 if none was.
         penalty: u32,
     },
 }
@@ -125,17 +116,11 @@ impl HandlerProfile {
             return Recommendation::NotSampled;
         };
         let mean = learned.mean;
-        let penalty = match self.annotated_penalty {
-            1 => learned.penalty,
-            annotated => annotated,
-        };
         match self.annotated_time {
-            Some(time) if mean.abs_diff(time) * 4 <= time && penalty == self.annotated_penalty => {
-                Recommendation::AsAnnotated
-            }
+            Some(time) if mean.abs_diff(time) * 4 <= time => Recommendation::AsAnnotated,
             _ => Recommendation::Annotate {
                 time: two_digits(mean),
-                penalty,
+                penalty: self.annotated_penalty,
             },
         }
     }
@@ -180,13 +165,9 @@ impl Parts {
             let off_ns = [its.mean_ns, its.long_run_ns].map(|ns| ns.abs_diff(mean_ns));
             off_ns.into_iter().fold(its.deviation_ns, u32::max)
         });
-        let drag_ns = average(&|its| its.drag_ns);
-        let unit_ns = average(&|its| its.unit_ns).max(1);
         Some(Learned {
             mean: Duration::from_nanos(mean_ns.into()),
             deviation: Duration::from_nanos(deviation_ns.into()),
-            drag: Duration::from_nanos(drag_ns.into()),
-            penalty: 1 + (drag_ns + unit_ns / 2) / unit_ns,
         })
     }
 }
@@ -286,8 +267,6 @@ mod tests {
             learned: mean_ns.map(|mean_ns| Learned {
                 mean: ns(mean_ns),
                 deviation: ns(0),
-                drag: ns(2_000),
-                penalty: 3,
             }),
             annotated_time: annotated_ns.map(ns),
             annotated_penalty: 8,
@@ -309,26 +288,6 @@ mod tests {
         }
         assert_eq!(told(Some(800), Some(599)), so(600));
         assert_eq!(told(Some(800), Some(1_001)), so(1_000));
-    }
-
-    #[test]
-    fn a_penalty_is_recommended_if_none_is_annotated() {
-        let told = |annotated_ns, annotated_penalty, mean_ns| {
-            let row = row(annotated_ns, Some(mean_ns));
-            HandlerProfile {
-                annotated_penalty,
-                ..row
-            }
-            .recommendation()
-        };
-        let so = |time_ns, penalty| Recommendation::Annotate {
-            time: ns(time_ns),
-            penalty,
-        };
-        assert_eq!(told(None, 1, 1_000), so(1_000, 3));
-        assert_eq!(told(Some(1_000), 1, 1_000), so(1_000, 3));
-        assert_eq!(told(Some(1_000), 2, 1_000), Recommendation::AsAnnotated);
-        assert_eq!(told(Some(1_000), 2, 5_000), so(5_000, 2));
     }
 
     #[test]
@@ -354,32 +313,28 @@ mod tests {
 
     #[test]
     fn closures_of_a_handler_are_weighted_by_their_events() {
-        let part = |events, [mean_ns, deviation_ns, drag_ns, unit_ns]: [u32; 4]| {
+        let part = |events, [mean_ns, deviation_ns]: [u32; 2]| {
             let learned = LearnedNs {
                 mean_ns,
                 long_run_ns: mean_ns,
                 deviation_ns,
-                drag_ns,
-                unit_ns,
             };
             (events, learned)
         };
         let learned = |parts: &[_]| Parts(parts.to_vec()).learned();
-        let so = |mean_ns, deviation_ns, drag_ns, penalty| {
+        let so = |mean_ns, deviation_ns| {
             Some(Learned {
                 mean: ns(mean_ns),
                 deviation: ns(deviation_ns),
-                drag: ns(drag_ns),
-                penalty,
             })
         };
         assert_eq!(learned(&[]), None);
-        assert_eq!(learned(&[part(0, [70, 5, 1, 70])]), so(70, 5, 1, 1));
-        let twice = [9, 100].map(|events| part(events, [70, 5, 105, 70]));
-        assert_eq!(learned(&twice), so(70, 5, 105, 3));
+        assert_eq!(learned(&[part(0, [70, 5])]), so(70, 5));
+        let twice = [9, 100].map(|events| part(events, [70, 5]));
+        assert_eq!(learned(&twice), so(70, 5));
         // Three of 100 ns and one of 500.
-        let parts = [part(3, [100, 10, 0, 50]), part(1, [500, 10, 400, 90])];
-        assert_eq!(learned(&parts), so(200, 150, 100, 3));
+        let parts = [part(3, [100, 10]), part(1, [500, 10])];
+        assert_eq!(learned(&parts), so(200, 150));
     }
 
     #[test]

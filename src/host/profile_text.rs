@@ -164,8 +164,6 @@ mod tests {
             learned: (mean_ns > 0).then(|| Learned {
                 mean: Duration::from_nanos(mean_ns),
                 deviation: Duration::from_nanos(mean_ns / 10),
-                drag: Duration::from_nanos(3 * mean_ns),
-                penalty: 4,
             }),
             annotated_time: None,
             annotated_penalty: 1,

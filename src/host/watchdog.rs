@@ -13,8 +13,8 @@
 //! - is asked to *look up*: to end its quantum after the event that it is inside of;
 //! - is relieved, if something waits there that others may take, and another core sleeps: that one
 //!   is woken;
-//! - and the handler that it is inside of, if it was thought short, is not from now on; while that
-//!   runs, its core's event source is watched ([`crate::shared::lookout`]).
+//! - and while the handler goes on, its core's event source is watched
+//!   ([`crate::shared::lookout`]).
 //!
 //! And handlers over the limit of [`Builder::on_slow_handler`](crate::Builder::on_slow_handler) are
 //! told to the hook, and, with the feature `tracing`, to subscribers.
@@ -130,10 +130,6 @@ impl Watchdog {
                 let mut bells = Vec::new();
                 relieve(&inner.shared, CoreId::of(core), &mut bells);
                 inner.shared.bells.ring_all(&bells);
-                if is_stuck {
-                    let ns = now_ns - seen.since_ns;
-                    profile.suspect(ns, inner.shared.wake_cost.long_ns());
-                }
             }
             (seen.running, seen.looks, seen.turns) = (true, looks, turns);
             let running_for = Duration::from_nanos(now_ns - seen.since_ns);
@@ -321,11 +317,6 @@ mod tests {
             self.watchdog.look(&self.runtime.inner, now_ns);
             self.runtime.inner.shared.cores[1].progress.answer_look_up()
         }
-
-        fn suspected_ns(&self) -> u32 {
-            let profiles = &self.runtime.inner.shared.profiles;
-            profiles.get(self.profile).surprise_ns()
-        }
     }
 
     #[test]
@@ -354,18 +345,6 @@ mod tests {
         assert!(!core.is_asked(1_000) && !core.is_asked(100_000_000));
         assert_eq!(super::running(&core.runtime.inner, 1), None);
         assert!(core.told.lock().unwrap().is_empty());
-    }
-
-    #[test]
-    fn what_is_inside_of_one_handler_for_long_is_suspected() {
-        let mut core = Watched::new();
-        core.runs();
-        core.is_asked(1_000_000);
-        core.runs();
-        assert!(core.is_asked(2_000_000));
-        assert_eq!(core.suspected_ns(), 0, "many short ones");
-        assert!(core.is_asked(2_700_000));
-        assert_eq!(core.suspected_ns(), 700_000);
     }
 
     #[test]

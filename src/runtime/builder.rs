@@ -260,10 +260,9 @@ impl Builder {
     }
 
     /// What a wake-up costs: work worth less than this wakes nobody, and a core that posts so
-    /// little to a color of a core that sleeps takes the color over and runs it. A handler that
-    /// takes longer, or longer than 10 us, counts as long: it is checked out alone, so that another
-    /// core that is awake takes what waits. For one that takes longer than a wake-up, a core that
-    /// sleeps is woken.
+    /// little to a color of a core that sleeps takes the color over and runs it. Before a handler
+    /// that takes as long, what waits is published, and a core that sleeps is woken for it; what it
+    /// posts is published post by post.
     ///
     /// By default it is measured while the runtime runs: the median of the times from when a core
     /// rings another until that one runs, from 5 to 50 us, beginning with 10 us

@@ -31,13 +31,9 @@ use arrayvec::ArrayVec;
 
 /// Most colors a core takes at once.
 const CHECKOUT_MAX: usize = 64;
-/// If there are more colors than this, none is kept beyond the quantum.
+/// If there are more colors than this, none is kept beyond the quantum: what is checked out besides
+/// needs room.
 const KEPT_MAX: usize = 32;
-/// Keeping is tried for this many quanta: one event that goes round sixteen colors comes back to
-/// the first.
-const TRIES_MAX: u8 = 16;
-/// Most quanta from one try to the next.
-const WAIT_MAX: u8 = 127;
 /// Most turns in one quantum. All of what was checked out gets one.
 const TURNS_MAX: usize = 2 * CHECKOUT_MAX;
 /// Places in the index.
@@ -64,42 +60,7 @@ pub(crate) struct Checkout {
     /// What may still be put straight in, in ns of estimated time; negative: nothing, until the
     /// next exchange.
     room_ns: i64,
-    /// What is checked out alone is not put in either: see [`crate::shared::limits::Limits`].
-    alone_ns: u32,
     ahead: Ahead,
-    trial: Trial,
-}
-
-/// Whether keeping is worth the while, which it is where colors are posted to again soon: tried now
-/// and then.
-#[derive(Debug, Default)]
-struct Trial {
-    /// Something was put in since this was last asked.
-    hit: bool,
-    /// Quanta since, in which colors were kept.
-    tries: u8,
-    /// Quanta until the next try, and how many there were before the last.
-    wait: u8,
-    waited: u8,
-}
-
-impl Trial {
-    /// At an exchange: whether to keep this time.
-    #[inline(always)]
-    fn keeps(&mut self) -> bool {
-        if self.hit {
-            *self = Trial::default();
-        } else if self.wait > 0 {
-            self.wait -= 1;
-            return false;
-        } else if self.tries == TRIES_MAX {
-            self.waited = self.waited.saturating_mul(2).clamp(TRIES_MAX, WAIT_MAX);
-            (self.tries, self.wait) = (0, self.waited);
-            return false;
-        }
-        self.tries += 1;
-        true
-    }
 }
 
 impl Checkout {
@@ -110,9 +71,7 @@ impl Checkout {
             begun: 0,
             index: [0; INDEX_LEN],
             room_ns: -1,
-            alone_ns: 0,
             ahead: Ahead::new(),
-            trial: Trial::default(),
         }
     }
 
@@ -203,12 +162,7 @@ impl Checkout {
         let overtakes = mail::has_mail_or_poke(shared.slots.at(slot))
             && !fault("post to a kept color overtakes mail");
         // What is long, or not known yet, is not to have others wait behind it.
-        if overtakes
-            || self.room_ns < 0
-            || self.turns.is_full()
-            || profile.wants_timing()
-            || profile.tail_ns() > self.alone_ns
-        {
+        if overtakes || self.room_ns < 0 || self.turns.is_full() || profile.wants_timing() {
             self.close();
             return Err(event);
         }
@@ -223,7 +177,6 @@ impl Checkout {
             self.turns.push_unchecked(at as u8);
             self.turns.set_len(turns);
         }
-        self.trial.hit = true;
         Ok(())
     }
 
@@ -352,7 +305,7 @@ impl Checkout {
         self.end_walks();
         self.turns.clear();
         self.begun = 0;
-        if may_keep && !without(Rule::Keep) && self.colors.len() <= KEPT_MAX && self.trial.keeps() {
+        if may_keep && !without(Rule::Keep) && self.colors.len() <= KEPT_MAX {
             self.part(give_back, |taken| taken.fifo.is_empty());
         } else {
             self.colors.drain(..).for_each(&mut give_back);
@@ -367,10 +320,9 @@ impl Checkout {
 
     /// Begins a quantum with what is here. True if nothing is to be kept.
     #[inline(always)]
-    pub(super) fn begin_turns(&mut self, room_ns: i64, alone_ns: u32) -> bool {
+    pub(super) fn begin_turns(&mut self, room_ns: i64) -> bool {
         debug_assert!(!self.ahead.is_walking(), "walks end with their turns");
         self.room_ns = room_ns;
-        self.alone_ns = alone_ns;
         room_ns < 0 || self.turns.is_empty()
     }
 
@@ -405,34 +357,5 @@ impl Checkout {
             });
             false
         });
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn holding_is_tried_for_a_while_and_then_less_and_less_often() {
-        fn next(trial: &mut Trial, quanta: u8, keeps: bool) {
-            for i in 0..quanta {
-                assert_eq!(trial.keeps(), keeps, "quantum {i} of {quanta}");
-            }
-        }
-        let mut trial = Trial::default();
-        for waits in [16, 32, 64, 127, 127] {
-            next(&mut trial, TRIES_MAX, true);
-            // The quantum that ends the try, and those that are waited for.
-            next(&mut trial, 1 + waits, false);
-        }
-        // Until something is put in: then as in the beginning, in a try or between two.
-        next(&mut trial, 3, true);
-        trial.hit = true;
-        next(&mut trial, TRIES_MAX, true);
-        next(&mut trial, 9, false);
-        trial.hit = true;
-        next(&mut trial, TRIES_MAX, true);
-        next(&mut trial, 1 + 16, false);
-        next(&mut trial, 1, true);
     }
 }

@@ -27,7 +27,6 @@
 
 use super::checkout::Checkout;
 use super::outbox::{OUTBOX_MAX, Outbox};
-use super::ringing::Ringing;
 use super::section::{Section, Worth};
 use super::steal::Search;
 use super::timing::Timing;
@@ -126,7 +125,6 @@ pub(crate) struct Core {
     pub(super) timing: Timing,
     /// Cores whose doorbells are to be rung as soon as no lock is held; see [`super::ringing`].
     pub(super) bells: Vec<CoreId>,
-    pub(super) ringing: Ringing,
     pub(super) search: Search,
     /// See [`Core::has_run`].
     pub(super) ran: bool,
@@ -176,7 +174,6 @@ impl Core {
             looked_up_at: u64::MAX,
             run: Run::new(),
             bells: Vec::new(),
-            ringing: Ringing::NONE,
             ran: false,
             holds: 0,
             #[cfg(feature = "tracing")]
@@ -431,12 +428,12 @@ impl Core {
         self.running.is_over()
     }
 
-    /// Ends the turn of the color that ran and begins the next one's batch, unless that turn goes
-    /// on; false if all have had their turn.
+    /// Ends the turn of the color that ran and begins the next one's batch; false if all have had
+    /// their turn.
     #[inline(always)]
     pub(crate) fn next_color(&mut self) -> bool {
-        if !self.running.is_empty() && !self.end_turn() {
-            return true;
+        if !self.running.is_empty() {
+            self.end_turn();
         }
         self.executed += self.running.begun();
         let mut batch = self.batch_max;
@@ -492,23 +489,14 @@ impl Core {
         self.cut();
         // Somebody found this core in its quantum for too long: not by handlers known to be long,
         // then it would have looked up by itself.
-        self.timing.wary = 2;
+        self.timing.wary = 4;
         self.timing.until_sample = 1;
     }
 
-    /// The turn is over, and the color has events left, which are put down. False, and nothing is
-    /// done: it goes on after all.
+    /// The turn is over, and the color has events left, which are put down.
     #[inline(never)]
-    fn end_turn(&mut self) -> bool {
-        if self.running.is_out_of_time() {
-            let profile = self.shared.profiles.get(self.current.profile());
-            let known_ns = profile.estimate().raw_ns();
-            if self.running.goes_on(known_ns, self.quantum_ns) {
-                return false;
-            }
-        }
+    fn end_turn(&mut self) {
         *self.checkout.running() = self.running.put_down();
-        true
     }
 
     /// The next event of the running color, which has one. None: the quantum ends before it, or its
@@ -540,7 +528,7 @@ impl Core {
             }
             let wanted = watch & WATCH_TIMES != 0;
             if wanted || self.own.progress.wants_attention() {
-                self.begin_timing(wanted, times.raw_ns());
+                self.begin_timing(wanted);
             }
         }
         Some(begun)
@@ -574,9 +562,6 @@ impl Core {
     fn note(&mut self, tag: Tag) {
         self.current.tag = tag;
         let profile = tag.profile();
-        if let Some(timed) = &mut self.timing.quantum {
-            timed.note(profile);
-        }
         self.own.progress.set_running(Some(profile));
         // All that began before this one were of the handler noted before.
         self.run.count(&self.own.counts, self.begun_before());
@@ -634,9 +619,6 @@ impl Core {
     pub(crate) fn end_quantum(&mut self, events: u64) {
         self.own.stats.events.add(events);
         self.outbox.end_turns();
-        if let Some(timed) = self.timing.quantum.take() {
-            self.end_timed(&timed);
-        }
         self.ran = !self.timing.long;
         self.timing.long = false;
         self.timing.wary = self.timing.wary.saturating_sub(1);

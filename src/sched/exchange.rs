@@ -50,14 +50,9 @@ impl Core {
             section.renew_limits();
             self.run.count(&own.counts, self.executed);
         }
-        // After a long handler, a rest or a look-up too: the next renewal may be long in coming.
+        // After a long handler too: the next renewal may be long in coming.
         if !RETIRED && (renew || !self.ran) && self.search.levelling.is_none() {
-            let looks = if renew {
-                quanta / QUANTA_LIMITS
-            } else {
-                quanta
-            };
-            self.search.levelling = compare(&section, own, looks, &mut self.search, &self.clock);
+            self.search.levelling = compare(&section, own, &mut self.search, &self.clock);
         }
 
         // Return. A last post, in the outbox, to a color of this core is a sign that there will be
@@ -280,7 +275,7 @@ pub(super) fn fill_checkout(checkout: &mut Checkout, section: &mut Section<'_>) 
     let room_ns = section.check_out(quantum_ns, room, |taken| checkout.push(taken));
     // Nothing is kept behind a handler that is known to be long, nor while anything waits, nor by a
     // core that has nothing to run.
-    if checkout.begin_turns(room_ns, section.limits.alone_ns) {
+    if checkout.begin_turns(room_ns) {
         checkout.give_back_kept(|taken| section.give_back(taken));
     }
     section.count_out(|| checkout.events().saturating_sub(1));

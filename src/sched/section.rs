@@ -9,7 +9,6 @@
 use crate::ablation::{Rule, without};
 use crate::color::{CoreId, MaybeSlot, SlotId};
 use crate::event::fifo::{Chunk, Fifo};
-use crate::event::times::is_outdated;
 use crate::shared::Shared;
 use crate::shared::color_queue::{ColorQueue, Endurance, State, Taken};
 use crate::shared::core_queue::QueueEnd;
@@ -22,10 +21,6 @@ use crate::shared::slots::Guarded;
 use crate::shared::stealing_queue::Band;
 use crate::sync::{CellMut, charge, check, fault};
 use std::hint::select_unpredictable;
-
-/// A color that drags memory along, and whose next turn takes less than this, in ns, is checked out
-/// with others: an exchange takes half as long.
-const WHOLE_QUANTUM_MIN_NS: u64 = 100;
 
 /// A core's lock, held. Dropping it unlocks.
 #[derive(Debug)]
@@ -520,9 +515,8 @@ impl<'a> Section<'a> {
     ///
     /// Colors fit until what their next turns take, unpenalized, sums to the quantum. The first one
     /// is taken in any case, and each with all its events, which are hidden from thieves for one
-    /// quantum. A color whose next event may outlast a wake-up, or never was measured, goes alone;
-    /// so does one that drags memory along and had events left after its last turn, to have a whole
-    /// quantum. Returns what is left of the quantum, in ns; negative if it is over, or if others
+    /// quantum. One that drags memory along and had events left after its last turn goes alone, to
+    /// have a whole quantum. Returns what is left of the quantum, in ns; negative if it is over, or if others
     /// wait for their turn.
     #[inline(always)]
     pub(crate) fn check_out(
@@ -583,21 +577,15 @@ impl<'a> Section<'a> {
             }
         }
         let policy = &self.shared.policy;
-        let (profile, judged) = queue.fifo.first();
-        let profile = self.shared.profiles.get(profile);
+        let profile = self.shared.profiles.get(queue.fifo.profile());
         let len = queue.fifo.len();
         // A single event is judged anew, because it may have been posted before its handler ever
         // ran. Without a branch: whether there is one or two may be as good as random.
         let event_ns = profile.estimate().raw_ns();
         let queued_ns = queue.fifo.turn_ns(policy.batch);
-        let mut turn_ns = select_unpredictable(len > 1, queued_ns, event_ns.into());
-        if is_outdated(judged.raw_ns(), event_ns) {
-            turn_ns = queue.fifo.turn_now_ns(policy.batch, event_ns);
-        }
-        let takes_quantum = endurance != Endurance::NONE
-            && turn_ns >= WHOLE_QUANTUM_MIN_NS
-            && policy.drags(queue.fifo.times());
-        let alone = takes_quantum || profile.tail_ns() > self.limits.alone_ns;
+        let turn_ns = select_unpredictable(len > 1, queued_ns, event_ns.into());
+        // So that its turn takes the quantum.
+        let alone = endurance != Endurance::NONE && policy.drags(queue.fifo.times());
         sum.taken_ns += turn_ns;
         if sum.colors > 0
             && (alone || sum.taken_ns > sum.quantum_ns || sum.colors as usize == sum.room)
@@ -640,10 +628,7 @@ impl<'a> Section<'a> {
     fn lasting_max(&self) -> u32 {
         let shared = self.shared;
         let lasting = self.guarded.queues.core_queue.lasting;
-        let wakes = || self.guarded.queues.lasting_ns(lasting / 2) >= shared.wake_cost.ns();
-        let wanted = shared.searchers.any()
-            || shared.core(self.core).hint.is_asked()
-            || wakes() && shared.sleepers.any();
+        let wanted = shared.is_any_idle() || shared.core(self.core).hint.is_asked();
         if wanted && !without(Rule::HalfLasting) {
             lasting.div_ceil(2)
         } else {

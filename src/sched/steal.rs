@@ -6,8 +6,7 @@
 //! until thief and victim have the same, but at most [`ROUND`] in one critical section; the new
 //! owner is published; the lock is released. All that was stolen, if it is more than one color, is
 //! linked into the thief's core-queue, where others see it, and a quantum of it is checked out; a
-//! single color goes straight into the checkout. If more was due than a round, the thief
-//! goes on with [`super::levelling`]. The cost does not depend on how many events are queued: a
+//! single color goes straight into the checkout. The cost does not depend on how many events are queued: a
 //! color moves with its whole FIFO. What is measured is the cost of a color.
 //!
 //! A victim is worth a visit if the time-left of its worthy colors is at least the measured steal
@@ -65,8 +64,9 @@ pub(super) struct Search {
     tempted: bool,
     /// The victim, by its rank, to take a round from after this quantum.
     pub(super) levelling: Option<usize>,
-    /// When a color changes sides, if this core has had fewer than another.
-    pub(super) rotates_at_ns: Option<u64>,
+    /// When the core next compares itself with others, and with which of its victims.
+    pub(super) levels_at_ns: u64,
+    pub(super) compared: usize,
     /// When the first victim will count as stuck, by the last search.
     #[cfg(feature = "machine")]
     stuck_at_ns: u64,
@@ -79,7 +79,8 @@ impl Search {
             state: Searching::No,
             tempted: false,
             levelling: None,
-            rotates_at_ns: None,
+            levels_at_ns: 0,
+            compared: 0,
             #[cfg(feature = "machine")]
             stuck_at_ns: u64::MAX,
         }
@@ -318,7 +319,7 @@ impl Core {
             return false;
         };
         take_mail(&mut section, bells);
-        let more = section.hand_over(*id, why, has_ns, loot);
+        section.hand_over(*id, why, has_ns, loot);
         // Once more, now that the new owner is published: see `crate::shared::poke`.
         if !loot.is_empty()
             && !fault("second look after a steal skipped")
@@ -345,11 +346,9 @@ impl Core {
             // What comes next has not waited yet.
             search.sightings[rank] = None;
         }
-        search.levelling = (more && !without(Rule::Rounds)).then_some(rank);
         let cost_ns = clock.now_ns() - start_ns;
         self.record_steal(victim, distance, why, cost_ns, loot);
         self.record_loot(distance, cost_ns, loot);
-        self.expect_far(loot.len());
         true
     }
 

@@ -1,16 +1,6 @@
 //! Taking the time of events, and what a core does before one that is known or feared to be long.
 //!
 //! What such an event posts is published at once; see [`super::row`] for when it is not.
-//!
-//! **Surprises.** Most events are not timed: reading the clock costs more than they do. Such an
-//! event may still take a thousand times its estimate, and what waits behind it could have run on
-//! an idle core. So while another core is idle and anything waits, quanta are timed as wholes. When
-//! one took longer than two wake-ups, the handlers in it are suspected, and for a while their
-//! events are timed and checked out alone ([`crate::event::profile`]).
-//!
-//! **Far from their data** are the first events of a color that was just stolen. Those that are
-//! timed are recorded as such, and in one of [`FAR_PERIOD`] colors some are timed for that. What
-//! was stolen has the next turns, unless somebody takes it away again.
 
 use super::core::{Core, TIMED};
 use super::outbox::OUTBOX_MAX;
@@ -19,31 +9,18 @@ use crate::ablation::{Rule, without};
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::event::lot::Lot;
-use crate::event::tag::ProfileId;
-use crate::event::times::judged_now;
 use crate::shared::lookout::WATCHED_MIN_NS;
 use crate::shared::wake_cost::Tally;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
-use arrayvec::ArrayVec;
 
 /// What an event takes at least, in ns: the scheduler's own part of it.
 const EVENT_MIN_NS: u64 = 10;
-
-/// Handlers of a quantum that may be suspected; further ones are not.
-const SUSPECTS_MAX: usize = 8;
 
 /// One turn in this number has its events timed, for handlers that are not timed always: two
 /// readings of the clock cost as much as several events. A prime, so that no regular program evades
 /// it; a whole turn, so that later events of a batch are sampled too.
 const SAMPLE_PERIOD: u32 = 251;
-
-/// Events that are taken to be far from their data: the first that are timed in the first turn of a
-/// stolen color.
-const FAR_EVENTS: u32 = 4;
-
-/// In one such turn in this number these events are timed though they would not be.
-const FAR_PERIOD: u32 = 8;
 
 /// What a core knows of the time that its events take.
 #[derive(Debug)]
@@ -54,25 +31,13 @@ pub(super) struct Timing {
     pub(super) until_sample: u32,
     /// Each event of the turn is timed.
     sampling: bool,
-    /// How many turns, from now on, are the first ones of stolen colors.
-    far_turns: u32,
-    /// In such a turn: how many of its events, of those that are timed, are still far from their
-    /// data.
-    far: Option<u32>,
-    /// Such turns until one is timed, whatever it runs.
-    until_far: u32,
-    /// Turns until one is timed, those left out.
-    resumes_in: u32,
-    /// Of handlers that are timed now and then, and of what is far; and of those always timed.
-    lots: [Lot; 2],
+    lot: Lot,
     /// Quanta, this one included, whose events are all timed.
     pub(super) wary: u32,
     /// A handler of this quantum was [long](crate::shared::wake_cost).
     pub(super) long: bool,
     /// Of a long event that has posted.
     pub(super) row: Option<Row>,
-    /// The quantum, if it is timed as a whole.
-    pub(super) quantum: Option<TimedQuantum>,
     /// Of this core's wake-ups.
     wake_ups: Tally,
     /// The time when the core last read its clock to begin an event, or when it woke up, in ns:
@@ -90,15 +55,10 @@ impl Timing {
             clock_cost_ns: clock.cost_ns(),
             until_sample: 1,
             sampling: false,
-            far_turns: 0,
-            far: None,
-            until_far: 0,
-            resumes_in: 1,
-            lots: [Lot::of_samples, Lot::of_all].map(|of| of(id.index(), cores)),
+            lot: Lot::new(id.index(), cores),
             wary: 0,
             long: false,
             row: None,
-            quantum: None,
             wake_ups: Tally::default(),
             seen_ns: 0,
             passes_visits_on: false,
@@ -112,26 +72,9 @@ impl Timing {
     }
 }
 
-/// A quantum that is timed as a whole.
-#[derive(Debug)]
-pub(super) struct TimedQuantum {
-    began_ns: u64,
-    /// Profiles of its events.
-    suspects: ArrayVec<ProfileId, SUSPECTS_MAX>,
-}
-
 /// For so long after a sleep a core watches itself and leaves the watchdog asleep: several times
 /// what waking that costs.
 const FRESH_NS: u64 = 50_000;
-
-impl TimedQuantum {
-    /// An event of this profile begins.
-    pub(super) fn note(&mut self, profile: ProfileId) {
-        if !self.suspects.contains(&profile) {
-            let _ = self.suspects.try_push(profile);
-        }
-    }
-}
 
 impl Core {
     /// A wait is over: if because another core has rung, this is what a wake-up takes.
@@ -177,39 +120,16 @@ impl Core {
         }
     }
 
-    /// This number of colors was stolen, and they have the next turns.
-    pub(super) fn expect_far(&mut self, colors: usize) {
-        let timing = &mut self.timing;
-        if timing.far.is_none() && timing.far_turns == 0 {
-            timing.resumes_in = timing.until_sample;
-        }
-        timing.far_turns += colors as u32;
-        timing.until_sample = 1;
-    }
-
     /// Begins to time the events of the turn, or no longer does.
     #[cold]
     pub(super) fn sample(&mut self) {
         let timing = &mut self.timing;
-        let resumes = timing.far.take().is_some();
-        if let Some(left) = timing.far_turns.checked_sub(1) {
-            timing.far_turns = left;
-            timing.far = Some(FAR_EVENTS);
-            timing.sampling = timing.is_attentive() || timing.until_far == 0;
-            timing.until_far = timing.until_far.checked_sub(1).unwrap_or(FAR_PERIOD - 1);
-            timing.until_sample = 1;
-        } else if resumes && timing.resumes_in > 1 {
-            // As if those turns had not been: where much is stolen, others are timed all the same.
-            timing.sampling = timing.is_attentive();
-            timing.until_sample = timing.resumes_in - 1;
+        timing.sampling = !timing.sampling || timing.is_attentive();
+        timing.until_sample = if timing.sampling {
+            1
         } else {
-            timing.sampling = resumes || !timing.sampling || timing.is_attentive();
-            timing.until_sample = if timing.sampling {
-                1
-            } else {
-                SAMPLE_PERIOD - 1
-            };
-        }
+            SAMPLE_PERIOD - 1
+        };
         self.own.progress.set_sampled(timing.sampling);
     }
 
@@ -220,61 +140,23 @@ impl Core {
         if waits && self.timing.fresh_since_ns.is_some() {
             self.become_busy();
         }
-        if waits
-            && self.shared.policy.stealing
-            && !without(Rule::TimedQuanta)
-            && self.shared.is_any_idle()
-        {
-            self.begin_timed();
-        }
-    }
-
-    #[inline(never)]
-    fn begin_timed(&mut self) {
-        self.timing.quantum = Some(TimedQuantum {
-            began_ns: self.clock.now_ns(),
-            // `note` is called when the handler changes: not for the first event.
-            suspects: ArrayVec::from_iter([self.current.profile()]),
-        });
-    }
-
-    /// A quantum that was timed as a whole is over.
-    #[inline(never)]
-    pub(super) fn end_timed(&mut self, timed: &TimedQuantum) {
-        let took_ns = self.clock.now_ns() - timed.began_ns;
-        let long_ns = self.shared.wake_cost.long_ns();
-        // Unless an event was timed that explains it.
-        if took_ns > long_ns.saturating_mul(2) && !self.timing.long {
-            for &suspect in &timed.suspects {
-                self.shared.profiles.get(suspect).suspect(took_ns, long_ns);
-            }
-        }
     }
 
     /// Begins to time the event that is about to run, and unless it is a mere sample,
     /// makes sure beforehand that others are not left to wait for it.
     #[inline(never)]
-    pub(super) fn begin_timing(&mut self, wanted: bool, raw_ns: u32) {
+    pub(super) fn begin_timing(&mut self, wanted: bool) {
         // Of a core that is fresh nobody else would find out that an event is long.
         let mut is_watched = self.timing.fresh_since_ns.is_some();
         if wanted {
             let profile = self.shared.profiles.get(self.current.profile());
-            let raw_ns = judged_now(raw_ns, profile.estimate().raw_ns());
-            // What surprised is expected to go on as it did.
-            let raw_ns = raw_ns.max(profile.surprise_ns());
+            let raw_ns = profile.estimate().raw_ns();
             let long = u64::from(raw_ns) >= self.shared.wake_cost.ns();
             if long {
                 self.own.progress.set_long(true);
-            }
-            let mut looked = false;
-            if raw_ns >= self.quantum_ns {
-                if !without(Rule::Single) {
-                    self.outbox_due = 1;
-                }
+                self.outbox_due = 1;
                 // What waits is for others to see.
-                looked = !fault("stolen colors not shared out") && self.flush();
-            }
-            if long {
+                let looked = !fault("stolen colors not shared out") && self.flush();
                 self.look_before_long(looked);
             }
             if raw_ns >= WATCHED_MIN_NS {
@@ -322,9 +204,7 @@ impl Core {
     #[inline(never)]
     pub(super) fn publish_long(&mut self) {
         let began_ns = self.clock.now_ns();
-        self.ringing.may_leave = true;
         self.flush();
-        self.ringing.may_leave = false;
         let now_ns = self.clock.now_ns();
         let profile = self.shared.profiles.get(self.current.profile());
         let row = match &mut self.timing.row {
@@ -341,40 +221,21 @@ impl Core {
         };
     }
 
-    /// Counts the event that was timed. True: it is taken to be far from its color's data.
-    fn count_far(&mut self) -> bool {
-        let Some(left @ 1..) = self.timing.far else {
-            return false;
-        };
-        self.timing.far = Some(left - 1);
-        if left == 1 && !self.timing.is_attentive() {
-            self.timing.sampling = false;
-            self.own.progress.set_sampled(false);
-        }
-        true
-    }
-
     #[inline(never)]
     pub(super) fn end_timing(&mut self, started_ns: u64) {
         let now_ns = self.clock.now_ns();
         let took_ns = now_ns
             .saturating_sub(started_ns + self.timing.clock_cost_ns)
             .max(EVENT_MIN_NS);
-        let far = self.count_far();
         let profile = self.shared.profiles.get(self.current.profile());
-        let always = !far && profile.wants_timing();
-        let due = self.timing.lots[usize::from(always)].is_due();
-        let long_ns = self.shared.wake_cost.long_ns();
-        let cost_ns = || due.then(|| self.shared.reference_cost_ns(self.id));
-        if !(far && profile.record_far(took_ns, long_ns, cost_ns())) {
-            profile.record(took_ns, long_ns, due);
-        }
+        let due = self.timing.lot.is_due();
+        profile.record(took_ns, due);
         if let Some(row) = self.timing.row.take() {
             profile.set_lone_posts(row.end(now_ns, self.posted));
         }
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
-        let long = took_ns > long_ns;
+        let long = took_ns >= self.shared.wake_cost.ns();
         self.timing.long |= long;
         if self.checkout.has_more_turns() && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);

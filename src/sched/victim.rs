@@ -21,20 +21,20 @@ impl Section<'_> {
 
     /// Moves colors to `thief`, from the head of the highest band, as checked out by it: as many as
     /// `into` has room for, until the thief, which has `has_ns` worth of its own, has as much as is
-    /// left here. True if more is due.
+    /// left here.
     pub(super) fn hand_over(
         &mut self,
         thief: CoreId,
         why: Temptation,
         has_ns: u64,
         into: &mut Loot,
-    ) -> bool {
+    ) {
         let policy = &self.shared.policy;
         if !policy.heuristics.uses_stealing_queue() {
             if let Some(slot) = self.base_choice() {
                 self.move_to(slot, thief, into);
             }
-            return false;
+            return;
         }
         // Of the highest band that has a color: a penalty puts a color lower, so that it goes
         // later. The only queued color may go too, unless the two-color rule holds: the victim
@@ -42,26 +42,23 @@ impl Section<'_> {
         if let Some(band) = self.guarded.queues.stealing_queue.highest() {
             let mut thief_ns = has_ns;
             while let Some(slot) = self.guarded.queues.stealing_queue.head(band) {
-                if policy.needs_two_colors() && self.guarded.queues.colors_with_events() < 2 {
-                    return false;
+                if into.is_full()
+                    || policy.needs_two_colors() && self.guarded.queues.colors_with_events() < 2
+                    || without(Rule::Many) && !into.is_empty()
+                {
+                    return;
                 }
                 let color_ns = self.guarded.colors.linked(slot).load_ns();
                 // Until the thief's load would exceed the victim's with this color still in it: it
                 // ends ahead by one color at most, and the victim has what it runs besides. A thief
                 // with nothing takes one color in any case.
                 if thief_ns > 0 && thief_ns + color_ns > self.guarded.queues.load_ns() {
-                    return false;
-                }
-                if without(Rule::Many) && !into.is_empty() {
-                    return false;
-                }
-                if into.is_full() {
-                    return true;
+                    return;
                 }
                 self.move_to(slot, thief, into);
                 thief_ns += color_ns;
             }
-            return false;
+            return;
         }
         if why == Temptation::Stuck {
             let half = if without(Rule::Half) {
@@ -79,7 +76,6 @@ impl Section<'_> {
                 self.move_to(slot, thief, into);
             }
         }
-        false
     }
 
     /// Where worth does not count: whether the rules let a thief take anything.

@@ -8,7 +8,7 @@
 //! are more than [`ALONE_MAX`]: it puts those cores into the set of the *due*. Each core that wakes
 //! up takes some of them out before it does anything else, and rings them; who has put them there
 //! does the same meanwhile. Who takes a core out of the set rings it, or is that core. How a core
-//! does so, and when it leaves what is due to others, is in `src/sched/ringing.rs`.
+//! does so is in `src/sched/ringing.rs`.
 //!
 //! What can never happen: a core that is owed a ring, is not due, and whom nobody is about to ring;
 //! one that is due, while nobody is about to look at the set.
@@ -90,15 +90,11 @@ impl Bells {
         self.ring(core);
     }
 
-    /// When a core has rung this one's doorbell last, if it has not seen that; else 0.
-    pub(crate) fn rung_ns(&self, core: CoreId) -> u64 {
-        self.hooks[core.index()].rung_ns.load(Ordering::Relaxed)
-    }
-
     /// The core looks when another has rung its doorbell, since it last looked.
     pub(crate) fn take_rung_ns(&self, core: CoreId) -> Option<u64> {
-        let rung_ns = Some(self.rung_ns(core)).filter(|&ns| ns != 0)?;
-        self.hooks[core.index()].rung_ns.store(0, Ordering::Relaxed);
+        let at_ns = &self.hooks[core.index()].rung_ns;
+        let rung_ns = Some(at_ns.load(Ordering::Relaxed)).filter(|&ns| ns != 0)?;
+        at_ns.store(0, Ordering::Relaxed);
         Some(rung_ns)
     }
 

@@ -27,9 +27,6 @@ pub(crate) struct Limits {
     pub(crate) quantum_ns: u32,
     /// The same while nobody is idle.
     pub(crate) quantum_busy_ns: u32,
-    /// A color whose next event may take longer is checked out alone: what would wait behind it
-    /// could be run sooner by another core. See [`super::wake_cost`].
-    pub(crate) alone_ns: u32,
     /// The most that [`Endurance`] counts up to.
     pub(crate) endurance_most: Endurance,
     /// The first control slot.
@@ -53,12 +50,6 @@ impl Limits {
             } else {
                 policy.quantum_busy_ns
             }),
-            // Nobody is kept waiting by it where nobody could steal.
-            alone_ns: if policy.stealing && !without(Rule::Alone) {
-                wake_cost.long_ns() as u32
-            } else {
-                u32::MAX
-            },
             endurance_most: Endurance::most(wake_cost.ns()),
             controls_first: map.control_first(),
         }

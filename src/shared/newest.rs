@@ -15,11 +15,10 @@
 //! however many events that is (`Section::fits`, `Core::next_color`). A color of which nobody said
 //! so, and no steal has taught it, goes to the tail.
 //!
-//! **Nothing starves.** A turn that was waited for, from the tail, pays for [`EACH`] newer ones, of
-//! whatever color the posts come from; they pay for none. Paid for are at most [`ROOM_MAX`] at a
-//! time. So who waits is passed by [`EACH`] turns for each that was before it, and by those that
-//! were paid for already; and colors that post to each other without an end are at the tail again
-//! after that many. Of those turns [`EACH`] at most are of colors that go on, and a quantum that
+//! **Nothing starves.** A quantum in which a turn was waited for, from the tail, pays for [`EACH`]
+//! newer ones, of whatever color the posts come from; they pay for none. So who waits is passed by
+//! [`EACH`] turns for each that was before it, and by those that were paid for already; and colors
+//! that post to each other without an end are at the tail again after that many. Of those turns [`EACH`] at most are of colors that go on, and a quantum that
 //! has one of the newest pays for none of these: so such a color has [`EACH`] turns more than its
 //! own.
 //!
@@ -38,11 +37,9 @@
 //! so is a color that is put first while it is one of the newest. Then a turn that was waited for
 //! counts as one of them, and does not pay.
 
-/// Newer turns that one which was waited for pays for: as many as the rest of a request takes that
+/// Newer turns that a quantum pays for in which one was waited for: as many as the rest of a request takes that
 /// is split in two halves and put together again.
 const EACH: u32 = 4;
-/// Newer turns that are paid for at a time, by all that has its turn in one quantum.
-const ROOM_MAX: u32 = 8;
 
 /// What a core has paid for, and who is at the head of its core-queue.
 #[derive(Debug)]
@@ -99,7 +96,7 @@ impl Newest {
             (self.put_first, self.newer) = (0, 0);
         }
         if waited > 0 {
-            self.room = (waited * EACH).min(ROOM_MAX);
+            self.room = EACH;
             // Where many turns fit into a quantum, those that went on before are returned first:
             // they would go on for ever.
             if newer == 0 {
@@ -130,9 +127,9 @@ mod tests {
         newest.take(1, true);
         assert_eq!(granted(&mut newest), EACH);
         newest.take(EACH + 64, true);
-        assert_eq!(granted(&mut newest), ROOM_MAX);
+        assert_eq!(granted(&mut newest), EACH);
         // The last of them, and one that has waited.
-        newest.take(ROOM_MAX + 1, true);
+        newest.take(EACH + 1, true);
         assert_eq!(granted(&mut newest), EACH);
     }
 
@@ -145,8 +142,8 @@ mod tests {
         // The same again, and others; posts are paid for all the same.
         newest.take(12, true);
         assert_eq!(goes_on(&mut newest), 0);
-        assert_eq!(granted(&mut newest), ROOM_MAX);
-        newest.take(ROOM_MAX, true);
+        assert_eq!(granted(&mut newest), EACH);
+        newest.take(EACH, true);
         newest.take(1, true);
         assert_eq!(goes_on(&mut newest), EACH as usize);
         assert_eq!(granted(&mut newest), 0);

@@ -49,11 +49,6 @@ impl Queues {
         self.core_queue.lasting + self.lasting_out
     }
 
-    /// Colors of this core among which a color that lasts has its turns.
-    pub(crate) fn rivals(&self) -> u32 {
-        self.core_queue.stealable() + self.lasting_out
-    }
-
     /// What the core has to do that a thief could, in ns: what its worthy colors are worth, some
     /// for each stealable event queued, and for the colors that it runs what those are taken to
     /// last.
@@ -88,7 +83,6 @@ mod tests {
             worthy_ns: 600,
             quantum_ns: 600,
             quantum_busy_ns: 2_400,
-            alone_ns: 10_000,
             endurance_most: Endurance::most(10_000),
             controls_first: SlotId::of(16),
         });

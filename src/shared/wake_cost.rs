@@ -1,14 +1,11 @@
 //! What a wake-up costs: the time from the ring of a sleeping core's doorbell until that core runs
-//! again. It decides what is worth waking somebody for. It also decides what is *long*: nothing is
-//! to wait behind an event that takes longer than a wake-up. Nor behind one of more than 10 us
-//! ([`LONG_MAX_NS`]), since another core may well be awake and looking for work. A core that sleeps
-//! is woken only for what takes as long as a wake-up.
+//! again. It decides what is worth waking somebody for, and so what is *long*: an event behind which
+//! nothing is to wait.
 //!
 //! It depends on the machine, on what its processors do when they sleep, and on who else runs
 //! there: from 2 us to 50. So it is measured. A core that rings another notes when, beside the
-//! doorbell ([`super::bells`]), and who was woken looks how long ago
-//! that is. Wake-ups by threads that are no cores are not measured: a core decides about those by
-//! cores.
+//! doorbell ([`super::bells`]), and who was woken looks how long ago that is. Wake-ups by threads that
+//! are no cores are not measured: a core decides about those by cores.
 //!
 //! What is kept is the median. A wake-up that waited for a processor takes milliseconds, and a mean
 //! would remember it for long. Each core has a tally ([`Tally`]) of its wake-ups that took longer
@@ -16,17 +13,15 @@
 //! four, it moves the number by an eighth. So a core writes what all the others read only while the
 //! number is wrong, and seldom once it is right.
 
-use crate::event::times::UNKNOWN_NS;
+use crate::event::times::{COARSE_NS, UNKNOWN_NS};
 use crate::sync::relaxed::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Before anything was measured, and where nothing is: in simulations without a machine.
 pub(crate) const PRIOR: Duration = Duration::from_micros(10);
 /// The bounds of what is believed, in ns.
-const MIN_NS: u64 = 5_000;
+const MIN_NS: u64 = COARSE_NS as u64;
 const MAX_NS: u64 = UNKNOWN_NS as u64;
-/// What takes longer than this is long, whatever a wake-up costs.
-const LONG_MAX_NS: u64 = 10_000;
 /// A tally that is so far from zero moves the number, by one in [`PART`].
 const TALLY_MAX: i8 = 4;
 const PART: u64 = 8;
@@ -62,12 +57,6 @@ impl WakeCost {
     #[inline(always)]
     pub(crate) fn ns(&self) -> u64 {
         self.ns.load(Ordering::Relaxed)
-    }
-
-    /// An event that takes longer than this is long.
-    #[inline(always)]
-    pub(crate) fn long_ns(&self) -> u64 {
-        self.ns().min(LONG_MAX_NS)
     }
 
     /// A core, whose tally this is, runs again after this time.
@@ -131,19 +120,6 @@ mod tests {
     fn what_cannot_be_is_not_believed() {
         assert_eq!(after((0..400).map(|_| 10_000), 1), 50);
         assert_eq!(after((0..400).map(|_| 0), 1), 5);
-    }
-
-    #[test]
-    fn long_is_what_takes_longer_than_a_wake_up_or_than_10_us() {
-        let cases = [
-            (7, 7),
-            (10_000, 10_000),
-            (50_000, 10_000),
-            (u64::MAX, 10_000),
-        ];
-        for (ns, long_ns) in cases {
-            assert_eq!(WakeCost::fixed(ns).long_ns(), long_ns);
-        }
     }
 
     #[test]

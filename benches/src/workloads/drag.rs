@@ -15,10 +15,7 @@ use crate::{Context, Note, World};
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
-pub struct Drag {
-    /// Whether the scheduler is told of penalties.
-    pub annotated: bool,
-}
+pub struct Drag;
 
 /// Colors of either kind.
 const COLORS: u32 = 64;
@@ -31,18 +28,14 @@ static READS: Note = Note::new("reads").time_ns(COMPUTES_NS).penalty(16);
 static COMPUTES: Note = Note::new("computes").time_ns(COMPUTES_NS);
 
 /// The tables of this workload.
-pub const TABLES: &[Table] = &[
-    Table::new("drag", |cores| drag(cores, true)).remarks(&[
-        "64 colors whose events read 8 KiB that the first core has written, and 64 whose events",
-        "only compute, each for 3 us: with penalties, thieves leave the former alone.",
-    ]),
-    Table::new("drag-learned", |cores| drag(cores, false))
-        .remarks(&["As above, without annotations."]),
-];
+pub const TABLES: &[Table] = &[Table::new("drag", drag).remarks(&[
+    "64 colors whose events read 8 KiB that the first core has written, and 64 whose events",
+    "only compute, each for 3 us: with penalties, thieves leave the former alone.",
+])];
 
 /// There is nobody to leave anything to on one core.
-fn drag(cores: usize, annotated: bool) -> Option<Workload> {
-    (cores > 1).then_some(Workload::Drag(Drag { annotated }))
+fn drag(cores: usize) -> Option<Workload> {
+    (cores > 1).then_some(Workload::Drag(Drag))
 }
 
 /// One line of a buffer.
@@ -55,7 +48,6 @@ struct Data {
     rounds: Rounds,
     buffers: Vec<[Line; LINES]>,
     lines: Lines,
-    annotated: bool,
     iterations: u32,
 }
 
@@ -64,11 +56,6 @@ impl Data {
         spin(self.iterations);
         world.pass(index, round);
         self.rounds.ended(cx, index);
-    }
-
-    /// What of an event's note the scheduler is told.
-    fn told(&self, note: &'static Note) -> Option<&'static Note> {
-        self.annotated.then_some(note)
     }
 }
 
@@ -88,8 +75,8 @@ impl ForkJoin for Data {
             for line in buffer {
                 line.0.store(round.into(), Relaxed);
             }
-            let (rounds, told) = (&self.rounds, |note| self.told(note));
-            rounds.post(cx, index, told(&READS), move |cx: &mut C| {
+            let rounds = &self.rounds;
+            rounds.post(cx, index, Some(&READS), move |cx: &mut C| {
                 self.lines.touch(index as usize, cx.core());
                 charge::read(buffer);
                 for line in buffer {
@@ -101,7 +88,7 @@ impl ForkJoin for Data {
                 self.end(cx, world, index, round);
             });
             let other = COLORS + index;
-            rounds.post(cx, other, told(&COMPUTES), move |cx: &mut C| {
+            rounds.post(cx, other, Some(&COMPUTES), move |cx: &mut C| {
                 self.end(cx, world, other, round);
             });
         }
@@ -117,7 +104,6 @@ impl Work for Drag {
             rounds: Rounds::on_first_core(rounds, cores),
             buffers: (0..COLORS).map(|_| std::array::from_fn(line)).collect(),
             lines: Lines::new(COLORS as usize, size_of::<[Line; LINES]>(), cores),
-            annotated: self.annotated,
             iterations: iterations(COMPUTES_NS),
         })
     }

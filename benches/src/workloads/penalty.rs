@@ -15,8 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
 pub struct Penalty {
-    /// As in the paper, or without annotations.
-    pub annotated: bool,
     /// Events A of a round: the paper says "many".
     pub arrays: u32,
 }
@@ -34,20 +32,19 @@ const EVENTS: u32 = 1 + PARTS;
 static A: Note = Note::new("A").time_ns(4_000);
 static B: Note = Note::new("B").time_ns(150).penalty(1_000);
 
-const fn penalty(annotated: bool, arrays: u32) -> Option<Workload> {
-    Some(Workload::Penalty(Penalty { annotated, arrays }))
+#[expect(clippy::unnecessary_wraps, reason = "as tables want it")]
+const fn penalty(arrays: u32) -> Option<Workload> {
+    Some(Workload::Penalty(Penalty { arrays }))
 }
 
 /// The tables of this workload.
 pub const TABLES: &[Table] = &[
-    Table::new("mely-5-penalty", |_| penalty(true, ARRAYS)).remarks(&[
+    Table::new("mely-5-penalty", |_| penalty(ARRAYS)).remarks(&[
             "Mely, Table V, 8 cores, K events/s and L2 misses an event: libasync-smp 1103 and 29,",
             "libasync-smp-ws 190 and 167 K, Mely base 1386 and 42 K, penalty-aware 2122 and 2 K (x 1.53 of",
             "base, -95 % misses). Here 64 arrays of 64 KiB; for misses: lines last touched by another core.",
         ]),
-    Table::new("penalty-learned", |_| penalty(false, ARRAYS))
-        .remarks(&["As above, without annotations."]),
-    Table::new("penalty-512", |_| penalty(true, MANY_ARRAYS))
+    Table::new("penalty-512", |_| penalty(MANY_ARRAYS))
         .remarks(&["As `mely-5-penalty`, with 512 arrays."]),
 ];
 
@@ -111,14 +108,13 @@ impl Data {
         &self.parts[part]
     }
 
-    /// Posts an event of the array `index`, with its handler's annotations if they are told.
+    /// Posts an event of the array `index`, with its handler's annotations.
     fn post<C, F>(&self, cx: &mut C, index: u32, note: &'static Note, f: F)
     where
         C: Context + ?Sized,
         F: FnOnce(&mut C) + Send + 'static,
     {
-        let told = self.parameters.annotated.then_some(note);
-        self.rounds.post(cx, index, told, f);
+        self.rounds.post(cx, index, Some(note), f);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Who rings those that are owed a ring, and when.
 
 use super::*;
-use crate::event::profile::Begun;
 use crate::shared::bells::Bell;
 use std::sync::{Arc as StdArc, Weak};
 
@@ -57,36 +56,6 @@ impl Machine {
         cores.into_iter().for_each(|core| self.post_to(core));
         self.cores[0].flush();
     }
-
-    /// This core wakes up, and helps.
-    fn wakes_up(&mut self, core: usize) {
-        let id = CoreId::of(core);
-        self.cores[core].record_wake_up();
-        assert!(self.shared.sleepers.clear(id));
-        self.cores[core].help_ring();
-    }
-
-    /// Begins a long event.
-    fn begin_long(&mut self) -> Begun {
-        self.post(self.color(0, 0), 2 * WAKE_COST_NS);
-        let of = &mut self.cores[0];
-        of.exchange::<false>();
-        assert!(of.next_color());
-        let event = of.begin_event().unwrap();
-        assert!(of.own.progress.is_long());
-        event
-    }
-}
-
-/// As [`asleep`]; core 0 is inside a long event that has rung core 1, and after it core 2, which is
-/// on its way.
-fn on_its_way(cores: usize) -> (Machine, Rung, Begun) {
-    let (mut machine, rung) = asleep(cores, |_| None);
-    let event = machine.begin_long();
-    machine.post_to(1);
-    machine.wait(WAKE_COST_NS);
-    machine.post_to(2);
-    (machine, rung, event)
 }
 
 fn who(rung: &Rung) -> Vec<usize> {
@@ -133,77 +102,6 @@ fn who_wakes_up_rings_four_others() {
     assert_eq!(who(&rung), [2, 3, 4, 5, 6, 7]);
     machine.cores[6].help_ring();
     assert_eq!(who(&rung).len(), 6);
-}
-
-#[test]
-fn a_long_event_leaves_rings_to_those_that_it_has_woken() {
-    let (mut machine, rung) = asleep(9, |_| None);
-    let event = machine.begin_long();
-    machine.post_to(1);
-    machine.wait(WAKE_COST_NS - 1);
-    machine.post_to(2);
-    assert_eq!(who(&rung), [1, 2], "the first one is not awake yet");
-    machine.wait(1);
-    machine.post_to(3);
-    assert_eq!(who(&rung), [1, 2, 3]);
-    machine.post_to(4);
-    machine.wait(WAKE_COST_NS);
-    machine.post_to(5);
-    assert_eq!(who(&rung), [1, 2, 3], "they help from now on");
-    // If in time: else it rings who has waited for longest, who helps then.
-    machine.wait(1);
-    machine.post_to(6);
-    assert_eq!(who(&rung), [1, 2, 3, 4]);
-    machine.wakes_up(4);
-    assert_eq!(who(&rung), [1, 2, 3, 4, 5, 6]);
-    machine.post_to(7);
-    assert_eq!(who(&rung), [1, 2, 3, 4, 5, 6, 7], "nobody is on its way");
-    machine.post_to(8);
-    assert!(machine.shared.bells.due.contains(CoreId::of(8)));
-    let of = &mut machine.cores[0];
-    of.skip(event);
-    let _ = of.end_event();
-    assert_eq!(who(&rung)[7..], [8], "the event is over");
-    assert!(!machine.shared.bells.due.any() && machine.cores[0].bells.is_empty());
-}
-
-/// It has looked at who is due, and looks again only if somebody rings it.
-#[test]
-fn rings_are_not_left_to_who_sleeps_again() {
-    let (mut machine, rung, _event) = on_its_way(4);
-    machine.wakes_up(2);
-    machine.cores[2].exchange::<false>();
-    machine.sleep(2);
-    machine.post_to(3);
-    assert_eq!(who(&rung), [1, 2, 3]);
-}
-
-#[test]
-fn a_flush_that_the_handler_asks_for_leaves_none() {
-    for posts in [true, false] {
-        let (mut machine, rung, _event) = on_its_way(5);
-        machine.post_to(3);
-        assert_eq!(who(&rung), [1, 2]);
-        if posts {
-            // So that there is something to publish.
-            machine.cores[0].outbox_due = 2;
-            machine.post_to(4);
-        }
-        machine.cores[0].flush();
-        assert!(who(&rung).into_iter().eq(1..if posts { 5 } else { 4 }));
-        assert!(machine.cores[0].bells.is_empty());
-    }
-}
-
-#[test]
-fn after_a_pause_each_is_rung_at_once() {
-    let (mut machine, rung) = asleep(8, |_| None);
-    let _event = machine.begin_long();
-    for core in 1..8 {
-        machine.post_to(core);
-        assert_eq!(who(&rung).len(), core);
-        machine.wait(2 * WAKE_COST_NS + 1);
-    }
 }
 
 #[test]

@@ -75,7 +75,6 @@ fn thief_and_victim_come_to_have_the_same() {
         let all = machine.busy(0, &vec![(takes(20_000), 1); colors]);
         assert_eq!(machine.steal(1), all[..stolen], "of {colors}");
         assert_eq!(machine.queued(0), colors - stolen);
-        assert_eq!(machine.cores[1].search.levelling, None);
     }
     // By time, not by number: what is more than the difference would only change sides.
     for (times_ns, stolen) in [
@@ -114,31 +113,22 @@ fn colors_that_last_are_levelled_by_their_number() {
 #[test]
 fn what_a_busy_core_takes_does_not_wait_anew() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    let theirs = machine.busy(1, &[(takes(5_000), 1); 10]);
+    machine.lasting(1, &[(takes(20), 1); 10]);
+    let theirs: Vec<u64> = (0..10).map(|i| machine.color(1, i)).collect();
     let ours = machine.busy(0, &[(takes(5_000), 1); 2]);
     machine.cores[0].level(0);
-    assert_eq!(machine.queue(), [&theirs[..4], &ours[..]].concat());
+    assert_eq!(machine.queue(), [&theirs[..5], &ours[..]].concat());
 
     // Nor does it wait for what goes on.
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    let theirs = machine.busy(1, &[(takes(5_000), 1); 10]);
+    machine.cores[0].search.levels_at_ns = u64::MAX;
+    machine.lasting(1, &[(takes(700), 1); 10]);
     let ours = machine.busy(0, &[(penalized(500, 10), 80), (takes(500), 2)]);
     machine.end_quantum();
     assert_eq!(machine.checked_out(), ours[..1]);
     machine.cores[0].level(0);
     machine.end_quantum();
     assert_eq!(machine.checked_out(), theirs[..1]);
-}
-
-/// Where worth does not count, a hint says that there is as much as can be.
-#[test]
-fn what_is_due_is_levelled_where_worth_does_not_count() {
-    let mut machine = Machine::flat(2, without(false, true, false));
-    machine.busy(0, &[(takes(5_000), 1); 100]);
-    machine.busy(1, &[(takes(20_000), 1); 2]);
-    assert_eq!(machine.shared.cores[0].hint.worth_ns(), u64::MAX);
-    machine.cores[1].level(0);
-    assert_eq!((machine.queued(0), machine.queued(1)), (68, 34));
 }
 
 /// Else nobody would ever be woken for them.
@@ -209,20 +199,10 @@ fn the_base_algorithm_counts_what_is_checked_out() {
 }
 
 #[test]
-fn at_most_a_round_is_taken_at_once_and_the_rest_by_levelling() {
+fn at_most_a_round_is_taken_at_once() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     machine.busy(0, &vec![(takes(20_000), 1); 200]);
     assert_eq!(machine.steal(1).len(), 32);
-    for (ours, theirs) in [(64, 136), (96, 104), (101, 99)] {
-        let victim = machine.cores[1].search.levelling.expect("more is due");
-        machine.cores[1].level(victim);
-        // One of ours is checked out.
-        assert_eq!((machine.queued(1) + 1, machine.queued(0)), (ours, theirs));
-    }
-    assert_eq!(machine.cores[1].search.levelling, None);
-    // Nothing is taken from one that has less.
-    machine.cores[1].level(0);
-    assert_eq!((machine.queued(1) + 1, machine.queued(0)), (101, 99));
 }
 
 #[test]

@@ -5,7 +5,6 @@ use super::*;
 use crate::color::CoreId;
 use crate::event::maker::Maker;
 use crate::event::node::Sort;
-use crate::event::tag::ProfileId;
 use crate::sched::outbox::OUTBOX_MAX;
 use crate::shared::core_queue::QueueEnd;
 use crate::shared::{mail, poke};
@@ -240,67 +239,11 @@ fn limits_are_worked_out_anew_now_and_then() {
     assert_eq!(machine.run().len(), cost_ns.div_ceil(60) as usize);
 }
 
-/// Core 0 of three runs something, and the last of its victims has many colors that go on and on.
-fn beside_one_that_lasts() -> Machine {
-    let mut machine = Machine::flat(3, Heuristics::ALL);
-    machine.busy(0, &[]);
-    machine.run();
-    let mut section = Section::enter(&machine.shared, CoreId::of(2));
-    section.guarded.queues.lasting_out = 9;
-    section.write_hint();
-    drop(section);
-    machine
-}
-
-/// The quanta that it takes until it is found.
-fn found_after(machine: &mut Machine, busy: bool) -> u64 {
-    let color = machine.color(0, 3);
-    while machine.cores[0].search.levelling.is_none() {
-        machine.run();
-        machine.post(color, 20);
-        machine.cores[0].ran = busy;
-        machine.cores[0].exchange::<false>();
-    }
-    assert_eq!(machine.cores[0].search.levelling, Some(1));
-    assert!(machine.shared.cores[2].hint.is_asked());
-    Section::enter(&machine.shared, CoreId::of(2))
-        .guarded
-        .queues
-        .lasting_out = 0;
-    machine.cores[0].own.stats.quanta.get()
-}
-
-/// Whether another core has more colors that go on and on: one victim each time, every 16 quanta,
-/// and at each exchange of a core that is not busy.
-#[test]
-fn a_core_compares_itself_with_each_victim_in_turn() {
-    assert!(found_after(&mut beside_one_that_lasts(), false) <= 4);
-    assert_eq!(found_after(&mut beside_one_that_lasts(), true), 16);
-    // The other victim has its turn first.
-    let mut machine = beside_one_that_lasts();
-    let mut section = Section::enter(&machine.shared, CoreId::of(2));
-    let lasting = std::mem::take(&mut section.guarded.queues.lasting_out);
-    section.write_hint();
-    drop(section);
-    let color = machine.color(0, 3);
-    while machine.cores[0].own.stats.quanta.get() < 16 {
-        machine.run();
-        machine.post(color, 20);
-        machine.cores[0].ran = true;
-        machine.cores[0].exchange::<false>();
-    }
-    let mut section = Section::enter(&machine.shared, CoreId::of(2));
-    section.guarded.queues.lasting_out = lasting;
-    section.write_hint();
-    drop(section);
-    assert_eq!(found_after(&mut machine, true), 48);
-}
-
-/// After the quantum in which it found one.
+/// After the quantum in which it found one that has more of those that go on.
 #[test]
 fn a_core_takes_a_share_of_what_lasts_elsewhere() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    machine.busy(0, &[(takes(20_000), 1); 10]);
+    machine.lasting(0, &[(takes(20), 1); 10]);
     machine.cores[1].search.levelling = Some(0);
     machine.cores[1].end_quantum(0);
     assert_eq!((machine.queued(0), machine.queued(1)), (5, 5));
@@ -342,7 +285,9 @@ fn mail_without_its_poke_is_run_with_what_is_posted_here() {
     machine.cores[0].flush();
     assert_eq!(machine.queue(), [color]);
     machine.cores[0].exchange::<false>();
-    assert_eq!(machine.run(), [color, color]);
+    assert_eq!(machine.run(), [color]);
+    machine.cores[0].exchange::<false>();
+    assert_eq!(machine.run(), [color]);
     poke::send(&machine.shared, slot(color), &mut Vec::new());
     machine.cores[0].exchange::<false>();
     assert!(machine.cores[0].has_empty_checkout());
@@ -498,25 +443,6 @@ fn scouted(section: &mut Section<'_>) -> (Vec<u32>, usize) {
     (queued, at.expect("it is in the queue"))
 }
 
-/// Until it has taken its share of one, it looks at no other.
-#[test]
-fn a_core_compares_itself_with_one_victim_at_a_time() {
-    let mut machine = beside_one_that_lasts();
-    machine.cores[0].search.levelling = Some(0);
-    let color = machine.color(0, 3);
-    for _ in 0..4 {
-        machine.run();
-        machine.post(color, 20);
-        machine.cores[0].ran = false;
-        machine.cores[0].exchange::<false>();
-        assert_eq!(machine.cores[0].search.levelling, Some(0));
-    }
-    Section::enter(&machine.shared, CoreId::of(2))
-        .guarded
-        .queues
-        .lasting_out = 0;
-}
-
 /// Core 0 with this many colors in its queue that last, each with an event that takes this long.
 fn lasting(colors: usize, takes_ns: u64) -> Machine {
     let mut machine = Machine::flat(2, Heuristics::ALL);
@@ -616,7 +542,7 @@ fn a_quantum_is_longer_while_nobody_is_idle() {
     assert_eq!(now(), [2_400, 5_000]);
 }
 
-/// Until what it takes sums to a quantum, and what may be longer than a wake-up goes alone.
+/// Until what it takes sums to a quantum.
 #[test]
 fn a_core_checks_out_a_quantum() {
     let taken = |quantum_ns: u64, each: &[u64]| {
@@ -636,83 +562,6 @@ fn a_core_checks_out_a_quantum() {
     assert_eq!(taken(600, &[300, 300, 1]), 2);
     assert_eq!(taken(600, &[300, 301]), 1);
     assert_eq!(taken(600, &[601]), 1);
-    // Exactly a wake-up, and more than that.
-    assert_eq!(taken(19_000, &[WAKE_COST_NS, 1]), 2);
-    assert_eq!(taken(19_000, &[WAKE_COST_NS + 1, 1]), 1);
-    assert_eq!(taken(19_000, &[1, WAKE_COST_NS + 1]), 1);
-}
-
-/// Of a handler that was not known when its event was posted.
-/// What has been long may be so again, and others would wait behind it: but on one core they do
-/// anyway.
-#[test]
-fn what_may_be_long_goes_alone_where_anybody_could_steal() {
-    for (cores, together) in [(1, 2), (2, 1)] {
-        let mut machine = Machine::flat(cores, Heuristics::ALL);
-        let [short, second] = [0, 1].map(|i| machine.color(0, i));
-        let handler = takes(20);
-        post(&mut machine.cores[0], handler, second);
-        machine.cores[0].exchange::<false>();
-        assert_eq!(machine.run(), [second]);
-        let profile = machine.cores[0].current.profile();
-        let profile = machine.shared.profiles.get(profile);
-        profile.suspect(2 * WAKE_COST_NS, WAKE_COST_NS);
-        machine.post(short, 20);
-        post(&mut machine.cores[0], handler, second);
-        machine.cores[0].exchange::<false>();
-        assert_eq!(machine.checked_out().len(), together, "{cores} cores");
-    }
-}
-
-/// What was posted before its handler had run, and was taken for 50 us each.
-#[test]
-fn outdated_events_are_judged_by_what_is_known_now() {
-    // One each, some, and more than a turn takes.
-    for (each, known_ns, together) in [(1, 20, 3), (3, 20, 3), (14, 20, 3), (3, 700, 1)] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
-        static HANDLER: Handler = Handler::new("unknown");
-        let colors = [0, 1, 2].map(|i| machine.color(0, i));
-        for color in colors {
-            (0..each).for_each(|_| post(&mut machine.cores[0], &HANDLER, color));
-        }
-        machine.cores[0].flush();
-        let first = ProfileId::new(ProfileId::FIRST);
-        let profile = machine.shared.profiles.get(first.unwrap());
-        (0..10).for_each(|_| profile.record(known_ns, WAKE_COST_NS, true));
-        machine.cores[0].exchange::<false>();
-        assert_eq!(
-            machine.checked_out().len(),
-            together,
-            "{each}, {known_ns} ns"
-        );
-        // And each has its whole turn, which takes a quantum of 600 ns at most.
-        let turn = each.min(600_u64.div_ceil(known_ns)).min(10) as usize;
-        let expected = colors[..together]
-            .iter()
-            .flat_map(|&color| vec![color; turn]);
-        assert!(
-            machine.run().into_iter().eq(expected),
-            "{each}, {known_ns} ns"
-        );
-    }
-}
-
-/// All that are posted to a color by one that was not known, and then by one that is.
-#[test]
-fn a_color_is_not_judged_by_one_outdated_event() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
-    static HANDLER: Handler = Handler::new("unknown");
-    let colors = [0, 1, 2].map(|i| machine.color(0, i));
-    for color in colors {
-        post(&mut machine.cores[0], &HANDLER, color);
-        (0..9).for_each(|_| machine.post(color, 2_000));
-    }
-    machine.cores[0].flush();
-    let first = ProfileId::new(ProfileId::FIRST);
-    let profile = machine.shared.profiles.get(first.unwrap());
-    (0..10).for_each(|_| profile.record(20, WAKE_COST_NS, true));
-    machine.cores[0].exchange::<false>();
-    assert_eq!(machine.checked_out(), [colors[0]]);
 }
 
 /// Of two handlers that are known, the second is not taken for the cause.

@@ -192,45 +192,6 @@ fn what_goes_straight_in_is_at_most_a_quantum() {
     }
 }
 
-/// On one core, where nothing is too long for the others: what is timed each time has a quantum of
-/// its own.
-#[test]
-fn what_is_timed_does_not_go_straight_in() {
-    let mut pair = Pair::on(1);
-    assert_eq!(pair.fill(2_001), 0);
-    let mut pair = Pair::on(1);
-    assert_eq!(pair.fill(2_000), 1);
-}
-
-/// Of two handlers with the same mean, only the one whose events hardly ever take much longer.
-#[test]
-fn what_may_take_long_does_not_go_straight_in() {
-    for (ns, goes_in) in [([1_500, 1_500], true), ([0, 7_500], false)] {
-        let (mut machine, handler) = (Machine::flat(2, Heuristics::ALL), takes(1_500));
-        // So that a quantum has room for one.
-        machine.cost(Distance::SharedL1, 5_000);
-        machine.renew();
-        let color = machine.color(0, 7);
-        post(&mut machine.cores[0], handler, color);
-        machine.cores[0].exchange::<false>();
-        assert_eq!(machine.run(), [color]);
-        machine.cores[0].exchange::<false>();
-        let profile = machine.cores[0].current.profile();
-        let profile = machine.shared.profiles.get(profile);
-        let long_ns = machine.shared.wake_cost.long_ns();
-        // One in five.
-        for i in 0..4_100 {
-            profile.record(ns[usize::from(i % 5 == 0)], long_ns, true);
-        }
-        let raw_ns = profile.estimate().raw_ns();
-        assert!(!profile.wants_timing() && raw_ns < 2_000, "{raw_ns} ns");
-        assert_eq!(u64::from(profile.tail_ns()) <= long_ns, goes_in);
-        let mut pair = Pair::of(machine);
-        post(&mut pair.machine.cores[0], handler, pair.a);
-        assert_eq!(!pair.machine.cores[0].has_outbox(), goes_in);
-    }
-}
-
 #[test]
 fn what_is_posted_between_quanta_waits_for_the_exchange() {
     let mut pair = Pair::on(2);

@@ -215,15 +215,13 @@ fn a_thief_takes_the_mail_that_was_left() {
     assert!(machine.steal(1).contains(&mailed));
 }
 
-/// Half of the difference, counting what is not worth a steal, and at most a round; nothing if
-/// there is none.
+/// Half of the difference, at most a round; nothing if there is none.
 #[test]
 fn a_core_levels_with_a_victim_that_has_more() {
-    let level = |ours: &[u64], theirs: &[u64], sleeper: bool| {
+    let level = |ours: usize, theirs: usize, sleeper: bool| {
         let mut machine = Machine::flat(4, Heuristics::ALL);
-        let queued = |each: &[u64]| each.iter().map(|&ns| (takes(ns), 1)).collect::<Vec<_>>();
-        machine.busy(1, &queued(ours));
-        machine.busy(0, &queued(theirs));
+        machine.lasting(1, &vec![(takes(20), 1); ours]);
+        machine.lasting(0, &vec![(takes(20), 1); theirs]);
         if sleeper {
             machine.sleep(3);
         }
@@ -231,23 +229,17 @@ fn a_core_levels_with_a_victim_that_has_more() {
         let victim = machine.cores[1].own.victims[2].0;
         assert_eq!(victim, CoreId::of(0));
         machine.cores[1].level(2);
-        let taken = machine.queued(1) - ours.len();
         assert_eq!(machine.cores[1].search.levelling, None);
-        assert!(
-            machine.cores[1].timing.quantum.is_none(),
-            "no quantum begins"
-        );
-        (taken, wakes(&machine, 1))
+        (machine.queued(1) - ours, wakes(&machine, 1))
     };
-    assert_eq!(level(&[20_000], &[20_000], false), (0, 0));
-    assert_eq!(level(&[20_000], &[20_000; 3], false), (1, 0));
-    // What there is more is too little: with a color the thief would have more than the victim has.
-    assert_eq!(level(&[20_000], &[20_000, 20, 20], false), (0, 0));
-    assert_eq!(level(&[], &[20_000; 4], false), (2, 0));
-    // There is more than the two need, for one that sleeps; or too little.
-    assert_eq!(level(&[], &[20_000; 4], true), (2, 1));
-    assert_eq!(level(&[], &[2_000; 4], true), (2, 0));
-    assert_eq!(level(&[20_000], &[20_000], true), (0, 0));
+    assert_eq!(level(1, 1, false), (0, 0));
+    assert_eq!(level(1, 3, false), (1, 0));
+    assert_eq!(level(0, 1, false), (1, 0));
+    assert_eq!(level(0, 4, false), (2, 0));
+    assert_eq!(level(0, 100, false), (32, 0));
+    // There is more than the two need, for one that sleeps.
+    assert_eq!(level(0, 4, true), (2, 1));
+    assert_eq!(level(1, 1, true), (0, 0));
 }
 
 #[test]
@@ -275,83 +267,81 @@ fn a_core_does_not_sleep_on_work() {
 }
 
 /// Core 0 compares itself with another.
-fn compare_with(machine: &Machine, search: &mut Search, looks: u64) -> Option<usize> {
+fn compare_with(machine: &Machine, search: &mut Search) -> Option<usize> {
     let Core { own, clock, .. } = &machine.cores[0];
     let section = Section::enter(&machine.shared, CoreId::of(0));
-    compare(&section, own, looks, search, clock)
+    compare(&section, own, search, clock)
 }
 
-/// One that has fewer by one takes one in the end, and then it is the other's turn.
+/// One that has fewer takes one, and 2 ms later it may be the other's turn.
 #[test]
-fn colors_that_last_rotate_where_they_cannot_be_shared_evenly() {
+fn colors_that_last_change_sides_where_they_cannot_be_shared_evenly() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     machine.lasting(0, &[(takes(20), 1); 2]);
     machine.lasting(1, &[(takes(20), 1); 3]);
     let mut search = Search::new(1);
     let look = |machine: &Machine, search: &mut Search| {
-        let found = compare_with(machine, search, 0);
+        let found = compare_with(machine, search);
         assert_eq!(machine.shared.cores[1].hint.is_asked(), found.is_some());
         found
     };
-    assert_eq!(look(&machine, &mut search), None);
-    machine.wait(1_999_999);
-    assert_eq!(look(&machine, &mut search), None);
-    machine.wait(1);
-    assert_eq!(look(&machine, &mut search), Some(0));
-    // It is as due until it has taken one.
-    assert_eq!(look(&machine, &mut search), Some(0));
-    machine.cores[0].search.rotates_at_ns = search.rotates_at_ns;
+    // Until it has taken one.
+    assert_eq!([0, 1].map(|_| look(&machine, &mut search)), [Some(0); 2]);
     machine.cores[0].level(0);
     assert_eq!([0, 1].map(|core| machine.queued(core)), [3, 2]);
-    // Not at once again, and never where they have the same.
-    assert_eq!(machine.cores[0].search.rotates_at_ns, None);
+    assert!(!machine.shared.cores[1].hint.is_asked());
+    let levels_at_ns = machine.cores[0].search.levels_at_ns;
+    assert_eq!(
+        levels_at_ns,
+        machine.now_ns.load(Ordering::Relaxed) + 2_000_000
+    );
     machine.cores[0].level(0);
     assert_eq!([0, 1].map(|core| machine.queued(core)), [3, 2]);
-    let mut machine = Machine::flat(2, Heuristics::ALL);
-    machine.lasting(0, &[(takes(20), 1); 3]);
-    machine.lasting(1, &[(takes(20), 1); 3]);
-    machine.wait(10_000_000);
+    // Never where they have the same, or about the same.
     assert_eq!(look(&machine, &mut search), None);
-    assert_eq!(search.rotates_at_ns, None);
+    for (ours, theirs, more) in [
+        (0, 1, true),
+        (3, 4, true),
+        (4, 5, false),
+        (4, 6, true),
+        (40, 50, false),
+    ] {
+        let mut machine = Machine::flat(2, Heuristics::ALL);
+        machine.lasting(0, &vec![(takes(20), 1); ours]);
+        machine.lasting(1, &vec![(takes(20), 1); theirs]);
+        let found = compare_with(&machine, &mut Search::new(1));
+        assert_eq!(found.is_some(), more, "{ours} and {theirs}");
+    }
 }
 
-/// A quarter more, and more than one more.
+/// One after the other, and all of them every 2 ms.
 #[test]
-fn a_victim_has_clearly_more_that_lasts() {
-    for (ours, theirs, more) in [
-        (0, 1, false),
-        (0, 2, true),
-        (4, 6, false),
-        (4, 7, true),
-        (8, 11, false),
-        (8, 12, true),
-    ] {
-        let machine = Machine::flat(2, Heuristics::ALL);
-        let lasting = |core, colors| {
-            let mut section = Section::enter(&machine.shared, core);
-            section.guarded.queues.lasting_out = colors;
-            section.write_hint();
-        };
-        lasting(CoreId::of(0), ours);
-        lasting(CoreId::of(1), theirs);
-        let found = compare_with(&machine, &mut Search::new(1), 0);
-        assert_eq!(found, more.then_some(0), "{ours} and {theirs}");
-        assert_eq!(machine.shared.cores[1].hint.is_asked(), more);
-        [0, 1].iter().for_each(|&core| lasting(CoreId::of(core), 0));
-    }
-    // Where many wait on both cores it does not matter where the few are that last.
-    for (ours, more) in [(10, true), (300, false)] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
-        machine.busy(0, &vec![(takes(20), 1); ours]);
-        machine.busy(1, &[(takes(20), 1); 200]);
-        let mut section = Section::enter(&machine.shared, CoreId::of(1));
-        section.guarded.queues.lasting_out = 9;
-        section.write_hint();
-        section.guarded.queues.lasting_out = 0;
-        drop(section);
-        let found = compare_with(&machine, &mut Search::new(1), 0);
-        assert_eq!(found, more.then_some(0), "beside {ours}");
-    }
+fn a_core_compares_itself_with_each_victim_in_turn() {
+    let mut machine = Machine::flat(4, Heuristics::ALL);
+    let mut search = Search::new(3);
+    let looks = |machine: &Machine, search: &mut Search| {
+        let before = search.compared;
+        let found = compare_with(machine, search);
+        (before, found, search.compared)
+    };
+    assert_eq!(
+        [0; 3].map(|_| looks(&machine, &mut search)),
+        [(0, None, 1), (1, None, 2), (2, None, 0)]
+    );
+    machine.lasting(2, &[(takes(20), 1); 1]);
+    assert_eq!(looks(&machine, &mut search), (0, None, 0));
+    machine.wait(1_999_999);
+    assert_eq!(looks(&machine, &mut search), (0, None, 0));
+    machine.wait(1);
+    let victims: Vec<_> = machine.cores[0]
+        .own
+        .victims
+        .iter()
+        .map(|of| of.0.index())
+        .collect();
+    let rank = victims.iter().position(|&core| core == 2).unwrap();
+    (0..rank).for_each(|_| assert_eq!(looks(&machine, &mut search).1, None));
+    assert_eq!(looks(&machine, &mut search), (rank, Some(rank), rank));
     let alone = Machine::flat(1, Heuristics::ALL);
-    assert_eq!(compare_with(&alone, &mut Search::new(0), 0), None);
+    assert_eq!(compare_with(&alone, &mut Search::new(0)), None);
 }
