@@ -4,7 +4,7 @@
 //! `cargo bench -p mely-bench --features ablation --bench ablation -- [--rules A,B] [--rows A,B]
 //! [--rounds N] [--file F]`. Each run is a line of F, and what is in F already is not run again.
 
-use mely_bench::measure::Plan;
+use mely_bench::measure::{Plan, Spread};
 use mely_bench::response::load::ROWS;
 use mely_bench::response::{Bench, table};
 use mely_bench::rows::{self, Row};
@@ -133,14 +133,11 @@ fn of_run(run: &Run) -> f64 {
     if run.samples_ns.is_empty() {
         return run.ns();
     }
-    let mut all = run.samples_ns.clone();
-    all.sort_unstable();
-    all[all.len() / 2] as f64
+    median(run.samples_ns.iter().map(|&ns| ns as f64))
 }
 
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_unstable_by(f64::total_cmp);
-    all[all.len() / 2]
+fn median(all: impl Iterator<Item = f64>) -> f64 {
+    Spread::of(all.collect()).median
 }
 
 struct Options {
@@ -258,7 +255,7 @@ fn print(row: &str, variants: &[(String, String)], known: &Known) {
         let runs = &known[&(row.to_owned(), variant.to_owned())];
         let figures = runs.first().map_or(0, Vec::len);
         (0..figures)
-            .map(|at| median(runs.iter().map(|run| run[at]).collect()))
+            .map(|at| median(runs.iter().map(|run| run[at])))
             .collect::<Vec<_>>()
     };
     let base: Vec<f64> = {

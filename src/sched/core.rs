@@ -592,7 +592,7 @@ impl Core {
             return true;
         }
         self.current.at_end = 0;
-        self.end_timing(self.current.started_ns);
+        self.end_timing();
         false
     }
 

@@ -1,12 +1,12 @@
 //! Levelling: a core that is never idle takes colors from one that has more of those that go on.
 //!
-//! This is not in the papers, which steal when idle. Colors that post to themselves would stay where
-//! they started: a core with a single one of them is never idle again, whatever another core has. So
-//! every [`PERIOD_NS`] each core [compares](compare) itself with the others, by the number of colors
-//! that last ([`crate::shared::color_queue::Endurance`]): however many events each of them has, it
-//! goes on. From one that has more it takes some, until both have the same: from one that has more by
-//! a quarter, so that many do not change sides without an end. Of three such colors on two cores one
-//! does each time.
+//! This is not in the papers, which steal when idle. Colors that post to themselves would stay
+//! where they started: a core with a single one of them is never idle again, whatever another core
+//! has. So every [`PERIOD_NS`] each core [compares](compare) itself with the others, by the number
+//! of colors that last ([`crate::shared::color_queue::Endurance`]): however many events each of
+//! them has, it goes on. From one that has more it takes some, until both have the same: from one
+//! that has more by a quarter, so that many do not change sides without an end. Of three such
+//! colors on two cores one does each time.
 
 use super::core::Core;
 use super::section::Section;
@@ -48,8 +48,8 @@ impl Core {
     }
 }
 
-/// Looks, if it is time to, whether a victim has more colors that last than this core, whose lock is
-/// held: neither would ever be idle, and steal. The rank of that victim.
+/// Looks, if it is time to, whether a victim has more colors that last than this core, whose lock
+/// is held: neither would ever be idle, and steal. The rank of that victim.
 #[inline(never)]
 pub(super) fn compare(
     section: &Section<'_>,

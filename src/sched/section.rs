@@ -516,8 +516,8 @@ impl<'a> Section<'a> {
     /// Colors fit until what their next turns take, unpenalized, sums to the quantum. The first one
     /// is taken in any case, and each with all its events, which are hidden from thieves for one
     /// quantum. One that drags memory along and had events left after its last turn goes alone, to
-    /// have a whole quantum. Returns what is left of the quantum, in ns; negative if it is over, or if others
-    /// wait for their turn.
+    /// have a whole quantum. Returns what is left of the quantum, in ns; negative if it is over, or
+    /// if others wait for their turn.
     #[inline(always)]
     pub(crate) fn check_out(
         &mut self,

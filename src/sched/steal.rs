@@ -6,8 +6,8 @@
 //! until thief and victim have the same, but at most [`ROUND`] in one critical section; the new
 //! owner is published; the lock is released. All that was stolen, if it is more than one color, is
 //! linked into the thief's core-queue, where others see it, and a quantum of it is checked out; a
-//! single color goes straight into the checkout. The cost does not depend on how many events are queued: a
-//! color moves with its whole FIFO. What is measured is the cost of a color.
+//! single color goes straight into the checkout. The cost does not depend on how many events are
+//! queued: a color moves with its whole FIFO. What is measured is the cost of a color.
 //!
 //! A victim is worth a visit if the time-left of its worthy colors is at least the measured steal
 //! cost of that distance; or if it is *stuck* and has a color queued or a poke. It is stuck in an

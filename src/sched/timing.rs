@@ -142,8 +142,8 @@ impl Core {
         }
     }
 
-    /// Begins to time the event that is about to run, and unless it is a mere sample,
-    /// makes sure beforehand that others are not left to wait for it.
+    /// Begins to time the event that is about to run, and unless it is a mere sample, makes sure
+    /// beforehand that others are not left to wait for it.
     #[inline(never)]
     pub(super) fn begin_timing(&mut self, wanted: bool) {
         // Of a core that is fresh nobody else would find out that an event is long.
@@ -222,10 +222,10 @@ impl Core {
     }
 
     #[inline(never)]
-    pub(super) fn end_timing(&mut self, started_ns: u64) {
+    pub(super) fn end_timing(&mut self) {
         let now_ns = self.clock.now_ns();
         let took_ns = now_ns
-            .saturating_sub(started_ns + self.timing.clock_cost_ns)
+            .saturating_sub(self.current.started_ns + self.timing.clock_cost_ns)
             .max(EVENT_MIN_NS);
         let profile = self.shared.profiles.get(self.current.profile());
         let due = self.timing.lot.is_due();

@@ -13,14 +13,14 @@
 //! turns. (Mely §III-C, for the core that has the color: there a penalty keeps thieves away.) For
 //! the same reason it is checked out alone from then on, and each such turn takes a whole quantum,
 //! however many events that is (`Section::fits`, `Core::next_color`). A color of which nobody said
-//! so, and no steal has taught it, goes to the tail.
+//! so goes to the tail.
 //!
 //! **Nothing starves.** A quantum in which a turn was waited for, from the tail, pays for [`EACH`]
 //! newer ones, of whatever color the posts come from; they pay for none. So who waits is passed by
 //! [`EACH`] turns for each that was before it, and by those that were paid for already; and colors
-//! that post to each other without an end are at the tail again after that many. Of those turns [`EACH`] at most are of colors that go on, and a quantum that
-//! has one of the newest pays for none of these: so such a color has [`EACH`] turns more than its
-//! own.
+//! that post to each other without an end are at the tail again after that many. Of those turns
+//! [`EACH`] at most are of colors that go on, and a quantum that has one of the newest pays for
+//! none of these: so such a color has [`EACH`] turns more than its own.
 //!
 //! **What it costs**: among chains that go on without an end, each event of which posts to a color
 //! that has nothing to do, an event from outside waits longer: on two cores with 64 chains of 2 us
@@ -37,8 +37,8 @@
 //! so is a color that is put first while it is one of the newest. Then a turn that was waited for
 //! counts as one of them, and does not pay.
 
-/// Newer turns that a quantum pays for in which one was waited for: as many as the rest of a request takes that
-/// is split in two halves and put together again.
+/// Newer turns that a quantum pays for in which one was waited for: as many as the rest of a
+/// request takes that is split in two halves and put together again.
 const EACH: u32 = 4;
 
 /// What a core has paid for, and who is at the head of its core-queue.

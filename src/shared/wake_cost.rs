@@ -1,11 +1,11 @@
 //! What a wake-up costs: the time from the ring of a sleeping core's doorbell until that core runs
-//! again. It decides what is worth waking somebody for, and so what is *long*: an event behind which
-//! nothing is to wait.
+//! again. It decides what is worth waking somebody for, and so what is *long*: an event behind
+//! which nothing is to wait.
 //!
 //! It depends on the machine, on what its processors do when they sleep, and on who else runs
 //! there: from 2 us to 50. So it is measured. A core that rings another notes when, beside the
-//! doorbell ([`super::bells`]), and who was woken looks how long ago that is. Wake-ups by threads that
-//! are no cores are not measured: a core decides about those by cores.
+//! doorbell ([`super::bells`]), and who was woken looks how long ago that is. Wake-ups by threads
+//! that are no cores are not measured: a core decides about those by cores.
 //!
 //! What is kept is the median. A wake-up that waited for a processor takes milliseconds, and a mean
 //! would remember it for long. Each core has a tally ([`Tally`]) of its wake-ups that took longer

@@ -76,7 +76,7 @@ impl ForkJoin for Data {
                 line.0.store(round.into(), Relaxed);
             }
             let rounds = &self.rounds;
-            rounds.post(cx, index, Some(&READS), move |cx: &mut C| {
+            rounds.post(cx, index, &READS, move |cx: &mut C| {
                 self.lines.touch(index as usize, cx.core());
                 charge::read(buffer);
                 for line in buffer {
@@ -88,7 +88,7 @@ impl ForkJoin for Data {
                 self.end(cx, world, index, round);
             });
             let other = COLORS + index;
-            rounds.post(cx, other, Some(&COMPUTES), move |cx: &mut C| {
+            rounds.post(cx, other, &COMPUTES, move |cx: &mut C| {
                 self.end(cx, world, other, round);
             });
         }

@@ -77,7 +77,7 @@ impl Work for Hop {
 }
 
 /// A number whose bits are as good as drawn: MurmurHash3's last step.
-fn mixed(number: u32) -> u32 {
+pub(super) fn mixed(number: u32) -> u32 {
     let mut mixed = (number ^ (number >> 16)).wrapping_mul(0x85eb_ca6b);
     mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
     mixed ^ (mixed >> 16)

@@ -114,7 +114,7 @@ impl Data {
         C: Context + ?Sized,
         F: FnOnce(&mut C) + Send + 'static,
     {
-        self.rounds.post(cx, index, Some(note), f);
+        self.rounds.post(cx, index, note, f);
     }
 }
 

@@ -86,18 +86,14 @@ impl Rounds {
         index / self.homes * cores + self.home(index) as u32
     }
 
-    /// Posts to the world's color `index`, with a handler's annotations if the scheduler is told.
+    /// Posts to the world's color `index`, with a handler's annotations.
     #[inline]
-    pub(super) fn post<C, F>(&self, cx: &mut C, index: u32, told: Option<&'static Note>, f: F)
+    pub(super) fn post<C, F>(&self, cx: &mut C, index: u32, note: &'static Note, f: F)
     where
         C: Context + ?Sized,
         F: FnOnce(&mut C) + Send + 'static,
     {
-        let color = self.color(index);
-        match told {
-            Some(note) => cx.post_noted(color, note, f),
-            None => cx.post(color, f),
-        }
+        cx.post_noted(self.color(index), note, f);
     }
 
     /// The world's color `index` has run its last event of a round.

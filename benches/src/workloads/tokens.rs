@@ -1,6 +1,7 @@
 //! A few hundred tokens that go from color to color, and compute in each: by chance, after Zipf's
 //! law, so that few colors have most of the events; or round a pipeline of stages.
 
+use super::hop::mixed;
 use super::spin::{iterations, spin};
 use super::{Table, Work, Workload, finish, world};
 use crate::world::SEED;
@@ -93,13 +94,6 @@ impl Data {
         let number = mixed(token.wrapping_mul(0x9E37_79B1) ^ step) >> 16;
         self.drawn[number as usize].into()
     }
-}
-
-/// A number whose bits are as good as drawn: MurmurHash3's last step.
-fn mixed(number: u32) -> u32 {
-    let mut mixed = (number ^ (number >> 16)).wrapping_mul(0x85eb_ca6b);
-    mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
-    mixed ^ (mixed >> 16)
 }
 
 impl Work for Tokens {
