@@ -4,7 +4,8 @@
 //! which loom reports.
 
 use crate::support::{
-    Done, HALF, LONG, RUNS, SHORT, WORTHY, all_has_run, room_in, settle, steps, within,
+    Done, HALF, LONG, OTHER, RUNS, SHORT, WORTHY, all_has_run, beside_a_sleeper, room_in, settle,
+    steps, within,
 };
 use loom::thread;
 use mely::model::{Plan, World};
@@ -14,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Further colors of core 0: of two cores, and of three.
-const OTHER: Color = Color::new(2);
 const THIRD: Color = Color::new(4);
 const THIRDS: Color = Color::new(3);
 /// A color of core 0 of four.
@@ -87,28 +87,9 @@ fn post_and_wait(waits: &'static Handler, posted: &'static Handler) {
         cx.flush();
         done.wait();
     };
-    beside_a_sleeper(World::new(Plan::cores(2)), &oracle, waits, start);
-}
-
-/// Runs this event of the handler on one core. The other one sleeps, or is about to, and must run
-/// the only event of [`OTHER`].
-fn beside_a_sleeper<F>(world: World, oracle: &Oracle, handler: &'static Handler, start: F)
-where
-    F: FnOnce(&mut Cx) + Send + 'static,
-{
-    let mut busy = world.core(0);
-    let mut sleeper = world.core(1);
-    world
-        .poster()
-        .post_callback(handler.on(RUNS, start))
-        .unwrap();
-    let driven = thread::spawn(move || sleeper.drive());
-    busy.step();
-    world.stop();
-    busy.drive();
-    driven.join().unwrap();
-    oracle.assert_ran(OTHER, &[(0, 1)]);
-    all_has_run(world, busy, oracle);
+    let world = World::new(Plan::cores(2));
+    let busy = world.core(0);
+    beside_a_sleeper(world, &oracle, busy, (), waits, start);
 }
 
 /// An event publishes a short one alone, and the next one of its color is long, and waits for it:
@@ -131,7 +112,8 @@ fn published_before_a_long_handler() {
             drop(room);
             cx.post_callback(LONG.on(RUNS, move |_cx: &mut Cx| done.wait()));
         };
-        beside_a_sleeper(world, &oracle, &SHORT, start);
+        let busy = world.core(0);
+        beside_a_sleeper(world, &oracle, busy, (), &SHORT, start);
     });
 }
 

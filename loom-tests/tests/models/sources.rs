@@ -1,16 +1,14 @@
 //! Event sources that other cores visit while their own core is inside a long event: nothing that
 //! comes waits for it, and what comes is brought out in order.
 
-use crate::support::{Done, RUNS, all_has_run, settle};
+use crate::support::{Done, OTHER, all_has_run, beside_a_sleeper, settle};
 use loom::thread;
 use mely::model::{Plan, Wire, World};
-use mely::{Color, Cx, Handler};
+use mely::{Cx, Handler};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Another color of core 0.
-const OTHER: Color = Color::new(2);
 /// So long that its core's source is watched meanwhile.
 static VERY_LONG: Handler = Handler::new("very long").time(Duration::from_micros(200));
 
@@ -27,8 +25,7 @@ fn brought_out() {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(2));
         let wire = Wire::new(1);
-        let mut busy = world.core_with_wire(0, &wire);
-        let mut sleeper = world.core(1);
+        let busy = world.core_with_wire(0, &wire);
         let done = Done::of(1);
         let event = done.after(oracle.event(0, 0));
         let completed = event.callback_of_core(&VERY_LONG, OTHER);
@@ -37,15 +34,7 @@ fn brought_out() {
             its.complete(completed);
             done.wait();
         };
-        let start = VERY_LONG.on(RUNS, start);
-        world.poster().post_callback(start).unwrap();
-        let driven = thread::spawn(move || sleeper.drive());
-        busy.step();
-        world.stop();
-        busy.drive();
-        driven.join().unwrap();
-        oracle.assert_ran(OTHER, &[(0, 1)]);
-        all_has_run(world, (busy, wire), &oracle);
+        beside_a_sleeper(world, &oracle, busy, wire, &VERY_LONG, start);
     });
 }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// A color of core 0, which no model steals: what runs while the others are at work.
 pub(crate) const RUNS: Color = Color::new(0);
+/// Of two cores, another color of the same one.
+pub(crate) const OTHER: Color = Color::new(2);
 
 /// Not worth a steal, let alone a wake-up.
 pub(crate) static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(100));
@@ -49,6 +51,32 @@ impl Done {
             done.0.0.notify();
         })
     }
+}
+
+/// Runs this event of the handler on the busy core. The other one sleeps, or is about to, and must
+/// run the only event of [`OTHER`]. `besides`: what else the world consists of.
+pub(crate) fn beside_a_sleeper<T, F>(
+    world: World,
+    oracle: &Oracle,
+    mut busy: Core,
+    besides: T,
+    handler: &'static Handler,
+    start: F,
+) where
+    F: FnOnce(&mut Cx) + Send + 'static,
+{
+    let mut sleeper = world.core(1);
+    world
+        .poster()
+        .post_callback(handler.on(RUNS, start))
+        .unwrap();
+    let driven = thread::spawn(move || sleeper.drive());
+    busy.step();
+    world.stop();
+    busy.drive();
+    driven.join().unwrap();
+    oracle.assert_ran(OTHER, &[(0, 1)]);
+    all_has_run(world, (busy, besides), oracle);
 }
 
 /// Nothing is left when all are done: no event and no mail, and, once `parts` of the world are
