@@ -158,6 +158,7 @@ pub mod model;
 pub mod net;
 #[cfg(feature = "tracing")]
 mod notice;
+mod policy;
 mod post;
 mod random;
 mod record;
@@ -194,13 +195,13 @@ pub use crate::host::refused::Refused;
 pub use crate::host::stats::{BlockingStats, ColorDepth, CoreStats, Stats, StealStats};
 pub use crate::host::unfinished::{Obstacle, Unfinished};
 pub use crate::host::watchdog::SlowHandler;
+pub use crate::policy::{Heuristics, Stealing};
 pub use crate::post::Post;
 pub use crate::record::{RecordingState, RecordingStats};
 #[cfg(not(loom))]
 pub use crate::runtime::builder::{BuildError, Builder, Cores};
 #[cfg(not(loom))]
 pub use crate::runtime::{Finish, RunError, Runtime};
-pub use crate::shared::policy::{Heuristics, Stealing};
 pub use crate::shared::working::WorkingCoresError;
 pub use crate::task::Task;
 pub use crate::task::ambient::{NoContext, try_with_cx, with_cx};

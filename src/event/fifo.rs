@@ -20,6 +20,7 @@ use super::times::{Times, Totals};
 use crate::Color;
 use crate::ablation::{Rule, without};
 use crate::memory::prefetch;
+use crate::policy::numbers::PREFETCH_LEAD;
 use crate::sync::{CellMut, charge};
 use std::hint::select_unpredictable;
 use std::ptr::NonNull;
@@ -44,7 +45,7 @@ impl From<Event> for Chunk {
 
 /// How many places behind an event of a chunk the one is to which it jumps. The last ones of a
 /// chunk, and the first one of several, jump to themselves.
-pub(super) const JUMP: usize = if cfg!(loom) { 2 } else { 8 };
+pub(super) const JUMP: usize = PREFETCH_LEAD as usize;
 
 /// The last events of a chunk that grows, whose jumps are still to be set.
 #[derive(Debug)]

@@ -6,9 +6,6 @@
 
 use crate::random::Random;
 
-/// What is recorded less often is known too late.
-const PERIOD_MAX: usize = 32;
-
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Lot {
@@ -19,10 +16,10 @@ pub(crate) struct Lot {
 }
 
 impl Lot {
-    /// That of a core, of this many: all of up to 32 together record as many as one would.
+    /// That of a core, of this many: all of them together record as many as one would.
     pub(crate) fn new(core: usize, cores: usize) -> Lot {
         Lot {
-            period: cores.min(PERIOD_MAX),
+            period: cores,
             left: 1,
             random: Random::new(core as u64),
         }
@@ -51,7 +48,7 @@ mod tests {
             let seen = (0..100_000).filter(|_| lot.is_due()).count();
             assert!(seen.abs_diff(expected) <= expected / 20, "{lot:?}");
         };
-        for (cores, recorded) in [(1, 100_000), (2, 50_000), (8, 12_500), (128, 3_125)] {
+        for (cores, recorded) in [(1, 100_000), (2, 50_000), (8, 12_500), (128, 781)] {
             near(Lot::new(cores - 1, cores), recorded);
         }
         // Each phase of what is regular.

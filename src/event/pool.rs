@@ -25,6 +25,7 @@
 
 use super::node::{Class, Empty, Owned, Room};
 use crate::memory::prefetch_to_write;
+use crate::policy::numbers::PREFETCH_LEAD;
 use crate::sync::relaxed::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, charge, fault};
 use std::collections::VecDeque;
@@ -41,10 +42,6 @@ const _: () = assert!(STOCK_MAX.is_power_of_two());
 
 /// The stocks of all pools are at most this part of the limit of events.
 const STOCKS_PART: usize = 32;
-
-/// A node's lines are asked for this many nodes before it is taken: some 200 ns. To be written,
-/// since another core may have run its event, and has read the node and not written it.
-const AHEAD: usize = 8;
 
 /// Where pools exchange nodes, and the owner of all slabs.
 #[derive(Debug)]
@@ -317,7 +314,9 @@ impl Pool {
             Some(node) => node,
             None => match list.pop() {
                 Some(node) => {
-                    let later = &list.ring[(list.head + AHEAD) % STOCK_MAX];
+                    // To be written, since another core may have run its event, and has read the
+                    // node and not written it.
+                    let later = &list.ring[(list.head + PREFETCH_LEAD as usize) % STOCK_MAX];
                     let later = later.as_ref().map_or(std::ptr::null_mut(), Owned::at);
                     for line in 0..class.node_bytes() / 64 {
                         prefetch_to_write(later.cast::<[u8; 64]>().wrapping_add(line));

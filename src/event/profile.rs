@@ -22,8 +22,12 @@
 
 use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
 use super::tag::{PROFILES_MAX, ProfileId, Tag};
-use super::times::{COARSE_NS, Times, UNKNOWN_NS};
+use super::times::Times;
 use crate::ablation::{Rule, without};
+use crate::policy::estimate::{believed, differs, nearer};
+use crate::policy::numbers::{
+    COARSE_NS, LONG_RUN_SAMPLES, MEAN_SAMPLES, OUTLIER_TIMES, TRIAL_EVENTS, UNKNOWN_NS,
+};
 use crate::record::{Cause, Definition};
 use crate::sync::atomic::{AtomicBool, AtomicPtr};
 use crate::sync::relaxed::{
@@ -34,23 +38,10 @@ use crate::{Cx, Handler};
 use crossbeam_utils::CachePadded;
 use std::collections::HashMap;
 
-/// Posts that long events of a new handler publish by themselves.
-pub(crate) const LONE_POSTS: u32 = 64;
-
-/// The weight of a new sample is one over this, once there are as many. An annotation counts for as
-/// many.
-const WEIGHT: u32 = 16;
-
-/// And in the mean of the long run.
-const LONG_RUN_WEIGHT: u64 = 256;
-
 /// Every run is to be timed; see [`ClosureProfile::wants_timing`].
 pub(crate) const WATCH_TIMES: u32 = 1;
 /// Every event is to ask its color's gate; see [`Profiles::gate`].
 pub(crate) const WATCH_GATE: u32 = 2;
-
-/// Each timed run is recorded until there are this many samples.
-const FIRST_SAMPLES: u32 = 4 * WEIGHT;
 
 /// One handler and closure type: the line that every post and every run reads.
 #[repr(align(64))]
@@ -79,7 +70,7 @@ struct Samples {
     mean_ns: AtomicU32,
     deviation_ns: AtomicU32,
     count: AtomicU32,
-    /// The mean of the long run, in parts of a ns: [`LONG_RUN_WEIGHT`] each. 0 before it begins.
+    /// The mean of the long run, in parts of a ns: [`LONG_RUN_SAMPLES`] each. 0 before it begins.
     long_run: AtomicU64,
     /// Events that panicked.
     panics: AtomicU64,
@@ -106,7 +97,7 @@ impl Samples {
     fn long_run_ns(&self, mean_ns: u32) -> u32 {
         match self.long_run.load(Relaxed) {
             0 => mean_ns,
-            known => (known / LONG_RUN_WEIGHT) as u32,
+            known => (known / LONG_RUN_SAMPLES) as u32,
         }
     }
 
@@ -116,19 +107,19 @@ impl Samples {
     }
 
     /// Counts a run in the long run, if that has begun. It begins with the mean of the first
-    /// [`FIRST_SAMPLES`]: the very first run finds nothing in a cache.
-    fn extend_long_run(&self, samples: u32, mean_ns: u32, ns: u32) {
-        if samples < FIRST_SAMPLES || without(Rule::LongRun) {
+    /// [`TRIAL_EVENTS`]: the very first run finds nothing in a cache.
+    fn extend_long_run(&self, samples: u32, mean_ns: u32, ns: u64) {
+        if samples < TRIAL_EVENTS || without(Rule::LongRun) {
             return;
         }
         let known = match self.long_run.load(Relaxed) {
-            0 => u64::from(mean_ns) * LONG_RUN_WEIGHT,
+            0 => u64::from(mean_ns) * LONG_RUN_SAMPLES,
             known => known,
         };
-        let most_ns = self.expected_ns(mean_ns).saturating_mul(8);
+        let most_ns = self.expected_ns(mean_ns).saturating_mul(OUTLIER_TIMES);
         // One absurd sample moves the mean by little.
-        let ns = ns.min(most_ns.max(UNKNOWN_NS));
-        let sum = known - known / LONG_RUN_WEIGHT + u64::from(ns);
+        let ns = ns.min(most_ns.max(UNKNOWN_NS).into());
+        let sum = known - known / LONG_RUN_SAMPLES + ns;
         self.long_run.store(sum, Relaxed);
     }
 
@@ -147,7 +138,7 @@ impl ClosureProfile {
     ) -> ClosureProfile {
         let time = handler.and_then(Handler::annotated_time);
         let time_ns = time.map_or(0, |t| u32::try_from(t.as_nanos()).unwrap_or(u32::MAX));
-        let samples = if time.is_some() { WEIGHT } else { 0 };
+        let samples = if time.is_some() { MEAN_SAMPLES } else { 0 };
         let profile = ClosureProfile {
             vtable,
             run: if recorded { run_recorded } else { vtable.run },
@@ -155,7 +146,7 @@ impl ClosureProfile {
             penalty: handler.map_or(1, Handler::annotated_penalty),
             estimate: AtomicU64::new(0),
             watch: AtomicU32::new(0),
-            lone_posts: AtomicU32::new(LONE_POSTS),
+            lone_posts: AtomicU32::new(TRIAL_EVENTS),
             samples: Samples {
                 mean_ns: AtomicU32::new(time_ns),
                 deviation_ns: AtomicU32::new(0),
@@ -206,7 +197,7 @@ impl ClosureProfile {
     /// What was learned, if anything was measured.
     pub(crate) fn learned(&self) -> Option<LearnedNs> {
         let time = self.handler.and_then(Handler::annotated_time);
-        let prior = if time.is_some() { WEIGHT } else { 0 };
+        let prior = if time.is_some() { MEAN_SAMPLES } else { 0 };
         let (samples, mean_ns, deviation_ns) = self.samples.load();
         (samples > prior).then(|| LearnedNs {
             mean_ns,
@@ -254,13 +245,13 @@ impl ClosureProfile {
         } else {
             self.samples.expected_ns(mean_ns)
         };
-        if samples <= 1 || differs(self.estimate().raw_ns(), raw_ns) {
+        if samples <= 1 || differs(self.estimate().raw_ns().into(), raw_ns.into()) {
             let estimate = Times::new(raw_ns, raw_ns / self.penalty);
             self.estimate.store(estimate.to_bits(), Relaxed);
         }
         // By the estimate, which does not go to and fro at the limit.
         let is_coarse = self.estimate().raw_ns() >= COARSE_NS;
-        self.set_watch(WATCH_TIMES, samples < WEIGHT || is_coarse);
+        self.set_watch(WATCH_TIMES, samples < MEAN_SAMPLES || is_coarse);
     }
 
     /// A read-modify-write, since another thread may set another bit; and a rare one.
@@ -278,11 +269,11 @@ impl ClosureProfile {
     /// Records a run of `ns`. `due`: it is the core's turn to record what is usual, too.
     pub(crate) fn record(&self, ns: u64, due: bool) {
         let (samples, mean_ns, deviation_ns) = self.samples.load();
-        if !due && samples >= FIRST_SAMPLES {
+        if !due && samples >= TRIAL_EVENTS {
             return;
         }
-        let ns = clamped(ns);
         if samples == 0 {
+            let ns = u32::try_from(ns).unwrap_or(u32::MAX);
             self.samples.store(1, ns, 0);
             self.update_estimate(1, ns);
             return;
@@ -290,33 +281,14 @@ impl ClosureProfile {
         if due {
             self.samples.extend_long_run(samples, mean_ns, ns);
         }
-        // A thread that the system took off its processor shows as one absurd sample. A handler
-        // that really became so long gets there in a few samples all the same.
-        let ns = ns.min(mean_ns.saturating_mul(8).saturating_add(2_000));
-        let weight = samples.min(WEIGHT - 1) + 1;
+        let ns = believed(mean_ns, ns);
+        let weight = samples.min(MEAN_SAMPLES - 1) + 1;
         let deviation_ns = nearer(deviation_ns, ns.abs_diff(mean_ns), weight);
         let mean_ns = nearer(mean_ns, ns, weight);
         let samples = samples.saturating_add(1);
         self.samples.store(samples, mean_ns, deviation_ns);
         self.update_estimate(samples, mean_ns);
     }
-}
-
-/// A mean after one more sample: nearer to it by one part in `weight` of the difference, rounded up,
-/// else a small mean would never move.
-fn nearer(mean: u32, sample: u32, weight: u32) -> u32 {
-    let step = sample.abs_diff(mean).div_ceil(weight);
-    if sample > mean {
-        mean + step
-    } else {
-        mean - step
-    }
-}
-
-/// Whether this is another time, in ns, than the one that all cores know of: by more than a
-/// sixteenth of that.
-fn differs(known_ns: u32, ns: u32) -> bool {
-    known_ns.abs_diff(ns) > known_ns / 16
 }
 
 /// Runs an event of a runtime that is recorded: what its vtable's `run` does, between two records.
@@ -330,10 +302,6 @@ unsafe fn run_recorded(mut event: Event, cx: &mut Cx) {
     // SAFETY: `run` is that of the profile which the event names, as the caller promises.
     unsafe { run(event, cx) };
     cx.worker().core.end_recorded(false);
-}
-
-fn clamped(ns: u64) -> u32 {
-    u32::try_from(ns).unwrap_or(u32::MAX)
 }
 
 /// A closure that found no profile left.
@@ -720,17 +688,17 @@ mod tests {
     fn what_is_usual_is_recorded_in_its_turn() {
         let profile = ClosureProfile::new(Some(&ANNOTATED), vtable(|_| ()), false);
         // The first ones, the annotation among them, whoever's turn it is.
-        let left = FIRST_SAMPLES - WEIGHT;
+        let left = TRIAL_EVENTS - MEAN_SAMPLES;
         (0..left).for_each(|_| profile.record(800, false));
         let known = profile.samples.load();
-        assert_eq!(known, (FIRST_SAMPLES, 800, 0));
+        assert_eq!(known, (TRIAL_EVENTS, 800, 0));
         // Then in its turn.
         for ns in [800, 2_000, 9_000] {
             profile.record(ns, false);
             assert_eq!(profile.samples.load(), known);
         }
         profile.record(2_000, true);
-        assert_eq!(profile.samples.load(), (FIRST_SAMPLES + 1, 875, 75));
+        assert_eq!(profile.samples.load(), (TRIAL_EVENTS + 1, 875, 75));
     }
 
     #[test]
@@ -759,7 +727,7 @@ mod tests {
     #[test]
     fn who_is_long_at_times_is_not_forgotten_in_between() {
         let profile = ClosureProfile::new(None, vtable(|_| ()), false);
-        (0..FIRST_SAMPLES).for_each(|_| profile.record(50, true));
+        (0..TRIAL_EVENTS).for_each(|_| profile.record(50, true));
         assert_eq!(profile.estimate().raw_ns(), 50);
         let mut seen_ns = Vec::new();
         for i in 0..2_000 {

@@ -1,17 +1,5 @@
 //! What events are taken to last: the unit in which colors are judged.
 
-/// The least penalty of what drags memory along.
-const DRAGS_MIN: u32 = 10;
-
-/// What an event of a handler that has neither run nor been annotated is taken for, in ns: worth a
-/// wake-up, whatever is measured of those, because until it has run once nobody can say that it is
-/// not.
-pub(crate) const UNKNOWN_NS: u32 = 50_000;
-
-/// From here on every run of a handler is timed, in ns: it may take as long as a wake-up, and what
-/// it posts and what waits behind it are for others to see then.
-pub(crate) const COARSE_NS: u32 = 5_000;
-
 /// A time and the same divided by the handler's penalty, both in ns, of an event or summed over
 /// several.
 ///
@@ -49,13 +37,6 @@ impl Times {
         (self.0 >> 32) as u32
     }
 
-    /// Whether what takes this long drags memory along: its penalty is [`DRAGS_MIN`] or more.
-    /// Less than that in ns is too little to tell.
-    #[inline(always)]
-    pub(crate) const fn drag(self) -> bool {
-        self.raw_ns() >= DRAGS_MIN && self.penalized_ns() <= self.raw_ns() / DRAGS_MIN
-    }
-
     #[inline(always)]
     pub(crate) fn plus(self, other: Times) -> Times {
         Times::new(
@@ -81,13 +62,5 @@ mod tests {
         let sum = Times::new(u32::MAX - 1, 5).plus(Times::new(2, 7));
         assert_eq!((sum.raw_ns(), sum.penalized_ns()), (u32::MAX, 12));
         assert_eq!(Times::from_bits(sum.to_bits()), sum);
-    }
-
-    #[test]
-    fn a_penalty_of_ten_drags() {
-        let drags = |raw_ns, penalized_ns| Times::new(raw_ns, penalized_ns).drag();
-        assert!(drags(200, 20) && drags(10, 0) && !drags(200, 21));
-        // Nothing is known of those, or too little.
-        assert!(!drags(0, 0) && !drags(9, 0));
     }
 }

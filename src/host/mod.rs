@@ -1,7 +1,7 @@
 //! What drives [`crate::sched`] on each core, and what handlers and other threads reach it by.
 //!
 //! On a core: [`worker`] is its thread's loop, [`source`] what it waits for, [`cx`] the context
-//! that handlers are given, [`spin`] how long it looks for work before it sleeps. [`sources`] has
+//! that handlers are given. [`sources`] has
 //! what each core waits for, open to the others while it is inside an event. From elsewhere:
 //! [`poster`] posts, [`quiesce`] ends, [`keep_alive`] puts the end off, [`holding`] lets a color
 //! wait, [`watchdog`] looks after cores that are in one handler for long. [`blocking`] is work that
@@ -27,7 +27,6 @@ pub(crate) mod quiesce;
 pub(crate) mod refused;
 pub(crate) mod source;
 pub(crate) mod sources;
-mod spin;
 pub(crate) mod stats;
 pub(crate) mod unfinished;
 pub(crate) mod unique;

@@ -1,10 +1,10 @@
 //! A snapshot of what the runtime has done.
 
 use super::inner::Inner;
+use crate::policy::numbers::STEAL_NS;
 use crate::sched::depth::{Depth, deepest};
 use crate::shared::CoreShared;
 use crate::shared::stats::HistogramSum;
-use crate::shared::steal_costs;
 use crate::sync::relaxed::Ordering;
 use crate::topology::Distance;
 use crate::{Color, RecordingStats};
@@ -227,9 +227,7 @@ impl Inner {
         let sum_ns: u64 = cores()
             .map(|core| won(core) * core.steal_costs.ns(distance))
             .sum();
-        sum_ns
-            .checked_div(all)
-            .unwrap_or(steal_costs::PRIOR_NS.into())
+        sum_ns.checked_div(all).unwrap_or(STEAL_NS.into())
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -24,6 +24,7 @@
 use super::inner::Inner;
 use crate::color::CoreId;
 use crate::event::profile::ClosureProfile;
+use crate::policy::numbers::WATCH_LOOKS;
 use crate::shared::bells::Bell;
 use crate::shared::sleepers::relieve;
 use std::sync::Weak;
@@ -66,10 +67,6 @@ pub(crate) struct Watchdog {
 
 /// What is slow for subscribers of `tracing`, unless the builder says.
 const SLOW: Duration = Duration::from_millis(10);
-/// Looks at cores of which none is busy before the watchdog sleeps: one that becomes busy has to
-/// wake it.
-const IDLE_LOOKS: u32 = 20;
-
 impl Watchdog {
     pub(crate) fn new(cores: usize) -> Watchdog {
         Watchdog {
@@ -87,7 +84,7 @@ impl Watchdog {
         } else {
             self.idle_looks + 1
         };
-        let sleeps = self.idle_looks > IDLE_LOOKS && vigil.falls_asleep(cores);
+        let sleeps = self.idle_looks > WATCH_LOOKS && vigil.falls_asleep(cores);
         (!sleeps).then(|| Watchdog::period(inner))
     }
 
@@ -257,11 +254,11 @@ mod tests {
         let mut watchdog = Watchdog::new(2);
         for _ in 0..2 {
             assert!(!vigil.begin_busy(core));
-            for _ in 0..2 * IDLE_LOOKS {
+            for _ in 0..2 * WATCH_LOOKS {
                 assert_eq!(watchdog.next_look(inner), period);
             }
             vigil.end_busy(core);
-            for _ in 0..IDLE_LOOKS {
+            for _ in 0..WATCH_LOOKS {
                 assert_eq!(watchdog.next_look(inner), period);
             }
             assert_eq!(watchdog.next_look(inner), None);

@@ -2,7 +2,7 @@
 //!
 //! [`go_on`] takes a [`step`] of the scheduler, and does what follows from it; [`drive`] is the
 //! thread that does so again and again. It goes on at once if anything ran. Otherwise it spins for
-//! a while ([`super::spin`]), searching, and then sleeps by the protocol of
+//! a while ([`crate::policy::spin`]), searching, and then sleeps by the protocol of
 //! [`crate::shared::sleepers`]: announce, fence, look again, wait. A wake-up takes some
 //! 20 us, of which the waker is busy for 7 (the halt exit of a virtual processor), so it spins for
 //! a few of those first.
@@ -10,22 +10,21 @@
 use super::inner::Inner;
 use super::source::{AtEnd, Source, Visit};
 use super::sources::{Closed, Installed, Open};
-use super::spin::Spin;
 use crate::Cx;
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::cx::{self, Behind};
 use crate::host::quiesce::Phase;
+use crate::policy::numbers::{LOOK_QUANTA, PAUSES};
+use crate::policy::spin::Spin;
 use crate::sched::core::Core;
 use crate::sched::step::{Stepped, step};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::lock::Guard;
 use crate::sync::{Arc, charge, fault, yield_now, yield_to_model};
 
-/// Pauses between two searches.
-pub(crate) const PAUSES: u32 = 16;
-/// Turns that ran something between two looks at the event source, unless one of them was long.
-const STEPS_MAX: u32 = if cfg!(loom) { 1 } else { 16 };
+/// Steps that ran something between two looks at the event source, unless one of them was long.
+const STEPS_MAX: u64 = if cfg!(loom) { 1 } else { LOOK_QUANTA };
 
 /// What belongs to one core's thread.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub(crate) struct Worker {
     /// What the running event has gathered.
     pub(super) gathered: Vec<Arc<dyn AtEnd>>,
     /// Turns that ran something since the last look at the event source.
-    steps: u32,
+    steps: u64,
     /// The event source knows of the end.
     draining: bool,
     /// It counts as one that rests: see [`super::quiesce`].

@@ -10,10 +10,10 @@ use crate::host::panics::{OnPanic, PanicReport};
 use crate::host::pool::{BlockingLimits, BlockingPool, SlowBlockingHook};
 use crate::host::unfinished::Unfinished;
 use crate::host::watchdog::SlowHandler;
+use crate::policy::numbers::{BATCH_EVENTS, QUANTUM_BUSY_NS, SPIN_NS, WAKE_NS, WATCH_NS};
+use crate::policy::{Policy, Stealing};
 use crate::record::{Recorder, Setting};
-use crate::shared::limits::QUANTUM_BUSY_NS;
-use crate::shared::policy::{Policy, Stealing};
-use crate::shared::wake_cost::{self, WakeCost};
+use crate::shared::wake_cost::WakeCost;
 use crate::shared::{Setup, Shared};
 use crate::sync::Arc;
 use crate::topology::{Distance, Topology};
@@ -96,12 +96,12 @@ impl Builder {
             policy: Policy {
                 stealing: true,
                 heuristics: crate::Heuristics::ALL,
-                batch: 10,
+                batch: BATCH_EVENTS,
                 quantum_busy_ns: QUANTUM_BUSY_NS,
             },
             slots: 65_536,
             events_max: 1 << 26,
-            spin: Duration::from_micros(50),
+            spin: Duration::from_nanos(SPIN_NS),
             wake_cost: None,
             blocking: BlockingLimits {
                 threads_max: 64,
@@ -116,7 +116,7 @@ impl Builder {
                 on_panic: OnPanic::default(),
                 panic_hook: None,
                 slow: None,
-                watch_period: Duration::from_micros(500),
+                watch_period: Duration::from_nanos(WATCH_NS),
                 drain_deadline: Duration::from_secs(10),
                 drain_hook: None,
                 exit_when_idle: false,
@@ -643,7 +643,9 @@ impl Builder {
         let is_random = self.is_simulated();
         #[cfg(feature = "machine")]
         let is_random = is_random && !self.config.on_machine;
-        let fixed = self.wake_cost.or(is_random.then_some(wake_cost::PRIOR));
+        let fixed = self
+            .wake_cost
+            .or(is_random.then_some(Duration::from_nanos(WAKE_NS)));
         fixed.map_or_else(WakeCost::measured, |time| {
             let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             WakeCost::fixed(ns.max(1))

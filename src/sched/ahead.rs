@@ -14,12 +14,7 @@
 
 use crate::ablation::{Rule, without};
 use crate::event::fifo::{Fifo, Walk};
-
-/// With fewer events than this waiting, they stay in the second cache.
-const EVENTS_MIN: u64 = 4_096;
-/// Of a color with fewer there is little to walk: the first event's memory is here when it is
-/// checked out.
-const COLOR_EVENTS_MIN: u32 = 4;
+use crate::policy::numbers::DEEP_EVENTS;
 
 /// Whether a queue is deep: of a core that has checked this many `colors` out, of which the first
 /// has `first` events, and that has `queued` events besides.
@@ -28,10 +23,11 @@ pub(super) fn is_deep(queued: u64, colors: usize, first: u32) -> bool {
     // As if the others had as many: all of them are not counted.
     let waiting = queued + colors as u64 * u64::from(first);
     cfg!(loom)
-        || !without(Rule::Ahead) && first >= COLOR_EVENTS_MIN && colors > 1 && waiting >= EVENTS_MIN
+        || !without(Rule::Ahead) && first as usize >= WALKS && colors > 1 && waiting >= DEEP_EVENTS
 }
 
-/// How many colors are walked at once. A miss takes as long as some four short events.
+/// How many colors are walked at once: a miss takes as long as some four short events. Of a color
+/// with fewer events there is little to walk: the first one's memory is here when it is checked out.
 const WALKS: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// See the module text.

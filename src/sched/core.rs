@@ -30,7 +30,6 @@ use super::outbox::{OUTBOX_MAX, Outbox};
 use super::section::{Section, Worth};
 use super::steal::Search;
 use super::timing::Timing;
-use crate::ablation::{Rule, without};
 use crate::clock::Clock;
 use crate::color::{CoreId, MaybeSlot, SlotId};
 use crate::event::counts::Run;
@@ -43,6 +42,8 @@ use crate::event::times::Times;
 use crate::memory::prefetch;
 #[cfg(feature = "tracing")]
 use crate::notice::Notices;
+use crate::policy::numbers::WARY_QUANTA;
+use crate::policy::{quantum, wake};
 use crate::record::Log;
 use crate::shared::sleepers::wake_nearest;
 use crate::shared::wish;
@@ -50,9 +51,6 @@ use crate::shared::{CoreShared, Shared};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, charge, fault};
 use crate::{Color, Cx, Handler};
-
-/// The batch threshold of a color while no other is waiting on its core.
-const BATCH_UNDISTURBED: u32 = if cfg!(loom) { 1 } else { 256 };
 
 /// The event that runs.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +109,7 @@ pub(crate) struct Core {
     pub(crate) current: Current,
     /// What may be hidden from thieves: about a steal cost, in ns.
     pub(super) quantum_ns: u32,
-    /// [`Policy::batch`](crate::shared::policy::Policy).
+    /// [`Policy::batch`](crate::policy::Policy).
     batch_max: u32,
     /// How many cores work, as far as this one has seen; see [`crate::shared::working`].
     pub(super) working: u32,
@@ -400,7 +398,7 @@ impl Core {
     #[inline]
     pub(super) fn make_known(&mut self, worth: Worth) {
         let enough_ns = self.shared.wake_cost.ns();
-        if worth.now_ns >= enough_ns {
+        if wake::is_worth_waking(worth.now_ns, enough_ns) {
             if worth.rises_to(enough_ns) && !fault("waker's fence skipped") {
                 fence(Ordering::SeqCst);
             }
@@ -411,7 +409,10 @@ impl Core {
 
     /// Whether a core sleeps, and none searches that would look for more.
     pub(super) fn is_wake_due(&self) -> bool {
-        self.shared.sleepers.any() && !self.shared.searchers.any()
+        wake::looks_for_sleeper(
+            || self.shared.sleepers.any(),
+            || self.shared.searchers.any(),
+        )
     }
 
     /// Wakes the nearest sleeper, unless somebody is already searching: who, once it has found
@@ -436,21 +437,20 @@ impl Core {
             self.end_turn();
         }
         self.executed += self.running.begun();
-        let mut batch = self.batch_max;
         let is_only = self.checkout.turns() == 1;
         let Some(taken) = self.checkout.begin() else {
             self.current.slot = MaybeSlot::NONE;
             self.running.end();
             return false;
         };
-        if is_only
-            && !without(Rule::Undisturbed)
-            && (self.own.hint.queued() == 0 || self.shared.policy.drags(taken.fifo.times()))
-        {
-            // Nobody waits behind it; or what its next events work on is in the caches, see
-            // `shared::newest`. The time limit still holds, so that mail is not left for longer
-            // than the quantum.
-            batch = batch.max(BATCH_UNDISTURBED);
+        let mut batch = self.batch_max;
+        if is_only {
+            let times = taken.fifo.times();
+            let drags = self
+                .shared
+                .policy
+                .drags(times.raw_ns(), times.penalized_ns());
+            batch = quantum::turn_events(batch, self.own.hint.queued() > 0, drags);
         }
         debug_assert!(!taken.fifo.is_empty(), "a turn begins with events only");
         charge::turn();
@@ -489,7 +489,7 @@ impl Core {
         self.cut();
         // Somebody found this core in its quantum for too long: not by handlers known to be long,
         // then it would have looked up by itself.
-        self.timing.wary = 4;
+        self.timing.wary = WARY_QUANTA;
         self.timing.until_sample = 1;
     }
 

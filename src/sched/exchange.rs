@@ -10,6 +10,7 @@ use super::outbox::{Outbox, Outgoing};
 use super::section::{Append, Delivery, Section, Worth};
 use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
+use crate::policy::numbers::LOOK_QUANTA;
 use crate::shared::mail;
 use crate::shared::poke;
 use crate::shared::sleepers::rescue;
@@ -17,10 +18,6 @@ use crate::sync::atomic::fence;
 use crate::sync::charge;
 use crate::sync::{atomic::Ordering, fault};
 use arrayvec::ArrayVec;
-
-/// After this many quanta the limits of the critical section are worked out anew, a handler that
-/// runs all the time is counted, and a core that is never idle compares itself with another.
-const QUANTA_LIMITS: u64 = 16;
 
 impl Core {
     /// The critical section with which a quantum begins; see [`super::core`]. Leaves the next
@@ -45,7 +42,9 @@ impl Core {
         own.stats.posts.max(self.posted);
         let mut section = Section::enter(shared, *id);
         let quanta = own.stats.quanta.get();
-        let renew = quanta.is_multiple_of(QUANTA_LIMITS);
+        // Now and then the limits are worked out anew, a handler that runs all the time is counted,
+        // and a core that is never idle compares itself with another.
+        let renew = quanta.is_multiple_of(LOOK_QUANTA);
         if renew {
             section.renew_limits();
             self.run.count(&own.counts, self.executed);

@@ -2,22 +2,20 @@
 //!
 //! This is not in the papers, which steal when idle. Colors that post to themselves would stay
 //! where they started: a core with a single one of them is never idle again, whatever another core
-//! has. So every [`PERIOD_NS`] each core [compares](compare) itself with the others, by the number
-//! of colors that last ([`crate::shared::color_queue::Endurance`]): however many events each of
-//! them has, it goes on. From one that has more it takes some, until both have the same: from one
-//! that has more by a quarter, so that many do not change sides without an end. Of three such
-//! colors on two cores one does each time.
+//! has. So every [`LEVEL_NS`] each core [compares](compare) itself with the others, by the number
+//! of colors that last ([`crate::policy::worth::Endurance`]): however many events each of
+//! them has, it goes on. From one that has [enough more](levels) it takes some, until both have
+//! the same.
 
 use super::core::Core;
 use super::section::Section;
 use super::steal::{Loot, Search};
 use crate::ablation::{Rule, without};
 use crate::clock::Clock;
+use crate::policy::numbers::LEVEL_NS;
+use crate::policy::victim::levels;
 use crate::shared::CoreShared;
 use crate::sync::atomic::{Ordering, fence};
-
-/// As many steals as this takes are a thousandth of a core's time.
-const PERIOD_NS: u64 = 2_000_000;
 
 impl Core {
     /// Takes colors from the victim of this rank, if it still has more of those that last.
@@ -30,11 +28,11 @@ impl Core {
             let lasting = section.queues().all_lasting();
             (lasting, section.queues().lasting_ns(lasting))
         };
-        if has_more(self.shared.core(victim).hint.lasting(), lasting) {
+        if levels(self.shared.core(victim).hint.lasting(), lasting) {
             let now_ns = self.clock.now_ns();
             let mut loot = Loot::new();
             if self.visit(rank, now_ns, has_ns, &mut loot) {
-                self.search.levels_at_ns = now_ns + PERIOD_NS;
+                self.search.levels_at_ns = now_ns + LEVEL_NS;
                 self.shared.core(victim).hint.ask(false);
                 self.link_loot(loot, false);
             }
@@ -67,7 +65,7 @@ pub(super) fn compare(
     let rank = search.compared;
     let (victim, _) = *own.victims.get(rank)?;
     let hint = &section.shared.core(victim).hint;
-    let more = has_more(hint.lasting(), section.queues().all_lasting());
+    let more = levels(hint.lasting(), section.queues().all_lasting());
     // All of them may fit into one quantum: then there is nothing to take unless it leaves some.
     hint.ask(more);
     if more {
@@ -75,12 +73,7 @@ pub(super) fn compare(
     }
     search.compared = (rank + 1) % own.victims.len();
     if search.compared == 0 {
-        search.levels_at_ns = now_ns + PERIOD_NS;
+        search.levels_at_ns = now_ns + LEVEL_NS;
     }
     None
-}
-
-/// Whether a core with `theirs` colors that last is to give some to one with `ours`.
-fn has_more(theirs: u32, ours: u32) -> bool {
-    theirs > ours + ours / 4
 }

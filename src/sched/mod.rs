@@ -8,7 +8,7 @@
 //! [`steal`] and [`victim`] are what an idle core does, [`levelling`] what a busy one does beside a
 //! busier; [`takeover`] takes from those that sleep, and [`ringing`] wakes them; [`retiring`]
 //! passes on what a core has that does not work. [`timing`] is how a core knows what its handlers
-//! take, and what it does before a long one, [`row`] whether that one's posts may wait.
+//! take, and what it does before a long one.
 //! [`together`] posts to several colors at once. [`holding`] is how a color is held: its events
 //! then ask a gate ([`crate::gate`]). [`depth`] is for reports.
 //!
@@ -31,7 +31,6 @@ pub(crate) mod outbox;
 mod recording;
 mod retiring;
 mod ringing;
-mod row;
 pub(crate) mod section;
 pub(crate) mod steal;
 pub(crate) mod step;

@@ -2,13 +2,14 @@
 //! `tracing` tells ([`crate::notice`]).
 
 use super::core::Core;
-use super::steal::{Loot, Temptation};
+use super::steal::Loot;
 use crate::color::CoreId;
 use crate::event::node::Event;
 use crate::event::tag::{ProfileId, Tag};
 use crate::gate::HoldNumber;
 #[cfg(feature = "tracing")]
 use crate::notice::{Notice, What};
+use crate::policy::victim::Temptation;
 use crate::record;
 use crate::{Color, Cx};
 use mely_topology::Distance;

@@ -1,16 +1,13 @@
 //! How a core rings those that it owes a ring; see [`crate::shared::bells`].
 //!
-//! A few it rings by itself. More than [`ALONE_MAX`] it shares out: they are put into the set of
+//! A few it rings by itself. More than [`RINGS`] it shares out: they are put into the set of
 //! those that are due, and it rings until none of them is in there. Whoever wakes up takes
-//! up to [`HELP_MAX`] out and rings them, before it looks for work of its own.
+//! up to [`RINGS`] out and rings them, before it looks for work of its own.
 
 use super::core::Core;
 use crate::color::CoreId;
-use crate::shared::bells::ALONE_MAX;
+use crate::policy::numbers::RINGS;
 use crate::sync::fault;
-
-/// Rings that a core gives for others when it wakes up, at most.
-const HELP_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 
 impl Core {
     /// Rings those that this core owes a ring; not under a lock. When it returns each of them is
@@ -25,7 +22,7 @@ impl Core {
     #[inline(never)]
     fn ring_all(&mut self) {
         let bells = std::mem::take(&mut self.bells);
-        let shared_out = bells.len() > ALONE_MAX;
+        let shared_out = bells.len() > RINGS;
         if shared_out {
             bells
                 .iter()
@@ -49,7 +46,7 @@ impl Core {
         }
         // It is awake, whoever was to see to that.
         let _ = due.clear(self.id);
-        for _ in 0..HELP_MAX {
+        for _ in 0..RINGS {
             let Some(core) = self.shared.bells.due.take_from(self.id) else {
                 return;
             };

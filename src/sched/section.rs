@@ -9,16 +9,17 @@
 use crate::ablation::{Rule, without};
 use crate::color::{CoreId, MaybeSlot, SlotId};
 use crate::event::fifo::{Chunk, Fifo};
+use crate::policy::head::Newest;
+use crate::policy::quantum::{self, Taking};
+use crate::policy::worth::{Band, Endurance};
 use crate::shared::Shared;
-use crate::shared::color_queue::{ColorQueue, Endurance, State, Taken};
+use crate::shared::color_queue::{ColorQueue, State, Taken};
 use crate::shared::core_queue::QueueEnd;
 use crate::shared::limits::Limits;
 use crate::shared::mail;
-use crate::shared::newest::Newest;
 use crate::shared::poke::Chain;
 use crate::shared::queues::Queues;
 use crate::shared::slots::Guarded;
-use crate::shared::stealing_queue::Band;
 use crate::sync::{CellMut, charge, check, fault};
 use std::hint::select_unpredictable;
 
@@ -74,14 +75,9 @@ impl Worth {
 /// What is being checked out.
 #[derive(Debug, Default)]
 struct CheckOutSum {
-    quantum_ns: u64,
-    /// Most colors.
-    room: usize,
-    colors: u32,
+    taking: Taking,
     /// Events of those that a thief may take.
     events: u64,
-    /// What their next turns take, unpenalized, in ns.
-    taken_ns: u64,
     /// Colors that last, and how many of them are taken at most.
     lasting: u32,
     lasting_max: u32,
@@ -231,7 +227,7 @@ impl<'a> Section<'a> {
     ///
     /// Drains the color's mailbox first: what lies there may have happened before this post.
     /// `by_event`: an event of this core has posted it, so that it may go
-    /// [first](crate::shared::newest).
+    /// [first](crate::policy::head).
     #[inline(always)]
     pub(super) fn append(&mut self, slot: SlotId, chunk: Chunk, by_event: bool) -> Append {
         if !self.owns(slot) {
@@ -260,7 +256,7 @@ impl<'a> Section<'a> {
     }
 
     /// Whether a color to which an event has posted what is worth a steal, or whose turn is over,
-    /// [goes](crate::shared::newest) to the head. What the runtime does for connections has the
+    /// [goes](crate::policy::head) to the head. What the runtime does for connections has the
     /// next turn.
     #[inline(never)]
     fn goes_first(&mut self, slot: SlotId, goes: impl FnOnce(&mut Newest) -> bool) -> bool {
@@ -426,7 +422,7 @@ impl<'a> Section<'a> {
     }
 
     /// Returns a color whose turn has just ended, with the quantum. What drags memory along may go
-    /// first: see [`crate::shared::newest`].
+    /// first: see [`crate::policy::head`].
     #[inline(always)]
     pub(super) fn end_turn(&mut self, taken: Taken) {
         if taken.fifo.is_empty() {
@@ -448,7 +444,8 @@ impl<'a> Section<'a> {
     fn give_back_rest(&mut self, taken: Taken, ended: bool) {
         let left = &taken.fifo;
         let policy = &self.shared.policy;
-        let drags = policy.drags(left.times());
+        let times = left.times();
+        let drags = policy.drags(times.raw_ns(), times.penalized_ns());
         let counts = drags || policy.stealing && policy.heuristics.time_left;
         let is_control = self.is_control(taken.slot);
         let mut queue = self.guarded.colors.at(taken.slot);
@@ -526,8 +523,11 @@ impl<'a> Section<'a> {
         mut take: impl FnMut(Taken),
     ) -> i64 {
         let mut sum = CheckOutSum {
-            quantum_ns: quantum_ns.into(),
-            room,
+            taking: Taking {
+                quantum_ns: quantum_ns.into(),
+                room,
+                ..Taking::default()
+            },
             ..CheckOutSum::default()
         };
         let controls = self.guarded.queues.core_queue.controls;
@@ -545,17 +545,14 @@ impl<'a> Section<'a> {
         self.guarded.queues.lasting_out = sum.lasting;
         // Unlinks all that were taken, at once.
         let core_queue = &mut self.guarded.queues.core_queue;
-        core_queue.begin_at(head.get(), sum.colors, scout);
+        core_queue.begin_at(head.get(), sum.taking.colors, scout);
         core_queue.events -= sum.events;
         core_queue.lasting -= sum.lasting;
-        let turns = sum.colors - (controls - core_queue.controls);
+        let turns = sum.taking.colors - (controls - core_queue.controls);
         if self.shared.policy.heuristics.time_left {
             self.guarded.queues.newest.take(turns, head.is_some());
         }
-        if head.is_some() {
-            return -1;
-        }
-        sum.quantum_ns as i64 - sum.taken_ns as i64
+        sum.taking.left_ns(head.is_some())
     }
 
     /// Whether the head of the core-queue is to be checked out with what was taken before it: then
@@ -566,7 +563,6 @@ impl<'a> Section<'a> {
         let endurance = queue.endurance;
         let lasts = endurance.lasts();
         if lasts {
-            // Some that go on and on all fit into one quantum: then no thief would ever see them.
             if sum.lasting == 0 {
                 queue.end();
                 sum.lasting_max = self.lasting_max();
@@ -584,18 +580,12 @@ impl<'a> Section<'a> {
         let event_ns = profile.estimate().raw_ns();
         let queued_ns = queue.fifo.turn_ns(policy.batch);
         let turn_ns = select_unpredictable(len > 1, queued_ns, event_ns.into());
-        // So that its turn takes the quantum.
-        let alone = endurance != Endurance::NONE && policy.drags(queue.fifo.times());
-        sum.taken_ns += turn_ns;
-        if sum.colors > 0
-            && (alone || sum.taken_ns > sum.quantum_ns || sum.colors as usize == sum.room)
-        {
+        let times = queue.fifo.times();
+        let alone =
+            endurance != Endurance::NONE && policy.drags(times.raw_ns(), times.penalized_ns());
+        if !sum.taking.fits(turn_ns, alone) {
             return false;
         }
-        if alone {
-            sum.taken_ns = sum.quantum_ns + 1;
-        }
-        sum.colors += 1;
         sum.lasting += u32::from(lasts);
         if self.is_control(slot) {
             self.guarded.queues.core_queue.controls -= 1;
@@ -623,17 +613,12 @@ impl<'a> Section<'a> {
         next.into()
     }
 
-    /// How many colors that last the core takes at once: half of them while anybody could come for
-    /// the rest.
+    /// How many colors that last the core takes at once.
     fn lasting_max(&self) -> u32 {
         let shared = self.shared;
         let lasting = self.guarded.queues.core_queue.lasting;
         let wanted = shared.is_any_idle() || shared.core(self.core).hint.is_asked();
-        if wanted && !without(Rule::HalfLasting) {
-            lasting.div_ceil(2)
-        } else {
-            u32::MAX
-        }
+        quantum::lasting_max(lasting, wanted)
     }
 
     /// Takes note of how many events are checked out besides the one that runs, where that matters.

@@ -20,8 +20,9 @@
 use super::core::Core;
 use super::exchange::{fill_checkout, take_mail};
 use super::section::Section;
-use crate::ablation::{Rule, without};
 use crate::color::CoreId;
+use crate::policy::victim::{self, Destination, Temptation};
+use crate::policy::wake;
 use crate::shared::Shared;
 use crate::shared::color_queue::Taken;
 use crate::shared::sleepers::wake_nearest;
@@ -36,16 +37,6 @@ pub(super) const ROUND: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// Colors that were stolen and are in no list yet.
 pub(crate) type Loot = ArrayVec<Taken, ROUND>;
-
-/// Why a victim is worth a visit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Temptation {
-    /// It has worthy colors.
-    Worth,
-    /// It is in a long event, or has been in one turn for longer than a steal costs: each of its
-    /// colors is worth taking, whatever its time. (Not to libasync-smp, which knows no time.)
-    Stuck,
-}
 
 /// When a thief first saw that anything waits for a victim at its present turn.
 #[derive(Clone, Copy, Debug)]
@@ -123,11 +114,11 @@ impl Core {
         if found || !fault("doorbells not rung after a search in vain") {
             self.ring();
         }
-        if loot.len() > 1 && !fault("stolen colors not shared out") {
-            // Others should see what is more than a quantum.
-            self.link_loot(loot, true);
-        } else {
-            loot.into_iter().for_each(|taken| self.checkout.push(taken));
+        match victim::where_to(loot.len()) {
+            Destination::Queue if !fault("stolen colors not shared out") => {
+                self.link_loot(loot, true);
+            }
+            _ => loot.into_iter().for_each(|taken| self.checkout.push(taken)),
         }
         !self.checkout.is_empty()
     }
@@ -215,10 +206,10 @@ impl Core {
     /// it made known to nobody.
     pub(super) fn is_more_to_steal(&self) -> bool {
         let enough_ns = self.shared.wake_cost.ns();
-        self.own.hint.worth_ns() >= enough_ns
+        wake::is_worth_waking(self.own.hint.worth_ns(), enough_ns)
             || self.own.victims.iter().any(|&(victim, _)| {
                 let victim = &self.shared.core(victim);
-                victim.hint.worth_ns() >= enough_ns
+                wake::is_worth_waking(victim.hint.worth_ns(), enough_ns)
                     || victim.progress.is_long()
                         && (victim.hint.stealable() > 0 || victim.pokes.any())
             })
@@ -269,9 +260,8 @@ impl Core {
         if victim.hint.worth_ns() >= cost_ns {
             return Some(Temptation::Worth);
         }
-        // By the two-color rule, what is not worth it may not be taken, stuck or not.
-        let may_be_stuck = victim.hint.stealable() > 0 && !shared.policy.needs_two_colors();
-        if !may_be_stuck && !victim.pokes.any() {
+        let stealable = victim.hint.stealable();
+        if !victim::may_be_stuck(&shared.policy, stealable, || victim.pokes.any()) {
             *sighting = None;
             return None;
         }
@@ -279,20 +269,15 @@ impl Core {
         let seen = sighting.filter(|seen| seen.turns == turns);
         let since_ns = seen.map_or(now_ns, |seen| seen.since_ns);
         *sighting = Some(Sighting { turns, since_ns });
-        // One that sleeps has been rung, or is about to be, and is given the time to wake up: else
-        // it would for nothing.
-        let patience_ns = if shared.sleepers.contains(id) {
-            cost_ns.max(shared.wake_cost.ns())
-        } else {
-            cost_ns
-        };
+        let asleep = shared.sleepers.contains(id);
+        let patience_ns = victim::patience_ns(cost_ns, asleep, shared.wake_cost.ns());
         #[cfg(feature = "machine")]
         {
             let at_ns = since_ns.saturating_add(patience_ns).saturating_add(1);
             self.search.stuck_at_ns = self.search.stuck_at_ns.min(at_ns);
         }
         let seen_ns = now_ns.saturating_sub(since_ns);
-        let stuck = victim.progress.is_long() || seen_ns > patience_ns && !without(Rule::Sighting);
+        let stuck = victim::is_stuck(victim.progress.is_long(), seen_ns, patience_ns);
         stuck.then_some(Temptation::Stuck)
     }
 

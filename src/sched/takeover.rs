@@ -18,9 +18,9 @@
 use super::exchange::take_mail;
 use super::section::Section;
 use super::steal::nudge;
-use crate::ablation::{Rule, without};
 use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
+use crate::policy::wake::{self, Poster};
 use crate::shared::color_queue::State;
 use crate::sync::fault;
 
@@ -47,18 +47,16 @@ impl Section<'_> {
         bells: &mut Vec<CoreId>,
     ) -> bool {
         let shared = self.shared;
-        let policy = &shared.policy;
         let owner = shared.slots.owner(slot);
-        let chunk_ns = u64::from(chunk.totals().times.raw_ns());
-        if !policy.stealing
-            || without(Rule::Takeover)
-            || !policy.heuristics.time_left
+        let poster = Poster {
+            load_ns: self.queues().load_ns() + u64::from(chunk.totals().times.raw_ns()),
+            in_long: shared.core(self.core).progress.is_long(),
+            is_retired: self.core.number() >= shared.working.count(),
+        };
+        if !wake::takes_over(&shared.policy, poster, shared.wake_cost.ns())
             || !shared.sleepers.contains(owner)
             || self.is_control(slot)
             || shared.slots.at(slot).wish.is_placed()
-            || self.core.number() >= shared.working.count()
-            || self.queues().load_ns() + chunk_ns >= shared.wake_cost.ns()
-            || shared.core(self.core).progress.is_long()
         {
             return false;
         }

@@ -1,26 +1,18 @@
 //! Taking the time of events, and what a core does before one that is known or feared to be long.
 //!
-//! What such an event posts is published at once; see [`super::row`] for when it is not.
+//! What such an event posts is published at once; see [`crate::policy::row`] for when it is not.
 
 use super::core::{Core, TIMED};
 use super::outbox::OUTBOX_MAX;
-use super::row::{ROW_MAX, Row};
 use crate::ablation::{Rule, without};
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::event::lot::Lot;
-use crate::shared::lookout::WATCHED_MIN_NS;
-use crate::shared::wake_cost::Tally;
+use crate::policy::numbers::{EVENT_MIN_NS, SAMPLE_TURNS, SPIN_NS, WATCHED_NS};
+use crate::policy::row::Row;
+use crate::policy::wake::{Tally, is_worth_waking};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
-
-/// What an event takes at least, in ns: the scheduler's own part of it.
-const EVENT_MIN_NS: u64 = 10;
-
-/// One turn in this number has its events timed, for handlers that are not timed always: two
-/// readings of the clock cost as much as several events. A prime, so that no regular program evades
-/// it; a whole turn, so that later events of a batch are sampled too.
-const SAMPLE_PERIOD: u32 = 251;
 
 /// What a core knows of the time that its events take.
 #[derive(Debug)]
@@ -41,7 +33,7 @@ pub(super) struct Timing {
     /// Of this core's wake-ups.
     wake_ups: Tally,
     /// The time when the core last read its clock to begin an event, or when it woke up, in ns:
-    /// while it is busy, at most one in [`SAMPLE_PERIOD`] turns ago.
+    /// while it is busy, at most one in [`SAMPLE_TURNS`] turns ago.
     pub(super) seen_ns: u64,
     /// It may have been woken to visit an event source, and has not run anything since.
     pub(super) passes_visits_on: bool,
@@ -71,10 +63,6 @@ impl Timing {
         self.wary > 0 || self.fresh_since_ns.is_some()
     }
 }
-
-/// For so long after a sleep a core watches itself and leaves the watchdog asleep: several times
-/// what waking that costs.
-const FRESH_NS: u64 = 50_000;
 
 impl Core {
     /// A wait is over: if because another core has rung, this is what a wake-up takes.
@@ -125,11 +113,7 @@ impl Core {
     pub(super) fn sample(&mut self) {
         let timing = &mut self.timing;
         timing.sampling = !timing.sampling || timing.is_attentive();
-        timing.until_sample = if timing.sampling {
-            1
-        } else {
-            SAMPLE_PERIOD - 1
-        };
+        timing.until_sample = if timing.sampling { 1 } else { SAMPLE_TURNS - 1 };
         self.own.progress.set_sampled(timing.sampling);
     }
 
@@ -151,7 +135,7 @@ impl Core {
         if wanted {
             let profile = self.shared.profiles.get(self.current.profile());
             let raw_ns = profile.estimate().raw_ns();
-            let long = u64::from(raw_ns) >= self.shared.wake_cost.ns();
+            let long = is_worth_waking(raw_ns.into(), self.shared.wake_cost.ns());
             if long {
                 self.own.progress.set_long(true);
                 self.outbox_due = 1;
@@ -159,7 +143,7 @@ impl Core {
                 let looked = !fault("stolen colors not shared out") && self.flush();
                 self.look_before_long(looked);
             }
-            if raw_ns >= WATCHED_MIN_NS {
+            if raw_ns >= WATCHED_NS {
                 self.own.progress.set_very_long(true);
                 is_watched = true;
             }
@@ -215,7 +199,7 @@ impl Core {
             none => none.insert(Row::begin(now_ns, self.posted, profile.lone_posts())),
         };
         self.outbox_due = if without(Rule::Row) || row.may_wait(self.posted) {
-            ROW_MAX
+            OUTBOX_MAX
         } else {
             1
         };
@@ -231,11 +215,11 @@ impl Core {
         let due = self.timing.lot.is_due();
         profile.record(took_ns, due);
         if let Some(row) = self.timing.row.take() {
-            profile.set_lone_posts(row.end(now_ns, self.posted));
+            profile.set_lone_posts(row.end(now_ns, self.posted, OUTBOX_MAX));
         }
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
-        let long = took_ns >= self.shared.wake_cost.ns();
+        let long = is_worth_waking(took_ns, self.shared.wake_cost.ns());
         self.timing.long |= long;
         if self.checkout.has_more_turns() && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);
@@ -251,7 +235,7 @@ impl Core {
         if self
             .timing
             .fresh_since_ns
-            .is_some_and(|since_ns| now_ns - since_ns > FRESH_NS)
+            .is_some_and(|since_ns| now_ns - since_ns > SPIN_NS)
         {
             self.become_busy();
         }

@@ -1,10 +1,11 @@
 //! Which colors a thief gets, and how they leave: under the victim's lock ([`super::section`]).
 
 use super::section::Section;
-use super::steal::{Loot, Temptation};
+use super::steal::Loot;
 use crate::ablation::{Rule, without};
 use crate::color::{CoreId, SlotId};
 use crate::memory::prefetch;
+use crate::policy::victim::{self, Temptation};
 use crate::shared::color_queue::{ColorQueue, Taken};
 use crate::sync::fault;
 
@@ -49,10 +50,7 @@ impl Section<'_> {
                     return;
                 }
                 let color_ns = self.guarded.colors.linked(slot).load_ns();
-                // Until the thief's load would exceed the victim's with this color still in it: it
-                // ends ahead by one color at most, and the victim has what it runs besides. A thief
-                // with nothing takes one color in any case.
-                if thief_ns > 0 && thief_ns + color_ns > self.guarded.queues.load_ns() {
+                if !victim::shares(thief_ns, color_ns, self.guarded.queues.load_ns()) {
                     return;
                 }
                 self.move_to(slot, thief, into);
@@ -61,14 +59,11 @@ impl Section<'_> {
             return;
         }
         if why == Temptation::Stuck {
-            let half = if without(Rule::Half) {
-                1
-            } else {
-                self.guarded.queues.core_queue.stealable().div_ceil(2) as usize
-            };
-            let mut taken_ns = 0;
-            // What is shared out into less than a steal is worth costs more than it saves.
-            while !into.is_full() && (into.len() < half || taken_ns < self.limits.cost_ns) {
+            let stealable = self.guarded.queues.core_queue.stealable();
+            let (mut taken_ns, cost_ns) = (0, self.limits.cost_ns);
+            while !into.is_full()
+                && victim::takes_of_stuck(into.len() as u32, taken_ns, stealable, cost_ns)
+            {
                 let Some(slot) = self.find_stealable(|_| true) else {
                     break;
                 };

@@ -5,7 +5,7 @@
 //!
 //! **Many at once.** A ring takes who rings some microseconds, so one core that wakes 127 others
 //! keeps the last of them waiting for half a millisecond. Hence it shares out what it owes, if that
-//! are more than [`ALONE_MAX`]: it puts those cores into the set of the *due*. Each core that wakes
+//! are more than [`RINGS`]: it puts those cores into the set of the *due*. Each core that wakes
 //! up takes some of them out before it does anything else, and rings them; who has put them there
 //! does the same meanwhile. Who takes a core out of the set rings it, or is that core. How a core
 //! does so is in `src/sched/ringing.rs`.
@@ -15,12 +15,10 @@
 
 use super::core_set::CoreSet;
 use crate::color::CoreId;
+use crate::policy::numbers::RINGS;
 use crate::sync::relaxed::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, RwLock};
-
-/// A core that owes more rings than this shares them out.
-pub(crate) const ALONE_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// Wakes a sleeping core; see [`super::sleepers`] for who rings when.
 pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
@@ -100,7 +98,7 @@ impl Bells {
 
     /// Rings these doorbells, without any lock, for a thread that is no core.
     pub(crate) fn ring_all(&self, cores: &[CoreId]) {
-        if cores.len() > ALONE_MAX {
+        if cores.len() > RINGS {
             cores.iter().for_each(|&core| self.due.set(core));
             self.ring_due();
         } else {

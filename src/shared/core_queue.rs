@@ -9,11 +9,7 @@ use super::slots::Colors;
 use crate::ablation::{Rule, without};
 use crate::color::{MaybeSlot, SlotId};
 use crate::memory::prefetch;
-
-/// With fewer events a core-queue is in some near cache, its colors too.
-const SCOUTED_MIN: u64 = 1_024;
-/// Colors from the head to the one that is asked for.
-const SCOUT_LEAD: u32 = 8;
+use crate::policy::numbers::{DEEP_EVENTS, PREFETCH_LEAD};
 
 /// See the module text. What is summed here is kept up by the section that links
 /// ([`crate::sched::section`]).
@@ -65,7 +61,7 @@ impl Scout {
     pub(crate) fn go_on(&mut self, queue: &CoreQueue, colors: &mut Colors<'_>) {
         for _ in 0..2 {
             if let Some(at) = self.at.get()
-                && self.lead < SCOUT_LEAD
+                && self.lead < PREFETCH_LEAD
             {
                 self.at = queue.ask_for(colors, at).into();
                 self.lead += 1;
@@ -171,7 +167,7 @@ impl CoreQueue {
     /// The scout. It is sent if the queue is long enough.
     #[inline(always)]
     pub(crate) fn scout(&self) -> Scout {
-        if self.events < SCOUTED_MIN || without(Rule::Scout) || self.scout.at.is_some() {
+        if self.events < DEEP_EVENTS || without(Rule::Scout) || self.scout.at.is_some() {
             return self.scout;
         }
         Scout {

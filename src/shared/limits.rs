@@ -2,18 +2,10 @@
 //! moves slowly.
 
 use super::Shared;
-use super::color_queue::Endurance;
-use super::policy::Policy;
-use super::wake_cost::WakeCost;
-use crate::ablation::{Rule, without};
 use crate::color::{ColorMap, SlotId};
-
-/// The least quantum, in ns: some ten times what returning, flushing and checking out take.
-pub(crate) const QUANTUM_MIN_NS: u32 = 600;
-/// The least quantum while nobody would steal what it hides, because no core is idle or stealing is
-/// off, in ns. A core that becomes idle during such a quantum waits for its end, which takes about
-/// as long as one or two system calls.
-pub(crate) const QUANTUM_BUSY_NS: u32 = 2_400;
+use crate::policy::Policy;
+use crate::policy::quantum::Quantum;
+use crate::policy::worth::Endurance;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +14,7 @@ pub(crate) struct Limits {
     pub(crate) cost_ns: u64,
     /// What is worth less is in no band, in ns.
     pub(crate) worthy_ns: u32,
-    /// What may be hidden from thieves at a time while there are any, in ns: what is not worth
-    /// stealing, and at least enough to make up for taking the lock.
-    pub(crate) quantum_ns: u32,
-    /// The same while nobody is idle.
-    pub(crate) quantum_busy_ns: u32,
+    pub(crate) quantum: Quantum,
     /// The most that [`Endurance`] counts up to.
     pub(crate) endurance_most: Endurance,
     /// The first control slot.
@@ -34,23 +22,13 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// With steals by the nearest thief that cost this much.
-    pub(crate) fn new(
-        cost_ns: u64,
-        policy: &Policy,
-        wake_cost: &WakeCost,
-        map: ColorMap,
-    ) -> Limits {
+    /// With steals by the nearest thief, and wake-ups, that cost this much.
+    pub(crate) fn new(cost_ns: u64, wake_cost_ns: u64, policy: &Policy, map: ColorMap) -> Limits {
         Limits {
             cost_ns,
             worthy_ns: policy.worthy_ns(cost_ns),
-            quantum_ns: (cost_ns as u32).max(QUANTUM_MIN_NS),
-            quantum_busy_ns: (cost_ns as u32).max(if without(Rule::BusyQuantum) {
-                QUANTUM_MIN_NS
-            } else {
-                policy.quantum_busy_ns
-            }),
-            endurance_most: Endurance::most(wake_cost.ns()),
+            quantum: Quantum::new(cost_ns, policy),
+            endurance_most: Endurance::most(wake_cost_ns),
             controls_first: map.control_first(),
         }
     }
@@ -58,11 +36,9 @@ impl Limits {
     /// For how long a quantum that begins now may last, in ns.
     #[inline(always)]
     pub(crate) fn quantum_ns(&self, shared: &Shared) -> u32 {
-        // In models both are the same, and who is idle would only add to what there is to explore.
-        if cfg!(loom) || shared.policy.stealing && shared.is_any_idle() {
-            self.quantum_ns
-        } else {
-            self.quantum_busy_ns
-        }
+        // In models both are the same, and which core is idle would only add to what there is to
+        // explore.
+        let idle = cfg!(loom) || shared.policy.stealing && shared.is_any_idle();
+        self.quantum.ns(idle)
     }
 }

@@ -1,7 +1,7 @@
 //! Who is told of what comes to the event source of a core that is inside an event.
 //!
 //! A core that idles sleeps. While it does, the source of a core in an event that takes as long as
-//! a wake-up and a steal together, several times ([`WATCHED_MIN_NS`]), is *watched*: by a thread
+//! a wake-up and a steal together, several times ([`WATCHED_NS`](crate::policy::numbers::WATCHED_NS)), is *watched*: by a thread
 //! that sleeps in the kernel until something comes, and then wakes a core that sleeps, to
 //! [visit](crate::host::sources) that source.
 //!
@@ -22,10 +22,6 @@ use crate::color::CoreId;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 use std::fmt::Debug;
-
-/// An event that is expected to take as long has its core's source watched, in ns. To watch costs
-/// a microsecond, and to be told some tens.
-pub(crate) const WATCHED_MIN_NS: u32 = 100_000;
 
 /// What came of having a source watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

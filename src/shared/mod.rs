@@ -3,8 +3,8 @@
 //! [`crate::sched`], a higher layer, which no code here names.
 //!
 //! **Under a core's lock** are its queues ([`queues`]): [`core_queue`] is its colors in the order
-//! of their turns, [`stealing_queue`] those of them that are worth a steal, by what [`policy`] says
-//! and [`limits`] works out; [`newest`] says which go before others. [`color_queue`] is a color
+//! of their turns, [`stealing_queue`] those of them that are worth a steal, by what
+//! [`crate::policy`] says and [`limits`] works out. [`color_queue`] is a color
 //! with its events ([`crate::event::fifo`]). All link through the colors by the one [`list`]. A
 //! color lies in one of the [`slots`].
 //!
@@ -31,9 +31,7 @@ pub(crate) mod limits;
 mod list;
 pub(crate) mod lookout;
 pub(crate) mod mail;
-pub(crate) mod newest;
 pub(crate) mod poke;
-pub(crate) mod policy;
 mod progress;
 pub(crate) mod queues;
 pub(crate) mod searchers;
@@ -53,7 +51,6 @@ use self::hint::Hint;
 use self::limits::Limits;
 use self::lookout::Lookout;
 use self::poke::Pokes;
-use self::policy::Policy;
 use self::progress::Progress;
 use self::queues::Queues;
 use self::searchers::Searchers;
@@ -70,6 +67,8 @@ use crate::event::makers::Makers;
 use crate::event::pool::Depot;
 use crate::event::profile::Profiles;
 use crate::gate::Gates;
+use crate::policy::Policy;
+use crate::policy::numbers::STEAL_NS;
 use crate::record::Recorder;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::lock::CoreLock;
@@ -151,12 +150,7 @@ impl Shared {
         // A single core need not keep what only thieves ask for.
         setup.policy.stealing &= cores > 1;
         let map = ColorMap::new(setup.slot_bits, cores, setup.hash_key);
-        let limits = Limits::new(
-            steal_costs::PRIOR_NS.into(),
-            &setup.policy,
-            &setup.wake_cost,
-            map,
-        );
+        let limits = Limits::new(STEAL_NS.into(), setup.wake_cost.ns(), &setup.policy, map);
         // One for each core, and those of foreign threads.
         let pools = cores + setup.makers;
         let depot = Depot::new(setup.events_max, pools);
@@ -230,8 +224,8 @@ impl Shared {
     pub(crate) fn limits(&self, core: CoreId) -> Limits {
         Limits::new(
             self.reference_cost_ns(core),
+            self.wake_cost.ns(),
             &self.policy,
-            &self.wake_cost,
             self.slots.map,
         )
     }
@@ -241,7 +235,7 @@ impl Shared {
     pub(crate) fn reference_cost_ns(&self, core: CoreId) -> u64 {
         match self.core(core).victims.first() {
             Some(&(thief, distance)) => self.core(thief).steal_costs.ns(distance),
-            None => steal_costs::PRIOR_NS.into(),
+            None => STEAL_NS.into(),
         }
     }
 }

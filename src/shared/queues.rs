@@ -3,14 +3,10 @@
 
 use super::core_queue::CoreQueue;
 use super::limits::Limits;
-use super::newest::Newest;
 use super::stealing_queue::StealingQueue;
-use super::wish::Granted;
 use crate::color::SlotId;
-
-/// What is added to the estimate of each event where loads are compared, in ns, roughly: the
-/// scheduler's part of it, and memory that has gone cold.
-pub(crate) const EVENT_NS: u64 = 100;
+use crate::policy::head::{Granted, Newest};
+use crate::policy::worth;
 
 /// See the module text.
 #[derive(Debug)]
@@ -53,8 +49,8 @@ impl Queues {
     /// for each stealable event queued, and for the colors that it runs what those are taken to
     /// last.
     pub(crate) fn load_ns(&self) -> u64 {
-        let events_ns = self.core_queue.events * EVENT_NS;
-        self.stealing_queue.worth_ns + events_ns + self.lasting_ns(self.lasting_out)
+        let worth_ns = self.stealing_queue.worth_ns + self.lasting_ns(self.lasting_out);
+        worth::load_ns(worth_ns, self.core_queue.events)
     }
 
     /// What this many colors that last are taken to last together.
@@ -72,22 +68,24 @@ impl Queues {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::shared::color_queue::Endurance;
+    use crate::color::{ColorMap, HashKey};
+    use crate::policy::numbers::QUANTUM_BUSY_NS;
+    use crate::policy::{Heuristics, Policy};
 
     /// What is worth stealing, the events besides, and for each color of its own that lasts as much
     /// as is counted.
     #[test]
     fn the_load_is_what_a_thief_could_do() {
-        let mut queues = Queues::new(Limits {
-            cost_ns: 600,
-            worthy_ns: 600,
-            quantum_ns: 600,
-            quantum_busy_ns: 2_400,
-            endurance_most: Endurance::most(10_000),
-            controls_first: SlotId::of(16),
-        });
+        let policy = Policy {
+            stealing: true,
+            heuristics: Heuristics::ALL,
+            batch: 10,
+            quantum_busy_ns: QUANTUM_BUSY_NS,
+        };
+        let map = ColorMap::new(4, 1, HashKey::from_seed(0));
+        let mut queues = Queues::new(Limits::new(600, 20_480, &policy, map));
         queues.stealing_queue.worth_ns = 1_000;
         (queues.core_queue.events, queues.lasting_out) = (3, 2);
-        assert_eq!(queues.load_ns(), 1_000 + 3 * 100 + 2 * 16_384);
+        assert_eq!(queues.load_ns(), 1_000 + 3 * 100 + 2 * 20_480);
     }
 }

@@ -14,6 +14,7 @@
 
 use super::core_set::GROUP;
 use crate::color::CoreId;
+use crate::policy::wake::searchers_max;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
 
@@ -68,12 +69,11 @@ impl Searchers {
     }
 }
 
-/// At most half of the core's group search, of those that work: unbounded searching made other
-/// runtimes several times slower on work that wakes often.
+/// How many of the core's group may search, of those that work.
 fn most(core: CoreId, working: u32) -> u32 {
     let first = (core.index() / GROUP * GROUP) as u32;
     let members = working.saturating_sub(first).min(GROUP as u32);
-    (members / 2).max(1)
+    searchers_max(members)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -4,13 +4,10 @@
 //! written by every thief for each steal. A thief goes by its own; who decides which of its colors
 //! are worth a steal, by those of its nearest thief.
 
+use crate::policy::estimate::{believed, nearer};
+use crate::policy::numbers::{EVENT_NS, MEAN_SAMPLES, STEAL_NS, UNKNOWN_NS};
 use crate::sync::relaxed::{AtomicU32, Ordering};
 use mely_topology::Distance;
-
-/// Before anything was measured, in ns; and the bounds of what is believed.
-pub(crate) const PRIOR_NS: u32 = 600;
-const MIN_NS: u32 = 100;
-const MAX_NS: u32 = 20_000;
 
 /// See the module text. One writer: the core.
 #[derive(Debug)]
@@ -18,7 +15,7 @@ pub(crate) struct StealCosts([AtomicU32; Distance::COUNT]);
 
 impl StealCosts {
     pub(crate) fn new() -> StealCosts {
-        StealCosts(std::array::from_fn(|_| AtomicU32::new(PRIOR_NS)))
+        StealCosts(std::array::from_fn(|_| AtomicU32::new(STEAL_NS)))
     }
 
     /// What a steal over this distance costs, in ns for each color.
@@ -31,10 +28,8 @@ impl StealCosts {
     pub(crate) fn record(&self, distance: Distance, ns: u64) {
         let cell = &self.0[distance.index()];
         let old = cell.load(Ordering::Relaxed);
-        // A thief that lost its processor under way measured the system, not the steal.
-        let ns = (ns.min(u64::from(old) * 8) as u32).clamp(MIN_NS, MAX_NS);
-        let new = i64::from(old) + (i64::from(ns) - i64::from(old)) / 8;
-        cell.store(new as u32, Ordering::Relaxed);
+        let ns = believed(old, ns).clamp(EVENT_NS, UNKNOWN_NS);
+        cell.store(nearer(old, ns, MEAN_SAMPLES), Ordering::Relaxed);
     }
 }
 
@@ -49,16 +44,16 @@ mod tests {
         assert_eq!(cost(), 600);
         let record = |ns| costs.record(Distance::SharedL1, ns);
         record(1_400);
-        assert_eq!(cost(), 700, "by an eighth");
-        record(300);
         assert_eq!(cost(), 650);
-        // One that lost its processor under way counts no more than eight times.
-        record(1 << 30);
-        assert_eq!(cost(), 650 + (8 * 650 - 650) / 8);
+        record(330);
+        assert_eq!(cost(), 630);
+        // One that lost its processor under way counts for little more.
+        record(1 << 40);
+        assert_eq!(cost(), 630 + (7 * 630 + 2_000_u64).div_ceil(16));
         (0..1_000).for_each(|_| record(1));
-        assert!((100..108).contains(&cost()), "{}", cost());
+        assert_eq!(cost(), 100);
         (0..1_000).for_each(|_| record(1 << 40));
-        assert!((19_900..=20_000).contains(&cost()), "{}", cost());
+        assert_eq!(cost(), 50_000);
         assert_eq!(costs.ns(Distance::SharedL2), 600);
     }
 }

@@ -5,29 +5,8 @@
 use super::list::List;
 use super::slots::Colors;
 use crate::color::SlotId;
+use crate::policy::worth::{BANDS, Band};
 use crate::sync::fault;
-
-/// Number of bands: Mely's three time-left intervals.
-pub(crate) const BANDS: usize = 3;
-
-/// A band. None of them is zero, so that all-zero memory is in no band.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(crate) enum Band {
-    Low = 1,
-    Middle,
-    High,
-}
-
-impl Band {
-    /// The highest first: that is the order in which thieves look.
-    pub(crate) const ALL: [Band; BANDS] = [Band::High, Band::Middle, Band::Low];
-
-    #[inline(always)]
-    fn index(self) -> usize {
-        self as usize - 1
-    }
-}
 
 /// See the module text.
 #[derive(Debug)]

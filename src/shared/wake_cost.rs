@@ -8,23 +8,12 @@
 //! that are no cores are not measured: a core decides about those by cores.
 //!
 //! What is kept is the median. A wake-up that waited for a processor takes milliseconds, and a mean
-//! would remember it for long. Each core has a tally ([`Tally`]) of its wake-ups that took longer
-//! than was thought, by more than an eighth, less those that took shorter. At four, or at minus
-//! four, it moves the number by an eighth. So a core writes what all the others read only while the
-//! number is wrong, and seldom once it is right.
+//! would remember it for long. Each core has a tally ([`Tally`]) of its wake-ups, and writes what all
+//! the others read only while that is wrong.
 
-use crate::event::times::{COARSE_NS, UNKNOWN_NS};
+use crate::policy::numbers::WAKE_NS;
+use crate::policy::wake::Tally;
 use crate::sync::relaxed::{AtomicU64, Ordering};
-use std::time::Duration;
-
-/// Before anything was measured, and where nothing is: in simulations without a machine.
-pub(crate) const PRIOR: Duration = Duration::from_micros(10);
-/// The bounds of what is believed, in ns.
-const MIN_NS: u64 = COARSE_NS as u64;
-const MAX_NS: u64 = UNKNOWN_NS as u64;
-/// A tally that is so far from zero moves the number, by one in [`PART`].
-const TALLY_MAX: i8 = 4;
-const PART: u64 = 8;
 
 /// What all cores go by.
 #[derive(Debug)]
@@ -44,7 +33,7 @@ impl WakeCost {
 
     pub(crate) fn measured() -> WakeCost {
         WakeCost {
-            ns: AtomicU64::new(PRIOR.as_nanos() as u64),
+            ns: AtomicU64::new(WAKE_NS),
             is_measured: true,
         }
     }
@@ -64,29 +53,12 @@ impl WakeCost {
         if !self.is_measured {
             return;
         }
-        let ns = self.ns();
-        if took_ns.abs_diff(ns) <= ns / PART {
-            return;
-        }
-        tally.0 += if took_ns > ns { 1 } else { -1 };
-        if tally.0.abs() < TALLY_MAX {
-            return;
-        }
-        let moved_ns = if tally.0 > 0 {
-            ns + ns / PART
-        } else {
-            ns - ns / PART
-        };
         // Of two cores that move it at once, one does in vain.
-        self.ns
-            .store(moved_ns.clamp(MIN_NS, MAX_NS), Ordering::Relaxed);
-        tally.0 = 0;
+        if let Some(ns) = tally.count(self.ns(), took_ns) {
+            self.ns.store(ns, Ordering::Relaxed);
+        }
     }
 }
-
-/// Of the wake-ups of one core: how many more took longer than was thought than did not.
-#[derive(Debug, Default)]
-pub(crate) struct Tally(i8);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -136,7 +108,7 @@ mod tests {
         let mut tally = Tally::default();
         for i in 0..1_000 {
             // Near enough, or by turns too short and too long.
-            cost.record([11_000, 8_000, 12_000, 10_900][i % 4], &mut tally);
+            cost.record([10_600, 8_000, 12_000, 10_500][i % 4], &mut tally);
             assert_eq!(cost.ns(), 10_000);
         }
     }

@@ -11,10 +11,9 @@
 //! the list comes, because a later poke of the same section may have given the color away.
 //!
 //! **Nothing starves.** Who has hurried is at the head of the core-queue, and of its band in the
-//! stealing-queue, and all others are behind. So a core may grant one such wish in two quanta. It
-//! may save up what it did not grant, at most [`BURST`]: of any two quanta in a row that come after
-//! a burst, one takes the colors as if nobody had asked. Who has asked first is granted first. What
-//! is not granted stays where it is in the queue.
+//! stealing-queue, and all others are behind. So a core may grant one such wish in two quanta
+//! ([`Granted`](crate::policy::head::Granted)). Who has asked first is granted first. What is not
+//! granted stays where it is in the queue.
 
 use super::Shared;
 use super::direct::announce;
@@ -28,11 +27,6 @@ use crate::sync::fault;
 const HURRY: u16 = 1 << 15;
 /// Stays in the word, and is no wish: the color was placed, so nobody takes it over.
 const PLACED: u16 = 1 << 14;
-
-/// Wishes for the next turn that a core grants together.
-pub(crate) const BURST: u64 = 64;
-/// Quanta that it takes until one more is granted.
-const QUANTA_EACH: u64 = 2;
 
 /// The word in a color's slot.
 #[derive(Debug)]
@@ -89,27 +83,6 @@ impl Word {
         let core = core.map_or(0, |core| core.number() as u16 + 1);
         let place = |word| Some(word & HURRY | PLACED | core);
         let _before = (self.0).fetch_update(Ordering::Release, Ordering::Relaxed, place);
-    }
-}
-
-/// What a core has granted lately.
-#[derive(Debug)]
-pub(crate) struct Granted {
-    /// The quantum by which all that was granted is paid for.
-    paid_at: u64,
-}
-
-impl Granted {
-    pub(crate) const NONE: Granted = Granted { paid_at: 0 };
-
-    /// Whether a wish for the next turn is granted, after this many quanta of the core.
-    pub(crate) fn grant(&mut self, quanta: u64) -> bool {
-        let paid_at = self.paid_at.max(quanta) + QUANTA_EACH;
-        let is_granted = paid_at <= quanta + BURST * QUANTA_EACH;
-        if is_granted {
-            self.paid_at = paid_at;
-        }
-        is_granted
     }
 }
 
@@ -183,17 +156,5 @@ mod tests {
         word.place(Some(CoreId::of(1)));
         word.place(None);
         assert!(!word.any() && word.is_placed());
-    }
-
-    #[test]
-    fn one_is_granted_in_two_quanta_and_a_burst_after_a_pause() {
-        let mut granted = Granted::NONE;
-        let mut grants = |quanta, asked| (0..asked).filter(|_| granted.grant(quanta)).count();
-        assert_eq!(grants(0, 1_000), 64);
-        let later: usize = (1..=100).map(|quanta| grants(quanta, 3)).sum();
-        assert_eq!(later, 50);
-        assert_eq!(grants(110, 1_000), 5);
-        assert_eq!(grants(1_000, 1_000), 64);
-        assert_eq!(grants(1_000, 1), 0);
     }
 }

@@ -131,18 +131,6 @@ fn what_a_busy_core_takes_does_not_wait_anew() {
     assert_eq!(machine.checked_out(), theirs[..1]);
 }
 
-/// Else nobody would ever be woken for them.
-#[test]
-fn a_color_that_goes_on_is_worth_a_wake_up() {
-    for wake_cost_ns in [0, 10_000, 50_000, 1_000_000] {
-        let most = Endurance::most(wake_cost_ns);
-        assert!(u64::from(most.ns()) >= wake_cost_ns.max(16_384));
-        assert_eq!(Endurance::NONE.and(u64::MAX, most), most);
-        assert!(most.lasts());
-    }
-    assert!(Endurance::most(u64::MAX).ns() > 8_000_000);
-}
-
 /// As in libasync-smp, the running color's queued events count, and it is one of two colors.
 #[test]
 fn the_base_algorithm_counts_the_running_color() {

@@ -26,10 +26,12 @@ use super::section::Section;
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::color::{HashKey, SlotId};
-use crate::shared::color_queue::{Endurance, State};
-use crate::shared::limits::{Limits, QUANTUM_BUSY_NS, QUANTUM_MIN_NS};
-use crate::shared::newest::Newest;
-use crate::shared::policy::{Heuristics, Policy};
+use crate::policy::head::Newest;
+use crate::policy::numbers::{BATCH_EVENTS, QUANTUM_BUSY_NS, STEAL_NS, WAKE_NS};
+use crate::policy::worth::Endurance;
+use crate::policy::{Heuristics, Policy};
+use crate::shared::color_queue::State;
+use crate::shared::limits::Limits;
 use crate::shared::wake_cost::WakeCost;
 use crate::shared::{Setup, Shared};
 use crate::sync::Arc;
@@ -39,9 +41,9 @@ use crate::{Color, Handler};
 use std::sync::Mutex;
 use std::time::Duration;
 
-const WAKE_COST_NS: u64 = 10_000;
+const WAKE_COST_NS: u64 = WAKE_NS;
 /// Until a steal is measured.
-const STEAL_COST_NS: u64 = 600;
+const STEAL_COST_NS: u64 = STEAL_NS as u64;
 
 /// A handler whose events take so long, annotated.
 fn takes(ns: u64) -> &'static Handler {
@@ -114,13 +116,9 @@ impl Machine {
             policy: Policy {
                 stealing,
                 heuristics,
-                batch: 10,
+                batch: BATCH_EVENTS,
                 // Where there are thieves, as if one were always idle.
-                quantum_busy_ns: if cores > 1 {
-                    QUANTUM_MIN_NS
-                } else {
-                    QUANTUM_BUSY_NS
-                },
+                quantum_busy_ns: if cores > 1 { STEAL_NS } else { QUANTUM_BUSY_NS },
             },
             events_max: 1 << 20,
             makers: 1,

@@ -178,7 +178,7 @@ fn a_thief_measures_what_its_steals_cost_for_each_color() {
     let cost_ns = machine.shared.cores[1].steal_costs.ns(Distance::SharedL1);
     assert_eq!(
         cost_ns,
-        STEAL_COST_NS - (STEAL_COST_NS - 100) / 8,
+        STEAL_COST_NS - (STEAL_COST_NS - 100_u64).div_ceil(16),
         "time stood still"
     );
     let steals = &machine.cores[1].own.stats.steals[Distance::SharedL1.index()];

@@ -12,22 +12,22 @@
 //! next events work on is in the caches of this core, and may not be when all others have had their
 //! turns. (Mely §III-C, for the core that has the color: there a penalty keeps thieves away.) For
 //! the same reason it is checked out alone from then on, and each such turn takes a whole quantum,
-//! however many events that is (`Section::fits`, `Core::next_color`). A color of which nobody said
+//! however many events that is ([`super::quantum`]). A color of which nobody said
 //! so goes to the tail.
 //!
-//! **Nothing starves.** A quantum in which a turn was waited for, from the tail, pays for [`EACH`]
+//! **Nothing starves.** A quantum in which a turn was waited for, from the tail, pays for [`NEWEST_TURNS`]
 //! newer ones, of whatever color the posts come from; they pay for none. So who waits is passed by
-//! [`EACH`] turns for each that was before it, and by those that were paid for already; and colors
+//! [`NEWEST_TURNS`] turns for each that was before it, and by those that were paid for already; and colors
 //! that post to each other without an end are at the tail again after that many. Of those turns
-//! [`EACH`] at most are of colors that go on, and a quantum that has one of the newest pays for
-//! none of these: so such a color has [`EACH`] turns more than its own.
+//! [`NEWEST_TURNS`] at most are of colors that go on, and a quantum that has one of the newest pays for
+//! none of these: so such a color has [`NEWEST_TURNS`] turns more than its own.
 //!
 //! **What it costs**: among chains that go on without an end, each event of which posts to a color
 //! that has nothing to do, an event from outside waits longer: on two cores with 64 chains of 2 us
 //! each, 1.8 times as long in the median, and three times in the hundredth case. Among chains with
 //! such a penalty all that wait have five quanta before it, where others have a turn of ten events.
 //!
-//! **Who was put first stays first**: what somebody asked for ([`super::wish`]), what a flush
+//! **Who was put first stays first**: what somebody asked for ([`crate::shared::wish`]), what a flush
 //! returns that had been taken for its turn, and what a busy core takes from another. While such a
 //! color is at the head, all else goes to the tail. It pays for nothing: a flush for each event
 //! would pay again and again with the same turn.
@@ -37,11 +37,9 @@
 //! so is a color that is put first while it is one of the newest. Then a turn that was waited for
 //! counts as one of them, and does not pay.
 
-/// Newer turns that a quantum pays for in which one was waited for: as many as the rest of a
-/// request takes that is split in two halves and put together again.
-const EACH: u32 = 4;
+use super::numbers::{HURRIES_MAX, HURRY_QUANTA, NEWEST_TURNS};
 
-/// What a core has paid for, and who is at the head of its core-queue.
+/// What a core has paid for, and which colors are at the head of its core-queue.
 #[derive(Debug)]
 pub(crate) struct Newest {
     /// How many more may go before those that wait.
@@ -96,82 +94,35 @@ impl Newest {
             (self.put_first, self.newer) = (0, 0);
         }
         if waited > 0 {
-            self.room = EACH;
+            self.room = NEWEST_TURNS;
             // Where many turns fit into a quantum, those that went on before are returned first:
             // they would go on for ever.
             if newer == 0 {
-                self.again = EACH;
+                self.again = NEWEST_TURNS;
             }
         }
     }
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
+/// What a core has granted lately to colors that hurry. One is granted in [`HURRY_QUANTA`]; those
+/// that were not are saved up, at most [`HURRIES_MAX`]. So of any two quanta in a row that come after
+/// a burst, one takes the colors as if nobody had asked.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    /// The quantum by which all that was granted is paid for.
+    paid_at: u64,
+}
 
-    fn granted(newest: &mut Newest) -> u32 {
-        (0..100).map(|_| u32::from(newest.goes_first())).sum()
-    }
+impl Granted {
+    pub(crate) const NONE: Granted = Granted { paid_at: 0 };
 
-    #[test]
-    fn each_turn_that_was_waited_for_pays_for_as_many() {
-        let mut newest = Newest::NONE;
-        assert_eq!(granted(&mut newest), 0);
-        newest.take(1, true);
-        assert_eq!(granted(&mut newest), EACH);
-        // Those pay for nothing, and nothing is saved up.
-        newest.take(EACH, true);
-        assert_eq!(granted(&mut newest), 0);
-        newest.take(1, true);
-        newest.take(1, true);
-        assert_eq!(granted(&mut newest), EACH);
-        newest.take(EACH + 64, true);
-        assert_eq!(granted(&mut newest), EACH);
-        // The last of them, and one that has waited.
-        newest.take(EACH + 1, true);
-        assert_eq!(granted(&mut newest), EACH);
-    }
-
-    #[test]
-    fn who_goes_on_is_paid_for_by_a_quantum_of_others() {
-        let mut newest = Newest::NONE;
-        let goes_on = |newest: &mut Newest| (0..100).filter(|_| newest.goes_on()).count();
-        newest.take(12, true);
-        assert_eq!(goes_on(&mut newest), EACH as usize);
-        // The same again, and others; posts are paid for all the same.
-        newest.take(12, true);
-        assert_eq!(goes_on(&mut newest), 0);
-        assert_eq!(granted(&mut newest), EACH);
-        newest.take(EACH, true);
-        newest.take(1, true);
-        assert_eq!(goes_on(&mut newest), EACH as usize);
-        assert_eq!(granted(&mut newest), 0);
-    }
-
-    #[test]
-    fn who_was_put_first_is_not_passed_and_does_not_pay() {
-        let mut newest = Newest::NONE;
-        newest.take(1, true);
-        assert!(newest.goes_first());
-        newest.put_first(2);
-        assert_eq!(granted(&mut newest), 0);
-        newest.take(1, true);
-        assert_eq!(granted(&mut newest), 0);
-        newest.take(1, true);
-        assert_eq!(granted(&mut newest), EACH - 1);
-        newest.take(EACH, true);
-        assert_eq!(granted(&mut newest), 0);
-    }
-
-    #[test]
-    fn what_a_thief_has_taken_is_not_waited_for() {
-        let mut newest = Newest::NONE;
-        newest.take(1, true);
-        assert_eq!(granted(&mut newest), EACH);
-        newest.put_first(3);
-        newest.take(1, false);
-        newest.take(1, false);
-        assert_eq!(granted(&mut newest), EACH);
+    /// Whether a wish for the next turn is granted, after this many quanta of the core.
+    pub(crate) fn grant(&mut self, quanta: u64) -> bool {
+        let paid_at = self.paid_at.max(quanta) + HURRY_QUANTA;
+        let is_granted = paid_at <= quanta + HURRIES_MAX * HURRY_QUANTA;
+        if is_granted {
+            self.paid_at = paid_at;
+        }
+        is_granted
     }
 }

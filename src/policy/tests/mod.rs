@@ -1,0 +1,36 @@
+//! What is chosen, as tables: inputs and what comes out. That the scheduler asks, and does so, is
+//! tested on whole cores in `crate::sched`.
+
+mod estimate;
+mod head;
+mod quantum;
+mod row;
+mod spin;
+mod victim;
+mod wake;
+mod worth;
+
+use super::numbers::BATCH_EVENTS;
+use super::{Heuristics, Policy};
+
+const ALL: Policy = Policy {
+    stealing: true,
+    heuristics: Heuristics::ALL,
+    batch: BATCH_EVENTS,
+    quantum_busy_ns: 2_400,
+};
+
+const OFF: Policy = Policy {
+    stealing: false,
+    ..ALL
+};
+
+/// Without one of the heuristics.
+fn without(locality: bool, time_left: bool, penalty: bool) -> Policy {
+    let heuristics = Heuristics {
+        locality: !locality,
+        time_left: !time_left,
+        penalty: !penalty,
+    };
+    Policy { heuristics, ..ALL }
+}
